@@ -33,6 +33,7 @@ def endless(given, model):
 solver.solve = choose.solve = endless
 main()
 """
+EXAMPLES = Path(__file__).parents[1] / "examples"
 SECONDS = 120  # after which a command is taken not to have heard the signal
 
 
@@ -49,11 +50,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("compile {model} -t siracusa --l1 9000 --no-cache -o {out}", signal.SIGTERM),
         ("compile {model} -t siracusa --l1 9000 --no-cache -o {out}", signal.SIGINT),
         ("compile {model} -t siracusa --l1 9000 --no-cache --chips 2 -o {out}", signal.SIGTERM),
+        ("explore {layers} --hardware {hardware} --configs 3 -o {out}", signal.SIGTERM),
         ("verify {model} -t siracusa --l1 9000 --inputs {inputs}", signal.SIGINT),
     ],
 )
 def test_a_signal_ends_a_search_at_once(command: str, number: signal.Signals, model: Path, tmp_path: Path) -> None:
-    words = command.format(model=model, out=tmp_path / "out", inputs=model.parent / "inputs.npz").split()
+    examples = {"layers": EXAMPLES / "layers" / "mobilevit_s.json", "hardware": EXAMPLES / "hardware" / "array256_bw128.toml"}
+    words = command.format(model=model, out=tmp_path / "out", inputs=model.parent / "inputs.npz", **examples).split()
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(tmp_path)}
     command_line = [sys.executable, "-c", SCRIPT, *words]
     with subprocess.Popen(

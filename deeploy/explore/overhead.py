@@ -18,17 +18,19 @@ Array = np.ndarray
 
 _NUMBERING = ("G", "K", "C", "FY", "FX", "OY", "OX")  # of elements, outermost first: neighbours share weights
 
+MOST_ELEMENTS = 8192  # of an array whose lanes are all compared, pair by pair
 
-def lanes(factors: Array) -> Array:
-    """int32[3, PEs]: the lane of the weights', inputs' and outputs' word that every element is wired to."""
-    at, rest = {}, np.arange(int(np.prod(factors)))
+
+def lanes(factors: Array, elements: Array | None = None) -> Array:
+    """int32[3, PEs]: the lane of the weights', inputs' and outputs' word that every element is wired to, or some ``elements`` are."""
+    at, rest = {}, np.arange(int(np.prod(factors)), dtype=np.int32) if elements is None else elements
     unroll = dict(zip(LOOPS, (int(u) for u in factors), strict=True))
     for loop in reversed(_NUMBERING):
-        rest, at[loop] = np.divmod(rest, unroll[loop])
+        rest, at[loop] = np.divmod(rest, unroll[loop]) if unroll[loop] > 1 else (rest, np.zeros((), np.int32))
     rows, columns = (unroll["O" + d] + unroll["F" + d] - 1 for d in "YX")
 
     def index(*digits: tuple[Array, int]) -> Array:
-        total = np.zeros(len(rest), np.int64)
+        total = np.zeros(len(rest), np.int32)
         for digit, base in digits:
             total = total * base + digit
         return total
@@ -37,25 +39,28 @@ def lanes(factors: Array) -> Array:
     weights = index(of["G"], of["K"], of["C"], of["FY"], of["FX"])
     inputs = index(of["G"], of["C"], (at["OY"] + at["FY"], rows), (at["OX"] + at["FX"], columns))
     outputs = index(of["G"], of["K"], of["OY"], of["OX"])
-    return np.stack([weights, inputs, outputs]).astype(np.int32)
+    return np.stack([weights, inputs, outputs])
 
 
 def multiplexer_inputs(factors: Array) -> int:
     """The proxy for a set of unrollings: int64[K, 7] factors."""
-    stacked = np.sort(np.stack([lanes(row) for row in factors]), axis=0)
-    different = 1 + np.sum(stacked[1:] != stacked[:-1], axis=0)
+    stacked = np.stack([lanes(row) for row in factors])
+    different = 1 + sum(np.all(stacked[: number + 1] != one, axis=0) for number, one in enumerate(stacked[1:]))
     return int(np.sum(np.where(different > 1, different, 0)))
 
 
 def of_pairs(factors: Array) -> Array:
-    """int64[N, N]: the proxy of every pair."""
-    tables = [lanes(row) for row in factors]
+    """int64[N, N]: the proxy of every pair; of an array of more than ``MOST_ELEMENTS``, an estimate from a sample of so many."""
+    size = int(np.prod(factors[0]))
+    count = min(size, MOST_ELEMENTS)
+    elements = None if count == size else np.random.default_rng(0).choice(size, count, replace=False).astype(np.int32)
+    tables = [lanes(row, elements) for row in factors]
     total = np.zeros((len(factors), len(factors)), np.int64)
     for operand in range(3):
         kinds, which = np.unique(np.stack([table[operand] for table in tables]), axis=0, return_inverse=True)
         apart = np.stack([np.count_nonzero(kinds != kind, axis=1) for kind in kinds])
         total += 2 * apart[np.ix_(which.ravel(), which.ravel())]
-    return total
+    return total * size // count
 
 
 def front(values: Sequence[float], overheads: Sequence[int]) -> list[int]:

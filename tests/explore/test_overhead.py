@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from deeploy.explore import overhead
 from deeploy.explore.overhead import front, lanes, multiplexer_inputs, of_pairs
 from deeploy.graph.loops import LOOPS
 
@@ -35,6 +37,13 @@ def test_pairs_agree_with_sets() -> None:
     for i in range(len(factors)):
         for j in range(len(factors)):
             assert table[i, j] == (0 if i == j else multiplexer_inputs(factors[[i, j]]))
+
+
+def test_pairs_on_a_large_array_are_estimated_from_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    factors = np.array([row(K=64, C=64), row(K=16, C=256), row(OX=64, OY=64), row(G=16, FX=4, K=64), row(K=16, C=16, OX=16)])
+    exact = of_pairs(factors)
+    monkeypatch.setattr(overhead, "MOST_ELEMENTS", 1024)
+    assert np.abs(of_pairs(factors) - exact).max() < 0.1 * exact.max() and not np.array_equal(of_pairs(factors), exact)
 
 
 def test_three_unrollings_count_different_lanes() -> None:
