@@ -48,7 +48,9 @@ int host_team_core(void) {
     return team.cores ? team.core : -1;
 }
 
-void host_lock(void) {}
+void host_lock(void) {
+    host_show_writes();
+}
 
 void host_unlock(void) {}
 
@@ -87,9 +89,11 @@ static void to_scheduler(void) {
 
 static void to_core(int core) {
     team.core = core;
+    host_enter_core(core);
     announce_switch(&team.shadow, team.fibre[core].stack, STACK);
     switch_context(&team.scheduler, &team.fibre[core].context, &team.is_back);
     announce_arrival(team.shadow, NULL, NULL);
+    host_leave_core();
 }
 
 static void run_core(void) {
@@ -131,6 +135,7 @@ static void settle_barrier(void) {
     if (waiting + returned < team.cores || !waiting) return;
     if (returned) host_uneven_barriers(waiting, team.cores);
     host_settle_step();
+    host_begin_writes();
     for (int core = 0; core < team.cores; core++) team.fibre[core].state = READY;
 }
 
@@ -139,12 +144,14 @@ void host_run_team(int cores, void (*body)(void *), void *argument) {
     if (!team.fibre) team.fibre = calloc((size_t)rt_machine.cores, sizeof *team.fibre);
     if (!team.fibre) abort();
     for (int core = 0; core < cores; core++) prepare(&team.fibre[core]);
+    host_begin_writes();
     while (count_of(RETURNED) < cores) {
         int core = (int)host_below((uint32_t)cores);
         while (team.fibre[core].state != READY) core = (core + 1) % cores;
         to_core(core);
         settle_barrier();
     }
+    host_end_writes();
     team.cores = 0;
 }
 

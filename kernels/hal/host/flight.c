@@ -117,12 +117,14 @@ static void check_source_kept(const struct host_flight *f, struct range r) {
 
 static void land_piece(struct host_flight *f, uint32_t piece) {
     const struct range r = range_of(f, piece);
+    host_show_writes();
     const uint64_t intact = host_intact(&f->to.space, to_offset(f, r), r.bytes);
     if (intact != r.bytes)
         complain(f, "From start to wait nobody touches the destination.", "the destination was written before the wait",
                  r.row, r.first + intact);
     check_source_kept(f, r);
     memcpy(f->to.space.memory + to_offset(f, r), data_of(f, r), r.bytes);
+    host_note_write(&f->to.space, to_offset(f, r), r.bytes);
     f->landed[piece] = 1;
     f->left--;
 }

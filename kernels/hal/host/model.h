@@ -7,7 +7,7 @@
  *
  * Sources: levels.c (addresses), poison.c (garbage patterns), steps.c (lifetimes), transfers.c (engines), flight.c
  * (outstanding transfers), npu_jobs.c and npu.c (accelerators), team.c with fibres.c or, with RT_THREADS, threads.c
- * (cores), report.c (messages, counters, snapshots), main.c (runs networks on files).
+ * (cores), writes.c (which core wrote what), report.c (messages, counters, snapshots), main.c (runs networks on files).
  *
  * A snapshot file holds unsigned 32-bit numbers of the host's byte order: the number of levels, per level the bytes
  * that are shown of it (the highest end of a block), the bytes of all outputs. Then one record per step of the first
@@ -139,6 +139,16 @@ void host_check_all_jobs_waited(const char *when);
 
 /* steps.c: all cores of a team have come to a barrier */
 void host_settle_step(void);
+
+void host_visit_alive(void (*visit)(const struct rt_block *)); /* by level, then by offset */
+
+/* writes.c: which core of a team wrote what since the last barrier */
+void host_begin_writes(void);
+void host_enter_core(int core);
+void host_note_write(const struct host_space *space, int64_t offset, uint64_t bytes);
+void host_show_writes(void);
+void host_leave_core(void);
+void host_end_writes(void);
 
 /* team.c */
 _Noreturn void host_uneven_barriers(int waiting, int cores);

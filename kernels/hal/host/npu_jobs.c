@@ -197,6 +197,7 @@ static void check_written_before(struct job *job, const struct host_range *r) {
 }
 
 static void land_row(struct job *job) {
+    host_show_writes();
     const struct host_range *r = written(job);
     for (uint32_t column = 0; column < r->columns; column++) {
         const int64_t offset = run_offset(r, job->landed, column);
@@ -204,6 +205,7 @@ static void land_row(struct job *job) {
             complain(job, r, "From start to wait nobody touches what a job writes.", "somebody wrote there");
         memcpy(r->place.space.memory + offset, job->data[job->ranges - 1] + run_index(r, job->landed, column),
                r->bytes);
+        host_note_write(&r->place.space, offset, r->bytes);
     }
     job->landed++;
 }

@@ -57,6 +57,7 @@ PLAIN void host_poison(const struct host_space *space, int64_t offset, uint64_t 
         memcpy(memory + at, &value, 8);
     }
     for (; at < end; at++) memory[at] = byte(space, at);
+    host_note_write(space, offset, bytes);
 }
 
 /* How many bytes from the first one on are as host_poison left them. */

@@ -165,6 +165,12 @@ static int is_alive_now(const struct rt_block *block) {
     return is_alive(block, now.step);
 }
 
+void host_visit_alive(void (*visit)(const struct rt_block *)) {
+    for (int i = 0; i < now.count; i++) {
+        if (is_alive_now(now.order[i])) visit(now.order[i]);
+    }
+}
+
 static void check_gap(const struct host_space *space, int64_t offset, uint64_t bytes, const struct rt_block *before) {
     const uint64_t intact = host_intact(space, offset, bytes);
     if (intact == bytes) return;
