@@ -7,7 +7,7 @@ CC ?= gcc
 MPICC ?= mpicc
 BUILD ?= build
 CFLAGS ?= -O2
-WARNINGS ?= -Wall -Wextra -Wpedantic -Werror
+WARNINGS ?= -Wall -Wextra -Wpedantic -Wmissing-prototypes -Wconversion -Wsign-conversion -Wshadow -Wdouble-promotion -Werror
 INCLUDES := -Iinclude -Iruntime -Iruntime/chips ${" ".join(f"-I{folder}" for folder in folders)}
 CHIP_CFLAGS := -std=c11 -ffp-contract=off $(WARNINGS) $(CFLAGS) $(INCLUDES) -fPIC -Dmain=chip_main${" -DRT_CHECKED" if checked else ""}
 RUN_CFLAGS := -std=c11 -ffp-contract=off $(WARNINGS) $(CFLAGS) -Iruntime/chips -DCHIPS=${len(leads)} -DCHIP_QUEUE=${queue}

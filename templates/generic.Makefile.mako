@@ -4,7 +4,7 @@ CC ?= gcc
 AR ?= ar
 BUILD ?= build
 CFLAGS ?= -O3
-WARNINGS ?= -Wall -Wextra -Wpedantic -Werror
+WARNINGS ?= -Wall -Wextra -Wpedantic -Wmissing-prototypes -Wconversion -Wsign-conversion -Wshadow -Wdouble-promotion -Werror
 ALL_CFLAGS := -std=c11 -ffp-contract=off $(WARNINGS) $(CFLAGS) -Iinclude ${" ".join(f"-I{folder}" for folder in folders)}
 ifeq ($(SANITIZE),1)
 ALL_CFLAGS += -g -fsanitize=address,undefined -fno-sanitize-recover=all

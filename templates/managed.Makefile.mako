@@ -7,7 +7,7 @@ PLATFORM ?= host
 ifeq ($(PLATFORM),host)
 CC ?= gcc
 CFLAGS ?= -O2
-WARNINGS ?= -Wall -Wextra -Wpedantic -Werror
+WARNINGS ?= -Wall -Wextra -Wpedantic -Wmissing-prototypes -Wconversion -Wsign-conversion -Wshadow -Wdouble-promotion -Werror
 INCLUDES := -Iinclude -Iruntime ${" ".join(f"-I{folder}" for folder in folders)}
 ALL_CFLAGS := -std=c11 -ffp-contract=off $(WARNINGS) $(CFLAGS) $(INCLUDES)
 

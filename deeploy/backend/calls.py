@@ -71,7 +71,7 @@ class Piece:
     cores: int
 
     def __str__(self) -> str:
-        return f"(void *)({self.base} + rt_core() * {self.bytes})" if self.cores > 1 else f"(void *)({self.base})"
+        return f"(void *)({self.base} + (uintptr_t)(rt_core() * {self.bytes}))" if self.cores > 1 else f"(void *)({self.base})"
 
 
 def pieces(call: Call, tile: Mapping[str, int], bases: Mapping[str, object]) -> dict[str, Piece]:

@@ -92,7 +92,7 @@ def common_files(target: Target, instances: Mapping[str, c.Instance], lookup: Te
     """
     files: dict[str, str | bytes] = {}
     for instance in instances.values():
-        files[f"src/kernels/{instance.name}.c"] = _instance_source(instance)
+        files[f"src/kernels/{instance.name}.c"] = instance_source(instance, Path(instance.source).name)
     for source, texts in sorted({instance.source: instance.texts for instance in instances.values()}.items()):
         files |= kernel_files(target, source) if source not in texts else {f"kernels/{name}": text for name, text in texts.items()}
     files[f"include/{project}_kernels.h"] = _prototypes(instances, project)
@@ -118,10 +118,16 @@ def kernel_folders(files: Project) -> list[str]:
     return sorted({str(Path(name).parent) for name in files if name.startswith("kernels/")})
 
 
-def _instance_source(instance: c.Instance) -> str:
+def instance_source(instance: c.Instance, kernel: str) -> str:
+    """The C of a kernel instance: ``kernel``, the file of the kernel's C, with the instance's types and name."""
     place = {"KERNEL": "DEEPLOY_CODE "}
     defines = "\n".join(f"#define {name} {place.get(name, '')}{value}" for name, value in instance.macros)
-    return f'#include <stdint.h>\n\n{_CODE}{defines}\n#include "{Path(instance.source).name}"\n'
+    declared = f"struct {instance.struct};\n{_prototype(instance)}"
+    return f'#include <stdint.h>\n\n{declared}\n\n{_CODE}{defines}\n#include "{kernel}"\n'
+
+
+def _prototype(instance: c.Instance) -> str:
+    return f"void {instance.name}(const struct {instance.struct} *k);"
 
 
 def _prototypes(instances: Mapping[str, c.Instance], project: str) -> str:
@@ -129,7 +135,7 @@ def _prototypes(instances: Mapping[str, c.Instance], project: str) -> str:
     headers = sorted({f"{i.struct}.h" for i in instances.values()})
     lines = ["/* Kernel instances of this project. */", f"#ifndef {guard}", f"#define {guard}", ""]
     lines += [f'#include "{header}"' for header in headers] + [""]
-    lines += [f"void {i.name}(const struct {i.struct} *k);" for _, i in sorted(instances.items())]
+    lines += [_prototype(instance) for _, instance in sorted(instances.items())]
     return "\n".join([*lines, "", "#endif", ""])
 
 

@@ -17,7 +17,7 @@ from random import Random
 import numpy as np
 
 from deeploy.backend import calls
-from deeploy.backend.emit import kernel_files
+from deeploy.backend.emit import instance_source, kernel_files
 from deeploy.backend.templates import templates
 from deeploy.bringup import runs
 from deeploy.bringup.cases import Case
@@ -27,11 +27,15 @@ from deeploy.graph.target import Target
 from deeploy.resources import resource
 from deeploy.verification.compare import differences, excess
 
-WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+WARNINGS = (
+    *("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wmissing-prototypes", "-Wconversion", "-Wsign-conversion"),
+    *("-Wshadow", "-Wdouble-promotion", "-Werror"),
+)  # those of every Makefile of a project
 SANITIZE = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CALLS = ("--param", "asan-stack=0")  # of the calls, whose arguments on the stack only the kernel reads: checks of them are most of the time
 SECONDS = 300  # in which a program ends
 ASSETS = Path(__file__).parent / "assets"
+HOST = resource("kernels") / "hal" / "host"
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,15 @@ class Failure:
     case: int | None
     way: str
     text: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """Runs of a kernel, the instances of its C that they call, and what the program knows of the machine, in C."""
+
+    runs: Sequence[Run]
+    instances: Mapping[str, calls.Instance]
+    machine: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,16 @@ def try_kernel(kernel: Kernel, target: Target, given: Sequence[Case], folder: Pa
         folder: takes the sources and the program.
         seed: of what the forms of runs are drawn from.
     """
+    program = write_program(kernel, target, given, folder, seed)
+    failure = _build(kernel, target, program, folder, compiler) or _run(program.runs, folder, target)
+    if failure is None:
+        done, failure = _compared(program.runs, (folder / "out.bin").read_bytes())
+        return Outcome(done, len(program.instances), failure)
+    return Outcome(0, len(program.instances), failure)
+
+
+def write_program(kernel: Kernel, target: Target, given: Sequence[Case], folder: Path, seed: int = 0) -> Program:
+    """Write the C of every case in its forms: a file for each instance of the kernel, and ``main.c``, which calls them."""
     lookup = templates(tuple(target.template_folders))
     instances: dict[str, calls.Instance] = {}
     made: list[Run] = []
@@ -70,13 +93,9 @@ def try_kernel(kernel: Kernel, target: Target, given: Sequence[Case], folder: Pa
             run, found = runs.runs(subject, form, lookup)
             instances |= found
             made.append(run)
-    machine = _machine(target) if engine is not None and engine.accelerator else ()
-    _write(kernel, target, made, instances, machine, folder)
-    failure = _build(kernel, target, instances, machine, folder, compiler) or _run(made, folder, target)
-    if failure is None:
-        done, failure = _compared(made, (folder / "out.bin").read_bytes())
-        return Outcome(done, len(instances), failure)
-    return Outcome(0, len(instances), failure)
+    program = Program(made, instances, _machine(target) if engine is not None and engine.accelerator else ())
+    _write(kernel, target, program, folder)
+    return program
 
 
 def _machine(target: Target) -> tuple[str, ...]:
@@ -87,19 +106,15 @@ def _machine(target: Target) -> tuple[str, ...]:
     return (*lines, f"const struct rt_machine rt_machine = {{.cores = {cores}, .accelerators = {len(accelerators)}}};")
 
 
-def _write(
-    kernel: Kernel, target: Target, made: Sequence[Run], instances: Mapping[str, calls.Instance], machine: tuple[str, ...], folder: Path
-) -> None:
+def _write(kernel: Kernel, target: Target, program: Program, folder: Path) -> None:
     for name, content in _files(kernel, target).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content if isinstance(content, str) else content.decode(), encoding="utf-8")
-    for instance in instances.values():
-        defines = "".join(f"#define {name} {value}\n" for name, value in instance.macros)
-        source = Path("kernels") / instance.source
-        (folder / f"{instance.name}.c").write_text(f'#include <stdint.h>\n{defines}#include "{source}"\n', encoding="utf-8")
-    (folder / "main.c").write_text(_main(made, instances, machine), encoding="utf-8")
-    (folder / "in.bin").write_bytes(b"".join(array.tobytes() for run in made for array in run.memory.values()))
+    for instance in program.instances.values():
+        (folder / f"{instance.name}.c").write_text(instance_source(instance, f"kernels/{instance.source}"), encoding="utf-8")
+    (folder / "main.c").write_text(_main(program), encoding="utf-8")
+    (folder / "in.bin").write_bytes(b"".join(array.tobytes() for run in program.runs for array in run.memory.values()))
 
 
 def _files(kernel: Kernel, target: Target) -> Mapping[str, str | bytes]:
@@ -110,17 +125,19 @@ def _files(kernel: Kernel, target: Target) -> Mapping[str, str | bytes]:
     return files
 
 
-def _build(
-    kernel: Kernel, target: Target, instances: Mapping[str, calls.Instance], machine: tuple[str, ...], folder: Path, compiler: str
-) -> Failure | None:
-    includes = {f"-I{(folder / name).parent}" for name in _files(kernel, target)}
-    includes |= {f"-I{path}" for path in target.runtime if path.is_dir()}
-    files = [str(folder / f"{name}.c") for name in instances]
-    if machine:
-        host = resource("kernels") / "hal" / "host"
-        includes |= {f"-I{path}" for path in (ASSETS, host, host.parent)} | {"-DRT_CHECKED"}
-        files += [str(ASSETS / "alone.c"), str(host / "npu.c")]
-    common = [compiler, *WARNINGS, *SANITIZE, *sorted(includes)]
+def includes(kernel: Kernel, target: Target, program: Program, folder: Path) -> list[str]:
+    """Options of a compiler that find the headers of a written program."""
+    paths = {(folder / name).parent for name in _files(kernel, target)} | {path for path in target.runtime if path.is_dir()}
+    if program.machine:
+        paths |= {ASSETS, HOST, HOST.parent}
+    return [*(f"-I{path}" for path in sorted(paths)), *(["-DRT_CHECKED"] if program.machine else [])]
+
+
+def _build(kernel: Kernel, target: Target, program: Program, folder: Path, compiler: str) -> Failure | None:
+    files = [str(folder / f"{name}.c") for name in program.instances]
+    if program.machine:
+        files += [str(ASSETS / "alone.c"), str(HOST / "npu.c")]
+    common = [compiler, *WARNINGS, *SANITIZE, *includes(kernel, target, program, folder)]
     for command in (
         [*common, *(CALLS if compiler.endswith("gcc") else ()), "-c", str(folder / "main.c"), "-o", str(folder / "main.o")],
         [*common, str(folder / "main.o"), *files, "-lm", "-o", str(folder / "main")],
@@ -205,8 +222,9 @@ static void *take(FILE *in, size_t bytes) {
 """
 
 
-def _main(made: Sequence[Run], instances: Mapping[str, calls.Instance], machine: tuple[str, ...]) -> str:
+def _main(program: Program) -> str:
     """One function per run, in the order of their memory in the file."""
+    made, instances, machine = program.runs, program.instances, program.machine
     take = "alone_take" if machine else "take"
     lines = [f"#include <{name}.h>" for name in ("math", "stdint", "stdio", "stdlib")]
     lines += sorted({f'#include "{i.struct}.h"' for i in instances.values()})

@@ -50,7 +50,7 @@ static inline int32_t arm_upper(int32_t acc, int32_t factor, int64_t summand) {
     return (int32_t)(summand >> 32);
 }
 
-#define arm_clip_s8(value) __ssat(value, 8)
+#define arm_clip_s8(value) (int32_t)__builtin_arm_ssat(value, 8)
 #define arm_clip_u8(value) (int32_t)__usat(value, 8)
 
 struct arm_bytes {

@@ -11,7 +11,7 @@
 
 /* The i-th element of a row. One of a single bit that is signed is 1 or -1. */
 static inline int packed_element(const uint8_t *row, int i, int bits, int is_signed) {
-    const int byte = (unsigned)(i * bits) / 8, before = (unsigned)(i * bits) % 8;
+    const int byte = (int)((unsigned)(i * bits) / 8), before = (int)((unsigned)(i * bits) % 8);
     if (8 % bits && before + bits > 8) {
         const unsigned top = (unsigned)(row[byte] | row[byte + 1] << 8) << (32 - bits - before);
         return is_signed ? (int32_t)top >> (32 - bits) : (int)(top >> (32 - bits));

@@ -30,7 +30,7 @@ void KERNEL(const struct table_softmax *k) {
             const int64_t value = share(table[max - x[i]], (WIDE_T)k->levels, sum) + k->zero_point;
             const int32_t result = (int32_t)(value < k->low ? k->low : value > k->high ? k->high : value);
 #ifdef RESULTS_T
-            y[i] = ((const RESULTS_T *)k->results)[result - k->smallest];
+            y[i] = (Y_T)((const RESULTS_T *)k->results)[result - k->smallest];
 #else
             y[i] = (Y_T)result;
 #endif

@@ -24,7 +24,7 @@ static inline void row(const struct lookup *k, const X_T *x, Y_T *y) {
                          : "t0", "t1", "memory");
     }
 #else
-    for (int i = 0; i < count; i++) y[i * y_step] = ((const TABLE_T *)k->table)[x[i * x_step] - k->smallest];
+    for (int i = 0; i < count; i++) y[i * y_step] = (Y_T)((const TABLE_T *)k->table)[x[i * x_step] - k->smallest];
 #endif
 }
 

@@ -45,9 +45,9 @@ OUT_OF_LINE struct row row_of(const struct pulp_standardise *k, const X_T *x) {
     if (!spread) return (struct row){0, 0, 0, 38};
     const uint64_t value = (spread << 16) + (uint64_t)k->epsilon;
     const int exponent = (length(value) + 1) / 2 - 16; /* such that 31 or 32 bits are left */
-    const uint32_t factor = (uint32_t)(((uint64_t)1 << 62) /
-                                       root((uint32_t)(exponent < 0 ? value << -2 * exponent : value >> 2 * exponent)));
-    return (struct row){scale, centre, factor, 38 + exponent - k->fraction};
+    const uint32_t inverse = (uint32_t)(((uint64_t)1 << 62) / root((uint32_t)(exponent < 0 ? value << -2 * exponent
+                                                                                           : value >> 2 * exponent)));
+    return (struct row){scale, centre, inverse, 38 + exponent - k->fraction};
 }
 
 /* The same as the upper word of a product: y = (upper word of (x*scale - centre) * factor + half) >> shift, in 32 bits.

@@ -264,7 +264,7 @@ static inline int32_t xp_add_round(int32_t a, int32_t b, int shift) {
 /* x / 2^shift, rounded, of a constant shift from 1 to 31. */
 #ifdef XPULP_INSN
 #define xp_round(x, shift)                                                                \
-    ({                                                                                    \
+    __extension__({                                                                       \
         int32_t rounded_;                                                                 \
         __asm__(".insn r 0x5b, 6, %2, %0, %1, x0" : "=r"(rounded_) : "r"(x), "i"(shift)); \
         rounded_;                                                                         \

@@ -2,6 +2,7 @@
  * versions work byte by byte. The fabric controller and the cores can load and store words at any address. */
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct word {
     uint32_t value;

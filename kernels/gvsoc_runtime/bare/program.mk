@@ -12,7 +12,7 @@ BUILD ?= build
 # What this runtime was written for; `deeploy run` refuses a simulator that it knows to be another.
 GVSOC_REVISION := edfcd839
 CFLAGS ?= -O3
-WARNINGS ?= -Wall -Wextra -Werror
+WARNINGS ?= -Wall -Wextra -Wpedantic -Wmissing-prototypes -Wconversion -Wsign-conversion -Wshadow -Wdouble-promotion -Werror
 GVSOC ?= gvsoc
 PYTHON ?= python3
 CHECK_STACKS ?= 1

@@ -219,6 +219,8 @@ static int generate(const struct deeploy_network *net, char **argv, const struct
     return status;
 }
 
+int main(int argc, char **argv); /* a chip among others gives it another name */
+
 int main(int argc, char **argv) {
     struct options options = {.seed = 1, .repeat = 1};
     if (argc < 5) return fail("usage: application NETWORK INPUTS OUTPUTS SAMPLES [OPTION VALUE]...");

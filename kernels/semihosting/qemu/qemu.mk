@@ -8,7 +8,7 @@ QEMU_BUILD ?= build/qemu
 QEMU_CFLAGS ?= -O2
 QEMU_FILES := $(wildcard src/*.c) $(wildcard src/kernels/*.c) $(addprefix runtime/qemu/,main.c program.c semihost.c start.c constants.S) $(QEMU_SOURCES)
 QEMU_OBJECTS := $(addprefix $(QEMU_BUILD)/,$(addsuffix .o,$(basename $(QEMU_FILES))))
-QEMU_FLAGS := -std=c11 -ffp-contract=off -Wall -Wextra -Werror $(QEMU_CFLAGS) -ffunction-sections -fdata-sections $(QEMU_DEFINES) $(DEFINES) \
+QEMU_FLAGS := -std=c11 -ffp-contract=off $(WARNINGS) $(QEMU_CFLAGS) -ffunction-sections -fdata-sections $(QEMU_DEFINES) $(DEFINES) \
 	-Iinclude -Iruntime -Iruntime/qemu $(addprefix -I,$(QEMU_INCLUDES))
 
 qemu: $(QEMU_BUILD)/application.elf

@@ -40,6 +40,7 @@ __attribute__((naked, noreturn, section(".start"))) void _start(void) {
 #else
 #define COPROCESSORS (*(volatile uint32_t *)0xE000ED88) /* CPACR, Armv7-M Architecture Reference Manual, B3.2.20 */
 
+void reset(void);
 __attribute__((used)) void reset(void) {
     COPROCESSORS |= 0xFu << 20;
     __asm__ volatile("dsb\nisb" ::: "memory");

@@ -91,6 +91,8 @@ static int generate(const struct deeploy_network *net, int argc, char **argv) {
     return status;
 }
 
+int main(int argc, char **argv); /* a chip among others gives it another name */
+
 int main(int argc, char **argv) {
     if (argc < 5) return fail("usage: application NETWORK INPUTS OUTPUTS SAMPLES [REPEAT]");
     const struct deeploy_network *net = NULL;
