@@ -52,12 +52,12 @@ static inline float deeploy_value(const struct deeploy_tensor *tensor, const voi
         case DEEPLOY_FLOAT32:
             return ((const float *)data)[index];
     }
-    return (float)((stored - tensor->zero_point) * tensor->scale);
+    return (float)((stored - tensor->zero_point) * (double)tensor->scale);
 }
 
 /* Stores a real value in an element. */
 static inline void deeploy_store(const struct deeploy_tensor *tensor, void *data, size_t index, float value) {
-    const double stored = nearbyint((double)value / tensor->scale) + tensor->zero_point;
+    const double stored = nearbyint((double)value / (double)tensor->scale) + tensor->zero_point;
 #define DEEPLOY_CLIPPED(low, high) (stored<(low) ? (low) : stored>(high) ? (high) : stored)
     switch (tensor->type) {
         case DEEPLOY_INT8:

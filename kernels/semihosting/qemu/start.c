@@ -19,6 +19,7 @@ __attribute__((used)) static void trap(void) {
 #if defined(__riscv)
 _Alignas(16) unsigned char machine_thread[256]; /* what picolibc keeps per thread, errno, lies where tp points */
 
+void _start(void);
 __attribute__((naked, noreturn, section(".start"))) void _start(void) {
     __asm__(
         ".option push\n"
@@ -52,7 +53,8 @@ __attribute__((weak)) void system_timer(void) {
     trap();
 }
 
-__attribute__((used, section(".start"))) static void *const vectors[16] = {
-    __stack_top,  (void *)reset, (void *)trap, (void *)trap,
-    (void *)trap, (void *)trap,  (void *)trap, [15] = (void *)system_timer};
+__attribute__((used, section(".start"))) static const struct {
+    unsigned char *stack;
+    void (*handler[15])(void); /* of the exceptions 1 to 15 */
+} vectors = {__stack_top, {reset, trap, trap, trap, trap, trap, [14] = system_timer}};
 #endif
