@@ -101,8 +101,8 @@ static inline int32_t arm_multiply_add(int32_t acc, uint32_t a, uint32_t b) {
 }
 
 static inline uint32_t arm_widen_s8(uint32_t word) {
-    const uint32_t low = (uint16_t)(int8_t)(word & 0xFF), high = (uint16_t)(int8_t)(word >> 16 & 0xFF);
-    return low | high << 16;
+    const uint16_t low = (uint16_t)(int8_t)(word & 0xFF), high = (uint16_t)(int8_t)(word >> 16 & 0xFF);
+    return (uint32_t)low | (uint32_t)high << 16;
 }
 
 static inline uint32_t arm_widen_u8(uint32_t word) {

@@ -117,9 +117,9 @@ static inline void pixels(const struct pulp_requantise_sums *k, const struct cha
     }
     if (c->limit == FREE) {
         if (is_alone)
-            PAIRS(ALONE, "", 0);
+            PAIRS(ALONE, "", 0, );
         else
-            PAIRS(ADDED, "", 0);
+            PAIRS(ADDED, "", 0, );
     } else {
         if (is_alone)
             PAIRS(ALONE, NEAR, 4, LIMITS);

@@ -31,6 +31,8 @@ TRIED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "rv32imc": (f"{RISCV} -march=rv32imc_zicsr -mabi=ilp32", "rv32imc", ("",)),
     "cortex_m4": (f"{ARM} -mcpu=cortex-m4 -mfpu=fpv4-sp-d16", "cortex_m4", ("arm_",)),
     "cortex_m55": (f"{ARM} -mcpu=cortex-m55", "cortex_m55", ("arm_", "helium_")),
+    "cortex_m4, gcc": ("gcc", "cortex_m4", ("arm_",)),
+    "cortex_m55, clang": ("clang", "cortex_m55", ("arm_", "helium_")),
     "rv32gcv": (VECTORS, "rv32gcv", ("rvv_",)),
     "siracusa": (f"{RISCV} -march=rv32imfc -mabi=ilp32f", "siracusa", ("pulp_", "neureka_")),
     "siracusa, gcc": ("gcc", "siracusa", ("pulp_", "neureka_")),
