@@ -14,7 +14,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError
-from deeploy.frontend import recurrent, regions, windows
+from deeploy.frontend import integers, recurrent, regions, windows
 from deeploy.frontend.rules import Context, Result, Rule, axis_of, broken, describe, integer, operand, restate
 from deeploy.frontend.schemas import MICROSOFT, defaults
 
@@ -75,8 +75,9 @@ def gemm(node: gs.Node, context: Context) -> Result:
 
 
 def clip(node: gs.Node, context: Context) -> Result:
-    """Clip: ``min`` and ``max`` are floats, None where there is no bound; bounds that are computed are those of Max and Min."""
-    if any(isinstance(tensor, gs.Variable) and not tensor.is_empty() for tensor in node.inputs[1:]):
+    """Clip: ``min`` and ``max`` are floats, None where there is no bound; computed ones, and wide integers, are those of Max and Min."""
+    is_computed = any(isinstance(tensor, gs.Variable) and not tensor.is_empty() for tensor in node.inputs[1:])
+    if is_computed or (integers.is_wide(node.inputs[0]) and any(not tensor.is_empty() for tensor in node.inputs[1:])):
         return _computed_clip(node, context)
     bounds: dict[str, float | None] = {}
     for name, position, sign in (("min", 1, -1), ("max", 2, 1)):
@@ -164,9 +165,8 @@ _STANDARD: dict[str, Rule] = {
     "ConvTranspose": windows.transposed_convolution,
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), windows.pool),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand"), regions.reshape),
-    **{
-        f"Reduce{kind}": regions.reduction for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
-    },
+    **{f"Reduce{kind}": regions.reduction for kind in ("L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum")},
+    **dict.fromkeys(("ReduceL1", "ReduceSumSquare"), integers.of_squares),
     "IntegerMean": regions.reduction,
     "Split": regions.split,
     "Slice": regions.slice_,
@@ -179,6 +179,11 @@ _STANDARD: dict[str, Rule] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), regions.quantisation),
     "Gemm": gemm,
     "Clip": clip,
+    "Relu": integers.relu,
+    "Sign": integers.sign,
+    "Abs": integers.absolute,
+    "PRelu": integers.leaky,
+    "Pow": integers.power,
     "BatchNormalization": batch_normalisation,
     "Cast": cast,
     "CastLike": cast_like,

@@ -226,7 +226,7 @@ def _finish(state: Walk, node: onnx.NodeProto, made: gs.Node, values: Sequence[V
             told = "export the model with fixed shapes" if standard else "declare it in the model's value_info"
             raise UnsupportedError(
                 f"the shape of '{shorten(name)}', output of {describe(node)}, cannot be inferred",
-                state.pinning(made.inputs) or told,
+                state.pinning(made.inputs[1:]) or told,
             )
         check_size(name, shape)
         check_result(node, made.inputs, shape)

@@ -168,5 +168,5 @@ ARG_EXTREME = Operator(
     ("x",),
     extreme_nest,
     extreme_reference,
-    usual=Row(types={"x": INTEGERS | FLOAT, "y": types("s32", "s64")}, accepts=fits_loops, strided={"x": 0, "y": 0}),
+    usual=Row(types={"x": INTEGERS | FLOAT | types("u32", "s64"), "y": types("s32", "s64")}, accepts=fits_loops, strided={"x": 0, "y": 0}),
 )
