@@ -146,7 +146,10 @@ def pool(node: gs.Node, context: Context) -> Result:
     pads = _explicit_pads(node, window)
     rank = len(window.sizes)
     ends = [_end(window, axis, pads[axis], pads[rank + axis]) for axis in range(rank)]
-    if ends != pads[rank:] and not integer(node, "ceil_mode", 0):
+    spans = [n + b + e - r for n, b, e, r in zip(window.sizes, pads[:rank], pads[rank:], window.reach, strict=True)]
+    # The standard's output of a window that is wider by a stride or more has no elements.
+    is_wider = any(n > 0 and span <= -s for n, span, s in zip(window.outputs, spans, window.strides, strict=True))
+    if is_wider or (ends != pads[rank:] and not integer(node, "ceil_mode", 0)):
         raise _impossible(node, window)
     counts = integer(node, "count_include_pad", 0)
     before: list[gs.Node] = []

@@ -118,12 +118,15 @@ def scaled_add_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray
 
 
 def scaled_div_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """n = (a - za)*mul, d = (b - zb) << shift; floor((2n + d) / 2d) + zero_point with d made positive, clipped."""
+    """n = (a - za)*mul, d = (b - zb) << shift; floor((2n + d) / 2d) + zero_point with d made positive, clipped.
+
+    Where d is 0, it is high for n above 0, else low, as what is no number is quantised.
+    """
     attrs = node.attrs
     n, d = np.broadcast_arrays((_wide(a) - attrs["a_zero_point"]) * attrs["mul"], (_wide(b) - attrs["b_zero_point"]) << attrs["shift"])
     n, d = np.where(d < 0, -n, n), np.abs(d)
     quotient = (2 * n + d) // (2 * np.maximum(d, 1)) + attrs["zero_point"]
-    edge = np.where(n > 0, attrs["high"], np.where(n < 0, attrs["low"], attrs["zero_point"]))
+    edge = np.where(n > 0, attrs["high"], attrs["low"])
     return np.asarray(np.clip(np.where(d == 0, edge, quotient), attrs["low"], attrs["high"]))
 
 
@@ -217,7 +220,8 @@ FUNCTIONS: dict[str, Function] = {
     "gelu_tanh": lambda x, a, b: x * 0.5 * (1 + _tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))),
     "silu": lambda x, a, b: x / (1 + exponential(-a * x)),
     "mish": lambda x, a, b: x * _tanh(_softplus(x)),
-    "pow": lambda x, a, b: np.asarray(np.power(x.astype(np.float64), a), x.dtype),
+    # Of a scalar exponent NumPy takes a root, which -inf does not have.
+    "pow": lambda x, a, b: np.asarray(np.power(x.astype(np.float64), np.full(x.shape, a)), x.dtype),
 }
 
 

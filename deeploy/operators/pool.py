@@ -45,9 +45,10 @@ def _taps(node: Node, x: np.ndarray, outside: float) -> Iterator[np.ndarray]:
 
 
 def max_reference(node: Node, x: np.ndarray) -> np.ndarray:
-    """The maximum over the taps inside the image; the smallest value of the type where there is none."""
+    """The maximum over the taps inside the image that are numbers; the smallest value of the type where there is none."""
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    return np.asarray(np.maximum.reduce(list(_taps(node, x, lowest))))
+    found = np.fmax.reduce(list(_taps(node, x, lowest)))
+    return np.asarray(np.where(np.isnan(found), lowest, found) if x.dtype.kind == "f" else found, x.dtype)
 
 
 def average_reference(node: Node, x: np.ndarray) -> np.ndarray:

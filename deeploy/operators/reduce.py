@@ -111,10 +111,24 @@ def extreme_nest(node: Node) -> Nest:
 
 
 def extreme_reference(node: Node, x: np.ndarray) -> np.ndarray:
-    """Where the largest (or ``smallest``) element of a row is, the first or the ``last`` of equal ones."""
+    """Where the largest (or ``smallest``) element of a row is, the first or the ``last`` of equal ones.
+
+    What is no number is neither larger nor smaller, and no place but the first can be one.
+    """
+    if x.dtype.kind == "f" and np.isnan(x).any():
+        return _compared_in_order(node, x)
     find = np.argmin if node.attrs["smallest"] else np.argmax
     found = x.shape[-1] - 1 - find(x[..., ::-1], axis=-1) if node.attrs["last"] else find(x, axis=-1)
     return np.asarray(found[..., None].astype(np.int64))
+
+
+def _compared_in_order(node: Node, x: np.ndarray) -> np.ndarray:
+    smaller, larger = (np.less_equal, np.greater_equal) if node.attrs["last"] else (np.less, np.greater)
+    place, best = np.zeros(x.shape[:-1], np.int64), x[..., 0]
+    for i in range(1, x.shape[-1]):
+        is_better = (smaller if node.attrs["smallest"] else larger)(x[..., i], best)
+        place, best = np.where(is_better, i, place), np.where(is_better, x[..., i], best)
+    return np.asarray(place[..., None])
 
 
 def _wide(values: np.ndarray) -> np.ndarray:

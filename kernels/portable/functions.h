@@ -5,13 +5,18 @@
 
 #include <math.h>
 
+/* x between 0 and 1; what is no number stays so. */
+static inline float within_unit(float x) {
+    return x > 1 ? 1 : x < 0 ? 0 : x;
+}
+
 #define leaky_relu(x, a, b) ((x) < 0 ? (a) * (x) : (x))
 #define sigmoid(x, a, b) (1 / (1 + expf(-(x))))
 #define hyperbolic_tangent(x, a, b) tanhf(x)
 #define scaled_tanh(x, a, b) ((a) * tanhf((b) * (x)))
 #define affine(x, a, b) ((a) * (x) + (b))
 #define hard_swish(x, a, b) ((x) * fminf(fmaxf((x) / 6 + 0.5f, 0), 1))
-#define hard_sigmoid(x, a, b) fminf(fmaxf((a) * (x) + (b), 0), 1)
+#define hard_sigmoid(x, a, b) within_unit((a) * (x) + (b))
 #define elu(x, a, b) ((x) < 0 ? (a) * expm1f(x) : (x))
 #define selu(x, a, b) ((b) * ((x) < 0 ? (a) * expm1f(x) : (x)))
 #define celu(x, a, b) ((x) < 0 ? (a) * expm1f((x) / (a)) : (x))

@@ -8,7 +8,7 @@ enum { MOST = 1 << 24 }; /* of a numerator: any quotient by at most 511 is beyon
 static inline int32_t divide(const struct scaled_div *k, int a, int b) {
     const int over = b < 0 ? -a : a, under = b < 0 ? -b : b;
     const int64_t n = over * k->mul;
-    if (under == 0) return n > 0 ? k->high : n < 0 ? k->low : k->zero_point;
+    if (under == 0) return n > 0 ? k->high : k->low;
     const int64_t wide = (2 * n + under * ((int64_t)1 << k->shift)) >> (k->shift + 1);
     const int32_t top = (int32_t)(wide < -MOST ? -MOST : wide > MOST ? MOST : wide);
     return (top >= 0 ? top : top - under + 1) / under + k->zero_point;

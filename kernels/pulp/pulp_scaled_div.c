@@ -7,7 +7,7 @@
 static inline int32_t divide(const struct pulp_scaled_div *k, int a, int b) {
     const int over = b < 0 ? -a : a, under = b < 0 ? -b : b;
     const int32_t twice = xp_mulh((int32_t)((uint32_t)over << k->left), k->mul) >> k->right;
-    if (under == 0) return k->mul == 0 || over == 0 ? k->zero_point : over > 0 ? k->high : k->low;
+    if (under == 0) return k->mul == 0 || over <= 0 ? k->low : k->high;
     const int32_t top = (twice + under) >> 1;
     return (top >= 0 ? top : top - under + 1) / under + k->zero_point;
 }

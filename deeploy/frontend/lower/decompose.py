@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.rewriter import Rewriter, is_float, result_shape, standard
 from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import Pass, constant, producer
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def kept(axes: Sequence[int]) -> Attributes:
@@ -168,6 +171,19 @@ def bound(rw: Rewriter) -> bool:
     return rw.replace("Clip", x, min=low, max=high)
 
 
+@standard("PRelu", kind="f")
+def chosen(rw: Rewriter) -> bool:
+    """The product with the slope where x is negative, and x elsewhere: a slope that may be infinite has no product with 0.
+
+    Finite constant slopes stay as they are.
+    """
+    slope = real_constant(rw.node.inputs[1])
+    if slope is not None and (slope.size == 1 or np.isfinite(slope).all()):
+        return False
+    below = rw.create("Less", rw.x, rw.constant([0.0]), dtype=np.bool_)
+    return rw.replace("Where", below, rw.create("Mul", rw.x, rw.node.inputs[1], shape=rw.y.shape), rw.x)
+
+
 @standard("LogSoftmax", kind="f")
 def log_softmax(rw: Rewriter) -> bool:
     """d - log(sum(exp(d))) with d = x - max(x), which neither overflows nor takes the logarithm of zero."""
@@ -178,11 +194,14 @@ def log_softmax(rw: Rewriter) -> bool:
 
 @standard("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", kind="f")
 def reductions(rw: Rewriter) -> bool:
-    """A sum with a function in front of it, behind it, or both; the exponentials are those of distances from the maximum."""
+    """A sum with a function in front of it, behind it, or both; the exponentials are those of distances from the maximum.
+
+    That maximum is finite: an infinite one is as far from itself as infinity less infinity, which is no number.
+    """
     x, attrs = rw.x, dict(rw.attrs)
     if rw.op == "ReduceLogSumExp":
         axes = kept(attrs["axes"])
-        largest = rw.create("ReduceMax", x, **axes)
+        largest = rw.create("Clip", rw.create("ReduceMax", x, **axes), min=-_LARGEST, max=_LARGEST)
         total = rw.create("ReduceSum", rw.create("Exp", rw.create("Sub", x, largest)), **axes)
         return rw.finish(rw.create("Add", rw.create("Log", total), largest))
     if rw.op != "ReduceLogSum":
@@ -224,6 +243,7 @@ _RULES = (
     statistics,
     several,
     bound,
+    chosen,
     log_softmax,
     reductions,
 )

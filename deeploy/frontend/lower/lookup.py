@@ -63,7 +63,7 @@ def function(node: gs.Node) -> tuple[str, float, float] | None:
 
 def _whole(exponent: float) -> float:
     """The whole number that a quantised exponent stands for: with any other, negative bases have no power."""
-    return float(round(exponent)) if math.isclose(exponent, round(exponent), rel_tol=1e-6) else exponent
+    return float(round(exponent)) if math.isfinite(exponent) and math.isclose(exponent, round(exponent), rel_tol=1e-6) else exponent
 
 
 def real_constant(tensor: gs.Tensor) -> np.ndarray | None:
