@@ -10,9 +10,9 @@ from deeploy.midend.problem import Choice, Problem, Residence, Share, evaluate, 
 def greedy(problem: Problem) -> Choice | None:
     """The choice in which every call takes the largest tiles that fit; None where that ends in a dead end.
 
-    Calls are run by the first kernel that fits. Nothing stays in the engines' own memories between calls and nothing is fetched
-    ahead. A buffer lives in the memory next to it if there is room when it comes up, else further out; far constants are fetched
-    whole when they are first used.
+    Of the kernels that fit, on any engine that plans may use, a call is run by the one that is fastest with its largest tile. Nothing
+    stays in the engines' own memories between calls and nothing is fetched ahead. A buffer lives in the memory next to it if there is
+    room when it comes up, else further out; far constants are fetched whole when they are first used.
     """
     load = [0] * len(problem.candidates)
     residences: dict[str, int] = {}
@@ -20,18 +20,19 @@ def greedy(problem: Problem) -> Choice | None:
     picks: list[int] = []
     for step, candidates in enumerate(problem.candidates):
         _place(problem, step, None, residences, load)
+        found: list[tuple[int, dict[str, int], list[int], set[Share]]] = []
         for variant in range(len(problem.operands[step])):
             there, taken = dict(residences), list(load)
             needed = shared | {share for share in problem.shares if (step, variant) in share.users}
             _place(problem, step, variant, there, taken)
             fitting = _fitting(problem, step, variant, there, taken, needed)
             if fitting:
-                residences, load, shared = there, taken, needed
                 order = {number: (candidates[number].bytes[candidates[number].own], -candidates[number].cycles) for number in fitting}
-                picks.append(max(order, key=order.__getitem__))
-                break
-        else:
+                found.append((max(order, key=order.__getitem__), there, taken, needed))
+        if not found:
             return None
+        pick, residences, load, shared = min(found, key=lambda one: candidates[one[0]].cycles)
+        picks.append(pick)
     fetched = {
         residence.name: residence.steps[0]
         for residence in problem.residences
@@ -46,6 +47,8 @@ def _fitting(problem: Problem, step: int, variant: int, placed: dict[str, int], 
     room = [
         capacity - sum(share.size for share in shared if share.distance == distance) for distance, capacity in enumerate(problem.capacities)
     ]
+    if min(room) < 0:
+        return []
     wanted = tuple(1 if name is None else placed[name] for name in problem.operands[step][variant])
     rows = enumerate(problem.candidates[step])
     alike = [(number, c) for number, c in rows if c.variant == variant and c.distances == wanted and max(load) <= room[1]]
