@@ -6,13 +6,14 @@ two changes may help the same layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_graphsurgeon as gs
 
 from deeploy.advice.changes import powers_of_two, symmetric_weights
-from deeploy.advice.costs import Better, Costs
+from deeploy.advice.costs import Better, Costs, identity
 from deeploy.documents import Contents, Document
 from deeploy.frontend.io import strip_quantisation
 from deeploy.graph.target import Target
@@ -24,6 +25,7 @@ from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.program import Call, Program, State
 from deeploy.operators.requantise import fused
 
+ROUNDED = 1000  # parts of all cycles
 LEAST = 0.01  # of all cycles: what an entry has to save
 SIZES = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # of a memory, as multiples of what the plan may use
 ENOUGH = 0.9  # of the gain that the largest memory has
@@ -63,7 +65,7 @@ def advise(subject: Subject) -> list[Contents]:
     """The changes that would save cycles, the best first; none where nothing is known of a target's cycles."""
     if subject.plan.prediction is None or not subject.entry["cycles"] or subject.target.is_flat:
         return []
-    costs = Costs(subject.plan)
+    costs = Costs(subject.plan, [call["cycles"] for call in subject.entry["calls"]])
     found: list[Contents] = []
     for query in (_memory, _scales, _requantisers, _weights, _engines, _cores, _buffering, _edges):
         found += query(subject, costs)
@@ -80,10 +82,15 @@ def _entry(
     how: str = _QUERY,
     less: int = 0,
 ) -> Contents:
-    """An entry; ``less`` cycles of what its layers gain are spent elsewhere."""
-    gain = max(0, min(sum(int(layer["gain"]) for layer in layers), int(subject.entry["cycles"])) - less)
+    """An entry; ``less`` cycles of what its layers gain are spent elsewhere.
+
+    Its gain is rounded up to thousandths of the network's cycles: layers that do not change may start a little earlier as well.
+    """
+    cycles = max(1, int(subject.entry["cycles"]))
+    saved = max(0, min(sum(int(layer["gain"]) for layer in layers), cycles) - less)
+    gain = min(cycles, math.ceil(cycles * math.ceil(ROUNDED * saved / cycles) / ROUNDED))
     ranked = sorted(layers, key=lambda layer: -int(layer["gain"]))
-    share = gain / max(1, int(subject.entry["cycles"]))
+    share = gain / cycles
     return {
         "kind": kind,
         "title": title,
@@ -101,9 +108,8 @@ def _layer(subject: Subject, step: int, gain: int, text: str) -> Contents:
     return {"name": call.name, "node": call.node.name, "gain": gain, "text": text}
 
 
-def _layers(subject: Subject, found: Iterable[Better], words: Callable[[Better], str] | None = None) -> list[Contents]:
-    described = words or (lambda better: f"by {instance(better.call, subject.target)}")
-    return [_layer(subject, better.step, better.gain, described(better)) for better in found]
+def _layers(subject: Subject, found: Iterable[Better]) -> list[Contents]:
+    return [_layer(subject, better.step, better.gain, f"by {instance(better.call, subject.target)}") for better in found]
 
 
 def instance(call: Call, target: Target) -> str:
@@ -153,13 +159,11 @@ def _room(level: str, lack: int) -> str:
 
 def _ways(costs: Costs, program: Program, machine: Machine, near: bool) -> dict[int, list[Better]]:
     """What every call could be with more memory, the fastest first."""
-    own = {call.name: number for number, call in enumerate(program.calls)}
     found = {}
-    for name, step in costs.steps.items():
-        now = costs.now[step]
+    for step, number in costs.pairs(program):
         ways = [
-            Better(step, variant, candidate, now - candidate.cycles)
-            for variant in (program.variants(own[name]) if name in own else ())
+            Better(step, variant, candidate, costs.gain(step, candidate))
+            for variant in program.variants(number)
             for candidate in costs.candidates(step, variant, program, machine, near)
         ]
         found[step] = sorted(ways, key=lambda way: -way.gain)
@@ -228,17 +232,15 @@ def _edges(subject: Subject, costs: Costs) -> list[Contents]:
     if not strip_quantisation(graph, {state.past for state in _states(subject)} | {state.present for state in _states(subject)}):
         return []
     program = subject.program(graph)
-    kept = {call.name for call in program.calls}
-    layers = [
-        _layer(subject, step, int(subject.entry["calls"][step]["cycles"]), "is left out")
-        for step, call in enumerate(subject.plan.program.calls)
-        if call.name not in kept
-    ]
-    old = {call.name for call in subject.plan.program.calls}
-    added = sum(costs.alone(call, program, subject.plan.machine) for call in program.calls if call.name not in old)
-    why = f"{_counted(len(layers))} convert floats at the network's inputs and outputs; an application that has integers needs none of them"
+    kept = {identity(call) for call in program.calls}
+    steps = [step for step, call in enumerate(subject.plan.program.calls) if identity(call) not in kept]
+    if not steps:
+        return []
+    layers = [_layer(subject, step, int(subject.entry["calls"][step]["cycles"]), "is left out") for step in steps]
+    added = sum(costs.alone(call, program, subject.plan.machine) for call in program.calls if identity(call) not in costs.steps)
+    why = f"{_counted(len(steps))} convert floats at the network's inputs and outputs; an application that has integers needs none of them"
     how = f"the cycles of these layers, less {added} cycles for copies that are needed instead" if added else "the cycles of these layers"
-    return [_entry(subject, "quantised-io", "--quantised-io", why, ("--quantised-io",), layers, how, added)] if layers else []
+    return [_entry(subject, "quantised-io", "--quantised-io", why, ("--quantised-io",), layers, how, added)]
 
 
 def _states(subject: Subject) -> Sequence[State]:

@@ -18,6 +18,7 @@ from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.program import Buffer, Call, Program, Role
 from deeploy.midend.rooms import Rooms
 
+Identity = tuple[str, str]
 Wanted = Callable[[Call], bool]
 DEPTHS = {"auto": (1, 2), "double": (2,), "single": (1,)}
 
@@ -32,16 +33,30 @@ class Better:
     gain: int
 
 
-class Costs:
-    """Answers queries about one plan."""
+def identity(call: Call) -> Identity:
+    """What a call has in common with the one that another program of the same network makes of its node.
 
-    def __init__(self, plan: Plan) -> None:
+    The name in C is not that: names that are alike in C get numbers in the order in which they come up, so that a call's own changes when
+    a call before it is left out.
+    """
+    return call.node.name, call.node.op
+
+
+class Costs:
+    """Answers queries about one plan.
+
+    Args:
+        cycles: that every call takes in the predicted run of the plan.
+    """
+
+    def __init__(self, plan: Plan, cycles: Sequence[float]) -> None:
         self.plan = plan
+        self.cycles = cycles
         self.levels = levels_of(plan.target)
         self.rooms = Rooms(plan)
-        self.steps = {call.name: step for step, call in enumerate(plan.program.calls)}
+        self.steps = {identity(call): step for step, call in enumerate(plan.program.calls)}
         chained = {step for chain in plan.chains for step in range(chain.first, chain.last + 1)}
-        # Of a call in a chain, whose own cycles count nothing as hidden, the fewest that it takes alone: no gain is promised too high.
+        # By the planner's formula, which candidates are compared by; of a call in a chain, the fewest that it takes alone.
         self.now = [min(c.cycles for c in plan.offered[n]) if n in chained else own.cycles for n, own in enumerate(plan.calls)]
         buffers = plan.program.buffers
         self.where = {buffers[name].tensor: level for name, level in plan.residences.items() if name in buffers}
@@ -60,6 +75,20 @@ class Costs:
             is_alike = own is not None and own.role is Role.CONSTANT and not own.memory
             return self.plan.residences.get(own.name, self.levels[1]) if own is not None and is_alike else self.levels[1]
         return self.where.get(buffer.tensor, self.levels[1])
+
+    def pairs(self, program: Program) -> list[tuple[int, int]]:
+        """The steps of the plan whose calls another program of the same network has too, and the numbers of these calls there."""
+        own = {identity(call): number for number, call in enumerate(program.calls)}
+        return [(step, own[key]) for key, step in self.steps.items() if key in own]
+
+    def gain(self, step: int, candidate: Candidate) -> int:
+        """The most cycles that a candidate saves in the place of a call: as if its first windows and instructions were there already.
+
+        A candidate that the planner's formula finds no faster saves nothing.
+        """
+        by_formula = self.now[step] - candidate.cycles
+        fewest = candidate.cycles - candidate.warm - candidate.early - candidate.early_issue
+        return by_formula if by_formula <= 0 else round(self.cycles[step] - fewest)
 
     def candidates(self, step: int, call: Call, program: Program, machine: Machine, near: bool = False) -> list[Candidate]:
         """The candidates of a call in the place of that of a step.
@@ -101,15 +130,14 @@ class Costs:
         return all(not count or count <= self.rooms.free(level, step, own) for level, count in rows)
 
     def better(self, program: Program, machine: Machine, wanted: Wanted = lambda call: True, steps: Sequence[int] = ()) -> list[Better]:
-        """The calls that would be faster in another program, which has calls of the same names, by kernels that are ``wanted``."""
+        """The calls that would be faster in another program of the same network, by kernels that are ``wanted``."""
         found = []
-        own = {call.name: number for number, call in enumerate(program.calls)}
-        for name, step in self.steps.items():
-            if name not in own or (steps and step not in steps):
+        for step, number in self.pairs(program):
+            if steps and step not in steps:
                 continue
             ways = [
-                Better(step, variant, candidate, self.now[step] - candidate.cycles)
-                for variant in program.variants(own[name])
+                Better(step, variant, candidate, self.gain(step, candidate))
+                for variant in program.variants(number)
                 if wanted(variant)
                 for candidate in self.candidates(step, variant, program, machine)
                 if self.fits(step, variant, candidate)

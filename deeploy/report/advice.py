@@ -12,8 +12,8 @@ from deeploy.report.text import number as plain
 from deeploy.schemas import REASONS
 
 _LAYERS = 3  # that an entry names in a terminal
-_NONE = "No change that is known here would save a hundredth of the cycles."
-_NOTE = "Each gain is predicted from the plan, for one change alone: gains do not add up."
+_NONE = "No change that is known here would save a hundredth of the cycles or make the network smaller."
+_NOTE = "Each gain is the most that one change alone would save, predicted from this plan. Gains do not add up."
 
 
 def read(project: Path) -> Mapping[str, Sequence[Document]]:
@@ -30,9 +30,9 @@ def lines(found: Sequence[Document] | None, verbose: bool = True) -> list[str]:
         return []
     if not found:
         return ["what would help: " + _NONE[0].lower() + _NONE[1:]]
-    rows = ["what would help, each change alone (predicted):"]
+    rows = ["what would help, each change alone (at most, predicted from this plan):"]
     for place, entry in enumerate(found, 1):
-        rows.append(f"  {place}. {entry['title']}: -{100 * entry['share']:.1f} % ({plain(entry['gain'])} cycles)")
+        rows.append(f"  {place}. {entry['title']}: at most -{100 * entry['share']:.1f} % ({plain(entry['gain'])} cycles)")
         if not verbose:
             continue
         rows.append(f"     {entry['why']}.")
@@ -55,8 +55,12 @@ def of_layer(found: Sequence[Document], layer: str) -> list[Contents]:
 
 def layer_lines(found: Sequence[Document]) -> list[str]:
     """``of_layer`` for a terminal."""
-    shown = [f"  {entry['title']}: -{plain(entry['gain'])} cycles ({entry['text']})" for entry in found]
-    return ["", "  what would help this layer (predicted, each change alone):", *(f"  {line}" for line in shown)] if shown else []
+    shown = [f"  {entry['title']}: at most -{plain(entry['gain'])} cycles ({entry['text']})" for entry in found]
+    return (
+        ["", "  what would help this layer (each change alone, predicted from this plan):", *(f"  {line}" for line in shown)]
+        if shown
+        else []
+    )
 
 
 def advice(found: Sequence[Document] | None) -> str:
@@ -69,7 +73,7 @@ def advice(found: Sequence[Document] | None) -> str:
 
 
 def _item(entry: Document) -> str:
-    gain = f"{MINUS}{100 * entry['share']:.1f}{THIN}%"
+    gain = f"at most {MINUS}{100 * entry['share']:.1f}{THIN}%"
     head = (tag("b", gain, class_="gain"), tag("span", text(entry["title"]), class_="change"))
     layers = [
         tag("li", tag("b", name(layer["node"], 48)), f" {MINUS}{number(layer['gain'])} cycles, {text(layer['text'])}")

@@ -83,7 +83,8 @@ def kept(before: float, after: float, advice: dict[str, Any]) -> None:
     assert advice["gain"] >= 0.01 * before
     assert before - after >= advice["gain"] / 2
     assert advice["share"] == pytest.approx(advice["gain"] / before, rel=0.01)
-    assert advice["gain"] == min(round(before), sum(layer["gain"] for layer in advice["layers"]))
+    exact = min(round(before), sum(layer["gain"] for layer in advice["layers"]))
+    assert exact <= advice["gain"] <= exact + before / 1000 + 1
 
 
 def integer_network(folder: Path, muls: list[int]) -> Path:
@@ -130,6 +131,45 @@ def test_integer_inputs_and_outputs(model: Path, usual: tuple[float, Advice]) ->
     after, rest = compiled(model, quantised_io=True)
     kept(usual[0], after, usual[1]["quantised-io"])
     assert "quantised-io" not in rest
+
+
+def test_advice_does_not_hang_on_names(model: Path, usual: tuple[float, Advice], tmp_path: Path) -> None:
+    """Names of converted networks are alike in C, where numbers tell them apart: what is left out is told by more than its name there."""
+    alike = onnx.load(model)
+    for number, node in enumerate(alike.graph.node):
+        node.name = f"model/activation/Relu;node {number}"
+    onnx.save(alike, tmp_path / "alike.onnx")
+    result = deeploy.compile(tmp_path / "alike.onnx", "siracusa")
+    assert {call.name.rstrip("_0123456789") for call in result.plan.program.calls} == {"model_activation_Relu"}
+    cycles, advice = told(result)
+    assert cycles == usual[0] and advice.keys() == usual[1].keys()
+    for kind, entry in advice.items():
+        assert entry["gain"] == usual[1][kind]["gain"]
+        assert [layer["text"] for layer in entry["layers"]] == [layer["text"] for layer in usual[1][kind]["layers"]]
+    operators = {call.name: call.node.op for call in result.plan.program.calls}
+    assert {operators[layer["name"]] for layer in advice["quantised-io"]["layers"]} == {"Dequantize"}
+
+
+FORMS = ["ad_int8_qdq_pc", "ic_int8_qdq_pc", "ic_int8_qdq_pt", "ic_int8_qop_pc", "kws_int8_qdq_pc", "kws_int8_qdq_pt", "kws_int8_qop_pt"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_promised_of_real_networks_arrives(shared_models: Path, form: str) -> None:
+    """Integers at the edges, engines that requantise, and both, one after the other: each saves what was promised at most, or less."""
+    path = shared_models / "mlperf_tiny" / form / "network.onnx"
+    integers, engine = {"quantised_io": True}, {"requantise": "engine"}
+    plain = compiled(path)
+    changed = {"quantised-io": compiled(path, **integers), "requantise": compiled(path, **engine)}
+    both = compiled(path, **integers, **engine)
+    steps = [(plain, changed["quantised-io"], "quantised-io"), (plain, changed["requantise"], "requantise")]
+    steps += [(changed["requantise"], both, "quantised-io"), (changed["quantised-io"], both, "requantise")]
+    for (before, advice), (after, _), kind in steps:
+        if kind not in advice:
+            assert before - after < 0.01 * before
+            continue
+        assert before - after <= advice[kind]["gain"], kind
+        kept(before, after, advice[kind])
 
 
 def test_integer_inputs_of_a_network_with_a_state(tmp_path: Path) -> None:
@@ -254,11 +294,11 @@ def test_it_is_ranked_and_told_everywhere(project: Path) -> None:
     assert len(told) >= 2 and [found["gain"] for found in told] == sorted((found["gain"] for found in told), reverse=True)
     text, page = run("report", str(project)), (project / "report.html").read_text()
     for place, found in enumerate(told, 1):
-        assert f"  {place}. {found['title']}: -{100 * found['share']:.1f} %" in text
+        assert f"  {place}. {found['title']}: at most -{100 * found['share']:.1f} %" in text
         assert found["title"] in page
     assert page.index("What would help") < page.index('class="cards"')
     layer = told[0]["layers"][0]
-    assert f"{told[0]['title']}: -" in run("explain", str(project), layer["name"])
+    assert f"{told[0]['title']}: at most -" in run("explain", str(project), layer["name"])
     (explained,) = json.loads(run("explain", str(project), layer["name"], "--json"))
     assert explained["advice"][0]["gain"] == layer["gain"] and explained["advice"][0]["kind"] == told[0]["kind"]
 
