@@ -65,7 +65,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         found[prefix], changed = graph, None
         if request.requantise == "engine":
             plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan)
-        about = graph.inputs, graph.outputs, graph.dialect, graph.notes, graph.pinned
+        about = graph.inputs, graph.outputs, graph.dialect, (*graph.notes, *_unpacked(request, plan)), graph.pinned
         networks[prefix] = Network(plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path))
 
     def again(prefix: str, given: Machine) -> Plan:
@@ -77,6 +77,14 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
     told = {prefix: (*networks[prefix].notes, *([notes[prefix]] if prefix in notes else [])) for prefix in models}
     result = {prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}
     return Compiled(result, clock.seconds, request.additions, request.budgets, request.package)
+
+
+def _unpacked(request: Request, plan: Plan) -> list[str]:
+    """What the user is told where ``--weight-bits`` changes nothing."""
+    if request.weight_bits is None or any(buffer.dtype.is_packed for buffer in plan.program.buffers.values()):
+        return []
+    fewer = "deeploy quantize --weights 4 makes such weights of a float model"
+    return [f"--weight-bits {request.weight_bits} changes nothing: no weight that kernels read packed has values of so few bits; {fewer}"]
 
 
 def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Distributed:

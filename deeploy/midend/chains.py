@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from deeploy.errors import FitError
 from deeploy.midend.chain import Arrangement, Chain, Cut, Ring, Sweep, cut
 from deeploy.midend.lifetime import lifetimes, spans
+from deeploy.midend.misfit import held, more, remedy
 from deeploy.midend.place import place, tenants
 from deeploy.midend.plan import UNLIMITED, ChainChoice, Machine, Plan
 from deeploy.midend.program import Program, Role
@@ -238,11 +239,11 @@ def chained(plan: Plan, machine: Machine) -> Plan:
     if best is not None and best.memory[name].peak <= machine.capacities[name]:
         return replace(best, arrangements=network.arrangements(), chain_choices=network.choices(best))
     needed = best.memory[name].peak if best is not None else least + plan.memory[name].constants
-    most = plan.target.memories[0].capacity
-    has_more = most is None or needed <= most - plan.target.memories[0].reserved
+    program, target = plan.program, plan.target
+    there = held(program, target, [(b.name, b.bytes) for b in program.buffers.values() if b.role in (Role.LOCAL, Role.STATE)])
     raise FitError(
         f"{name}: the network needs {needed} bytes when it is computed a few rows at a time, {machine.capacities[name]} are there",
-        f"Give it more: --memory {name}={needed}." if has_more else "Take a smaller network, or a machine with more memory.",
+        remedy(program, target, there, (needed, machine.capacities[name]), [], more(target, name, needed)),
     )
 
 

@@ -16,7 +16,7 @@ from deeploy.midend.candidate import Candidate
 from deeploy.midend.chain import Arrangement, Chain
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
-from deeploy.midend.program import Call, Program, Role, ahead
+from deeploy.midend.program import Buffer, Call, Program, Role, ahead
 from deeploy.midend.tiling import Tiling
 
 Buffering = Literal["auto", "double", "single"]
@@ -64,6 +64,11 @@ class LevelUse:
     io: int
     constants: int
     reserved: int = 0
+
+
+def constants_in(target: Target, machine: Machine) -> str:
+    """The memory that holds constants which kernels want nowhere else; empty where they are a part of a program for one memory."""
+    return next((m.name for m in target.memories if m.is_far), "") if target.is_flat else machine.default_memory
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,10 @@ class Plan:
         timing = self.target.timing
         found = timing.memories if timing is not None and self.target.is_flat else {}
         return max((found.get(memory.name, 0.0) for memory in self.target.memories[1:]), default=0.0)
+
+    def stored(self, buffer: Buffer) -> str:
+        """The memory that holds a constant, see ``constants_in``."""
+        return buffer.memory or constants_in(self.target, self.machine)
 
     def constants(self, step: int) -> list[str]:
         """The constants that the call of a step reads whole."""

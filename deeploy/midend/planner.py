@@ -26,7 +26,7 @@ from deeploy.midend.cost import kind
 from deeploy.midend.greedy import greedy
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
 from deeploy.midend.machine import levels_of
-from deeploy.midend.misfit import Misfit, misfit
+from deeploy.midend.misfit import Misfit, check_constants, misfit
 from deeploy.midend.offer import offered
 from deeploy.midend.order import ordered
 from deeploy.midend.pack import Packing
@@ -294,7 +294,14 @@ class Planner:
 
         beside = [self.beside(distance) for distance in range(len(self.levels))]
         room = [self.room[level] for level in self.levels]
-        return Misfit(self.program, self.target, self.machine, self.levels, at, beside, room, self.io)
+        return Misfit(self.program, self.target, self.machine, self.levels, at, beside, room, self.io, self._fits)
+
+    def _fits(self, machine: Machine) -> bool:
+        try:
+            Planner(self.given, self.target, machine, self.search.seconds).plan()
+        except FitError:
+            return False
+        return True
 
     def _solve_repeated(self, problem: Problem) -> Solved | None:
         """A large problem by its repeated blocks, where it has some; any other in one piece."""
@@ -486,6 +493,7 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
     roomy = replace(machine, capacities=dict.fromkeys(machine.capacities, UNLIMITED))
     plans = [Planner(one, target, roomy, seconds).plan() for one in dict.fromkeys((program, ordered(program)))]
     plan = min(plans, key=lambda plan: plan.memory[name].peak)
+    check_constants(plan.program, target, machine)
     if machine.objective == "cycles" and plan.memory[name].peak <= machine.capacities[name]:
         return within(plan, machine)
     found, refused = list[Plan](), list[FitError]()

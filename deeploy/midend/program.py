@@ -199,6 +199,13 @@ class Program:
         """The call of a step and its other variants, by the number that candidates carry."""
         return (self.calls[step], *(self.further[step] if self.further else ()))
 
+    @property
+    def is_float(self) -> bool:
+        """Whether it computes floats, and no activation has 8 or 16 bits: it was never quantised."""
+        written = {self.buffers[call.operands[name].buffer] for call in self.calls for name in call.writes}
+        is_quantised = any(b.role is not Role.OUTPUT and b.dtype.is_integer and b.dtype.bits <= 16 for b in written)
+        return not is_quantised and any(b.dtype is DType.FLOAT32 for b in written)
+
     def __str__(self) -> str:
         lines = [f"program {self.name}"]
         for buffer in self.buffers.values():

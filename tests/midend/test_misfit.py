@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import numpy_helper
 
 import deeploy
 from deeploy.errors import FitError
@@ -14,6 +16,7 @@ from deeploy.midend.machine import Options
 from deeploy.midend.plan import Buffering, Machine, Plan
 from deeploy.midend.planner import make_plan
 from deeploy.target import load
+from tests.advice.test_advise import one_convolution
 from tests.command import deeploy_cli
 from tests.simulate import nets
 
@@ -69,7 +72,7 @@ def test_the_stated_smallest_l2_is_the_smallest(name: str, l1: int, memory: str,
         found = re.search(r"L2 is too small: node \S+ \(\w+\) needs \d+ bytes at once", error.what)
         assert found, error.what
         assert ", 8 are there; largest buffers then: " in error.what
-        assert ("--default-memory L3" in error.remedy) == (memory == "L2")
+        assert memory == "L2" or "--default-memory" not in error.remedy
     else:
         assert memory == "L3"
         return  # everything stays in L1 or is streamed past L2
@@ -87,13 +90,13 @@ def test_no_capacity_is_asked_for_that_the_target_does_not_have(tmp_path: Path) 
         with pytest.raises(FitError) as error:
             nets.compiled(tmp_path, nodes, *shapes, {}, Options())
         assert f"and {8 * size * size} of inputs and outputs" in error.value.what
-        assert ("L2 has no more than" if fits_far else "L2 is full of inputs and outputs") in error.value.remedy
-        assert "--default-memory L3" in error.value.remedy
+        assert ("siracusa has no more than" if fits_far else "siracusa is full of inputs and outputs") in error.value.remedy
+        assert ("--default-memory L3" in error.value.remedy) == fits_far, "only what helps is advised"
         if fits_far:
             memory = load("siracusa").memory("L2")
             assert memory.capacity is not None and memory.reserved > 0
             most = memory.capacity - memory.reserved - 8 * size * size
-            assert error.value.remedy.startswith(f"L2 has no more than {most}: "), "what is left beside reserved bytes and the caller's"
+            assert f"has no more than {most} bytes" in error.value.remedy, "what is left beside reserved bytes and the caller's"
             plan = nets.compiled(tmp_path, nodes, *shapes, {}, Options({"l2": 200_000}, default_memory="L3")).plan
             assert plan.memory["L2"].peak <= 200_000
 
@@ -104,3 +107,63 @@ def test_the_command_line_ends_with_status_3(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "needs" in done.stderr
     assert "--l1" in done.stderr
+
+
+ORDER = (
+    r"int8 \(deeploy quantize",
+    r"weights of 4 bits",
+    r"--[a-z-]+",
+    r"smaller inputs",
+    r"a larger memory|a chip with more|another target",
+)
+MEMORIES = [("cortex_m4", "RAM"), ("rv32imc", "RAM"), ("rv32imc", "FLASH"), ("siracusa", "L1"), ("siracusa", "L2")]
+
+
+def advised(error: FitError) -> list[str]:
+    """What a misfit says that one should try, each by its place in ``ORDER``, which it keeps."""
+    items = re.sub(r"^Try(, in this order:)? ", "", error.remedy).removesuffix(".").split("; ")
+    places = [next(place for place, words in enumerate(ORDER) if re.match(words, item)) for item in items]
+    assert places == sorted(places) and len(set(places) - {2}) == len([place for place in places if place != 2]), error.remedy
+    assert places[-1] == len(ORDER) - 1
+    return items
+
+
+@pytest.mark.share(0.3)
+@pytest.mark.parametrize("is_float", [True, False])
+@pytest.mark.parametrize(("target", "memory"), MEMORIES)
+def test_what_a_misfit_advises_can_be_done_and_helps(target: str, memory: str, is_float: bool, tmp_path: Path) -> None:
+    """Int8 to floats alone, few bits and smaller inputs where these are what fills the memory, options that make it fit, more memory."""
+    nets.filters(tmp_path, Options())
+    path = tmp_path / "model.onnx" if is_float else one_convolution(tmp_path, 128)
+
+    def fit(size: int, **more: str) -> deeploy.Compiled:
+        return deeploy.compile(path, target, options=Options({memory.lower(): size}, **more))
+
+    with pytest.raises(FitError) as error:
+        fit(160)
+    items = advised(error.value)
+    assert any(item.startswith("int8") for item in items) == is_float
+    assert memory in ("FLASH", "L1", "L2") or not any(item.startswith("weights") for item in items), "constants lie in flash"
+    assert memory != "FLASH" or "smaller inputs" not in items, "the size of inputs changes no constant"
+    for item in items:
+        if item.startswith("--default-memory"):
+            assert fit(160, default_memory=item.split()[1]).memory[memory].peak <= 160
+    (size,) = re.findall(r"--(?:memory \w+=|l[12] )(\d+)", items[-1])
+    largest = fit(int(size))
+    assert memory not in largest.memory or largest.memory[memory].peak <= int(size)
+    with pytest.raises(FitError):
+        fit(int(size) - 16)
+
+
+def test_bits_of_weights_that_change_nothing_are_told(tmp_path: Path) -> None:
+    note = "--weight-bits 4 changes nothing"
+    path = one_convolution(tmp_path, 128)
+    plain, packed = (deeploy.compile(path, "rv32imc", weight_bits=bits) for bits in (None, 4))
+    constants = [sum(b.bytes for b in one.network.program.buffers.values() if b.data is not None) for one in (plain, packed)]
+    assert constants[0] == constants[1] and [note in " ".join(one.notes) for one in (plain, packed)] == [False, True]
+    model = onnx.load(path)
+    for tensor in model.graph.initializer:
+        if tensor.name == "w":
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) % 8 + 124, "w"))
+    onnx.save(model, path)
+    assert note not in " ".join(deeploy.compile(path, "rv32imc", weight_bits=4).notes)
