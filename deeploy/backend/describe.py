@@ -17,7 +17,7 @@ from deeploy.midend.cost import FORMS, form
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.peak import peaks
 from deeploy.midend.place import Placement
-from deeploy.midend.plan import Plan
+from deeploy.midend.plan import Plan, constants_in
 from deeploy.midend.program import Buffer, Program, Role
 from deeploy.schemas import GENERATOR, SCHEMA
 
@@ -47,23 +47,12 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
     program = plan.program
     timing = description.get("timing") or {}
     prediction = plan.prediction
-    constants = sum(buffer.bytes for buffer in program.buffers.values() if buffer.role is Role.CONSTANT)
     return {
         "name": prefix,
         "model": description["model"],
         "target": plan.target.name,
         "machine": _machine(f"{prefix}_weights.bin" if is_alone else WEIGHTS, plan),
-        "memory": {
-            name: {
-                "capacity": use.capacity,
-                "peak": use.peak,
-                "lower_bound": use.lower_bound,
-                "io": use.io,
-                "reserved": use.reserved,
-                "constants": use.constants or (constants if plan.target.is_flat else 0),
-            }
-            for name, use in plan.memory.items()
-        },
+        "memory": _memory(plan),
         "inputs": [_port(program, n, d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
         "outputs": [_port(program, n, d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
         **({"pinned": description["pinned"]} if "pinned" in description else {}),
@@ -88,6 +77,22 @@ def _legend(plan: Plan) -> Contents:
     known = {**{name: f"requantises {how}" for name, how in FORMS.items()}, **plan.target.legend}
     used = {word for call in plan.program.calls for word in (*call.kernel.name.split("_"), form(call, plan.target))}
     return {word: meaning for word, meaning in known.items() if word in used}
+
+
+def _memory(plan: Plan) -> Contents:
+    """What every memory holds; of a flat machine also the one that constants are read from in place, where that is another one."""
+    found = {name: asdict(use) for name, use in plan.memory.items()}
+    for entry in found.values():
+        del entry["alignment"]
+    if plan.target.is_flat:
+        level = constants_in(plan.target, plan.machine)
+        constants = sum(buffer.bytes for buffer in plan.program.buffers.values() if buffer.role is Role.CONSTANT)
+        if not level:  # they are a part of the program, and not of the arena
+            found[plan.target.memories[0].name] |= {"constants": constants}
+        else:
+            use = {"capacity": plan.machine.capacities[level], "peak": constants, "lower_bound": constants, "io": 0, "constants": constants}
+            found[level] = {**use, "reserved": plan.target.memory(level).reserved}
+    return found
 
 
 def _call(plan: Plan, step: int, timing: Document) -> Contents:
@@ -142,8 +147,8 @@ def _buffer(plan: Plan, placement: Placement) -> Contents:
 
 def _constant(plan: Plan, buffer: Buffer) -> Contents:
     entry: Contents = {"name": buffer.name, "tensor": buffer.tensor, "bytes": buffer.bytes}
-    if not plan.target.is_flat:
-        stored = buffer.memory or plan.machine.default_memory
+    stored = plan.stored(buffer)
+    if stored:
         entry |= {"stored": stored, "read_from": plan.residences.get(buffer.name, stored)}
     if buffer.name in plan.fetched:
         entry["fetched"] = plan.fetched[buffer.name]

@@ -199,8 +199,7 @@ class Project(ABC):
         is_system = "chips" in manifest
         entries = manifest["chips"] if is_system else manifest.get("networks") or [manifest]
         shown = {name: (unit, entry) for (name, unit), entry in zip(self.units.items(), entries, strict=True) if unit.is_lead}
-        timed = {name: (unit, entry) for name, (unit, entry) in shown.items() if unit.network.plan.offered}
-        reasons = {name: {**explanations(u.network.plan, e), **u.network.advice(e)} for name, (u, e) in timed.items()}
+        reasons = {name: {**explanations(u.network.plan, e), **u.network.advice(e)} for name, (u, e) in shown.items()}
         timelines = {name: timeline(unit.run) for name, (unit, _) in shown.items() if unit.run is not None}
         runs = {unit.title: (unit.network.plan, unit.run) for unit in self.units.values() if unit.run is not None}
         rows = strips([run for _, run in runs.values()], LINK) if is_system else ()
@@ -278,7 +277,8 @@ class Compiled(Project):
         arenas = [size for name, size in arenas_of(plans).items() if not self.plan.target.memory(name).is_far]
         growths = [(plan, plan.program.growth) for plan in plans.values() if plan.program.growth is not None]
         states = max((sum(plan.program.buffers[s.buffer].bytes for s in growth.states) for plan, growth in growths), default=0)
-        found = measure(sources, sum(arenas), states, self.budgets)
+        largest = max(plans.values(), key=lambda plan: plan.memory[plan.target.memories[0].name].peak)
+        found = measure(sources, largest, sum(arenas), states, self.budgets)
         if found is None:
             return sources
         manifest = {**json.loads(sources["deploy.json"]), "sizes": found.contents()}

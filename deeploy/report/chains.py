@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report.markup import DASH, figures, name, row, scrolled, section, tag, text
@@ -77,8 +79,10 @@ def taken(entry: Document) -> list[Document]:
 
 
 def _rows(entry: Document) -> list[Document]:
-    """The choices that are worth a line."""
-    return sorted(sorted(entry.get("chain_choices", ()), key=_rank)[:_SHOWN], key=lambda choice: (choice["first"], choice["last"]))
+    """The choices that are worth a line: those of which something was counted, and those that are taken."""
+    figure = "cycles_apart" if entry["cycles"] is not None else "peak_chained"
+    counted = [one for one in entry.get("chain_choices", ()) if one["reason"] == "taken" or one[figure] is not None]
+    return sorted(sorted(counted, key=_rank)[:_SHOWN], key=lambda choice: (choice["first"], choice["last"]))
 
 
 def _cells(choice: Document) -> list[int | None]:
@@ -90,20 +94,31 @@ def _cells(choice: Document) -> list[int | None]:
 _HEADS = ("cycles apart", "together", "bytes moved apart", "together", "memory apart", "together")
 
 
+def _others(entry: Document, shown: list[Document]) -> str:
+    """How many further chains were considered, and why they were not taken."""
+    rest = [one for one in entry["chain_choices"] if one not in shown]
+    counts = Counter(_WHY[one["reason"]] for one in rest)
+    why = "; ".join(f"{words} ({count})" for words, count in counts.most_common())
+    return f" {len(rest)} more were considered: {why}." if rest else ""
+
+
 def chains(entry: Document) -> str:
     """A section of the report: groups of layers that were considered; empty where there are none."""
-    rows = []
-    for choice in _rows(entry):
-        who = tag("td", name(_ends(entry, choice), 96))
-        tiles = digits(choice["tiles"]) if choice["tiles"] else DASH
-        cells = figures(tiles, *(digits(value) for value in _cells(choice)))
-        rows.append(row((who, *cells, tag("td", text(_WHY[choice["reason"]]))), class_="chosen" if choice["reason"] == "taken" else None))
-    if not rows:
+    shown = _rows(entry)
+    if not entry.get("chain_choices"):
         return ""
-    more = len(entry["chain_choices"]) - len(rows)
-    rest = f" {more} more were considered." if more else ""
-    note = f"Layers of a chain are computed together, a few rows at a time; what is between them is never whole.{rest}"
-    return section("Chains", scrolled(marked(("layers", "tiles", *_HEADS, ""), rows, f"chains-{entry['name']}")), note=note)
+    cells = [_cells(choice) for choice in shown]
+    used = [place for place in range(len(_HEADS)) if any(row[place] is not None for row in cells)]
+    rows = []
+    for choice, values in zip(shown, cells, strict=True):
+        who = tag("td", name(_ends(entry, choice), 96), class_="names")
+        tiles = digits(choice["tiles"]) if choice["tiles"] else DASH
+        numbers = figures(tiles, *(digits(values[place]) for place in used))
+        why = tag("td", text(_WHY[choice["reason"]]), class_="why")
+        rows.append(row((who, *numbers, why), class_="chosen" if choice["reason"] == "taken" else None))
+    note = f"Layers of a chain are computed together, a few rows at a time; what is between them is never whole.{_others(entry, shown)}"
+    heads = ("layers", "tiles", *(_HEADS[place] for place in used), "")
+    return section("Chains", *([scrolled(marked(heads, rows, f"chains-{entry['name']}", "plain wide chains"))] if rows else []), note=note)
 
 
 def chain_lines(entry: Document) -> list[str]:

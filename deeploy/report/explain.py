@@ -29,12 +29,14 @@ NEIGHBOURS = 3  # buffers named where there is no room
 
 
 def explanations(plan: Plan, entry: Document) -> Contents:
-    """What is to be said of every call.
+    """What is to be said of every call; nothing of any where there were no candidates to choose from.
 
     Args:
         entry: the network's entry of ``deploy.json``.
     """
     levels = list(levels_of(plan.target))
+    if not plan.offered:
+        return {"levels": levels, "calls": []}
     overview = _Overview(plan)
     calls = [_Explanation(plan, overview, step, levels, entry).all() for step in range(len(plan.program.calls))]
     return {"levels": levels, "calls": calls}
@@ -237,12 +239,11 @@ class _Explanation:
         plan, buffer = self.plan, self.plan.program.buffers[self.call.operands[name].buffer]
         residence = plan.residences.get(buffer.name)
         if buffer.role is Role.CONSTANT:
-            stored = plan.machine.default_memory
+            stored = plan.stored(buffer)
             first = plan.fetched.get(buffer.name)
             copied = "kept there for ever" if first == FOR_EVER else f"fetched in step {first}"
-            text = (
-                f"constant in {stored}".removesuffix(" in ") if first is None else f"constant in {stored}, copied to {residence}, {copied}"
-            )
+            text = f"constant in {stored}" if stored else "constant"
+            text += f", copied to {residence}, {copied}" if first is not None else ""
         elif residence is None:
             text = "the caller's" if plan.target.is_flat else f"the caller's, in {self.levels[1]}"
         else:

@@ -15,12 +15,18 @@ THIN = "\u202f"  # narrow no-break space, between groups of digits
 DASH, MINUS = "\u2013", "\u2212"
 
 
-def text(value: object) -> str:
+class Html(str):
+    """Text in which everything is escaped already: it is not escaped again."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Html:
     """A value as HTML text."""
-    return escape(str(value), quote=True)
+    return value if isinstance(value, Html) else Html(escape(str(value), quote=True))
 
 
-def name(value: str, limit: int = 64) -> str:
+def name(value: str, limit: int = 64) -> Html:
     """A name that a model gave, printable, on one line, as HTML text."""
     return text(shorten(value, limit))
 

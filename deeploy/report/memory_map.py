@@ -13,6 +13,7 @@ LEFT, RIGHT, TOP, BOTTOM = 78, 16, 22, 34  # margins in pixels
 HEIGHT = 300
 NARROWEST, WIDEST = 9, 90  # pixels of a step
 USUAL = 1010  # pixels of a drawing with few steps
+TIGHT = 0.95  # of a capacity: a peak above that is worth a warning
 CLOSE = 1.6  # a capacity up to this many peaks is drawn to scale
 TINTS = 3
 GLYPH, WIDE = 6.3, 10.5  # pixels of a letter, and of a wide one
@@ -149,17 +150,18 @@ def _lines(frame: _Frame, use: Document, is_close: bool) -> list[str]:
     """Peak, lower bound and capacity."""
     end = frame.width - RIGHT
     parts = []
-    is_tight = use["peak"] == use["lower_bound"]
-    shown = [("peak", use["peak"], f"peak{' = lower bound' if is_tight else ''} {number(use['peak'])}")]
-    if not is_tight:
+    is_least = use["peak"] == use["lower_bound"]
+    capacity = f"capacity{' tight' if use['capacity'] is not None and use['peak'] > TIGHT * use['capacity'] else ''}"
+    shown = [("peak", use["peak"], f"peak{' = lower bound' if is_least else ''} {number(use['peak'])}")]
+    if not is_least:
         shown.append(("bound", use["lower_bound"], f"lower bound {number(use['lower_bound'])}"))
     if is_close:
-        shown.append(("capacity", use["capacity"], f"capacity {number(use['capacity'])}"))
+        shown.append((capacity, use["capacity"], f"capacity {number(use['capacity'])}"))
     for kind, count, words in shown:
         y = frame.y(count)
         parts.append(f'<line class="{kind}" x1="{LEFT}" x2="{end:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         above = kind != "bound" and not (kind == "peak" and is_close and frame.y(count) - frame.y(use["capacity"]) < 14)
-        anchor, x = ("start", LEFT + 4) if kind == "capacity" else ("end", frame.visible - 4)
+        anchor, x = ("start", LEFT + 4) if kind == capacity else ("end", frame.visible - 4)
         parts.append(f'<text class="mark {kind}" x="{x:.1f}" y="{y + (-4 if above else 12):.1f}" text-anchor="{anchor}">{words}</text>')
     if use["capacity"] is not None and not is_close:
         share = f"{100 * use['peak'] / use['capacity']:.1f}"

@@ -90,7 +90,7 @@ def article(entry: Document, timeline: Document | None, explanation: Document | 
     if timeline is not None:
         together = [[chain["first"], chain["last"], chain["tiles"]] for chain in taken(entry)]
         parts.append(data(f"timeline-data-{entry['name']}", {**timeline, "chains": together}))
-    if explanation is not None:
+    if explanation is not None and explanation["calls"]:
         calls = [{key: value for key, value in call.items() if key != "schedule"} for call in explanation["calls"]]
         parts.append(packed(f"explain-data-{entry['name']}", {"levels": explanation["levels"], "calls": calls}))
     return tag("article", *parts, id=entry["name"], data_network=entry["name"])
@@ -110,10 +110,12 @@ def _timeline(entry: Document) -> str:
 def _memory(entry: Document) -> str:
     maps = []
     for level, use in entry["memory"].items():
-        drawn = memory_map(level, use, entry["buffers"], entry["calls"])
+        is_stored = any(constant.get("stored") == level for constant in entry["constants"])
+        drawn = memory_map(level, use if is_stored else {**use, "constants": 0}, entry["buffers"], entry["calls"])
         if drawn:
             maps.append(tag("figure", tag("figcaption", text(level)), scrolled(drawn), id=f"map-{entry['name']}-{level}"))
-    kinds = {buffer["kind"] for buffer in entry["buffers"] if buffer["bytes"]} | ({"constant"} if entry["machine"] else set())
+    kinds = {buffer["kind"] for buffer in entry["buffers"] if buffer["bytes"]}
+    kinds |= {"constant"} if any('class="beside"' in drawn for drawn in maps) else set()
     shown = {kind: words for kind, words in _KINDS.items() if kind in kinds}
     colours = legend((f"kind-{kind}", text(words)) for kind, words in shown.items())
     note = "Every rectangle is a buffer: its addresses upwards, the steps in which it is alive to the right. Hover, or move by arrow keys."

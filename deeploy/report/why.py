@@ -96,7 +96,8 @@ def _flat(entry: Document, step: int) -> Contents:
             where = f"{number(block['bytes'])} bytes at {number(block['offset'])} of {block['level']}, {steps}"
             where += f", rows kept: {rings[buffer]}" if buffer in rings else ""
         elif buffer in constants:
-            where = f"constant, {number(constants[buffer]['bytes'])} bytes of read-only data"
+            stored = constants[buffer].get("stored")
+            where = f"constant{f' in {stored}' if stored else ''}, {number(constants[buffer]['bytes'])} bytes of read-only data"
         operands.append({"name": name, "tensor": constants.get(buffer, {}).get("tensor", buffer), "where": where})
     why = f", the first kernel of {entry['target']} that fits the node"
     if call.get("generator"):

@@ -79,6 +79,7 @@ function measure() {
   const wide = [...scope.querySelectorAll("*")].filter((e) => !e.closest(scrolls) && e.getBoundingClientRect().right > view.innerWidth + 1);
   const found = {
     width: view.innerWidth,
+    cut: [...page.querySelectorAll(".scroll > table")].filter((e) => e.offsetWidth > e.parentElement.clientWidth + 1).map((e) => e.id),
     overflow: root.scrollWidth - view.innerWidth,
     poor: poor.slice(0, 8),
     outside: outside.slice(0, 8).map((e) => e.textContent),

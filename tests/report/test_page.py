@@ -198,12 +198,14 @@ def test_hostile_names_stay_text(target: str, tmp_path: Path) -> None:
     assert document.find("img") == [] and document.find("h1")[0].all("b") == []
     rows = document.find("table", "id", "layers-network")[0].all("tr", "data-step")
     assert len(rows) == 2 and rows[0].all("td")[1].text.startswith("first</script>")
+    told = [element.attributes[key] for element in document.find("td") for key in ("title", "data-tip") if key in element.attributes]
+    assert any("<script>" in words for words in told) and not any("&lt;" in words or "&amp;" in words for words in told), "escaped once"
 
 
 def test_a_flat_target_has_memory_and_layers_but_no_time(tmp_path: Path) -> None:
     text = str(deeploy.compile(hostile_model(tmp_path / "flat.onnx")).files()["report.html"])
     document = shown(text, tmp_path)
-    assert [h.text for h in document.find("h2")] == ["Layers", "Graph", "Memory", "Against the bounds"]
+    assert [h.text for h in document.find("h2")] == ["What would help", "Layers", "Graph", "Memory", "Against the bounds"]
     assert sum(len(figure.all("g", "class", "block")) for figure in document.find("figure")) == 1
     assert [th.text for th in document.find("table", "id", "layers-network")[0].all("th")] == [
         "#",
