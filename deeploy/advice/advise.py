@@ -14,15 +14,18 @@ import onnx_graphsurgeon as gs
 
 from deeploy.advice.changes import powers_of_two, symmetric_weights
 from deeploy.advice.costs import Better, Costs, identity
+from deeploy.advice.quantised import MOST_BYTES, activations_of, in_int8, weights_of
 from deeploy.documents import Contents, Document
+from deeploy.errors import DeeployError
 from deeploy.frontend.io import strip_quantisation
 from deeploy.graph.target import Target
 from deeploy.midend.assemble import assemble
 from deeploy.midend.cost import form
 from deeploy.midend.cost import instance as kernel_instance
 from deeploy.midend.machine import Options, kernels_of, machine_of
+from deeploy.midend.misfit import quantise
 from deeploy.midend.plan import Machine, Plan
-from deeploy.midend.program import Call, Program, State
+from deeploy.midend.program import Call, Program, State, chosen
 from deeploy.operators.requantise import fused
 
 ROUNDED = 1000  # parts of all cycles
@@ -42,6 +45,7 @@ class Subject:
         is_exact: whether engines requantise exactly (``--requantise exact``).
         is_dialect: whether the model is in the integer dialect, which rounds half up.
         is_part: whether it is what one of several chips computes.
+        imported: as it was before it was lowered; None where that is not known.
     """
 
     plan: Plan
@@ -50,6 +54,7 @@ class Subject:
     is_exact: bool
     is_dialect: bool
     is_part: bool = False
+    imported: gs.Graph | None = None
 
     @property
     def target(self) -> Target:
@@ -62,14 +67,15 @@ class Subject:
 
 
 def advise(subject: Subject) -> list[Contents]:
-    """The changes that would save cycles, the best first; none where nothing is known of a target's cycles."""
-    if subject.plan.prediction is None or not subject.entry["cycles"] or subject.target.is_flat:
-        return []
+    """The changes that would help: of a float network first its quantisation, then those that save cycles, the best first."""
+    first = [_quantise(subject)] if subject.plan.program.is_float else []
+    if not subject.plan.offered or not subject.entry["cycles"] or subject.target.is_flat:
+        return first
     costs = Costs(subject.plan, [call["cycles"] for call in subject.entry["calls"]])
     found: list[Contents] = []
     for query in (_memory, _scales, _requantisers, _weights, _engines, _cores, _buffering, _edges):
         found += query(subject, costs)
-    return sorted((entry for entry in found if entry["share"] >= LEAST), key=lambda entry: -int(entry["gain"]))
+    return first + sorted((entry for entry in found if entry["share"] >= LEAST), key=lambda entry: -int(entry["gain"]))
 
 
 def _entry(
@@ -224,6 +230,49 @@ def _buffering(subject: Subject, costs: Costs) -> list[Contents]:
 
 
 # ---- the model
+
+
+def _quantise(subject: Subject) -> Contents:
+    """The network in int8: its bytes, and its cycles where these are known of floats and of integers."""
+    program, whole, cycles = subject.plan.program, _in_int8(subject), subject.entry["cycles"]
+    before = weights_of(program), activations_of(program)
+    after, about = (before[0] // 4, before[1] // 4), "about "
+    how, layers, less = "", list[Contents](), 0
+    if whole is not None:
+        numbers = [0] * len(whole.calls)
+        if cycles and subject.plan.offered and not subject.target.is_flat:
+            costs = Costs(subject.plan, [call["cycles"] for call in subject.entry["calls"]])
+            fewest = [[costs.alone(v, whole, subject.plan.machine) for v in whole.variants(n)] for n in range(len(whole.calls))]
+            numbers = [row.index(min(row)) for row in fewest]
+            gains = [(step, round(costs.cycles[step] - min(fewest[number]))) for step, number in costs.pairs(whole)]
+            layers = [_layer(subject, step, gain, "on integers") for step, gain in gains if gain > 0]
+            less = sum(int(layer["gain"]) for layer in layers) - (int(cycles) - sum(map(min, fewest)))
+            how = "the fewest cycles of the same layers on integers, with activations in the memory of the engines"
+        whole = chosen(whole, numbers)
+        after, about = (weights_of(whole), activations_of(whole)), ""
+    why = (
+        f"the network computes floats; in int8, weights take {about}{after[0]} bytes instead of {before[0]}, "
+        f"and activations {about}{after[1]} instead of {before[1]}"
+    )
+    title = f"Quantise the network: {quantise(subject.target)} MODEL --calibrate SAMPLES.npz -o INT8.onnx"
+    if layers:
+        return _entry(subject, "quantise", title, why, (), layers, how, less)
+    how = "Bytes are those of the same layers on integers."
+    return {"kind": "quantise", "title": title, "why": why, "how": how, "options": [], "gain": 0, "share": 0.0, "layers": []}
+
+
+def _in_int8(subject: Subject) -> Program | None:
+    """The program of the network in int8; None where nobody can say, as for what a target has no integer kernels for."""
+    program = subject.plan.program
+    if subject.imported is None or program.growth is not None or weights_of(program) > MOST_BYTES:
+        return None
+    try:
+        graph = in_int8(subject.imported)
+        for step in subject.target.passes:
+            step(graph)
+        return subject.program(graph)
+    except DeeployError:
+        return None
 
 
 def _edges(subject: Subject, costs: Costs) -> list[Contents]:

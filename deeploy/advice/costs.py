@@ -42,6 +42,11 @@ def identity(call: Call) -> Identity:
     return call.node.name, call.node.op
 
 
+def _fewest(candidate: Candidate) -> int:
+    """The cycles of a candidate whose first windows and instructions are there when it begins."""
+    return candidate.cycles - candidate.warm - candidate.early - candidate.early_issue
+
+
 class Costs:
     """Answers queries about one plan.
 
@@ -87,8 +92,7 @@ class Costs:
         A candidate that the planner's formula finds no faster saves nothing.
         """
         by_formula = self.now[step] - candidate.cycles
-        fewest = candidate.cycles - candidate.warm - candidate.early - candidate.early_issue
-        return by_formula if by_formula <= 0 else round(self.cycles[step] - fewest)
+        return by_formula if by_formula <= 0 else round(self.cycles[step] - _fewest(candidate))
 
     def candidates(self, step: int, call: Call, program: Program, machine: Machine, near: bool = False) -> list[Candidate]:
         """The candidates of a call in the place of that of a step.
@@ -119,9 +123,12 @@ class Costs:
         """The fewest cycles of a call that the plan does not have, whose operands are the caller's or lie in the engine's memory."""
         reach, near = self.reach(call), (Role.LOCAL, Role.STATE, Role.SCRATCH)
         places = {name: 0 if program.buffers[operand.buffer].role in near else 1 for name, operand in call.operands.items()}
-        tiler = Tiler(call, program.buffers, self.plan.target, machine.capacities, machine.cores)
-        found = tiler.candidates({name: min(place, len(reach) - 1) for name, place in places.items()}, DEPTHS[machine.buffering])
-        return min((candidate.cycles for candidate in found), default=0)
+        distances = {name: min(place, len(reach) - 1) for name, place in places.items()}
+        key = (kind(call, program.buffers), words(call), tuple(distances.items()), tuple(sorted(machine.capacities.items())))
+        if key not in self._known:
+            tiler = Tiler(call, program.buffers, self.plan.target, machine.capacities, machine.cores)
+            self._known[key] = tiler.candidates(distances, DEPTHS[machine.buffering])
+        return min(map(_fewest, self._known[key]), default=0)
 
     def fits(self, step: int, call: Call, candidate: Candidate) -> bool:
         """Whether there is room for a candidate beside all that the plan has in the step."""

@@ -66,7 +66,8 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         if request.requantise == "engine":
             plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan)
         about = graph.inputs, graph.outputs, graph.dialect, (*graph.notes, *_unpacked(request, plan)), graph.pinned
-        networks[prefix] = Network(plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path))
+        imported = graph.imported if plan.program.is_float else None
+        networks[prefix] = Network(plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path), imported=imported)
 
     def again(prefix: str, given: Machine) -> Plan:
         return bind_and_plan(clock, prefix, found[prefix].graph, target, given, request.options)

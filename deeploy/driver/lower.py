@@ -67,6 +67,7 @@ class Lowered:
         shorter: the same one step of its states before, where that is a check.
         pinned: inputs of the model that are constants.
         target: with the kernels that are the model's own.
+        imported: before the passes.
     """
 
     graph: gs.Graph
@@ -77,6 +78,7 @@ class Lowered:
     shorter: gs.Graph | None
     target: Target
     pinned: tuple[Pinned, ...] = ()
+    imported: gs.Graph | None = None
 
     def check(self, program: Program) -> None:
         """Raise where a shape depends on the rows of the states that the graph takes for fixed."""
@@ -100,6 +102,7 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
     states = (request.states, request.context, tuple(known))
     source = clock("import", import_states, model, dict(request.dims), shapes, *states, request.pins, request.unroll)
     target = _with_loops(clock, source, target, request, shapes)
+    imported = source.graph.copy()
     graph, is_integer, notes = clock("lower", _lower, source.graph, source, target, request)
     kept = {name for pair in source.pairs for name in (pair.past, pair.present) if pair.axis is None}
     stripped = strip_quantisation(graph, kept) if request.quantised_io else {}
@@ -113,7 +116,7 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
         keep(shorter, source.pairs)
     inputs = tuple(port for port in sources if port.name != POSITION)
     results = [replace(port, labels=source.labels.get(port.name, ())) for port in results]
-    return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter, target, source.pinned)
+    return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter, target, source.pinned, imported)
 
 
 def _with_loops(clock: Clock, source: Imported, target: Target, request: Request, shapes: CustomShapes) -> Target:

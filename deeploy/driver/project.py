@@ -61,7 +61,7 @@ class Network:
 
     Attributes:
         requantisation: what engines requantise otherwise than exactly, where that was asked for.
-        graph: that kernels were chosen for; None where that is not known.
+        graph: that kernels were chosen for; None where that is not known. ``imported`` is a float network's before it was lowered.
         is_part: whether it is what one of several chips computes.
         samples: npz with inputs, by which that is measured.
         digest: SHA-256 of the ONNX file, in hexadecimal digits; empty where that is not known.
@@ -79,6 +79,7 @@ class Network:
     samples: str | Path | None = None
     digest: str = ""
     is_part: bool = False
+    imported: gs.Graph | None = None
 
     @property
     def program(self) -> Program:
@@ -93,7 +94,8 @@ class Network:
         """What would make the network faster, as ``advice``; ``entry`` is its part of ``deploy.json``."""
         if self.graph is None:
             return {}
-        return {"advice": advise(Subject(self.plan, self.graph, entry, self.requantisation is None, self.dialect, self.is_part))}
+        about = self.requantisation is None, self.dialect, self.is_part, self.imported
+        return {"advice": advise(Subject(self.plan, self.graph, entry, *about))}
 
     @cached_property
     def requantised(self) -> Contents | None:

@@ -32,13 +32,14 @@ def lines(found: Sequence[Document] | None, verbose: bool = True) -> list[str]:
         return ["what would help: " + _NONE[0].lower() + _NONE[1:]]
     rows = ["what would help, each change alone (at most, predicted from this plan):"]
     for place, entry in enumerate(found, 1):
-        rows.append(f"  {place}. {entry['title']}: at most -{100 * entry['share']:.1f} % ({plain(entry['gain'])} cycles)")
-        if not verbose:
+        gain = f": at most -{100 * entry['share']:.1f} % ({plain(entry['gain'])} cycles)" if entry["gain"] else ""
+        rows.append(f"  {place}. {entry['title']}{gain}")
+        if not verbose and entry["gain"]:
             continue
         rows.append(f"     {entry['why']}.")
         shown = [f"{shorten(layer['node'], 32)} (-{plain(layer['gain'])}, {layer['text']})" for layer in entry["layers"][:_LAYERS]]
         more = len(entry["layers"]) - len(shown)
-        rows.append(f"     {'; '.join(shown)}{f'; and {more} more' if more else ''}")
+        rows += [f"     {'; '.join(shown)}{f'; and {more} more' if more else ''}"] if shown else []
     return rows
 
 
@@ -73,8 +74,8 @@ def advice(found: Sequence[Document] | None) -> str:
 
 
 def _item(entry: Document) -> str:
-    gain = f"at most {MINUS}{100 * entry['share']:.1f}{THIN}%"
-    head = (tag("b", gain, class_="gain"), tag("span", text(entry["title"]), class_="change"))
+    gain = [tag("b", f"at most {MINUS}{100 * entry['share']:.1f}{THIN}%", class_="gain")] if entry["gain"] else []
+    head = (*gain, tag("span", text(entry["title"]), class_="change"))
     layers = [
         tag("li", tag("b", name(layer["node"], 48)), f" {MINUS}{number(layer['gain'])} cycles, {text(layer['text'])}")
         for layer in entry["layers"]
@@ -82,4 +83,4 @@ def _item(entry: Document) -> str:
     more = tag(
         "details", tag("summary", f"{len(layers)} layer{'s' * (len(layers) != 1)}, {number(entry['gain'])} cycles"), tag("ul", *layers)
     )
-    return tag("li", *head, tag("p", f"{text(entry['why'])}. {text(entry['how'])}"), more)
+    return tag("li", *head, tag("p", f"{text(entry['why'])}. {text(entry['how'])}"), *([more] if layers else []))

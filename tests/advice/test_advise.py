@@ -18,10 +18,12 @@ from typer.testing import CliRunner
 
 import deeploy
 from deeploy import chips
+from deeploy.advice import quantised
 from deeploy.cli import app
 from deeploy.midend.machine import Options
 from deeploy.quantization.form import Form
 from deeploy.quantization.static import quantize
+from deeploy.report import advice as report
 from tests.e2e.systems import towers
 from tests.frontend.lower.nets import Net
 
@@ -316,6 +318,28 @@ def test_kernels_are_named_with_their_form_and_the_share_of_the_peak(project: Pa
         share = 100 * call["macs"] / call["cycles"] / peak
         assert f" {call['kernel']} {call['form']} " in line and f" {share:.1f} % " in line
         assert 0 < share < 100
+
+
+@pytest.mark.parametrize("target", ["siracusa", "rv32imc"])
+def test_a_float_network_is_told_to_quantise_first(model: Path, tmp_path: Path, target: str) -> None:
+    """With the bytes that weights and activations take then, and with cycles where they are known."""
+    before, after = (deeploy.compile(path, target) for path in (float_network(tmp_path)[0], model))
+    first, rest = ([*one.network.advice(json.loads(one.sources()["deploy.json"]))["advice"]] for one in (before, after))
+    assert first[0]["kind"] == "quantise" and "quantise" not in {entry["kind"] for entry in rest}
+    assert ("--for siracusa" in first[0]["title"]) == (target == "siracusa")
+    told = [int(digits) for digits in re.findall(r"(?:take|of|activations) (\d+)", first[0]["why"])]
+    programs = [one.network.program for one in (after, before)]
+    expected = [measure(program) for measure in (quantised.weights_of, quantised.activations_of) for program in programs]
+    assert told == pytest.approx(expected, rel=0.2)
+    assert told[0] < 0.6 * told[1] and told[2] < 0.6 * told[3]
+    if target == "siracusa":
+        assert before.network.predicted is not None and after.network.predicted is not None
+        kept_in_full = before.network.predicted.cycles - after.network.predicted.cycles
+        assert first[0]["gain"] / 2 <= kept_in_full <= first[0]["gain"]
+    else:
+        assert first[0]["gain"] == 0 and first[0]["layers"] == []
+    lines = "\n".join(report.lines(first))
+    assert first[0]["why"] in lines and ("at most" in lines.splitlines()[1]) == (target == "siracusa")
 
 
 def tower(folder: Path) -> Path:

@@ -70,11 +70,12 @@ def test_layers_of_a_network_whose_states_grow_say_why_they_are_in_no_chain(tmp_
 
 
 def test_the_report_lists_chains(out: Path, entry: Any) -> None:
-    """The page has a row for each group considered, and the terminal's report one for each that was taken."""
+    """The page has a row for each group of which cycles were counted, and the terminal's report one for each that was taken."""
     source = (out / "report.html").read_text(encoding="utf-8")
     (table,) = Document(source).find("table", "id", f"chains-{entry['name']}")
     (body,) = table.all("tbody")
-    assert len(body.all("tr")) == min(len(entry["chain_choices"]), 24)
+    counted = [choice for choice in entry["chain_choices"] if choice["cycles_apart"] is not None]
+    assert len(body.all("tr")) == min(len(counted), 24) and not any(cell.text == "\u2013" for cell in body.all("td")[2:4])
     taken = [choice for choice in entry["chain_choices"] if choice["reason"] == "taken"]
     assert len(body.all("tr", "class", "chosen")) == len(taken)
     lines = terminal.report(entry).splitlines()

@@ -173,10 +173,11 @@ def test_sizes_and_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """What the linker and the compiler say of the program: near what the emulator's program takes, and limited by options."""
     need("cortex_m4")
     model = small_model(tmp_path)
-    deeploy.compile(model, "cortex_m4").write(tmp_path / "out")
+    compilation = deeploy.compile(model, "cortex_m4")
+    compilation.write(tmp_path / "out")
     manifest = read_manifest(tmp_path / "out")
     found = manifest["sizes"]
-    assert found["constants"] == manifest["memory"]["RAM"]["constants"] and found["arena"] == manifest["memory"]["RAM"]["peak"]
+    assert found["constants"] == manifest["memory"]["FLASH"]["constants"] and found["arena"] == manifest["memory"]["RAM"]["peak"]
     assert found["flash"] == found["code"] + found["constants"] and found["ram"] == found["arena"] + found["static"] + found["stack"]
     run_project(tmp_path / "out", tmp_path / "inputs.npz", on="qemu")
     text, data = subprocess.run(
@@ -200,13 +201,13 @@ def test_sizes_and_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     measured = sizes.Sizes(**{name: found[name] for name in ("compiler", "code", "constants", "arena", "states", "static", "stack")})
     for name in ("flash", "ram", "stack"):
         with pytest.raises(FitError, match=f"--{name} {found[name] - 1}: the program takes {found[name]} bytes"):
-            measured.check({name: found[name] - 1})
+            measured.check({name: found[name] - 1}, compilation.plan)
     done = CliRunner().invoke(cli.app, [*command[:4], "-o", str(tmp_path / "no"), f"--stack={found['stack'] - 1}"])
     assert isinstance(done.exception, FitError) and not (tmp_path / "no").exists()
     with pytest.raises(UsageError, match="target siracusa has no memory RAM"):
         Request(budgets={"ram": 1000}).machine_options(load("siracusa"))
     with pytest.raises(UsageError, match="--stack: the target has no cross compiler"):
-        sizes.measure({}, 0, 0, {"stack": 1000})
+        sizes.measure({}, compilation.plan, 0, 0, {"stack": 1000})
     monkeypatch.setenv("PATH", "/nowhere")
     assert "sizes" not in json.loads(deeploy.compile(model, "cortex_m4").files()["deploy.json"])
 
