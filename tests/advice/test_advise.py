@@ -152,7 +152,16 @@ def test_advice_does_not_hang_on_names(model: Path, usual: tuple[float, Advice],
     assert {operators[layer["name"]] for layer in advice["quantised-io"]["layers"]} == {"Dequantize"}
 
 
-FORMS = ["ad_int8_qdq_pc", "ic_int8_qdq_pc", "ic_int8_qdq_pt", "ic_int8_qop_pc", "kws_int8_qdq_pc", "kws_int8_qdq_pt", "kws_int8_qop_pt"]
+FORMS = [
+    "ad_int8_qdq_pc",
+    "ic_int8_qdq_pc",
+    "ic_int8_qdq_pt",
+    "ic_int8_qop_pc",
+    "kws_int8_qdq_pc",
+    "kws_int8_qdq_pt",
+    "kws_int8_qop_pt",
+    "kws_int8_ref",
+]
 
 
 @pytest.mark.slow
