@@ -14,10 +14,11 @@ import onnx_graphsurgeon as gs
 
 from deeploy.advice.changes import powers_of_two, symmetric_weights
 from deeploy.advice.costs import Better, Costs, identity
-from deeploy.advice.quantised import MOST_BYTES, activations_of, in_int8, weights_of
+from deeploy.advice.quantised import MOST_BYTES, activations_of, weights_of
 from deeploy.documents import Contents, Document
 from deeploy.errors import DeeployError
 from deeploy.frontend.io import strip_quantisation
+from deeploy.frontend.lower.in_int8 import in_int8
 from deeploy.graph.target import Target
 from deeploy.midend.assemble import assemble
 from deeploy.midend.cost import form

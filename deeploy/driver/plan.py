@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_graphsurgeon as gs
 
@@ -18,8 +18,10 @@ from deeploy.midend.alike import carried, signature, wording
 from deeploy.midend.assemble import assemble
 from deeploy.midend.copies import with_copies
 from deeploy.midend.machine import Options, check_code, kernels_of, machine_of, own_options, shared
+from deeploy.midend.misfit import held, remedy
 from deeploy.midend.plan import Machine, Plan
-from deeploy.midend.program import Program
+from deeploy.midend.planner import make_plan
+from deeploy.midend.program import Program, Role
 from deeploy.midend.requantise import Requantised, engines_of, requantise
 from deeploy.midend.share import groups, share
 from deeploy.simulate.walk import walk
@@ -68,6 +70,26 @@ def plan_program(program: Program, target: Target, machine: Machine, options: Op
             "Check the shapes, or pin smaller dimensions: --dim NAME=VALUE.",
         )
     return plan
+
+
+def over_budget(plan: Plan, name: str, sizes: tuple[int, int], last: str) -> str:
+    """What helps a program that takes more than a budget.
+
+    Args:
+        plan: of the network, or of the one with the largest arena.
+        name: of the budget: ``flash``, ``ram`` or ``stack``.
+        sizes: bytes that the program takes, and the budget.
+        last: how it gets more.
+    """
+    program, target, options = plan.program, plan.target, list[str]()
+    roles = {"flash": (Role.CONSTANT,), "ram": (Role.LOCAL, Role.STATE)}.get(name, ())
+    if name == "ram" and plan.machine.objective != "ram":
+        level = target.memories[0].name
+        least = make_plan(program, target, replace(plan.machine, objective="ram")).memory[level].peak
+        saved = plan.memory[level].peak - least
+        options = [f"--objective ram, about {sizes[0] - saved} bytes then"] * (saved > 0)
+    there = held(program, target, [(b.name, b.bytes) for b in program.buffers.values() if b.role in roles])
+    return remedy(program, target, there, sizes, options, last)
 
 
 def _copied(plan: Plan) -> Plan:

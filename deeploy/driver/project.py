@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,7 @@ from deeploy.backend.emit import arenas_of, emit
 from deeploy.backend.packages import Package, package
 from deeploy.distribute.system import System
 from deeploy.documents import Contents, Document
-from deeploy.driver.plan import Requantisation
+from deeploy.driver.plan import Requantisation, over_budget
 from deeploy.driver.prefixes import check_files
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.arrays import Expected, load_arrays
@@ -280,7 +280,7 @@ class Compiled(Project):
         growths = [(plan, plan.program.growth) for plan in plans.values() if plan.program.growth is not None]
         states = max((sum(plan.program.buffers[s.buffer].bytes for s in growth.states) for plan, growth in growths), default=0)
         largest = max(plans.values(), key=lambda plan: plan.memory[plan.target.memories[0].name].peak)
-        found = measure(sources, largest, sum(arenas), states, self.budgets)
+        found = measure(sources, sum(arenas), states, self.budgets, partial(over_budget, largest))
         if found is None:
             return sources
         manifest = {**json.loads(sources["deploy.json"]), "sizes": found.contents()}

@@ -6,8 +6,9 @@ in the step of its call. Buffers that a kernel may overwrite in place are united
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from deeploy.midend.chain import Chain
@@ -34,6 +35,15 @@ def spans(program: Program) -> dict[str, tuple[int, int]]:
             if program.buffers[name].role in (Role.LOCAL, Role.SCRATCH):
                 found[name] = (found.get(name, (step, step))[0], step)
     return found
+
+
+def most_alive(blocks: Iterable[Lifetime], steps: int) -> int:
+    """The most bytes that are alive at once, in so many steps."""
+    change = [0] * (steps + 1)
+    for block in blocks:
+        change[max(block.first, 0)] += block.size
+        change[min(block.last + 1, steps)] -= block.size
+    return max(itertools.accumulate(change))
 
 
 def lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Lifetime]:

@@ -132,7 +132,7 @@ class Misfit:
         beside: bytes of constants beside the arena of every memory.
         room: bytes of every memory that the plan and these constants may take.
         io: bytes of the caller's arrays, which lie in the memory around the engines' own.
-        fits: whether there is a plan on another machine.
+        again: plans the network on another machine.
     """
 
     program: Program
@@ -143,7 +143,7 @@ class Misfit:
     beside: Sequence[int]
     room: Sequence[int]
     io: int
-    fits: Callable[[Machine], bool]
+    again: Callable[[Machine], object]
 
 
 def misfit(case: Misfit) -> FitError:
@@ -231,7 +231,7 @@ def _remedy(case: Misfit, distance: int, size: int, alive: Sequence[Residence]) 
     is_full_of_ports = distance == 1 and room < case.machine.capacities[level]
     options = ["--quantised-io"] * (is_full_of_ports and DType.FLOAT32 in ports and not case.program.is_float)
     far = next((m.name for m in case.target.memories if m.is_far), case.machine.default_memory)
-    if far != case.machine.default_memory and case.fits(replace(case.machine, default_memory=far)):
+    if far != case.machine.default_memory and _has_plan(case, replace(case.machine, default_memory=far)):
         options.append(f"--default-memory {far}")
     options += ["a smaller --context"] * any(b.role is Role.STATE for b in buffers.values())
     names = {name for residence in alive for name in residence.buffers if name in buffers}
@@ -239,6 +239,14 @@ def _remedy(case: Misfit, distance: int, size: int, alive: Sequence[Residence]) 
     there = held(case.program, case.target, [(name, buffers[name].bytes) for name in sorted(names)])
     last = more(case.target, level, size, case.io * (distance == 1))
     return remedy(case.program, case.target, there, (size, max(0, room)), options, last)
+
+
+def _has_plan(case: Misfit, machine: Machine) -> bool:
+    try:
+        case.again(machine)
+    except FitError:
+        return False
+    return True
 
 
 def _certain(program: Program) -> set[str]:

@@ -24,7 +24,7 @@ from deeploy.midend.candidates import Tiler
 from deeploy.midend.chains import chained, within
 from deeploy.midend.cost import kind
 from deeploy.midend.greedy import greedy
-from deeploy.midend.lifetime import FOR_EVER, lifetimes
+from deeploy.midend.lifetime import FOR_EVER, lifetimes, most_alive
 from deeploy.midend.machine import levels_of
 from deeploy.midend.misfit import Misfit, check_constants, misfit
 from deeploy.midend.offer import offered
@@ -147,7 +147,9 @@ class Planner:
         for step, call in enumerate(self.program.calls):
             for operand in call.operands.values():
                 steps_of.setdefault(operand.buffer, []).append(step)
-        leaves = self.is_far and (far is Far.ALL or not self.is_long or self._load() > self.room[self.levels[1]] * WORTH_LEAVING)
+        load = most_alive(self.blocks, len(self.program.calls))
+        is_full = load > self.room[self.levels[1]] * WORTH_LEAVING
+        leaves = self.is_far and (far is Far.ALL or not self.is_long or is_full)
         for block in self.blocks:
             may_leave = leaves and self._may_leave(block.size, far)
             common = self.reach[self.target.engines[0].name][: 3 if may_leave else 2]
@@ -195,14 +197,6 @@ class Planner:
         """Whether a buffer may be streamed from a far memory: first those for which that is better than to hold them whole."""
         worth = WORTH_STREAMING_LONG if self.is_long else WORTH_STREAMING
         return far is Far.ALL or (far is Far.LARGE and size > self.room[self.levels[1]] * worth)
-
-    def _load(self) -> int:
-        """The most bytes of activations that are alive at once."""
-        change = [0] * (len(self.program.calls) + 1)
-        for block in self.blocks:
-            change[max(block.first, 0)] += block.size
-            change[min(block.last + 1, len(change) - 1)] -= block.size
-        return max(itertools.accumulate(change))
 
     def _is_indirect(self, step: int, buffer: str) -> bool:
         return any(call.operands[name].buffer == buffer for call in self.program.variants(step) for name in call.geometry.nest.indirect)
@@ -292,16 +286,12 @@ class Planner:
             planner.room[self.levels[distance]], planner.may_pin = capacity, False
             return planner.problem(Far.ALL if self.is_far else Far.NONE)
 
+        def again(machine: Machine) -> Plan:
+            return Planner(self.given, self.target, machine, self.search.seconds).plan()
+
         beside = [self.beside(distance) for distance in range(len(self.levels))]
         room = [self.room[level] for level in self.levels]
-        return Misfit(self.program, self.target, self.machine, self.levels, at, beside, room, self.io, self._fits)
-
-    def _fits(self, machine: Machine) -> bool:
-        try:
-            Planner(self.given, self.target, machine, self.search.seconds).plan()
-        except FitError:
-            return False
-        return True
+        return Misfit(self.program, self.target, self.machine, self.levels, at, beside, room, self.io, again)
 
     def _solve_repeated(self, problem: Problem) -> Solved | None:
         """A large problem by its repeated blocks, where it has some; any other in one piece."""

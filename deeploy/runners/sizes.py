@@ -12,8 +12,8 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,10 +21,6 @@ from tempfile import TemporaryDirectory
 from deeploy.backend.project import write
 from deeploy.documents import Contents, Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
-from deeploy.midend.misfit import held, remedy
-from deeploy.midend.plan import Plan
-from deeploy.midend.planner import make_plan
-from deeploy.midend.program import Role
 from deeploy.runners.processes import make
 from deeploy.runners.qemu import FIT, OVERFLOW, require_tools, tools_of
 
@@ -41,6 +37,7 @@ _LAYER = re.compile(r"^static void (?:layer|tile)_(\w+)\(.*?^\}", re.MULTILINE |
 _KERNEL = re.compile(r"\b(\w+_kernel_\w+)\(")
 _HARNESS = f"{_BUILD}/runtime/"
 _FLASH = (".text", ".rodata", ".srodata", ".data", ".sdata")
+Remedy = Callable[[str, tuple[int, int], str], str]  # of a budget, the bytes taken and those that it has, and how it gets more
 BUDGETS = {"flash": "--flash", "ram": "--ram", "stack": "--stack"}
 
 
@@ -105,12 +102,8 @@ class Sizes:
         """What ``deploy.json`` says."""
         return {**asdict(self), "layers": [asdict(layer) for layer in self.layers], "flash": self.flash, "ram": self.ram}
 
-    def check(self, budgets: Mapping[str, int], plan: Plan) -> None:
-        """Raise FitError where the program takes more than a budget: ``flash``, ``ram`` or ``stack``.
-
-        Args:
-            plan: of the network, or of the one with the largest arena.
-        """
+    def check(self, budgets: Mapping[str, int], remedy: Remedy) -> None:
+        """Raise FitError where the program takes more than a budget: ``flash``, ``ram`` or ``stack``."""
         parts = {
             "flash": f"{self.code} of code and {self.constants} of constants",
             "ram": f"{self.arena} of the arena, {self.static} of variables and {self.stack} of stack",
@@ -120,25 +113,14 @@ class Sizes:
             taken = getattr(self, name)
             if taken > most:
                 what = f"{BUDGETS[name]} {most}: the program takes {taken} bytes, {parts[name]}"
-                raise FitError(what, self._remedy(name, (taken, most), plan))
-
-    def _remedy(self, name: str, sizes: tuple[int, int], plan: Plan) -> str:
-        """What makes the program smaller, and what the budget would have to be; ``sizes`` are the bytes that it takes, and the budget."""
-        program, target, last = plan.program, plan.target, f"a chip with more: {BUDGETS[name]} {sizes[0]}"
-        roles = {"flash": (Role.CONSTANT,), "ram": (Role.LOCAL, Role.STATE), "stack": ()}[name]
-        options = []
-        if name == "ram" and plan.machine.objective != "ram":
-            least = make_plan(program, target, replace(plan.machine, objective="ram")).memory[target.memories[0].name].peak
-            options = [f"--objective ram, about {sizes[0] - self.arena + least} bytes then"] * (least < self.arena)
-        there = held(program, target, [(b.name, b.bytes) for b in program.buffers.values() if b.role in roles])
-        return remedy(program, target, there, sizes, options, last)
+                raise FitError(what, remedy(name, (taken, most), f"a chip with more: {BUDGETS[name]} {taken}"))
 
 
-def measure(files: Mapping[str, str | bytes], plan: Plan, arena: int, states: int, budgets: Mapping[str, int]) -> Sizes | None:
+def measure(files: Mapping[str, str | bytes], arena: int, states: int, budgets: Mapping[str, int], remedy: Remedy) -> Sizes | None:
     """The sizes of a project's program; None where the target has no cross compiler, or it is not installed, and no budget asks for it.
 
     Args:
-        plan: of the network, or of the one with the largest arena.
+        remedy: what helps where a budget does not suffice.
 
     Raises:
         UsageError: there are budgets, and the target has no cross compiler.
@@ -169,7 +151,7 @@ def measure(files: Mapping[str, str | bytes], plan: Plan, arena: int, states: in
     below = depths(graph)
     layers = tuple(_layers(files, sections, below))
     found = Sizes(f"{compiler} {_FLAGS}", code, constants, arena, states, static, max(below.values(), default=0), layers)
-    found.check(budgets, plan)
+    found.check(budgets, remedy)
     return found
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy import cli
 from deeploy.backend.project import read_manifest, select_network
+from deeploy.driver.plan import over_budget
 from deeploy.driver.request import Request
 from deeploy.errors import BuildError, FitError, UsageError
 from deeploy.frontend.arrays import Expected, load_arrays
@@ -201,13 +203,13 @@ def test_sizes_and_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     measured = sizes.Sizes(**{name: found[name] for name in ("compiler", "code", "constants", "arena", "states", "static", "stack")})
     for name in ("flash", "ram", "stack"):
         with pytest.raises(FitError, match=f"--{name} {found[name] - 1}: the program takes {found[name]} bytes"):
-            measured.check({name: found[name] - 1}, compilation.plan)
+            measured.check({name: found[name] - 1}, partial(over_budget, compilation.plan))
     done = CliRunner().invoke(cli.app, [*command[:4], "-o", str(tmp_path / "no"), f"--stack={found['stack'] - 1}"])
     assert isinstance(done.exception, FitError) and not (tmp_path / "no").exists()
     with pytest.raises(UsageError, match="target siracusa has no memory RAM"):
         Request(budgets={"ram": 1000}).machine_options(load("siracusa"))
     with pytest.raises(UsageError, match="--stack: the target has no cross compiler"):
-        sizes.measure({}, compilation.plan, 0, 0, {"stack": 1000})
+        sizes.measure({}, 0, 0, {"stack": 1000}, partial(over_budget, compilation.plan))
     monkeypatch.setenv("PATH", "/nowhere")
     assert "sizes" not in json.loads(deeploy.compile(model, "cortex_m4").files()["deploy.json"])
 
