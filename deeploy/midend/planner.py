@@ -148,7 +148,7 @@ class Planner:
             for operand in call.operands.values():
                 steps_of.setdefault(operand.buffer, []).append(step)
         load = most_alive(self.blocks, len(self.program.calls))
-        is_full = load > self.room[self.levels[1]] * WORTH_LEAVING
+        is_full = load > self.room[self.levels[self.around]] * WORTH_LEAVING
         leaves = self.is_far and (far is Far.ALL or not self.is_long or is_full)
         for block in self.blocks:
             may_leave = leaves and self._may_leave(block.size, far)
