@@ -34,7 +34,7 @@ def lines(found: Sequence[Document] | None, verbose: bool = True) -> list[str]:
     for place, entry in enumerate(found, 1):
         gain = f": at most -{100 * entry['share']:.1f} % ({plain(entry['gain'])} cycles)" if entry["gain"] else ""
         rows.append(f"  {place}. {entry['title']}{gain}")
-        if not verbose and entry["gain"]:
+        if not verbose and entry["kind"] != "quantise":
             continue
         rows.append(f"     {entry['why']}.")
         shown = [f"{shorten(layer['node'], 32)} (-{plain(layer['gain'])}, {layer['text']})" for layer in entry["layers"][:_LAYERS]]
