@@ -187,6 +187,12 @@ def _zero_points(node: Operands) -> str | None:
     return None if zero is None or math.prod(zero.shape) == needed else f"has zero points of shape {list(zero.shape)}, {needed} are needed"
 
 
+def _batches(node: Operands) -> str | None:
+    """Queries, keys and values are of the same batches."""
+    counts = {shape[0] for shape in map(node.shape, range(3)) if shape}
+    return f"has queries, keys and values of {' and '.join(map(str, sorted(counts)))} batches" if len(counts) > 1 else None
+
+
 def _columns(node: Operands) -> tuple[int, ...] | None:
     """A bias for every column of weights."""
     weights = node.shape(1)
@@ -325,7 +331,7 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "ConstantOfShape": (rank_is(0, 1), values_in(0, 0, lambda node: 1 << 63)),
     "ConvTranspose": (windowed(), shape_is(2, _transposed_filters), _extended),
     "DepthToSpace": (rank_is(0, 4), divides("blocksize")),
-    "Dropout": (_kept_share,),
+    "Dropout": (rank_is(1, 0), _kept_share),
     **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"), (_some,)),
     "Expand": (rank_is(1, 1), values_in(1, 0, lambda node: 1 << 63)),
     "EyeLike": (rank_is(0, 2),),
@@ -344,7 +350,7 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "RNN": (recurrent(1),),
     "LRN": (rank_is(0, 3, ANY), at_least("size", 1)),
     f"{MICROSOFT}.Attention": (*_FLAGS, shape_is(2, _columns), masked(3)),
-    "MultiHeadAttention": (at_least("unidirectional", 0, 1), shape_is(3, _biases), masked(4)),
+    "MultiHeadAttention": (at_least("unidirectional", 0, 1), shape_is(3, _biases), masked(4), _batches),
     "QAttention": (at_least("unidirectional", 0, 1), shape_is(2, _columns), masked(5)),
     "MatMulNBits": (_zero_points,),
     "MeanVarianceNormalization": (axes_in("axes", 1),),
@@ -357,7 +363,8 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "Resize": (_resized,),
     "ReverseSequence": (_reversed,),
     "RoiAlign": (rank_is(0, 4), rank_is(1, 2), shape_is(2, _regions)),
-    "RotaryEmbedding": (at_least("rotary_embedding_dim", 0),),
+    "FusedMatMul": tuple(at_least(name, 0, 1) for name in ("transA", "transB", "transBatchA", "transBatchB")),
+    "RotaryEmbedding": (at_least("rotary_embedding_dim", 0), at_least("interleaved", 0, 1)),
     "ScatterElements": (axis_in(), same_rank(0, 1), shape_is(2, lambda node: node.shape(1)), _no_more, indices_in()),
     "ScatterND": (_nd_depth, shape_is(2, _scattered)),
     "SkipLayerNormalization": (rank_is(1, 2, 3), rank_is(2, 1), broadcasts(1, _whole), _skipped),
