@@ -95,6 +95,8 @@ def _grain(values: np.ndarray) -> int | None:
 def _grains(graph: gs.Graph, types: Mapping[str, DType]) -> Grains:
     found: Grains = {id(t): None if t.name in types and types[t.name].is_float else 0 for t in graph.inputs}
     stored: Grains = {}
+    # Means of the dialect are rounded to whole numbers.
+    rounding = _MEANS[1:] if any(node.op in DIALECT_OPS and "low" not in node.attrs for node in graph.nodes) else ()
 
     def of(tensor: gs.Tensor) -> int | None:
         if isinstance(tensor, gs.Constant):
@@ -104,7 +106,7 @@ def _grains(graph: gs.Graph, types: Mapping[str, DType]) -> Grains:
         return found.get(id(tensor))
 
     for node in graph.nodes:
-        grain = _result(node, of)
+        grain = 0 if node.op in rounding and of(node.inputs[0]) == 0 else _result(node, of)
         found |= {id(t): 0 if np.dtype(t.dtype).kind in "iub" else grain for t in node.outputs}
     return found
 
