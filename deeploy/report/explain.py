@@ -241,7 +241,7 @@ class _Explanation:
         if buffer.role is Role.CONSTANT:
             stored = plan.stored(buffer)
             first = plan.fetched.get(buffer.name)
-            copied = "kept there for ever" if first == FOR_EVER else f"fetched in step {first}"
+            copied = "stays there after init" if first == FOR_EVER else f"fetched in step {first}"
             text = f"constant in {stored}" if stored else "constant"
             text += f", copied to {residence}, {copied}" if first is not None else ""
         elif residence is None:

@@ -137,9 +137,9 @@ def _label(full: str, room: float) -> str:
 
 
 def _beside(frame: _Frame, at: int, count: int) -> str:
-    """Constants that lie in the memory for ever, outside of the arena."""
+    """Constants that always lie in the memory, outside of the arena."""
     y, height = frame.y(at + count), HEIGHT * count / frame.top_bytes
-    title = f"constants, beside the arena\n{number(count)} bytes, for ever"
+    title = f"constants, beside the arena\n{number(count)} bytes, always there"
     width = frame.steps * frame.step
     shape = f'x="{LEFT}" y="{y:.2f}" width="{width:.1f}" height="{max(0.8, height):.2f}"'
     label = f'<text class="label" x="{LEFT + 6}" y="{y + height / 2 + 4:.1f}">constants, beside the arena</text>' if height >= LABEL else ""

@@ -106,7 +106,7 @@ def test_operands_say_where_they_live(tmp_path: Path) -> None:
     entries = json.loads(result.files()["explain.json"])["networks"]["network"]["calls"]
     where = [operand["where"] for entry in entries for operand in entry["operands"]]
     assert any(re.match(r"constant in L3, copied to L2, fetched in step \d+; window of", text) for text in where)
-    assert any(re.match(r"constant in L3, copied to L2, kept there for ever", text) for text in where)
+    assert any(re.match(r"constant in L3, copied to L2, stays there after init", text) for text in where)
     assert any(re.match(r"the caller's, in L2; window of [\d x ]+ bytes in L1, (fetched|stored) (once|\d+ times)", text) for text in where)
     assert any(text == "lies in L1; used in place" for text in where)
 
