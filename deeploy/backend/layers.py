@@ -276,7 +276,7 @@ class Printer:
         """The move of what stays in a ring; each of several cores moves a part."""
         ring = self._address(node.ring)
         if cores > 1:
-            return f"slide_part((unsigned char *)({ring}), {_factor(node.begin)}, {_unsigned(node.bytes)}, {CORE}, {cores});"
+            return f"slide_part((unsigned char *)({ring}), {_factor(node.begin)}, {_unsigned(node.bytes)}, (uint32_t){CORE}, {cores});"
         return f"memmove((void *)({ring}), (const void *)({ring} + {_factor(node.begin)}), {_unsigned(node.bytes)});"
 
     # ---- what a core computes

@@ -158,7 +158,7 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
     ),
     "beside": (
         Change("cores move rows that others still read", "layer_Conv_t12", r"(slide_part\([^;]*;\s+)rt_barrier\(\);", _NO_BARRIER),
-        Change("every core moves all rows", "layer_Conv_t12", r"(slide_part\([^;]*), rt_core\(\), 8\)", r"\1, 0, 1)"),
+        Change("every core moves all rows", "layer_Conv_t12", r"(slide_part\([^;]*), \(uint32_t\)rt_core\(\), 8\)", r"\1, 0, 1)"),
         Change("rows move a step late", "layer_Conv_t12", r"clock >= 5 && clock % 4 == 1", "clock >= 5 && clock % 4 == 2"),
         Change("rows do not move", "layer_Conv_t12", r"slide_part\([^;]*;", "(void)0;"),
         Change("cores complete what the job still writes", "layer_Conv_t12", r"rt_job_wait\(ACCELERATOR_npu\)", "(void)0"),
