@@ -177,7 +177,7 @@ def verify(
         device = runner(on, sanitize, board=board, port=port)
         outputs = device.run(folder, entry, samples, sequence).outputs
         interpretation = [np.stack(arrays) for arrays in zip(*compiled.references(samples, sequence), strict=True)]
-        comparisons = _against_interpreter(network, entry, outputs, interpretation)
+        comparisons = _all({"outputs": interpreted_outputs(network, entry)}, outputs, list(interpretation), None, "interpreter")
         if on == "host" and not all(c.passed for _, c in comparisons):
             comparisons = _by_layer(folder, entry, network, samples, comparisons, outputs, interpretation, notes)
         compared, program, runtime, evidence = outputs, network.program, "onnxruntime", None
@@ -264,16 +264,14 @@ def _check_sequence(entry: Document, samples: int, sequence: bool) -> None:
         )
 
 
-def _against_interpreter(
-    network: Network, entry: Document, outputs: Sequence[np.ndarray], interpretation: Sequence[np.ndarray]
-) -> list[tuple[str, Comparison]]:
-    """Every bit, unless floats depend on the C library or are added up in another order."""
+def interpreted_outputs(network: Network, entry: Document) -> list[Contents]:
+    """The outputs with the rule for C against the interpreter: every bit, unless floats depend on the C library or on another order."""
     is_exact = "chips" not in entry and all(call.kernel.is_exact(call.node) for call in network.program.calls)
     ports = []
     for port in entry["outputs"]:
         is_loose = DType(port["type"]).is_float and port["equality"] in ("float", "softmax") and not is_exact
         ports.append({**port, "equality": "float" if is_loose else "exact"})
-    return _all({"outputs": ports}, outputs, list(interpretation), None, "interpreter")
+    return ports
 
 
 def _by_layer(
