@@ -138,7 +138,7 @@ def values_in(position: int, low: int, high: Callable[[Operands], int | None]) -
         value, most = node.value(position), high(node)
         if value is None or most is None or not value.size:
             return None
-        least, greatest = value.min(), value.max()
+        least, greatest = value.min().item(), value.max().item()
         fits = low <= least and greatest < most
         return None if fits else f"has values from {least} to {greatest} in its input {position}, which lie from {low} to {most - 1}"
 
@@ -153,7 +153,7 @@ def indices_in(position: int = 1, axis: int | None = None) -> Constraint:
         if value is None or not value.size or not shape:
             return None
         size = shape[node.axis() if axis is None else axis]
-        least, greatest = value.min(), value.max()
+        least, greatest = value.min().item(), value.max().item()
         return None if -size <= least and greatest < size else f"takes the entries {least} to {greatest} of an axis that has {size}"
 
     return check

@@ -159,7 +159,7 @@ MALFORMED = {
     "subgraph": ([node("FlexAttention", ["x", "x", "x"], ["y"], score_mod=BODY)], ["y"], UnsupportedError, "subgraph"),
     "sequence": ([node("SequenceConstruct", ["x"], ["s"]), node("SequenceLength", ["s"], ["y"])], ["y"], UnsupportedError, "'s'"),
     "string": ([node("Cast", ["x"], ["y"], to=TensorProto.STRING)], ["y"], UnsupportedError, "string"),
-    "float64": ([node("Cast", ["x"], ["y"], to=TensorProto.DOUBLE)], ["y"], UnsupportedError, "'y' has elements of type float64"),
+    "complex": ([node("Cast", ["x"], ["y"], to=TensorProto.COMPLEX64)], ["y"], ModelError, "complex64"),
     "unknown type": ([node("Cast", ["x"], ["y"], to=999)], ["y"], ModelError, "999"),
     "unknown operator": ([node("Wobble", ["x"], ["y"])], ["y"], UnsupportedError, "Wobble"),
     "missing attribute": ([node("Concat", ["x", "x"], ["y"])], ["y"], UnsupportedError, "node y"),
