@@ -32,7 +32,7 @@ SETTINGS: dict[str, tuple[str, int, Spec, Any, dict[str, Any]]] = {
     "CumSum": ("CumSum", 1, ([], INT64), 1, {}),
     "Trilu": ("Trilu", 1, ([], INT64), 1, {}),
     "Compress": ("Compress", 1, ([4], BOOL), [1, 0, 1, 0], {"axis": 2}),
-    "ReverseSequence": ("ReverseSequence", 1, ([2], INT64), [1, 2], {"batch_axis": 1, "time_axis": 2}),
+    "ReverseSequence": ("ReverseSequence", 1, ([1], INT64), [2], {"batch_axis": 0, "time_axis": 1}),
     "CenterCropPad": ("CenterCropPad", 1, ([2], INT64), [2, 2], {"axes": [2, 3]}),
     "Dropout": ("Dropout", 2, ([], BOOL), 0, {}),
 }
