@@ -69,7 +69,7 @@ format: $(STAMP)
 docs: $(STAMP) $(VENV)/.docs-installed
 	@rm -rf build/pages build/site
 	@mkdir -p build && cp -r docs build/pages
-	@sed 's#](docs/#](#g' CHANGELOG.md > build/pages/release-notes.md
+	@{ printf -- '---\nsearch: { exclude: true }\n---\n'; sed 's#](docs/#](#g' CHANGELOG.md; } > build/pages/release-notes.md
 	@$(BIN)/python -m deeploy.reference build/pages
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "written to build/site/index.html"

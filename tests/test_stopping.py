@@ -15,7 +15,7 @@ from tests.schedule.test_reductions import Deep
 
 # Commands whose models are chosen by a search that would take days: a market split problem, after it is known that the search has begun.
 SCRIPT = """
-import random, sys
+import random, signal, sys
 from deeploy.cli import main
 from deeploy.midend import choose, solver
 cp_model, solve = solver.cp_model, solver.solve
@@ -31,6 +31,7 @@ def endless(given, model):
     return solve(given, model)
 
 solver.solve = choose.solve = endless
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored in what a shell runs in the background
 main()
 """
 EXAMPLES = Path(__file__).parents[1] / "examples"

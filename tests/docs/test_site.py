@@ -27,9 +27,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs")
     shutil.copytree(ROOT / "docs", folder / "build" / "pages")
     shutil.copy(ROOT / "mkdocs.yml", folder)
-    (folder / "build" / "pages" / "release-notes.md").write_text(
-        (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")
-    )  # as make docs does
+    notes = (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")  # as make docs writes them
+    (folder / "build" / "pages" / "release-notes.md").write_text(f"---\nsearch: {{ exclude: true }}\n---\n{notes}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
     for module in (["deeploy.reference", "build/pages"], ["mkdocs", "build", "--strict", "--quiet"]):
         subprocess.run([sys.executable, "-m", *module], cwd=folder, env=environment, check=True, capture_output=True, timeout=300)
