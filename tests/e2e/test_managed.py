@@ -67,8 +67,9 @@ class Case:
 
 
 def matrix() -> list[Case]:
-    """Networks of the folder ``real`` need options of their own, and some are not supported yet: they are not part of it."""
-    models = sorted(str(path.parent.relative_to(SHARED)) for path in SHARED.rglob("network.onnx") if "real" not in path.parts)
+    """Networks of the folders ``real`` and ``reports`` need options of their own, and some are to be refused: they are not part of it."""
+    paths = (path for path in SHARED.rglob("network.onnx") if not {"real", "reports"} & {*path.parts})
+    models = sorted(str(path.parent.relative_to(SHARED)) for path in paths)
     return [Case(m, l1, b, memory) for m in models for l1 in (*FITS, TIGHT) for b in BUFFERINGS for memory in MEMORIES]
 
 
