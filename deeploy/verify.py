@@ -214,7 +214,13 @@ def _layers(folder: Path, entry: Document, network: Network, sample: list[np.nda
 def _of_onnxruntime(model: Path | bytes, entry: Document, samples: Samples, sequence: bool) -> list[np.ndarray | None] | str:
     """The outputs of onnxruntime, or why there are none."""
     session, reason = reference.session(model, entry)
-    return reason if session is None else session.run(samples, sequence)
+    if session is None:
+        return reason
+    found = session.run(samples, sequence)
+    integers = [y for y, port in zip(found, entry["outputs"], strict=True) if y is not None and not DType(port["type"]).is_float]
+    if any(y.dtype.kind == "f" and not np.array_equal(y, np.rint(y)) for y in integers):
+        return "it computes fractions where operators of the integer dialect round"
+    return found
 
 
 def _judged(comparison: Comparison, evidence: Evidence | None, strict: bool) -> Comparison:

@@ -131,7 +131,8 @@ def test_command_line_round_trip(tmp_path: Path) -> None:
     assert deeploy_cli(*run, "--expect", tmp_path / "bad.npz", "--tolerance", "1.5").returncode == 0
     verified = deeploy_cli("verify", model, "-t", "generic", "--inputs", tmp_path / "in.npz", "--json", "--layers")
     assert verified.returncode == 0 and {c["against"] for c in json.loads(verified.stdout)["comparisons"]} >= {"interpreter"}
-    assert json.loads(deeploy_cli("report", out, "--json").stdout) == {**manifest, "advice": []}
+    told = json.loads(deeploy_cli("report", out, "--json").stdout)
+    assert [found["kind"] for found in told.pop("advice")] == ["quantise"] and told == manifest
     assert "unary" in deeploy_cli("report", out).stdout
     assert json.loads(deeploy_cli("inspect", model, "--json").stdout)["operators"] == {"Neg": 1}
     assert "generic" in deeploy_cli("targets").stdout
