@@ -217,6 +217,8 @@ def _of_onnxruntime(model: Path | bytes, entry: Document, samples: Samples, sequ
     if session is None:
         return reason
     found = session.run(samples, sequence)
+    if isinstance(found, str):
+        return found
     integers = [y for y, port in zip(found, entry["outputs"], strict=True) if y is not None and not DType(port["type"]).is_float]
     if any(y.dtype.kind == "f" and not np.array_equal(y, np.rint(y)) for y in integers):
         return "it computes fractions where operators of the integer dialect round"
