@@ -47,7 +47,8 @@ def read(file: Path) -> tuple[dict[str, Path], Choices, list[str]]:
     values |= {name: file.parent / values[name] for name in _PATHS if name in values}
     if (file.parent / values.get("target", "")).is_dir() and "/" in values.get("target", ""):
         values["target"] = str(file.parent / values["target"])
-    notes = [f"{file.name} was written by version {found['version']}, this is {VERSION}"] * (found.get("version", VERSION) != VERSION)
+    version = found.get("version", VERSION)
+    notes = [] if version == VERSION else [f"{file.name} was written by version {version}, this is {VERSION}"]
     for prefix, digest in found.get("sha256", {}).items():
         if prefix in models and models[prefix].is_file() and digest_of(models[prefix]) != digest:
             notes.append(f"{models[prefix].name} is not the file that {file.name} was written for")
