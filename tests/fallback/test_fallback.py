@@ -41,10 +41,11 @@ def mixed(path: Path) -> Path:
 
 
 def recurrent(path: Path) -> Path:
-    """A GRU, whose generated code has arrays of its own, of which the first output is absent."""
+    """A GRU over sequences of several lengths, which has no kernel; its generated code has arrays, and its first output is absent."""
     rng = np.random.default_rng(0)
     weights = {name: rng.normal(size=(1, 24, n)).astype(np.float32) for name, n in (("w", 6), ("r", 8))}
-    return save(path, [helper.make_node("GRU", ["x", "w", "r"], ["", "y"], hidden_size=8)], [5, 2, 6], [1, 2, 8], **weights)
+    node = helper.make_node("GRU", ["x", "w", "r", "", "lengths"], ["", "y"], hidden_size=8)
+    return save(path, [node], [5, 2, 6], [1, 2, 8], **weights, lengths=np.array([3, 5], np.int32))
 
 
 def test_without_the_extra_two_lines_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +140,7 @@ def test_operands_and_arrays_that_do_not_fit_say_so(tmp_path: Path) -> None:
     with pytest.raises(FitError, match="L1"):
         deeploy.compile(mixed(tmp_path / "m.onnx"), "siracusa", options=deeploy.Options(capacities={"l1": 1500}), fallback=True)
     compiled = deeploy.compile(recurrent(tmp_path / "g.onnx"), fallback=True)
+    assert all(call.kernel.generator for call in compiled.plan.program.calls)
     scratch = [b for b in compiled.plan.program.buffers.values() if b.role.value == "scratch"]
     assert [b.bytes for b in scratch] == [2 * 8 * 4 + 3 * 8 * 4]  # the state, and three gates of one row
 
