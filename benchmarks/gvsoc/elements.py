@@ -464,7 +464,7 @@ ELEMENTS = (
     Family("pairwise_coupling", {"": coupled()}, ("n e e",)),
     Family("gather_packed", {"": [few(case) for case in gathered()]}, ("rows",)),
     Family("reduce_sum", {"": reduced("ReduceSum", "s8", "s32")}),
-    *(Family(f"reduce_{kind.lower()}_wide", {"": reduced(f"Reduce{kind}", "s64", "s64")}) for kind in ("Sum", "Max", "Min")),
+    *(Family(f"reduce_{kind.lower()}_wide", {"": reduced(f"Reduce{kind}", "s64", "s64")}) for kind in ("Sum", "Max", "Min", "Prod")),
     Family("reduce_max", {"": reduced("ReduceMax", "s8", "s8"), "f32": reduced("ReduceMax", "f32", "f32")}),
     Family("reduce_min", {"": reduced("ReduceMin", "s8", "s8"), "f32": reduced("ReduceMin", "f32", "f32")}),
     Family("reduce_prod", {"": reduced("ReduceProd", "f32", "f32")}),

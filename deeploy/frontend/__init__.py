@@ -21,7 +21,7 @@ from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.normalise import normalise
 from deeploy.frontend.pins import Pinned, Value, pin
 from deeploy.frontend.rules import Context
-from deeploy.frontend.schemas import ML
+from deeploy.frontend.schemas import ML, is_dialect_op
 from deeploy.frontend.states import Known
 from deeploy.frontend.structure import check_and_sort, describe, is_control
 from deeploy.frontend.trace import trace
@@ -184,7 +184,7 @@ def import_read(
     narrow_doubles(traced.nodes, traced.tensors.values())
     names = [output.name for output in model.graph.output]
     taken = {tensor.name for tensor in traced.tensors.values()} | set(traced.tensors) | traced.names
-    context = Context(version, taken)
+    context = Context(version, taken, any(is_dialect_op(node.op, node.domain) for node in traced.nodes))
     live, tensors = normalise(traced.nodes, [traced.tensors[name] for name in names], context)
     live += bind_outputs(live, inputs, names, tensors, context)
     graph = gs.Graph(

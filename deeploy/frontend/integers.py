@@ -5,6 +5,8 @@ Powers have whole constant exponents, and sums wrap around as ONNX's and C's of 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx_graphsurgeon as gs
 
@@ -115,3 +117,15 @@ def of_squares(node: gs.Node, context: Context) -> Result:
         node.inputs[0] = chain.add("Max", x, chain.add("Neg", x))
     node.op = "ReduceSum"
     return [*chain.made, node]
+
+
+def mean(node: gs.Node, context: Context) -> Result:
+    """ReduceMean: the sum over the number of elements, rounded towards 0; the dialect rounds otherwise, in an operator of its own."""
+    plain, x = regions.reduction(node, context), node.inputs[0]
+    if plain is not None or np.dtype(x.dtype).kind not in "iu" or context.is_dialect:
+        return plain
+    chain, total = _Chain(node, context), context.like(node.outputs[0], "sum", list(node.outputs[0].shape))
+    chain.add("Div", total, chain.constant(math.prod(x.shape[axis] for axis in node.attrs["axes"])))
+    quotient = chain.finish()
+    node.op, node.outputs = "ReduceSum", [total]
+    return [node, *quotient]

@@ -20,10 +20,12 @@ class Context:
     Attributes:
         version: opset of the standard operators.
         names: names of tensors and nodes in use.
+        is_dialect: whether the graph has operators of the integer dialect.
     """
 
     version: int
     names: set[str]
+    is_dialect: bool
 
     def fresh(self, base: str) -> str:
         """A name that is not in use, made from ``base``."""

@@ -96,9 +96,9 @@ def min_reference(node: Node, x: np.ndarray) -> np.ndarray:
 
 
 def product_reference(node: Node, x: np.ndarray) -> np.ndarray:
-    """The float32 product in row-major order of the reduced axes."""
-    rows = _rows(node, x)
-    total = np.multiply.accumulate(rows, axis=1)[:, -1] if rows.shape[1] else np.ones(len(rows), x.dtype)
+    """The product: int64, or float32 in row-major order of the reduced axes."""
+    rows = _rows(node, _wide(x))
+    total = np.multiply.accumulate(rows, axis=1)[:, -1] if rows.shape[1] else np.ones(len(rows), rows.dtype)
     return np.asarray(total.reshape(_shape(node, x.shape)))
 
 

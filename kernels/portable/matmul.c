@@ -1,3 +1,7 @@
+#ifdef WIDE /* elements of 64 bits */
+#undef ACC_T
+#define ACC_T int64_t
+#endif
 #include "matmul.h"
 
 #define X_T A_T

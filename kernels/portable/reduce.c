@@ -40,9 +40,7 @@ static int advance(int index[5], const int *extent, const int *stride, int *offs
 static inline ACC_T combine(enum reduce_operation operation, ACC_T acc, ACC_T value) {
     if (operation == REDUCE_MAX) return value > acc || IS_NAN(value) ? value : acc;
     if (operation == REDUCE_MIN) return value < acc || IS_NAN(value) ? value : acc;
-#ifdef ACC_IS_FLOAT
     if (operation == REDUCE_PRODUCT) return acc * value;
-#endif
     return acc + value;
 }
 

@@ -8,7 +8,7 @@ enum reduce_operation {
     REDUCE_SUM,
     REDUCE_MAX,
     REDUCE_MIN,
-    REDUCE_PRODUCT,      /* float */
+    REDUCE_PRODUCT,
     REDUCE_MEAN,         /* float: sum / count */
     REDUCE_INTEGER_MEAN, /* (sum + sgn(sum) * (count >> 1)) / count, towards zero */
     REDUCE_SHIFT_MEAN    /* count = 2^n: (sum + 2^(n-1)) >> n */

@@ -22,10 +22,9 @@ def _reduction(operator: Operator, name: str, operation: str) -> Kernel:
 
 
 def _wide(kernel: Kernel) -> Kernel:
-    """The same reduction of elements of 64 bits."""
-    return kernel.variant(
-        f"{kernel.name}_wide", types=dict.fromkeys(("x", "y"), types("s64")), epilogues=((),), macros=lambda _: {"WIDE": "wide"}
-    )
+    """The same on elements of 64 bits."""
+    elements = dict.fromkeys(kernel.types, types("s64"))
+    return kernel.variant(f"{kernel.name}_wide", types=elements, epilogues=((),), macros=lambda _: {"WIDE": "wide"})
 
 
 def _integer_mean(node: Node) -> dict[str, str]:
@@ -78,6 +77,7 @@ _REDUCTIONS = (
     _reduction(reduce.REDUCE_MAX, "reduce_max", "MAX"),
     _reduction(reduce.REDUCE_MIN, "reduce_min", "MIN"),
 )
+_PRODUCT = _reduction(reduce.REDUCE_PRODUCT, "reduce_prod", "PRODUCT")
 _ON_BOTH = (
     _GROUPED.variant("conv2d", DENSE, tiling=conv.CONV.usual["tiling"], strided={"x": 1, "y": 1, "w": 1}, cores=("oh", "ow", "k")),
     _DEPTHWISE,
@@ -116,12 +116,13 @@ KERNELS: tuple[Kernel, ...] = (
     _MATMUL.variant("matmul_dot", source="portable/matmul_dot.c", types={"a": BYTES, "b": WEIGHTS}, **matmul.ROWS_LAST),
     *_ON_BOTH,
     *map(on_floats, _ON_BOTH),
-    *map(_wide, _REDUCTIONS),
+    *map(_wide, (*_REDUCTIONS, _PRODUCT, _MATMUL)),
     pool.MAX_POOL.kernel("maxpool2d", "portable/maxpool2d.c", cores=("oh", "ow", "c")),
     reduce.INTEGER_MEAN.kernel("integer_mean", "portable/reduce.c", settings=_integer_mean),
     residual.RESIDUAL_SUM.kernel("residual_sum", "portable/residual_sum.c"),
     on_floats(_reduction(reduce.REDUCE_MEAN, "reduce_mean", "MEAN")),
-    on_floats(_reduction(reduce.REDUCE_PRODUCT, "reduce_prod", "PRODUCT")),
+    on_floats(_PRODUCT),
+    _PRODUCT.variant("reduce_prod", types=dict.fromkeys(("x", "y"), types("s32")), epilogues=((),)),
     scan.RUNNING_SUM.kernel("running_sum", "portable/running_sum.c", macros=_sum),
     scan.THRESHOLDS.kernel("thresholds", "portable/thresholds.c"),
     reduce.ARG_EXTREME.kernel("arg_extreme", "portable/arg_extreme.c", macros=_better),

@@ -37,16 +37,24 @@ def network(kind: str) -> onnx.ModelProto:
         Node("ReduceSum", ["x", "axis"], ["ReduceSum"]),
         Node("ReduceMax", ["x"], ["ReduceMax"], axes=[1]),
         Node("ReduceMin", ["x"], ["ReduceMin"], axes=[1], keepdims=0),
+        Node("ReduceMean", ["b"], ["ReduceMean"], axes=[0]),
+        Node("ReduceMean", ["b"], ["ReduceMean of all"], keepdims=0),
+        Node("ReduceProd", ["b"], ["ReduceProd"], axes=[0]),
         Node("ReduceL1", ["x"], ["ReduceL1"], axes=[1]),
         Node("ReduceSumSquare", ["small"], ["ReduceSumSquare"], axes=[0, 1]),
         Node("ArgMax", ["x"], ["ArgMax"], axis=1),
         Node("ArgMin", ["x"], ["ArgMin"], axis=0, keepdims=0),
         Node("CumSum", ["x", "at"], ["CumSum"]),
         Node("Cast", ["x"], ["Cast"], to=TensorProto.FLOAT),
+        Node("MatMul", ["columns", "small"], ["MatMul"]),
+        Node("MatMul", ["small", "rows"], ["MatMul by a constant"]),
+        Node("Gemm", ["small", "rows"], ["Gemm"]),
     ]
+    nodes.insert(0, Node("Transpose", ["b"], ["columns"]))
     values = {"low": -3, "high": 2**31 - 9 if kind == "int32" else 2**40, "seven": 7, "three": 3, "one": 1, "slope": -2}
     constants = {name: np.array(value, dtype) for name, value in values.items()} | {"axis": np.array([1]), "at": np.array(1)}
-    outputs = [node.output[0] for node in nodes if node.output[0] != "small"]
+    constants["rows"] = np.arange(-9, 9).reshape(9, 2).astype(dtype)
+    outputs = [node.output[0] for node in nodes if node.output[0] not in ("small", "columns")]
     shape = ([4, 9], KINDS[kind])
     return build(nodes, {"x": shape, "b": shape}, outputs, constants, 13)
 

@@ -103,6 +103,14 @@ def test_products_float(shape: tuple[int, ...], axes: tuple[int, ...], keepdims:
     np.testing.assert_allclose(y, x.prod(axis=axes, keepdims=keepdims), rtol=1e-4, atol=1e-30)
 
 
+@pytest.mark.parametrize("dtype", ["s32", "s64"])
+def test_products_of_integers(dtype: str) -> None:
+    x = np.random.default_rng(7).integers(-3, 4, (5, 4, 6)).astype(np.dtype(f"i{int(dtype[1:]) // 8}"))
+    of_type = next(k for k in KERNELS if k.name.startswith("reduce_prod") and DType(dtype) in k.types["x"])
+    (y,) = check(of_type, {"x": x}, dtype, reduce_attrs((0, 2), False))
+    np.testing.assert_array_equal(y, x.prod(axis=(0, 2)))
+
+
 def test_extremes_of_nothing() -> None:
     x = np.zeros((3, 0), np.float32)
     for name, limit in (("reduce_max", -np.inf), ("reduce_min", np.inf)):
