@@ -18,6 +18,7 @@ from deeploy.frontend.lower.call import Call
 from deeploy.frontend.lower.lookup import UNARY, joined_sum, tabulate
 from deeploy.frontend.lower.quant import Quantised, dequantised, limits, quantise_values, quantised
 from deeploy.frontend.lower.rewriter import Rewriter, standard
+from deeploy.frontend.schemas import DIALECT_OPS
 from deeploy.graph.rewrite import Pass, only_consumer, producer, rule
 
 Lowering = Callable[[Call], bool]
@@ -58,7 +59,7 @@ RULES: dict[str, Lowering] = {
     "Pow": pointwise.power,
     "Split": movement.split,
 }
-LOWERED = frozenset(RULES)  # what a kernel of the same name runs in the integer form only
+LOWERED = frozenset(RULES) | DIALECT_OPS | {"GRU", "LSTM", "RNN"}  # what a kernel of the same name runs in the integer form only
 
 _RISING = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "GlobalMaxPool", "ReduceMax", "ReduceMin")
 

@@ -8,20 +8,29 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_graphsurgeon as gs
 import pytest
 from onnx import TensorProto, helper
 
 import deeploy
+from deeploy.errors import NoKernelError
+from deeploy.frontend.lower.build import DOMAIN
+from deeploy.frontend.schemas import DIALECT_OPS
+from deeploy.midend.bind import view_node
+from deeploy.target import load
 from tests.frontend.lower.nets import Net
 
 
 def _run(path: Path, net: Net, output: str, inputs: Sequence[np.ndarray], types: Sequence[str]) -> np.ndarray:
     """Compile a dialect graph, interpret it, and return its only output as int64."""
+    return np.asarray(_compiled(path, net, output, types).interpret(list(inputs))[0]).astype(np.int64)
+
+
+def _compiled(path: Path, net: Net, output: str, types: Sequence[str], target: str = "generic") -> deeploy.Compiled:
     graph = helper.make_graph(net.nodes, "net", net.inputs, [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], net.constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
     names = [v.name for v in net.inputs]
-    compiled = deeploy.compile(path, dialect="integer", input_types=dict(zip(names, types, strict=True)))
-    return np.asarray(compiled.interpret(list(inputs))[0]).astype(np.int64)
+    return deeploy.compile(path, target, dialect="integer", input_types=dict(zip(names, types, strict=True)))
 
 
 def _requant(net: Net, x: str, mul: Any, add: Any, shift: int, levels: int = 256, signed: bool = True, tensors: bool = False) -> str:
@@ -176,3 +185,22 @@ def test_residual_of_requantised_operands(tmp_path: Path) -> None:
     np.testing.assert_array_equal(_run(tmp_path / "m.onnx", net, y, [a, b], ["int8", "uint8"]), want)
     compiled = deeploy.compile(tmp_path / "m.onnx", dialect="integer", input_types={"x0": "int8", "x1": "uint8"})
     assert [call.node.op for call in compiled.network.program.calls] == ["RequantAdd"]
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+def test_a_factor_that_is_computed_is_refused(tmp_path: Path, target: str) -> None:
+    """No kernel of the integer form takes the spelling of a file for its own: it would look for attributes that only lowering gives."""
+    net = Net()
+    x = net.x(1, 4)
+    net.RequantShift(x, net.Mul(x, net.c(np.float32([2.0]))), net.c(np.float32([1.0])), div=256, n_levels=256, signed=1)
+    with pytest.raises(NoKernelError, match="requant_shift needs the integer form"):
+        _compiled(tmp_path / "m.onnx", net, net.nodes[-1].output[0], ["int8"], target)
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+def test_what_files_call_as_kernels_do_is_told_apart(target: str) -> None:
+    kernels = {kernel.op for kernel in load(target).kernels}
+    names = {op for op in kernels if op in DIALECT_OPS or onnx.defs.has(op)}
+    assert names >= {"RequantShift", "LSTM", "Conv"}
+    assert [op for op in sorted(names) if not view_node(gs.Node(op)).is_left] == []
+    assert [op for op in sorted(names) if view_node(gs.Node(op, domain=DOMAIN)).is_left] == []
