@@ -23,7 +23,7 @@ from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.constraints import check_constraints
 from deeploy.frontend.formats import recognise, recognise_folder
 from deeploy.frontend.labels import without_dictionaries
-from deeploy.frontend.schemas import DIALECT_DOMAINS, SAME_AS_INPUT, canonical_domain
+from deeploy.frontend.schemas import DIALECT_DOMAINS, ONNX_FAILURES, SAME_AS_INPUT, canonical_domain
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import check, graphs, subgraphs
 from deeploy.frontend.validate import check_node, check_text
@@ -247,7 +247,7 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     _check_calls(model)
     try:
         inlined = onnx.inliner.inline_local_functions(model, convert_version=True)
-    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+    except ONNX_FAILURES as error:
         raise ModelError(f"the model's local functions cannot be inlined: {shorten(str(error))}", _EXPORT_AGAIN) from error
     left = {(function.domain, function.name) for function in inlined.functions}
     for node in inlined.graph.node:
@@ -285,7 +285,7 @@ def _take_apart_once(model: onnx.ModelProto) -> onnx.ModelProto:
         if any("" in node.input for node in typed.graph.node if node.op_type in found):
             return _with_bodies(typed, found)  # onnx's own way wants to know the type of inputs that are absent
         return onnx.inliner.inline_selected_functions(typed, [("", op) for op in sorted(found)], inline_schema_functions=True)
-    except (RuntimeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+    except ONNX_FAILURES as error:
         raise ModelError(
             f"{', '.join(sorted(found))} cannot be expanded into simpler operators: {shorten(str(error))}", _EXPORT_AGAIN
         ) from error

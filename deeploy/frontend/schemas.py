@@ -15,6 +15,12 @@ import onnx
 from onnx import AttributeProto
 from onnx.defs import OpSchema, SchemaError
 
+# What the C++ of onnx raises for models that it does not take, whichever of its functions is called.
+ONNX_FAILURES = (
+    *(RuntimeError, ValueError, SchemaError, onnx.checker.ValidationError),
+    *(onnx.shape_inference.InferenceError, onnx.version_converter.ConvertError),
+)
+
 Attributes = dict[str, Any]  # of a node, by name: numbers, texts, None, lists of these, arrays
 
 DIALECT_DOMAINS = frozenset({"", "PACTOps", "ai.onnx.contrib"})

@@ -15,6 +15,7 @@ import onnx
 from onnx import numpy_helper
 
 from deeploy.errors import UnsupportedError, UsageError, shorten
+from deeploy.frontend.schemas import ONNX_FAILURES
 from deeploy.quantization.samples import Sample
 
 Step = Callable[[Sample], Mapping[str, np.ndarray]]
@@ -49,11 +50,8 @@ def failures() -> tuple[type[Exception], ...]:
         state.InvalidGraph,
         state.NotImplemented,
         state.RuntimeException,
-        onnx.checker.ValidationError,
-        onnx.shape_inference.InferenceError,
         KeyError,
-        RuntimeError,
-        ValueError,
+        *ONNX_FAILURES,
     )
 
 

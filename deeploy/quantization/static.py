@@ -31,6 +31,7 @@ from deeploy.frontend import without_branches
 from deeploy.frontend.ends import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Pinned, Value, pin
+from deeploy.frontend.schemas import ONNX_FAILURES
 from deeploy.frontend.unknown import check_known
 from deeploy.quantization import masks, recurrent, weights
 from deeploy.quantization.form import DEFAULT, Form
@@ -261,7 +262,7 @@ def _converted(model: onnx.ModelProto, name: str, lowest: int) -> onnx.ModelProt
         return model
     try:
         return onnx.version_converter.convert_version(model, lowest)
-    except (RuntimeError, ValueError, onnx.version_converter.ConvertError) as error:
+    except ONNX_FAILURES as error:
         raise UnsupportedError(
             f"{shorten(name)} is of opset {opset} and cannot be converted: {shorten(str(error))}",
             f"export the model with opset {lowest} or newer",

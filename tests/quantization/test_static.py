@@ -180,6 +180,18 @@ def test_a_quantised_model_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, ModelError, "quantised already", tmp_path / "once.onnx", data)
 
 
+@pytest.mark.parametrize("op", ["Upsample", "Sum"])
+def test_an_old_model_that_onnx_cannot_convert(tmp_path: Path, op: str) -> None:
+    """Operands are missing: of these, onnx's converter says something in exceptions of its own."""
+    model = onnx.load(convolution(tmp_path / "f.onnx", opset=9))
+    model.graph.node[1].op_type = op
+    del model.graph.node[1].input[op == "Upsample" :]
+    onnx.save(model, tmp_path / "f.onnx")
+    refused(
+        tmp_path, UnsupportedError, "is of opset 9 and cannot be converted", tmp_path / "f.onnx", calibration(tmp_path / "c.npz", x=SAMPLES)
+    )
+
+
 def test_a_model_that_onnxruntime_cannot_run(tmp_path: Path) -> None:
     model = onnx.load(convolution(tmp_path / "f.onnx"))
     model.graph.node[1].op_type = "NoSuchOperator"
