@@ -18,7 +18,7 @@ from deeploy.driver.request import Request, Stage
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend import CustomShapes, Imported, import_read, import_states
 from deeploy.frontend.arrays import Expected, load_arrays
-from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
+from deeploy.frontend.dialect_types import Integers, is_dialect, resolve_input_types
 from deeploy.frontend.dynamic_axis import check_shapes
 from deeploy.frontend.integer_graphs import computes_integers, write_requantisations
 from deeploy.frontend.io import Port, ports, strip_quantisation
@@ -62,7 +62,7 @@ class Lowered:
     """A model as the target's passes leave it.
 
     Attributes:
-        dialect: whether it is in the integer dialect.
+        dialect: whether its integers are declared, by operators of the dialect or ``--dialect``, or recognised in a float graph.
         notes: what the user is told.
         shorter: the same one step of its states before, where that is a check.
         pinned: inputs of the model that are constants.
@@ -73,7 +73,7 @@ class Lowered:
     graph: gs.Graph
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    dialect: bool
+    dialect: Integers
     notes: tuple[str, ...]
     shorter: gs.Graph | None
     target: Target
@@ -103,11 +103,11 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
     source = clock("import", import_states, model, dict(request.dims), shapes, *states, request.pins, request.unroll)
     target = _with_loops(clock, source, target, request, shapes)
     imported = source.graph.copy()
-    graph, is_integer, notes = clock("lower", _lower, source.graph, source, target, request)
+    graph, dialect, notes = clock("lower", _lower, source.graph, source, target, request)
     kept = {name for pair in source.pairs for name in (pair.past, pair.present) if pair.axis is None}
     stripped = strip_quantisation(graph, kept) if request.quantised_io else {}
     keep(graph, source.pairs)
-    sources, results = ports(graph, is_integer, stripped)
+    sources, results = ports(graph, dialect != "", stripped)
     shorter = None
     if source.shorter is not None:
         shorter, _, _ = clock("lower", _lower, source.shorter, source, target, replace(request, inputs=None, save_after=None))
@@ -116,7 +116,7 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
         keep(shorter, source.pairs)
     inputs = tuple(port for port in sources if port.name != POSITION)
     results = [replace(port, labels=source.labels.get(port.name, ())) for port in results]
-    return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter, target, source.pinned, imported)
+    return Lowered(graph, inputs, tuple(results), dialect, (*source.notes, *notes), shorter, target, source.pinned, imported)
 
 
 def _with_loops(clock: Clock, source: Imported, target: Target, request: Request, shapes: CustomShapes) -> Target:
@@ -138,12 +138,12 @@ def _with_loops(clock: Clock, source: Imported, target: Target, request: Request
     return clock("loops", with_loops, source.graph, target, lower) if kept is not None else target
 
 
-def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -> tuple[gs.Graph, bool, list[str]]:
-    """Assign element types and run the target's passes; returns the graph, whether it is in the dialect, and notices."""
+def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -> tuple[gs.Graph, Integers, list[str]]:
+    """Assign element types and run the target's passes; returns the graph, what says that it is in the dialect, and notices."""
     saved, path = request.save_after or (None, Path())
     if saved is not None and saved not in [p.name for p in target.passes]:
         raise UsageError(f"there is no pass {saved}", f"Passes of this target: {', '.join(p.name for p in target.passes)}.")
-    graph, integer, notes = _typed(graph, model, target, request)
+    graph, dialect, notes = _typed(graph, model, target, request)
     for step in target.passes:
         step(graph)
         if step.name == saved:
@@ -153,21 +153,21 @@ def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -
         append(graph, model.pairs)
     if model.begun:
         begin(graph, model.begun)
-    return graph, integer, notes
+    return graph, dialect, notes
 
 
-def _typed(graph: gs.Graph, model: Imported, target: Target, request: Request) -> tuple[gs.Graph, bool, list[str]]:
-    """The graph, with element types where it is in the dialect or computes integers only; whether it is so; and notices."""
+def _typed(graph: gs.Graph, model: Imported, target: Target, request: Request) -> tuple[gs.Graph, Integers, list[str]]:
+    """The graph, with element types where it is in the dialect or computes integers only; what says so; and notices."""
     written = request.dialect is None and not is_dialect(graph) and computes_integers(graph)
     if request.dialect == "standard" or not (written or request.dialect == "integer" or is_dialect(graph)):
-        return graph, False, resolve_input_types(graph, request.types, False)[1]
+        return graph, "", resolve_input_types(graph, request.types, False)[1]
     samples = None
     if request.inputs is not None:
         wanted = [Expected(t.name, tuple(t.shape)) for t in graph.inputs]
         samples = load_arrays(Path(request.inputs), wanted, "input", model.pinned).samples
     types, notes = resolve_input_types(graph, request.types, True, samples)
     if written and any(dtype.is_float for dtype in types.values()):
-        return graph, False, []
+        return graph, "", []
     typed = graph.copy() if written else graph
     write_requantisations(typed, types)
     try:
@@ -175,10 +175,10 @@ def _typed(graph: gs.Graph, model: Imported, target: Target, request: Request) -
     except (ModelError, UnsupportedError) as error:
         if not written:
             raise
-        return graph, False, [f"the model computes integers only, but stays in floats: {error.what}"]
+        return graph, "", [f"the model computes integers only, but stays in floats: {error.what}"]
     if written:
         notes.append("the model computes integers only, in floats: it is taken for integers; --dialect standard keeps floats")
-    return typed, True, notes
+    return typed, "recognised" if written else "declared", notes
 
 
 def _save(graph: gs.Graph, path: Path) -> None:

@@ -30,6 +30,7 @@ from deeploy.driver.plan import Requantisation, over_budget
 from deeploy.driver.prefixes import check_files
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.arrays import Expected, load_arrays
+from deeploy.frontend.dialect_types import Integers
 from deeploy.frontend.io import Port
 from deeploy.frontend.pins import Pinned
 from deeploy.graph.target import Target
@@ -71,7 +72,7 @@ class Network:
     model: str
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    dialect: bool
+    dialect: Integers
     notes: tuple[str, ...]
     pinned: tuple[Pinned, ...] = ()
     requantisation: Requantisation | None = None
@@ -94,7 +95,7 @@ class Network:
         """What would make the network faster, as ``advice``; ``entry`` is its part of ``deploy.json``."""
         if self.graph is None:
             return {}
-        about = self.requantisation is None, self.dialect, self.is_part, self.imported
+        about = self.requantisation is None, self.dialect != "", self.is_part, self.imported
         return {"advice": advise(Subject(self.plan, self.graph, entry, *about))}
 
     @cached_property
@@ -346,7 +347,7 @@ class Distributed(Project):
     model: str
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    dialect: bool
+    dialect: Integers
     notes: tuple[str, ...]
     seconds: Mapping[str, float]
     pinned: tuple[Pinned, ...] = ()

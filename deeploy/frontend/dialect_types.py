@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -11,6 +12,7 @@ from deeploy.errors import UsageError, shorten
 from deeploy.frontend.schemas import DIALECT_OPS
 from deeploy.graph.types import DType
 
+Integers = Literal["", "declared", "recognised"]  # by operators of the dialect or an option; by what a float graph computes
 _LARGEST = 2.0**62  # of samples that are taken for integers
 
 

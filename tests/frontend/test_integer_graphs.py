@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
+from deeploy.driver import lower
 from deeploy.graph.types import DType
 from deeploy.midend.program import Role
 from deeploy.verify import verify
@@ -136,7 +137,28 @@ def test_graphs_that_compute_other_numbers(defect: str, tmp_path: Path) -> None:
     assert is_float(made) and verify(made, path, samples).passed
 
 
-def compiled(graph: Graph, path: Path, target: str = "generic", **options: Any) -> tuple[deeploy.Compiled, Path, Path]:
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_wrong_recognition_differs_from_onnxruntime(is_declared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mean of integers is a fraction: rounded where a user says that the graph is of integers, wrong where it is only taken for one."""
+    path, samples = saved(lambda n: str(n.ReduceMean(n.MatMul(n.x(2, 4), n.c(whole(4, 3))), axes=[1], keepdims=0)), tmp_path)
+    monkeypatch.setattr(lower, "computes_integers", lambda graph: True)
+    made = deeploy.compile(path, inputs=samples, dialect="integer" if is_declared else None)
+    assert made.network.program.buffers[made.network.program.outputs[0]].dtype == DType.INT32
+    verdict = verify(made, path, samples)
+    assert verdict.passed is is_declared
+    if is_declared:
+        assert "not compared with onnxruntime: it computes fractions where operators of the integer dialect round" in verdict.notes
+    else:
+        assert [against for against, comparison in verdict.comparisons if not comparison.passed] == ["onnxruntime"]
+
+
+def compiled(graph: Graph, path: Path, target: str = "generic") -> tuple[deeploy.Compiled, Path, Path]:
+    model, samples = saved(graph, path)
+    return deeploy.compile(model, target, inputs=samples), model, samples
+
+
+def saved(graph: Graph, path: Path) -> tuple[Path, Path]:
+    """A model, and an npz with two samples of integers."""
     net = Net()
     result = helper.make_tensor_value_info(graph(net), TensorProto.FLOAT, None)
     whole_graph = helper.make_graph(net.nodes, "g", net.inputs, [result], net.constants)
@@ -144,4 +166,4 @@ def compiled(graph: Graph, path: Path, target: str = "generic", **options: Any) 
     onnx.save(helper.make_model(whole_graph, opset_imports=opsets, ir_version=8), path / "m.onnx")
     shape = [d.dim_value for d in net.inputs[0].type.tensor_type.shape.dim]
     np.savez(path / "in.npz", RANDOM.integers(0, 256, (2, *shape)).astype(np.float32))
-    return deeploy.compile(path / "m.onnx", target, inputs=path / "in.npz", **options), path / "m.onnx", path / "in.npz"
+    return path / "m.onnx", path / "in.npz"

@@ -81,7 +81,7 @@ def compiled(layers: Sequence[Layer] | gs.Graph, target: Target, options: Option
     program = assemble("network", graph, target.kernels)
     plan = make_plan(chosen(program, [0] * len(program.calls)), target, machine, options.seconds)
     sources, results = ports(graph, True, {})
-    return Compiled({"network": Network(plan, "layers", tuple(sources), tuple(results), True, ())}, {})
+    return Compiled({"network": Network(plan, "layers", tuple(sources), tuple(results), "declared", ())}, {})
 
 
 def kernels_of(made: Compiled) -> list[Kernel]:

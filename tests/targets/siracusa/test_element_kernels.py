@@ -186,7 +186,7 @@ def moved(l1: int) -> tuple[Compiled, list[np.ndarray]]:
     program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
     plan = make_plan(program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})
-    return Compiled({"network": Network(plan, "moves", tuple(sources), tuple(results), True, ())}, {}), arrays
+    return Compiled({"network": Network(plan, "moves", tuple(sources), tuple(results), "declared", ())}, {}), arrays
 
 
 @pytest.mark.parametrize("l1", [60_000, 1_500])

@@ -93,7 +93,7 @@ def test_one_call_computes_what_two_do(tmp_path: Path, l1: int, cores: int) -> N
         np.testing.assert_array_equal(have, want)
     plan = make_plan(joined, target, machine_of(target, options), options.seconds)
     sources, results = ports(graph, True, {})
-    made = Compiled({"network": Network(plan, "network", tuple(sources), tuple(results), True, ())}, {})
+    made = Compiled({"network": Network(plan, "network", tuple(sources), tuple(results), "declared", ())}, {})
     made.write(tmp_path)
     entry = select_network(json.loads((tmp_path / "deploy.json").read_text()))
     for have, want in zip(host.Host(sanitize=True).run(tmp_path, entry, [arrays]).outputs, wanted, strict=True):

@@ -158,7 +158,7 @@ def residual_sums(l1: int, cores: int) -> tuple[Compiled, list[np.ndarray], list
     assert machine is not None, "siracusa has scratchpad memories"
     plan = make_plan(assemble("network", graph, target.kernels), target, machine, options.seconds)
     sources, results = ports(graph, True, {})
-    return Compiled({"network": Network(plan, "sums", tuple(sources), tuple(results), True, ())}, {}), arrays, wanted
+    return Compiled({"network": Network(plan, "sums", tuple(sources), tuple(results), "declared", ())}, {}), arrays, wanted
 
 
 @pytest.mark.parametrize(("l1", "cores"), [(60_000, 8), (60_000, 3), (1_500, 8), (1_500, 1)])
