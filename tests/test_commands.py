@@ -102,9 +102,9 @@ def test_a_project_says_how_it_was_compiled(folder: Path, tmp_path: Path) -> Non
 
 
 def test_a_build_file_needs_its_models_alone(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "deeploy.toml").write_text(f'target = "generic"\n[models]\n"" = "{folder / "model.onnx"}"\n')
+    (tmp_path / "deeploy.toml").write_text(f'target = "generic"\n[models]\nmodel = "{folder / "model.onnx"}"\n')
     run("compile", "--config", tmp_path / "deeploy.toml", "-o", tmp_path / "out")
-    assert (tmp_path / "out" / "network.c").exists()
+    assert (tmp_path / "out" / "deploy.json").exists()
 
 
 def test_a_build_file_names_what_it_does_not_know(folder: Path, tmp_path: Path) -> None:
