@@ -12,7 +12,7 @@ TARGET ?= siracusa
 COUNT  ?= 100
 SEED   ?= 1
 
-.PHONY: demo story test test-full test-sample fuzz mutants defects lint format docs bench summaries calibrate clean
+.PHONY: demo story test test-full test-sample fuzz mutants defects replay replay-full lint format docs bench summaries calibrate clean
 
 demo: $(STAMP)
 	@$(BIN)/python examples/digits/demo.py
@@ -53,6 +53,15 @@ mutants: $(STAMP)
 # Defects that are seeded into the sources, and whether the tests of `make test` find them (tests/README.md).
 defects: $(STAMP)
 	@$(BIN)/python -m tests.defects
+
+# What BASE and the working tree compile a corpus to, compared byte for byte (CONTRIBUTING.md). REPLAY='--show CASE' shows a difference in full.
+BASE   ?= HEAD
+REPLAY ?=
+replay: $(STAMP)
+	@$(BIN)/python -m tests.replay $(BASE) $(REPLAY)
+
+replay-full: $(STAMP)
+	@$(BIN)/python -m tests.replay $(BASE) --cases all $(REPLAY)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

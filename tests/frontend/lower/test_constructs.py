@@ -109,25 +109,37 @@ def _inside(program: Any) -> list[str]:
     return [op for op in result if op not in ("Softmax", "Copy")]
 
 
+def write(name: str, form: str, folder: Path, random: np.random.Generator) -> tuple[Net, Path]:
+    """A construct, and its model in one of ``FORMS`` as a file in ``folder``.
+
+    Raises:
+        ValueError, IndexError, RuntimeError: onnxruntime cannot quantise it.
+    """
+    net = Net()
+    result = CONSTRUCTS[name](net)
+    model = net.model([result] if isinstance(result, str) else result, OPSETS.get(name, OPSET))
+    path, options = folder / "float.onnx", FORMS[form]
+    onnx.save(model, path)
+    if options is None:
+        return net, path
+    if options["quant_format"] == QuantFormat.QDQ:  # every operator, not only those that onnxruntime has integer kernels for
+        options = {**options, "op_types_to_quantize": sorted({node.op_type for node in model.graph.node})}
+    quantised = folder / "quantised.onnx"
+    quantize_static(path, quantised, _Samples([_sample(net, random) for _ in range(4)]), **options)
+    return net, quantised
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", sorted(set(CONSTRUCTS) - AMBIGUOUS))
 def test_construct(name: str, form: str, tmp_path: Path) -> None:
     if (name, form) in INEXACT:
         pytest.skip("onnxruntime rounds otherwise")
-    net, random = Net(), np.random.default_rng(1)
-    result = CONSTRUCTS[name](net)
-    model = net.model([result] if isinstance(result, str) else result, OPSETS.get(name, OPSET))
-    path, options = tmp_path / "float.onnx", FORMS[form]
-    onnx.save(model, path)
-    if options is not None:
-        path = tmp_path / "quantised.onnx"
-        if options["quant_format"] == QuantFormat.QDQ:  # every operator, not only those that onnxruntime has integer kernels for
-            options = {**options, "op_types_to_quantize": sorted({node.op_type for node in model.graph.node})}
-        try:
-            quantize_static(tmp_path / "float.onnx", path, _Samples([_sample(net, random) for _ in range(4)]), **options)
-        except (ValueError, IndexError, RuntimeError) as error:
-            pytest.skip(f"onnxruntime cannot quantise it: {error}")
+    random = np.random.default_rng(1)
+    try:
+        net, path = write(name, form, tmp_path, random)
+    except (ValueError, IndexError, RuntimeError) as error:
+        pytest.skip(f"onnxruntime cannot quantise it: {error}")
     sample = _sample(net, random)
     try:
         expected = _expected(path, sample)
@@ -139,5 +151,6 @@ def test_construct(name: str, form: str, tmp_path: Path) -> None:
     if failures:  # onnxruntime differs from itself with its optimisation on and off
         failures = _differences(compiled, results, _expected(path, sample, optimised=False))
     assert failures == []
+    options = FORMS[form]
     if options is not None and options["quant_format"] == QuantFormat.QDQ:
         assert _inside(compiled.network.program) == [] or name in FLOATS
