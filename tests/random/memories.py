@@ -95,10 +95,10 @@ def random_options(choices: Choices, target: Target) -> Options:
             share = choices.integer(0, 1000) / 1000
             capacities[memory.name.lower()] = round(LEAST * (most / LEAST) ** share)
     around = [path.far for path in target.outward(target.engines[0].memory)]
-    engines = [engine.name for engine in target.engines]
+    engines, most = [engine.name for engine in target.engines], max(engine.cores for engine in target.engines)
     return Options(
         capacities,
-        choices.pick([None, None, None, 1, 3]),
+        choices.pick([None, None, None, 1, min(3, most)]),
         choices.pick(["auto", "auto", "single", "double"]),
         choices.pick([None, *around]),
         engines=choices.pick([None, None, tuple(engines[:1])]),

@@ -17,8 +17,9 @@ from onnx import TensorProto, helper
 pytest.importorskip("onnxruntime")
 
 import deeploy
+from deeploy.midend.machine import machine_of
 from deeploy.runners.runner import Result
-from tests.random import cases, check, files, tasks
+from tests.random import cases, check, files, memories, tasks
 from tests.random.choices import Choices, shrink
 from tests.random.forms import Case, make
 from tests.random.oracle import Invalid
@@ -75,6 +76,15 @@ def test_random_memories(seeds: range) -> None:
         assert failures(worker, seeds, given=False) == []
     finally:
         worker.stop()
+
+
+@pytest.mark.parametrize("name", [name for _, name in memories.MACHINES])
+def test_random_machines_exist(name: str) -> None:
+    """Whatever the fuzzer of memories draws: a refusal would be no result."""
+    target = memories.machine(name)
+    machines = [machine_of(target, memories.random_options(Choices(seed), target)) for seed in range(60)]
+    most = max(engine.cores for engine in target.engines)
+    assert {machine.cores for machine in machines} == {1, min(3, most), most}
 
 
 @pytest.mark.slow
