@@ -7,6 +7,7 @@ quantised tensor, or the rounding of any float, causes: that is measured by comp
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
@@ -19,19 +20,23 @@ import numpy as np
 import onnx
 
 import deeploy
+from deeploy import chips
 from deeploy import target as targets
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.errors import BuildError, DeeployError, FitError
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
-from deeploy.runners import host
+from deeploy.runners import host, qemu
 from tests.random import oracle
 from tests.random.forms import Case
 from tests.random.graph import EXACT
 from tests.random.oracle import Invalid
 
 TARGETS = ("generic", "siracusa")
+MICROCONTROLLERS = ("cortex_m4", "cortex_m7", "cortex_m55", "rv32imc", "rv32gcv")
+CHIPS = tuple(f"{target} {partition}" for target in TARGETS for partition in ("tensor", "pipeline"))  # two of them, and what is cut
+MACHINES = (*MICROCONTROLLERS, *CHIPS)
 TOLERANCE = 1e-4  # of floats: absolute or relative, whichever is larger
 ROUNDING = 2e-6  # of the largest value of a float tensor: what its computation in another order may change
 RUNS = 5  # with changes
@@ -66,17 +71,20 @@ class Difference(Exception):
         self.label = label
 
 
-def check(case: Case, quick: bool = False) -> Outcome:
+def check(case: Case, quick: bool = False, machine: str = "") -> Outcome:
     """Compile a case for every target, run it everywhere and compare; no exception of the compiler leaves it.
 
-    ``quick``: the interpreter on the first target alone, without C.
+    Args:
+        quick: the interpreter on the first target alone, without C.
+        machine: one of ``MACHINES`` beside the first target, instead of all targets.
     """
+    names = (TARGETS[0], machine) if machine else TARGETS[:1] if quick else TARGETS
     operators = " ".join(sorted({node.op_type for node in case.model.graph.node}))
     outcome = Outcome("passed")
     try:
         golden = _Golden.of(case)
         reasons, results = [], {}
-        for name in TARGETS[:1] if quick else TARGETS:
+        for name in names:
             try:
                 results[name] = _on_target(case, name, golden, quick)
             except BuildError as error:
@@ -134,7 +142,7 @@ def _on_target(case: Case, name: str, golden: _Golden, quick: bool) -> list[np.n
         path = Path(scratch) / "model.onnx"
         path.write_bytes(case.model.SerializeToString())
         compiled = _compiled(case, path, name)
-        if quick:
+        if quick and isinstance(compiled, deeploy.Compiled):
             ports = compiled.network.inputs
             outputs = compiled.interpret({port.name: case.inputs[port.name] for port in ports})
             golden.compare(name, dict(zip((port.name for port in compiled.network.outputs), outputs, strict=True)))
@@ -143,14 +151,19 @@ def _on_target(case: Case, name: str, golden: _Golden, quick: bool) -> list[np.n
         compiled.write(folder)
         entry = select_network(project.read_manifest(folder))
         sample = [np.asarray(case.inputs[p["name"]], DType(p["type"]).numpy) for p in entry["inputs"]]
-        interpreted = compiled.interpret(sample)
+        (interpreted,) = compiled.references([sample], False)
         is_sanitized = bool(case.plan.get("sanitize")) and name == "generic"
         runner = host.Host(is_sanitized, None if is_sanitized else "-O1")
-        stacked = runner.run(folder, entry, [sample]).outputs
-    outputs = [array[0] for array in stacked]
+        places = {"C": runner.run(folder, entry, [sample]).outputs}
+        if name in MICROCONTROLLERS and all(map(shutil.which, qemu.tools_of((folder / "Makefile").read_text()).values())):
+            places["C under QEMU"] = qemu.Qemu().run(folder, entry, [sample]).outputs
+    outputs = [array[0] for array in places["C"]]
     names = [port["name"] for port in entry["outputs"]]
-    for output, got, want in zip(names, outputs, interpreted, strict=True):
-        _equal(f"{name}: C against interpreter", output, got, want, golden.allowed.get(output, 0.0) if got.dtype.kind == "f" else 0.0)
+    for place, stacked in places.items():
+        for output, (got,), want in zip(names, stacked, interpreted, strict=True):
+            _equal(
+                f"{name}: {place} against interpreter", output, got, want, golden.allowed.get(output, 0.0) if got.dtype.kind == "f" else 0.0
+            )
     golden.compare(name, dict(zip(names, interpreted, strict=True)))
     return outputs
 
@@ -160,10 +173,13 @@ def _target(name: str) -> Target:
     return targets.load(name)
 
 
-def _compiled(case: Case, path: Path, name: str) -> deeploy.Compiled:
+def _compiled(case: Case, path: Path, name: str) -> deeploy.Compiled | chips.Distributed:
     """Compiled with the budgets that the case asks for, as far as the network fits them."""
-    machine = _target(name)
     dialect: Any = "integer" if case.form == "dialect" else None
+    if name in CHIPS:
+        target, partition = name.split()
+        return chips.compile(path, _target(target), chips.Cut(2, partition), chips.Request(input_types=case.types, dialect=dialect))
+    machine = _target(name)
     if machine.paths:
         plan = case.plan
         options: dict[str, Any] = {key: plan[key] for key in ("buffering", "cores", "default_memory") if plan.get(key)}
@@ -200,7 +216,7 @@ def _equal(label: str, output: str, got: np.ndarray, want: np.ndarray, allowed: 
 
 
 def _same_on_both(case: Case, golden: _Golden, results: Mapping[str, Sequence[np.ndarray]]) -> None:
-    one, two = (results[name] for name in TARGETS)
+    one, two = results.values()
     for value, a, b in zip(case.model.graph.output, one, two, strict=True):
         _equal("targets against each other", value.name, b, a, golden.allowed.get(value.name, 0.0) if a.dtype.kind == "f" else 0.0)
 

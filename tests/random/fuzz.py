@@ -21,7 +21,7 @@ ATTEMPTS = 120  # to make a failing case smaller
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("graphs", "quick", "windows", "memories", "files", "nodes", "fallback"))
+    parser.add_argument("kind", choices=("graphs", "quick", "windows", "machines", "memories", "files", "nodes", "fallback"))
     parser.add_argument("--seeds", default="0:1000", help="FIRST:END of the range; END itself is not in it")
     parser.add_argument("--minutes", type=float, default=None, help="stop after so many")
     parser.add_argument("--output", type=Path, default=Path("build/fuzz"), help="folder of logs and failures")

@@ -15,27 +15,27 @@ SHRINKING = 90  # seconds, after which a case is small enough
 
 def graph(argument: Mapping[str, Any]) -> dict[str, Any]:
     """A random graph: see ``check``."""
-    from tests.random import cases, forms, warm
-    from tests.random.check import Outcome, check
+    from tests.random import cases, check, forms, warm
     from tests.random.choices import Choices, shrink
     from tests.random.oracle import Invalid
 
     warm.up()
     make = forms.windows if argument.get("windows") else forms.make
     seed = argument["seed"]
+    how = argument.get("quick", False), check.MACHINES[seed % len(check.MACHINES)] if argument.get("machines") else ""
     choices = Choices(seed)
     try:
         case = make(choices)
     except Invalid:
         return {"seed": seed, "kind": "empty", "reason": ""}
     if "save" not in argument:
-        return {"seed": seed, "form": case.form, **asdict(check(case, argument.get("quick", False)))}
+        return {"seed": seed, "form": case.form, **asdict(check.check(case, *how))}
     stop = time.monotonic() + SHRINKING
     label = str(argument["reason"]).partition(" [")[0]
 
-    def outcome(record: list[int]) -> Outcome | None:
+    def outcome(record: list[int]) -> check.Outcome | None:
         try:
-            return check(make(Choices(record=record)), argument.get("quick", False))
+            return check.check(make(Choices(record=record)), *how)
         except Invalid:
             return None
 
@@ -91,6 +91,11 @@ def windows(argument: Mapping[str, Any]) -> dict[str, Any]:
     return graph({**argument, "windows": True})
 
 
+def machines(argument: Mapping[str, Any]) -> dict[str, Any]:
+    """A graph on one microcontroller, also under its emulator, or on two chips."""
+    return graph({**argument, "machines": True})
+
+
 def memories(argument: Mapping[str, Any]) -> dict[str, Any]:
     """A network in random memories: see ``memories``."""
     from tests.random import memories, warm
@@ -113,6 +118,7 @@ TASKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "graphs": graph,
     "quick": quick,
     "windows": windows,
+    "machines": machines,
     "memories": memories,
     "files": file,
     "nodes": node,

@@ -68,6 +68,17 @@ def test_random_windows(seeds: range) -> None:
         worker.stop()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(check.MACHINES)), ids=check.MACHINES)
+def test_random_graphs_on_other_machines(number: int) -> None:
+    """Microcontrollers, under their emulators where these are installed, and two chips; two graphs each."""
+    worker = Worker(tasks.machines)
+    try:
+        assert failures(worker, range(number, number + 2 * len(check.MACHINES), len(check.MACHINES))) == []
+    finally:
+        worker.stop()
+
+
 @pytest.mark.share(0.05)
 @pytest.mark.parametrize("seeds", MEMORIES, ids=_span)
 def test_random_memories(seeds: range) -> None:
@@ -199,7 +210,7 @@ def test_shrinking_finds_the_smallest_record() -> None:
 @pytest.mark.parametrize("who", ["C", "interpreter"])
 def test_a_wrong_result_is_found(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the C, or of the interpreter."""
-    run, interpret = check.host.Host.run, deeploy.Compiled.interpret
+    run, references = check.host.Host.run, deeploy.Compiled.references
 
     def wrong(arrays: list[np.ndarray]) -> list[np.ndarray]:
         return [array + np.float32(2e-3) for array in arrays]
@@ -211,7 +222,7 @@ def test_a_wrong_result_is_found(who: str, monkeypatch: pytest.MonkeyPatch) -> N
     if who == "C":
         monkeypatch.setattr(check.host.Host, "run", wrong_run)
     else:
-        monkeypatch.setattr(deeploy.Compiled, "interpret", lambda *args: wrong(interpret(*args)))
+        monkeypatch.setattr(deeploy.Compiled, "references", lambda *args: [wrong(one) for one in references(*args)])
     found = check.check(small())
     assert found.kind == "failed" and "C against interpreter" in found.reason
 
