@@ -63,7 +63,7 @@ def called(arguments: list[str]) -> tuple[str, str]:
 
 
 def main() -> None:
-    store, targets, scratch = (Path(text).resolve() for text in sys.argv[1:])
+    store, targets, scratch = map(Path, sys.argv[1:])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     os.chdir(scratch)
@@ -72,7 +72,7 @@ def main() -> None:
         shutil.copytree(package, package.parent.name)
     from deeploy.version import VERSION
 
-    known: dict[bytes, str] = {}  # kernels and runtime are the same in many projects
+    known = {}  # kernels and runtime are the same in many projects
     for line in sys.stdin:
         model, arguments, seconds = json.loads(line)
         shutil.rmtree("out", ignore_errors=True)
@@ -84,7 +84,7 @@ def main() -> None:
         for path in sorted(Path("out").rglob("*")):
             if path.is_file() and path.name != NOT_COMPARED:
                 content = path.read_bytes()
-                key = path.suffix.encode() + hashlib.sha256(content).digest()
+                key = path.suffix, hash(content)
                 if key not in known:
                     known[key] = keep(store, plain(path.name, content, VERSION))
                 files[path.relative_to("out").as_posix()] = known[key]
