@@ -353,6 +353,7 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "MultiHeadAttention": (at_least("unidirectional", 0, 1), shape_is(3, _biases), masked(4), _batches),
     "QAttention": (at_least("unidirectional", 0, 1), shape_is(2, _columns), masked(5)),
     "MatMulNBits": (_zero_points,),
+    "MaxPool": (at_least("storage_order", 0, 1),),
     "MeanVarianceNormalization": (axes_in("axes", 1),),
     "OneHot": (axis_in(more=1, default=-1), single(1), shape_is(2, lambda node: (2,)), values_in(1, 1, lambda node: MOST)),
     "PRelu": (broadcasts(1, _whole),),

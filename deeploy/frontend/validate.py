@@ -106,7 +106,7 @@ class Own:
     Attributes:
         inputs: how many at least and at most.
         attributes: those that must be there, with the smallest and the largest value.
-        optional: those that may be there: their kinds.
+        optional: those that may be there: their kinds; ``needed`` must be, of these and of those that the standard's operator has.
         rank: axes of the first input, at least.
     """
 
@@ -114,6 +114,7 @@ class Own:
     attributes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     optional: Mapping[str, int] = field(default_factory=dict)
     rank: int = 0
+    needed: tuple[str, ...] = ()
 
 
 _ANY, _WIDE, _POWER, _LEVELS = (-(2**31), 2**31 - 1), (-(2**62), 2**62), (1, 2**62), (2, 2**16)
@@ -179,13 +180,13 @@ _MICROSOFT: Mapping[str, Own] = {
     "QLinearAdd": Own((7, 8)),
     "QLinearMul": Own((7, 8)),
     "QGemm": Own((6, 9)),
-    "QLinearConcat": Own((5, 2**31)),
+    "QLinearConcat": Own((5, 2**31), needed=("axis",)),
     "QLinearSoftmax": Own((4, 5), optional={"opset": INT}, rank=1),
     "QLinearSigmoid": _QUANTISED,
     "QLinearLeakyRelu": _QUANTISED,
-    "QLinearAveragePool": Own((4, 5), optional={"channels_last": INT}, rank=3),
+    "QLinearAveragePool": Own((4, 5), optional={"channels_last": INT}, rank=3, needed=("kernel_shape",)),
     "QLinearGlobalAveragePool": Own((4, 5), optional={"channels_last": INT}, rank=3),
-    "QLinearReduceMean": Own((4, 5), optional={"axes": INTS}),
+    "QLinearReduceMean": Own((4, 5), optional={"axes": INTS}, needed=("axes", "keepdims")),
     "Gelu": Own((1, 1)),
     "QuickGelu": Own((1, 1), optional={"alpha": FLOAT}),
     **_MICROSOFT_EXPANDED,
@@ -291,11 +292,15 @@ def check_node(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs
     unknown = next((name for name in attributes if name not in found.attributes), None)
     if unknown is not None:
         raise ModelError(f"{describe(node)} has the attribute '{shorten(unknown, 40)}', which the operator does not define", _CORRECT)
-    missing = sorted(found.required - attributes.keys())
-    if missing:
-        raise ModelError(f"{describe(node)} lacks the attribute '{missing[0]}'", _CORRECT)
+    _check_needed(node, sorted(found.required), attributes)
     _check_counts(node, found.schema, inputs)
     _check_kinds(node, found.attributes, attributes)
+
+
+def _check_needed(node: onnx.NodeProto, names: Iterable[str], attributes: Attributes) -> None:
+    missing = next((name for name in names if name not in attributes), None)
+    if missing is not None:
+        raise ModelError(f"{describe(node)} lacks the attribute '{missing}'", _CORRECT)
 
 
 def _check_counts(node: onnx.NodeProto, schema: OpSchema, inputs: int) -> None:
@@ -323,6 +328,7 @@ def _check_own(node: onnx.NodeProto, own: Own, attributes: Attributes, inputs: i
     for position in range(inputs if node.op_type == "QLinearConcat" else low):
         if not node.input[position] and position - 1 not in scales:  # a zero point is 0 where it is absent
             raise ModelError(f"{describe(node)} lacks its input {position}", _CORRECT)
+    _check_needed(node, own.needed, attributes)
     for name, (least, most) in own.attributes.items():
         value = attributes.get(name)
         if not isinstance(value, int) or not least <= value <= most:

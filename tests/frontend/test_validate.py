@@ -74,6 +74,22 @@ def test_whatever_is_damaged_is_refused_or_taken(name: str, tmp_path: Path) -> N
     assert sum(refused(nodes.changed(SAMPLES[name], change), tmp_path, label) for label, change in damaged(name)) > 10
 
 
+def test_attributes_that_onnxruntime_demands_of_its_own_operators(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
+    schemas = [schema for schema in onnxruntime.get_all_operator_schema() if schema.domain == nodes.MS]
+    demanded = {schema.name: {name for name, attribute in schema.attributes.items() if attribute.required} for schema in schemas}
+    tried = set()
+    for name, model in SAMPLES.items():
+        node = model.graph.node[0]
+        for attribute in node.attribute if node.domain == nodes.MS else ():
+            if attribute.name in demanded[node.op_type]:
+                without = copy.deepcopy(model)
+                without.graph.node[0].attribute.remove(attribute)
+                assert refused(without, tmp_path, name), (name, attribute.name)
+                tried.add((node.op_type, attribute.name))
+    assert tried >= {("QLinearReduceMean", "axes"), ("QLinearReduceMean", "keepdims"), ("QLinearConcat", "axis")}
+
+
 def texts() -> Iterator[tuple[str, str]]:
     for schema in onnx.defs.get_all_schemas_with_history():
         for name, attribute in schema.attributes.items():
