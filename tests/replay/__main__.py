@@ -58,7 +58,8 @@ class Compiler:
 
     def _started(self) -> subprocess.Popen[str]:
         folders = self.store, self.root / "examples" / "targets", Path(tempfile.mkdtemp(dir=self.scratch))
-        command, pipe, environment = [sys.executable, "-P", WORKER, *folders], subprocess.PIPE, {**os.environ, "PYTHONPATH": str(self.root)}
+        command, pipe = [sys.executable, "-PWignore", WORKER, *folders], subprocess.PIPE
+        environment = {**os.environ, "PYTHONPATH": str(self.root)}
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, start_new_session=True)
 
     def __call__(self, model: Path, arguments: Sequence[str], seconds: float) -> Answer:

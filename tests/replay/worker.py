@@ -1,6 +1,6 @@
 """Compiles one case after the other with the compiler that PYTHONPATH names, and answers with digests of all files.
 
-    python -P worker.py STORE TARGETS SCRATCH < cases, a line of JSON each
+    python -PWignore worker.py STORE TARGETS SCRATCH < cases, a line of JSON each
 
 A case is ``[model, arguments, seconds]``, an answer ``{"status", "files"}``: digests by path, under which STORE has the contents, without
 what may differ; a traceback is printed. TARGETS is the tree's folder of targets outside of the compiler. Everything is compiled by the
