@@ -40,7 +40,7 @@ WORKER = Path(__file__).with_name("worker.py")
 RENAMED = Path(__file__).with_name("renamed.toml")
 SAMPLE = 600  # cases
 WORKERS = 2  # processes that compile at the same time
-SECONDS = 60  # of a processor that BASE may take for a case; the working tree may take three times as long
+SECONDS = 30  # of a processor that BASE may take for a case; the working tree may take three times as long
 BASES = 3  # whose results are kept
 EXCERPTS, LINES = 3, 20  # cases whose difference is shown at once, and lines of it
 DIED = "over the time limit, or killed"
@@ -103,7 +103,8 @@ class Replay:
         if not place.exists():
             with put(place) as fresh:
                 fresh.write_text(json.dumps(self.base(*prepared, SECONDS)))
-        return [json.loads(place.read_text()), self.tree(*prepared, 3 * SECONDS)]
+        base = json.loads(place.read_text())
+        return [base, base if base["status"] == DIED else self.tree(*prepared, 3 * SECONDS)]
 
     def sides(self, name: str, answers: Sequence[Answer]) -> list[str]:
         """A file: what BASE has, in the words of the working tree, and what the working tree has."""
@@ -131,7 +132,7 @@ class Replay:
                     if not answers:
                         continue
                     states = [answer["status"] for answer in answers]
-                    names = self.differences(answers) if states[0] != DIED else []
+                    names = self.differences(answers)
                     is_broken = bool({INTERNAL, DIED} & {*states})
                     count, differing, broken = count + 1, differing + bool(names), broken + is_broken
                     if names or is_broken:

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import onnx
 import onnxruntime
 
 from deeploy.resources import put
+from tests.e2e import test_recurrent
+from tests.e2e.decoders import decoder
+from tests.frontend import nodes, test_classic, test_expand, test_loops
 from tests.frontend.lower.nets import CONSTRUCTS
 from tests.frontend.lower.test_constructs import FORMS, write
-from tests.frontend.nodes import models
 from tests.random.choices import Choices
 from tests.random.contradictions import drawn
 from tests.random.forms import make
@@ -80,14 +83,38 @@ def sources() -> Iterator[tuple[str, Callable[[], Made]]]:
     """Every model by name, and what makes it."""
     for name in CONSTRUCTS:
         yield from ((f"constructs/{name}/{form}", partial(_construct, name, form)) for form in FORMS)
-    for name, model in models().items():
+    for name, model in listed():
         yield f"nodes/{name}", lambda model=model: (model.SerializeToString(), [])
+    for is_quantised in (False, True):
+        yield f"decoders/{is_quantised}", partial(_decoder, is_quantised)
     for seed in range(SEEDS):
         yield f"random/{seed}", partial(_random, seed)
         yield f"wrong/{seed}", lambda seed=seed: (drawn(Choices(f"node {seed}"))[1].SerializeToString(), [])
     for folder in FOLDERS:
         for path in sorted(folder.rglob("*.onnx")):
             yield f"{folder.name}/{path.relative_to(folder).with_suffix('')}", partial(_file, path)
+
+
+def listed() -> Iterator[tuple[str, onnx.ModelProto]]:
+    """The models that tests list by name."""
+    yield from nodes.models().items()
+    for name, (x, outputs, attributes) in test_classic.CASES.items():
+        yield f"classic {name}", test_classic.model_of(name.split()[0], x, outputs, attributes)
+    for name in test_loops.CASES:
+        yield f"loop {name}", test_loops.model_of(name)
+    for name in test_expand.NAMES:
+        case = test_expand.cases()[name]
+        arrays = [np.asarray(array) for array in case.data_sets[0][0] if array is not None]
+        yield f"onnx {name}", test_expand.fixed(case.model, arrays, True)[0]
+    for name, (op, given) in test_recurrent.OPTIONS.items():
+        yield f"recurrent {name}", test_recurrent.model(op, **test_recurrent.attributes(op, given))
+    for name, (op, given) in test_recurrent.QUANTISED.items():
+        yield f"quantised recurrent {name}", test_recurrent.quantised(op, **given)
+
+
+def _decoder(is_quantised: bool) -> Made:
+    with tempfile.TemporaryDirectory() as folder:
+        return decoder(Path(folder), is_quantised=is_quantised).read_bytes(), ["--context=8"]
 
 
 def _construct(name: str, form: str) -> Made:
