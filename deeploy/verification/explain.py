@@ -2,7 +2,8 @@
 
 1. Every layer alone. onnxruntime computes, without its optimisations, every tensor that the program and the model both have, from the
    interpreter's own values of such tensors before it. Each has to agree: integers by one step, and in 99 % of the elements, ties apart
-   (in 95 %, where the others are near a tie); floats within 1e-4 of the element, or of the largest magnitude where that is below 1.
+   (in 95 %, where the others are near a tie; probabilities of a Softmax by one step alone, since onnxruntime's integer form cuts levels
+   off); floats within 1e-4 of the element, or of the largest magnitude where that is below 1.
 2. Only then the network as a whole: what onnxruntime gives without its optimisations, and how far outputs move where inputs are moved by
    one part in a million, or the results of all layers are: floats by as much, and integers as onnxruntime rounds them in step 1.
 
@@ -74,9 +75,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class _Quantised:
-    """How a tensor is quantised: what is rounded, and its scale, which broadcasts to it."""
+    """How a tensor is quantised: what is rounded, whether a Softmax computes that, and its scale, which broadcasts to it."""
 
     source: str
+    is_probability: bool
     scale: np.ndarray
 
 
@@ -224,6 +226,7 @@ class _Layers:
             border = np.abs(value - np.floor(value) - 0.5)
         wrong = border[(apart > 0) & (border > _NEAR_TIE)]
         share = _NEAR_SHARE if wrong.max(initial=0) <= _NEAR else 1 - EQUAL_SHARE
+        share = 1 if quantised is not None and quantised.is_probability else share
         most = max(1 if share == _NEAR_SHARE else 0, share * apart.size)
         return None if (worst <= 1 and wrong.size <= most) or is_fine(mine, want) else Disagreement(name, worst, "step(s)")
 
@@ -282,7 +285,9 @@ def _quantisations(graph: onnx.GraphProto, makers: Mapping[str, onnx.NodeProto])
     for name, node in makers.items():
         scale = constants.get(node.input[1]) if node.op_type == "QuantizeLinear" else None
         if scale is not None and scale.size == 1:
-            found[name] = _Quantised(str(node.input[0]), scale.astype(np.float64).reshape(()))
+            maker = makers.get(node.input[0])
+            is_probability = maker is not None and maker.op_type == "Softmax"
+            found[name] = _Quantised(str(node.input[0]), is_probability, scale.astype(np.float64).reshape(()))
     return found
 
 

@@ -23,9 +23,10 @@ _ROWS = ("Softmax", "ShiftSoftmax", "Normalise", "Standardise", "IntegerLayerNor
 
 
 def _transposed(tensor: gs.Tensor) -> tuple[gs.Tensor, tuple[int, ...] | None]:
-    """What a tensor is the transpose of, and how; itself and None where it is none."""
+    """What a tensor is the transpose of, and how; itself and None where it is none, or of what has its order."""
     node = producer(tensor, "Transpose")
-    return (node.inputs[0], tuple(node.attrs["perm"])) if node is not None and build.lowered(node) else (tensor, None)
+    perm = tuple(node.attrs["perm"]) if node is not None and build.lowered(node) else ()
+    return (tensor, None) if node is None or perm == tuple(range(len(perm))) else (node.inputs[0], perm)
 
 
 def _behind(rw: Rewriter, inputs: Sequence[gs.Tensor], perm: Sequence[int], attrs: Attributes) -> bool:

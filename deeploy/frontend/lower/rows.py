@@ -88,7 +88,8 @@ def softmax(call: Call) -> bool:
         constants = [call.constant(np.rint(np.exp(-distances) * max(peak, 2**18)), np.uint32, "exponentials")]
         attrs = {"levels": levels, "zero_point": call.zero, "low": call.low, "high": call.high}
     moved, perm = call.axis_last(x.tensor)
-    return call.finish(call.transpose(call.create("Softmax", moved, *constants, dtype=call.y.dtype, **attrs), inverse(perm)))
+    label = "channels last" if perm == [0, 2, 3, 1] else ""
+    return call.finish(call.transpose(call.create("Softmax", moved, *constants, dtype=call.y.dtype, label=label, **attrs), inverse(perm)))
 
 
 def norm(call: Call) -> bool:
