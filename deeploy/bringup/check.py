@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,7 @@ from deeploy.operators.draws import DRAWS
 from deeploy.resources import resource
 
 SAMPLES_PER_KERNEL = 16
+_SHOWN = 6  # names of kernels in a finding
 
 Status = Literal["ok", "failed", "note"]
 
@@ -176,10 +177,14 @@ def _timing(target: Target) -> Iterable[Row]:
     lacking = sorted(name for name, rate in rates.items() if rate is None)
     estimated = sorted({name for name, rate in rates.items() if rate is not None and rate.is_estimate}.union(lacking))
     if lacking and ESTIMATE not in target.timing.kernels:
-        what = f"no cycles for every instance of {shorten(', '.join(lacking), 120)}: measure them and add [kernel.NAME] without words"
+        what = f"no cycles for every instance of {_listed(lacking)}: measure them and add [kernel.NAME] without words"
         yield Row("timing", "", "failed", 0, what)
     elif estimated:
-        yield Row("timing", "", "note", 0, f"an estimate, of {len(estimated)} kernels: {shorten(', '.join(estimated), 120)}")
+        yield Row("timing", "", "note", 0, f"an estimate, of {len(estimated)} kernels: {_listed(estimated)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def _missing(target: Target) -> Iterable[Row]:

@@ -17,6 +17,7 @@ from deeploy.errors import DeeployError, UnsupportedError, UsageError
 from deeploy.graph.target import Target
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import compare
+from deeploy.quantization.noise import told
 from deeploy.quantization.static import Source, check_output, read, scratch, write_quantised
 from deeploy.report.text import number, table
 
@@ -108,9 +109,9 @@ def summary(trials: Sequence[Trial], best: Trial) -> str:
     rows = []
     for trial in trials:
         share = "-" if trial.agreement is None else f"{100 * trial.agreement:.1f} %"
-        figures = (number(trial.cycles), f"{trial.signal_to_noise:.1f}", share, "chosen" if trial is best else "")
+        figures = (number(trial.cycles), told(trial.signal_to_noise), share, "chosen" if trial is best else "")
         rows.append((str(trial.form), *(("-", "-", "-", trial.refused) if trial.refused else figures)))
-    return table(("form", "predicted cycles", "signal to noise in dB", "same top-1 as float", ""), rows)
+    return table(("form", "predicted cycles", "signal to noise", "same top-1 as float", ""), rows)
 
 
 def chosen(trials: Sequence[Trial], loss: float) -> Trial | None:

@@ -12,7 +12,7 @@ import onnx
 from deeploy.documents import Contents
 from deeploy.errors import shorten
 from deeploy.quantization import masks
-from deeploy.quantization.noise import Noise, rounded, scales_of
+from deeploy.quantization.noise import Noise, rounded, scales_of, told
 from deeploy.quantization.run import failures, in_sequence, quantiser, quiet, session_of, tensors, unsupported
 from deeploy.quantization.samples import Sample
 from deeploy.quantization.static import Source
@@ -78,10 +78,10 @@ class Comparison:
         same = "" if self.agreement is None else f", same top-1 as float in {100 * self.agreement:.1f} % of rows"
         among = f"a sequence of {self.samples} steps" if self.is_sequence else f"{self.samples} samples"
         worst = " at the worst output" if sum(part.is_output for part in self.parts) > 1 else ""
-        head = f"outputs beside float, {among}: signal to noise {self.signal_to_noise:.1f} dB{worst}{same}"
-        each = [f"  {shorten(part.label, 100)}: {part.signal_to_noise:.1f} dB" for part in self.parts] if len(self.parts) > 1 else []
-        rows = [(shorten(x.node), x.op, f"{x.signal_to_noise:.1f}", "-" if x.own is None else f"{x.own:.1f}") for x in self.layers[:_SHOWN]]
-        return "\n".join([head, *each, table(("worst layers", "operator", "signal to noise in dB", "of its own scale"), rows)])
+        head = f"outputs beside float, {among}: signal to noise {told(self.signal_to_noise)}{worst}{same}"
+        each = [f"  {shorten(part.label, 100)}: {told(part.signal_to_noise)}" for part in self.parts] if len(self.parts) > 1 else []
+        rows = [(shorten(x.node), x.op, told(x.signal_to_noise), "-" if x.own is None else told(x.own)) for x in self.layers[:_SHOWN]]
+        return "\n".join([head, *each, table(("worst layers", "operator", "signal to noise", "of its own scale"), rows)])
 
 
 def compare(source: Source, quantised: Path) -> Comparison:

@@ -36,6 +36,11 @@ class Noise:
         )
 
 
+def told(decibel: float) -> str:
+    """A signal-to-noise ratio for people, its unit in it; what ``EXACT`` stands for in words."""
+    return "infinite" if decibel >= EXACT else "none" if decibel <= -EXACT else f"{decibel:.1f} dB"
+
+
 def scales_of(model: onnx.ModelProto) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Scale and zero point of every activation that is quantised, by the tensor's name in the float network."""
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}

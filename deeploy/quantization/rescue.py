@@ -15,7 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from deeploy.frontend.structure import reads
-from deeploy.quantization.noise import BEFORE, Noise, rounded, scales_of
+from deeploy.quantization.noise import BEFORE, Noise, rounded, scales_of, told
 from deeploy.quantization.parts import MOVES, Part
 from deeploy.quantization.run import in_sequence, session_of, tensors, values_of
 from deeploy.quantization.samples import Sample
@@ -60,7 +60,7 @@ class Kept:
 
     def __str__(self) -> str:
         reach = f"largest {self.largest:.3g}, half below {self.usual:.3g}, a step {2 * self.largest / 255:.3g}"
-        return f"{self.tensor} of {self.node} ({reach}; alone in 8 bits: {self.alone:.1f} dB)"
+        return f"{self.tensor} of {self.node} ({reach}; alone in 8 bits: {told(self.alone)})"
 
 
 @dataclass(frozen=True)

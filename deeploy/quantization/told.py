@@ -9,6 +9,7 @@ from deeploy.errors import AccuracyError, shorten
 from deeploy.frontend.structure import reads
 from deeploy.quantization.form import LEAST
 from deeploy.quantization.losses import Comparison, Judged
+from deeploy.quantization.noise import told
 from deeploy.quantization.recurrent import table_bytes
 from deeploy.quantization.static import Source, Written
 from deeploy.report.text import number
@@ -65,9 +66,10 @@ def warning_of(label: str, decibel: float) -> list[str]:
     """The same, of what is called ``label``."""
     if decibel >= LEAST:
         return []
+    errors = f"errors of {100 * 10 ** (-decibel / 20):.0f} % of its size" if decibel > -LEAST else "errors much larger than it is"
     return [
-        f"warning: {shorten(label, 100)} has a signal-to-noise ratio of {decibel:.1f} dB: errors of {100 * 10 ** (-decibel / 20):.0f} % "
-        f"of its size, so that the quantised network computes something else than the float one. {_REMEDY}"
+        f"warning: {shorten(label, 100)} has a signal-to-noise ratio of {told(decibel)}: {errors}, "
+        f"so that the quantised network computes something else than the float one. {_REMEDY}"
     ]
 
 
@@ -76,7 +78,7 @@ def too_low(found: Comparison, least: float) -> AccuracyError:
     worst = _worst(found)
     label = "the outputs" if worst is None else worst.label
     return AccuracyError(
-        f"{shorten(label, 100)}: signal to noise {found.signal_to_noise:.1f} dB, less than --at-least {least:g}; nothing is written",
+        f"{shorten(label, 100)}: signal to noise {told(found.signal_to_noise)}, less than --at-least {least:g}; nothing is written",
         _REMEDY,
     )
 

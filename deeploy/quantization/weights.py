@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from deeploy.documents import Contents
 from deeploy.errors import UsageError, shorten
 from deeploy.quantization.form import Form
+from deeploy.quantization.noise import EXACT, told
 from deeploy.quantization.samples import Sample
 from deeploy.report.text import table
 
@@ -28,7 +29,6 @@ LOW, HIGH = -8, 7
 DAMPING = 0.01  # of the mean of the squares of inputs, added to all of them
 SHRUNK = np.linspace(1.0, 0.6, 17)  # what the range of a channel may be cut to
 MOST_SAMPLES = 8  # that a single weight is tried on
-EXACT = 200.0  # decibel that stand for no noise at all
 _CONVOLUTION = "Conv"
 _TABLE = "Gather"  # of rows, which have one scale together
 _READERS = frozenset({"MatMul", "Gemm", _CONVOLUTION, _TABLE})
@@ -358,5 +358,5 @@ def summary(found: Sequence[Narrowed]) -> str:
     if found[0].signal_to_noise is None:
         return head
     ranked = sorted(found, key=lambda w: w.signal_to_noise or 0.0)
-    rows = [(shorten(w.node), str(w.bytes), f"{w.signal_to_noise:.1f}", str(w.bits)) for w in ranked]
-    return head + "\n" + table(("weights of", "bytes", "signal to noise in dB with 4 bits", "bits now"), rows)
+    rows = [(shorten(w.node), str(w.bytes), told(w.signal_to_noise or 0.0), str(w.bits)) for w in ranked]
+    return head + "\n" + table(("weights of", "bytes", "signal to noise with 4 bits", "bits now"), rows)

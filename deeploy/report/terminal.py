@@ -8,7 +8,7 @@ from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report import advice
 from deeploy.report.chains import chain_lines
-from deeploy.report.text import instance, mhz, number, of_peak, sizes, sizes_of_layers, table
+from deeploy.report.text import headline, instance, mhz, number, of_peak, sizes, sizes_of_layers, table
 
 _WIDTH = 64  # characters of the memory picture
 _MOST_LAYERS = 40  # that are all listed; of more only the slowest
@@ -23,7 +23,7 @@ def report(entry: Document, advised: Sequence[Document] | None = None, verbose: 
     groups of layers that are computed together.
     """
     macs = sum(call["macs"] for call in entry["calls"])
-    lines = [f"{shorten(entry['model'])} for {entry['target']}: {len(entry['calls'])} layers, {number(macs)} MAC"]
+    lines = [headline(entry)]
     if entry["cycles"] is not None:
         lines += [*_time(entry, macs, verbose), "", *advice.lines(advised, verbose)]
     lines += [*sizes(entry), "", _levels(entry), ""]
@@ -69,10 +69,11 @@ def _time(entry: Document, macs: int, verbose: bool) -> list[str]:
     if prediction is not None:
         planned, bound, greedy = prediction["cycles"], prediction["bound"], prediction["greedy"]
         gap = _share(planned - bound, planned)
-        lines.append(f"  proven limit: no plan with these kernels takes fewer than {number(bound)} cycles (gap {gap})")
-        if verbose:
+        count = f"the planner counts {number(planned)} cycles for this plan, and proved that no plan with these kernels"
+        lines.append(f"  {count} takes fewer than {number(bound)} (gap {gap})")
+        if verbose and entry["machine"] is not None:
             gain = f"{number(greedy)}, gain {_share(greedy - planned, greedy)}" if greedy is not None else "does not fit"
-            lines.append(f"  the planner counted {number(planned)}" + (f"; greedy plan: {gain}" if entry["machine"] is not None else ""))
+            lines.append(f"  greedy plan: {gain}")
     least = {**entry.get("bounds", {}).get("compute", {}), **entry.get("bounds", {}).get("traffic", {})}
     if verbose and any(least.values()):
         name = max(least, key=lambda one: least[one])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from deeploy.graph.target import Target
 
-_FIGURE = re.compile(r"-|-?[\d ]+(\.\d+)?( ?%)?")
+_FIGURE = re.compile(r"-|infinite|none|-?[\d ]+(\.\d+)?( ?%| dB)?")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -52,12 +52,18 @@ def of_peak(entry: Document, call: Document) -> str:
     return f"{100 * call['macs'] / call['cycles'] / peak:.1f} %" if peak and call["macs"] and call["cycles"] else "-"
 
 
+def headline(entry: Document) -> str:
+    """A network, its target, and how much it computes."""
+    layers = len(entry["calls"])
+    macs = number(sum(call["macs"] for call in entry["calls"]))
+    return f"{shorten(entry['model'])} for {entry['target']}: {layers} layer{'s' * (layers != 1)}, {macs} MAC"
+
+
 def summary(manifest: Document, folder: Path) -> str:
     """A few lines after a compilation."""
     lines = []
     for entry in manifest.get("networks") or [manifest]:
-        macs = sum(call["macs"] for call in entry["calls"])
-        lines.append(f"{entry['model']} for {entry['target']}: {len(entry['calls'])} layers, {number(macs)} MAC")
+        lines.append(headline(entry))
         generated = sorted({call["op"] for call in entry["calls"] if call.get("generator")})
         if generated:
             lines.append(f"  by the fallback: {', '.join(shorten(op, 40) for op in generated)}")

@@ -105,4 +105,5 @@ def test_the_summary_shows_the_worst_layers() -> None:
     layers = tuple(Loss(f"n{i}", "Conv", f"t{i}", 10.0 + i, None if i else 33.3) for i in range(20))
     lines = Comparison(4, 21.5, 0.75, layers).summary().splitlines()
     assert lines[0] == "outputs beside float, 4 samples: signal to noise 21.5 dB, same top-1 as float in 75.0 % of rows"
-    assert len(lines) == 10 and lines[2].split() == ["n0", "Conv", "10.0", "33.3"] and lines[3].split() == ["n1", "Conv", "11.0", "-"]
+    assert len(lines) == 10 and lines[2].split() == ["n0", "Conv", "10.0", "dB", "33.3", "dB"]
+    assert lines[3].split() == ["n1", "Conv", "11.0", "dB", "-"]
