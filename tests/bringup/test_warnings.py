@@ -41,6 +41,7 @@ TRIED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "snitch, clang": ("clang", str(EXAMPLES["snitch"]), ("snitch_",)),
 }
 SHARE = 0.02  # of the kernels, in the short run
+PARTS = 4  # of the others, each a test
 MAKEFILES = (
     *("templates/generic.Makefile.mako", "templates/managed.Makefile.mako", "templates/chips.Makefile.mako"),
     "kernels/gvsoc_runtime/bare/program.mk",
@@ -56,14 +57,14 @@ def warnings_of(kernel: Kernel, target: Target, command: list[str], samples: int
     return done.stderr if done.returncode else ""
 
 
-def check(name: str, share: float, samples: int, folder: Path) -> None:
+def check(name: str, share: float, samples: int, folder: Path, part: slice = slice(None)) -> None:
     compiler, target_name, beginnings = TRIED[name]
     command = compiler.split()
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
     target = load(target_name)
     kernels = [k for k in target.kernels if k.name.startswith(beginnings) and not k.link]
-    drawn = [(number, k) for number, k in enumerate(kernels) if share == 1 or is_drawn(f"{name} {number} {k.name}", share)]
+    drawn = [(number, k) for number, k in list(enumerate(kernels))[part] if share == 1 or is_drawn(f"{name} {number} {k.name}", share)]
     said = {k.name: warnings_of(k, target, command, samples, number, folder / str(number)) for number, k in drawn}
     assert kernels and not any(said.values()), [text for text in said.values() if text]
 
@@ -74,9 +75,10 @@ def test_a_sample_compiles_without_a_warning(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("name", TRIED)
-def test_every_kernel_compiles_without_a_warning(name: str, tmp_path: Path) -> None:
-    check(name, 1, 12, tmp_path)
+def test_every_kernel_compiles_without_a_warning(name: str, part: int, tmp_path: Path) -> None:
+    check(name, 1, 12, tmp_path, slice(part, None, PARTS))
 
 
 @pytest.mark.parametrize("path", MAKEFILES)

@@ -24,6 +24,7 @@ MEMORIES = {
     "constants and activations in L3": Options({"l1": 2000, "l2": 12000}, default_memory="L3"),
 }
 SAMPLE = 12  # mutants of each project, in the short run
+PARTS = 4  # of the others, each a test
 
 
 @pytest.fixture(scope="module", params=list(MEMORIES.values()), ids=list(MEMORIES))
@@ -73,10 +74,12 @@ def test_a_trace_is_the_same_in_every_run_and_counts_garbage(subject: Subject, t
 
 
 @pytest.mark.slow
-def test_no_mutant_survives(subject: Subject) -> None:
-    assert survivors(judge(subject, list(mutate.mutants(subject.sources(), "AT_")))) == []
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_mutant_survives(subject: Subject, part: int) -> None:
+    assert survivors(judge(subject, list(mutate.mutants(subject.sources(), "AT_"))[part::PARTS])) == []
 
 
 @pytest.mark.slow
-def test_survivors_of_all_kinds_are_equivalent(subject: Subject) -> None:
-    assert left(judge(subject, drawn(mutate.every_mutant(subject.sources()), 200, 1))) == []
+@pytest.mark.parametrize("part", range(PARTS))
+def test_survivors_of_all_kinds_are_equivalent(subject: Subject, part: int) -> None:
+    assert left(judge(subject, drawn(mutate.every_mutant(subject.sources()), 200, 1)[part::PARTS])) == []
