@@ -40,7 +40,8 @@ CONFIGURATIONS = {
     "ram": "-t cortex_m4 --objective ram",
     **{path.name: f"-t ./{path.name}" for path in sorted((ROOT / "examples" / "targets").iterdir())},
 }
-SHARES = {"constructs": 0.1, "nodes": 0.1, "random": 0.3, "wrong": 0.05}  # of the cases for other configurations than the first; else all
+# Of the cases for other configurations than the first; families that are not here: all.
+SHARES = {"constructs": 0.1, "nodes": 0.1, "random": 0.3, "wrong": 0.05, "models": 0.2}
 LATER = {"generic": 1, "tensor": 4, "pipeline": 4}  # how late cases come that take longer; else 2
 Made = tuple[bytes | None, list[str]]  # a file, none where there is no such model, and the arguments that it needs
 
