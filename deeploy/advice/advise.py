@@ -241,7 +241,7 @@ def _quantise(subject: Subject) -> Contents:
     how, layers, less = "", list[Contents](), 0
     if whole is not None:
         numbers = [0] * len(whole.calls)
-        if cycles and subject.plan.offered and not subject.target.is_flat:
+        if cycles and subject.plan.offered:
             costs = Costs(subject.plan, [call["cycles"] for call in subject.entry["calls"]])
             fewest = [[costs.alone(v, whole, subject.plan.machine) for v in whole.variants(n)] for n in range(len(whole.calls))]
             numbers = [row.index(min(row)) for row in fewest]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,15 @@ import deeploy
 from deeploy import chips
 from deeploy.advice import quantised
 from deeploy.cli import app
+from deeploy.graph.target import load_timing
 from deeploy.midend.machine import Options
 from deeploy.quantization.form import Form
 from deeploy.quantization.static import quantize
 from deeploy.report import advice as report
+from deeploy.target import load
 from tests.e2e.systems import towers
 from tests.frontend.lower.nets import Net
+from tests.midend.test_copies import BOARD
 
 Advice = dict[str, dict[str, Any]]  # by kind
 CLUSTER = ("cluster",)
@@ -349,6 +353,19 @@ def test_a_float_network_is_told_to_quantise_first(model: Path, tmp_path: Path, 
         assert first[0]["gain"] == 0 and first[0]["layers"] == []
     lines = "\n".join(report.lines(first))
     assert first[0]["why"] in lines and ("at most" in lines.splitlines()[1]) == (target == "siracusa")
+
+
+def test_a_measured_microcontroller_is_told_the_cycles_of_integers(model: Path, tmp_path: Path) -> None:
+    rates = {"default": 12, "arm_conv2d": 2, "arm_matmul": 2}
+    entries = [f'[kernel.{name}]\ncall = 100\nmac = {mac}\noutput = 30\nprovenance = "assumed"\n' for name, mac in rates.items()]
+    board = tmp_path / "board.toml"
+    board.write_text("".join([BOARD.partition("[kernel")[0], *entries]))
+    target = replace(load("cortex_m4"), timing=load_timing(board))
+    before, after = (deeploy.compile(path, target) for path in (float_network(tmp_path)[0], model))
+    first = next(iter(before.network.advice(json.loads(before.sources()["deploy.json"]))["advice"]))
+    assert before.network.predicted is not None and after.network.predicted is not None
+    saved = before.network.predicted.cycles - after.network.predicted.cycles
+    assert first["kind"] == "quantise" and 0 < first["gain"] / 2 <= saved <= first["gain"]
 
 
 def tower(folder: Path) -> Path:
