@@ -47,6 +47,12 @@ def matmul(m: int, k: int, n: int, form: Form = "narrow", a: str = "s8") -> Case
     )
 
 
+def in_words(case: Case) -> Case:
+    """A case with variables and results of 64 bits."""
+    operands = {name: values.astype(np.int64) for name, values in case.operands.items()}
+    return Case(f"{case.name} in 64 bits", case.op, case.variables, operands, "s64", case.attrs)
+
+
 def attention(
     batch: int, m: int, k: int, n: int, is_transposed: bool, a: str = "s8", form: Form = "narrow", zeros: tuple[int, int] = (0, 0)
 ) -> Case:

@@ -371,12 +371,6 @@ def widened(shapes: Sequence[Any], make: Callable[[Any, cases.Form], Case], dtyp
     return result
 
 
-def _in_words(case: Case) -> Case:
-    """A case with variables and results of 64 bits."""
-    operands = {name: values.astype(np.int64) for name, values in case.operands.items()}
-    return Case(f"{case.name} in 64 bits", case.op, case.variables, operands, "s64", case.attrs)
-
-
 PRODUCT = ("m/4 n/4 k", "m/2 n/4 k", "m/2 n/4", "n/4", "m n<4 k", "m n<4")
 # Windows that are gathered follow each other over rows of the output; runs are of one row.
 GATHERING = ("oh ow k/4 c fh fw", "oh ow fh fw c", "oh ow fh", "oh ow", "oh", "k fh fw c", "oh ow/2 k<4 fh fw c")
@@ -455,7 +449,7 @@ PORTABLE = (
         for name, rows in (("matmul_any", False), ("matmul_any s8 transposed", True))
     ),
     Family("matmul_any f32", float_forms([*VARYING, *((1, *shape) for shape in FEW)], _varying(False)), BLOCKS),
-    Family("matmul_any_wide", {"": [_in_words(_varying(False)(shape, "plain")) for shape in VARYING]}, BLOCKS),
+    Family("matmul_any_wide", {"": [cases.in_words(_varying(False)(shape, "plain")) for shape in VARYING]}, BLOCKS),
     Family("matmul", {"": widened(MATMULS, _matmul, "int16")}, BLOCKS),
     Family("matmul s32 requantise", {"": widened(MATMULS, _matmul, "int32", "narrow")}, BLOCKS),
     Family("matmul f32", float_forms([*MATMULS, *FEW], _matmul), BLOCKS),
