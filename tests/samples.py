@@ -27,11 +27,11 @@ SHARES = {
     "tests/frontend/lower/test_dialect_functions.py": 0.25,
     "tests/frontend/test_expand.py": 0.34,
     "tests/hal/test_npu.py": 0.34,
-    "tests/operators": 0.15,
+    "tests/operators": 0.12,
     "tests/random/test_random.py": 0.25,
     "tests/schemas/test_schemas.py": 0.5,
     "tests/simulate/test_walk.py": 0.2,
-    "tests/targets": 0.15,
+    "tests/targets": 0.12,
 }
 PRODUCTS = {"tests/e2e": 0.25}  # those of which only products of several parameters are sampled, and no lists
 Case = tuple[str, frozenset[tuple[str, int]]]  # its name, and its parameters with the numbers of their values
