@@ -203,7 +203,6 @@ def test_a_missing_wait_shows_when_transfers_land_late() -> None:
     assert not all(bench.run(application, "random", seed).is_right for seed in SEEDS)
 
 
-@pytest.mark.share(0.5)
 @pytest.mark.parametrize(
     "mutant", list(mutate.mutants({"network.c": bench.sources()["network.c"]}, "AT_|L2_|L3_")), ids=lambda mutant: mutant.name
 )
