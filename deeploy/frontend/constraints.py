@@ -350,6 +350,7 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "RNN": (recurrent(1),),
     "LRN": (rank_is(0, 3, ANY), at_least("size", 1)),
     f"{MICROSOFT}.Attention": (*_FLAGS, shape_is(2, _columns), masked(3)),
+    "EmbedLayerNormalization": (at_least("mask_index_type", 0, 1),),
     "MultiHeadAttention": (at_least("unidirectional", 0, 1), shape_is(3, _biases), masked(4), _batches),
     "QAttention": (at_least("unidirectional", 0, 1), shape_is(2, _columns), masked(5)),
     "MatMulNBits": (_zero_points,),

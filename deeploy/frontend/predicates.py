@@ -172,12 +172,12 @@ def at_least(name: str, low: int, most: int = ANY) -> Constraint:
 
 
 def masked(position: int) -> Constraint:
-    """A mask of rows has one for each batch."""
+    """A mask of rows has one for each batch; one of places has one for each row of the input."""
 
     def check(node: Operands) -> str | None:
-        shape, rows = node.shape(position), (node.shape(0) or (0,))[0]
-        fits = shape is None or len(shape) != 2 or shape[0] == rows
-        return None if fits else f"has a mask of shape {list(shape or ())} for {rows} batches"
+        shape, x = node.shape(position), node.shape(0) or ()
+        fits = shape is None or len(shape) not in (2, 3) or shape[:-1] == x[: len(shape) - 1]
+        return None if fits else f"has a mask of shape {list(shape or ())} for an input of shape {list(x)}"
 
     return check
 
