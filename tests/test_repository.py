@@ -89,6 +89,26 @@ FOREIGN = {
     "deeploy/quantization/rescue.py": {"Clip", "Where"},
     "deeploy/quantization/weights.py": {"Conv", "Gather", "MatMul"},
     "deeploy/bringup/new.py": {"Add", "MatMul", "RequantShift"},
+    "deeploy/graph/nodes.py": {
+        "Add",
+        "Binary",
+        "Cast",
+        "Dequantize",
+        "Div",
+        "Gather",
+        "MatMul",
+        "Mul",
+        "Pad",
+        "RequantAdd",
+        "Reshape",
+        "ScaledAdd",
+        "ScaledDiv",
+        "Slice",
+        "Sub",
+        "Transpose",
+        "Where",
+    },  # tensors that compute like arrays
+    "deeploy/graph/rewriting.py": {"Reshape", "Slice", "Transpose"},  # tensors that compute like arrays
 }
 
 

@@ -23,9 +23,8 @@ from deeploy.api import Compiled, Network
 from deeploy.backend import layers
 from deeploy.errors import UsageError
 from deeploy.frontend.io import ports
-from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph import epilogue
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import operand_names
@@ -125,7 +124,7 @@ def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> 
         for n, a in case.operands.items()
     }
     y = gs.Variable("y", dtype=DType(case.y).numpy, shape=list(shape))
-    operator = gs.Node(op=case.op, name="layer", attrs=dict(case.attrs), inputs=list(tensors.values()), outputs=[y], domain=DOMAIN)
+    operator = gs.Node(op=case.op, name="layer", attrs=dict(case.attrs), inputs=list(tensors.values()), outputs=[y], domain=INTEGER_FORM)
     graph = gs.Graph(nodes=[operator], inputs=[tensors[n] for n in case.variables], outputs=[y])
     options = Options({"l1": l1_bytes(target)}, cores=cores, buffering="single")
     machine = machine_of(target, options)

@@ -16,7 +16,7 @@ from layer import Case, SimulationError, build, expected, l1_bytes, simulate, wr
 
 from deeploy.api import Compiled, Network
 from deeploy.frontend.io import ports
-from deeploy.frontend.lower.build import DOMAIN
+from deeploy.graph.nodes import INTEGER_FORM
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Buffering, Options, machine_of
@@ -68,7 +68,7 @@ def compiled(
         y = gs.Variable(f"y_{number}", dtype=DType(case.y).numpy, shape=list(shape))
         further = [gs.Variable(f"{n}_{number}", dtype=DType(kind).numpy, shape=list(size)) for n, (size, kind) in case.further.items()]
         nodes.append(
-            gs.Node(case.op, f"layer_{number}", dict(case.attrs), inputs=list(tensors.values()), outputs=[y, *further], domain=DOMAIN)
+            gs.Node(case.op, f"layer_{number}", dict(case.attrs), inputs=list(tensors.values()), outputs=[y, *further], domain=INTEGER_FORM)
         )
         inputs += [tensors[n] for n in case.variables]
         outputs += [y, *further]

@@ -17,6 +17,7 @@ from deeploy.devices import layers as device_layers
 from deeploy.devices.layers import Item
 from deeploy.distribute.balance_levels import Layer
 from deeploy.frontend import import_states
+from deeploy.graph.surgeon import rewrite
 from deeploy.midend.bind import inferred_shapes
 
 FOLDER = Path(__file__).parent / "summaries"
@@ -88,6 +89,4 @@ def read(file: Path) -> tuple[Item, ...]:
     """The layers of an exported float network."""
     machine = target.load("generic")
     graph = import_states(file, {}, lambda node: inferred_shapes(machine.kernels, node)).graph
-    for step in machine.passes:
-        step(graph)
-    return device_layers.read(graph, machine.kernels).items
+    return device_layers.read(rewrite(graph, machine.passes), machine.kernels).items

@@ -19,6 +19,7 @@ from deeploy.documents import Contents, Document
 from deeploy.errors import DeeployError
 from deeploy.frontend.io import strip_quantisation
 from deeploy.frontend.lower.in_int8 import in_int8
+from deeploy.graph.surgeon import rewrite
 from deeploy.graph.target import Target
 from deeploy.midend.assemble import assemble
 from deeploy.midend.cost import form
@@ -268,10 +269,7 @@ def _in_int8(subject: Subject) -> Program | None:
     if subject.imported is None or program.growth is not None or weights_of(program) > MOST_BYTES:
         return None
     try:
-        graph = in_int8(subject.imported)
-        for step in subject.target.passes:
-            step(graph)
-        return subject.program(graph)
+        return subject.program(rewrite(in_int8(subject.imported), subject.target.passes))
     except DeeployError:
         return None
 

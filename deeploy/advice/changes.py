@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower.build import const
 from deeploy.graph import epilogue
+from deeploy.graph.surgeon import const
 from deeploy.midend.bind import view_node
 from deeploy.operators.table import OPERATORS
 

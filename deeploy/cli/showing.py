@@ -99,12 +99,30 @@ def doctor(as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def inspect(model: Model, dim: DimOption = None, pin: PinOption = None, as_json: JsonOption = False) -> None:
+def inspect(
+    model: Model,
+    dim: DimOption = None,
+    pin: PinOption = None,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", metavar="PASS", help="Print the graph behind this pass of a target, or 'import', a line per node."),
+    ] = None,
+    target: Annotated[
+        str, typer.Option("--target", "-t", metavar="NAME", help="The target of --after.", autocompletion=target_names)
+    ] = "generic",
+    as_json: JsonOption = False,
+) -> None:
     """Show a model's operators, inputs, outputs and quantisation, and the options that it needs to be compiled."""
+    from deeploy import target as registry
     from deeploy.api import inspect as inspected
+    from deeploy.driver.lower import graph_after
+    from deeploy.driver.request import Request
     from deeploy.report import text
     from deeploy.report.progress import Progress
 
+    if after is not None:
+        show(str(graph_after(model, registry.load(target), after, Request(dims=dims_of(dim), pins=pins_of(pin)))).rstrip())
+        return
     with Progress() as progress:
         progress("read")
         contents = inspected(model, dims=dims_of(dim), pins=pins_of(pin))

@@ -10,7 +10,7 @@ from pathlib import Path
 from deeploy.backend import project
 from deeploy.devices.plan import DevicePlan, plan_devices
 from deeploy.documents import Contents
-from deeploy.driver.lower import Clock, lowered
+from deeploy.driver.lower import Clock, lowered_for_chips
 from deeploy.driver.partition import balance_of, check_count
 from deeploy.driver.request import Cut, Request
 from deeploy.errors import UsageError
@@ -55,6 +55,6 @@ def plan_pipeline(model: Path, target: Target, cut: Cut, request: Request) -> Pl
     balance = balance_of(cut)
     members = load_members(cut.topology) if cut.topology is not None else {}
     clock = Clock(request.on_stage)
-    found = lowered(clock, model, target, request)
+    found = lowered_for_chips(clock, model, target, request)
     result = clock("partition", plan_devices, found.graph, target, cut.chips, balance, request.options, members)
     return Planned(result, model.name, target.name, (*found.notes, *result.notes))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute.balance_levels import INPUT
-from deeploy.frontend.lower import build
+from deeploy.graph import surgeon
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.loops import from_geometry
 from deeploy.midend.assemble import assemble
@@ -107,7 +107,7 @@ class _Reader:
     def add(self, node: gs.Node) -> None:
         sources = [tensor for tensor in node.inputs if isinstance(tensor, gs.Variable) and not tensor.is_empty()]
         reads = list(dict.fromkeys(self.made[tensor.name] for tensor in sources))
-        is_silent = node.op in VIEWS and VIEWS[node.op](build.described(node)).keeps_order
+        is_silent = node.op in VIEWS and VIEWS[node.op](surgeon.described(node)).keeps_order
         if len(reads) == 1 and (is_silent or self.folds(node, sources)):
             self.made |= {result.name: reads[0] for result in node.outputs}
             return

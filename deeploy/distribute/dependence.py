@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower import build
-from deeploy.graph import epilogue
+from deeploy.graph import epilogue, surgeon
 from deeploy.graph.expr import Affine
 from deeploy.graph.kernel import Layout
 from deeploy.graph.nest import SUM, Dim, Geometry, Kind, Nest
@@ -141,7 +140,7 @@ class _Collector:
 
     def kernel(self, node: gs.Node, declare: Declare) -> None:
         """Tie the iterations of a node to what they touch; where nothing is declared that can be read, nothing of it can be cut."""
-        view = build.described(node)
+        view = surgeon.described(node)
         tensors = (*node.inputs, *node.outputs)
         for names, nest, layouts in declare(view):
             geometry, stored = _bound(view, names, nest, layouts)
@@ -204,7 +203,7 @@ class _Collector:
 
     def view(self, node: gs.Node) -> None:
         """Tie the axes of a container to those of its parts."""
-        declared = VIEWS[node.op](build.described(node))
+        declared = VIEWS[node.op](surgeon.described(node))
         sides = {"in": node.inputs, "out": node.outputs}
         container = sides[declared.container[0]][declared.container[1]]
         whole = shape_of(container)
@@ -320,7 +319,7 @@ def _indexed(part: gs.Tensor) -> set[int]:
     for node in part.outputs:
         if node.op not in VIEWS:
             continue
-        view = VIEWS[node.op](build.described(node))
+        view = VIEWS[node.op](surgeon.described(node))
         if view.container != ("in", 0) or node.inputs[0] is not part:
             continue
         sides = {"in": node.inputs, "out": node.outputs}

@@ -14,8 +14,8 @@ import onnx_graphsurgeon as gs
 
 from deeploy.distribute.dependence import shape_of
 from deeploy.distribute.system import System
-from deeploy.frontend.lower import build
-from deeploy.graph.nodes import Node
+from deeploy.graph import surgeon
+from deeploy.graph.nodes import INTEGER_FORM, Node
 from deeploy.operators.reduce import REDUCE_SUM
 from deeploy.operators.residual import RESIDUAL_SUM
 from deeploy.operators.table import OPERATORS
@@ -48,16 +48,16 @@ def _joined(graph: gs.Graph, supports: Supports) -> gs.Graph:
         if found is None:
             continue
         parts = [_part(found, position) for position in range(len(found.sums))]
-        if not all(supports(build.described(part[-1])) for part in parts):
+        if not all(supports(surgeon.described(part[-1])) for part in parts):
             _detach([node for part in parts for node in part])
             continue
-        y = build.take_over(found.last)
+        y = surgeon.take_over(found.last)
         instead[id(found.last)] = []
         if found.concat is None:
             parts[0][-1].outputs = [y]
         else:
             pieces = [part[-1].outputs[0] for part in parts]
-            instead[id(found.concat)] = [gs.Node(CONCAT, y.name, dict(found.concat.attrs), pieces, [y], domain=build.DOMAIN)]
+            instead[id(found.concat)] = [gs.Node(CONCAT, y.name, dict(found.concat.attrs), pieces, [y], domain=INTEGER_FORM)]
         instead |= {id(old): part for part, old in zip(parts, found.sums, strict=True)}
         _detach([*found.sums, found.last, *([found.concat] if found.concat is not None else [])])
         places[id(y.inputs[0])] = places[id(node)]
@@ -81,7 +81,7 @@ def _join(graph: gs.Graph, last: gs.Node, places: Mapping[int, int]) -> _Join | 
     outputs = {id(tensor) for tensor in graph.outputs}
     for position in (0, 1):
         t, skip = last.inputs[position], last.inputs[1 - position]
-        addition = addition_of(build.described(last), position)
+        addition = addition_of(surgeon.described(last), position)
         if addition is None or id(t) in outputs or len(t.outputs) != 1 or len(t.inputs) != 1 or shape_of(t) != shape_of(skip):
             continue
         maker = t.inputs[0]
@@ -105,16 +105,16 @@ def _part(join: _Join, number: int) -> list[gs.Node]:
     node = join.sums[number]
     x, mul, add = node.inputs
     skip, nodes = join.skip, list[gs.Node]()
-    y = build.variable(f"{join.last.outputs[0].name} (part {number})", join.last.outputs[0].dtype, shape_of(node.outputs[0]))
+    y = surgeon.variable(f"{join.last.outputs[0].name} (part {number})", join.last.outputs[0].dtype, shape_of(node.outputs[0]))
     if join.concat is not None:
         axis = join.concat.attrs["axis"]
         begin = sum(shape_of(other.outputs[0])[axis] for other in join.sums[:number])
         starts = tuple(begin if i == axis else 0 for i in range(len(shape_of(y))))
         ends = tuple(start + size for start, size in zip(starts, shape_of(y), strict=True))
-        cut = build.variable(f"{skip.name} (from {begin})", skip.dtype, shape_of(y))
+        cut = surgeon.variable(f"{skip.name} (from {begin})", skip.dtype, shape_of(y))
         attrs = {"starts": starts, "ends": ends, "steps": (1,) * len(starts)}
-        nodes.append(gs.Node(SLICE, cut.name, attrs, [skip], [cut], domain=build.DOMAIN))
+        nodes.append(gs.Node(SLICE, cut.name, attrs, [skip], [cut], domain=INTEGER_FORM))
         skip = cut
     attrs = {name: node.attrs[name] for name in ("shift", "low", "high", "even") if name in node.attrs}
-    nodes.append(gs.Node(RESIDUAL_SUM.name, join.last.name, {**attrs, **join.addition}, [x, skip, mul, add], [y], domain=build.DOMAIN))
+    nodes.append(gs.Node(RESIDUAL_SUM.name, join.last.name, {**attrs, **join.addition}, [x, skip, mul, add], [y], domain=INTEGER_FORM))
     return nodes

@@ -14,8 +14,8 @@ import onnx_graphsurgeon as gs
 
 from deeploy.distribute.dependence import Declare, read_dependence, shape_of
 from deeploy.distribute.shards import ROOT, Box, Shards, chunked_axis, size_of
-from deeploy.frontend.lower import build
-from deeploy.graph.nodes import Attributes
+from deeploy.graph import surgeon
+from deeploy.graph.nodes import INTEGER_FORM, Attributes
 from deeploy.operators.reduce import REDUCE_SUM
 from deeploy.operators.table import shared
 from deeploy.operators.views import CONCAT, RESHAPE, SLICE
@@ -115,7 +115,7 @@ class Product:
         for tensor, shape in zip(self.node.inputs, shapes, strict=False):
             is_constant = isinstance(tensor, gs.Constant)
             dtype = np.dtype(tensor.values.dtype if is_constant else tensor.dtype)
-            body.append(gs.Constant(tensor.name, np.zeros(shape, dtype)) if is_constant else build.variable(tensor.name, dtype, shape))
+            body.append(gs.Constant(tensor.name, np.zeros(shape, dtype)) if is_constant else surgeon.variable(tensor.name, dtype, shape))
         node = gs.Node(self.node.op, self.node.name, dict(attrs), body, [result], domain=self.node.domain)
         return gs.Graph([node], [t for t in body if isinstance(t, gs.Variable)], [result])
 
@@ -126,7 +126,7 @@ def pieces(node: gs.Node, count: int, declare: Declare) -> Pieces | None:
     Args:
         count: inputs of the body, without those of the epilogue.
     """
-    output, view = node.outputs[0], build.described(node)
+    output, view = node.outputs[0], surgeon.described(node)
     variables = [t for t in node.inputs if isinstance(t, gs.Variable)]
     own = read_dependence(gs.Graph([node], variables, [output]), declare)
     found: list[tuple[int, Pieces]] = []
@@ -152,23 +152,23 @@ def pieces(node: gs.Node, count: int, declare: Declare) -> Pieces | None:
 
 def sum_of(shape: Sequence[int], terms: int) -> gs.Graph:
     """The sum of so many tensors of int32, as a graph of its own."""
-    x = build.variable("terms", np.int32, (terms, *shape))
-    y = build.variable("sum", np.int32, shape)
-    node = gs.Node(REDUCE_SUM.name, "sum", {"axes": (0,), "keepdims": False}, [x], [y], domain=build.DOMAIN)
+    x = surgeon.variable("terms", np.int32, (terms, *shape))
+    y = surgeon.variable("sum", np.int32, shape)
+    node = gs.Node(REDUCE_SUM.name, "sum", {"axes": (0,), "keepdims": False}, [x], [y], domain=INTEGER_FORM)
     return gs.Graph([node], [x], [y])
 
 
 def sum_of_rows(shape: Sequence[int], axis: int, rows: int, terms: int) -> gs.Graph:
     """The sum of so many tensors of int32, one of which are the first rows of a tensor of ``shape``, as a graph of its own."""
     own = [rows if i == axis else n for i, n in enumerate(shape)]
-    x, others = build.variable("x", np.int32, shape), build.variable("others", np.int32, (terms - 1, *own))
-    part, row = build.variable("part", np.int32, own), build.variable("row", np.int32, (1, *own))
-    both, y = build.variable("terms", np.int32, (terms, *own)), build.variable("sum", np.int32, own)
+    x, others = surgeon.variable("x", np.int32, shape), surgeon.variable("others", np.int32, (terms - 1, *own))
+    part, row = surgeon.variable("part", np.int32, own), surgeon.variable("row", np.int32, (1, *own))
+    both, y = surgeon.variable("terms", np.int32, (terms, *own)), surgeon.variable("sum", np.int32, own)
     box = {"starts": (0,) * len(own), "ends": tuple(own), "steps": (1,) * len(own)}
     nodes = [
-        gs.Node(SLICE, "part", box, [x], [part], domain=build.DOMAIN),
-        gs.Node(RESHAPE, "row", {}, [part], [row], domain=build.DOMAIN),
-        gs.Node(CONCAT, "terms", {"axis": 0}, [row, others], [both], domain=build.DOMAIN),
-        gs.Node(REDUCE_SUM.name, "sum", {"axes": (0,), "keepdims": False}, [both], [y], domain=build.DOMAIN),
+        gs.Node(SLICE, "part", box, [x], [part], domain=INTEGER_FORM),
+        gs.Node(RESHAPE, "row", {}, [part], [row], domain=INTEGER_FORM),
+        gs.Node(CONCAT, "terms", {"axis": 0}, [row, others], [both], domain=INTEGER_FORM),
+        gs.Node(REDUCE_SUM.name, "sum", {"axes": (0,), "keepdims": False}, [both], [y], domain=INTEGER_FORM),
     ]
     return gs.Graph(nodes, [x, others], [y])

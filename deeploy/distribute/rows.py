@@ -17,7 +17,7 @@ import onnx_graphsurgeon as gs
 
 from deeploy.distribute.collectives import Effort, Piece, Timeline, Work
 from deeploy.distribute.dependence import Declare, read_dependence, shape_of
-from deeploy.frontend.lower import build
+from deeploy.graph import surgeon
 from deeploy.graph.topology import Topology
 from deeploy.operators.views import VIEWS
 
@@ -245,7 +245,7 @@ def single(node: gs.Node) -> gs.Graph | None:
         if isinstance(tensor, gs.Constant):
             inputs.append(gs.Constant(tensor.name, np.asarray(tensor.values)))
         else:
-            inputs.append(build.variable(tensor.name, tensor.dtype, shape_of(tensor)))
-    result = build.variable(node.outputs[0].name, node.outputs[0].dtype, shape_of(node.outputs[0]))
+            inputs.append(surgeon.variable(tensor.name, tensor.dtype, shape_of(tensor)))
+    result = surgeon.variable(node.outputs[0].name, node.outputs[0].dtype, shape_of(node.outputs[0]))
     own = gs.Node(node.op, node.name, dict(node.attrs), inputs, [result], domain=node.domain)
     return gs.Graph([own], [t for t in inputs if isinstance(t, gs.Variable)], [result])

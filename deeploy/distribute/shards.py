@@ -18,7 +18,8 @@ from deeploy.distribute.collectives import Algorithm, Costs, Effort, Work
 from deeploy.distribute.cuts import Cuts
 from deeploy.distribute.dependence import key, shape_of
 from deeploy.distribute.rows import Division, single
-from deeploy.frontend.lower import build
+from deeploy.graph import surgeon
+from deeploy.graph.nodes import INTEGER_FORM
 from deeploy.graph.topology import Topology
 from deeploy.operators import link
 from deeploy.operators.views import CONCAT, SLICE
@@ -110,7 +111,7 @@ class Shards:
 
     def add(self, chip: int, op: str, inputs: Sequence[gs.Tensor], output: gs.Tensor, name: str, **attrs: object) -> gs.Tensor:
         """Append a node to a chip's graph and return its result."""
-        self.graphs[chip].nodes.append(gs.Node(op, name, attrs, list(inputs), [output], domain=build.DOMAIN))
+        self.graphs[chip].nodes.append(gs.Node(op, name, attrs, list(inputs), [output], domain=INTEGER_FORM))
         return output
 
     def constant(
@@ -135,7 +136,7 @@ class Shards:
     def like(self, tensor: gs.Tensor, axis: int | None, extent: int, suffix: str, dtype: np.typing.DTypeLike | None = None) -> gs.Variable:
         """A variable of a tensor's shape, but for the extent of one axis."""
         shape = [extent if i == axis else n for i, n in enumerate(shape_of(tensor))]
-        return build.variable(f"{tensor.name}{suffix}", dtype or tensor.dtype, shape)
+        return surgeon.variable(f"{tensor.name}{suffix}", dtype or tensor.dtype, shape)
 
     def part(self, tensor: gs.Tensor, chip: int, axis: int, indices: np.ndarray) -> gs.Variable:
         return self.like(tensor, axis, len(indices), " (part)")
@@ -166,7 +167,7 @@ class Shards:
         starts = tuple(begin if i == axis else 0 for i in range(len(shape)))
         ends = tuple(end if i == axis else n for i, n in enumerate(shape))
         dtype = tensor.values.dtype if isinstance(tensor, gs.Constant) else tensor.dtype
-        out = build.variable(name, dtype, [b - a for a, b in zip(starts, ends, strict=True)])
+        out = surgeon.variable(name, dtype, [b - a for a, b in zip(starts, ends, strict=True)])
         return self.add(chip, SLICE, [tensor], out, name, starts=starts, ends=ends, steps=(1,) * len(shape))
 
     def joined(self, chip: int, pieces: Sequence[gs.Tensor], axis: int, output: gs.Tensor) -> gs.Tensor:
@@ -177,7 +178,7 @@ class Shards:
         pieces = [self.cut_out(chip, tensor, axis, a, b, f"{name} (from {a} to {b})") for a, b in runs(indices)]
         if len(pieces) == 1:
             return pieces[0]
-        output = build.variable(name, pieces[0].dtype, [len(indices) if i == axis else n for i, n in enumerate(shape_of(tensor))])
+        output = surgeon.variable(name, pieces[0].dtype, [len(indices) if i == axis else n for i, n in enumerate(shape_of(tensor))])
         return self.joined(chip, pieces, axis, output)
 
     def note(self, kind: str, tensor: gs.Tensor, algorithm: str, chips: Sequence[int], group: int | None = None) -> None:

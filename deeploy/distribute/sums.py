@@ -20,8 +20,7 @@ from deeploy.distribute.products import Product, sum_of, sum_of_rows
 from deeploy.distribute.rows import Division, Post, Region, Take, division, share_of
 from deeploy.distribute.shards import ROOT, Shards, size_of
 from deeploy.distribute.together import copied_seconds, to_all_seconds, to_first_seconds, turned_seconds
-from deeploy.frontend.lower import build
-from deeploy.graph import epilogue
+from deeploy.graph import epilogue, surgeon
 from deeploy.operators.reduce import REDUCE_SUM
 from deeploy.operators.views import RESHAPE
 
@@ -183,16 +182,16 @@ class _Sum:
 
     def add(self, chip: int, terms: list[gs.Tensor]) -> gs.Tensor:
         """The sum of tensors on a chip that sends it on."""
-        result = build.variable(f"{terms[-1].name} (sum)", np.int32, shape_of(terms[0]))
+        result = surgeon.variable(f"{terms[-1].name} (sum)", np.int32, shape_of(terms[0]))
         return self.call(chip, terms, result, result.name)
 
     def call(self, chip: int, terms: list[gs.Tensor], result: gs.Tensor, name: str, *rest: gs.Tensor, **attrs: object) -> gs.Tensor:
         """The sum of tensors by one call; ``rest`` and ``attrs`` are those of an epilogue."""
         shards, shape, rows = self.shards, shape_of(terms[0]), list[gs.Tensor]()
         for term in terms:
-            row = build.variable(f"{term.name} (row)", np.int32, (1, *shape))
+            row = surgeon.variable(f"{term.name} (row)", np.int32, (1, *shape))
             rows.append(shards.add(chip, RESHAPE, [term], row, row.name))
-        both = shards.joined(chip, rows, 0, build.variable(f"{name} (terms)", np.int32, (len(terms), *shape)))
+        both = shards.joined(chip, rows, 0, surgeon.variable(f"{name} (terms)", np.int32, (len(terms), *shape)))
         return shards.add(chip, REDUCE_SUM.name, [both, *rest], result, name, axes=(0,), keepdims=False, **attrs)
 
     def finish(self, chip: int, terms: list[gs.Tensor], chunk: int) -> gs.Tensor:
@@ -202,7 +201,7 @@ class _Sum:
         attrs = {name: node.attrs[name] for name in epilogue.ATTRIBUTES if stages and name in node.attrs}
         begin, end = self.box(chunk)
         suffix = "" if self.algorithm.chunks == 1 else f" (from {begin} to {end})"
-        result = build.variable(f"{self.tensor.name}{self.place}{suffix}", self.tensor.dtype, shape_of(terms[0]))
+        result = surgeon.variable(f"{self.tensor.name}{self.place}{suffix}", self.tensor.dtype, shape_of(terms[0]))
         return self.call(chip, terms, result, f"{node.name}{suffix}", *operands, **attrs)
 
     def row(self, chip: int, tensor: gs.Tensor, chunk: int) -> gs.Tensor:
@@ -258,5 +257,5 @@ class _Scattered(_Sum):
         own = [self.sums[chip, chunk] for chunk in range(self.algorithm.chunks)]
         shape = list(shape_of(own[0]))
         shape[self.product.axis] = self.product.extent
-        whole = build.variable(f"{self.tensor.name}{self.place}", own[0].dtype, shape)
+        whole = surgeon.variable(f"{self.tensor.name}{self.place}", own[0].dtype, shape)
         return own[0] if len(own) == 1 else self.shards.joined(chip, own, self.product.axis, whole)

@@ -26,9 +26,8 @@ from deeploy.distribute.sums import reduce
 from deeploy.distribute.system import System, alone
 from deeploy.distribute.together import gather, to_rows
 from deeploy.errors import shorten
-from deeploy.frontend.lower import build
 from deeploy.frontend.positions import POSITION
-from deeploy.graph import epilogue
+from deeploy.graph import epilogue, surgeon
 from deeploy.graph.nodes import Attributes
 from deeploy.graph.topology import Topology
 from deeploy.operators.table import shared
@@ -298,7 +297,7 @@ class _Partitioner:
             return None
         if sum(len(k) for k in owned[0]) != _extent(node, axes) or ROOT not in members:
             return None
-        view, attrs = build.described(node), dict[int, Attributes]()
+        view, attrs = surgeon.described(node), dict[int, Attributes]()
         for chip in members:
             kept = [None if a is None else self._kept(node, t, a, owned)[chip] for t, a in zip(tensors, axes, strict=True)]
             own = shared(view, axes, kept)
@@ -320,7 +319,7 @@ class _Partitioner:
         if any(axis is None for axis in axes) or not self._is_closed(node, axes):
             return None
         kept = [self.cuts.kept(tensor, axis) for tensor, axis in zip(tensors, axes, strict=True) if axis is not None]
-        view, attrs = build.described(node), dict[int, Attributes]()
+        view, attrs = surgeon.described(node), dict[int, Attributes]()
         for chip in range(self.cuts.chips):
             lengths = {bool(len(k[chip])) for k in kept}
             if lengths == {False}:
@@ -333,7 +332,7 @@ class _Partitioner:
 
     def _is_closed(self, node: gs.Node, axes: Sequence[int | None]) -> bool:
         """Whether every element of a part belongs to the chip that has it in the container."""
-        view = VIEWS[node.op](build.described(node))
+        view = VIEWS[node.op](surgeon.described(node))
         sides = {"in": (node.inputs, axes), "out": (node.outputs, axes[len(node.inputs) :])}
         tensors, own = sides[view.container[0]]
         container, axis = tensors[view.container[1]], own[view.container[1]]
@@ -382,7 +381,7 @@ class _Partitioner:
         if axes is None:
             return False
         kept = {chip: [None if a is None else np.arange(*box) for a in axes] for chip, box in rows.owned.items()}
-        attrs = {chip: shared(build.described(node), axes, own) for chip, own in kept.items()}
+        attrs = {chip: shared(surgeon.described(node), axes, own) for chip, own in kept.items()}
         if any(own is None for own in attrs.values()):
             return False
         for tensor, axis in zip(node.inputs, axes, strict=False):

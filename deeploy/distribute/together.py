@@ -13,7 +13,8 @@ from deeploy.distribute import collectives, gathers
 from deeploy.distribute.dependence import shape_of
 from deeploy.distribute.rows import Division
 from deeploy.distribute.shards import ROOT, Apart, Shards, chunked_axis, runs, size_of
-from deeploy.frontend.lower import build
+from deeploy.graph import surgeon
+from deeploy.graph.nodes import INTEGER_FORM
 from deeploy.operators.views import RESHAPE, TRANSPOSE
 
 WAYS: tuple[gathers.Way, ...] = (gathers.by_leaders, gathers.to_all)  # from few messages to many
@@ -93,13 +94,13 @@ def turned_seconds(shards: Shards, tensor: gs.Tensor, axis: int, is_ordered: boo
     if (is_ordered and math.prod(shape[:axis]) == 1) or shape[axis] < chips:
         return 0.0
     part = [-(-n // chips) if i == axis else n for i, n in enumerate(shape)]
-    x = build.variable("parts", tensor.dtype, [chips, *part])
+    x = surgeon.variable("parts", tensor.dtype, [chips, *part])
     order = (*range(1, axis + 1), 0, *range(axis + 1, len(part) + 1))
-    turned = build.variable("turned", tensor.dtype, [shape_of(x)[i] for i in order])
-    y = build.variable("whole", tensor.dtype, [n * chips if i == axis else n for i, n in enumerate(part)])
+    turned = surgeon.variable("turned", tensor.dtype, [shape_of(x)[i] for i in order])
+    y = surgeon.variable("whole", tensor.dtype, [n * chips if i == axis else n for i, n in enumerate(part)])
     nodes = [
-        gs.Node(TRANSPOSE, "turned", {"perm": order}, [x], [turned], domain=build.DOMAIN),
-        gs.Node(RESHAPE, "whole", {}, [turned], [y], domain=build.DOMAIN),
+        gs.Node(TRANSPOSE, "turned", {"perm": order}, [x], [turned], domain=INTEGER_FORM),
+        gs.Node(RESHAPE, "whole", {}, [turned], [y], domain=INTEGER_FORM),
     ]
     return shards.costs.effort(gs.Graph(nodes, [x], [y])).whole
 
@@ -160,7 +161,7 @@ class _Store:
     def reshaped(self, tensor: gs.Tensor, shape: Sequence[int], name: str) -> gs.Tensor:
         if tuple(shape) == shape_of(tensor):
             return tensor
-        return self.shards.add(self.chip, RESHAPE, [tensor], build.variable(name, tensor.dtype, shape), name)
+        return self.shards.add(self.chip, RESHAPE, [tensor], surgeon.variable(name, tensor.dtype, shape), name)
 
     def take(self, parts: tuple[int, ...]) -> gs.Tensor:
         """A run of parts: one that has arrived, a piece of a longer one, or put together."""
@@ -180,7 +181,9 @@ class _Store:
             run = max((held for held in self.held if held == left[: len(held)]), key=len)
             pieces.append(self.held[run])
             left = left[len(run) :]
-        return self.shards.joined(self.chip, pieces, 0, build.variable(name, self.tensor.dtype, [sum(self.sizes[part] for part in parts)]))
+        return self.shards.joined(
+            self.chip, pieces, 0, surgeon.variable(name, self.tensor.dtype, [sum(self.sizes[part] for part in parts)])
+        )
 
     def cut_out(self, parts: tuple[int, ...], run: tuple[int, ...], name: str) -> gs.Tensor:
         """Parts that lie in a longer run."""
@@ -199,7 +202,7 @@ class _Store:
             part = shape_of(self.apart.parts[members[0]])
             stacked = self.reshaped(flat, (*factors, *part), f"{self.tensor.name} (stacked)")
             turned_to = (*range(2, 2 + axis), 1, 0, *range(2 + axis, 2 + len(part)))
-            turned = build.variable(f"{self.tensor.name} (turned)", self.tensor.dtype, [shape_of(stacked)[i] for i in turned_to])
+            turned = surgeon.variable(f"{self.tensor.name} (turned)", self.tensor.dtype, [shape_of(stacked)[i] for i in turned_to])
             self.shards.add(self.chip, TRANSPOSE, [stacked], turned, turned.name, perm=turned_to)
             return self.reshaped(turned, shape, self.tensor.name)
         pieces: list[tuple[int, gs.Tensor]] = []

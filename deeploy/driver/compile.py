@@ -10,7 +10,7 @@ from deeploy import target as targets
 from deeploy.backend.packages import check_package
 from deeploy.distribute.system import System, check
 from deeploy.documents import digest_of
-from deeploy.driver.lower import Clock, Lowered, filled, lowered
+from deeploy.driver.lower import Clock, Lowered, filled, lowered, lowered_for_chips
 from deeploy.driver.plan import bind_and_plan, plan_chips, plan_requantised, resources, together
 from deeploy.driver.prefixes import check_prefixes
 from deeploy.driver.project import Compiled, Distributed, Network
@@ -105,7 +105,7 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     target = request.clocked(target, topology.mhz)
     check_count(cut)
     clock = Clock(request.on_stage)
-    found = lowered(clock, model, target, request)
+    found = lowered_for_chips(clock, model, target, request)
     target = found.target
     if found.shorter is not None:
         machine = machine_of(target, request.options)

@@ -16,19 +16,21 @@ from deeploy.backend import project
 from deeploy.driver.loops import with_loops
 from deeploy.driver.request import Request, Stage
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
-from deeploy.frontend import CustomShapes, Imported, import_read, import_states
+from deeploy.frontend import CustomShapes, Imported, import_model, import_read, import_states
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import Integers, is_dialect, resolve_input_types
 from deeploy.frontend.dynamic_axis import check_shapes
 from deeploy.frontend.integer_graphs import computes_integers, write_requantisations
 from deeploy.frontend.io import Port, ports, strip_quantisation
-from deeploy.frontend.lower import assign_types
+from deeploy.frontend.lower import assign_types, ties
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import POSITION
 from deeploy.frontend.rounds import LOOPS, Body
 from deeploy.frontend.states import Known, append, begin, keep
 from deeploy.frontend.wider import note_narrow, packed_types
+from deeploy.graph.surgeon import read_graph, write_graph
 from deeploy.graph.target import Target
+from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import custom_type, inferred_shapes
 from deeploy.midend.machine import kernels_of
@@ -119,6 +121,11 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
     return Lowered(graph, inputs, tuple(results), dialect, (*source.notes, *notes), shorter, target, source.pinned, imported)
 
 
+def lowered_for_chips(clock: Clock, model: Path, target: Target, request: Request) -> Lowered:
+    """As ``lowered``, without what ties constants together: chips may hold other parts of what one node reads as a whole."""
+    return lowered(clock, model, replace(target, passes=tuple(step for step in target.passes if step.name != ties.PASS.name)), request)
+
+
 def _with_loops(clock: Clock, source: Imported, target: Target, request: Request, shapes: CustomShapes) -> Target:
     """The target with kernels for the loops of a model that stay loops."""
     kept = next((node for node in source.graph.nodes if node.domain == LOOPS), None)
@@ -143,11 +150,12 @@ def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -
     saved, path = request.save_after or (None, Path())
     if saved is not None and saved not in [p.name for p in target.passes]:
         raise UsageError(f"there is no pass {saved}", f"Passes of this target: {', '.join(p.name for p in target.passes)}.")
-    graph, dialect, notes = _typed(graph, model, target, request)
+    values, dialect, notes = _typed(graph, model, target, request)
     for step in target.passes:
-        step(graph)
+        values = step(values)
         if step.name == saved:
-            _save(graph, path)
+            _save(write_graph(values, graph.copy()), path)
+    write_graph(values, graph)
     note_narrow(graph, model.narrow | packed_types(request.weight_bits or 0))
     if model.pairs:
         append(graph, model.pairs)
@@ -156,38 +164,55 @@ def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -
     return graph, dialect, notes
 
 
-def _typed(graph: gs.Graph, model: Imported, target: Target, request: Request) -> tuple[gs.Graph, Integers, list[str]]:
-    """The graph, with element types where it is in the dialect or computes integers only; what says so; and notices."""
+def graph_after(model: Path, target: Target, name: str, request: Request) -> Graph:
+    """A model's graph behind the pass of a name, or before the first one where that is ``import``.
+
+    Raises:
+        UsageError: the target has no such pass.
+        DeeployError: the model cannot be imported, or not be lowered so far.
+    """
+    names = ["import", *(step.name for step in target.passes)]
+    if name not in names:
+        raise UsageError(f"there is no pass {shorten(name)}", f"Passes of target {target.name}: {', '.join(names)}.")
+    graph = import_model(model, dict(request.dims), lambda node: inferred_shapes(target.kernels, node), request.pins)
+    values, _, _ = _typed(graph, Imported(graph), target, request)
+    for step in target.passes[: names.index(name)]:
+        values = step(values)
+    return values
+
+
+def _typed(graph: gs.Graph, model: Imported, target: Target, request: Request) -> tuple[Graph, Integers, list[str]]:
+    """The value graph, with element types where it is in the dialect or computes integers only; what says so; and notices."""
     written = request.dialect is None and not is_dialect(graph) and computes_integers(graph)
     if request.dialect == "standard" or not (written or request.dialect == "integer" or is_dialect(graph)):
-        return graph, "", resolve_input_types(graph, request.types, False)[1]
+        notes = resolve_input_types(graph, request.types, False)[1]
+        return read_graph(graph), "", notes
     samples = None
     if request.inputs is not None:
         wanted = [Expected(t.name, tuple(t.shape)) for t in graph.inputs]
         samples = load_arrays(Path(request.inputs), wanted, "input", model.pinned).samples
     types, notes = resolve_input_types(graph, request.types, True, samples)
     if written and any(dtype.is_float for dtype in types.values()):
-        return graph, "", []
+        return read_graph(graph), "", []
     typed = graph.copy() if written else graph
     write_requantisations(typed, types)
     try:
-        assign_types(typed, types, lambda node: custom_type(target.kernels, node))
+        values = assign_types(read_graph(typed), types, lambda node: custom_type(target.kernels, node))
     except (ModelError, UnsupportedError) as error:
         if not written:
             raise
-        return graph, "", [f"the model computes integers only, but stays in floats: {error.what}"]
+        return read_graph(graph), "", [f"the model computes integers only, but stays in floats: {error.what}"]
     if written:
         notes.append("the model computes integers only, in floats: it is taken for integers; --dialect standard keeps floats")
-    return typed, "recognised" if written else "declared", notes
+    return values, "recognised" if written else "declared", notes
 
 
 def _save(graph: gs.Graph, path: Path) -> None:
     """Save a graph between two passes for a viewer; open limits and empty lists have no ONNX attribute and are left out."""
-    copy = graph.copy()
-    for node in copy.nodes:
+    for node in graph.nodes:
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in node.attrs.items()}
         node.attrs = {name: int(v) if isinstance(v, bool) else v for name, v in plain.items() if v is not None and v != []}
-    project.write_file(path, gs.export_onnx(copy, do_type_check=False).SerializeToString(), "--save-after")
+    project.write_file(path, gs.export_onnx(graph, do_type_check=False).SerializeToString(), "--save-after")
 
 
 def filled(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[Known], machine: Machine) -> Lowered:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower import build
 from deeploy.frontend.schemas import DIALECT_OPS
-from deeploy.graph.rewrite import constant, only_consumer, producer, sort
+from deeploy.graph import surgeon
+from deeploy.graph.surgeon import constant, only_consumer, producer, sort
 from deeploy.graph.types import DType
 
 FRACTION = "fraction"  # attribute of an AveragePool: bits behind the point of its integer result
@@ -275,7 +275,7 @@ def _written(graph: gs.Graph, floor: gs.Node, grains: Grains, types: Mapping[str
         mean.attrs[FRACTION] = _MEAN_BITS
     result, rank = taken[-1].outputs[0], len(x.shape)
     constants = [
-        build.const(f"{result.name} ({label})", values.astype(np.int64).reshape([1] * (rank - values.ndim) + list(values.shape)))
+        surgeon.const(f"{result.name} ({label})", values.astype(np.int64).reshape([1] * (rank - values.ndim) + list(values.shape)))
         for label, values in (("mul", mul), ("add", add))
     ]
     attrs = {"div": 1 << fraction.shift, "n_levels": high - low + 1, "signed": int(low < 0), "low": low, "high": high}
@@ -307,7 +307,7 @@ def _sum_of(graph: gs.Graph, node: gs.Node, fraction: _Fraction) -> gs.Tensor | 
         fraction.mul, fraction.shift = np.array([((1 << shift) + count // 2) // count], object), shift
         fraction.add = np.array([(1 << shift) // (2 * count)], object)
     axes = list(range(2, len(node.inputs[0].shape))) if node.op == "GlobalAveragePool" else list(node.attrs["axes"])
-    total = build.variable(f"{x.name} (sum)", np.float32, x.shape)
+    total = surgeon.variable(f"{x.name} (sum)", np.float32, x.shape)
     attrs = {"axes": axes, "keepdims": node.attrs.get("keepdims", 1)}
     graph.nodes.append(gs.Node("ReduceSum", node.name, attrs, [node.inputs[0]], [total]))
     return total

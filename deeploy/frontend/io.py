@@ -12,7 +12,7 @@ from enum import Enum
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.graph.rewrite import constant, producer, sort
+from deeploy.graph.surgeon import constant, producer, sort
 from deeploy.operators.views import KEEP
 
 _FORWARD = ("Reshape", "Transpose", "Slice", "Copy")

@@ -13,8 +13,8 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.frontend.lower.build import DOMAIN
-from deeploy.graph.rewrite import sort
+from deeploy.graph.nodes import INTEGER_FORM
+from deeploy.graph.surgeon import sort
 from deeploy.operators.views import SLIDE
 
 FOLLOWED = "cannot be followed"
@@ -129,7 +129,7 @@ def slide(graph: gs.Graph, found: Mapping[str, int], rows: int) -> None:
         result, axis = gs.Variable(f"{tensor.name} (sliding)", tensor.dtype, list(tensor.shape)), found[tensor.name]
         source = gs.Constant(f"{tensor.name} (full context)", np.asarray(tensor.values))
         attrs = {"axis": axis, "start": tensor.shape[axis] - rows}
-        graph.nodes.append(gs.Node(SLIDE, f"{tensor.name} (slide)", attrs, [source], [result], domain=DOMAIN))
+        graph.nodes.append(gs.Node(SLIDE, f"{tensor.name} (slide)", attrs, [source], [result], domain=INTEGER_FORM))
         return result
 
     _substitute(graph, found, read)

@@ -16,9 +16,9 @@ import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.io import scalar_parameters
-from deeploy.frontend.lower.build import DOMAIN
 from deeploy.frontend.positions import POSITION
-from deeploy.graph.rewrite import producer, sort
+from deeploy.graph.nodes import INTEGER_FORM
+from deeploy.graph.surgeon import producer, sort
 from deeploy.graph.types import DType
 from deeploy.operators.views import APPEND, KEEP
 
@@ -168,7 +168,7 @@ def keep(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
     for number, (pair, (tensor, source)) in enumerate(zip(kept, stored, strict=True)):
         attrs = {"number": number, "past": pair.past, "present": pair.present}
         result = gs.Variable(f"{pair.past} (next)", tensor.dtype, list(tensor.shape))
-        graph.nodes.append(gs.Node(KEEP, f"{pair.past} (keep)", attrs, [source, tensor], [result], domain=DOMAIN))
+        graph.nodes.append(gs.Node(KEEP, f"{pair.past} (keep)", attrs, [source, tensor], [result], domain=INTEGER_FORM))
 
 
 def _stored_whole(graph: gs.Graph, pair: Pair, position: gs.Tensor) -> tuple[gs.Variable, gs.Tensor]:
@@ -180,8 +180,8 @@ def _stored_whole(graph: gs.Graph, pair: Pair, position: gs.Tensor) -> tuple[gs.
     begun = gs.Variable(f"{pair.past} (begun)", np.bool_, [1])
     zeros = gs.Constant(f"{pair.past} (zeros)", np.zeros(past.shape, past.dtype))
     first = gs.Constant(f"{pair.past} (first)", np.zeros(1, np.int64))
-    graph.nodes.append(gs.Node("Binary", begun.name, {"function": "greater"}, [position, first], [begun], domain=DOMAIN))
-    graph.nodes.append(gs.Node("Where", f"{pair.past} (begin)", {}, [begun, tensor, zeros], [past], domain=DOMAIN))
+    graph.nodes.append(gs.Node("Binary", begun.name, {"function": "greater"}, [position, first], [begun], domain=INTEGER_FORM))
+    graph.nodes.append(gs.Node("Where", f"{pair.past} (begin)", {}, [begun, tensor, zeros], [past], domain=INTEGER_FORM))
     sort(graph)
     return tensor, source
 
@@ -246,7 +246,7 @@ def _stored(graph: gs.Graph, rows: gs.Tensor, state: Known) -> gs.Tensor:
     low, high = state.dtype.range
     result = gs.Variable(f"{state.present} (quantised)", state.dtype.numpy, list(rows.shape))
     attrs = {"low": low, "high": high}
-    graph.nodes.append(gs.Node("Quantize", f"{state.present} (quantise)", attrs, [rows, *parameters], [result], domain=DOMAIN))
+    graph.nodes.append(gs.Node("Quantize", f"{state.present} (quantise)", attrs, [rows, *parameters], [result], domain=INTEGER_FORM))
     return result
 
 

@@ -12,12 +12,12 @@ from deeploy.errors import TargetError, shorten
 from deeploy.graph.device import Device
 from deeploy.graph.kernel import CORE, Kernel
 from deeploy.graph.loops import Layer
-from deeploy.graph.rewrite import Pass
+from deeploy.graph.rewriting import Pass
 from deeploy.graph.topology import Topology
 from deeploy.graph.types import Numeric
 from deeploy.schemas import KINDS
 
-API_VERSION = 2
+API_VERSION = 3
 
 
 @dataclass(frozen=True)

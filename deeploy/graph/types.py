@@ -118,6 +118,11 @@ class DType(Enum):
         return _FROM_NUMPY[np.dtype(dtype).name]
 
     @classmethod
+    def has(cls, dtype: np.typing.DTypeLike) -> bool:
+        """Whether the generated code has the elements of a NumPy type; None is no type."""
+        return dtype is not None and np.dtype(dtype).name in _FROM_NUMPY
+
+    @classmethod
     def smallest(cls, low: int, high: int) -> DType:
         """The smallest of int8, uint8, int16, int32, int64 that holds ``low..high``."""
         for dtype in (cls.INT8, cls.UINT8, cls.INT16, cls.INT32, cls.INT64):

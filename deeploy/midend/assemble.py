@@ -257,7 +257,7 @@ class _Assembler:
     def _constant(self, tensor: Tensor, form: tuple[np.ndarray, DType], memory: str = "", reader: tuple[str, str] = ("", "")) -> str:
         """The buffer of a constant as it is stored, created at first use; ``reader`` are a node and one of its operands."""
         stored, dtype = form
-        key = (memory, dtype.value, stored.shape, digest(stored))
+        key = (memory, dtype.value, stored.shape if stored.size > 1 else (stored.size,), digest(stored))  # numbers have no axes
         if key not in self.constants:
             name = self._named(tensor, reader)
             self.buffers[name] = Buffer(name, tensor.name, Role.CONSTANT, dtype, stored.shape, stored, memory)

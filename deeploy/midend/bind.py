@@ -14,13 +14,12 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import NoKernelError, UnsupportedError, shorten
-from deeploy.frontend.lower.build import DOMAIN
 from deeploy.frontend.lower.operators import LOWERED
 from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import ANY, Kernel, Layout
 from deeploy.graph.nest import Geometry, Map, Nest
-from deeploy.graph.nodes import NARROW, Node, Tensor
+from deeploy.graph.nodes import INTEGER_FORM, NARROW, Node, Tensor
 from deeploy.graph.types import DType
 
 
@@ -47,7 +46,7 @@ def _tensor(tensor: gs.Tensor, node: gs.Node) -> Tensor:
             "Convert it to float32, int8, uint8, int16, int32 or int64.",
         ) from error
     shape = data.shape if data is not None else tensor.shape
-    noted = node.attrs.get(NARROW, ()) if node.domain == DOMAIN else ()  # elsewhere it is what a model says
+    noted = node.attrs.get(NARROW, ()) if node.domain == INTEGER_FORM else ()  # elsewhere it is what a model says
     narrow = tuple(t for t in map(DType, noted) if data is not None and t.stores(data))
     return Tensor(tensor.name, tuple(int(n) for n in shape), element, data, narrow)
 
@@ -177,7 +176,7 @@ def inferred_shapes(kernels: Sequence[Kernel], node: gs.Node) -> list[list[int]]
     return [[axis.span(geometry.box())[1] + 1 for axis in nest.writes[name].axes] for name in kernel.outputs]
 
 
-def custom_type(kernels: Sequence[Kernel], node: gs.Node) -> DType | None:
+def custom_type(kernels: Sequence[Kernel], node: Node) -> DType | None:
     """The result type of an operator outside ONNX and the dialect: the one that the first kernel accepting its inputs states.
 
     None for other operators, and where the kernel leaves a choice.
@@ -189,7 +188,7 @@ def custom_type(kernels: Sequence[Kernel], node: gs.Node) -> DType | None:
         if kernel.op != node.op or len(node.inputs) > len(names):
             continue
         accepted = (kernel.types.get(n, ANY) for n in names)
-        if all(DType.of(t.dtype) in types for t, types in zip(node.inputs, accepted, strict=False) if not t.is_empty()):
+        if all(tensor.dtype in types for tensor, types in zip(node.inputs, accepted, strict=False) if tensor is not None):
             results = kernel.types.get(kernel.outputs[0], frozenset())
             return next(iter(results)) if len(results) == 1 else None
     return None

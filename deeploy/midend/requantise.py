@@ -15,10 +15,10 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import UsageError
-from deeploy.frontend.lower.build import const
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.nodes import Attributes, Node
+from deeploy.graph.surgeon import const
 from deeploy.graph.target import Engine, Target
 from deeploy.midend.bind import mismatch, view_node
 from deeploy.midend.plan import Machine

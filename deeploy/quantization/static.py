@@ -30,6 +30,7 @@ from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend import without_branches
 from deeploy.frontend.ends import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
+from deeploy.frontend.lower.affine import fold_model
 from deeploy.frontend.pins import Pinned, Value, pin
 from deeploy.frontend.schemas import ONNX_FAILURES
 from deeploy.frontend.unknown import check_known
@@ -280,13 +281,13 @@ class _Reader:
 
 
 def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample], result: Path, form: Form) -> None:
-    """Optimise (constants and batch normalisation are folded), calibrate and quantise in the folder of ``result``."""
+    """Optimise (constants behind products become weights and biases), calibrate and quantise in the folder of ``result``."""
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     source, prepared = result.with_name("float.onnx"), result.with_name(_PREPARED)
     onnx.save(model, source)
     quant_pre_process(source, prepared, skip_symbolic_shape=True)
-    ready = onnx.load(prepared)
+    ready = fold_model(onnx.load(prepared))
     every = ready.graph
     masks.bound(every)
     _flatten_biases(every)

@@ -78,7 +78,7 @@ from deeploy.graph.kernel import (
 )
 from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Geometry, Kind, Map, Nest, coupled, encoded, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.rewrite import Pass, Rule, rule
+from deeploy.graph.rewriting import Match, Pass, Rule, lowered, standard
 from deeploy.graph.target import (
     API_VERSION,
     DmaPath,
@@ -127,6 +127,7 @@ __all__ = [
     "Link",
     "Loops",
     "Map",
+    "Match",
     "Memory",
     "Need",
     "Nest",
@@ -158,6 +159,7 @@ __all__ = [
     "load_device",
     "load_timing",
     "load_topology",
+    "lowered",
     "names",
     "origin",
     "packed",
@@ -167,6 +169,6 @@ __all__ = [
     "problems",
     "reduction",
     "resource",
-    "rule",
+    "standard",
     "types",
 ]

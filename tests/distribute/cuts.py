@@ -13,7 +13,7 @@ from deeploy.driver.lower import Clock
 from deeploy.driver.lower import lowered as imported
 from deeploy.driver.request import Dialect, Request
 from deeploy.frontend import import_model
-from deeploy.frontend.lower.build import DOMAIN
+from deeploy.graph.nodes import INTEGER_FORM
 from deeploy.graph.target import Target
 from deeploy.operators.link import receive, send
 from deeploy.target import load
@@ -61,7 +61,7 @@ def cut(graph: gs.Graph, chip_of: Callable[[int], int], chips: int) -> System:
         outputs = [gs.Variable(t.name, t.dtype, t.shape) for t in node.outputs]
         for tensor, own in zip(node.outputs, outputs, strict=True):
             local[chip][id(tensor)], residences[id(tensor)] = own, chip
-        graphs[chip].nodes.append(gs.Node(node.op, node.name, dict(node.attrs), inputs, outputs, domain=DOMAIN))
+        graphs[chip].nodes.append(gs.Node(node.op, node.name, dict(node.attrs), inputs, outputs, domain=INTEGER_FORM))
     for tensor in graph.outputs:
         graphs[residences[id(tensor)]].outputs.append(local[residences[id(tensor)]][id(tensor)])
     return System(tuple(graphs), tuple(t.name for t in graph.inputs), tuple(t.name for t in graph.outputs))

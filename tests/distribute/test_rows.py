@@ -21,7 +21,8 @@ from deeploy.distribute.rows import Add, Piece, Post, Rows, Take, division
 from deeploy.distribute.system import check
 from deeploy.distribute.tensor import Partition, partition
 from deeploy.errors import ModelError
-from deeploy.frontend.lower.build import DOMAIN, variable
+from deeploy.graph.nodes import INTEGER_FORM as DOMAIN
+from deeploy.graph.surgeon import variable
 from deeploy.graph.topology import Link, Ports, Topology
 from deeploy.operators.views import RESHAPE
 from tests.distribute.test_tensor import SIRACUSA, TOPOLOGY, declare, is_equal, transformer

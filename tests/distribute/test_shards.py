@@ -12,7 +12,7 @@ import pytest
 from deeploy.distribute.collectives import Costs
 from deeploy.distribute.shards import Apart, Shards
 from deeploy.distribute.together import gather
-from deeploy.frontend.lower import build
+from deeploy.graph import surgeon
 from deeploy.graph.topology import Link, Topology
 
 PARTS = [
@@ -51,9 +51,9 @@ def test_parts_of_several_runs_are_put_together_in_order(kept: tuple[list[int], 
     shards = Shards(cuts, Topology({"wire": Link("wire", 5e8, 3e-7, 100.0)}, 4, "wire"), Costs())
     extent = sum(map(len, kept))
     wanted = np.moveaxis(np.arange(3 * extent).reshape(extent, 3), 0, axis)
-    tensor = build.variable("t", np.int8, wanted.shape)
+    tensor = surgeon.variable("t", np.int8, wanted.shape)
     values = [np.take(wanted, own, axis) for own in kept]
-    parts = {chip: build.variable(f"part {chip}", np.int8, own.shape) for chip, own in enumerate(values)}
+    parts = {chip: surgeon.variable(f"part {chip}", np.int8, own.shape) for chip, own in enumerate(values)}
     shards.state(tensor).apart = Apart(0, axis, [np.array(own) for own in kept], parts)
     gather(shards, tensor)
     known = {id(part): own for part, own in zip(parts.values(), values, strict=True)}

@@ -10,7 +10,7 @@ import pytest
 
 from deeploy.distribute.system import System, alone, check, constants, deadlock, ordered
 from deeploy.errors import ModelError, UsageError
-from deeploy.frontend.lower.build import DOMAIN
+from deeploy.graph.nodes import INTEGER_FORM
 from deeploy.operators.link import receive, send
 from deeploy.simulate import chips
 from deeploy.target import Link, Topology, load
@@ -55,7 +55,7 @@ def two() -> tuple[gs.Graph, gs.Graph, gs.Variable, gs.Variable]:
     graphs, tensors = [], []
     for name, result in (("x", "y"), ("z", "w")):
         source, target = (gs.Variable(n, np.dtype(np.float32), [4]) for n in (name, result))
-        graphs.append(gs.Graph([gs.Node("Unary", name, {}, [source], [target], domain=DOMAIN)], [source], [target]))
+        graphs.append(gs.Graph([gs.Node("Unary", name, {}, [source], [target], domain=INTEGER_FORM)], [source], [target]))
         tensors.append(target)
     return graphs[0], graphs[1], tensors[0], tensors[1]
 

@@ -60,18 +60,17 @@ def limit_is_kept(tree: Path) -> bool:
 
 
 HARDMAX = '''@standard("Hardmax", kind="f")
-def hardmax(rw: Rewriter) -> bool:
+def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
     """One at the first of the largest elements along an axis."""
-    shape, axis = rw.x.shape, rw.attrs.get("axis", -1) % len(rw.x.shape)
-    along = [n if i == axis else 1 for i, n in enumerate(shape)]
-    single = [1 if i == axis else n for i, n in enumerate(shape)]
-    first = rw.create("ArgMax", rw.x, shape=single, dtype=np.int64, axis=axis, keepdims=1, select_last_index=0)
-    found = rw.create("Equal", first, rw.constant(np.arange(shape[axis]).reshape(along)), shape=shape, dtype=np.bool_)
-    return rw.replace("Cast", found, to=1)
+    places = np.arange(x.shape[axis])
+    single = [1 if i == axis % x.rank else n for i, n in enumerate(x.shape)]
+    first = x.apply("ArgMax", axis=axis % x.rank, keepdims=1, select_last_index=0, shape=single, dtype=DType.INT64)
+    return first.apply("Equal", places.reshape([-1 if i == axis % x.rank else 1 for i in range(x.rank)])).cast(x.dtype)
 
 
 '''
 NORMS = '@standard("LpNormalization", kind="f")'
+TYPES = "from deeploy.graph.rewriting import Match, Pass, Result, standard\n"
 PAIRS = '    _few_windows("pulp_conv2d_pairs", 2, "two for every core fit"),'
 THREES = '    _few_windows("pulp_conv2d_threes", 3, "three for every core fit"),\n'
 TIMED = '[kernel."pulp_conv2d_pairs runs narrow"]'
@@ -83,7 +82,8 @@ EXERCISES = {
     "operator": Exercise(
         (
             Edit("deeploy/frontend/lower/decompose.py", NORMS, HARDMAX + NORMS),
-            Edit("deeploy/frontend/lower/decompose.py", "    normalisation,\n", "    hardmax,\n    normalisation,\n"),
+            Edit("deeploy/frontend/lower/decompose.py", " normalise,", " normalise, hardmax,"),
+            Edit("deeploy/frontend/lower/decompose.py", TYPES, TYPES + "from deeploy.graph.types import DType\n"),
         ),
         1,
         hardmax_is_right,

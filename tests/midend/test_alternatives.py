@@ -13,8 +13,8 @@ import pytest
 
 import deeploy
 from deeploy.errors import FitError
-from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.kernel import Kernel, Scratch, Tiling
+from deeploy.graph.nodes import INTEGER_FORM
 from deeploy.graph.target import Rate, Target
 from deeploy.midend import cost, planner
 from deeploy.midend.assemble import assemble
@@ -35,7 +35,7 @@ RESIDUAL = Path(__file__).parents[3] / "shared" / "models" / "dialect" / "Models
 def sums() -> gs.Graph:
     """y = ((x + x) + x) + x: what the second sum writes may lie over what it reads."""
     x, a, b, y = (gs.Variable(name, np.float32, [4, 5]) for name in "xaby")
-    nodes = [gs.Node("Add", f"sum_{to.name}", {}, [source, x], [to], domain=DOMAIN) for source, to in ((x, a), (a, b), (b, y))]
+    nodes = [gs.Node("Add", f"sum_{to.name}", {}, [source, x], [to], domain=INTEGER_FORM) for source, to in ((x, a), (a, b), (b, y))]
     return gs.Graph(nodes=nodes, inputs=[x], outputs=[y])
 
 

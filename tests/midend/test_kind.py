@@ -8,8 +8,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.kernel import Kernel
+from deeploy.graph.nodes import INTEGER_FORM
 from deeploy.midend.assemble import assemble
 from deeploy.midend.cost import form, kind, words
 from deeploy.midend.program import Program
@@ -26,7 +26,7 @@ def products(kernels: Sequence[Kernel], *factors: int) -> Program:
         constants = {"w": weights, "mul": np.array([mul], np.int32), "add": np.array([1 << 41], np.int64)}
         y = gs.Variable(f"y{number}", np.int8, [8, 16])
         inputs = [x, *(gs.Constant(f"{name}{number}", values) for name, values in constants.items())]
-        nodes.append(gs.Node("MatMul", f"product{number}", dict(attrs), inputs=inputs, outputs=[y], domain=DOMAIN))
+        nodes.append(gs.Node("MatMul", f"product{number}", dict(attrs), inputs=inputs, outputs=[y], domain=INTEGER_FORM))
         outputs.append(y)
     return assemble("network", gs.Graph(nodes=nodes, inputs=[x], outputs=outputs), kernels)
 

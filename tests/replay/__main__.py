@@ -1,10 +1,11 @@
 """Compile a corpus with two commits and compare what they write, byte for byte: ``make replay BASE=COMMIT``.
 
-    python -m tests.replay [BASE] [--cases COUNT] [--minutes M] [--show REGEX]
+    python -m tests.replay [BASE] [--cases COUNT] [--minutes M] [--show REGEX] [--renaming]
 
 BASE (default: HEAD) is compared with the working tree. Every emitted file, what is printed on stderr, and the exit status count; versions,
 comments in C, and the words of ``renamed.toml`` do not. Of a refusal, the error is what is compared. Results of BASE are kept in
-``build/replay``. Exit status: 0 where all is equal, 1 where a case differs.
+``build/replay``. With ``--renaming``, only C and what is printed count, and identifiers may differ one to one. Exit status: 0 where all
+is equal, 1 where a case differs.
 """
 
 from __future__ import annotations
@@ -84,8 +85,11 @@ class Replay:
         deadline: of the clock, after which no case is begun.
     """
 
-    def __init__(self, base: Path, tree: Path, kept: Path, scratch: Path, words: dict[str, str], deadline: float = math.inf) -> None:
+    def __init__(
+        self, base: Path, tree: Path, kept: Path, scratch: Path, words: dict[str, str], deadline: float = math.inf, renaming: bool = False
+    ) -> None:
         self.kept, self.store, self.words, self.deadline = kept, kept / "files", words, deadline
+        self.renaming = renaming
         self.store.mkdir(parents=True, exist_ok=True)
         self.base, self.tree = Compiler(base, self.store, scratch), Compiler(tree, self.store, scratch)
         self._preparing = threading.Lock()
@@ -116,6 +120,8 @@ class Replay:
         """The files in which two answers differ; one that is empty is as good as none."""
         one, two = (answer["files"] for answer in answers)
         names = [name for name in one.keys() | two.keys() if one.get(name) != two.get(name)]
+        if self.renaming:
+            return sorted(name for name in names if name.endswith((".c", ".h", "stderr")) and not is_renamed(*self.sides(name, answers)))
         return sorted((name for name in names if len({*self.sides(name, answers)}) > 1), key=lambda name: (name != "stderr", name))
 
     def lines(self, name: str, answers: Sequence[Answer]) -> list[str]:
@@ -148,6 +154,19 @@ class Replay:
         return differing, f"replay: {state}" + f", {broken} with internal errors or over the time limit" * bool(broken)
 
 
+def is_renamed(one: str, two: str) -> bool:
+    """Whether two texts of C are the same but for identifiers, of which each stands for one of the other text."""
+    words = [re.findall(r'"(?:[^"\\]|\\.)*"|[A-Za-z_]\w*|[\w.]+|\S', text) for text in (one, two)]
+    there: dict[str, str] = {}
+    back: dict[str, str] = {}
+    for a, b in zip(*words, strict=False):
+        if a != b and not (re.match(r'[A-Za-z_"]', a) and re.match(r'[A-Za-z_"]', b)):
+            return False
+        if there.setdefault(a, b) != b or back.setdefault(b, a) != a:
+            return False
+    return len(words[0]) == len(words[1])
+
+
 def output_of(*command: str) -> bytes:
     """What a command on the repository prints."""
     return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
@@ -161,6 +180,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=SAMPLE, help="how many; 0: all")
     parser.add_argument("--minutes", type=float, default=math.inf, help="after which no case is begun")
     parser.add_argument("--show", default="", help="only cases whose name matches; whole differences")
+    parser.add_argument("--renaming", action="store_true", help="C alone counts, and identifiers may differ one to one")
     given = parser.parse_args()
     commit = output_of("git", "rev-parse", "--verify", f"{given.base}^{{commit}}").decode().strip()
     kept = KEPT / commit
@@ -173,7 +193,8 @@ def main() -> int:
         base = Path(scratch) / "base"
         base.mkdir()
         subprocess.run(["tar", "-x"], cwd=base, input=output_of("git", "archive", commit), check=True)
-        replay = Replay(base, ROOT, kept, Path(scratch), tomllib.loads(RENAMED.read_text())["words"], begin + 60 * given.minutes)
+        words = tomllib.loads(RENAMED.read_text())["words"]
+        replay = Replay(base, ROOT, kept, Path(scratch), words, begin + 60 * given.minutes, given.renaming)
         differing, summary = replay.run(cases[: given.cases or None], None if given.show else LINES)
     print(summary, time.strftime("%Mm%S", time.gmtime(time.monotonic() - begin)), sep=", ")
     return int(differing > 0)

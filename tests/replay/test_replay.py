@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.replay.__main__ import Replay
+from tests.replay.__main__ import Replay, is_renamed
 from tests.replay.corpus import ROOT, Case, cases
 from tests.replay.worker import plain
 
@@ -55,3 +55,18 @@ def test_the_corpus_has_one_order_and_every_configuration() -> None:
     names = [case.name for case in cases()]
     assert names == [case.name for case in cases()] and len({*names}) == len(names)
     assert len({name.rpartition("@")[2] for name in names[:200]}) > 8
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "is_same"),
+    [
+        ('int a = f(a, "x\\"y");', 'int b = g(b, "z");', True),
+        ("a + a", "a + b", False),
+        ("a + b", "c + c", False),
+        ("a = 1", "a = 2", False),
+        ("a = 1", "a = 1;", False),
+        ("a", "1", False),
+    ],
+)
+def test_names_may_differ_one_to_one(one: str, two: str, is_same: bool) -> None:
+    assert is_renamed(one, two) == is_same

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.transformer_models import Shape
 from deeploy.distribute.system import System
-from deeploy.frontend.lower.build import DOMAIN
+from deeploy.graph.nodes import INTEGER_FORM
 from deeploy.graph.target import Loops, Rate
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, kernels_of, machine_of
@@ -140,7 +140,7 @@ def chain(stages: int) -> System:
             tensor = receive(graph, tensor, chip - 1, 0, f"r{chip}")
         result = gs.Variable(f"t{chip}", np.dtype(np.float32), [64, 64])
         constant = gs.Constant(f"c{chip}", np.ones((64, 64), np.float32))
-        graph.nodes.append(gs.Node("Add", f"add{chip}", {}, [tensor, constant], [result], domain=DOMAIN))
+        graph.nodes.append(gs.Node("Add", f"add{chip}", {}, [tensor, constant], [result], domain=INTEGER_FORM))
         tensor = result
     graphs[-1].outputs.append(tensor)
     return System(tuple(graphs), ("x",), (tensor.name,))

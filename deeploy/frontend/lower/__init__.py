@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from deeploy.frontend.lower import (
+    affine,
     blocks,
     chains,
     contractions,
@@ -23,10 +24,11 @@ from deeploy.frontend.lower import (
     siblings,
     staging,
     tables,
+    ties,
     volumes,
 )
 from deeploy.frontend.lower.dialect import assign_types
-from deeploy.graph.rewrite import Pass
+from deeploy.graph.rewriting import Pass
 
 __all__ = ["assign_types", "passes"]
 
@@ -47,15 +49,17 @@ def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
         blocks.PASS,
         integer_recurrent.steps(has_near_memory),
         chains.PASS,
-        fuse.FOLD,
+        affine.PASS,
         operators.PASS,
         heads.PASS,
         layout.PASS,
-        dynamic.FUSE,
+        affine.BORDERS,
+        fuse.DYNAMIC,
         fuse.PASS,
         tables.PASS,
         rotations.PASS,
         siblings.PASS,
+        ties.PASS,
         packing.PASS,
         *((staging.PASS,) if has_near_memory else ()),
     )

@@ -1,24 +1,24 @@
 """Constants with a scale per block of their elements (``DequantizeLinear`` with ``block_size``) that stay integers: of products and tables.
 
-The first operand of a product stays integer, too, where it is dequantised from bytes. All others that read such constants get the
-numbers that they stand for.
+So do weights with one scale, or one per column, where nothing else is quantised: a block is a column then. The first operand of a
+product stays integer, too, where it is dequantised from bytes. All others that read such constants get the numbers that they stand for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower.call import Call
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.movement import indices
 from deeploy.frontend.lower.products import times
-from deeploy.frontend.lower.quant import byte, repeated
+from deeploy.frontend.lower.quant import byte, plain, repeated
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.rewrite import Pass, constant, producer, rule
+from deeploy.graph.nodes import Tensor
+from deeploy.graph.rewriting import Match, Pass, Result, standard
 from deeploy.graph.types import PACKED, DType
 from deeploy.operators.blocks import BLOCK_MATMUL
 
@@ -46,81 +46,86 @@ class Blocks:
         result: np.ndarray = np.add.reduceat(self.centred, np.arange(0, self.steps.shape[1], self.size), axis=1)
         return result
 
-
-def _blocks(tensor: gs.Tensor, axis: int) -> Blocks | None:
-    """What a matrix is dequantised from, turned so that blocks along ``axis`` lie in rows; None where it is something else."""
-    turn, node = producer(tensor, "Transpose"), producer(tensor, "DequantizeLinear")
-    if turn is not None and len(tensor.shape) == 2:
-        node, axis = producer(turn.inputs[0], "DequantizeLinear"), 1 - axis
-    size = 0 if node is None else int(node.attrs.get("block_size", 0))
-    found = [constant(each) for each in node.inputs] if node is not None and size else []
-    if node is None or any(each is None or each.ndim != 2 for each in found) or not found or node.attrs["axis"] != axis:
-        return None
-    steps, scales, *zeros = (np.asarray(each if axis else each.T) for each in found if each is not None)
-    if steps.dtype not in (np.int8, np.uint8) or not 0 < size <= _MOST_SIZE or scales.dtype.kind != "f":
-        return None
-    return _centred(Blocks(steps, scales.astype(np.float32), zeros[0] if zeros and zeros[0].any() else None, size))
+    def narrowed(self) -> Blocks:
+        """The same without zero points where that takes no more bits."""
+        difference = self.centred
+        if self.zeros is None or _bits(difference) > _bits(self.steps):
+            return self
+        return replace(self, steps=difference.astype(np.int8 if difference.min(initial=0) < 0 else np.uint8), zeros=None)
 
 
-def _centred(blocks: Blocks) -> Blocks:
-    """The same without zero points where that takes no more bits."""
-    difference = blocks.centred
-    bits = _bits(difference)
-    if blocks.zeros is None or bits is None or bits > (_bits(blocks.steps) or 0):
-        return blocks
-    return Blocks(difference.astype(np.int8 if difference.min(initial=0) < 0 else np.uint8), blocks.scales, None, blocks.size)
-
-
-def _bits(values: np.ndarray) -> int | None:
-    """How few bits hold integers; None where 8 do not."""
+def _bits(values: np.ndarray) -> int:
+    """How few bits hold integers, up to 8; more where these do not."""
     ends = int(values.min(initial=0)), int(values.max(initial=0))
-    return next((t.bits for t in (*PACKED, DType.INT8, DType.UINT8) if t.holds(*ends)), None)
+    return next((dtype.bits for dtype in (*PACKED, DType.INT8, DType.UINT8) if dtype.holds(*ends)), 9)
 
 
-@rule("MatMul", "Gemm")
-def product(graph: gs.Graph, node: gs.Node) -> bool:
+def _blocks(m: Match, tensor: Tensor, axis: int) -> Blocks | None:
+    """What a matrix is dequantised from, turned so that blocks along ``axis`` lie in rows; None where it is something else."""
+    turn = m.source(tensor, "Transpose") if tensor.rank == 2 else None
+    node = m.source(tensor if turn is None else turn.operands[0], "DequantizeLinear")
+    axis = axis if turn is None else 1 - axis
+    size = 0 if node is None else int(node.attrs.get("block_size", 0))
+    found = [] if node is None else [operand.data for operand in node.operands]
+    if node is None or any(each is None for each in found) or node.operands[0].rank != 2:
+        return None
+    steps, scales, *zeros = (each if axis or each.ndim < 2 else each.T for each in found if each is not None)
+    if size == 0 and scales.size in (1, len(steps)) and (scales.size == 1 or node.attrs["axis"] == 1 - axis):
+        size, (scales, *zeros) = steps.shape[1], [np.broadcast_to(each.reshape(-1, 1), (len(steps), 1)) for each in (scales, *zeros)]
+    elif node.attrs["axis"] != axis:
+        return None
+    if not 0 < size <= _MOST_SIZE or steps.dtype not in (np.int8, np.uint8) or scales.dtype.kind != "f":
+        return None
+    return Blocks(steps, scales.astype(np.float32), zeros[0] if zeros and zeros[0].any() else None, size).narrowed()
+
+
+@standard("MatMul", "Gemm", lowers=True)
+def product(
+    m: Match,
+    x: Tensor,
+    w: Tensor,
+    summand: Tensor | None = None,
+    *,
+    transA: int = 0,
+    transB: int = 0,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+) -> Result:
     """A product with such a matrix on the right."""
-    if node.domain:
-        return False
-    call = Call(graph, node)
-    alpha, beta = call.attrs.get("alpha", 1.0), call.attrs.get("beta", 1.0)
-    blocks = _blocks(node.inputs[1], int(call.attrs.get("transB", 0)))
-    if blocks is None or len(call.x.shape) < 2 or call.attrs.get("transA", 0):
-        return False
-    a, summand = byte(call.x), call.input(2) if beta else None
-    scales = blocks.scales * np.float32(alpha) if a is None else blocks.scales * np.float32(alpha) * np.float32(a.s)
-    operands = [call.x if a is None else a.tensor, call.constant(blocks.steps, label="weights"), call.constant(scales, label="scales")]
-    operands += [] if blocks.zeros is None else [call.constant(blocks.zeros, label="zero points")]
-    real, offset = None if summand is None else real_constant(summand), np.zeros(1, np.float32)
+    blocks, a = _blocks(m, w, transB), byte(x)
+    if blocks is None or x.rank < 2 or transA or (a is not None and blocks.scales.shape[1] == 1):
+        return None
+    a, offset = a or plain(x), np.zeros(1, np.float32)
+    scales = blocks.scales * np.float32(alpha) * np.float32(a.s)
+    operands = [a.tensor, m.constant(blocks.steps, label="weights"), m.constant(scales, label="scales")]
+    operands += [] if blocks.zeros is None else [m.constant(blocks.zeros, label="zero points")]
+    real = real_constant(summand) if summand is not None and beta else None
     if real is not None and real.size in (1, len(scales)):
         summand, offset = None, real.ravel() * np.float32(beta)
-    if a is not None and a.z:  # what the zero point adds to a column is the same for all rows
+    if a.z:  # what the zero point adds to a column is the same for all rows
         offset = (offset - a.z * (blocks.sums * scales.astype(np.float64)).sum(axis=1)).astype(np.float32)
-    bias = [call.constant(offset, label="bias")] if offset.any() else []
+    bias = [m.constant(offset, label="bias")] if offset.any() else []
     attrs: Attributes = {"size": blocks.size, "epilogue": ("bias",) * len(bias)}
-    if summand is None:
-        return call.replace(BLOCK_MATMUL.name, *operands, *bias, **attrs)
-    sums = call.create(BLOCK_MATMUL.name, *operands, *bias, shape=call.y.shape, dtype=np.float32, **attrs)
-    return call.replace("Add", sums, times(call, summand, beta))
+    sums = m.create(BLOCK_MATMUL.name, *operands, *bias, shape=m.y.shape, dtype=DType.FLOAT32, **attrs)
+    return m.replace("Add", sums, times(Call(m), summand, beta)) if summand is not None and beta else sums
 
 
-@rule("Gather")
-def table(graph: gs.Graph, node: gs.Node) -> bool:
+@standard("Gather", lowers=True)
+def table(m: Match) -> Result:
     """Rows of such a table: of their elements, scales and zero points, which are dequantised."""
-    blocks = _blocks(node.inputs[0], 1) if not node.domain and node.attrs["axis"] == 0 else None
+    blocks = _blocks(m, m.x, 1) if m.attrs["axis"] == 0 else None
     if blocks is None or blocks.steps.shape[1] % blocks.size:
-        return False
-    call = Call(graph, node)
-    at = indices(call)
-
-    def rows(values: np.ndarray, label: str, shape: Sequence[int]) -> gs.Tensor:
-        return call.reshape(call.create("Gather", call.constant(values, label=label), at, axis=0, label=f"{label}, rows"), shape)
-
+        return None
+    at = indices(m)
     outer = [*at.shape, blocks.scales.shape[1]]
+
+    def rows(values: np.ndarray, label: str, shape: Sequence[int]) -> Tensor:
+        return m.reshape(m.create("Gather", m.constant(values, label=label), at, axis=0, label=f"{label}, rows"), shape)
+
     steps, scales = rows(blocks.steps, "table", [*outer, blocks.size]), rows(blocks.scales, "scales", [*outer, 1])
     zeros = None if blocks.zeros is None else rows(blocks.zeros.astype(np.int32), "zero points", [*outer, 1])
-    zeros = call.constant(np.zeros([1] * len(steps.shape), np.int32), label="zero point") if zeros is None else zeros
-    return call.finish(call.create("Dequantize", steps, scales, zeros, dtype=np.float32))
+    zeros = m.constant(np.zeros([1] * steps.rank, np.int32), label="zero point") if zeros is None else zeros
+    return m.create("Dequantize", steps, scales, zeros, dtype=DType.FLOAT32)
 
 
 PASS = Pass("blocks", (product, table))

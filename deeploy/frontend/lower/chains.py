@@ -6,73 +6,62 @@ zero point must be 0. The operators in between stay in floats; what is gained ar
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower import build
-from deeploy.frontend.lower.rewriter import Rewriter, is_float, standard
-from deeploy.graph.rewrite import Pass, constant, producer
-from deeploy.graph.types import DType
-
-
-def _number(tensor: gs.Tensor) -> float | None:
-    value = constant(tensor)
-    return float(value.item()) if value is not None and value.size == 1 and value.ndim <= 1 else None
+from deeploy.frontend.lower.fuse import BYTES
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.rewriting import Match, Pass, Result, standard
 
 
 @standard("Clip", lowers=True)
-def steps(rw: Rewriter) -> bool:
+def steps(m: Match, x: Tensor) -> Result:
     """Clip(Round(x / scale [+ 0])) to an 8-bit range: the steps of a Quantize, as floats."""
-    low, high = rw.attrs.get("min"), rw.attrs.get("max")
-    if low is None or high is None or not all(abs(end) < 2**31 and end == int(end) for end in (low, high)):
-        return False
-    dtype = DType.smallest(int(low), int(high)) if low <= high else DType.INT32
-    rounding = rw.only_source(rw.x, "Round") if dtype.bytes == 1 else None
-    quotient = None if rounding is None else rounding.inputs[0]
-    if quotient is not None and (addition := rw.only_source(quotient, "Add")) is not None:
-        quotient = addition.inputs[0] if _number(addition.inputs[1]) == 0 else None
-    division = None if quotient is None else rw.only_source(quotient, "Div")
-    scale = None if division is None else _number(division.inputs[1])
-    if division is None or scale is None or scale <= 0 or list(division.inputs[0].shape) != list(rw.y.shape):
-        return False
-    constants = rw.constant([scale], np.float32), rw.constant([0], np.int32)
-    integers = rw.create("Quantize", division.inputs[0], *constants, dtype=dtype.numpy, low=int(low), high=int(high))
-    integers.inputs[0].name = rw.node.name
-    rw.node.name = f"{rw.node.name} (real)"
-    return _dequantise(rw, integers, 1.0, 0)
-
-
-def _dequantise(rw: Rewriter, x: gs.Tensor, scale: float, zero: int) -> bool:
-    return rw.replace("Dequantize", x, rw.constant([scale], np.float32), rw.constant([zero], np.int32))
-
-
-def _integers(tensor: gs.Tensor) -> gs.Tensor | None:
-    """The 8-bit tensor whose values ``tensor`` has as floats."""
-    node = producer(tensor)
-    if node is None or np.dtype(node.inputs[0].dtype) not in (np.int8, np.uint8) or not is_float(tensor):
+    numbers = dict[str, float | None]()
+    for op in ("Round", "Add", "Div"):
+        if (node := m.only_source(x, op)) is not None:
+            x, numbers[op] = node.operands[0], node.operands[-1].number
+    limits: list[Any] = [m.attrs.get(end) for end in ("min", "max")]
+    dtype, scale = next((dtype for dtype in BYTES if None not in limits and dtype.holds(*limits)), None), numbers.get("Div")
+    if dtype is None or limits != sorted(map(int, limits)) or x.shape != m.y.shape:
         return None
-    is_unit = node.op == "Dequantize" and [_number(t) for t in node.inputs[1:]] == [1.0, 0.0]
-    return node.inputs[0] if is_unit or (node.op == "Cast" and not build.lowered(node)) else None
+    if "Round" not in numbers or numbers.get("Add", 0) != 0 or scale is None or scale <= 0:
+        return None
+    constants, (low, high) = (m.constant([scale], np.float32), m.constant([0], np.int32)), map(int, limits)
+    integers = m.create("Quantize", x, *constants, dtype=dtype, called=m.node.name, low=low, high=high)
+    return _dequantise(m, integers, 1, 0, called=f"{m.node.name} (real)")
+
+
+def _dequantise(m: Match, x: Tensor, scale: float, zero: float, called: str = "") -> Tensor:
+    return m.replace("Dequantize", x, m.constant([scale], np.float32), m.constant([zero], np.int32), called=called)
+
+
+def _integers(tensor: Tensor) -> Tensor | None:
+    """The 8-bit tensor whose values ``tensor`` has as floats."""
+    match tensor.maker:
+        case Node(op="Dequantize", operands=(x, Tensor(number=1), Tensor(number=0))) | Node(op="Cast", is_lowered=False, operands=(x,)):
+            return x if x.dtype in BYTES and tensor.dtype.is_float else None
+    return None
 
 
 @standard("Mul", lowers=True)
-def reals(rw: Rewriter) -> bool:
+def reals(m: Match, x: Tensor, scale: float) -> Result:
     """(q [- zero_point]) * scale of 8-bit steps: a Dequantize."""
-    scale, x, zero = _number(rw.node.inputs[1]), rw.x, 0.0
-    if (subtraction := rw.source(x, "Sub")) is not None:
-        x, found = subtraction.inputs[0], _number(subtraction.inputs[1])
-        zero = 0.5 if found is None or abs(found) > 2**16 else found
+    zero: float | None = 0
+    if (subtraction := m.source(x, "Sub")) is not None:
+        x, zero = subtraction.operands[0], subtraction.operands[1].number
     integers = _integers(x)
-    if scale is None or zero != int(zero) or integers is None or list(integers.shape) != list(rw.y.shape):
-        return False
-    return _dequantise(rw, integers, scale, int(zero))
+    if zero is None or zero % 1 or abs(zero) > 2**16 or integers is None or integers.shape != m.y.shape:
+        return None
+    return _dequantise(m, integers, scale, zero)
 
 
 @standard("Cast", lowers=True)
-def back(rw: Rewriter) -> bool:
+def back(m: Match, x: Tensor) -> Result:
     """Steps that are cast to the 8-bit type they have already."""
-    integers = _integers(rw.x)
-    return integers is not None and np.dtype(integers.dtype) == np.dtype(rw.y.dtype) and rw.replace("Reshape", integers)
+    integers = _integers(x)
+    return integers if integers is not None and integers.dtype is m.y.dtype else None
 
 
 PASS = Pass("chains", (steps, reals, back))

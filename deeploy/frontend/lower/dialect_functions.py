@@ -1,23 +1,27 @@
 """The dialect's softmaxes, norms and functions (DIALECT semantics) as operators of the integer form.
 
 A function of one 8-bit tensor becomes a table, and so does its requantisation. What the dialect states as scalar attributes
-becomes constants here: tables, products, shifts.
+becomes constants here: tables, products, shifts. The ranges of these attributes were checked (``deeploy.frontend.validate``).
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from deeploy.errors import ModelError, UnsupportedError, shorten
+from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend.lower.call import PLAIN
-from deeploy.frontend.lower.quant import limits, narrow
-from deeploy.frontend.lower.rewriter import Rewriter, lowered, standard
+from deeploy.frontend.lower.quant import every, narrow
 from deeploy.frontend.lower.tables import applied
-from deeploy.frontend.schemas import Attributes
-from deeploy.graph.rewrite import constant
-from deeploy.operators import integer
+from deeploy.graph.nodes import Tensor
+from deeploy.graph.rewriting import Match, Result, lowered, standard
+from deeploy.graph.types import DType
 
-INT32 = (-(2**31), 2**31 - 1)
+_LEAST, _MOST = DType.INT32.range
+# The function of the integer form, and which attributes are its constants a, b and c.
+_FUNCTIONS = {"iGELU": ("gelu", "b", "one", ""), "iHardswish": ("hard_swish", "three", "six", "one_over_six")}
+_integer = partial(standard, kind="iu", lowers=True)
 
 
 def exponentials(a: int, b: int, c: int, log2: int) -> np.ndarray:
@@ -26,122 +30,96 @@ def exponentials(a: int, b: int, c: int, log2: int) -> np.ndarray:
     return np.array([((a * (z[d] * log2 - d + b) ** 2 + c) >> z[d]) % 2**32 for d in range(256)], np.uint32)
 
 
-def _attributes(rw: Rewriter, *names: str) -> list[int]:
-    """Whole numbers that a dialect operator states; their ranges were checked (``deeploy.frontend.validate``)."""
-    return [int(rw.attrs[name]) for name in names]
-
-
-def _refused(rw: Rewriter, what: str, remedy: str) -> UnsupportedError:
-    return UnsupportedError(f"node {shorten(rw.node.name)} ({rw.op}) {what}", remedy)
-
-
-def _shift(rw: Rewriter) -> int:
+def _find_shift(m: Match, divisor: int) -> int:
     """log2 of the divisor D, which must be a power of two."""
-    (value,) = _attributes(rw, "D")
-    if value & (value - 1):
-        raise _refused(rw, f"divides by D = {value}", "It must be a power of two up to 2^62.")
-    return value.bit_length() - 1
+    if divisor & (divisor - 1):
+        raise UnsupportedError(f"{m.node} divides by D = {divisor}", "It must be a power of two up to 2^62.")
+    return divisor.bit_length() - 1
 
 
-@standard("iSoftmax", kind="iu", lowers=True)
-def softmax(rw: Rewriter) -> bool:
-    levels, a, b, c, log2 = _attributes(rw, "n_levels", "coeffA", "coeffB", "coeffC", "log2")
-    attrs: Attributes = {"levels": levels - 1, "zero_point": 0, "low": 0, "high": levels - 1, "rounded": False}
-    return rw.replace("Softmax", rw.x, rw.constant(exponentials(a, b, c, log2), label="exponentials"), **attrs)
+@_integer("iSoftmax")
+def softmax(m: Match, x: Tensor, *, n_levels: int, coeffA: int, coeffB: int, coeffC: int, log2: int) -> Tensor:
+    table = m.constant(exponentials(coeffA, coeffB, coeffC, log2), label="exponentials")
+    return m.replace("Softmax", x, table, levels=n_levels - 1, zero_point=0, low=0, high=n_levels - 1, rounded=False)
 
 
-@standard("ITAMax", "ITAPartialMax", kind="iu", lowers=True)
-def shift_softmax(rw: Rewriter) -> bool:
-    (levels,), row = _attributes(rw, "n_levels"), int(rw.x.shape[-1])
-    if rw.op == "ITAMax":
-        return rw.replace("ShiftSoftmax", rw.x, group=max(1, row), numerator=(levels - 1) * 256)
-    (group,) = _attributes(rw, "group_width")
-    if group > row:
-        raise _refused(rw, f"takes groups of {group} from rows of {row}", "A row must hold one complete group.")
-    return rw.replace("ShiftSoftmax", rw.x, group=group, numerator=(levels // 2 - 1) * 256)
+@_integer("ITAMax", "ITAPartialMax")
+def shift_softmax(m: Match, x: Tensor, *, n_levels: int, group_width: int = 0) -> Tensor:
+    row = x.shape[-1]
+    if m.op == "ITAMax":
+        return m.replace("ShiftSoftmax", x, group=max(1, row), numerator=(n_levels - 1) * 256)
+    if group_width > row:
+        raise UnsupportedError(f"{m.node} takes groups of {group_width} from rows of {row}", "A row must hold one complete group.")
+    return m.replace("ShiftSoftmax", x, group=group_width, numerator=(n_levels // 2 - 1) * 256)
 
 
-@standard("iLayerNorm", "iRMSNorm", kind="iu", lowers=True)
-def norm(rw: Rewriter) -> bool:
-    n, rows = int(rw.x.shape[-1]), rw.node.inputs[1:]
-    for position, values in enumerate(map(constant, rows)):
-        if values is not None and values.size not in (1, n):
-            raise ModelError(
-                f"node {shorten(rw.node.name)} ({rw.op}) has {values.size} weights for rows of {n}", "Give one per element of a row."
-            )
-        if values is not None:
-            rows[position] = rw.constant(np.broadcast_to(values.ravel(), (n,)), np.int32)
-    return rw.replace(rw.op.replace("i", "Integer", 1), rw.x, *rows, shift=_shift(rw))
+@_integer("iLayerNorm", "iRMSNorm")
+def norm(m: Match, x: Tensor, *rows: Tensor, D: int) -> Tensor:
+    n = x.shape[-1]
+    for row in rows:
+        if row.data is not None and row.elements not in (1, n):
+            raise ModelError(f"{m.node} has {row.elements} weights for rows of {n}", "Give one per element of a row.")
+    wide = (row if row.data is None else m.constant(np.broadcast_to(row.data.ravel(), n), np.int32) for row in rows)
+    return m.replace(m.op.replace("i", "Integer", 1), x, *wide, shift=_find_shift(m, D))
 
 
-@standard("iNoNorm", kind="iu", lowers=True)
-def no_norm(rw: Rewriter) -> bool:
+@_integer("iNoNorm")
+def no_norm(m: Match, x: Tensor, weight: Tensor, bias: Tensor, *, mul: int, D: int) -> Tensor:
     """((x*weight + bias)*mul) >> shift, without rounding or limits."""
-    x, weight, bias = rw.node.inputs
-    (factor,), w, b = _attributes(rw, "mul"), constant(weight), constant(bias)
-    ends: Attributes = {"shift": _shift(rw), "low": INT32[0], "high": INT32[1]}
-    product = None if w is None else w.astype(np.int64) * factor
-    if product is not None and b is not None and (not product.size or np.abs(product).max() < 2**31):
-        return rw.replace("RequantShift", x, rw.constant(product, np.int32), rw.constant(narrow(b.astype(np.int64) * factor)), **ends)
-    scaled = rw.create("Mul", x, weight, shape=rw.y.shape, dtype=np.int32, **PLAIN)
-    moved = rw.create("Add", scaled, bias, shape=rw.y.shape)
-    return rw.replace("RequantShift", moved, rw.constant([factor], np.int32), rw.constant([0], np.int32), **ends)
+    factor, summand = (None if tensor.data is None else tensor.data.astype(np.int64) * mul for tensor in (weight, bias))
+    if factor is None or summand is None or np.abs(factor).max(initial=0) > _MOST:
+        x = m.create("Add", m.create("Mul", x, weight, shape=m.y.shape, dtype=DType.INT32, **PLAIN), bias, shape=m.y.shape)
+        factor, summand = np.array([mul]), np.zeros(1, np.int64)
+    constants = m.constant(factor, np.int32), m.constant(narrow(summand))
+    return m.replace("RequantShift", x, *constants, shift=_find_shift(m, D), low=_LEAST, high=_MOST)
 
 
-@standard("iGELU", "iHardswish", kind="iu", lowers=True)
-def function(rw: Rewriter) -> bool:
+@_integer(*_FUNCTIONS)
+def function(m: Match, x: Tensor) -> Tensor:
     """A table for 8-bit operands."""
-    is_gelu = rw.op == "iGELU"
-    a, b, c = (*_attributes(rw, "b", "one"), 0) if is_gelu else _attributes(rw, "three", "six", "one_over_six")
-    if np.dtype(rw.x.dtype).itemsize > 1:
-        return rw.replace("IntegerFunction", rw.x, function="gelu" if is_gelu else "hard_swish", a=a, b=b, c=c)
-    first, last = limits(rw.x)
-    values = np.arange(first, last + 1)
-    table = integer.gelu(values, a, b) if is_gelu else integer.hard_swish(values, a, b, c)
-    return rw.replace("Lookup", rw.x, rw.constant(table, np.int32, "table"))
+    name, *constants = _FUNCTIONS[m.op]
+    y = m.replace(
+        "IntegerFunction", x, function=name, **{key: m.attrs.get(attribute, 0) for key, attribute in zip("abc", constants, strict=True)}
+    )
+    results = applied(y.maker, every(x)) if y.maker is not None and x.dtype.bytes == 1 else None
+    return y if results is None else m.replace("Lookup", x, m.constant(results, label="table"))
 
 
-@standard("TrueIntegerDiv", kind="iu", lowers=True)
-def true_division(rw: Rewriter) -> bool:
+@_integer("TrueIntegerDiv")
+def true_division(m: Match, x: Tensor, *, Delta: int, eta: int, y: int, eps: int) -> Tensor:
     """x * ((Delta*eta) // (y*eta + eps)): a product with a constant."""
-    delta, eta, divisor, epsilon = _attributes(rw, "Delta", "eta", "y", "eps")
-    if divisor * eta + epsilon == 0:
-        raise ModelError(f"node {shorten(rw.node.name)} ({rw.op}) divides by zero", "y*eta + eps must not be 0.")
-    factor = (delta * eta) // (divisor * eta + epsilon)
-    if not INT32[0] <= factor <= INT32[1]:
-        raise _refused(rw, f"multiplies by {factor}", "The factor must fit 32 bits.")
-    return rw.replace("Mul", rw.x, rw.constant([factor], np.int32), **PLAIN)
+    divisor = y * eta + eps
+    if divisor == 0:
+        raise ModelError(f"{m.node} divides by zero", "y*eta + eps must not be 0.")
+    factor = Delta * eta // divisor
+    if not DType.INT32.holds(factor, factor):
+        raise UnsupportedError(f"{m.node} multiplies by {factor}", "The factor must fit 32 bits.")
+    return m.replace("Mul", x, m.constant([factor], np.int32), **PLAIN)
 
 
-@standard("IntegerDiv", kind="iu", lowers=True)
-def division(rw: Rewriter) -> bool:
-    delta, eta, epsilon = _attributes(rw, "Delta", "eta", "eps")
-    a, b = rw.node.inputs
-    sizes = [max(abs(end) for end in limits(t)) for t in (a, b)]
-    if sizes[0] * abs(delta * eta) >= 2**61 or sizes[1] * abs(eta) + abs(epsilon) >= 2**61:
+@_integer("IntegerDiv")
+def division(m: Match, a: Tensor, b: Tensor, *, Delta: int, eta: int, eps: int) -> Tensor:
+    factor, (dividend, divisor) = Delta * eta, (max(map(abs, tensor.dtype.range)) for tensor in (a, b))
+    if max(dividend * abs(factor), divisor * abs(eta) + abs(eps)) >= 2**61:
         remedy = "Dividend and divisor must fit 62 bits; requantise the operands, or lower Delta and eta."
-        raise _refused(rw, f"multiplies {np.dtype(a.dtype).name} by Delta*eta = {delta * eta}", remedy)
-    return rw.replace("IntegerDiv", a, b, factor=delta * eta, scale=eta, offset=epsilon)
+        raise UnsupportedError(f"{m.node} multiplies {a.dtype.name.lower()} by Delta*eta = {factor}", remedy)
+    return m.replace("IntegerDiv", a, b, factor=factor, scale=eta, offset=eps)
 
 
 @lowered("RequantShift")
-def requantised_function(rw: Rewriter) -> bool:
+def requantised_function(m: Match, x: Tensor, mul: Tensor, add: Tensor) -> Result:
     """The requantisation of a table is another table, that of a product with a number another requantisation."""
-    source = rw.only_source(rw.x, "Lookup", "Mul")
-    values = None if source is None else constant(source.inputs[1])
-    if source is None or values is None:
-        return False
-    x = source.inputs[0]
+    source = m.only_source(x, "Lookup", "Mul")
+    if source is None or (values := source.operands[1].data) is None:
+        return None
+    x = source.operands[0]
     if source.op == "Lookup":
-        results = applied(rw.node, values)
-        return results is not None and rw.replace("Lookup", x, rw.constant(results, label="table"))
-    mul, add = rw.value(1), rw.value(2)
-    if mul is None or add is None or mul.size != 1 or add.size != 1 or values.size != 1 or len(x.shape) != len(rw.y.shape):
-        return False
-    factor = int(mul.item()) * int(values.item())
-    if abs(factor) >= 2**31 or any(source.attrs[f"{name}_zero_point"] for name in "ab"):
-        return False
-    return rw.replace("RequantShift", x, rw.constant([factor], np.int32), rw.node.inputs[2], **rw.attrs)
+        results = applied(m.node, values)
+        return None if results is None else m.replace("Lookup", x, m.constant(results, label="table"))
+    if mul.number is None or add.number is None or values.size != 1 or x.rank != m.y.rank or any(source.attrs[zero] for zero in PLAIN):
+        return None
+    factor = int(mul.number) * int(values.item())
+    return None if abs(factor) > _MOST else m.replace("RequantShift", x, m.constant([factor], np.int32), add, **m.attrs)
 
 
 RULES = (softmax, shift_softmax, norm, no_norm, function, true_division, division, requantised_function)

@@ -3,149 +3,147 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower.quant import narrow
-from deeploy.frontend.lower.rewriter import Rewriter, is_float, lowered, standard
-from deeploy.frontend.schemas import Attributes
-from deeploy.graph.rewrite import Pass, constant
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.rewriting import Match, Pass, Result, lowered
+from deeploy.graph.types import DType
 
-BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+BYTES = (DType.INT8, DType.UINT8)
 _SUMS = ("Add", "Sub", "Mul", "RequantAdd")
-ACCUMULATING = ("Conv", "ConvTranspose", "MatMul", "AveragePool", "ReduceSum", "ReduceMean", "IntegerMean", *_SUMS)
+ACCUMULATING = ("Conv", "ConvTranspose", "MatMul", "BlockMatMul", "AveragePool", "ReduceSum", "ReduceMean", "IntegerMean", *_SUMS)
 _MOVING = ("Reshape", "Transpose")
+_SIGNED = (DType.INT8, DType.INT16, DType.INT32, DType.INT64)
 
 
-def stages(node: gs.Node) -> tuple[str, ...]:
-    """The stages of a node's epilogue."""
-    return tuple(node.attrs.get("epilogue", ()))
-
-
-def _in_front(rw: Rewriter, tensor: gs.Tensor) -> gs.Node | None:
+def _accumulator(m: Match, tensor: Tensor) -> Node | None:
     """The accumulating operator, with nothing but a bias behind it, whose only reader this is."""
-    node = rw.only_source(tensor, *ACCUMULATING)
-    return node if node is not None and stages(node) in ((), ("bias",)) else None
+    node = m.only_source(tensor, *ACCUMULATING)
+    return node if node is not None and node.epilogue in ((), ("bias",)) else None
 
 
-def row(values: np.ndarray | None, result: gs.Tensor) -> np.ndarray | None:
-    """One value, or one per element of the result's last axis, as a flat array; None for other shapes."""
-    if values is not None and (values.size == 1 or values.shape[-1:] == tuple(result.shape[-1:]) == (values.size,)):
+def row(constant: Tensor, result: Tensor) -> np.ndarray | None:
+    """One value, or one per element of the result's last axis, as a flat array; None for other shapes and what is not constant."""
+    values = constant.data
+    if values is not None and (values.size == 1 or values.shape[-1:] == result.shape[-1:] == (values.size,)):
         return values.ravel()
     return None
 
 
-def scalars(node: gs.Node) -> tuple[int, int, int, int, int, int] | None:
+def scalars(node: Node) -> tuple[int, int, int, int, int, int] | None:
     """mul, add, shift, low, high and the parity of ties of a requantisation behind a body, where one value serves all."""
-    mul, add = (constant(t) for t in node.inputs[-2:])
-    if stages(node) != ("requantise",) or mul is None or add is None or mul.size != 1 or add.size != 1:
+    (mul, add), attrs = (tensor.number for tensor in node.operands[-2:]), node.attrs
+    if node.epilogue != ("requantise",) or mul is None or add is None:
         return None
-    attrs = node.attrs
-    return int(mul.item()), int(add.item()), attrs["shift"], attrs["low"], attrs["high"], attrs.get("even", -1)
-
-
-@standard("BatchNormalization")
-def fold_batch_norm(rw: Rewriter) -> bool:
-    """BatchNormalization behind a convolution with constant weights scales its filters."""
-    conv = rw.only_source(rw.x, "Conv")
-    if conv is None or len(rw.node.outputs) > 1:
-        return False
-    parts = [constant(t) for t in (*rw.node.inputs[1:5], *conv.inputs[1:])]
-    if any(p is None for p in parts):
-        return False
-    scale, bias, mean, variance, w, *old = (np.asarray(p, np.float64) for p in parts)
-    factor = scale / np.sqrt(variance + rw.attrs.get("epsilon", 1e-5))
-    shift = bias + (old[0] - mean if old else -mean) * factor
-    conv.inputs = [
-        conv.inputs[0],
-        rw.constant(w * factor.reshape([-1] + [1] * (w.ndim - 1)), label="weights"),
-        rw.constant(shift, label="bias"),
-    ]
-    return rw.give(conv)
+    return int(mul), int(add), attrs["shift"], attrs["low"], attrs["high"], attrs.get("even", -1)
 
 
 @lowered("Add")
-def bias(rw: Rewriter) -> bool:
+def bias(m: Match) -> Result:
     """A constant row added to an accumulator."""
-    a, b = rw.node.inputs[:2]
-    for tensor, other in () if stages(rw.node) else ((a, b), (b, a)):
-        front, values = _in_front(rw, tensor), row(constant(other), rw.y)
-        if front is None or values is None or values.dtype.kind not in "iuf" or front.op in _SUMS or stages(front):
+    for summed, other in () if m.node.epilogue else (m.inputs, m.inputs[::-1]):
+        front, values = _accumulator(m, summed), row(other, m.y)
+        if front is None or values is None or values.dtype.kind not in "iuf" or front.op in _SUMS or front.epilogue:
             continue
-        if list(tensor.shape) == list(rw.y.shape):
-            front.inputs.append(rw.constant(values, np.int32 if values.dtype.kind in "iu" else np.float32, "bias"))
-            front.attrs["epilogue"] = ("bias",)
-            return rw.give(front)
-    return False
+        if summed.shape == m.y.shape:
+            return m.fuse(front, m.constant(values, np.int32 if values.dtype.kind in "iu" else np.float32, "bias"), epilogue=("bias",))
+    return None
 
 
 @lowered("RequantShift")
-def requantise(rw: Rewriter) -> bool:
+def requantise(m: Match) -> Result:
     """A requantisation per tensor or per channel; a constant bias in front of it enters its summand."""
-    front, mul, add = _in_front(rw, rw.x), row(rw.value(1), rw.y), row(rw.value(2), rw.y)
-    if front is None or mul is None or add is None or np.dtype(rw.y.dtype).itemsize != 1 or np.dtype(rw.x.dtype).kind != "i":
-        return False
+    front, mul, add = _accumulator(m, m.x), row(m.inputs[1], m.y), row(m.inputs[2], m.y)
+    if (
+        front is None
+        or mul is None
+        or add is None
+        or m.y.dtype.bytes != 1
+        or m.x.dtype not in (DType.INT8, DType.INT16, DType.INT32, DType.INT64)
+    ):
+        return None
     factor, summand = mul.astype(np.int64), add.astype(np.int64)
-    if stages(front):
-        values = constant(front.inputs[-1])
+    if front.epilogue:
+        values = front.operands[-1].data
         if values is None:
-            return False
+            return None
         summand = summand + values.astype(np.int64) * factor
-        front.inputs = front.inputs[:-1]
-    front.inputs += [rw.constant(factor, np.int32, "mul"), rw.constant(narrow(summand), label="add")]
-    front.attrs |= {"epilogue": ("requantise",), **{name: rw.attrs[name] for name in ("shift", "low", "high")}}
-    return rw.give(front)
+    constants = m.constant(factor, np.int32, "mul"), m.constant(narrow(summand), label="add")
+    stage = {name: m.attrs[name] for name in ("shift", "low", "high")}
+    return m.fuse(front, *constants, kept=-1 if front.epilogue else None, epilogue=("requantise",), **stage)
 
 
-@lowered("RequantShift")
-def before_views(rw: Rewriter) -> bool:
-    """A requantisation with one multiplier moves in front of what only reorders an accumulator."""
-    view, tensor = rw.source(rw.x, *_MOVING), rw.x
-    while (source := rw.only_source(tensor, *_MOVING)) is not None:
-        tensor = source.inputs[0]
-    if view is None or any(np.prod(t.shape, dtype=np.int64) != 1 for t in rw.node.inputs[1:]) or _in_front(rw, tensor) is None:
-        return False
-    early = rw.create("RequantShift", view.inputs[0], *rw.node.inputs[1:], dtype=rw.y.dtype, **rw.attrs)
-    return rw.replace(view.op, early, **view.attrs)
+@lowered("RequantShift", "Clip", "Lookup")
+def before_views(m: Match) -> Result:
+    """A requantisation with one multiplier moves in front of what only reorders an accumulator, limits and tables of what is reshaped."""
+    is_requantised = m.op == "RequantShift"
+    moving = _MOVING if is_requantised else ("Reshape",)
+    view, tensor = m.source(m.x, *moving), m.x
+    while (source := m.only_source(tensor, *moving)) is not None:
+        tensor = source.operands[0]
+    front = _accumulator(m, tensor) if m.op != "Lookup" else m.only_source(tensor, *ACCUMULATING)
+    if view is None or front is None or (m.op == "Clip" and not m.y.dtype.is_float):
+        return None
+    if is_requantised and any(constant.elements != 1 for constant in m.inputs[1:]):
+        return None
+    return m.replace(view.op, m.create(m.op, view.operands[0], *m.inputs[1:], dtype=m.y.dtype, **m.attrs), **view.attrs)
 
 
-def _scale(rw: Rewriter, tensor: gs.Tensor) -> tuple[gs.Tensor, tuple[int, ...]] | None:
+def _scale(m: Match, tensor: Tensor) -> tuple[Tensor, tuple[int, ...]] | None:
     """What a requantised summand is the requantisation of, and how: multiplier, summand, shift, limits."""
-    node = rw.only_source(tensor, "RequantShift")
+    node = m.only_source(tensor, "RequantShift")
     if node is None:
         return None
-    x, *parameters = node.inputs
-    values = [constant(p) for p in parameters]
-    if np.dtype(x.dtype).itemsize > 2 or list(x.shape) != list(tensor.shape) or any(v is None or v.size != 1 for v in values):
+    x, mul, add = node.operands
+    if x.dtype.bytes > 2 or x.shape != tensor.shape or mul.number is None or add.number is None:
         return None
-    return x, (*(int(np.asarray(v).item()) for v in values), *(node.attrs[name] for name in ("shift", "low", "high")))
+    return x, (int(mul.number), int(add.number), *(node.attrs[name] for name in ("shift", "low", "high")))
 
 
 @lowered("Add")
-def requantised_sum(rw: Rewriter) -> bool:
+def requantised_sum(m: Match) -> Result:
     """A sum whose summands are requantised one by one, as residual connections have them."""
-    found = [_scale(rw, t) for t in rw.node.inputs]
-    dtypes = [np.dtype(t.dtype) for t in rw.node.inputs]
-    if stages(rw.node) or np.dtype(rw.y.dtype) != np.int32 or not any(found) or any(t.kind not in "iu" or t.itemsize > 4 for t in dtypes):
-        return False
-    inputs: list[gs.Tensor] = []
-    attrs: Attributes = {}
-    for name, tensor, scale in zip("ab", rw.node.inputs, found, strict=True):
-        info = np.iinfo(tensor.dtype)
-        x, values = scale if scale is not None else (tensor, (1, 0, 0, int(info.min), int(info.max)))
+    found = [_scale(m, tensor) for tensor in m.inputs]
+    if m.node.epilogue or m.y.dtype is not DType.INT32 or not any(found):
+        return None
+    if any(not tensor.dtype.is_integer or tensor.dtype.bytes > 4 for tensor in m.inputs):
+        return None
+    inputs: list[Tensor] = []
+    attrs: dict[str, int] = {}
+    for name, tensor, scale in zip("ab", m.inputs, found, strict=True):
+        x, values = scale if scale is not None else (tensor, (1, 0, 0, *tensor.dtype.range))
         inputs.append(x)
         attrs |= {f"{field}_{name}": value for field, value in zip(("mul", "add", "shift", "low", "high"), values, strict=True)}
-    return rw.replace("RequantAdd", *inputs, **attrs)
+    return m.replace("RequantAdd", *inputs, **attrs)
 
 
 @lowered("Clip")
-def clamp(rw: Rewriter) -> bool:
+def clamp(m: Match) -> Result:
     """A float Relu or Clip behind an accumulator."""
-    front = _in_front(rw, rw.x)
-    if front is None or not is_float(rw.y):
-        return False
-    front.attrs |= {"epilogue": (*stages(front), "clamp"), "low": rw.attrs["low"], "high": rw.attrs["high"]}
-    return rw.give(front)
+    front = _accumulator(m, m.x)
+    if front is None or not m.y.dtype.is_float:
+        return None
+    return m.fuse(front, epilogue=(*front.epilogue, "clamp"), low=m.attrs["low"], high=m.attrs["high"])
 
 
-FOLD = Pass("fold-batchnorm", (fold_batch_norm,))
+@lowered("Mul")
+def scaled(m: Match) -> Result:
+    """Products of integers, converted to floats and scaled, are dequantised; what is subtracted of them is a zero point."""
+    for x, scale in (m.inputs, m.inputs[::-1]) if not m.node.epilogue and all(t.dtype.is_float for t in m.inputs) else ():
+        cast = m.only_source(x, "Cast")
+        view = None if cast is None else m.only_source(cast.operands[0], "Reshape")
+        summed = None if cast is None else (view or cast).operands[0]
+        source = None if summed is None else m.only_source(summed, "Sub")
+        if source is None or source.epilogue or source.outputs[0].dtype is not DType.INT32:
+            continue
+        total, correction = source.operands
+        same = total.shape == source.outputs[0].shape and total.elements == m.y.elements
+        fits = scale.elements == 1 if view is not None else len(scale.shape) <= len(m.y.shape)
+        if same and fits and correction.maker is not None:
+            step = m.reshape(scale, [1]) if scale.elements == 1 else scale
+            return m.create("Dequantize", total, step, correction, dtype=DType.FLOAT32)
+    return None
+
+
+DYNAMIC = Pass("dynamic scales", (scaled,))
 PASS = Pass("fuse", (bias, before_views, requantise, requantised_sum, clamp))

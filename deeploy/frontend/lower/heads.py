@@ -6,125 +6,114 @@ product with the heads as two axes, heads and groups, broadcasts instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower import build
 from deeploy.frontend.lower.layout import BROADCASTING
-from deeploy.frontend.lower.rewriter import Rewriter, lowered, result_shape
-from deeploy.graph.rewrite import Pass
+from deeploy.graph.nodes import Node, Tensor, result_shape
+from deeploy.graph.rewriting import Match, Pass, Result, lowered
 from deeploy.operators.matmul import BATCH_AXES
 
 _SINGLE = ("Unary", "Lookup", "Clip", "Cast", "Quantize", "Dequantize")
 _MOVING = ("Reshape", "Transpose")
 
 
-def _is_number(tensor: gs.Tensor) -> bool:
-    return bool(np.prod(tensor.shape, dtype=np.int64) == 1)
-
-
-def _expansion(rw: Rewriter, tensor: gs.Tensor) -> gs.Tensor | None:
+def _expansion(m: Match, tensor: Tensor) -> Tensor | None:
     """What ``tensor`` is an expansion of."""
-    node = rw.source(tensor, "Expand")
-    return None if node is None else node.inputs[0]
+    node = m.source(tensor, "Expand")
+    return None if node is None else node.operands[0]
 
 
 @lowered(*_SINGLE, *BROADCASTING)
-def later(rw: Rewriter) -> bool:
+def later(m: Match) -> Result:
     """Repeat what was computed instead of computing what was repeated."""
-    sources = [_expansion(rw, t) for t in rw.node.inputs]
-    single = rw.op in _SINGLE
-    if all(s is None for s in sources) or rw.attrs.get("epilogue"):
-        return False
-    if single and rw.op != "Lookup" and not all(map(_is_number, rw.node.inputs[1:])):
-        return False
-    inputs = [t if s is None else s for s, t in zip(sources, rw.node.inputs, strict=True)]
-    shape = result_shape(rw.op, inputs, rw.attrs)
-    if len(shape) != len(rw.y.shape) or shape == list(rw.y.shape):
-        return False
-    return rw.replace("Expand", rw.create(rw.op, *inputs, dtype=rw.y.dtype, **rw.attrs))
+    sources = [_expansion(m, tensor) for tensor in m.inputs]
+    if all(source is None for source in sources) or m.node.epilogue:
+        return None
+    if m.op in _SINGLE and m.op != "Lookup" and any(tensor.elements != 1 for tensor in m.inputs[1:]):
+        return None
+    inputs = [tensor if source is None else source for source, tensor in zip(sources, m.inputs, strict=True)]
+    shape = tuple(result_shape(m.op, inputs, m.attrs))
+    if len(shape) != len(m.y.shape) or shape == m.y.shape:
+        return None
+    return m.replace("Expand", m.create(m.op, *inputs, dtype=m.y.dtype, **m.attrs))
 
 
 @lowered("Expand")
-def needless(rw: Rewriter) -> bool:
+def needless(m: Match) -> Result:
     """An expansion whose readers broadcast anyway."""
-    if not rw.y.outputs or rw.is_output(rw.y) or not all(_broadcasts(reader, rw.x, rw.y) for reader in rw.y.outputs):
-        return False
-    return rw.forward(rw.x)
+    readers = m.readers(m.y)
+    is_needless = readers and not m.is_output(m.y) and all(_broadcasts(reader, m.x, m.y) for reader in readers)
+    return {m.y: m.x} if is_needless else None
 
 
-def _broadcasts(reader: gs.Node, x: gs.Tensor, y: gs.Tensor) -> bool:
+def _broadcasts(reader: Node, x: Tensor, y: Tensor) -> bool:
     """Whether ``reader`` computes the same from ``x``, of which ``y`` is an expansion."""
-    if not build.lowered(reader) or reader.op not in (*BROADCASTING, "MatMul") or reader.attrs.get("epilogue"):
+    if not reader.is_lowered or reader.op not in (*BROADCASTING, "MatMul") or reader.epilogue:
         return False
-    shapes = [tuple((x if t is y else t).shape) for t in reader.inputs]
-    result = list(reader.outputs[0].shape)
+    shapes = [(x if tensor is y else tensor).shape for tensor in reader.operands]
+    result = reader.outputs[0].shape
     if reader.op == "MatMul":
-        same = list(x.shape[-2:]) == list(y.shape[-2:])
-        return same and list(np.broadcast_shapes(*(s[:-2] for s in shapes))) == result[:-2]
-    return list(np.broadcast_shapes(*shapes)) == result
+        return x.shape[-2:] == y.shape[-2:] and np.broadcast_shapes(*(shape[:-2] for shape in shapes)) == result[:-2]
+    return np.broadcast_shapes(*shapes) == result
 
 
 @lowered(*_SINGLE, *BROADCASTING)
-def earlier(rw: Rewriter) -> bool:
+def earlier(m: Match) -> Result:
     """A function of what was repeated and then reordered moves in front of all that."""
-    inputs = rw.node.inputs
-    position = next((i for i, t in enumerate(inputs) if not isinstance(t, gs.Constant)), None)
-    others = [t for i, t in enumerate(inputs) if i != position and not (rw.op == "Lookup" and i == 1)]
-    if position is None or rw.attrs.get("epilogue") or rw.op == "Where":
-        return False
-    if any(not isinstance(t, gs.Constant) or not _is_number(t) for t in others):
-        return False
-    chain, tensor = list[gs.Node](), inputs[position]
-    while (mover := rw.source(tensor, *_MOVING)) is not None:
+    inputs = m.inputs
+    position = next((i for i, tensor in enumerate(inputs) if tensor.data is None), None)
+    others = [tensor for i, tensor in enumerate(inputs) if i != position and not (m.op == "Lookup" and i == 1)]
+    if position is None or m.node.epilogue or m.op == "Where" or any(t.data is None or t.elements != 1 for t in others):
+        return None
+    chain, tensor = list[Node](), inputs[position]
+    while (mover := m.source(tensor, *_MOVING)) is not None:
         chain.insert(0, mover)
-        tensor = mover.inputs[0]
-    x = _expansion(rw, tensor)
-    if x is None or not chain or list(rw.y.shape) != list(inputs[position].shape):
-        return False
-    operands = [x if i == position else t for i, t in enumerate(inputs)]
-    first = rw.create(rw.op, *operands, shape=x.shape, dtype=rw.y.dtype, **rw.attrs)
-    moved = rw.create("Expand", first, shape=tensor.shape)
+        tensor = mover.operands[0]
+    x = _expansion(m, tensor)
+    if x is None or not chain or m.y.shape != inputs[position].shape:
+        return None
+    operands = [x if i == position else tensor for i, tensor in enumerate(inputs)]
+    first = m.create(m.op, *operands, shape=x.shape, dtype=m.y.dtype, **m.attrs)
+    moved = m.create("Expand", first, shape=tensor.shape)
     for mover in chain:
-        moved = rw.create(mover.op, moved, shape=mover.outputs[0].shape, **mover.attrs)
-    return rw.finish(moved)
+        moved = m.create(mover.op, moved, shape=mover.outputs[0].shape, **mover.attrs)
+    return moved
 
 
 @dataclass(frozen=True)
 class _Repeated:
     """An operand that is Transpose(Reshape(Expand(source))): axes ``axis`` and ``axis + 1`` of the expansion are one behind it."""
 
-    source: gs.Tensor
+    source: Tensor
     split: tuple[int, int]
     axis: int
     perm: tuple[int, ...]
 
 
-def _repeated(rw: Rewriter, tensor: gs.Tensor) -> _Repeated | None:
+def _repeated(m: Match, tensor: Tensor) -> _Repeated | None:
     perm = tuple(range(len(tensor.shape)))
-    while (node := rw.source(tensor, *_MOVING)) is not None and (
-        node.op == "Transpose" or list(node.inputs[0].shape) == list(tensor.shape)
-    ):
+    while (node := m.source(tensor, *_MOVING)) is not None and (node.op == "Transpose" or node.operands[0].shape == tensor.shape):
         perm = tuple(node.attrs["perm"][p] for p in perm) if node.op == "Transpose" else perm
-        tensor = node.inputs[0]
-    short = list(tensor.shape)
-    while (node := rw.source(tensor, "Reshape")) is not None:
-        tensor = node.inputs[0]
-    source, long = _expansion(rw, tensor), list(tensor.shape)
+        tensor = node.operands[0]
+    short = tensor.shape
+    while (node := m.source(tensor, "Reshape")) is not None:
+        tensor = node.operands[0]
+    source, long = _expansion(m, tensor), tensor.shape
     if source is None:
         return None
     changed = [i for i, (a, b) in enumerate(zip(source.shape, long, strict=True)) if a != b]
     if len(long) != len(short) + 1 or len(changed) != 1:
         return None
     for axis in (changed[0] - 1, changed[0]):
-        if 0 <= axis < len(short) and [*long[:axis], long[axis] * long[axis + 1], *long[axis + 2 :]] == short:
+        if 0 <= axis < len(short) and (*long[:axis], long[axis] * long[axis + 1], *long[axis + 2 :]) == short:
             return _Repeated(source, (long[axis], long[axis + 1]), axis, perm)
     return None
 
 
-def _insert(shape: list[int], place: int, split: tuple[int, int]) -> list[int] | None:
+def _insert(shape: Sequence[int], place: int, split: tuple[int, int]) -> Sequence[int] | None:
     """The shape of the other operand or the result, with the heads, ``place`` (negative) from the right, as two axes."""
     at = len(shape) + place
     if at < 0:
@@ -135,23 +124,23 @@ def _insert(shape: list[int], place: int, split: tuple[int, int]) -> list[int] |
 
 
 @lowered("MatMul")
-def grouped(rw: Rewriter) -> bool:
+def grouped(m: Match) -> Result:
     """A product with repeated heads, without the repetition."""
     for position in (0, 1):
-        found = _repeated(rw, rw.node.inputs[position])
+        found = _repeated(m, m.inputs[position])
         if found is None:
             continue
         rank, at = len(found.perm), found.perm.index(found.axis)
-        other = rw.node.inputs[1 - position]
-        shape, result = (_insert(list(t.shape), at - rank, found.split) for t in (other, rw.y))
+        other = m.inputs[1 - position]
+        shape, result = (_insert(tensor.shape, at - rank, found.split) for tensor in (other, m.y))
         if at >= rank - 2 or shape is None or result is None or len(result) > BATCH_AXES + 2:
             continue
         moved = [p if p < found.axis else p + 1 for p in found.perm]
         moved[at : at + 1] = [found.axis, found.axis + 1]
-        operands = [rw.reshape(other, shape)] * 2
-        operands[position] = rw.transpose(found.source, moved)
-        return rw.replace("Reshape", rw.create("MatMul", *operands, *rw.node.inputs[2:], shape=result, dtype=rw.y.dtype, **rw.attrs))
-    return False
+        operands = [m.reshape(other, shape)] * 2
+        operands[position] = m.transpose(found.source, moved)
+        return m.replace("Reshape", m.create("MatMul", *operands, *m.inputs[2:], shape=result, dtype=m.y.dtype, **m.attrs))
+    return None
 
 
 PASS = Pass("heads", (later, earlier, needless, grouped))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower.build import const
+from deeploy.graph.surgeon import const
 
 SCALE = 0.05  # of all activations
 FOLDED = frozenset({"Relu", "Clip", "BatchNormalization"})  # what integer layers do on their way: nothing is rounded before it

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower import build
-from deeploy.frontend.lower.call import PLAIN, Call
-from deeploy.frontend.lower.quant import Quantised, byte, centred, dequantised, limits, quantised, requant_constants
-from deeploy.frontend.lower.recurrent import MOST_WEIGHTS, Direction, Layer, directions, floats, join
-from deeploy.graph.rewrite import Pass, rule
+from deeploy.frontend.lower.quant import Quantised, byte, centred, dequantised, quantised, requant_constants
+from deeploy.frontend.lower.recurrent import MOST_WEIGHTS, PEEPHOLES, STATE, Direction, join_directions, read_directions
+from deeploy.graph.nodes import Tensor, constant
+from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.types import DType
 from deeploy.operators.elementwise import FUNCTIONS
 from deeploy.operators.integer_recurrent import FRACTION, MOST_CELL, MOST_UNITS, REACH, STEPS, UNIT
 from deeploy.operators.recurrent import GATES
@@ -31,15 +29,6 @@ class _Weights:
     scale: np.ndarray
 
 
-@dataclass(frozen=True)
-class _Factors:
-    """What sums of gates are made with, as ``deeploy.operators.integer_recurrent`` takes it; ``values`` [unit, gate, 2]."""
-
-    values: np.ndarray
-    shift_p: int
-    shift: int
-
-
 def steps(is_near: bool) -> Pass:
     """The pass that makes steps of LSTM, GRU and RNN, in integers or in floats.
 
@@ -47,148 +36,119 @@ def steps(is_near: bool) -> Pass:
         is_near: an engine works in a small memory of its own.
     """
 
-    @rule(*GATES)
-    def recurrent(graph: gs.Graph, node: gs.Node) -> bool:
-        call = Call(graph, node)
-        return not build.lowered(node) and (_lower(call, is_near) or floats(call, is_near))
+    @standard(*GATES, lowers=True)
+    def recurrent(m: Match) -> Result:
+        integers = _lower_integers(m, is_near)
+        return join_directions(m, read_directions(m, m.x, is_near)) if integers is None else integers
 
     return Pass("recurrent", (recurrent,))
 
 
-def _lower(call: Call, is_near: bool) -> bool:
+def _lower_integers(m: Match, is_near: bool) -> dict[Tensor, Tensor] | None:
     """A layer whose inputs and weights are quantised, where its operator has a form in integers."""
-    x, weights = byte(call.x), [_weights(call.node.inputs[position]) for position in (1, 2)]
-    w, r = weights
-    if x is None or w is None or r is None or call.input(7) is not None or call.attrs["input_forget"]:
-        return False
-    functions = {name for name, _, _ in call.attrs["functions"]}
-    resets_state = call.op == "GRU" and not call.attrs["linear_before_reset"]
-    if not functions <= _BOUNDED or resets_state or not _is_small(call) or r.values.shape[2] > MOST_UNITS:
-        return False
-    if is_near and r.values[0].size > MOST_WEIGHTS:
-        return False
-    found = directions(call)
-    factors = [_factors(x, w, r, own) for own in found]
-    if None in factors or r.values.min() < -128 or r.values.max() > 127:
-        return False
-    layout = call.attrs["layout"]
-    rows = call.transpose(x.tensor, (1, 0, 2)) if layout else x.tensor
-    parts = [_Layer(call, own, rows, is_near, x, w, r, each).run() for own, each in zip(found, factors, strict=True) if each is not None]
-    outputs = list(call.node.outputs)
-    call.node.outputs.clear()
-    for number, (result, names) in enumerate(zip(outputs, zip(*parts, strict=True), strict=False)):
-        if result.outputs or call.is_output(result):
-            whole = call.variable(result.shape, names[0].dtype, "states" if number < 2 else "cells")
-            join(call, whole, names, layout, is_sequence=number == 0)
-            _leave(call, result, whole, 2.0 ** -(UNIT if number < 2 else FRACTION))
-    return True
-
-
-def _is_small(call: Call) -> bool:
-    """Whether the states before the first step are known to lie between -1 and 1, but for a step of theirs."""
-    tensor, value = call.input(5), call.value(5)
-    found = dequantised(tensor) if tensor is not None else None
-    if tensor is None or value is not None:
-        return value is None or float(np.abs(value).max(initial=0.0)) <= 1
-    if found is None or not found.is_scalar:
-        return False
-    return max(abs(end - found.z) for end in limits(found.tensor)) * found.s <= 1 + found.s
-
-
-def _weights(tensor: gs.Tensor) -> _Weights | None:
-    """Constant weights of 8 bits, of one scale, one per direction or one per row."""
-    found = dequantised(tensor)
-    values = centred(found) if found is not None and found.is_byte else None
-    if found is None or values is None or (not found.is_scalar and found.axis not in (0, 1)):
+    x, w, r = byte(m.x), _weights(m.inputs[1]), _weights(m.inputs[2])
+    resets_state = m.op == "GRU" and not m.attrs["linear_before_reset"]
+    is_bounded = {name for name, _, _ in m.attrs["functions"]} <= _BOUNDED and _is_small(m.input(STATE))
+    if x is None or w is None or r is None or resets_state or not is_bounded or m.input(PEEPHOLES) is not None or m.attrs["input_forget"]:
         return None
-    shape = (1, 1) if found.is_scalar else (-1, 1) if found.axis == 0 else (1, -1)
-    return _Weights(values, np.broadcast_to(found.scale.astype(np.float64).reshape(shape), values.shape[:2]))
+    if r.values.dtype != np.int8 or r.values.shape[2] > MOST_UNITS or (is_near and r.values[0].size > MOST_WEIGHTS):
+        return None
+    directions = [_quantise(direction, x, w, r) for direction in read_directions(m, x.tensor, is_near)]
+    if None in directions:
+        return None
+    stand_ins = dict[Tensor, Tensor]()
+    for result, whole in join_directions(m, [direction for direction in directions if direction is not None]).items():
+        bits = UNIT if whole.dtype is DType.INT16 else FRACTION
+        stand_ins[result] = m.create("Dequantize", whole, *_step(bits, result.rank), dtype=DType.FLOAT32)
+        for y in map(quantised, m.readers(result)):
+            if y is not None and y.is_scalar:
+                mul, add, shift = requant_constants(2.0**-bits / y.s, 0, y.z)
+                constants, (low, high) = (m.constant(mul, label="mul"), m.constant(add, label="add")), y.tensor.dtype.range
+                limits = {"low": low, "high": high}
+                stand_ins[y.tensor] = m.create("RequantShift", whole, *constants, dtype=y.tensor.dtype, shift=shift, **limits)
+    return stand_ins
 
 
-def _factors(x: Quantised, w: _Weights, r: _Weights, own: Direction) -> _Factors | None:
-    """The factors of a direction; None where sums of gates would have too few fractional bits."""
-    unit, step = x.s * w.scale[own.number], r.scale[own.number] * 2.0**-UNIT
-    farthest = max(abs(end - x.z) for end in limits(x.tensor))
-    inputs = np.abs(w.values[own.number].astype(np.int64)).sum(axis=1) * farthest + np.abs(own.bias / unit)
-    states = np.abs(r.values[own.number].astype(np.int64)).sum(axis=1) * 2.0**UNIT
-    shift_p = int(np.floor(np.log2(_WORD / (inputs.max() + 1))))
-    ratios = unit * 2.0**-shift_p, step
-    sums, factor = max(1.0, float((inputs * unit + states * step).max())), float(np.max(ratios)) * 2.0**32
-    bits = min(FRACTION + _MORE, int(np.floor(np.log2(_WORD / 2 / sums))), int(np.floor(np.log2((_WORD - 1) / factor))))
+def _is_small(state: Tensor | None) -> bool:
+    """Whether the states before the first step are known to lie between -1 and 1, but for a step of theirs."""
+    if state is None:
+        return True
+    if state.data is not None:
+        return float(np.abs(state.data).max(initial=0.0)) <= 1
+    q = dequantised(state)
+    return q is not None and q.is_scalar and _farthest(q) * q.s <= 1 + q.s
+
+
+def _farthest(q: Quantised) -> int:
+    """The most steps that a value of a tensor is from zero."""
+    return max(abs(end - q.z) for end in q.tensor.dtype.range)
+
+
+def _weights(tensor: Tensor) -> _Weights | None:
+    """Constant weights of 8 bits, of one scale, one per direction or one per row."""
+    q = dequantised(tensor)
+    values = centred(q) if q is not None and q.is_byte and (q.is_scalar or q.axis in (0, 1)) else None
+    if q is None or values is None:
+        return None
+    shape = (1, -1) if q.is_scalar or q.axis else (-1, 1)
+    return _Weights(values, np.broadcast_to(q.scale.astype(np.float64).reshape(shape), values.shape[:2]))
+
+
+def _quantise(direction: Direction, x: Quantised, w: _Weights, r: _Weights) -> Direction | None:
+    """A direction in integers; None where sums of gates would have too few fractional bits.
+
+    Its first table is what sums of gates are made with, as ``deeploy.operators.integer_recurrent`` takes it: [unit, gate, 2].
+    """
+    number, reset = direction.number, direction.reset
+    weights, states = (part.values[number].astype(np.int64) for part in (w, r))
+    unit, step = x.s * w.scale[number], r.scale[number]
+    bias = direction.bias / unit
+    inputs = np.abs(weights).sum(axis=1) * _farthest(x) + np.abs(bias)
+    sums = inputs * unit + np.abs(states).sum(axis=1) * step
+    shift_p = _bits(inputs.max() + 1)
+    ratios = np.stack([unit * 2.0**-shift_p, step * 2.0**-UNIT]) * 2.0**32
+    bits = min(FRACTION + _MORE, _bits(2 * max(1.0, sums.max())), _bits(ratios.max(), _WORD - 1))
     if bits <= FRACTION or shift_p < 0:
         return None
-    values = np.stack([np.rint(ratio * 2.0 ** (32 + bits)) for ratio in ratios]).astype(np.int32)
-    return _Factors(np.ascontiguousarray(values.reshape(2, own.gates, own.units).transpose(2, 1, 0)), shift_p, bits - FRACTION)
+    factors = np.rint(ratios * 2.0**bits).astype(np.int32).reshape(2, *direction.extents).transpose(2, 1, 0)
+    offset = np.clip(np.rint(bias) - x.z * weights.sum(axis=1), *DType.INT32.range).astype(np.int32)
+    return _IntegerDirection(
+        *(
+            direction.m,
+            direction.x,
+            direction.is_near,
+            number,
+            w.values[number],
+            r.values[number].reshape(direction.state_weights.shape),
+            offset,
+        ),
+        {"reverse": direction.attributes["reverse"], "shift_p": shift_p, "shift": bits - FRACTION},
+        (factors, _tables(direction)),
+        None if reset is None else np.rint(reset.astype(np.float64) * 2.0**FRACTION).astype(np.int32),
+    )
 
 
-def _leave(call: Call, result: gs.Tensor, whole: gs.Tensor, unit: float) -> None:
-    """What reads a result of steps of ``unit``: quantisations of it in integers, all else in floats."""
-    for reader in list(result.outputs):
-        y = quantised(reader) if reader.op == "QuantizeLinear" and reader.inputs[0] is result else None
-        if y is None or not y.is_scalar:
-            continue
-        mul, add, shift = requant_constants(unit / y.s, 0, y.z)
-        low, high = limits(y.tensor)
-        reader.inputs.clear()
-        reader.outputs.clear()
-        constants = call.constant(mul, label="mul"), call.constant(add, label="add")
-        call.into(y.tensor, "RequantShift", whole, *constants, shift=shift, low=low, high=high)
-    if result.outputs or call.is_output(result):
-        step = call.constant(np.full([1] * len(result.shape), unit)), call.constant(np.zeros([1] * len(result.shape)), np.int32)
-        call.into(result, "Dequantize", whole, *step)
+def _bits(largest: float, word: int = _WORD) -> int:
+    """How many fractional bits numbers have in a word."""
+    return int(np.floor(np.log2(word / largest)))
 
 
-class _Layer(Layer):
+def _step(bits: int, rank: int) -> tuple[Tensor, Tensor]:
+    """Scale and zero point of numbers with so many fractional bits."""
+    return constant(np.full([1] * rank, 2.0**-bits)), constant(np.zeros([1] * rank), DType.INT32)
+
+
+class _IntegerDirection(Direction):
     """One direction in integers."""
 
-    def __init__(
-        self, call: Call, own: Direction, rows: gs.Tensor, is_near: bool, x: Quantised, w: _Weights, r: _Weights, factors: _Factors
-    ) -> None:
-        super().__init__(call, own, rows, is_near)
-        self.factors = factors
-        self.zero, number = x.z, own.number
-        self.weights, self.unit = w.values[number], x.s * w.scale[number]
-        self.states, self.step = r.values[number], r.scale[number]
+    state_type, sum_type, prefix, holds_weights = DType.INT16, DType.INT32, "Integer", True
 
-    def _holds(self) -> bool:
-        return True
-
-    def _products(self) -> gs.Tensor:
-        call = self.call
-        flat = call.reshape(self.x, [self.steps * self.batch, self.x.shape[2]])
-        offset = np.rint(self.own.bias / self.unit) - self.zero * self.weights.astype(np.int64).sum(axis=1)
-        bias = np.clip(offset, -(2**31), 2**31 - 1).astype(np.int32)
-        operands = call.constant(np.ascontiguousarray(self.weights.T), label="weights"), call.constant(bias, label="bias")
-        shape = [flat.shape[0], self.weights.shape[0]]
-        p = call.create("MatMul", flat, *operands, shape=shape, dtype=np.int32, trans_a=False, trans_b=False, **PLAIN, epilogue=("bias",))
-        return call.reshape(p, [self.steps, self.batch, self.own.gates, self.own.units])
-
-    def _first(self, position: int) -> gs.Tensor:
-        tensor, call = super()._first(position), self.call
-        bits, most, dtype = (UNIT, 2**15 - 1, np.int16) if position == 5 else (FRACTION, MOST_CELL - 1, np.int32)
-        if isinstance(tensor, gs.Constant):
-            values = np.rint(np.asarray(tensor.values).astype(np.float64) * 2.0**bits)
-            return call.constant(np.clip(values, -most, most), dtype, "state")
-        step = call.constant(np.full([1, 1], 2.0**-bits)), call.constant(np.zeros([1, 1]), np.int32)
-        return call.create("Quantize", tensor, *step, dtype=dtype, low=-most, high=most)
-
-    def _layer(self, p: gs.Tensor, h: gs.Tensor, *c: gs.Tensor) -> list[gs.Tensor]:
-        call, own = self.call, self.own
-        weights = self.states.astype(np.int8).reshape(own.gates, own.units, own.units)
-        constants: Sequence[np.ndarray] = [self.factors.values, _tables(own)]
-        if own.reset is not None:
-            constants = [*constants, np.rint(own.reset.astype(np.float64) * 2.0**FRACTION).astype(np.int32)]
-        operands = [p, call.constant(weights, label="weights"), h, *c, *(call.constant(each, each.dtype) for each in constants)]
-        shape = [p.shape[0], self.batch, own.units]
-        shifts = {"shift_p": self.factors.shift_p, "shift": self.factors.shift}
-        y = call.create(
-            f"Integer{call.op}", *operands, shape=shape, dtype=np.int16, label="steps", reverse=own.attributes["reverse"], **shifts
-        )
-        if call.op != "LSTM":
-            return [y]
-        cells = call.variable([self.batch, own.units], np.int32, "cells")
-        y.inputs[0].outputs.append(cells)
-        return [y, cells]
+    def read_state(self, position: int) -> Tensor:
+        state = super().read_state(position)
+        bits, most, dtype = (UNIT, 2**15 - 1, self.state_type) if position == STATE else (FRACTION, MOST_CELL - 1, self.sum_type)
+        if state.data is not None:
+            return constant(np.clip(np.rint(state.data.astype(np.float64) * 2.0**bits), -most, most), dtype, "state")
+        return self.m.create("Quantize", state, *_step(bits, state.rank), dtype=dtype, low=-most, high=most)
 
 
 def table_bytes(op: str, directions: int) -> int:
@@ -196,15 +156,15 @@ def table_bytes(op: str, directions: int) -> int:
     return directions * (1 if op == "RNN" else 2) * (STEPS + 1) * 2
 
 
-def _tables(own: Direction) -> np.ndarray:
+def _tables(direction: Direction) -> np.ndarray:
     """A table for each function, of what it is applied to."""
-    attributes = own.attributes
-    found = []
-    for number, (name, alpha, beta) in enumerate(zip(attributes["functions"], attributes["alphas"], attributes["betas"], strict=True)):
-        a = np.linspace(-REACH - _STEP, REACH + _STEP, STEPS + 3) * (2 if number == 0 and own.gates > 1 else 1)  # of gates twice as far
-        limit = attributes["clip"] if number < 2 else 0  # cells have none
-        values = FUNCTIONS[name](np.clip(a, -limit, limit) if limit else a, alpha, beta)
+    tables = []
+    functions = zip(*(direction.attributes[name] for name in ("functions", "alphas", "betas")), strict=True)
+    for number, (name, alpha, beta) in enumerate(functions):
+        reach = (2 if number == 0 and direction.extents[0] > 1 else 1) * (REACH + _STEP)  # of gates twice as far
+        limit = (number < 2 and direction.attributes["clip"]) or np.inf  # cells have none
+        values = FUNCTIONS[name](np.linspace(-reach, reach, STEPS + 3).clip(-limit, limit), alpha, beta)
         bends = values[:-2] - 2 * values[1:-1] + values[2:]  # lines are above or below the function by an eighth of it, at most
-        found.append(np.clip(np.rint((values[1:-1] - bends / 16) * 2.0**UNIT), -(2**15) + 1, 2**15 - 1))
-    is_shared = len(found) == 3 and np.array_equal(found[1], found[2])  # of what is let in, and of cells
-    return np.stack(found[:2] if is_shared else found).astype(np.int16)
+        tables.append(np.clip(np.rint((values[1:-1] - bends / 16) * 2.0**UNIT), -(2**15) + 1, 2**15 - 1))
+    is_shared = len(tables) == 3 and np.array_equal(tables[1], tables[2])  # of what is let in, and of cells
+    return np.stack(tables[:2] if is_shared else tables).astype(np.int16)

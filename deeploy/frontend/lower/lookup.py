@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower.build import DOMAIN
-from deeploy.frontend.lower.quant import Quantised, byte, dequantised, limits, quantise_values
-from deeploy.graph.rewrite import constant, producer
+from deeploy.frontend.lower.quant import Quantised, byte, dequantised, every, plain
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.rewriting import Match
+from deeploy.graph.types import DType
 from deeploy.operators.elementwise import FUNCTIONS
 
 # ONNX operator -> function of the integer form's Unary, and the defaults of alpha and beta.
 UNARY: dict[str, tuple[str, float, float]] = {
     **{
         op: (op.lower(), 0, 0)
-        for op in ("Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Erf", "Abs", "Neg", "Reciprocal", "Softplus", "Softsign")
+        for op in (
+            *("Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Erf", "Abs", "Neg", "Reciprocal", "Softplus", "Softsign", "Mish", "Gelu"),
+            *("Floor", "Ceil", "Round", "Sign", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
+        )
     },
-    **{op: (op.lower(), 0, 0) for op in ("Floor", "Ceil", "Round", "Sign", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Mish")},
-    **{op: (op.lower(), 0, 0) for op in ("Sinh", "Cosh", "Asinh", "Acosh", "Atanh")},
     "LeakyRelu": ("leaky_relu", 0.01, 0),
     "HardSwish": ("hard_swish", 0, 0),
     "HardSigmoid": ("hard_sigmoid", 0.2, 0.5),
@@ -43,22 +45,26 @@ ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def function(node: gs.Node) -> tuple[str, float, float] | None:
+def function(node: Node) -> tuple[str, float, float] | None:
     """The Unary function, alpha and beta that a float ONNX node computes, where it is one."""
-    if node.op == "Gelu":
-        return ("gelu_tanh" if node.attrs.get("approximate") == "tanh" else "gelu"), 0, 0
-    if node.op == "Pow":
-        exponent = real_constant(node.inputs[1])
-        return ("pow", _whole(float(exponent.ravel()[0])), 0) if exponent is not None and exponent.size == 1 else None
-    if node.op == "PRelu":
-        slope = constant(node.inputs[1])
-        return ("leaky_relu", float(slope.ravel()[0]), 0) if slope is not None and slope.size == 1 else None
+    if node.op in ("Pow", "PRelu"):
+        number = node.operands[1].number if node.op == "PRelu" else real_number(node.operands[1])
+        if number is None:
+            return None
+        return ("pow", _whole(number), 0) if node.op == "Pow" else ("leaky_relu", number, 0)
     if node.op not in UNARY:
         return None
-    name, alpha, beta = UNARY[node.op]
-    first = node.attrs.get("alpha", node.attrs.get("lambd", alpha))
-    second = next((node.attrs[attr] for attr in ("beta", "gamma", "bias") if attr in node.attrs), beta)
-    return name, float(first), float(second)
+    name, *defaults = UNARY[node.op]
+    alpha, beta = (
+        next((node.attrs[attribute] for attribute in names if attribute in node.attrs), default)
+        for names, default in zip((("alpha", "lambd"), ("beta", "gamma", "bias")), defaults, strict=True)
+    )
+    return f"{name}_tanh" if node.attrs.get("approximate") == "tanh" else name, float(alpha), float(beta)
+
+
+def limits(node: Node) -> tuple[Any, Any] | None:
+    """The smallest and the largest value that a Relu or a Clip leaves, None where there is none of these; None of another node."""
+    return {"Relu": (0, None), "Clip": (node.attrs.get("min"), node.attrs.get("max"))}.get(node.op)
 
 
 def _whole(exponent: float) -> float:
@@ -66,26 +72,31 @@ def _whole(exponent: float) -> float:
     return float(round(exponent)) if math.isfinite(exponent) and math.isclose(exponent, round(exponent), rel_tol=1e-6) else exponent
 
 
-def real_constant(tensor: gs.Tensor) -> np.ndarray | None:
+def real_constant(tensor: Tensor) -> np.ndarray | None:
     """The float value of a constant, also of a dequantised one."""
-    value = constant(tensor)
-    if value is not None:
-        return value.astype(np.float32)
+    if tensor.data is not None:
+        return tensor.data.astype(np.float32)
     found = dequantised(tensor)
-    return found.reals() if found is not None else None
+    return None if found is None or found.tensor.data is None else found.real(found.tensor.data)
+
+
+def real_number(tensor: Tensor) -> float | None:
+    """As ``real_constant``, of one element."""
+    values = real_constant(tensor)
+    return values.item() if values is not None and values.size == 1 else None
 
 
 Values = tuple[Quantised | None, np.ndarray]  # the tensor that all depends on, and a real value for each value of it
-Leaf = Callable[[gs.Tensor], Values | None]
+Leaf = Callable[[Tensor], Values | None]
 
 
-def _of_byte(tensor: gs.Tensor) -> Values | None:
+def _of_byte(tensor: Tensor) -> Values | None:
     x = byte(tensor)
-    return None if x is None else (x, _reals(x))
+    return None if x is None else (x, x.every)
 
 
 def tabulate(
-    tensor: gs.Tensor, leaf: Leaf = _of_byte, known: dict[int, Values | None] | None = None, depth: int = DEEPEST
+    tensor: Tensor, leaf: Leaf = _of_byte, known: dict[Tensor, Values | None] | None = None, depth: int = DEEPEST
 ) -> Values | None:
     """The float32 values of a float tensor, element by element a function of one tensor alone: of a dequantised 8-bit one.
 
@@ -93,80 +104,75 @@ def tabulate(
 
     Args:
         leaf: what a tensor is known to hold, that of which the others are functions.
-        known: values that were found before, by the identities of tensors.
+        known: values that were found before.
         depth: of the expression, at most.
     """
     known = {} if known is None else known
-    if id(tensor) not in known:
-        known[id(tensor)] = _tabulate(tensor, leaf, known, depth - 1) if depth > 0 else None
-    return known[id(tensor)]
+    if tensor not in known:
+        known[tensor] = _tabulate(tensor, leaf, known, depth - 1) if depth > 0 else None
+    return known[tensor]
 
 
-def _tabulate(tensor: gs.Tensor, leaf: Leaf, known: dict[int, Values | None], depth: int) -> Values | None:
-    number, values, node = real_constant(tensor), leaf(tensor), producer(tensor)
+def _tabulate(tensor: Tensor, leaf: Leaf, known: dict[Tensor, Values | None], depth: int) -> Values | None:
+    number, values, node = real_constant(tensor), leaf(tensor), tensor.maker
     if number is not None:
         return (None, number.reshape(())) if number.size == 1 else None
-    if values is not None or node is None or node.domain == DOMAIN:
+    if values is not None or node is None or node.is_lowered:
         return values
-    operate = ARITHMETIC.get(node.op) if len(node.inputs) == 2 else None
-    apply = elementwise(node) if operate is None else None
-    if operate is None and apply is None:
+    operands = node.operands if node.op in ARITHMETIC else node.operands[:1]
+    operate = ARITHMETIC[node.op] if len(operands) == 2 else elementwise(node)
+    parts = [] if operate is None else [tabulate(operand, leaf, known, depth) for operand in operands]
+    sources = {part[0].tensor: part[0] for part in parts if part is not None and part[0] is not None}
+    if operate is None or None in parts or [source.shape for source in sources] != [tensor.shape]:
         return None
-    found = [tabulate(t, leaf, known, depth) for t in (node.inputs if operate else node.inputs[:1])]
-    sources = [f[0] for f in found if f is not None and f[0] is not None]
-    if not all(found) or not sources or any(s.tensor is not sources[0].tensor for s in sources):
-        return None
-    if list(tensor.shape) != list(sources[0].tensor.shape):
-        return None
-    arrays = [f[1] for f in found if f is not None]
     with np.errstate(all="ignore"):
-        result = operate(*arrays) if operate else apply(arrays[0]) if apply else arrays[0]
-    return sources[0], np.asarray(result, np.float32)
+        result = operate(*(part[1] for part in parts if part is not None))
+    return next(iter(sources.values())), np.asarray(result, np.float32)
 
 
-def elementwise(node: gs.Node) -> Callable[[np.ndarray], np.ndarray] | None:
+def elementwise(node: Node) -> Callable[..., np.ndarray] | None:
     """What a float node with one variable input computes element by element."""
-    if node.op == "Relu":
-        return lambda x: np.maximum(x, np.float32(0))
-    if node.op == "Clip":
-        low, high = node.attrs["min"], node.attrs["max"]
-        return lambda x: np.clip(x, low, high) if (low, high) != (None, None) else x
-    found = function(node)
+    ends, found = limits(node), function(node)
+    if ends is not None:
+        return lambda x: np.asarray(x if ends == (None, None) else np.clip(x, *ends))
     if found is None:
         return None
     name, alpha, beta = found
     return lambda x: np.asarray(FUNCTIONS[name](x.astype(np.float64), alpha, beta), np.float32)
 
 
-def joined_sum(tensor: gs.Tensor, y: Quantised) -> Values | None:
+def table(tensor: Tensor, y: Quantised) -> tuple[Tensor, np.ndarray] | None:
+    """The 8-bit tensor that a float one is a function of, element by element, and what ``y`` is for each value of it."""
+    joined = _joined_sum(tensor, y)
+    x, values = joined or tabulate(tensor) or (None, np.zeros(0))
+    if x is None or x.tensor.data is not None:
+        return None
+    return x.tensor, (y if joined is None else plain(y.tensor)).quantise(values)
+
+
+def look_up(m: Match, x: Tensor, results: np.ndarray) -> Tensor:
+    """What a table has for every element of an 8-bit tensor: the tensor itself where that is the same."""
+    values = every(x)
+    if values.dtype == results.dtype and np.array_equal(values, results):
+        return x
+    return m.create("Lookup", x, m.constant(results, label="table"), dtype=DType.of(results.dtype))
+
+
+def _joined_sum(tensor: Tensor, y: Quantised) -> Values | None:
     """The steps of ``y`` that onnxruntime's sum of a quantised tensor and a quantised number makes of every value, before rounding.
 
     It multiplies the integers by ratios of scales in float32, all zero points in one summand. Where scales are nearly multiples of
     each other, as those of a function's range and of its sum with 1 are, every second value is almost a tie, which this decides.
     An int8 result that is dequantised again becomes uint8 there, of another type than the number: that sum stays in floats.
     """
-    node = producer(tensor, "Add")
-    if node is None or node.domain == DOMAIN or np.dtype(y.tensor.dtype) != np.uint8:
+    node = tensor.maker
+    if node is None or node.op != "Add" or node.is_lowered or y.tensor.dtype is not DType.UINT8:
         return None
-    parts = [byte(t) for t in node.inputs]
-    if any(p is None for p in parts):
+    number, x = sorted(map(byte, node.operands), key=lambda part: part is None or part.tensor.data is None)
+    value = None if number is None else number.tensor.number
+    if number is None or x is None or value is None or x.tensor.data is not None or x.tensor.shape != tensor.shape:
         return None
-    number, x = sorted((p for p in parts if p is not None), key=lambda p: not isinstance(p.tensor, gs.Constant))
-    value = constant(number.tensor)
-    if value is None or value.size != 1 or isinstance(x.tensor, gs.Constant) or list(x.tensor.shape) != list(tensor.shape):
-        return None
-    ratio, other = (np.float32(p.s) / np.float32(y.s) for p in (x, number))
+    ratio, other = (np.float32(part.s) / np.float32(y.s) for part in (x, number))
     zeros = ratio * np.float32(x.z) + other * np.float32(number.z)
-    fixed = other * np.float32(value.ravel()[0]) + (np.float32(y.z) - zeros)
-    first, last = limits(x.tensor)
-    return x, np.asarray(ratio * np.arange(first, last + 1).astype(np.float32) + fixed, np.float32)
-
-
-def _reals(x: Quantised) -> np.ndarray:
-    info = np.iinfo(x.tensor.dtype)
-    return (np.arange(info.min, info.max + 1, dtype=np.int64) - x.z).astype(np.float32) * np.float32(x.s)
-
-
-def converted(x: Quantised, y: Quantised) -> np.ndarray:
-    """Every value of an 8-bit tensor in the quantisation of another one."""
-    return quantise_values(_reals(x), y.s, y.z, *limits(y.tensor)).astype(y.tensor.dtype)
+    fixed = other * np.float32(value) + (np.float32(y.z) - zeros)
+    return x, np.asarray(ratio * every(x.tensor).astype(np.float32) + fixed, np.float32)

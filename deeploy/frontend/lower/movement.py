@@ -3,50 +3,42 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower.call import Call
 from deeploy.frontend.lower.pointwise import compared_with_zero
-from deeploy.graph.rewrite import constant
+from deeploy.graph.nodes import Tensor, constant
+from deeploy.graph.rewriting import Match, Result
+from deeploy.graph.types import DType
 
 
-def movement(call: Call) -> bool:
+def movement(call: Call) -> Result:
     """Reshape, Transpose, Slice, Pad, Expand: the same operator of the integer form."""
     attrs = {name: tuple(value) if isinstance(value, list) else value for name, value in call.attrs.items() if name != "to"}
-    if call.op == "Pad" and attrs["mode"] not in ("constant", "reflect", "edge"):
-        return False
-    return call.replace(call.op, *call.node.inputs, **attrs)
+    return call.replace(call.op, *call.inputs, **attrs) if attrs.get("mode", "edge") in ("constant", "reflect", "edge") else None
 
 
-def cast(call: Call) -> bool:
+def cast(call: Call) -> Result:
     """A Cast to bool asks whether an element differs from zero."""
-    return compared_with_zero(call, "not_equal") if np.dtype(call.y.dtype).kind == "b" else movement(call)
+    return compared_with_zero(call, "not_equal") if call.y.dtype is DType.BOOL else movement(call)
 
 
-def gather(call: Call) -> bool:
+def gather(call: Call) -> Result:
     """Gather."""
-    call.node.inputs[1] = indices(call)
-    return movement(call)
+    return call.replace(call.op, call.x, indices(call), axis=call.attrs["axis"])
 
 
-def indices(call: Call) -> gs.Tensor:
+def indices(m: Match) -> Tensor:
     """The indices of a Gather in a type that the integer form has them in; constants in 32 bits."""
-    given = call.node.inputs[1]
-    values = constant(given)
-    if values is not None:
-        return gs.Constant(given.name, np.asarray(values.astype(np.int32)))
-    return given if np.dtype(given.dtype) in (np.int32, np.int64) else call.create("Cast", given, dtype=np.int32)
+    given = m.inputs[1]
+    if given.data is not None:
+        return constant(given.data, DType.INT32, "indices")
+    return given if given.dtype in (DType.INT32, DType.INT64) else m.create("Cast", given, dtype=DType.INT32)
 
 
-def split(call: Call) -> bool:
+def split(call: Call) -> Result:
     """Slices, which a transpose can pass one by one."""
-    axis, parts, rank = call.attrs["axis"], list(call.node.outputs), len(call.x.shape)
-    call.node.outputs.clear()
-    begin = 0
-    for part, extent in zip(parts, call.attrs["split"], strict=True):
-        starts, ends = [0] * rank, list(call.x.shape)
-        starts[axis], ends[axis] = begin, begin + extent
-        begin += extent
-        if not part.is_empty():
-            call.into(part, "Slice", call.x, starts=tuple(starts), ends=tuple(ends), steps=(1,) * rank)
-    return True
+    axis, ends = call.attrs["axis"], np.cumsum(call.attrs["split"])
+    return {
+        part: call.cut(call.x, axis, int(end) - extent, int(end))
+        for part, end, extent in zip(call.node.outputs, ends, call.attrs["split"], strict=True)
+    }

@@ -9,22 +9,34 @@ only the DequantizeLinear is left. ``Trunc`` drops bits of such steps, ``MultiTh
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
-from deeploy.errors import UnsupportedError, shorten
-from deeploy.frontend.lower.build import DOMAIN
-from deeploy.frontend.lower.quant import byte, dequantised, limits
-from deeploy.frontend.lower.rewriter import Rewriter, standard
-from deeploy.graph.rewrite import Pass, constant, producer
+from deeploy.errors import UnsupportedError
+from deeploy.frontend.lower.quant import byte, dequantised
+from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor, compute, constant
+from deeploy.graph.rewriting import Match, Pass, Result, standard
 from deeploy.graph.types import DType
 from deeploy.operators.scan import MOST_THRESHOLDS, THRESHOLDS
 
 NEAREST = ("ROUND", "HALF_EVEN")  # the nearest step, the even one of two: what QuantizeLinear does
 _MOST_BITS = 32
-_ORDERED = ("AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "ReduceMean", "Reshape", "Flatten", "Transpose", "Slice")
+_ORDERED = (
+    "AveragePool",
+    "GlobalAveragePool",
+    "MaxPool",
+    "GlobalMaxPool",
+    "ReduceMean",
+    "Reshape",
+    "Flatten",
+    "Transpose",
+    "Slice",
+    "Relu",
+)
+_DIRECT = {"CEIL": "Ceil", "FLOOR": "Floor", **dict.fromkeys(NEAREST, "Round")}
 # Modes that go by the distance from zero: what is added to it, and how the sum is rounded.
 _BY_SIZE = {
     "UP": (0.0, "Ceil"),
@@ -33,275 +45,234 @@ _BY_SIZE = {
     "HALF_UP": (0.5, "Floor"),
     "HALF_DOWN": (-0.5, "Ceil"),
 }
-_NUMPY = {"Ceil": np.ceil, "Floor": np.floor, "Round": np.rint}
+_NUMPY = {"Ceil": np.ceil, "Floor": np.floor, "Round": np.rint, "Abs": np.abs, "Sign": np.sign}
 
 
-class Steps(NamedTuple):
-    """Whole numbers and what they stand for: (steps - zero) * scale."""
+@dataclass(frozen=True)
+class _Steps:
+    """Whole numbers of a type and what they stand for: (steps - zero) * scale, which broadcasts over tensors of so many axes."""
 
     scale: np.ndarray
     zero: np.ndarray
     dtype: DType
+    rank: int
+
+    @property
+    def axis(self) -> int | None:
+        """The one axis along which there are several values; 0 where there is one of each, None where there are several such axes."""
+        long = {axis + self.rank - array.ndim for array in (self.scale, self.zero) for axis, n in enumerate(array.shape) if n > 1}
+        return None if len(long) > 1 else next(iter(long), 0)
+
+    def convert(self, x: Tensor, op: str, dtype: DType) -> Tensor:
+        """The result of QuantizeLinear or DequantizeLinear: with one of each parameter, or one for every entry along an axis."""
+        count = max(self.scale.size, self.zero.size)
+        scale, zero = (v.reshape(()) if count == 1 else np.broadcast_to(v.ravel(), count) for v in (self.scale, self.zero))
+        parameters = constant(scale, DType.FLOAT32, "scale"), constant(zero, self.dtype, "zero point")
+        return compute(op, x, *parameters, dtype=dtype, axis=self.axis)
+
+    def quantise(self, x: Tensor) -> Tensor:
+        return self.convert(x, "QuantizeLinear", self.dtype)
+
+    def dequantise(self, x: Tensor) -> Tensor:
+        return self.convert(x, "DequantizeLinear", DType.FLOAT32)
+
+    def measure(self, x: Tensor) -> Tensor:
+        """Numbers in steps, before rounding."""
+        steps = x / self.scale
+        return steps + self.zero if self.zero.any() else steps
+
+    def numbers(self, steps: Tensor) -> Tensor:
+        """What whole numbers in floats stand for: dequantised, where a byte holds them, so that what reads them may compute integers."""
+        if self.axis is None or self.dtype.bytes > 1 or not is_whole(self.zero):
+            return (steps - self.zero if self.zero.any() else steps) * self.scale
+        return self.dequantise(replace(self, scale=np.ones(()), zero=np.zeros(())).quantise(steps))
 
 
-def _refused(rw: Rewriter, what: str, remedy: str) -> UnsupportedError:
-    return UnsupportedError(f"node {shorten(rw.node.name)} ({rw.op}) {what}", remedy)
+def is_whole(values: np.ndarray | None) -> bool:
+    """Whether all values are whole numbers, as those are that are not known."""
+    return values is None or np.array_equal(values, np.rint(values))
 
 
-def _parameter(rw: Rewriter, position: int, name: str) -> np.ndarray:
-    """A constant that broadcasts over the first input without changing its shape."""
-    value, shape = rw.value(position), tuple(rw.x.shape)
+def _read_parameter(m: Match, position: int, name: str) -> np.ndarray:
+    """A constant that broadcasts over the first input without changing its shape: a positive scale, or whole numbers."""
+    value, shape, is_scale = m.value(position), m.x.shape, name.startswith("scale")
     if value is None:
-        raise _refused(rw, f"computes its {name} at run time", "Export the model with constant parameters of quantisation.")
-    if value.size == 1:
-        value = value.reshape(())
+        raise UnsupportedError(f"{m.node} computes its {name} at run time", "Export the model with constant parameters of quantisation.")
+    value = (value.reshape(()) if value.size == 1 else value).astype(np.float64)
     if value.ndim > len(shape) or any(n not in (1, most) for n, most in zip(value.shape[::-1], shape[::-1], strict=False)):
-        raise _refused(rw, f"has a {name} of shape {list(value.shape)} for {list(shape)}", "Give one, or one for every entry along axes.")
-    return value.astype(np.float64)
-
-
-def _scale(rw: Rewriter, position: int, name: str = "scale") -> np.ndarray:
-    scale = _parameter(rw, position, name)
-    if not (np.isfinite(scale) & (scale > 0)).all():
-        raise _refused(rw, f"has a {name} that is not positive", "Correct the model, or export it again.")
-    return scale
-
-
-def _whole(rw: Rewriter, position: int, name: str) -> np.ndarray:
-    value = _parameter(rw, position, name)
-    if not np.isfinite(value).all() or not np.array_equal(value, np.rint(value)):
-        raise _refused(rw, f"has a {name} that is not a whole number", "Correct the model, or export it again.")
+        what = f"{m.node} has a {name} of shape {list(value.shape)} for {list(shape)}"
+        raise UnsupportedError(what, "Give one, or one for every entry along axes.")
+    if not (np.isfinite(value) & ((value > 0) if is_scale else (value == np.rint(value)))).all():
+        what = f"{m.node} has a {name} that is not {'positive' if is_scale else 'a whole number'}"
+        raise UnsupportedError(what, "Correct the model, or export it again.")
     return value
 
 
-def _ends(rw: Rewriter, position: int) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest step of so many bits."""
-    bits = _bits(rw, position)
-    narrow = int(rw.attrs.get("narrow", 0))
-    if rw.attrs.get("signed", 1):
-        return -(2 ** (bits - 1)) + narrow, 2 ** (bits - 1) - 1
-    return 0 * bits, 2**bits - 1 - narrow
-
-
-def _bits(rw: Rewriter, position: int) -> np.ndarray:
-    bits = _whole(rw, position, "number of bits")
+def _read_bits(m: Match, position: int) -> np.ndarray:
+    bits = _read_parameter(m, position, "number of bits")
     if bits.size and not 1 <= bits.min() <= bits.max() <= _MOST_BITS:
-        raise _refused(rw, f"has steps of {bits.max():g} bits", f"1 to {_MOST_BITS} bits are supported.")
+        raise UnsupportedError(f"{m.node} has steps of {bits.max():g} bits", f"1 to {_MOST_BITS} bits are supported.")
     return bits
 
 
-def _mode(rw: Rewriter, default: str) -> str:
-    return str(rw.attrs.get("rounding_mode", default)).upper()
+def _read_ends(m: Match, position: int) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest step of so many bits."""
+    bits, narrow = _read_bits(m, position), int(m.attrs.get("narrow", 0))
+    low = narrow - 2 ** (bits - 1) if m.attrs.get("signed", 1) else 0 * bits
+    return low, low + 2**bits - narrow - 1
 
 
-def _axis(rw: Rewriter, *values: np.ndarray) -> int | None:
-    """The one axis of x along which there are several values; 0 where there is one of each, None where there are several such axes."""
-    rank = len(rw.x.shape)
-    long = {axis + rank - array.ndim for array in values for axis, n in enumerate(array.shape) if n > 1}
-    return None if len(long) > 1 else next(iter(long), 0)
+def _smallest_type(low: float, high: float) -> DType:
+    ends = int(low), int(high)
+    return DType.UINT8 if DType.UINT8.holds(*ends) else DType.smallest(*ends)
 
 
-def _parameters(rw: Rewriter, scale: np.ndarray, zero: np.ndarray, dtype: DType) -> list[gs.Tensor]:
-    """Scale and zero point as ONNX wants them: one of each, or one for every entry along an axis."""
-    one = scale.size == zero.size == 1
-    flat = [values.reshape(()) if one else np.broadcast_to(values.ravel(), max(scale.size, zero.size)) for values in (scale, zero)]
-    return [rw.constant(flat[0], np.float32, "scale"), rw.constant(flat[1], dtype.numpy, "zero point")]
+def _round(m: Match, x: Any, default: str) -> Any:
+    """The whole numbers, in floats, that the node's mode makes of a tensor or an array."""
+
+    def apply(op: str, values: Any) -> Any:
+        return values.apply(op) if isinstance(values, Tensor) else _NUMPY[op](values)
+
+    mode = _read_mode(m, default)
+    if mode in _DIRECT:
+        return apply(_DIRECT[mode], x)
+    (shift, op), size = _BY_SIZE[mode], apply("Abs", x)
+    return apply("Sign", x) * apply(op, size + shift if shift else size)
 
 
-def _rounded(rw: Rewriter, x: gs.Tensor, mode: str) -> gs.Tensor:
-    """Whole numbers, in floats."""
-    if mode not in _BY_SIZE:
-        return rw.create({"CEIL": "Ceil", "FLOOR": "Floor"}.get(mode, "Round"), x)
-    shift, op = _BY_SIZE[mode]
-    size = rw.create("Abs", x)
-    return rw.create("Mul", rw.create("Sign", x), rw.create(op, rw.create("Add", size, rw.constant(shift)) if shift else size))
+def _read_mode(m: Match, default: str) -> str:
+    return str(m.attrs.get("rounding_mode", default)).upper()
 
 
-def _round_values(x: np.ndarray, mode: str) -> np.ndarray:
-    if mode not in _BY_SIZE:
-        return np.asarray(_NUMPY[{"CEIL": "Ceil", "FLOOR": "Floor"}.get(mode, "Round")](x))
-    shift, op = _BY_SIZE[mode]
-    return np.asarray(np.sign(x) * _NUMPY[op](np.abs(x) + shift))
-
-
-def _limited(rw: Rewriter, x: gs.Tensor, low: np.ndarray, high: np.ndarray) -> gs.Tensor:
-    if low.size == high.size == 1:
-        return rw.create("Clip", x, min=float(low), max=float(high))
-    return rw.create("Min", rw.create("Max", x, rw.constant(low, np.float32, "least")), rw.constant(high, np.float32, "most"))
-
-
-def _moved(rw: Rewriter, op: str, x: gs.Tensor, by: np.ndarray) -> gs.Tensor:
-    """``x`` plus or minus a constant, which may be nothing."""
-    return rw.create(op, x, rw.constant(by, np.float32, "zero point")) if by.any() else x
-
-
-def _numbers(rw: Rewriter, steps: gs.Tensor, kind: Steps) -> bool:
-    """What whole numbers in floats stand for: dequantised, where a byte holds them, so that what reads them may be computed of integers."""
-    axis = _axis(rw, kind.scale, kind.zero)
-    if axis is None or kind.dtype.bytes > 1 or not np.array_equal(kind.zero, np.rint(kind.zero)):
-        return rw.replace("Mul", _moved(rw, "Sub", steps, kind.zero), rw.constant(kind.scale, np.float32, "scale"))
-    unit = _parameters(rw, np.ones(()), np.zeros(()), kind.dtype)
-    integers = rw.create("QuantizeLinear", steps, *unit, dtype=kind.dtype.numpy, axis=0)
-    return rw.replace("DequantizeLinear", integers, *_parameters(rw, kind.scale, kind.zero, kind.dtype), axis=axis)
-
-
-def _smallest(low: float, high: float) -> DType:
-    return DType.UINT8 if DType.UINT8.holds(int(low), int(high)) else DType.smallest(int(low), int(high))
+def _limit(x: Tensor, low: np.ndarray, high: np.ndarray) -> Tensor:
+    return x.apply("Clip", min=float(low), max=float(high)) if low.size == high.size == 1 else x.apply("Max", low).apply("Min", high)
 
 
 @standard("Quant", "IntQuant")
-def quant(rw: Rewriter) -> bool:
-    if not rw.is_float:
-        return False
-    scale, zero, (low, high), stored, x = _scale(rw, 1), _whole(rw, 2, "zero point"), _ends(rw, 3), rw.value(0), rw.x
-    mode, axis, dtype = _mode(rw, "ROUND"), _axis(rw, scale, zero), _smallest(low.min(), high.max())
+def quant(m: Match, x: Tensor) -> Result:
+    if not x.dtype.is_float:
+        return None
+    scale, zero, (low, high) = _read_parameter(m, 1, "scale"), _read_parameter(m, 2, "zero point"), _read_ends(m, 3)
+    dtype = _smallest_type(low.min(), high.max())
+    steps = _Steps(scale, zero, dtype, x.rank)
     if not dtype.holds(int(zero.min()), int(zero.max())):
-        raise _refused(rw, "has a zero point that its steps do not hold", "Correct the model, or export it again.")
-    if stored is not None:
+        raise UnsupportedError(f"{m.node} has a zero point that its steps do not hold", "Correct the model, or export it again.")
+    if x.data is not None:
         with np.errstate(all="ignore"):
-            steps = np.clip(_round_values(stored.astype(np.float32) / scale.astype(np.float32) + zero, mode), low, high)
-        if axis is None:
-            return rw.forward(rw.constant(((steps - zero) * scale).astype(np.float32)))
-        return rw.replace(
-            "DequantizeLinear", rw.constant(steps.astype(dtype.numpy), label="steps"), *_parameters(rw, scale, zero, dtype), axis=axis
-        )
-    one_each, limited = scale.size == zero.size == 1, (int(low.min()), int(high.max())) != dtype.range
+            values = np.clip(_round(m, x.data.astype(np.float32) / scale.astype(np.float32) + zero, "ROUND"), low, high)
+        if steps.axis is None:
+            return constant((values - zero) * scale, DType.FLOAT32)
+        return steps.dequantise(constant(values, dtype, "steps"))
+    is_limited, has_one_of_each = (int(low.min()), int(high.max())) != dtype.range, scale.size == zero.size == low.size == 1
+    is_plain = steps.axis is not None and dtype.bytes == low.size == 1 and (has_one_of_each or not is_limited)
     # Odd zero points are added before a tie goes to the even step.
-    if mode in NEAREST and axis is not None and dtype.bytes == 1 and not (zero % 2).any() and low.size == 1 and (one_each or not limited):
-        if limited:
-            bottom, top = ((float(end) - float(zero)) * float(scale) for end in (low, high))
-            x = rw.create("Clip", x, min=bottom, max=top)
-        parameters = _parameters(rw, scale, zero, dtype)
-        return rw.replace(
-            "DequantizeLinear", rw.create("QuantizeLinear", x, *parameters, dtype=dtype.numpy, axis=axis), *parameters, axis=axis
-        )
-    moved = _moved(rw, "Add", rw.create("Div", x, rw.constant(scale, np.float32, "scale")), zero)
-    return _numbers(rw, _limited(rw, _rounded(rw, moved, mode), low, high), Steps(scale, zero, dtype))
+    if is_plain and _read_mode(m, "ROUND") in NEAREST and not (zero % 2).any():
+        bounded = _limit(x, (low - zero) * scale, (high - zero) * scale) if is_limited else x
+        return steps.dequantise(steps.quantise(bounded))
+    return steps.numbers(_limit(_round(m, steps.measure(x), "ROUND"), low, high))
 
 
 @standard("Trunc")
-def trunc(rw: Rewriter) -> bool:
+def trunc(m: Match, x: Tensor) -> Result:
     """Steps without their lowest bits: as many as the numbers of bits say or, with six inputs, as the scales say."""
-    if not rw.is_float:
-        return False
-    is_recent = rw.input(5) is not None
-    scale, zero, last = _scale(rw, 1), _whole(rw, 2, "zero point"), 5 if is_recent else 4
-    low, high = _ends(rw, last)
+    if not x.dtype.is_float:
+        return None
+    is_recent, scale, zero = m.input(5) is not None, _read_parameter(m, 1, "scale"), _read_parameter(m, 2, "zero point")
+    low, high = _read_ends(m, 5 if is_recent else 4)
+    steps = left = _Steps(scale, zero, DType.INT32, x.rank)
     if is_recent:
-        result = _scale(rw, 4, "scale of the result")
-        factor = 2.0 ** np.rint(np.log2(result / scale))
-        kind = Steps(result, zero / factor, _smallest(low.min(), high.max()))
+        scale = _read_parameter(m, 4, "scale of the result")
+        factor = 2.0 ** np.rint(np.log2(scale / steps.scale))
+        left = replace(steps, scale=scale, zero=zero / factor, dtype=_smallest_type(low.min(), high.max()))
     else:
-        factor = 2.0 ** (_bits(rw, 3) - _bits(rw, 4))
-        kind = Steps(scale, zero, _reached(rw, scale, zero, factor))
-    steps = rw.create("Round", _moved(rw, "Add", rw.create("Div", rw.x, rw.constant(scale, np.float32, "scale")), zero))
-    whole = _rounded(rw, rw.create("Mul", steps, rw.constant(1 / factor, np.float32, "factor")), _mode(rw, "FLOOR"))
-    return _numbers(rw, _limited(rw, whole, low, high) if is_recent else whole, kind)
+        factor = 2.0 ** (_read_bits(m, 3) - _read_bits(m, 4))
+        ends = _find_range(x)  # nothing else limits these
+        if ends is not None:
+            kept = np.array([np.rint(end / scale + zero) / factor for end in ends])
+            left = replace(steps, dtype=_smallest_type(np.floor(kept.min()), np.ceil(kept.max())))
+    whole = _round(m, steps.measure(x).apply("Round") * (1 / factor), "FLOOR")
+    return left.numbers(_limit(whole, low, high) if is_recent else whole)
 
 
-def _reached(rw: Rewriter, scale: np.ndarray, zero: np.ndarray, factor: np.ndarray) -> DType:
-    """The type of what is left of steps, which nothing limits but what they are computed of; int32 where that is not known."""
-    found = _range(rw.x)
-    if found is None:
-        return DType.INT32
-    ends = [(np.rint(end / scale + zero)) / factor for end in found]
-    return _smallest(min(math.floor(end.min()) for end in ends), max(math.ceil(end.max()) for end in ends))
-
-
-def _range(x: gs.Tensor) -> tuple[float, float] | None:
+def _find_range(x: Tensor) -> Sequence[float] | None:
     """The least and the greatest number of a tensor, as far as its quantisation and what is computed of it say; else None."""
-    node, q = producer(x), dequantised(x)
+    node, q = x.maker, dequantised(x)
     if q is not None:
-        numbers = (np.array(limits(q.tensor))[:, None] - q.zero_point.ravel()) * q.scale.ravel()
-        return float(numbers.min()), float(numbers.max())
+        numbers = (np.array(q.tensor.dtype.range)[:, None] - q.zero_point.ravel()) * q.scale.ravel()
+        return numbers.min(), numbers.max()
     if node is None:
         return None
-    factor = constant(node.inputs[1]) if node.op == "Mul" else None
     if node.op == "Clip" and None not in (node.attrs["min"], node.attrs["max"]):
-        return float(node.attrs["min"]), float(node.attrs["max"])
-    found = _range(node.inputs[0]) if node.op in (*_ORDERED, "Relu") or factor is not None else None
-    if found is None:
+        return node.attrs["min"], node.attrs["max"]
+    factor = node.operands[1].data if node.op == "Mul" else None
+    ends = _find_range(node.operands[0]) if node.op in _ORDERED or factor is not None else None
+    if ends is None:
         return None
-    low, high = found
     if factor is not None:
-        products = [float(end * one) for end in found for one in (factor.min(), factor.max())]
-        return min(products), max(products)
+        ends = [float(end * one) for end in ends for one in (factor.min(), factor.max())]
     if any(node.attrs.get("pads", ())):  # zeros may count
-        low, high = min(low, 0.0), max(high, 0.0)
-    return (max(low, 0.0), max(high, 0.0)) if node.op == "Relu" else (low, high)
+        ends = [*ends, 0.0]
+    return [max(end, 0.0) if node.op == "Relu" else end for end in (min(ends), max(ends))]
 
 
 @standard("BipolarQuant", kind="f")
-def bipolar(rw: Rewriter) -> bool:
+def bipolar(m: Match, x: Tensor) -> Tensor:
     """The scale, or less than nothing of it, by the sign; 0 is positive."""
-    scale, stored = _scale(rw, 1), rw.value(0)
-    axis = _axis(rw, scale)
-    if stored is not None and axis is None:
-        return rw.forward(rw.constant(np.where(stored >= 0, scale, -scale), np.float32))
-    if stored is not None:
-        steps: gs.Tensor = rw.constant(np.where(stored >= 0, 1, -1), np.int8, "steps")
+    steps = _Steps(_read_parameter(m, 1, "scale"), np.zeros(()), DType.INT8, x.rank)
+    # Scales along several axes are chosen themselves, else the steps 1 and -1.
+    positive, dtype = (steps.scale, DType.FLOAT32) if steps.axis is None else (np.ones(1), steps.dtype)
+    if x.data is not None:
+        result = constant(np.where(x.data >= 0, positive, -positive), dtype, "steps")
     else:
-        chosen = rw.create("GreaterOrEqual", rw.x, rw.constant([0.0]), dtype=np.bool_)
-        if axis is None:
-            return rw.replace("Where", chosen, rw.constant(scale, np.float32, "scale"), rw.constant(-scale, np.float32, "negative"))
-        ones = (rw.constant([value], np.int8, label) for value, label in ((1, "one"), (-1, "less")))
-        steps = rw.create("Where", chosen, *ones, dtype=np.int8)
-    return rw.replace("DequantizeLinear", steps, *_parameters(rw, scale, np.zeros(()), DType.INT8), axis=axis)
+        is_positive = m.create("GreaterOrEqual", x, m.constant([0.0]), dtype=DType.BOOL)
+        result = m.create("Where", is_positive, constant(positive, dtype, "positive"), constant(-positive, dtype, "negative"), dtype=dtype)
+    return result if steps.axis is None else steps.dequantise(result)
 
 
 @standard("MultiThreshold")
-def thresholds(rw: Rewriter) -> bool:
+def thresholds(m: Match) -> Result:
     """The number of thresholds that are not above a value: a table for bytes with one row of thresholds, else a search."""
-    rows, shape = rw.value(1), list(rw.x.shape)
-    at = len(shape) - 1 if rw.attrs.get("data_layout", "NCHW") == "NHWC" or len(shape) not in (2, 4) else 1
+    rows, shape, q = m.value(1), m.x.shape, byte(m.x)
+    at = 1 if m.attrs.get("data_layout", "NCHW") != "NHWC" and len(shape) in (2, 4) else len(shape) - 1
     if rows is None or rows.ndim != 2 or rows.shape[0] not in (1, shape[at]) or np.isnan(rows).any():
-        found = "at run time" if rows is None else f"of shape {list(rows.shape)}"
-        raise _refused(rw, f"has thresholds {found} for {shape[at]} channels", f"Give constants of shape [{shape[at]}, N] or [1, N].")
+        what = f"{m.node} has thresholds {'at run time' if rows is None else f'of shape {list(rows.shape)}'} for {shape[at]} channels"
+        raise UnsupportedError(what, f"Give constants of shape [{shape[at]}, N] or [1, N].")
     if rows.shape[1] > MOST_THRESHOLDS:
-        raise _refused(rw, f"has {rows.shape[1]} thresholds", f"Up to {MOST_THRESHOLDS}, for results of 8 bits, are supported.")
-    scale, bias, q = float(rw.attrs.get("out_scale", 1.0)), float(rw.attrs.get("out_bias", 0.0)), byte(rw.x)
-    x, ordered = rw.x, np.sort(rows.astype(np.float32 if rw.is_float else np.float64), axis=1)
-    if q is not None and not isinstance(q.tensor, gs.Constant):  # which bytes reach a threshold, is known
-        first, last = limits(q.tensor)
-        numbers = ((np.arange(first, last + 1) - q.z).astype(np.float32)) * np.float32(q.s)
-        x, ordered = q.tensor, first + np.searchsorted(numbers, ordered, side="left").astype(np.float64)
-    if np.dtype(x.dtype).kind != "f":
-        ordered = np.clip(np.ceil(ordered), -(2.0**31), 2.0**31 - 1)
-    counts = _counted(rw, x, ordered, at)
+        remedy = f"Up to {MOST_THRESHOLDS}, for results of 8 bits, are supported."
+        raise UnsupportedError(f"{m.node} has {rows.shape[1]} thresholds", remedy)
+    scale, bias = float(m.attrs.get("out_scale", 1.0)), float(m.attrs.get("out_bias", 0.0))
+    x, ordered = m.x, np.sort(rows.astype(np.float32 if m.x.dtype.is_float else np.float64), axis=1)
+    if q is not None and q.tensor.data is None:  # which bytes reach a threshold, is known
+        x, ordered = q.tensor, q.tensor.dtype.range[0] + np.searchsorted(q.every, ordered, side="left").astype(np.float64)
+    counts = _count(x, ordered, at)
+    if not m.y.dtype.is_float:
+        (low, high), constants = reached(m.node), (constant(np.array([value]), DType.INT32) for value in (scale, bias))
+        return compute("RequantShift", counts, *constants, dtype=m.y.dtype, domain=INTEGER_FORM, shift=0, low=low, high=high)
     zero = -bias / scale if scale else 0.5
-    if np.dtype(rw.y.dtype).kind != "f":
-        low, high = reached(rw.node)
-        whole = gs.Variable(rw.name("whole numbers"), rw.y.dtype, shape)
-        inputs = [counts, rw.constant([scale], np.int32, "mul"), rw.constant([bias], np.int32, "add")]
-        rw.graph.nodes.append(gs.Node("RequantShift", whole.name, {"shift": 0, "low": low, "high": high}, inputs, [whole], domain=DOMAIN))
-        return rw.forward(whole)
     if scale > 0 and zero == round(zero) and 0 <= zero <= 255:
-        return rw.replace("DequantizeLinear", counts, rw.constant(scale, np.float32), rw.constant(zero, np.uint8), axis=0)
-    scaled = rw.create("Mul", rw.create("Cast", counts, dtype=np.float32), rw.constant([scale]))
-    return rw.replace("Add", scaled, rw.constant([bias]))
+        return _Steps(np.array(scale), np.array(zero), DType.UINT8, x.rank).dequantise(counts)
+    return counts.cast(DType.FLOAT32) * np.array([scale]) + np.array([bias])
 
 
-def reached(node: gs.Node) -> tuple[int, int]:
+def reached(node: Node) -> tuple[int, int]:
     """The least and the greatest result of a MultiThreshold of a graph of integers."""
     scale, bias = (float(node.attrs.get(name, default)) for name, default in (("out_scale", 1.0), ("out_bias", 0.0)))
     if scale != int(scale) or bias != int(bias):
-        told = f"node {shorten(node.name)} ({node.op}) gives steps of {scale:g} from {bias:g}"
+        told = f"{node} gives steps of {scale:g} from {bias:g}"
         raise UnsupportedError(told, "Pass --dialect standard: the graph does not compute integers only.")
-    ends = (int(bias), int(bias + scale * node.inputs[1].shape[-1]))
+    ends = int(bias), int(bias + scale * node.operands[1].shape[-1])
     return min(ends), max(ends)
 
 
-def _counted(rw: Rewriter, x: gs.Tensor, rows: np.ndarray, at: int) -> gs.Tensor:
+def _count(x: Tensor, rows: np.ndarray, at: int) -> Tensor:
     """The counts of elements of x, as bytes: of its channels along an axis, each with a row of thresholds that rise."""
-    shape = list(x.shape)
-    dtype = np.dtype(np.float32 if np.dtype(x.dtype).kind == "f" else np.int16 if (np.abs(rows) < 2**15).all() else np.int32)
-    outer, inner = math.prod(shape[:at]), math.prod(shape[at + 1 :])
-    folded = [1, 1, math.prod(shape)] if len(rows) == 1 else [outer, shape[at], inner]
-    flat = rw.reshape(x, folded)
-    result = gs.Variable(rw.name("counts"), np.dtype(np.uint8), folded)
-    inputs = [flat, rw.constant(rows, dtype, "thresholds")]
-    rw.graph.nodes.append(gs.Node(THRESHOLDS.name, result.name, {}, inputs, [result], domain=DOMAIN))
-    return rw.create("Reshape", result, shape=shape, dtype=np.uint8)
+    shape, dtype = x.shape, x.dtype
+    if not dtype.is_float:
+        rows = np.clip(np.ceil(rows), *DType.INT32.range)
+        dtype = DType.INT16 if (np.abs(rows) < 2**15).all() else DType.INT32
+    folded = [1, 1, x.elements] if len(rows) == 1 else [math.prod(shape[:at]), shape[at], math.prod(shape[at + 1 :])]
+    flat, limits = x.reshape(folded), constant(rows, dtype, "thresholds")
+    return compute(THRESHOLDS.name, flat, limits, dtype=DType.UINT8, label="counts", domain=INTEGER_FORM).reshape(shape)
 
 
 PASS = Pass("qonnx", (quant, trunc, bipolar, thresholds))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
+import numpy.typing as npt
 
-from deeploy.graph.rewrite import constant, producer
+from deeploy.graph.nodes import Node, Tensor, compute
+from deeploy.graph.types import DType
 
 # Half a step, any zero point and the product of a 32-bit accumulator still fit 63 bits behind this shift.
 _MOST_SHIFT = 53
@@ -20,7 +22,7 @@ _LARGEST_SUMMAND = 2.0**61
 class Quantised:
     """An integer tensor and what it stands for: scale * (q - zero_point), per tensor or along ``axis``."""
 
-    tensor: gs.Tensor
+    tensor: Tensor
     scale: np.ndarray
     zero_point: np.ndarray
     axis: int
@@ -41,26 +43,50 @@ class Quantised:
 
     @property
     def is_byte(self) -> bool:
-        return np.dtype(self.tensor.dtype) in (np.int8, np.uint8)
+        return self.tensor.dtype in (DType.INT8, DType.UINT8)
 
-    def reals(self) -> np.ndarray | None:
-        """The float32 values of a constant."""
-        values = constant(self.tensor)
-        if values is None:
-            return None
-        shape = [1] * values.ndim
-        if not self.is_scalar:
+    def _along(self, parameters: np.ndarray) -> np.ndarray:
+        """Scales or zero points as they broadcast over the tensor."""
+        shape = [1] * (0 if self.is_scalar else self.tensor.rank)
+        if shape:
             shape[self.axis] = -1
-        scale, zero = (a.reshape(shape) if not self.is_scalar else a.reshape(()) for a in (self.scale, self.zero_point))
-        return np.asarray((values.astype(np.int64) - zero).astype(np.float32) * scale.astype(np.float32))
+        return parameters.reshape(shape)
+
+    def steps(self, values: np.ndarray) -> np.ndarray:
+        """Integers without their zero points, in 64 bits."""
+        return np.asarray(values.astype(np.int64) - self._along(self.zero_point))
+
+    def real(self, values: np.ndarray) -> np.ndarray:
+        """The float32 values that integers stand for."""
+        return np.asarray(self.steps(values).astype(np.float32) * self._along(self.scale.astype(np.float32)))
+
+    def quantise(self, real: npt.ArrayLike) -> np.ndarray:
+        """The integers of a tensor quantised as a whole that stand for real values."""
+        return quantise_values(np.asarray(real), self.s, self.z, *self.tensor.dtype.range).astype(self.tensor.dtype.numpy)
+
+    @property
+    def every(self) -> np.ndarray:
+        """The real values of all that an element of 8 bits can be."""
+        return self.real(every(self.tensor))
 
 
-def _parameters(node: gs.Node, tensor: gs.Tensor) -> Quantised | None:
-    scale = constant(node.inputs[1])
-    zero = constant(node.inputs[2]) if len(node.inputs) > 2 and not node.inputs[2].is_empty() else np.zeros(1, np.int64)
+def plain(tensor: Tensor) -> Quantised:
+    """A tensor whose elements stand for themselves."""
+    return Quantised(tensor, np.ones(1, np.float32), np.zeros(1, np.int64), 0)
+
+
+def every(tensor: Tensor) -> np.ndarray:
+    """All values of the type of an 8-bit tensor."""
+    low, high = tensor.dtype.range
+    return np.arange(low, high + 1).astype(tensor.dtype.numpy)
+
+
+def _parameters(node: Node, tensor: Tensor) -> Quantised | None:
+    scale = node.operands[1].data
+    zero = node.operands[2].data if len(node.operands) > 2 else np.zeros(1, np.int64)
     if scale is None or zero is None or node.attrs.get("block_size", 0):
         return None
-    if np.dtype(tensor.dtype).kind not in "iu" or scale.dtype.kind != "f" or not scale.size or not np.all(np.isfinite(scale) & (scale > 0)):
+    if not tensor.dtype.is_integer or scale.dtype.kind != "f" or not scale.size or not np.all(np.isfinite(scale) & (scale > 0)):
         return None
     zero = zero.astype(np.int64)
     if scale.size != zero.size and zero.size == 1:
@@ -68,21 +94,33 @@ def _parameters(node: gs.Node, tensor: gs.Tensor) -> Quantised | None:
     return Quantised(tensor, scale.astype(np.float32), zero, node.attrs.get("axis", 1))
 
 
-def dequantised(tensor: gs.Tensor) -> Quantised | None:
+def dequantised(tensor: Tensor) -> Quantised | None:
     """The integer tensor behind a float one that a DequantizeLinear computes."""
-    node = producer(tensor, "DequantizeLinear")
-    return None if node is None else _parameters(node, node.inputs[0])
+    node = tensor.maker
+    return _parameters(node, node.operands[0]) if node is not None and node.op == "DequantizeLinear" else None
 
 
-def byte(tensor: gs.Tensor) -> Quantised | None:
-    """As ``dequantised``, where the integers have 8 bits and one scale."""
+def rearrange(tensor: Tensor, move: Callable[[Tensor], Tensor], axis: int | None = None) -> Tensor:
+    """What a function that moves elements makes of a tensor; of a dequantised constant, it moves the integers.
+
+    Args:
+        axis: where parameters per channel lie, before and behind; None where such a tensor cannot be moved so.
+    """
     found = dequantised(tensor)
+    if found is None or tensor.maker is None or found.tensor.data is None or not (found.is_scalar or found.axis == axis):
+        return move(tensor)
+    return compute("DequantizeLinear", move(found.tensor), *tensor.maker.inputs[1:], axis=axis or 0)
+
+
+def quantised(node: Node) -> Quantised | None:
+    """The result of a QuantizeLinear; None of another node."""
+    return _parameters(node, node.outputs[0]) if node.op == "QuantizeLinear" else None
+
+
+def byte(x: Tensor | Quantised | None) -> Quantised | None:
+    """As ``dequantised`` or as it is, where the integers have 8 bits and one scale."""
+    found = dequantised(x) if isinstance(x, Tensor) else x
     return found if found is not None and found.is_scalar and found.is_byte else None
-
-
-def quantised(node: gs.Node) -> Quantised | None:
-    """The result of a QuantizeLinear."""
-    return _parameters(node, node.outputs[0])
 
 
 def multiplier(ratio: np.ndarray | float) -> tuple[np.ndarray, int]:
@@ -137,33 +175,17 @@ def ties(mul: np.ndarray, shift: int, zero_point: int) -> dict[str, int]:
     return {"even": zero_point & 1} if 0 < shift - trailing <= 31 else {}
 
 
-def narrow(add: np.ndarray) -> np.ndarray:
-    """int32 where every value fits, else int64."""
-    fits = add.size == 0 or (add.min() >= -(2**31) and add.max() < 2**31)
-    return add.astype(np.int32 if fits else np.int64)
-
-
-def limits(tensor: gs.Tensor) -> tuple[int, int]:
-    """Smallest and largest value of an integer tensor's type."""
-    info = np.iinfo(tensor.dtype)
-    return int(info.min), int(info.max)
+def narrow(values: np.ndarray, small: type[np.integer[Any]] = np.int32, large: type[np.integer[Any]] = np.int64) -> np.ndarray:
+    """The smaller type where every value fits, else the larger one."""
+    ends = np.iinfo(small)
+    fits = ends.min <= values.min(initial=0) and values.max(initial=0) <= ends.max
+    return values.astype(small if fits else large)
 
 
 def centred(weights: Quantised) -> np.ndarray | None:
     """Constant weights minus their zero point, in int8 where that fits, else in int16."""
-    values = constant(weights.tensor)
-    if values is None:
-        return None
-    shape = [1] * values.ndim
-    if weights.zero_point.size > 1:
-        shape[weights.axis] = -1
-    return subtracted(values, weights.zero_point.reshape(shape if weights.zero_point.size > 1 else ()))
-
-
-def subtracted(values: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
-    """``values`` minus a zero point that broadcasts over them, in int8 where that fits, else in int16."""
-    wide = values.astype(np.int64) - zero_point
-    return np.asarray(wide.astype(np.int8 if wide.size == 0 or (wide.min() >= -128 and wide.max() <= 127) else np.int16))
+    values = weights.tensor.data
+    return None if values is None else narrow(weights.steps(values), np.int8, np.int16)
 
 
 def quantise_values(real: np.ndarray, scale: np.ndarray | float, zero_point: np.ndarray | int, low: int, high: int) -> np.ndarray:

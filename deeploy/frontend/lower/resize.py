@@ -6,23 +6,16 @@ Formulas of coordinates and of cubic coefficients: ONNX, operator Resize.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, shorten
-from deeploy.frontend.lower.decompose import take
-from deeploy.frontend.lower.rewriter import Rewriter, standard
-from deeploy.graph.rewrite import Pass
+from deeploy.frontend.lower.fuse import BYTES
+from deeploy.graph.nodes import Tensor, constant
+from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.types import DType
 
-_COORDINATES: dict[str, Callable[[np.ndarray, float, int, int], np.ndarray]] = {
-    "asymmetric": lambda i, scale, size, out: i / scale,
-    "half_pixel": lambda i, scale, size, out: (i + 0.5) / scale - 0.5,
-    "half_pixel_symmetric": lambda i, scale, size, out: (i + 0.5) / scale - 0.5 + size / 2 * (1 - out / (scale * size)),
-    "pytorch_half_pixel": lambda i, scale, size, out: (i + 0.5) / scale - 0.5 if out > 1 else 0 * i,
-    "align_corners": lambda i, scale, size, out: i * (size - 1) / (out - 1) if out > 1 else 0 * i,
-}
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "floor": np.floor,
     "ceil": np.ceil,
@@ -33,67 +26,79 @@ _TAPS = {"linear": 2, "cubic": 4}
 
 
 @standard("Resize", "Upsample")
-def resize(rw: Rewriter) -> bool:
+def resize(
+    m: Match,
+    x: Tensor,
+    *,
+    mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel",
+    nearest_mode: str = "round_prefer_floor",
+    antialias: int = 0,
+    exclude_outside: int = 0,
+    cubic_coeff_a: float = -0.75,
+) -> Result:
     """In any of ONNX's coordinate transformations that need no region of interest."""
-    attrs = rw.attrs
-    mode = str(attrs.get("mode", "nearest"))
-    old = rw.op == "Upsample" or len(rw.node.inputs) == 2
-    transformation = "asymmetric" if old else attrs.get("coordinate_transformation_mode", "half_pixel")
-    scales = _scales(rw, old)
-    if scales is None:
-        return False
-    sizes = list(zip(rw.x.shape, rw.y.shape, scales, strict=True))
-    if transformation == "align_corners" and any(size * scale != out for size, out, scale in sizes):
-        return False  # whether the length is that of the scale or the rounded one is understood in two ways
-    if transformation not in _COORDINATES or mode not in ("nearest", *_TAPS):
-        return False
-    places = [_COORDINATES[transformation](np.arange(out, dtype=np.float64), scale, size, out) for size, out, scale in sizes]
-    if mode == "nearest":
-        rounding = _ROUNDING.get("floor" if old else attrs.get("nearest_mode", "round_prefer_floor"))
-        return rounding is not None and take(rw, [np.clip(rounding(at), 0, n - 1) for at, n in zip(places, rw.x.shape, strict=True)])
-    if not rw.is_float and np.dtype(rw.x.dtype) not in (np.int8, np.uint8):
-        return False
-    smooth, outside = bool(attrs.get("antialias", 0)), bool(attrs.get("exclude_outside", 0))
-    cubic = float(attrs.get("cubic_coeff_a", -0.75))
-    matrices = [
-        interpolation(place, size, mode, min(scale, 1.0) if smooth else 1.0, outside, cubic)
-        for place, (size, _, scale) in zip(places, sizes, strict=True)
-    ]
-    if rw.is_float:
-        return rw.finish(_product(rw, rw.x, matrices))
-    # Bytes as real numbers, and back: limited, then cut off, as onnxruntime does.
-    limits = np.iinfo(rw.y.dtype)
-    real = _product(rw, rw.create("Cast", rw.x, dtype=np.float32), matrices)
-    return rw.replace("Cast", rw.create("Clip", real, min=float(limits.min), max=float(limits.max)))
+    is_old = m.op == "Upsample" or len(m.node.inputs) == 2
+    transformation, rounding = ("asymmetric", "floor") if is_old else (coordinate_transformation_mode, nearest_mode)
+    is_exact, scales = mode == "nearest" or x.dtype.is_float, _scales(m, is_old)
+    if scales is None or not (is_exact or x.dtype in BYTES):
+        return None
+    result = x if is_exact else x.cast(DType.FLOAT32)
+    for axis, (size, out, scale) in enumerate(zip(x.shape, m.y.shape, scales, strict=True)):
+        place = _locate(transformation, size, out, scale)
+        if place is None:
+            return None
+        if mode == "nearest" and rounding in _ROUNDING:
+            result = result.take(np.clip(_ROUNDING[rounding](place), 0, size - 1), axis)
+        elif mode in _TAPS:
+            shrink = min(scale, 1.0) if antialias else 1.0
+            result = _multiply(result, axis, interpolation(place, size, mode, shrink, exclude_outside, cubic_coeff_a))
+        else:
+            return None
+    if is_exact:
+        return result
+    low, high = m.y.dtype.range  # bytes are limited, then cut off, as onnxruntime does
+    return result.apply("Clip", min=float(low), max=float(high)).cast(m.y.dtype)
 
 
-def _scales(rw: Rewriter, old: bool) -> list[float] | None:
+def _locate(transformation: str, size: int, out: int, scale: float) -> np.ndarray | None:
+    """Where the ``out`` elements of a result lie along an axis of ``size`` elements; None where that is not known."""
+    i = np.arange(out, dtype=np.float64)
+    half_pixel = (i + 0.5) / scale - 0.5
+    match transformation:
+        case "asymmetric":
+            return i / scale
+        case "half_pixel":
+            return half_pixel
+        case "half_pixel_symmetric":
+            return half_pixel + size / 2 * (1 - out / (scale * size))
+        case "pytorch_half_pixel":
+            return half_pixel * (out > 1)
+        case "align_corners" if size * scale == out:  # else the length is that of the scale or the rounded one: two readings
+            return i * (size - 1) / max(1, out - 1)
+    return None
+
+
+def _scales(m: Match, is_old: bool) -> list[float] | None:
     """The scale of every axis: as given, else the ratio of the sizes; one for all axes where the ratio of sides stays."""
-    ratios = [b / a if a else 1.0 for a, b in zip(rw.x.shape, rw.y.shape, strict=True)]
-    given, position = rw.attrs.get("scales"), 1 if old else 2
-    if given is None and rw.input(position) is not None:
-        value = rw.value(position)
-        if value is None:
-            return None
-        given = value.ravel().tolist()
-    axes = list(rw.attrs.get("axes", range(len(ratios))))
-    policy = rw.attrs.get("keep_aspect_ratio_policy", "stretch")
-    if not given and policy != "stretch" and not old:
-        sizes = rw.value(3)
-        if sizes is None or len(axes) != sizes.size:
-            return None
-        choose = min if policy == "not_larger" else max
-        given = [choose(int(size) / rw.x.shape[axis] for size, axis in zip(sizes.ravel(), axes, strict=True))] * len(axes)
-    if not given:
-        return ratios
-    if len(axes) != len(given):
-        raise ModelError(f"node {shorten(rw.node.name)} (Resize) has {len(given)} scales for {len(axes)} axes", "Give one for each axis.")
-    for axis, scale in zip(axes, given, strict=True):
+    ratios = [b / a if a else 1.0 for a, b in zip(m.x.shape, m.y.shape, strict=True)]
+    axes, given = m.attrs.get("axes", range(m.x.rank)), m.input(1 if is_old else 2)
+    scales = m.attrs.get("scales", ()) if given is None else given.data
+    choose = None if is_old else {"not_larger": min, "not_smaller": max}.get(m.attrs.get("keep_aspect_ratio_policy", "stretch"))
+    if choose is not None and scales is not None and not len(scales):
+        sizes = m.value(3)
+        sides = None if sizes is None else zip(sizes.tolist(), (m.x.shape[axis] for axis in axes), strict=True)
+        scales = None if sides is None else [choose(size / side for size, side in sides)] * len(axes)
+    if scales is None:
+        return None
+    if len(scales) not in (0, len(axes)):
+        raise ModelError(f"node {shorten(m.node.name)} (Resize) has {len(scales)} scales for {len(axes)} axes", "Give one for each axis.")
+    for axis, scale in zip(axes, scales, strict=False):
         ratios[axis] = float(scale)
     return ratios
 
 
-def interpolation(place: np.ndarray, size: int, mode: str, shrink: float, exclude_outside: bool, cubic: float) -> np.ndarray:
+def interpolation(place: np.ndarray, size: int, mode: str, shrink: float, exclude_outside: int, cubic: float) -> np.ndarray:
     """The matrix [outputs, size] that takes an axis to values at ``place`` [outputs].
 
     Args:
@@ -102,16 +107,15 @@ def interpolation(place: np.ndarray, size: int, mode: str, shrink: float, exclud
         cubic: the coefficient a of the cubic.
     """
     reach = math.ceil(_TAPS[mode] / 2 / shrink)
+    near = np.floor(place)[:, None].astype(int) + np.arange(-reach, reach + 2)
+    distance = np.abs(near - place[:, None]) * shrink
+    weight = np.maximum(1 - distance, 0) if mode == "linear" else _cubic(distance, cubic)
+    if exclude_outside:
+        weight[(near < 0) | (near >= size)] = 0
+    if exclude_outside or shrink < 1:
+        weight /= weight.sum(axis=1, keepdims=True)
     result = np.zeros((len(place), size))
-    for row, at in enumerate(place):
-        near = np.arange(math.floor(at) - reach, math.floor(at) + reach + 2)
-        distance = np.abs(near - at) * shrink
-        weight = np.maximum(1 - distance, 0) if mode == "linear" else _cubic(distance, cubic)
-        if exclude_outside:
-            weight[(near < 0) | (near >= size)] = 0
-        if exclude_outside or shrink < 1:
-            weight /= weight.sum()
-        np.add.at(result[row], np.clip(near, 0, size - 1), weight)
+    np.add.at(result, (np.arange(len(place))[:, None], np.clip(near, 0, size - 1)), weight)
     return result
 
 
@@ -121,20 +125,14 @@ def _cubic(d: np.ndarray, a: float) -> np.ndarray:
     return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0)))
 
 
-def _product(rw: Rewriter, x: gs.Tensor, matrices: Sequence[np.ndarray]) -> gs.Tensor:
-    """One product per axis that changes: from the right for the last axis, from the left for others."""
-    shape = list(x.shape)
-    for axis, matrix in enumerate(matrices):
-        if np.array_equal(matrix, np.eye(*matrix.shape)) and matrix.shape[0] == matrix.shape[1]:
-            continue
-        outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-        if inner == 1:
-            product = rw.create("MatMul", rw.reshape(x, [outer, shape[axis]]), rw.constant(matrix.T.astype(np.float32)))
-        else:
-            product = rw.create("MatMul", rw.constant(matrix.astype(np.float32)), rw.reshape(x, [outer, shape[axis], inner]))
-        shape[axis] = len(matrix)
-        x = rw.reshape(product, shape)
-    return x
+def _multiply(x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
+    """The product with a matrix along an axis, unless that changes nothing: from the right for the last axis, from the left for others."""
+    if np.array_equal(matrix, np.eye(len(matrix))):
+        return x
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    outer, size, inner = math.prod(before), x.shape[axis], math.prod(after)
+    product = x.reshape([outer, size]) @ matrix.T if inner == 1 else constant(matrix, x.dtype) @ x.reshape([outer, size, inner])
+    return product.reshape([*before, len(matrix), *after])
 
 
 PASS = Pass("resize", (resize,))

@@ -12,13 +12,14 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower.fuse import BYTES, scalars, stages
-from deeploy.frontend.lower.rewriter import Rewriter, is_float, lowered
-from deeploy.frontend.lower.tables import applied, every
+from deeploy.frontend.lower.fuse import BYTES, scalars
+from deeploy.frontend.lower.quant import every
+from deeploy.frontend.lower.tables import applied
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.rewrite import Pass
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.rewriting import Match, Pass, Result, lowered
+from deeploy.graph.types import DType
 
 _LONGEST = 8  # functions between a half and the concatenation
 
@@ -27,60 +28,60 @@ _LONGEST = 8  # functions between a half and the concatenation
 class _Product:
     """A product of a variable and cosines or sines; ``constants`` as ``deeploy.operators.rotate.product`` has them."""
 
-    x: gs.Tensor
-    factor: gs.Tensor
+    x: Tensor
+    factor: Tensor
     constants: tuple[int, ...]
 
 
-def _products(rw: Rewriter, tensor: gs.Tensor) -> list[_Product]:
+def _products(m: Match, tensor: Tensor) -> list[_Product]:
     """What ``tensor`` is the product of, with either operand as the variable."""
-    node = rw.only_source(tensor, "Mul")
+    node = m.only_source(tensor, "Mul")
     if node is None:
         return []
-    a, b = node.inputs[:2]
-    if is_float(tensor):
-        return [] if stages(node) else [_Product(a, b, ()), _Product(b, a, ())]
+    a, b = node.operands[:2]
+    if tensor.dtype.is_float:
+        return [] if node.epilogue else [_Product(a, b, ()), _Product(b, a, ())]
     found = scalars(node)
-    if found is None or any(np.dtype(t.dtype) not in BYTES for t in (a, b, tensor)):
+    if found is None or any(t.dtype not in BYTES for t in (a, b, tensor)):
         return []
     zeros = int(node.attrs["a_zero_point"]), int(node.attrs["b_zero_point"])
     return [_Product(a, b, (*zeros, *found)), _Product(b, a, (*zeros[::-1], *found))]
 
 
-def _sum(rw: Rewriter) -> tuple[int, ...] | None:
+def _sum(m: Match) -> tuple[int, ...] | None:
     """mul_a, mul_b, add, shift, low, high and the parity of ties of a sum; nothing for floats."""
-    if rw.op == "ScaledAdd":
-        return (*(int(rw.attrs[name]) for name in ("mul_a", "mul_b", "add", "shift", "low", "high")), int(rw.attrs.get("even", -1)))
-    if is_float(rw.y):
-        return None if stages(rw.node) else ()
-    found = scalars(rw.node)
-    return None if found is None or np.dtype(rw.y.dtype) not in BYTES else (found[0], *found)
+    if m.op == "ScaledAdd":
+        return (*(int(m.attrs[name]) for name in ("mul_a", "mul_b", "add", "shift", "low", "high")), int(m.attrs.get("even", -1)))
+    if m.y.dtype.is_float:
+        return None if m.node.epilogue else ()
+    found = scalars(m.node)
+    return None if found is None or m.y.dtype not in BYTES else (found[0], *found)
 
 
-def _half(rw: Rewriter, tensor: gs.Tensor, x: gs.Tensor, second: bool, interleaved: bool) -> np.ndarray | None:
+def _half(m: Match, tensor: Tensor, x: Tensor, second: bool, interleaved: bool) -> np.ndarray | None:
     """What a part of the turned tensor is for every value of the half of ``x`` that it comes from; the sign alone for floats."""
-    chain: list[gs.Node] = []
-    while (node := rw.source(tensor)) is not None and node.op != "Slice" and len(chain) < _LONGEST:
-        variables = [t for t in node.inputs if not isinstance(t, gs.Constant)]
-        if rw.only_source(tensor) is None or len(variables) != 1:
+    chain: list[Node] = []
+    while (node := m.source(tensor)) is not None and node.op != "Slice" and len(chain) < _LONGEST:
+        variables = node.variables
+        if m.only_source(tensor) is None or len(variables) != 1:
             return None
-        if not interleaved or node.op != "Reshape" or list(tensor.shape) != [*variables[0].shape, 1]:
+        if not interleaved or node.op != "Reshape" or tensor.shape != (*variables[0].shape, 1):
             chain.insert(0, node)
         tensor = variables[0]
-    cut = rw.source(tensor, "Slice")
-    if cut is None or cut.inputs[0] is not x or not _is_half(cut, second, interleaved):
+    cut = m.source(tensor, "Slice")
+    if cut is None or cut.operands[0] is not x or not _is_half(cut, second, interleaved):
         return None
-    if is_float(x):
+    if x.dtype.is_float:
         return np.array([(-1) ** len(chain)]) if all(n.op == "Unary" and n.attrs["function"] == "neg" for n in chain) else None
     values: np.ndarray | None = every(x)
     for node in chain:
         values = None if values is None else applied(node, values)
-    return None if values is None or values.dtype not in BYTES else values
+    return None if values is None or DType.of(values.dtype) not in BYTES else values
 
 
-def _is_half(cut: gs.Node, second: bool, interleaved: bool) -> bool:
+def _is_half(cut: Node, second: bool, interleaved: bool) -> bool:
     """Whether a Slice takes one of the halves of rows, or every other element from the first or the second on."""
-    shape = [int(n) for n in cut.inputs[0].shape]
+    shape = [int(n) for n in cut.operands[0].shape]
     step, last = 2 if interleaved else 1, len(shape) - 1
     begin = int(second) if interleaved else second * shape[-1] // 2
     wanted = range(shape[-1])[begin::2] if interleaved else range(begin, begin + shape[-1] // 2)
@@ -89,42 +90,42 @@ def _is_half(cut: gs.Node, second: bool, interleaved: bool) -> bool:
     return is_whole and steps[last] == step and range(starts[last], ends[last], step) == wanted
 
 
-def _turned(rw: Rewriter, tensor: gs.Tensor, x: gs.Tensor) -> tuple[np.ndarray, bool] | None:
+def _turned(m: Match, tensor: Tensor, x: Tensor) -> tuple[np.ndarray, bool] | None:
     """How ``tensor`` is turned from ``x``, and whether pairs lie side by side.
 
     Row 0: what it has for every value of the second half of ``x`` in its first half; row 1: the other way round.
     """
-    if x.shape[-1] % 2 or list(tensor.shape) != list(x.shape):
+    if x.shape[-1] % 2 or tensor.shape != x.shape:
         return None
-    flat = rw.only_source(tensor, "Reshape")
-    joined = rw.only_source(tensor if flat is None else flat.inputs[0], "Concat")
+    flat = m.only_source(tensor, "Reshape")
+    joined = m.only_source(tensor if flat is None else flat.operands[0], "Concat")
     last, is_flat = len(x.shape) - 1, flat is not None
-    if joined is None or len(joined.inputs) != 2 or joined.attrs["axis"] != last + is_flat:
+    if joined is None or len(joined.operands) != 2 or joined.attrs["axis"] != last + is_flat:
         return None
     if len(joined.outputs[0].shape) != last + 1 + is_flat:
         return None
-    first, second = (_half(rw, part, x, is_second, is_flat) for part, is_second in zip(joined.inputs, (True, False), strict=True))
+    first, second = (_half(m, part, x, is_second, is_flat) for part, is_second in zip(joined.operands, (True, False), strict=True))
     return None if first is None or second is None else (np.stack([first, second]), is_flat)
 
 
 @lowered("ScaledAdd", "Add")
-def rotary(rw: Rewriter) -> bool:
+def rotary(m: Match) -> Result:
     """The sum of a tensor times cosines and of its halves, exchanged and one of them negated, times sines."""
-    total, y = _sum(rw), rw.y
+    total, y = _sum(m), m.y
     for straight, crossed in () if total is None else ((0, 1), (1, 0)):
-        pairs = itertools.product(_products(rw, rw.node.inputs[straight]), _products(rw, rw.node.inputs[crossed]))
+        pairs = itertools.product(_products(m, m.inputs[straight]), _products(m, m.inputs[crossed]))
         for c, s in pairs:
-            turned = _turned(rw, s.x, c.x) if list(c.x.shape) == list(y.shape) else None
+            turned = _turned(m, s.x, c.x) if c.x.shape == y.shape else None
             if turned is None or (not total and turned[0].ravel().tolist() != [-1, 1]):
                 continue
             table, interleaved = turned
             attrs: Attributes = {"interleaved": True} if interleaved else {}
             if not total:
-                return rw.replace("Rotate", c.x, c.factor, s.factor, **attrs)
+                return m.replace("Rotate", c.x, c.factor, s.factor, **attrs)
             factors = (total[1], total[0], *total[2:]) if straight else total
             attrs |= {"cosine": c.constants, "sine": s.constants, "sum": factors}
-            return rw.replace("Rotate", c.x, c.factor, s.factor, rw.constant(table), **attrs)
-    return False
+            return m.replace("Rotate", c.x, c.factor, s.factor, m.constant(table), **attrs)
+    return None
 
 
 PASS = Pass("rotations", (rotary,))

@@ -7,16 +7,18 @@ quantisation of the result are its requantisation, per element of the row.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.frontend.integer_graphs import FRACTION
 from deeploy.frontend.lower.call import Call, is_image, spatial, window
 from deeploy.frontend.lower.lookup import real_constant, tabulate
 from deeploy.frontend.lower.quant import Quantised, dequantised, half, multiplier, narrow, summand
-from deeploy.frontend.lower.rewriter import inverse
 from deeploy.frontend.schemas import Attributes
+from deeploy.graph.nodes import Tensor, inverse
+from deeploy.graph.rewriting import Result
+from deeploy.graph.types import DType
 from deeploy.operators.norms import MOST_COLUMNS
 
 CENTRED = {"LayerNormalization": True, "RMSNormalization": False, "SimplifiedLayerNormalization": False}
@@ -25,116 +27,116 @@ _FRACTION = 29  # bits of a standardised value of 1, where no value exceeds 1
 _MOST_LEVELS = 2**16  # of a softmax: what is finer is computed in floats
 
 
-def pool(call: Call) -> bool:
+def pool(call: Call) -> Result:
     """MaxPool, AveragePool."""
     x, is_average = call.operand(0), call.op == "AveragePool"
-    if x is None or not is_image(call.x) or len(call.node.outputs) > 1 or (is_average and not call.is_float and FRACTION not in call.attrs):
-        return False
+    is_exact = call.x.dtype.is_float or FRACTION in call.attrs or not is_average
+    if x is None or not is_image(call.x) or len(call.node.outputs) > 1 or not is_exact:
+        return None
     attrs = {**window(call.attrs), "kernel": spatial(call.attrs["kernel_shape"], 1)}
     if is_average:
         attrs |= {"count_include_pad": bool(call.attrs["count_include_pad"]), "zero_point": x.z}
-    constants, stage = call.requantisation(np.float64(x.s) / call.step / 65536)
-    return call.replace_image(call.op, call.image(x.tensor), *constants, **attrs, **stage)
+    return call.replace_image(call.op, call.image(x.tensor), ratio=np.float64(x.s) / call.step / 65536, **attrs)
 
 
-def reduction(call: Call) -> bool:
+def reduction(call: Call) -> Result:
     """Reduce operators, global pools.
 
     Quantised means over whole axes are sums whose ratio holds the count; what is summed may be a function of an 8-bit tensor.
     """
     op = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}.get(call.op, call.op)
-    axes = tuple(call.attrs["axes"]) if op == call.op else tuple(range(2, len(call.x.shape)))
+    axes = tuple(call.attrs["axes"] if op == call.op else range(2, call.x.rank))
     attrs = {"axes": axes, "keepdims": bool(call.attrs.get("keepdims", 1))}
     if call.result is None:
-        return call.replace("IntegerMean" if op == "ReduceMean" and not call.is_float else op, call.x, **attrs)
+        return call.replace("IntegerMean" if op == "ReduceMean" and not call.x.dtype.is_float else op, call.x, **attrs)
     x, count = call.operand(0), math.prod(call.x.shape[i] for i in axes)
     share = 1 if op == "ReduceSum" else count
     if x is not None:
-        terms, ratio, offset = x.tensor, np.float64(x.s) / call.step / share, -x.z * count
-    else:
-        found = tabulate(call.x) if dequantised(call.x) is None else None
-        source, reals = found if found is not None else (None, np.zeros(0))
-        if source is None or isinstance(source.tensor, gs.Constant) or not np.all(np.isfinite(reals)) or not np.any(reals):
-            return False
-        unit = float(np.abs(reals).max()) * count / 2**30  # of a sum, which fits 32 bits then
-        table = call.constant(np.rint(reals / unit), np.int32, "table")
-        terms, ratio, offset = call.create("Lookup", source.tensor, table, dtype=np.int32), unit / call.step / share, 0
-    constants, stage = call.requantisation(ratio, offset)
-    return call.replace("ReduceSum", terms, *constants, **attrs, **stage)
+        return call.replace("ReduceSum", x.tensor, ratio=np.float64(x.s) / call.step / share, offset=-x.z * count, **attrs)
+    source, reals = (tabulate(call.x) if dequantised(call.x) is None else None) or (None, np.zeros(0))
+    if source is None or source.tensor.data is not None or not np.all(np.isfinite(reals)) or not np.any(reals):
+        return None
+    unit = float(np.abs(reals).max()) * count / 2**30  # of a sum, which fits 32 bits then
+    table = call.constant(np.rint(reals / unit), np.int32, "table")
+    terms = call.create("Lookup", source.tensor, table, dtype=DType.INT32)
+    return call.replace("ReduceSum", terms, ratio=unit / call.step / share, **attrs)
 
 
-def extreme(call: Call) -> bool:
+def extreme(call: Call) -> Result:
     """ArgMax, ArgMin: along the last axis, which is kept."""
     moved, _ = call.axis_last(call.x)
-    attrs: Attributes = {"smallest": call.op == "ArgMin", "last": bool(call.attrs.get("select_last_index", 0))}
+    attrs = {"smallest": call.op == "ArgMin", "last": bool(call.attrs.get("select_last_index", 0))}
     found = call.create("ArgMax", moved, shape=[*moved.shape[:-1], 1], dtype=call.y.dtype, **attrs)
     return call.replace("Reshape", found)  # the axes that remain are in the same order
 
 
-def softmax(call: Call) -> bool:
+def softmax(call: Call) -> Result:
     """In integers, exponentials of the distance from the maximum come from a table."""
-    x, constants = call.operand(0), list[gs.Tensor]()
-    attrs: Attributes = {}
-    if x is None:
-        return False
+    x, constants, attrs = call.operand(0), list[Tensor](), dict[str, int]()
+    # onnxruntime's QLinearSoftmax cuts the number of levels off, which this follows: 254 for the scale 1/255 in float32.
+    levels = int(np.float32(1.0) / np.float32(call.step))
+    if x is None or levels > _MOST_LEVELS:
+        return None
     if call.result is not None:
-        # onnxruntime's QLinearSoftmax cuts the number of levels off, which this follows: 254 for the scale 1/255 in float32.
-        levels = int(np.float32(1.0) / np.float32(call.step))
-        if levels > _MOST_LEVELS:
-            return False
         # What keeps sums and numerators within 32 bits, where nothing is lost by that.
-        peak = (2**31 - 1) // (levels + int(call.x.shape[call.attrs["axis"]]))
-        distances = np.arange(256, dtype=np.float64) * x.s
-        constants = [call.constant(np.rint(np.exp(-distances) * max(peak, 2**18)), np.uint32, "exponentials")]
-        attrs = {"levels": levels, "zero_point": call.zero, "low": call.low, "high": call.high}
+        peak = (2**31 - 1) // (levels + call.x.shape[call.attrs["axis"]])
+        exponentials = np.exp(-np.arange(256, dtype=np.float64) * x.s)
+        constants = [call.constant(np.rint(exponentials * max(peak, 2**18)), np.uint32, "exponentials")]
+        attrs = {"levels": levels, "zero_point": call.zero, **call.limits}
     moved, perm = call.axis_last(x.tensor)
     label = "channels last" if perm == [0, 2, 3, 1] else ""
-    return call.finish(call.transpose(call.create("Softmax", moved, *constants, dtype=call.y.dtype, label=label, **attrs), inverse(perm)))
+    return call.transpose(call.create("Softmax", moved, *constants, dtype=call.y.dtype, label=label, **attrs), inverse(perm))
 
 
-def norm(call: Call) -> bool:
+def norm(call: Call) -> Result:
     """LayerNormalization, RMSNormalization."""
-    x = call.operand(0)
-    if x is None or not call.is_float or any(not t.is_empty() for t in call.node.outputs[1:]):
-        return False
-    shape = list(call.x.shape)
-    axis = int(call.attrs.get("axis", -1)) % len(shape)
-    rows = [*shape[:axis], math.prod(shape[axis:])]
-    parameters = [t for t in call.node.inputs[1:3] if not t.is_empty()]
+    x, shape, parameters = call.operand(0), call.x.shape, call.inputs[1:]
+    if x is None or not call.x.dtype.is_float or any(tensor.name for tensor in call.node.outputs[1:]):
+        return None
+    axis = call.attrs.get("axis", -1) % len(shape)
+    columns = math.prod(shape[axis:])
+    rows = call.reshape(x.tensor, [*shape[:axis], columns])
     if call.result is not None:
-        return _standardised(call, x, parameters, rows)
-    tensors: list[gs.Tensor] = []
-    for tensor in parameters:
-        row = _row(tensor, rows[-1])
-        if row is None and (real_constant(tensor) is not None or math.prod(tensor.shape) != rows[-1]):
-            return False
-        tensors.append(call.reshape(tensor, rows[-1:]) if row is None else call.constant(row, label="row"))
-    attrs: Attributes = {"centred": CENTRED[call.op], "epsilon": float(call.attrs.get("epsilon", 1e-5))}
-    return call.finish(call.reshape(call.create("Normalise", call.reshape(call.x, rows), *tensors, **attrs), call.y.shape))
+        return _standardised(call, x, rows, [_row(tensor, columns) for tensor in parameters])
+    tensors = [_parameter(call, tensor, columns) for tensor in parameters]
+    if None in tensors:
+        return None
+    return call.create("Normalise", rows, *tensors, centred=CENTRED[call.op], epsilon=_epsilon(call))
 
 
-def _row(tensor: gs.Tensor, columns: int) -> np.ndarray | None:
+def _epsilon(call: Call) -> float:
+    return float(call.attrs.get("epsilon", 1e-5))
+
+
+def _row(tensor: Tensor, columns: int) -> np.ndarray | None:
     """One constant value per element of a row, from one or as many."""
     values = real_constant(tensor)
     return np.broadcast_to(values.ravel(), (columns,)) if values is not None and values.size in (1, columns) else None
 
 
-def _standardised(call: Call, x: Quantised, parameters: list[gs.Tensor], rows: list[int]) -> bool:
+def _parameter(call: Call, tensor: Tensor, columns: int) -> Tensor | None:
+    """A value per element of a row, constant or not; None where there are fewer or more."""
+    row = _row(tensor, columns)
+    if row is not None:
+        return call.constant(row, label="row")
+    return call.reshape(tensor, [columns]) if real_constant(tensor) is None and tensor.elements == columns else None
+
+
+def _standardised(call: Call, x: Quantised, rows: Tensor, known: Sequence[np.ndarray | None]) -> Result:
     """``Standardise`` and its requantisation."""
-    columns, centred = rows[-1], CENTRED[call.op]
-    found = [_row(tensor, columns) for tensor in parameters]
+    columns, centred = rows.shape[-1], CENTRED[call.op]
     # In the units of the squares, which are columns^2 times the variance or columns times the mean square.
-    epsilon = float(call.attrs.get("epsilon", 1e-5)) / x.s**2 * columns * (columns if centred else 1) * 2**16
-    if any(row is None for row in found) or not found or not 1 <= columns <= MOST_COLUMNS or epsilon >= 2.0**61:
-        return False
-    scale, bias = (np.asarray(row, np.float64) for row in (*found, np.zeros(1))[:2])
+    epsilon = _epsilon(call) / x.s**2 * columns * (columns if centred else 1) * 2**16
+    if not known or any(row is None for row in known) or not 1 <= columns <= MOST_COLUMNS or epsilon >= 2.0**61:
+        return None
+    scale, bias = (np.asarray(row, np.float64) for row in (*known, np.zeros(1))[:2])
     # No standardised value exceeds sqrt(columns); without the mean, that is left to the multiplier.
     fraction = _FRACTION - ((columns.bit_length() + 1) // 2 if centred else 0)
     mul, shift = multiplier(scale * (1.0 if centred else math.sqrt(columns)) / call.step / 2.0**fraction)
     # Of a long shift, summands leave their lower word 0, which is nothing beside a step: upper words of products are enough then.
     below = 32 if shift >= _LONG else 0
     add = narrow((summand(bias / call.step, shift - below) << below) + (call.zero << shift) + half(shift))
-    attrs: Attributes = {"centred": centred, "zero_point": x.z, "fraction": fraction, "epsilon": round(epsilon)}
-    stage: Attributes = {"epilogue": ("requantise",), "shift": shift, "low": call.low, "high": call.high}
-    inputs = call.reshape(x.tensor, rows), call.constant(mul, label="mul"), call.constant(add, label="add")
-    return call.finish(call.reshape(call.create("Standardise", *inputs, dtype=call.y.dtype, **attrs, **stage), call.y.shape))
+    stage: Attributes = {"epilogue": ("requantise",), "shift": shift, **call.limits}
+    attrs = {"centred": centred, "zero_point": x.z, "fraction": fraction, "epsilon": round(epsilon)}
+    operands = rows, call.constant(mul, label="mul"), call.constant(add, label="add")
+    return call.create("Standardise", *operands, dtype=call.y.dtype, **attrs, **stage)

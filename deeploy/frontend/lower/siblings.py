@@ -6,19 +6,16 @@ sets itself up once, and has columns for all cores where every product alone has
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower import build
-from deeploy.frontend.lower.fuse import stages
 from deeploy.frontend.lower.quant import narrow
-from deeploy.frontend.lower.rewriter import Rewriter, lowered
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.rewrite import Pass
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.rewriting import Match, Pass, Result, lowered
 from deeploy.operators import requantise, staircase
 from deeploy.operators.views import VIEWS
 
@@ -27,35 +24,42 @@ _STAGES = ((), ("bias",), ("requantise",))
 _SHARED = ("trans_a", "a_zero_point", "b_zero_point", "low", "high")  # attributes that siblings have in common
 
 
-def _is_placed(graph: gs.Graph, tensor: gs.Tensor) -> bool:
+def _is_placed(m: Match, tensor: Tensor) -> bool:
     """Whether a tensor has to lie in a place of its own: an output of the network, or a part of a concatenation."""
     waiting = [tensor]
     while waiting:
         tensor = waiting.pop()
-        if any(tensor is out for out in graph.outputs):
+        if m.is_output(tensor):
             return True
-        views = [node for node in tensor.outputs if build.lowered(node) and node.op in VIEWS]
+        views = [node for node in m.readers(tensor) if node.is_lowered and node.op in VIEWS]
         if any(node.op == "Concat" for node in views):
             return True
-        waiting += (out for node in views for out in node.outputs)
+        waiting += (result for node in views for result in node.outputs)
     return False
 
 
-def _is_candidate(graph: gs.Graph, node: gs.Node) -> bool:
-    if node.op != "MatMul" or not build.lowered(node) or stages(node) not in _STAGES or len(node.outputs) != 1:
+def _is_candidate(m: Match, node: Node) -> bool:
+    if node.op != "MatMul" or not node.is_lowered or node.epilogue not in _STAGES or len(node.outputs) != 1:
         return False
-    a, b = node.inputs[:2]
-    if isinstance(a, gs.Constant) or not isinstance(b, gs.Constant) or b.values.ndim != 2 or node.attrs["trans_a"]:
-        return False
-    return not any(n == 0 for n in node.outputs[0].shape) and not _is_placed(graph, node.outputs[0])
+    weights = _constant(node, 1)
+    return (
+        len(node.variables) == 1
+        and weights.ndim == 2
+        and not node.attrs["trans_a"]
+        and 0 not in node.outputs[0].shape
+        and not _is_placed(m, node.outputs[0])
+    )
 
 
-def _alike(first: gs.Node, other: gs.Node) -> bool:
-    """Whether two candidates can share a product, requantisation aside."""
-    types = [
-        (n.inputs[1].values.dtype, np.dtype(n.outputs[0].dtype), stages(n), *(n.attrs.get(a) for a in _SHARED)) for n in (first, other)
-    ]
-    return types[0] == types[1]
+def _constant(node: Node, position: int) -> np.ndarray:
+    """The value of an input; an array without axes where it is not constant."""
+    values = node.operands[position].data
+    return np.zeros(()) if values is None else values
+
+
+def _kind(node: Node) -> tuple[Any, ...]:
+    """What candidates have in common that can share a product, requantisation aside."""
+    return _constant(node, 1).dtype, node.outputs[0].dtype, node.epilogue, *(node.attrs.get(name) for name in _SHARED)
 
 
 @dataclass(frozen=True)
@@ -68,24 +72,18 @@ class _Requantisation:
     even: int | None
 
 
-def _columns(node: gs.Node) -> int:
-    return int(node.outputs[0].shape[-1])
+def _columns(node: Node) -> int:
+    return node.outputs[0].shape[-1]
 
 
-def _bytes(node: gs.Node) -> int:
-    y = node.outputs[0]
-    return math.prod(int(n) for n in y.shape) * int(np.dtype(y.dtype).itemsize)
-
-
-def _requantisation(node: gs.Node) -> _Requantisation:
-    mul, add = (np.broadcast_to(np.asarray(t.values).astype(np.int64), _columns(node)) for t in node.inputs[-2:])
+def _requantisation(node: Node) -> _Requantisation:
+    mul, add = (np.broadcast_to(_constant(node, position).astype(np.int64), _columns(node)) for position in (-2, -1))
     return _Requantisation(mul, add, int(node.attrs["shift"]), node.attrs.get("even"))
 
 
-def _shortened(node: gs.Node, own: _Requantisation, shift: int) -> _Requantisation | None:
+def _shortened(node: Node, own: _Requantisation, shift: int) -> _Requantisation | None:
     """The same results with fewer bits of multipliers, None where no summand gives them for every accumulator that can occur."""
-    view = build.described(node)
-    least, most = (np.broadcast_to(end, len(own.mul)) for end in requantise.accumulators(view))
+    least, most = (np.broadcast_to(end, len(own.mul)) for end in requantise.accumulators(node))
     less = own.shift - shift
     mul = (own.mul + ((1 << less) >> 1)) >> less
     outside = own.shift > staircase.LONGEST or int(least.min()) < -staircase.WORD or int(most.max()) >= staircase.WORD
@@ -96,7 +94,7 @@ def _shortened(node: gs.Node, own: _Requantisation, shift: int) -> _Requantisati
     return None if (lower > upper).any() else _Requantisation(mul, np.clip(own.add >> less, lower, upper), shift, None)
 
 
-def _common(group: Sequence[gs.Node]) -> tuple[list[gs.Node], _Requantisation] | None:
+def _common(group: Sequence[Node]) -> tuple[list[Node], _Requantisation] | None:
     """The requantisation of all columns, and the nodes that it holds for: those whose shift can be that of the least one."""
     parts = [_requantisation(node) for node in group]
     shift = min(part.shift for part in parts)
@@ -110,48 +108,44 @@ def _common(group: Sequence[gs.Node]) -> tuple[list[gs.Node], _Requantisation] |
 
 
 @lowered("MatMul")
-def siblings(rw: Rewriter) -> bool:
+def siblings(m: Match) -> Result:
     """Constant factors of one tensor, side by side."""
-    if not _is_candidate(rw.graph, rw.node):
-        return False
-    readers = [n for n in rw.graph.nodes if n.op == "MatMul" and len(n.inputs) > 1 and n.inputs[0] is rw.x]
-    group = [n for n in readers if n is rw.node or (_is_candidate(rw.graph, n) and _alike(rw.node, n))]
-    sizes = np.cumsum([_bytes(n) for n in group])
-    group = [n for n, size in zip(group, sizes, strict=True) if size <= _LARGEST]
-    if len(group) < 2 or group[0] is not rw.node:
-        return False
-    attrs = {key: value for key, value in rw.attrs.items() if key != "even"}
-    constants: list[gs.Tensor] = []
-    if stages(rw.node) == ("requantise",):
+    if not _is_candidate(m, m.node):
+        return None
+    readers = [node for node in dict.fromkeys(m.readers(m.x)) if node.operands[0] is m.x]
+    group = [node for node in readers if node is m.node or (_is_candidate(m, node) and _kind(node) == _kind(m.node))]
+    sizes = np.cumsum([node.outputs[0].elements * node.outputs[0].dtype.bytes for node in group])
+    group = [node for node, size in zip(group, sizes, strict=True) if size <= _LARGEST]
+    if len(group) < 2 or group[0] is not m.node:
+        return None
+    attrs: Attributes = {key: value for key, value in m.attrs.items() if key != "even"}
+    constants: list[Tensor] = []
+    if m.node.epilogue == ("requantise",):
         common = _common(group)
         if common is None:
-            return False
+            return None
         group, own = common
         attrs |= {"shift": own.shift} | ({} if own.even is None else {"even": own.even})
-        constants = [rw.constant(own.mul, np.int32, "mul"), rw.constant(narrow(own.add), label="add")]
-    elif stages(rw.node) == ("bias",):
-        rows = [np.broadcast_to(np.asarray(n.inputs[2].values), _columns(n)) for n in group]
-        constants = [rw.constant(np.concatenate(rows), label="bias")]
-    return _join(rw, group, attrs, constants)
+        constants = [m.constant(own.mul, np.int32, "mul"), m.constant(narrow(own.add), label="add")]
+    elif m.node.epilogue == ("bias",):
+        rows = [np.broadcast_to(_constant(node, 2), _columns(node)) for node in group]
+        constants = [m.constant(np.concatenate(rows), label="bias")]
+    return _join(m, group, attrs, constants)
 
 
-def _join(rw: Rewriter, group: Sequence[gs.Node], attrs: Attributes, constants: Sequence[gs.Tensor]) -> bool:
-    """Put one product in the place of a group; ``constants`` are its epilogue's."""
-    results = [n.outputs[0] for n in group]
-    weights = [np.asarray(n.inputs[1].values) if n.attrs["trans_b"] else np.asarray(n.inputs[1].values).T for n in group]
-    for n in group:
-        n.outputs.clear()
-        n.inputs.clear()
-    *rows, _ = rw.y.shape
-    columns = [int(t.shape[-1]) for t in results]
-    stacked = rw.constant(np.concatenate(weights), label="weights")
-    attrs["trans_b"] = True
-    both = rw.create("MatMul", rw.x, stacked, *constants, shape=[*rows, sum(columns)], dtype=rw.y.dtype, **attrs)
-    both.inputs[0].name = " and ".join(n.name for n in group)
-    begins = np.cumsum([0, *columns]).tolist()
-    for result, begin, end in zip(results, begins, begins[1:], strict=False):
-        rw.into(result, "Slice", both, starts=(*(0 for _ in rows), begin), ends=(*rows, end), steps=(1,) * (len(rows) + 1))
-    return True
+def _join(m: Match, group: Sequence[Node], attrs: Attributes, constants: Sequence[Tensor]) -> Result:
+    """One product in the place of a group, and slices of it; ``constants`` are its epilogue's."""
+    weights = [_constant(node, 1) if node.attrs["trans_b"] else _constant(node, 1).T for node in group]
+    *rows, _ = m.y.shape
+    stacked = m.constant(np.concatenate(weights), label="weights")
+    shape, name = [*rows, sum(map(_columns, group))], " and ".join(node.name for node in group)
+    both = m.create("MatMul", m.x, stacked, *constants, shape=shape, dtype=m.y.dtype, called=name, **{**attrs, "trans_b": True})
+    found, begin = dict[Tensor, Tensor](), 0
+    for node in group:
+        end, (result,) = begin + _columns(node), node.outputs
+        box: Attributes = {"starts": (*(0 for _ in rows), begin), "ends": (*rows, end), "steps": (1,) * (len(rows) + 1)}
+        found[result], begin = m.create("Slice", both, called=result.name, **box), end
+    return found
 
 
 PASS = Pass("siblings", (siblings,))

@@ -7,15 +7,14 @@ The reference of every operator computes its step for all values of the tensor, 
 from __future__ import annotations
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower import build
-from deeploy.frontend.lower.fuse import ACCUMULATING, BYTES, stages
+from deeploy.frontend.lower.fuse import ACCUMULATING, BYTES
 from deeploy.frontend.lower.layout import BROADCASTING
-from deeploy.frontend.lower.quant import limits, narrow
-from deeploy.frontend.lower.rewriter import Rewriter, lowered
+from deeploy.frontend.lower.lookup import look_up
+from deeploy.frontend.lower.quant import every, narrow
 from deeploy.graph import epilogue
-from deeploy.graph.rewrite import Pass, constant
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.rewriting import Match, Pass, Result, lowered
 from deeploy.operators import requantise
 from deeploy.operators.table import OPERATORS
 
@@ -26,10 +25,10 @@ POINTWISE = (
 _LIMITED = ("RequantShift", "ScaledAdd", "Quantize")
 _DEEPEST = 32  # operators in a row; GELU by tanh has nine
 
-Values = tuple[gs.Tensor, np.ndarray]  # the tensor that all depends on, and a result for each of its values
+Values = tuple[Tensor, np.ndarray]  # the tensor that all depends on, and a result for each of its values
 
 
-def applied(node: gs.Node, *variables: np.ndarray) -> np.ndarray | None:
+def applied(node: Node, *variables: np.ndarray) -> np.ndarray | None:
     """The results of an operator element by element, in their own type; None where its constants are not one number each, or a table.
 
     Args:
@@ -38,113 +37,90 @@ def applied(node: gs.Node, *variables: np.ndarray) -> np.ndarray | None:
     if node.op not in POINTWISE:
         return None
     given = iter(variables)
-    constants = [constant(t) for t in node.inputs]
+    constants = [None if tensor is None else tensor.data for tensor in node.inputs]
     if any(c is not None and c.size != 1 and (node.op, i) != ("Lookup", 1) for i, c in enumerate(constants)):
         return None
     arrays = [next(given) if c is None else c.reshape(-1 if c.size > 1 else ()) for c in constants]
-    seen, names = build.described(node), epilogue.operands(stages(node))
+    names = epilogue.operands(node.epilogue)
     body = len(arrays) - len(names)
     with np.errstate(all="ignore"):
-        result = OPERATORS[node.op].reference(seen, *arrays[:body])
-        result = epilogue.apply(seen, np.asarray(result), dict(zip(names, arrays[body:], strict=True)))
-    return np.asarray(result.astype(node.outputs[0].dtype))
+        result = OPERATORS[node.op].reference(node, *arrays[:body])
+        result = epilogue.apply(node, np.asarray(result), dict(zip(names, arrays[body:], strict=True)))
+    return np.asarray(result.astype(node.outputs[0].dtype.numpy))
 
 
-def every(tensor: gs.Tensor) -> np.ndarray:
-    """All values of the type of an 8-bit tensor."""
-    low, high = limits(tensor)
-    return np.arange(low, high + 1).astype(tensor.dtype)
-
-
-def _values(rw: Rewriter, tensor: gs.Tensor, known: dict[int, Values | None], depth: int = _DEEPEST) -> Values | None:
+def _values(m: Match, tensor: Tensor, known: dict[Tensor, Values | None], depth: int = _DEEPEST) -> Values | None:
     """What a tensor is for all values of the first 8-bit tensor that it is a function of, element by element."""
-    if id(tensor) not in known:
-        found = _computed(rw, tensor, known, depth - 1) if depth else None
-        if found is None and np.dtype(tensor.dtype) in BYTES:
+    if tensor not in known:
+        found = _computed(m, tensor, known, depth - 1) if depth else None
+        if found is None and tensor.dtype in BYTES:
             found = tensor, every(tensor)
-        known[id(tensor)] = found
-    return known[id(tensor)]
+        known[tensor] = found
+    return known[tensor]
 
 
-def _computed(rw: Rewriter, tensor: gs.Tensor, known: dict[int, Values | None], depth: int) -> Values | None:
-    node = rw.source(tensor, *POINTWISE)
-    variables = [] if node is None else [t for t in node.inputs if constant(t) is None]
-    if node is None or any(list(t.shape) != list(tensor.shape) for t in variables):
+def _computed(m: Match, tensor: Tensor, known: dict[Tensor, Values | None], depth: int) -> Values | None:
+    node = m.source(tensor, *POINTWISE)
+    variables = [] if node is None else node.variables
+    if node is None or any(variable.shape != tensor.shape for variable in variables):
         return None
-    found = [_values(rw, t, known, depth) for t in variables]
-    sources = {id(f[0]) for f in found if f is not None}
-    if None in found or len(sources) != 1:
+    found = [_values(m, variable, known, depth) for variable in variables]
+    if None in found or len({each[0] for each in found if each is not None}) != 1:
         return None
-    results = applied(node, *(f[1] for f in found if f is not None))
+    results = applied(node, *(each[1] for each in found if each is not None))
     return None if results is None or found[0] is None else (found[0][0], results)
 
 
 @lowered(*POINTWISE)
-def composed(rw: Rewriter) -> bool:
+def composed(m: Match) -> Result:
     """Several operators, or one that reads the same tensor twice; tables of a table that others read as well stay apart."""
-    found = _values(rw, rw.y, {}) if np.dtype(rw.y.dtype) in BYTES else None
-    if found is None or found[0] is rw.y:
-        return False
+    found = _values(m, m.y, {}) if m.y.dtype in BYTES else None
+    if found is None or found[0] is m.y:
+        return None
     x, results = found
-    variables = [t for t in rw.node.inputs if constant(t) is None]
-    is_single = len(variables) == 1 and variables[0] is x
-    if is_single or (rw.op == "Lookup" and rw.only_source(rw.x) is None):
-        return False
-    if np.dtype(x.dtype) == results.dtype and np.array_equal(results, every(x)):
-        return rw.replace("Reshape", x)
-    return rw.replace("Lookup", x, rw.constant(results, label="table"))
+    if m.node.variables == [x] or (m.op == "Lookup" and m.only_source(m.x) is None):
+        return None
+    return look_up(m, x, results)
 
 
 @lowered("RequantShift", "Lookup")
-def shares(rw: Rewriter) -> bool:
+def shares(m: Match) -> Result:
     """What becomes of every result of an integer softmax is a table of the softmax."""
-    front = rw.only_source(rw.x, "Softmax")
-    if front is None or len(front.inputs) != 2 or any(np.dtype(t.dtype) not in BYTES for t in (rw.x, rw.y)):
-        return False
-    results = applied(rw.node, every(rw.x))
-    if results is None:
-        return False
-    front.inputs.append(rw.constant(results, label="results"))
-    front.attrs["smallest"] = limits(rw.x)[0]
-    return rw.give(front)
+    front = m.only_source(m.x, "Softmax")
+    if front is None or len(front.inputs) != 2 or m.x.dtype not in BYTES or m.y.dtype not in BYTES:
+        return None
+    results = applied(m.node, every(m.x))
+    return None if results is None else m.fuse(front, m.constant(results, label="results"), smallest=m.x.dtype.range[0])
 
 
 @lowered("Lookup")
-def limit(rw: Rewriter) -> bool:
+def limit(m: Match, x: Tensor, table: np.ndarray) -> Result:
     """A table that only limits the results of a requantisation: narrower limits of it."""
-    front, table = rw.only_source(rw.x, *ACCUMULATING, *_LIMITED), rw.value(1)
-    is_limited = front is not None and (front.op in _LIMITED or stages(front) == ("requantise",))
-    if (
-        front is None
-        or table is None
-        or not is_limited
-        or np.dtype(rw.x.dtype) not in BYTES
-        or np.dtype(rw.x.dtype) != np.dtype(rw.y.dtype)
-    ):
-        return False
+    front = m.only_source(x, *ACCUMULATING, *_LIMITED)
+    if front is None or x.dtype not in BYTES or x.dtype is not m.y.dtype:
+        return None
+    if front.op not in _LIMITED and front.epilogue != ("requantise",):
+        return None
     values = np.arange(front.attrs["low"], front.attrs["high"] + 1)
-    results = table.astype(np.int64).ravel()[values - np.iinfo(rw.x.dtype).min]
+    results = table.astype(np.int64).ravel()[values - x.dtype.range[0]]
     if not results.size or not np.array_equal(results, np.clip(values, results.min(), results.max())):
-        return False
-    front.attrs |= {"low": int(results.min()), "high": int(results.max())}
-    return rw.give(front)
+        return None
+    return m.fuse(front, low=int(results.min()), high=int(results.max()))
 
 
 @lowered("RequantShift", "Lookup")
-def joined(rw: Rewriter) -> bool:
+def joined(m: Match) -> Result:
     """A requantisation and a function of its results, a second one say, that one requantisation does for all that can occur."""
-    front = rw.only_source(rw.x, *ACCUMULATING, "RequantShift") if all(np.dtype(t.dtype) in BYTES for t in (rw.x, rw.y)) else None
-    table = None if front is None else applied(rw.node, every(rw.x))
-    if front is None or table is None or (front.op != "RequantShift" and stages(front) != ("requantise",)):
-        return False
-    smallest, (low, high) = limits(rw.x)[0], (front.attrs["low"], front.attrs["high"])
-    found = requantise.with_table(build.described(front), table[low - smallest : high - smallest + 1])
+    front = m.only_source(m.x, *ACCUMULATING, "RequantShift") if m.x.dtype in BYTES and m.y.dtype in BYTES else None
+    table = None if front is None else applied(m.node, every(m.x))
+    if front is None or table is None or (front.op != "RequantShift" and front.epilogue != ("requantise",)):
+        return None
+    smallest, (low, high) = m.x.dtype.range[0], (front.attrs["low"], front.attrs["high"])
+    found = requantise.with_table(front, table[low - smallest : high - smallest + 1])
     if found is None:
-        return False
-    front.inputs = [*front.inputs[:-2], rw.constant(found.mul, np.int32, "mul"), rw.constant(narrow(found.add), label="add")]
-    front.attrs |= {"shift": found.shift, "low": found.low, "high": found.high}
-    front.attrs.pop("even", None)
-    return rw.give(front)
+        return None
+    constants = m.constant(found.mul, np.int32, "mul"), m.constant(narrow(found.add), label="add")
+    return m.fuse(front, *constants, kept=-2, shift=found.shift, low=found.low, high=found.high)
 
 
 PASS = Pass("tables", (composed, shares, limit, joined))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower.build import DOMAIN, const, variable
+from deeploy.graph.nodes import INTEGER_FORM as DOMAIN
+from deeploy.graph.surgeon import const, variable
 
 __all__ = ["DOMAIN", "add", "const", "reshape", "transpose", "variable"]
 

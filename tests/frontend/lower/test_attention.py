@@ -11,7 +11,8 @@ import pytest
 
 from deeploy.frontend.lower import packing, rotations, siblings, tables
 from deeploy.frontend.lower.quant import requant_constants
-from deeploy.graph.rewrite import Pass
+from deeploy.graph.rewriting import Pass
+from deeploy.graph.surgeon import rewrite, sort
 from deeploy.midend.assemble import assemble
 from deeploy.simulate.interpreter import outputs
 from deeploy.target import load
@@ -27,9 +28,7 @@ def both(make: Build, step: Pass, seed: int) -> tuple[list[str], list[str]]:
     for passes in ((), (step,)):
         random = np.random.default_rng(seed)
         graph = make(random)
-        for each in passes:
-            each(graph)
-        graph.cleanup().toposort()
+        rewrite(sort(graph.cleanup()), passes)
         program = assemble("net", graph, KERNELS)
         arrays = [drawn(random, t.dtype, *t.shape) for t in graph.inputs]
         results.append(outputs(program, arrays))

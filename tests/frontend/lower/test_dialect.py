@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.errors import NoKernelError
-from deeploy.frontend.lower.build import DOMAIN
 from deeploy.frontend.schemas import DIALECT_OPS
+from deeploy.graph.nodes import INTEGER_FORM as DOMAIN
 from deeploy.midend.bind import view_node
 from deeploy.target import load
 from tests.frontend.lower.nets import Net

@@ -11,6 +11,7 @@ import pytest
 
 import deeploy
 from deeploy.frontend.lower import layout, resize
+from deeploy.graph.surgeon import rewrite, sort
 from tests.frontend.lower import lowered as build
 from tests.frontend.lower.nets import CONSTRUCTS, Net
 
@@ -48,7 +49,7 @@ def test_blocks_change_places_behind_a_reshape() -> None:
     graph = gs.Graph([], [x], [result])
     build.add(graph, "Reshape", [build.transpose(graph, x, (0, 3, 1, 2), "first")], y)
     build.add(graph, "Clip", [y], result, low=0, high=9)
-    layout.PASS(graph)
+    rewrite(sort(graph), [layout.PASS])
     assert _text(graph) == [
         "Reshape[2, 6, 5, 8]->[2, 30, 4, 2] {}",
         "Clip[2, 30, 4, 2]->[2, 30, 4, 2] {'low': 0, 'high': 9}",
@@ -62,7 +63,7 @@ def test_a_permutation_within_a_block_stays_in_front() -> None:
     graph = gs.Graph([], [x], [result])
     build.add(graph, "Reshape", [build.transpose(graph, x, (0, 4, 3, 1, 2), "first")], y)
     build.add(graph, "Clip", [y], result, low=0, high=9)
-    layout.PASS(graph)
+    rewrite(sort(graph), [layout.PASS])
     assert _text(graph) == [
         "Transpose[1, 6, 6, 2, 4]->[1, 6, 6, 4, 2] {'perm': (0, 1, 2, 4, 3)}",
         "Reshape[1, 6, 6, 4, 2]->[1, 6, 6, 8] {}",
@@ -75,7 +76,7 @@ def test_flattening_everything_keeps_its_transpose() -> None:
     x, y = build.variable("x", np.int8, [1, 6, 5, 8]), build.variable("y", np.int8, [1, 240])
     graph = gs.Graph([], [x], [y])
     build.add(graph, "Reshape", [build.transpose(graph, x, (0, 3, 1, 2), "first")], y)
-    layout.PASS(graph)
+    rewrite(sort(graph), [layout.PASS])
     assert [node.op for node in graph.nodes] == ["Transpose", "Reshape"]
 
 
@@ -83,7 +84,7 @@ def test_nearest_resize_gathers_along_changed_axes_only() -> None:
     x, y = build.variable("x", np.int8, [1, 2, 3, 4]), build.variable("y", np.int8, [1, 2, 3, 8])
     scales = build.const("scales", [1, 1, 1, 2], np.float32)
     graph = gs.Graph([gs.Node("Upsample", "u", {"mode": "nearest"}, [x, scales], [y])], [x], [y])
-    resize.PASS(graph)
+    rewrite(sort(graph), [resize.PASS])
     (node,) = graph.nodes
     assert (node.op, node.attrs["axis"], node.inputs[1].values.tolist()) == ("Gather", 3, [0, 0, 1, 1, 2, 2, 3, 3])
 
@@ -98,7 +99,7 @@ def test_rows_of_the_second_operand_of_a_product_stay_dense(perm: tuple[int, ...
     graph = gs.Graph([], [a, x], [z])
     flags = {"trans_a": False, "trans_b": False, "a_zero_point": 0, "b_zero_point": 0}
     build.add(graph, "MatMul", [a, build.transpose(graph, x, perm, "turned")], z, **flags)
-    layout.PASS(graph)
+    rewrite(sort(graph), [layout.PASS])
     graph.cleanup()
     product = next(n for n in graph.nodes if n.op == "MatMul")
     assert product.attrs["trans_b"] is (perm[2] == 3)

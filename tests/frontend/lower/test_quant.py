@@ -5,12 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-import onnx_graphsurgeon as gs
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deeploy.frontend.lower.quant import Quantised, centred, multiplier, narrow, quantise_values, ties
+from deeploy.graph.nodes import constant
 
 RATIOS = st.floats(2.0**-40, 2.0**30, exclude_max=True)
 
@@ -51,7 +51,7 @@ def test_ties_are_said_where_an_accumulator_gives_one(mul: list[int], shift: int
     ],
 )
 def test_weights_without_their_zero_point_keep_their_values(values: np.ndarray, zero: list[int], kind: type[np.generic]) -> None:
-    found = centred(Quantised(gs.Constant("w", values), np.ones(1, np.float32), np.array(zero), 0))
+    found = centred(Quantised(constant(values), np.ones(1, np.float32), np.array(zero), 0))
     assert found is not None and found.dtype == kind
     assert found.tolist() == [int(value) - zero[0] for value in values]
 
@@ -59,7 +59,7 @@ def test_weights_without_their_zero_point_keep_their_values(values: np.ndarray, 
 def test_channels_have_zero_points_of_their_own() -> None:
     values = np.arange(6, dtype=np.int8).reshape(2, 3)
     for axis, zeros in ((0, [1, 2]), (1, [1, 2, 3])):
-        found = centred(Quantised(gs.Constant("w", values), np.ones(len(zeros), np.float32), np.array(zeros), axis))
+        found = centred(Quantised(constant(values), np.ones(len(zeros), np.float32), np.array(zeros), axis))
         np.testing.assert_array_equal(found, values - np.expand_dims(zeros, 1 - axis))
 
 

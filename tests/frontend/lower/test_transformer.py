@@ -14,7 +14,9 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import deeploy
-from deeploy.frontend.lower import build, heads
+from deeploy.frontend.lower import heads
+from deeploy.graph.surgeon import rewrite, sort
+from tests.frontend.lower import lowered as build
 from tests.frontend.lower import nets_transformer as t
 from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
 from tests.frontend.lower.test_constructs import _Samples
@@ -71,7 +73,7 @@ def test_expand_before_a_broadcasting_reader_is_nothing(op: str, kept: bool) -> 
     inputs = [wide, b] if op == "Mul" else [wide]
     graph = gs.Graph([gs.Node("Expand", "e", {}, [a], [wide], domain=build.DOMAIN)], [a, b], [y])
     graph.nodes.append(gs.Node(op, "m", {}, inputs, [y], domain=build.DOMAIN))
-    heads.PASS(graph)
+    rewrite(sort(graph), [heads.PASS])
     assert [node.op for node in graph.nodes] == [op, *(["Expand"] if kept else [])]
     assert graph.nodes[0].inputs[0] is a
 

@@ -14,8 +14,7 @@ import onnx_graphsurgeon as gs
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
 from deeploy.frontend.io import ports
-from deeploy.frontend.lower.build import DOMAIN
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
@@ -66,7 +65,7 @@ def graph_of(layers: Sequence[Layer]) -> gs.Graph:
         y = gs.Variable(f"y{number}", dtype=DType(layer.y).numpy, shape=list(layer.node().outputs[0].shape))
         constants = [gs.Constant(f"c{number}_{i}", a) for i, a in enumerate(layer.constants)]
         nodes.append(
-            gs.Node(op=layer.op, name=f"layer{number}", attrs=dict(layer.attrs), inputs=[x, *constants], outputs=[y], domain=DOMAIN)
+            gs.Node(op=layer.op, name=f"layer{number}", attrs=dict(layer.attrs), inputs=[x, *constants], outputs=[y], domain=INTEGER_FORM)
         )
         inputs.append(x)
         outputs.append(y)

@@ -13,7 +13,7 @@ import pytest
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
 from deeploy.frontend.io import ports
-from deeploy.frontend.lower.build import DOMAIN
+from deeploy.graph.nodes import INTEGER_FORM
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.planner import make_plan
@@ -175,7 +175,7 @@ def moved(l1: int) -> tuple[Compiled, list[np.ndarray]]:
         array = rng.integers(0, 2 if kind == "?" else 100, shape).astype(kind)
         x = gs.Variable(f"x{number}", dtype=array.dtype, shape=list(shape))
         y = gs.Variable(f"y{number}", dtype=array.dtype, shape=[shape[axis] for axis in perm])
-        nodes.append(gs.Node(op="Transpose", name=f"t{number}", attrs={"perm": perm}, inputs=[x], outputs=[y], domain=DOMAIN))
+        nodes.append(gs.Node(op="Transpose", name=f"t{number}", attrs={"perm": perm}, inputs=[x], outputs=[y], domain=INTEGER_FORM))
         inputs.append(x)
         outputs.append(y)
         arrays.append(array)

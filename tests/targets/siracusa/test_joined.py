@@ -13,7 +13,7 @@ import pytest
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
 from deeploy.frontend.io import ports
-from deeploy.frontend.lower.build import DOMAIN
+from deeploy.graph.nodes import INTEGER_FORM
 from deeploy.midend import cost
 from deeploy.midend.assemble import assemble
 from deeploy.midend.joins import with_joined
@@ -61,10 +61,10 @@ def network(cases: list[tuple[str, str, tuple[int, ...]]]) -> gs.Graph:
             "add": rng.integers(-(2**55), 2**55, shape[-1]),
         }
         inputs = [a, b, *(stages if "epilogue" in SUMS[sum_op] else [])]
-        graph.nodes.append(gs.Node(sum_op, f"sum{number}", dict(SUMS[sum_op]), inputs, [x], domain=DOMAIN))
+        graph.nodes.append(gs.Node(sum_op, f"sum{number}", dict(SUMS[sum_op]), inputs, [x], domain=INTEGER_FORM))
         further = [constant(name, drawn[name]) for name in names]
-        graph.nodes.append(gs.Node(norm_op, f"norm{number}", dict(attrs), [x, *further], [y], domain=DOMAIN))
-        graph.nodes.append(gs.Node("ScaledAdd", f"last{number}", dict(SCALED), [x, y], [z], domain=DOMAIN))
+        graph.nodes.append(gs.Node(norm_op, f"norm{number}", dict(attrs), [x, *further], [y], domain=INTEGER_FORM))
+        graph.nodes.append(gs.Node("ScaledAdd", f"last{number}", dict(SCALED), [x, y], [z], domain=INTEGER_FORM))
         graph.inputs += [a, b]
         graph.outputs.append(z)
     return graph

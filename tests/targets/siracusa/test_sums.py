@@ -15,7 +15,7 @@ import pytest
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
 from deeploy.frontend.io import ports
-from deeploy.frontend.lower.build import DOMAIN
+from deeploy.graph.nodes import INTEGER_FORM
 from deeploy.graph.types import DType
 from deeploy.midend import bind
 from deeploy.midend.assemble import assemble
@@ -148,7 +148,7 @@ def residual_sums(l1: int, cores: int) -> tuple[Compiled, list[np.ndarray], list
         y = gs.Variable(f"y{number}", dtype=np.int8, shape=list(shape))
         factors = [gs.Constant(f"{name}{number}", array) for name, array in (("mul", mul), ("add", add))]
         attrs = {**BOTH, "shift": 11, "low": -128, "high": 127}
-        nodes.append(gs.Node(op="ResidualSum", name=f"s{number}", attrs=attrs, inputs=[*ins, *factors], outputs=[y], domain=DOMAIN))
+        nodes.append(gs.Node(op="ResidualSum", name=f"s{number}", attrs=attrs, inputs=[*ins, *factors], outputs=[y], domain=INTEGER_FORM))
         inputs += ins
         outputs.append(y)
         arrays += [x, b]

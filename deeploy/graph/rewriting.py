@@ -1,0 +1,382 @@
+"""Rewrites of a value graph: tables of rules, applied until none of them finds anything.
+
+A rule is called for every node whose operator it names, in the order of the graph, with a ``Match``: it looks at what the node reads and
+who reads that, makes other nodes, and returns what takes the place of the node's result, or None where it does not apply. Nothing is
+changed in place, so that a rule may give up after it has made something.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from inspect import Parameter
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from deeploy.errors import ModelError, shorten
+from deeploy.graph.nodes import INTEGER_FORM, Attributes, Node, Tensor, compute, constant
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
+
+Result: TypeAlias = "Tensor | Mapping[Tensor, Tensor] | Reading | None"  # what stands in for the result, or for several tensors
+ANY = "biuf"  # kinds of elements
+_FOLLOWING = ("Reshape", "Transpose", "QuantizeLinear")  # what stands behind the operator that a node is named after
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """Some nodes read another tensor instead of one that is read on by others."""
+
+    readers: Sequence[Node]
+    old: Tensor
+    new: Tensor
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What ``rewrite`` makes of nodes whose operator is in ``ops``, and whose results are of the integer form or not."""
+
+    name: str
+    ops: frozenset[str]
+    is_lowered: bool
+    rewrite: Callable[[Match], Result]
+    domain: str = INTEGER_FORM  # of the nodes that it makes
+    kind: str = ANY  # of the elements of all inputs
+
+    def fits(self, node: Node) -> bool:
+        """Whether the inputs of a node with one of the operators have elements of the kind."""
+        return all(tensor.dtype.numpy.kind in self.kind for tensor in node.operands)
+
+
+def lowered(*ops: str, kind: str = ANY) -> Callable[[Callable[..., Result]], Rule]:
+    """Decorator: a rule for operators of the integer form; ``kind`` and the parameters of the function as of ``standard``."""
+    return lambda function: Rule(function.__name__, frozenset(ops), True, _bind(function), kind=kind)
+
+
+def standard(*ops: str, kind: str = ANY, lowers: bool = False) -> Callable[[Callable[..., Result]], Rule]:
+    """Decorator: a rule for operators of ONNX.
+
+    The function is called with what its parameters name: the match, where the first one is a ``Match``; inputs by position, those behind
+    ``*`` as many as there are; attributes by keyword, where the node has them. An input that is an array is the value of a constant,
+    one that is a number its only element. The rule does not apply where an input is absent that has no default, or is not constant where
+    a value is asked for.
+
+    Args:
+        kind: of the elements of all inputs, as NumPy calls it: "f" or "iu", say.
+        lowers: it makes operators of the integer form, else ONNX's.
+    """
+    return lambda function: Rule(function.__name__, frozenset(ops), False, _bind(function), INTEGER_FORM if lowers else "", kind)
+
+
+def _bind(function: Callable[..., Result]) -> Callable[[Match], Result]:
+    """A rule over a match from one over what a match has (``standard``)."""
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    first = [parameter for parameter in parameters if parameter.annotation is Match]
+    inputs = [parameter for parameter in parameters if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD][len(first) :]
+    takes_all = any(parameter.kind is Parameter.VAR_POSITIONAL for parameter in parameters)
+    names = {parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY}
+
+    def rewrite(m: Match) -> Result:
+        values = [_value(parameter, m.input(position)) for position, parameter in enumerate(inputs)]
+        others = filter(None, m.node.inputs[len(inputs) :]) if takes_all else ()
+        attributes = {name: value for name, value in m.attrs.items() if name in names}
+        return None if any(value is Parameter.empty for value in values) else function(*[m] * len(first), *values, *others, **attributes)
+
+    return rewrite
+
+
+def _value(parameter: Parameter, tensor: Tensor | None) -> Any:
+    """An input as a rule asks for it; ``Parameter.empty`` where there is no such."""
+    if tensor is None:
+        return parameter.default
+    value = {np.ndarray: tensor.data, int: tensor.number, float: tensor.number}.get(parameter.annotation, tensor)
+    return Parameter.empty if value is None else value
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A named list of rules."""
+
+    name: str
+    rules: tuple[Rule, ...]
+
+    def __call__(self, graph: Graph) -> Graph:
+        """The graph in which no rule applies any more.
+
+        Raises:
+            ModelError: a rule cannot compute with the shapes, constants or attributes of a node; or rules undo each other for ever.
+        """
+        for _ in range(2 * len(graph.nodes) + 10):
+            after = _Sweep(graph).over(self.rules)
+            if after is graph:
+                return graph
+            graph = after
+        raise ModelError(f"pass {self.name} does not end on this graph", "report this model: a rewrite undoes another one")
+
+
+class _Sweep:
+    """One walk over a graph: what stands in for its tensors, and how often that is read."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.reads = Counter(tensor for node in graph.nodes for tensor in node.operands)
+        self.outputs = set(graph.outputs)
+        self.names = {tensor.name for node in graph.nodes for tensor in (*node.operands, *node.outputs)} | {t.name for t in graph.inputs}
+        self.published = set(graph.nodes)  # nodes that have their places
+        self._replaced: set[Tensor] = set()
+        self._reading: Reading | None = None
+        self._stand_ins: dict[Tensor, Tensor] = {}
+        self._origins: dict[
+            Tensor, list[Tensor]
+        ] = {}  # tensors of the graph that one stands in for, of those that are not of the graph alone
+
+    def over(self, rules: Sequence[Rule]) -> Graph:
+        """The graph behind the walk; the same one where no rule applied."""
+        by_op: dict[tuple[str, bool], list[Rule]] = {}
+        for rule in rules:
+            for op in rule.ops:
+                by_op.setdefault((op, rule.is_lowered), []).append(rule)
+        for node in self.graph.nodes:
+            if not self._replaced.issuperset(node.outputs):
+                self._rewrite(self.now(node), by_op.get((node.op, node.is_lowered), ()))
+            if self._reading is not None:
+                for each in self.graph.nodes:
+                    self.now(each)
+                return replace(self.graph, outputs=tuple(map(self.of, self.graph.outputs)))
+        return replace(self.graph, outputs=tuple(map(self.of, self.graph.outputs))) if self._replaced else self.graph
+
+    def _rewrite(self, node: Node, rules: Sequence[Rule]) -> None:
+        for rule in filter(lambda rule: rule.fits(node), rules):
+            match = Match(self, node, rule.domain)
+            found = _applied(rule, match)
+            if isinstance(found, Reading):
+                if not self._replaced:  # else what stands in for other nodes reads the old tensor: the next walk finds this again
+                    match.publish(found.new)
+                    self._reading = found
+                return
+            if found is not None:
+                match.accept(found if isinstance(found, Mapping) else {match.y: match.reshape(found, match.y.shape)})
+                return
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """What stands in for a tensor: itself, where nothing does."""
+        while tensor in self._stand_ins:
+            tensor = self._stand_ins[tensor]
+        return tensor
+
+    def now(self, node: Node) -> Node:
+        """A node of the graph, as it reads what stands in for its inputs."""
+        inputs = tuple(None if tensor is None else self.of(tensor) for tensor in node.inputs)
+        if self._reading is not None and node in self._reading.readers:
+            inputs = tuple(self._reading.new if tensor is self._reading.old else tensor for tensor in inputs)
+        current = self.of(node.outputs[0]).maker if node.outputs[0] not in self._replaced else None
+        if current is not None and all(a is b for a, b in zip(inputs, current.inputs, strict=True)):
+            return current
+        made = node.another(inputs=inputs)
+        self.published.add(made)
+        for old, new in zip(node.outputs, made.outputs, strict=True):
+            if old not in self._replaced:
+                self._let_stand(self.of(old), new)
+        return made
+
+    def readers(self, tensor: Tensor) -> list[Node]:
+        """The nodes that read a tensor, as they are now; those are left out that something else stands in for."""
+        found = (node for origin in self._origins.get(tensor, [tensor]) for node in self.graph.readers.get(origin, ()))
+        return [self.now(node) for node in found if not self._replaced.issuperset(node.outputs)]
+
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        """Let the readers of one tensor read another one."""
+        self._replaced.update(self._origins.get(old, [old]))
+        self._let_stand(old, new)
+
+    def _let_stand(self, old: Tensor, new: Tensor) -> None:
+        own = [new] if new in self.graph.readers else []
+        self._origins[new] = [*self._origins.get(new, own), *self._origins.get(old, [old])]
+        self._stand_ins[old] = new
+        self.reads[new] += self.reads[old]
+        if old in self.outputs:
+            self.outputs.add(new)
+
+
+def _applied(rule: Rule, match: Match) -> Result:
+    try:
+        return rule.rewrite(match)
+    except (IndexError, KeyError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
+        reason = shorten(f"{type(error).__name__}: {error}".splitlines()[0], 200)
+        raise ModelError(
+            f"{match.node} cannot be rewritten by {rule.name}: {reason}",
+            "Its shapes, constants or attributes do not fit each other: correct them, or report the model; --debug shows where it fails.",
+        ) from error
+
+
+class Match:
+    """A node that a rule looks at, and what the rule makes for it.
+
+    Attributes:
+        node: the node.
+        y: its first result.
+        title: the name of the node that computes what the rule returns.
+    """
+
+    def __init__(self, sweep: _Sweep, node: Node, domain: str) -> None:
+        self._sweep, self.node, self.domain, self.y, self.title = sweep, node, domain, node.outputs[0], node.name
+
+    @property
+    def op(self) -> str:
+        return self.node.op
+
+    @property
+    def attrs(self) -> Attributes:
+        return self.node.attrs
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Its inputs that are there."""
+        return self.node.operands
+
+    @property
+    def x(self) -> Tensor:
+        """Its first input."""
+        return self.inputs[0]
+
+    def input(self, position: int) -> Tensor | None:
+        """An input; None where it is absent."""
+        return self.node.inputs[position] if position < len(self.node.inputs) else None
+
+    def value(self, position: int, absent: np.ndarray | None = None) -> np.ndarray | None:
+        """The value of an input, ``absent`` where it is absent; None where it is not constant."""
+        tensor = self.input(position)
+        return absent if tensor is None else tensor.data
+
+    def source(self, tensor: Tensor, *ops: str) -> Node | None:
+        """The node, lowered as the matched one is or not, that computes a tensor; None where it has none of ``ops``, if any are given."""
+        node = tensor.maker
+        fits = node is not None and node.is_lowered == self.node.is_lowered and (not ops or node.op in ops)
+        return node if fits else None
+
+    def only_source(self, tensor: Tensor, *ops: str) -> Node | None:
+        """As ``source``, of a tensor that has one reader and is no output of the network."""
+        return self.source(tensor, *ops) if self._sweep.reads[tensor] == 1 and not self.is_output(tensor) else None
+
+    def is_input(self, tensor: Tensor) -> bool:
+        """Whether a tensor is an input of the network."""
+        return tensor in self._sweep.graph.inputs
+
+    def is_output(self, tensor: Tensor) -> bool:
+        """Whether a tensor is an output of the network."""
+        return tensor in self._sweep.outputs
+
+    def is_read_twice(self, tensor: Tensor) -> bool:
+        """Whether a tensor is read by more than one node, or more than once."""
+        return self._sweep.reads[tensor] > 1
+
+    def constants(self) -> list[Tensor]:
+        """The constants of the network, in the order in which they are read."""
+        return [tensor for tensor in self._sweep.reads if tensor.data is not None]
+
+    def readers(self, tensor: Tensor) -> list[Node]:
+        """The nodes that read a tensor, one that reads it twice twice."""
+        return self._sweep.readers(tensor)
+
+    def constant(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None, label: str = "constant") -> Tensor:
+        """See ``deeploy.graph.nodes.constant``."""
+        return constant(np.asarray(values), None if dtype is None else DType.of(dtype), label)
+
+    def create(self, op: str, *inputs: Tensor | None, **given: Any) -> Tensor:
+        """See ``compute``; a node of the form that the rule makes."""
+        return compute(op, *inputs, domain=self.domain, **given)
+
+    def replace(self, op: str, *inputs: Tensor | None, **attributes: Any) -> Tensor:
+        """The result of a new node, of the shape and type of the matched one's."""
+        return self.create(op, *inputs, shape=self.y.shape, dtype=self.y.dtype, **attributes)
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        return x.reshape(shape, self.domain)
+
+    def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
+        return x.transpose(perm, self.domain)
+
+    def cut(self, x: Tensor, axis: int, begin: int, end: int) -> Tensor:
+        """Its elements from ``begin`` to ``end`` along an axis; itself where that is all, a constant at once."""
+        box = [(begin, end) if i == axis % x.rank else (0, n) for i, n in enumerate(x.shape)]
+        if x.data is not None:
+            return constant(x.data[tuple(slice(*ends) for ends in box)])
+        starts, ends = zip(*box, strict=True)
+        return x if ends == x.shape and not any(starts) else self.create("Slice", x, starts=starts, ends=ends, steps=(1,) * x.rank)
+
+    def fuse(self, front: Node, *operands: Tensor, kept: int | None = None, **attributes: Any) -> Tensor:
+        """The result of a node in front, which computes what the matched one does as well.
+
+        Args:
+            operands: behind the first ``kept`` inputs of the node in front, or behind all of them.
+            attributes: that it gets; ``even`` is one of its requantisation, and goes with the former one.
+        """
+        former = {name: value for name, value in front.attrs.items() if name != "even" or "shift" not in attributes}
+        result = Tensor("", self.y.shape, self.y.dtype, label="fused")
+        return front.another(inputs=(*front.inputs[:kept], *operands), outputs=(result,), attrs={**former, **attributes}).outputs[0]
+
+    def accept(self, found: Mapping[Tensor, Tensor]) -> None:
+        """Let what the rule returned stand in for tensors; an output of the network that was there before is a Reshape.
+
+        What is new is called after the result, and what stands in for a tensor gets the name of that one.
+        """
+        for old, new in found.items():
+            if not self._is_new(new.maker) and self.is_output(old):
+                new = self.create("Reshape", new, shape=old.shape, dtype=old.dtype)
+            if new.maker is not None and self._is_new(new.maker):
+                _set_name(new, old.name)
+                if old is self.y:
+                    self._name_last(new.maker)
+            self.publish(new)
+            self._sweep.replace(old, new)
+        self._sweep.reads.subtract(self.node.operands)
+
+    def _is_new(self, node: Node | None) -> bool:
+        return node is not None and node not in self._sweep.published
+
+    def _name_last(self, node: Node) -> None:
+        """Give the node that computes the result the name of the matched one: the last that does not only reorder or quantise."""
+        named = last = node
+        while last.op in _FOLLOWING and (before := last.operands[0].maker) is not None and self._is_new(before):
+            last = before
+            named = named if last.op in _FOLLOWING else last
+        if not named.name:
+            _set_name(named, self.title)
+            self.title = ""  # other results have nodes of their own
+
+    def publish(self, result: Tensor) -> None:
+        """Give all that is new a name, and count what it reads."""
+        waiting, found = [result.maker], dict[Node, None]()
+        while waiting:
+            node = waiting.pop()
+            if node is not None and node not in found and self._is_new(node):
+                found[node] = None
+                waiting += [tensor.maker for tensor in node.operands]
+        for node in reversed(found):
+            for tensor in (*node.operands, *node.outputs):
+                self._call(tensor)
+            if not node.name:
+                _set_name(node, node.outputs[0].name)
+            self._sweep.reads.update(node.operands)
+        self._call(result)
+        self._sweep.published.update(found)
+
+    def _call(self, tensor: Tensor) -> None:
+        if not tensor.name and tensor.label:
+            _set_name(tensor, self._name(tensor.label))
+            self._sweep.names.add(tensor.name)
+
+    def _name(self, label: str) -> str:
+        number = 2
+        name = base = f"{self.y.name} ({label})"
+        while name in self._sweep.names:
+            name, number = f"{base[:-1]} {number})", number + 1
+        return name
+
+
+def _set_name(made: Node | Tensor, name: str) -> None:
+    object.__setattr__(made, "name", name)  # which nobody has seen yet

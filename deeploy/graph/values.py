@@ -1,0 +1,93 @@
+"""The value graph: tensors that know what computes them, from the outputs back to the inputs.
+
+Nothing in it is ever changed. A rewrite makes other nodes and tensors and says which tensors they take the place of
+(``deeploy.graph.rewriting``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from deeploy.errors import shorten
+from deeploy.graph.nodes import Node, Tensor
+
+_SHOWN = 4  # elements of a constant whose values are printed
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network: what its outputs depend on.
+
+    ``nodes`` are sorted by the most nodes in a row before them, then as the outputs read them, so that the order follows from the graph
+    alone. ``opset`` and ``domains`` are those of the file, for another file to state.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    opset: int = 0
+    domains: Any = None
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(sort(self.outputs))
+
+    @cached_property
+    def readers(self) -> dict[Tensor, list[Node]]:
+        """The nodes that read a tensor, one that reads it twice twice; none for what only leaves the network."""
+        found: dict[Tensor, list[Node]] = {}
+        for node in self.nodes:
+            for tensor in node.operands:
+                found.setdefault(tensor, []).append(node)
+        return found
+
+    def __str__(self) -> str:
+        """A line for every node: its results with their types, its operator, inputs, and attributes in the order of their names."""
+        lines = [f"inputs {', '.join(map(_typed, self.inputs))}", *map(_line, self.nodes)]
+        return "\n".join([*lines, f"outputs {', '.join(shorten(tensor.name) for tensor in self.outputs)}"]) + "\n"
+
+
+def _typed(tensor: Tensor) -> str:
+    return f"{shorten(tensor.name)}: {tensor}" if tensor.name else "-"
+
+
+def _line(node: Node) -> str:
+    inputs = ", ".join("-" if tensor is None else _operand(tensor) for tensor in node.inputs)
+    attributes = "".join(f" {shorten(name)}={_text(value)}" for name, value in sorted(node.attrs.items()))
+    return f"{', '.join(map(_typed, node.outputs))} = {shorten(node.op)}({inputs}){attributes}"
+
+
+def _operand(tensor: Tensor) -> str:
+    if tensor.data is None:
+        return shorten(tensor.name)
+    return f"{tensor} {_text(tensor.data.ravel().tolist())}" if tensor.elements <= _SHOWN else f"{tensor} {shorten(tensor.name)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_text, value))}]"
+    return f"{value:g}" if isinstance(value, float) else shorten(str(value))
+
+
+def sources(node: Node) -> Iterator[Node]:
+    """The nodes that compute the inputs of a node."""
+    return (tensor.maker for tensor in node.operands if tensor.maker is not None)
+
+
+def sort(outputs: Sequence[Tensor]) -> list[Node]:
+    """The nodes that tensors depend on, each behind what it reads; without recursion, since networks are deep."""
+    levels: dict[Node, int] = {}
+    for root in (tensor.maker for tensor in outputs if tensor.maker is not None):
+        path = [] if root in levels else [(root, sources(root))]
+        while path:
+            node, waiting = path[-1]
+            source = next((each for each in waiting if each not in levels), None)
+            if source is not None:
+                path.append((source, sources(source)))
+                continue
+            levels[node] = 1 + max((levels[each] for each in sources(node)), default=-1)
+            path.pop()
+    return sorted(levels, key=levels.__getitem__)

@@ -1,0 +1,42 @@
+"""What a rule is called with: inputs and attributes, as its parameters name them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deeploy.graph.nodes import Tensor, compute, constant
+from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
+
+X = Tensor("x", (2, 3), DType.FLOAT32)
+
+
+@standard("Any")
+def rule(m: Match, x: Tensor, table: np.ndarray, number: int = 7, *others: Tensor, axis: int = -1, mode: str = "") -> Result:
+    return x.apply("Seen", constant(table + number), *others, axis=axis, mode=mode, former=m.op)
+
+
+def seen(*inputs: Tensor | None, **attributes: object) -> tuple[object, ...]:
+    """The values of constants, how many other inputs there are, and attributes; nothing where the rule does not apply."""
+    (node,) = Pass("test", (rule,))(Graph("g", (X,), (compute("Any", *inputs, **attributes),))).nodes
+    if node.op != "Seen":
+        return ()
+    _, table, *others = node.operands
+    return (np.asarray(table.data).tolist(), len(others), *(node.attrs[name] for name in ("axis", "mode", "former")))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attributes", "expected"),
+    [
+        ([constant(np.arange(2))], {"axis": 1, "unknown": 3}, ([7, 8], 0, 1, "", "Any")),
+        ([constant(np.arange(2)), constant(np.array([1]))], {"mode": "far"}, ([1, 2], 0, -1, "far", "Any")),
+        ([constant(np.arange(2)), None, X, None, X], {}, ([7, 8], 2, -1, "", "Any")),
+        ([], {}, ()),  # no default
+        ([X], {}, ()),  # computed
+        ([constant(np.arange(2)), constant(np.arange(2))], {}, ()),  # two numbers
+    ],
+)
+def test_parameters_say_what_a_rule_is_called_with(inputs: list[Tensor | None], attributes: dict, expected: tuple[object, ...]) -> None:
+    assert seen(X, *inputs, **attributes) == expected
