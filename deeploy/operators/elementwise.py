@@ -319,12 +319,21 @@ _CONVERTED = usual("x", types={"x": ANY, "y": ANY}, accepts=converted)
 COPY = Operator("Copy", ("x",), nest("x"), cast_reference, _CONVERTED, converts=True)
 CAST = Operator("Cast", ("x",), nest("x"), cast_reference, _CONVERTED, converts=True)
 _MAPPED = usual("x", over=("x",))
+
+
+def _holds_table(node: Node) -> str | None:
+    """Elements of a table are stored as they are: no kernel rounds or narrows them."""
+    table, y = node.inputs[1], node.outputs[0].dtype
+    is_held = table is None or table.dtype == y or (table.dtype.is_float == y.is_float and y.holds(*table.dtype.range))
+    return None if is_held else "a table of y's type"
+
+
 LOOKUP = Operator(
     "Lookup",
     ("x", "table"),
     nest("x"),
     lookup_reference,
-    {**_MAPPED, "types": {"x": BYTES, "table": ANY, "y": ANY}, "constants": ("table",)},
+    {**_MAPPED, "types": {"x": BYTES, "table": ANY, "y": ANY}, "constants": ("table",), "accepts": _holds_table},
     is_table=True,
 )
 CLIP = Operator(

@@ -1,6 +1,9 @@
 #ifdef WIDE /* elements of 64 bits */
 #undef ACC_T
 #define ACC_T int64_t
+#define WRAPPED_T uint64_t
+#else
+#define WRAPPED_T uint32_t
 #endif
 #include "reduce.h"
 
@@ -40,8 +43,12 @@ static int advance(int index[5], const int *extent, const int *stride, int *offs
 static inline ACC_T combine(enum reduce_operation operation, ACC_T acc, ACC_T value) {
     if (operation == REDUCE_MAX) return value > acc || IS_NAN(value) ? value : acc;
     if (operation == REDUCE_MIN) return value < acc || IS_NAN(value) ? value : acc;
-    if (operation == REDUCE_PRODUCT) return acc * value;
-    return acc + value;
+#ifdef ACC_IS_FLOAT
+    return operation == REDUCE_PRODUCT ? acc * value : acc + value;
+#else /* what is too large wraps around, as in NumPy */
+    const WRAPPED_T a = (WRAPPED_T)acc, b = (WRAPPED_T)value;
+    return (ACC_T)(operation == REDUCE_PRODUCT ? a * b : a + b);
+#endif
 }
 
 /* One run along the innermost reduced axis, `step` apart, of `lanes` results, `lane` apart. */

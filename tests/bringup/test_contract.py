@@ -57,6 +57,19 @@ def test_every_kernel_of_every_target(group: str, name: str, seed: int) -> None:
     tried(load(name), tuple(group), samples=8, seed=seed)
 
 
+def test_products_that_are_too_large_wrap_around() -> None:
+    """Of whole numbers, as those of NumPy; a signed overflow would end the program."""
+    tried(load("generic"), ("reduce_prod_wide",), samples=8, seed=0)
+
+
+def test_a_table_has_elements_that_the_result_holds() -> None:
+    (lookup,) = (kernel for kernel in load("generic").kernels if kernel.name == "lookup")
+    for case in cases(lookup, 60, 5):
+        table, y = case.node.inputs[1], case.node.outputs[0]
+        assert table is not None and (table.dtype == y.dtype or y.dtype.holds(*table.dtype.range))
+        assert table.dtype.is_float == y.dtype.is_float
+
+
 class Defect(NamedTuple):
     """A change of a file of the skeleton or of a copy of the compiler's, the kernel that it is in, and what is said."""
 
