@@ -8,6 +8,7 @@ import gc
 import math
 import os
 import signal
+import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -131,3 +132,14 @@ def test_what_the_system_refuses_is_two_lines_and_status_2(
     assert end.value.code == 2
     first, second = capsys.readouterr().err.splitlines()
     assert first == f"error: folder: {os.strerror(number)}" and second.startswith("Check paths")
+
+
+def test_numbers_that_overflow_print_no_warning_of_python(tmp_path: Path) -> None:
+    """Weights that are infinite: what ``compile`` prints on stderr are notes of its own."""
+    weights = numpy_helper.from_array(np.full((4, 4), np.inf, np.float32), "w")
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "infinite", ports[:1], ports[1:], [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    command = [sys.executable, "-m", "deeploy", "compile", tmp_path / "m.onnx", "-t", "siracusa", "-o", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "Warning" not in done.stderr, done.stderr

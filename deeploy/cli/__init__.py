@@ -6,6 +6,7 @@ import gc
 import io
 import signal
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -59,6 +60,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell has it of what runs in the background
             signal.signal(number, _stop)
+    if "--debug" not in sys.argv:
+        warnings.simplefilter("ignore")  # of Python: constants of a model may overflow; what users should know is a note
     gc.set_threshold(200_000)  # nearly all that a command makes lives until it ends
     try:
         app(args=arguments, prog_name="deeploy")
