@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
+from deeploy.frontend.lower.quant import every, half, multiplier, narrow, plain, quantised, summand
 from deeploy.graph.nodes import Node, Tensor, constant, inverse
 from deeploy.graph.rewriting import Match, Pass, Result, lowered, standard
 from deeploy.graph.surgeon import read_graph, write_graph
@@ -22,6 +23,8 @@ from deeploy.graph.types import DType
 _VIEWS = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten")  # the last three only in files
 _PRODUCTS = {"Conv": 1, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1}  # the axis of the result that weights and bias have elements for
 _AFFINE = ("BatchNormalization", "Mul", "Div", "Add", "Sub")
+_ARITHMETIC = {"Mul": np.multiply, "Div": np.divide, "Add": np.add, "Sub": np.subtract}
+_UNBOUNDED = 2**62  # beyond all summands
 Affine = tuple[np.ndarray, np.ndarray]  # factor and summand, which broadcast over a tensor and have as many axes
 
 
@@ -140,6 +143,32 @@ def fold_borders(m: Match) -> Result:
     (top, bottom), (left, right) = (widths.get(axis, (0, 0)) for axis in (1, 2))
     pads = tuple(own + more for own, more in zip(m.attrs["pads"], (top, left, bottom, right), strict=True))
     return m.replace("Conv", x, *m.inputs[1:], **{**m.attrs, "pads": pads})
+
+
+@standard("QuantizeLinear", lowers=True)
+def quantise_affine(m: Match) -> Result:
+    """Bytes that become floats, are scaled and shifted by constants, and quantised: a requantisation, where that is exact for all."""
+    y, tensor, nodes = quantised(m.node), m.x, list[Node]()
+    while (node := m.only_source(tensor, *_ARITHMETIC)) is not None and len(node.variables) == 1:
+        nodes, tensor = [node, *nodes], node.variables[0]
+    cast, steps = m.only_source(tensor, "Cast"), [affine(node) for node in nodes]
+    x = None if cast is None else cast.operands[0]
+    if y is None or not (y.is_scalar and y.is_byte) or x is None or not plain(x).is_byte or not nodes or None in steps:
+        return None
+    integers = every(x).astype(np.int64).reshape([-1] + [1] * tensor.rank)
+    reals, factor, plus = integers.astype(np.float32), np.ones([1] * tensor.rank), np.zeros([1] * tensor.rank)
+    for node, own in zip(nodes, steps, strict=True):
+        assert own is not None
+        reals = _ARITHMETIC[node.op](*(reals if operand.data is None else operand.data for operand in node.operands))
+        factor, plus = own[0] * factor, own[0] * plus + own[1]
+    mul, shift = multiplier((factor / y.s).ravel())
+    mul, wanted, (low, high) = mul.reshape(factor.shape), y.quantise(reals).astype(np.int64), y.tensor.dtype.range
+    least = np.where(wanted > low, (wanted << shift) - integers * mul, -_UNBOUNDED).max(axis=0)
+    most = np.where(wanted < high, ((wanted + 1) << shift) - 1 - integers * mul, _UNBOUNDED).min(axis=0)
+    if (least > most).any():
+        return None
+    add = narrow(np.clip(summand(plus / y.s, shift) + (y.z << shift) + half(shift), least, most))
+    return m.replace("RequantShift", x, constant(mul, label="mul"), constant(add, label="add"), shift=shift, low=low, high=high)
 
 
 PASS = Pass("affine", (fold_affine,))

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from deeploy.frontend.lower import movement, pointwise, products, rows
+from deeploy.frontend.lower.affine import quantise_affine
 from deeploy.frontend.lower.call import Call
 from deeploy.frontend.lower.lookup import UNARY, limits, look_up, table
 from deeploy.frontend.lower.quant import Quantised, byte, dequantised, quantised
@@ -155,5 +156,5 @@ def operator(m: Match) -> Result:
     return pointwise.unary(call) or (_RULES[m.op](call) if m.op in _RULES else None)
 
 
-QUANTISED = Pass("qdq", (sink, limit, rise, quantised_operator))
+QUANTISED = Pass("qdq", (sink, limit, rise, quantise_affine, quantised_operator))
 PASS = Pass("operators", (operator,))

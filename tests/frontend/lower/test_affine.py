@@ -26,7 +26,7 @@ class Network:
         self.random, self.shape = np.random.default_rng(seed), list(shape)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
-        self.source = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
+        self.source, self.result = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape), int(onnx.TensorProto.FLOAT)
 
     def constant(self, array: np.ndarray) -> str:
         self.constants.append(numpy_helper.from_array(array, f"c{len(self.constants)}"))
@@ -76,7 +76,7 @@ class Network:
             self.then({"norm": "Mul"}.get(kind, kind.capitalize()), self.values(*channels))
 
     def model(self) -> onnx.ModelProto:
-        output = helper.make_tensor_value_info(self.nodes[-1].output[0], onnx.TensorProto.FLOAT, self.shape)
+        output = helper.make_tensor_value_info(self.nodes[-1].output[0], self.result, self.shape)
         graph = helper.make_graph(self.nodes, "network", [self.source], [output], self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
@@ -238,3 +238,24 @@ def test_weights_of_bytes_stay_bytes_beside_floats(scales: int, is_transposed: b
     assert net.operators(tmp_path) == ["BlockMatMul"]
     buffers = deeploy.compile(tmp_path / "m.onnx").network.program.buffers.values()
     assert sum(buffer.bytes for buffer in buffers if buffer.data is not None) <= values.nbytes + 2 * 4 * 6
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_normalised_image_is_requantised_exactly(dtype: type[np.generic], seed: int, tmp_path: Path) -> None:
+    """All values of bytes, in channels of their own means and deviations."""
+    net = Network(seed, 1, 256, 3)
+    net.source = helper.make_tensor_value_info("x", int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype))), [1, 256, 3])
+    mean, deviation = (net.random.uniform(40, 130, 3).astype(np.float32) for _ in range(2))
+    step, zero = np.array(net.random.uniform(0.01, 0.03), np.float32), np.array(net.random.integers(-20, 20), np.int8)
+    net.then("Cast", to=onnx.TensorProto.FLOAT)
+    net.then("Sub", net.constant(mean))
+    net.then("Div", net.constant(deviation)) if seed % 2 else net.then("Mul", net.constant(1 / deviation))
+    net.then("QuantizeLinear", net.constant(step), net.constant(zero))
+    net.result = int(onnx.TensorProto.INT8)
+    onnx.save(net.model(), tmp_path / "m.onnx")
+    compiled = deeploy.compile(tmp_path / "m.onnx")
+    assert [call.node.op for call in compiled.network.program.calls] == ["RequantShift"]
+    every = np.arange(256) - (128 if dtype is np.int8 else 0)
+    x = np.stack([every] * 3, axis=-1)[None].astype(dtype)
+    np.testing.assert_array_equal(compiled.interpret({"x": x})[0], net.expected(x))
