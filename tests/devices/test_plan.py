@@ -15,6 +15,7 @@ from deeploy.devices.plan import plan_devices
 from deeploy.distribute.pipeline import BALANCES, Balance
 from deeploy.errors import FitError, UsageError
 from deeploy.frontend import import_model
+from deeploy.graph.surgeon import rewrite
 from deeploy.graph.topology import Member
 from deeploy.midend.machine import Options
 from deeploy.quantization.static import quantize
@@ -39,8 +40,7 @@ def saved(folder: Path) -> Path:
 
 def lowered(file: Path) -> gs.Graph:
     graph = import_model(file)
-    for step in EDGETPU.passes:
-        step(graph)
+    rewrite(graph, EDGETPU.passes)
     return graph
 
 

@@ -14,6 +14,7 @@ from deeploy.driver.lower import lowered as imported
 from deeploy.driver.request import Dialect, Request
 from deeploy.frontend import import_model
 from deeploy.graph.nodes import INTEGER_FORM
+from deeploy.graph.surgeon import rewrite
 from deeploy.graph.target import Target
 from deeploy.operators.link import receive, send
 from deeploy.target import load
@@ -24,8 +25,7 @@ def lowered(model: onnx.ModelProto, folder: Path, target: Target | None = None) 
     path = folder / "model.onnx"
     onnx.save(model, path)
     graph = import_model(path)
-    for step in (target or load("generic")).passes:
-        step(graph)
+    rewrite(graph, (target or load("generic")).passes)
     return graph
 
 

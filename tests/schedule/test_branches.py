@@ -109,6 +109,8 @@ def test_what_a_job_stores_itself_has_left_before_the_next_but_one_writes_there(
     plan = replace(plan, memory={**plan.memory, "L1": replace(plan.memory["L1"], capacity=128_000)})  # room for tiles of both
     fuser = fuse.Fuser(plan, plan.program)
     (one,) = chains.branches(fuser)
-    stored = [stream.moves for stream in one.calls[1].tiling.streams if stream.is_output]
-    assert one.programmed[1].kernel.second is None and plan.target.engine(one.programmed[1].kernel.engine).accelerator and stored[0] > 2
+    kernels = [programmed.kernel for programmed in one.programmed]
+    (job,) = (number for number, kernel in enumerate(kernels) if plan.target.engine(kernel.engine).accelerator)
+    stored = [stream.moves for stream in one.calls[job].tiling.streams if stream.is_output]
+    assert kernels[job].second is None and stored[0] > 2
     check(fuse.placed(fuse.chained(plan, [one], fuser.buffers)))
