@@ -182,7 +182,7 @@ def _unknown_ports(manifest: Document) -> Iterator[tuple[str, int, str]]:
         yield from (("inputs", chip, port["name"]) for port in entry["inputs"] if port["name"] not in known)
     for port in manifest["outputs"] if chips else []:
         chip = port.get("chip", 0)
-        if "chip" not in port or port["name"] not in {own["name"] for own in chips[chip]["outputs"]}:
+        if "chip" not in port or chip >= len(chips) or port["name"] not in {own["name"] for own in chips[chip]["outputs"]}:
             yield "outputs", chip, port["name"]
 
 

@@ -63,7 +63,7 @@ def _checked(path: Path, entry: Input, array: np.ndarray) -> np.ndarray:
     """An array in the element type of its input."""
     with np.errstate(invalid="ignore", over="ignore"):
         values = np.asarray(array, entry.dtype)
-    exact = entry.dtype.kind not in "biu" or np.array_equal(values, array)
+    exact = entry.dtype.kind == "f" or (entry.dtype.kind in "biu" and np.array_equal(values, array))
     if not exact or not np.isfinite(values).all():
         raise UsageError(
             f"{shorten(path.name)}: input '{shorten(entry.name)}' has values that {entry.dtype} cannot hold",

@@ -110,3 +110,10 @@ def test_a_graph_can_be_saved_after_any_pass(name: str, model: Path, tmp_path: P
     deeploy.compile(model, save_after=(name, tmp_path / "after.onnx"))
     operators = [node.op_type for node in onnx.load(tmp_path / "after.onnx").graph.node]
     assert operators == (["MatMul", "Add"] if name == "fuse" else operators) and "Add" in operators
+
+
+def test_an_output_of_a_chip_that_is_not_there_is_named() -> None:
+    chips = [{"inputs": [], "outputs": [{"name": "y"}]}]
+    outputs = [{"name": "y", "chip": 0}, {"name": "y", "chip": 1}, {"name": "z", "chip": 0}]
+    manifest = {"chips": chips, "inputs": [], "outputs": outputs}
+    assert list(project._unknown_ports(manifest)) == [("outputs", 1, "y"), ("outputs", 0, "z")]

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError
 from deeploy.quantization.form import Form
+from deeploy.quantization.samples import Input, _checked
 from deeploy.quantization.static import quantize
 
 RANDOM = np.random.default_rng(7)
@@ -218,3 +219,10 @@ def test_without_onnxruntime_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
 def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     quantize(convolution(tmp_path / "f.onnx"), calibration(tmp_path / "c.npz", x=SAMPLES), tmp_path / "q.onnx")
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("dtype", [object, str, np.complex64])
+def test_samples_of_what_is_no_number_are_refused(dtype: type) -> None:
+    array = np.ones(2) if dtype is np.complex64 else np.array(["a", "b"], object)
+    with pytest.raises(UsageError, match=r"has values that .* cannot hold"):
+        _checked(Path("samples.npz"), Input("x", np.dtype(dtype), (2,)), array)
