@@ -130,9 +130,8 @@ class _Sweep:
         self._replaced: set[Tensor] = set()
         self._reading: Reading | None = None
         self._stand_ins: dict[Tensor, Tensor] = {}
-        self._origins: dict[
-            Tensor, list[Tensor]
-        ] = {}  # tensors of the graph that one stands in for, of those that are not of the graph alone
+        # By what stands in, the tensors of the graph whose readers read it; a tensor that is not in here stands for itself.
+        self._origins: dict[Tensor, list[Tensor]] = {}
 
     def over(self, rules: Sequence[Rule]) -> Graph:
         """The graph behind the walk; the same one where no rule applied."""
