@@ -5,7 +5,7 @@ groups = attrs["group"]
 
 def origin(axis):
     """From the first row or column of the full result to the first that the call computes, where the windows of x and of w begin at 0."""
-    return attrs["pads"][axis] - attrs["strides"][axis] * x.first[1 + axis] - attrs["dilations"][axis] * w.first[axis]
+    return y.first[1 + axis] + attrs["pads"][axis] - attrs["strides"][axis] * x.first[1 + axis] - attrs["dilations"][axis] * w.first[axis]
 %>\
 ${kernel}(&(struct conv2d_transpose){
     .x = ${x.ptr}, .w = ${w.ptr}, .y = ${y.ptr},

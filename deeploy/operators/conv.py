@@ -249,7 +249,7 @@ TRANSPOSED = Operator(
     usual={
         **_USUAL,
         "layouts": {"w": permuted(2, 3, 0, 1)},
-        "tiling": Tiling(whole=("oh", "ow", "k", "th", "tw", "c")),
+        "tiling": Tiling(whole=("k", "th", "tw", "c")),  # groups are not cut
         "strided": {"x": 1, "y": 1, "w": 3},
     },
     share=_groups,

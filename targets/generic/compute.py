@@ -86,7 +86,7 @@ _ON_BOTH = (
     conv.CONV.kernel(
         "conv2d_any", "portable/conv2d_any.c", constants=(), strided={"x": 1, "y": 1, "w": 0}, tiling=_ALL, cores=("oh", "ow")
     ),
-    conv.TRANSPOSED.kernel("conv2d_transpose", "portable/conv2d_transpose.c"),
+    conv.TRANSPOSED.kernel("conv2d_transpose", "portable/conv2d_transpose.c", cores=("oh", "ow")),
     _MATMUL.variant("matmul", **matmul.COLUMNS_LAST),
     _MATMUL,
     pool.AVERAGE_POOL.kernel("average_pool2d", "portable/average_pool2d.c", cores=("oh", "ow", "c")),

@@ -54,6 +54,22 @@ def convolutions(folder: Path, options: Options) -> deeploy.Compiled:
     )
 
 
+def upsampled(folder: Path, options: Options) -> deeploy.Compiled:
+    """Transposed convolutions: tiles begin at any phase of a stride, filters overlap, and some outputs are reached by no input."""
+    return compiled(
+        folder,
+        [
+            node("ConvTranspose", "x w1", "a", pads=[1, 0, 0, 2], strides=[2, 3], output_padding=[1, 2]),
+            node("ConvTranspose", "a w2", "b", dilations=[2, 1], strides=[3, 2], group=2),
+            node("ConvTranspose", "b w3", "y"),
+        ],
+        {"x": [2, 6, 5, 4]},
+        {"y": [2, 3, 41, 28]},
+        {"w1": [6, 8, 3, 3], "w2": [8, 3, 3, 2], "w3": [6, 3, 2, 3]},
+        options,
+    )
+
+
 def filters(folder: Path, options: Options) -> deeploy.Compiled:
     """Filters cut along their innermost axis, in a middle memory and again in the engine's own."""
     nodes = [node("Conv", "x w", "y", pads=[1, 1, 1, 1])]
