@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ from deeploy.graph.types import DType
 INTEGER_FORM = "deeploy"  # the domain of its operators (docs/integer-form.md); that of ONNX's is empty
 NARROW = "narrow"  # the attribute that names the narrow types in which a node's constants may be stored that are no larger
 Attributes = Mapping[str, Any]  # of an operator, by name; what each may be is its operator's declaration
-Like: TypeAlias = "Tensor | np.ndarray | np.generic | float | int | bool"  # what can be an operand beside a tensor
+Like: TypeAlias = "Tensor | np.ndarray | np.generic | Sequence[float] | float | int | bool"  # what can be an operand beside a tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,21 +81,29 @@ class Tensor:
         """ReduceSum, ReduceMax, ... along axes, which stay with one element each; itself where there are none."""
         return self.apply(f"Reduce{kind}", axes=[axis % self.rank for axis in axes], keepdims=keepdims) if axes else self
 
-    def cast(self, dtype: DType, domain: str = "") -> Tensor:
-        return compute("Cast", self, dtype=dtype, domain=domain)
+    def cast(self, dtype: DType) -> Tensor:
+        return compute("Cast", self, dtype=dtype)
 
-    def reshape(self, shape: Sequence[int], domain: str = "") -> Tensor:
+    def reshape(self, shape: Sequence[int]) -> Tensor:
         """Under another shape, whose only -1 stands for what is left; itself where it has that already, a constant at once."""
         shape = tuple(self.elements // max(1, -math.prod(shape)) if n == -1 else n for n in shape)
         if self.shape == shape:
             return self
-        return compute("Reshape", self, shape=shape, domain=domain) if self.data is None else constant(self.data.reshape(shape))
+        return compute("Reshape", self, shape=shape) if self.data is None else constant(self.data.reshape(shape))
 
-    def transpose(self, perm: Sequence[int], domain: str = "") -> Tensor:
+    def transpose(self, perm: Sequence[int]) -> Tensor:
         """With its axes reordered; itself where the order is the same, a constant at once."""
         if list(perm) == sorted(perm):
             return self
-        return compute("Transpose", self, perm=tuple(perm), domain=domain) if self.data is None else constant(self.data.transpose(perm))
+        return compute("Transpose", self, perm=tuple(perm)) if self.data is None else constant(self.data.transpose(perm))
+
+    def cut(self, axis: int, begin: int, end: int) -> Tensor:
+        """Its elements from ``begin`` to ``end`` along an axis; itself where that is all, a constant at once."""
+        box = [(begin, end) if i == axis % self.rank else (0, n) for i, n in enumerate(self.shape)]
+        if self.data is not None:
+            return constant(self.data[tuple(slice(*ends) for ends in box)])
+        starts, ends = zip(*box, strict=True)
+        return self if ends == self.shape and not any(starts) else compute("Slice", self, starts=starts, ends=ends, steps=(1,) * self.rank)
 
     def take(self, places: npt.ArrayLike, axis: int) -> Tensor:
         """Gather along an axis; itself where everything is taken in order."""
@@ -140,7 +149,7 @@ class Node:
         """Whether the operator is one of the integer form."""
         return self.domain == INTEGER_FORM
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Tensor, ...]:
         """The inputs that are there: all of them, of most operators."""
         return tuple(tensor for tensor in self.inputs if tensor is not None)

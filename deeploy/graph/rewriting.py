@@ -1,8 +1,9 @@
 """Rewrites of a value graph: tables of rules, applied until none of them finds anything.
 
 A rule is called for every node whose operator it names, in the order of the graph, with a ``Match``: it looks at what the node reads and
-who reads that, makes other nodes, and returns what takes the place of the node's result, or None where it does not apply. Nothing is
-changed in place, so that a rule may give up after it has made something.
+who reads that, makes other nodes, and returns what takes the place of the node's result. It states what it needs (``need``, ``require``),
+and does not apply where that is not so, or where it returns None. Nothing is changed in place, so that a rule may give up after it has
+made something.
 """
 
 from __future__ import annotations
@@ -11,20 +12,37 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from inspect import Parameter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from deeploy.errors import ModelError, shorten
-from deeploy.graph.nodes import INTEGER_FORM, Attributes, Node, Tensor, compute, constant
-from deeploy.graph.types import DType
+from deeploy.graph.nodes import INTEGER_FORM, Attributes, Node, Tensor, compute
 from deeploy.graph.values import Graph
 
 Result: TypeAlias = "Tensor | Mapping[Tensor, Tensor] | Reading | None"  # what stands in for the result, or for several tensors
 ANY = "biuf"  # kinds of elements
+_T = TypeVar("_T")
 _FOLLOWING = ("Reshape", "Transpose", "QuantizeLinear")  # what stands behind the operator that a node is named after
+
+
+class Unfit(Exception):
+    """A rule does not apply to a node."""
+
+
+def need(value: _T | None) -> _T:
+    """A value; where there is none, the rule that asks for it does not apply."""
+    if value is None:
+        raise Unfit
+    return value
+
+
+def require(*conditions: object) -> None:
+    """A rule applies only where all conditions hold."""
+    if not all(conditions):
+        raise Unfit
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +67,7 @@ class Rule:
 
     def fits(self, node: Node) -> bool:
         """Whether the inputs of a node with one of the operators have elements of the kind."""
-        return all(tensor.dtype.numpy.kind in self.kind for tensor in node.operands)
+        return self.kind == ANY or all(tensor.dtype.numpy.kind in self.kind for tensor in node.operands)
 
 
 def lowered(*ops: str, kind: str = ANY) -> Callable[[Callable[..., Result]], Rule]:
@@ -111,11 +129,19 @@ class Pass:
             ModelError: a rule cannot compute with the shapes, constants or attributes of a node; or rules undo each other for ever.
         """
         for _ in range(2 * len(graph.nodes) + 10):
-            after = _Sweep(graph).over(self.rules)
+            after = _Sweep(graph).over(self._by_op)
             if after is graph:
                 return graph
             graph = after
         raise ModelError(f"pass {self.name} does not end on this graph", "report this model: a rewrite undoes another one")
+
+    @cached_property
+    def _by_op(self) -> dict[str, list[Rule]]:
+        by_op: dict[str, list[Rule]] = {}
+        for rule in self.rules:
+            for op in rule.ops:
+                by_op.setdefault(op, []).append(rule)
+        return by_op
 
 
 class _Sweep:
@@ -123,9 +149,7 @@ class _Sweep:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.reads = Counter(tensor for node in graph.nodes for tensor in node.operands)
         self.outputs = set(graph.outputs)
-        self.names = {tensor.name for node in graph.nodes for tensor in (*node.operands, *node.outputs)} | {t.name for t in graph.inputs}
         self.published = set(graph.nodes)  # nodes that have their places
         self._replaced: set[Tensor] = set()
         self._reading: Reading | None = None
@@ -133,32 +157,44 @@ class _Sweep:
         # By what stands in, the tensors of the graph whose readers read it; a tensor that is not in here stands for itself.
         self._origins: dict[Tensor, list[Tensor]] = {}
 
-    def over(self, rules: Sequence[Rule]) -> Graph:
-        """The graph behind the walk; the same one where no rule applied."""
-        by_op: dict[tuple[str, bool], list[Rule]] = {}
-        for rule in rules:
-            for op in rule.ops:
-                by_op.setdefault((op, rule.is_lowered), []).append(rule)
+    @cached_property
+    def reads(self) -> Counter[Tensor]:
+        """How often a tensor is read."""
+        return Counter({tensor: len(readers) for tensor, readers in self.graph.readers.items()})
+
+    @cached_property
+    def names(self) -> set[str]:
+        """Those of all tensors."""
+        nodes = self.graph.nodes
+        return {tensor.name for node in nodes for tensor in (*node.operands, *node.outputs)} | {t.name for t in self.graph.inputs}
+
+    def over(self, by_op: Mapping[str, Sequence[Rule]]) -> Graph:
+        """The graph behind the walk; the same one where no rule applied, or no node has one of the operators."""
+        if by_op.keys().isdisjoint(self.graph.operators):
+            return self.graph
         for node in self.graph.nodes:
             if not self._replaced.issuperset(node.outputs):
-                self._rewrite(self.now(node), by_op.get((node.op, node.is_lowered), ()))
+                self._rewrite(self.now(node), by_op.get(node.op, ()))
             if self._reading is not None:
                 for each in self.graph.nodes:
                     self.now(each)
-                return replace(self.graph, outputs=tuple(map(self.of, self.graph.outputs)))
-        return replace(self.graph, outputs=tuple(map(self.of, self.graph.outputs))) if self._replaced else self.graph
+                break
+        is_new = self._replaced or self._reading is not None
+        return replace(self.graph, outputs=tuple(map(self.of, self.graph.outputs))) if is_new else self.graph
 
     def _rewrite(self, node: Node, rules: Sequence[Rule]) -> None:
-        for rule in filter(lambda rule: rule.fits(node), rules):
+        for rule in rules:
+            if rule.is_lowered != node.is_lowered or not rule.fits(node):
+                continue
             match = Match(self, node, rule.domain)
-            found = _applied(rule, match)
-            if isinstance(found, Reading):
+            stand_in = _apply(rule, match)
+            if isinstance(stand_in, Reading):
                 if not self._replaced:  # else what stands in for other nodes reads the old tensor: the next walk finds this again
-                    match.publish(found.new)
-                    self._reading = found
+                    match.publish(stand_in.new)
+                    self._reading = stand_in
                 return
-            if found is not None:
-                match.accept(found if isinstance(found, Mapping) else {match.y: match.reshape(found, match.y.shape)})
+            if stand_in is not None:
+                match.accept(stand_in if isinstance(stand_in, Mapping) else {match.y: stand_in.reshape(match.y.shape)})
                 return
 
     def of(self, tensor: Tensor) -> Tensor:
@@ -169,6 +205,8 @@ class _Sweep:
 
     def now(self, node: Node) -> Node:
         """A node of the graph, as it reads what stands in for its inputs."""
+        if not self._stand_ins and self._reading is None:
+            return node
         inputs = tuple(None if tensor is None else self.of(tensor) for tensor in node.inputs)
         if self._reading is not None and node in self._reading.readers:
             inputs = tuple(self._reading.new if tensor is self._reading.old else tensor for tensor in inputs)
@@ -201,9 +239,11 @@ class _Sweep:
             self.outputs.add(new)
 
 
-def _applied(rule: Rule, match: Match) -> Result:
+def _apply(rule: Rule, match: Match) -> Result:
     try:
         return rule.rewrite(match)
+    except Unfit:
+        return None
     except (IndexError, KeyError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
         reason = shorten(f"{type(error).__name__}: {error}".splitlines()[0], 200)
         raise ModelError(
@@ -219,6 +259,7 @@ class Match:
         node: the node.
         y: its first result.
         title: the name of the node that computes what the rule returns.
+        domain: of what the rule makes where that says no other one: operators of ONNX become some of the integer form.
     """
 
     def __init__(self, sweep: _Sweep, node: Node, domain: str) -> None:
@@ -281,31 +322,9 @@ class Match:
         """The nodes that read a tensor, one that reads it twice twice."""
         return self._sweep.readers(tensor)
 
-    def constant(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None, label: str = "constant") -> Tensor:
-        """See ``deeploy.graph.nodes.constant``."""
-        return constant(np.asarray(values), None if dtype is None else DType.of(dtype), label)
-
-    def create(self, op: str, *inputs: Tensor | None, **given: Any) -> Tensor:
-        """See ``compute``; a node of the form that the rule makes."""
-        return compute(op, *inputs, domain=self.domain, **given)
-
     def replace(self, op: str, *inputs: Tensor | None, **attributes: Any) -> Tensor:
         """The result of a new node, of the shape and type of the matched one's."""
-        return self.create(op, *inputs, shape=self.y.shape, dtype=self.y.dtype, **attributes)
-
-    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        return x.reshape(shape, self.domain)
-
-    def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
-        return x.transpose(perm, self.domain)
-
-    def cut(self, x: Tensor, axis: int, begin: int, end: int) -> Tensor:
-        """Its elements from ``begin`` to ``end`` along an axis; itself where that is all, a constant at once."""
-        box = [(begin, end) if i == axis % x.rank else (0, n) for i, n in enumerate(x.shape)]
-        if x.data is not None:
-            return constant(x.data[tuple(slice(*ends) for ends in box)])
-        starts, ends = zip(*box, strict=True)
-        return x if ends == x.shape and not any(starts) else self.create("Slice", x, starts=starts, ends=ends, steps=(1,) * x.rank)
+        return compute(op, *inputs, shape=self.y.shape, dtype=self.y.dtype, **attributes)
 
     def fuse(self, front: Node, *operands: Tensor, kept: int | None = None, **attributes: Any) -> Tensor:
         """The result of a node in front, which computes what the matched one does as well.
@@ -325,7 +344,7 @@ class Match:
         """
         for old, new in found.items():
             if not self._is_new(new.maker) and self.is_output(old):
-                new = self.create("Reshape", new, shape=old.shape, dtype=old.dtype)
+                new = compute("Reshape", new, shape=old.shape, dtype=old.dtype)
             if new.maker is not None and self._is_new(new.maker):
                 _set_name(new, old.name)
                 if old is self.y:
@@ -356,6 +375,7 @@ class Match:
                 found[node] = None
                 waiting += [tensor.maker for tensor in node.operands]
         for node in reversed(found):
+            object.__setattr__(node, "domain", node.domain or self.domain)
             for tensor in (*node.operands, *node.outputs):
                 self._call(tensor)
             if not node.name:

@@ -36,6 +36,11 @@ class Graph:
         return tuple(sort(self.outputs))
 
     @cached_property
+    def operators(self) -> frozenset[str]:
+        """What its nodes compute, each operator once."""
+        return frozenset(node.op for node in self.nodes)
+
+    @cached_property
     def readers(self) -> dict[Tensor, list[Node]]:
         """The nodes that read a tensor, one that reads it twice twice; none for what only leaves the network."""
         found: dict[Tensor, list[Node]] = {}

@@ -77,7 +77,7 @@ from deeploy.graph.kernel import (
     types,
 )
 from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Geometry, Kind, Map, Nest, coupled, encoded, parallel, reduction
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.nodes import Node, Tensor, compute
 from deeploy.graph.rewriting import Match, Pass, Rule, lowered, standard
 from deeploy.graph.target import (
     API_VERSION,
@@ -152,6 +152,7 @@ __all__ = [
     "Topology",
     "Types",
     "accumulated",
+    "compute",
     "coupled",
     "encoded",
     "load",

@@ -15,7 +15,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower.quant import every, half, multiplier, narrow, plain, quantised, summand
-from deeploy.graph.nodes import Node, Tensor, constant, inverse
+from deeploy.graph.nodes import Node, Tensor, compute, constant, inverse
 from deeploy.graph.rewriting import Match, Pass, Result, lowered, standard
 from deeploy.graph.surgeon import read_graph, write_graph
 from deeploy.graph.types import DType
@@ -99,8 +99,8 @@ def _scale(m: Match, product: Node, factor: np.ndarray, plus: np.ndarray) -> Ten
         return None  # which has no bias, but an addition behind it
     scaled = constant(weights.data * _over_weights(product, scale), label="weights")
     if product.op == "MatMul":
-        result = m.create("MatMul", x, weights if np.all(scale == 1) else scaled, shape=y.shape, called=product.name)
-        return m.create("Add", result, constant(bias, label="bias")) if np.any(bias) else result
+        result = compute("MatMul", x, weights if np.all(scale == 1) else scaled, shape=y.shape, called=product.name)
+        return compute("Add", result, constant(bias, label="bias")) if np.any(bias) else result
     beta = {"beta": 1.0} if product.op == "Gemm" else {}
     before = rest[0].data.astype(np.float64) * float(product.attrs.get("beta", 1.0)) if rest and rest[0].data is not None else 0.0
     operands, result = (x, scaled, constant(bias + before * scale, label="bias")), Tensor("", y.shape, y.dtype, label="scaled")
@@ -136,7 +136,7 @@ def fold_borders(m: Match) -> Result:
         widths = {place: widths[axis] for axis, place in axes.items() if place is not None}
         if len(widths) < len(axes):
             return None
-        x = m.create(view.op, x, shape=[n - sum(widths.get(axis, (0, 0))) for axis, n in enumerate(after)], **view.attrs)
+        x = compute(view.op, x, shape=[n - sum(widths.get(axis, (0, 0))) for axis, n in enumerate(after)], **view.attrs)
     reach = [d * (n - 1) for d, n in zip(m.attrs["dilations"], m.inputs[1].shape[2:], strict=True)]
     if any(axis not in (1, 2) or max(width) > reach[axis - 1] for axis, width in widths.items()):
         return None

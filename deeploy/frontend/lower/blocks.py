@@ -17,7 +17,7 @@ from deeploy.frontend.lower.movement import indices
 from deeploy.frontend.lower.products import times
 from deeploy.frontend.lower.quant import byte, plain, repeated
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Tensor
+from deeploy.graph.nodes import Tensor, compute, constant
 from deeploy.graph.rewriting import Match, Pass, Result, standard
 from deeploy.graph.types import PACKED, DType
 from deeploy.operators.blocks import BLOCK_MATMUL
@@ -97,16 +97,16 @@ def product(
         return None
     a, offset = a or plain(x), np.zeros(1, np.float32)
     scales = blocks.scales * np.float32(alpha) * np.float32(a.s)
-    operands = [a.tensor, m.constant(blocks.steps, label="weights"), m.constant(scales, label="scales")]
-    operands += [] if blocks.zeros is None else [m.constant(blocks.zeros, label="zero points")]
+    operands = [a.tensor, constant(blocks.steps, label="weights"), constant(scales, label="scales")]
+    operands += [] if blocks.zeros is None else [constant(blocks.zeros, label="zero points")]
     real = real_constant(summand) if summand is not None and beta else None
     if real is not None and real.size in (1, len(scales)):
         summand, offset = None, real.ravel() * np.float32(beta)
     if a.z:  # what the zero point adds to a column is the same for all rows
         offset = (offset - a.z * (blocks.sums * scales.astype(np.float64)).sum(axis=1)).astype(np.float32)
-    bias = [m.constant(offset, label="bias")] if offset.any() else []
+    bias = [constant(offset, label="bias")] if offset.any() else []
     attrs: Attributes = {"size": blocks.size, "epilogue": ("bias",) * len(bias)}
-    sums = m.create(BLOCK_MATMUL.name, *operands, *bias, shape=m.y.shape, dtype=DType.FLOAT32, **attrs)
+    sums = compute(BLOCK_MATMUL.name, *operands, *bias, shape=m.y.shape, dtype=DType.FLOAT32, **attrs)
     return m.replace("Add", sums, times(Call(m), summand, beta)) if summand is not None and beta else sums
 
 
@@ -120,12 +120,12 @@ def table(m: Match) -> Result:
     outer = [*at.shape, blocks.scales.shape[1]]
 
     def rows(values: np.ndarray, label: str, shape: Sequence[int]) -> Tensor:
-        return m.reshape(m.create("Gather", m.constant(values, label=label), at, axis=0, label=f"{label}, rows"), shape)
+        return (compute("Gather", constant(values, label=label), at, axis=0, label=f"{label}, rows")).reshape(shape)
 
     steps, scales = rows(blocks.steps, "table", [*outer, blocks.size]), rows(blocks.scales, "scales", [*outer, 1])
     zeros = None if blocks.zeros is None else rows(blocks.zeros.astype(np.int32), "zero points", [*outer, 1])
-    zeros = m.constant(np.zeros([1] * steps.rank, np.int32), label="zero point") if zeros is None else zeros
-    return m.create("Dequantize", steps, scales, zeros, dtype=DType.FLOAT32)
+    zeros = constant(np.zeros([1] * steps.rank, np.int32), label="zero point") if zeros is None else zeros
+    return compute("Dequantize", steps, scales, zeros, dtype=DType.FLOAT32)
 
 
 PASS = Pass("blocks", (product, table))

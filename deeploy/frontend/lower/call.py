@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.frontend.lower.quant import Quantised, byte, half, multiplier, narrow, plain, requant_constants, summand, ties
-from deeploy.graph.nodes import INTEGER_FORM, Attributes, Node, Tensor, constant
+from deeploy.frontend.lower.quant import Quantised, byte, half, multiplier, plain, requant_constants, requantisation, summand, ties
+from deeploy.graph.nodes import INTEGER_FORM, Attributes, Node, Tensor, compute, constant
 from deeploy.graph.rewriting import Match
 from deeploy.graph.types import DType
 
@@ -39,7 +39,7 @@ class Call(Match):
         return Call(self._root, node, self.result, self.low, self.high)
 
     @property
-    def limits(self) -> dict[str, int]:
+    def limits(self) -> dict[str, Any]:
         """Those of a quantised result, as attributes."""
         return {"low": self.low, "high": self.high}
 
@@ -50,7 +50,7 @@ class Call(Match):
     def create(
         self, op: str, *inputs: Tensor | None, ratio: np.ndarray | float | None = None, offset: np.ndarray | int = 0, **given: Any
     ) -> Tensor:
-        """See ``Match.create``; without zero points, those of products are 0.
+        """The result of a new node; without zero points, those of products are 0.
 
         Args:
             ratio: of a step of an accumulator to one of the quantised result, one or one per channel: a requantisation follows.
@@ -58,23 +58,25 @@ class Call(Match):
         """
         attributes = {**_DEFAULTS.get(op, {}), **given}
         if self.result is None or ratio is None:
-            return super().create(op, *inputs, **attributes)
+            return compute(op, *inputs, **attributes)
         mul, add, shift = requant_constants(ratio, offset, self.zero)
-        stage = {"epilogue": ("requantise",), "shift": shift, **self.limits, **ties(mul, shift, self.zero)}
-        return super().create(op, *inputs, self.constant(mul, label="mul"), self.constant(add, label="add"), **attributes, **stage)
+        stage: Attributes = {"epilogue": ("requantise",), "shift": shift, **self.limits, **ties(mul, shift, self.zero)}
+        return compute(op, *inputs, *requantisation(mul, add), **attributes, **stage)
 
-    def scale(self, x: Quantised, factor: np.ndarray, plus: np.ndarray, **limits: int) -> Tensor:
+    def replace(self, op: str, *inputs: Tensor | None, **given: Any) -> Tensor:
+        return self.create(op, *inputs, shape=self.y.shape, dtype=self.y.dtype, **given)
+
+    def scale(self, x: Quantised, factor: np.ndarray, plus: np.ndarray, **limits: Any) -> Tensor:
         """x*factor + plus in the result's quantisation, within its limits or others: of arrays (float64, of one shape) that broadcast."""
         mul, shift = multiplier((x.s * factor / self.step).ravel())
         mul = mul.reshape(factor.shape)
         add = summand(plus / self.step, shift) - x.z * mul.astype(np.int64) + (self.zero << shift) + half(shift)
-        constants = self.constant(mul, label="mul"), self.constant(narrow(add), label="add")
-        return self.create("RequantShift", x.tensor, *constants, dtype=self.y.dtype, shift=shift, **(limits or self.limits))
+        return compute("RequantShift", x.tensor, *requantisation(mul, add), dtype=self.y.dtype, shift=shift, **(limits or self.limits))
 
     def image(self, x: Tensor) -> Tensor:
         """A channels-first tensor [N,C,W] or [N,C,H,W] as a channels-last image [N,H,W,C]."""
-        moved = self.transpose(x, (0, *range(2, x.rank), 1))
-        return self.reshape(moved, [x.shape[0], 1, *moved.shape[1:]]) if x.rank == 3 else moved
+        moved = x.transpose((0, *range(2, x.rank), 1))
+        return moved.reshape([x.shape[0], 1, *moved.shape[1:]]) if x.rank == 3 else moved
 
     def create_image(self, op: str, *inputs: Tensor, **given: Any) -> Tensor:
         """As ``create``, of an operator whose result is that of the match as a channels-last image."""
@@ -85,14 +87,14 @@ class Call(Match):
     def replace_image(self, op: str, *inputs: Tensor, **given: Any) -> Tensor:
         """As ``replace``, of an operator whose result is a channels-last image."""
         number, channels, *spatial = self.y.shape
-        image = self.reshape(self.create_image(op, *inputs, label="channels last", **given), [number, *spatial, channels])
-        return self.transpose(image, (0, image.rank - 1, *range(1, image.rank - 1)))
+        image = self.create_image(op, *inputs, label="channels last", **given).reshape([number, *spatial, channels])
+        return image.transpose((0, image.rank - 1, *range(1, image.rank - 1)))
 
     def axis_last(self, x: Tensor) -> tuple[Tensor, list[int]]:
         """``x`` with the axis of the operator behind all others, and the order in which its axes are then."""
         axis = self.attrs["axis"]
         perm = [*(i for i in range(x.rank) if i != axis), axis]
-        return self.transpose(x, perm), perm
+        return x.transpose(perm), perm
 
 
 def wide(bias: Tensor) -> Tensor:

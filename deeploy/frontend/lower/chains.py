@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from deeploy.frontend.lower.fuse import BYTES
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.nodes import Node, Tensor, compute, constant
 from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.types import DType
 
 
 @standard("Clip", lowers=True)
@@ -28,13 +27,13 @@ def steps(m: Match, x: Tensor) -> Result:
         return None
     if "Round" not in numbers or numbers.get("Add", 0) != 0 or scale is None or scale <= 0:
         return None
-    constants, (low, high) = (m.constant([scale], np.float32), m.constant([0], np.int32)), map(int, limits)
-    integers = m.create("Quantize", x, *constants, dtype=dtype, called=m.node.name, low=low, high=high)
+    constants, (low, high) = (constant([scale], DType.FLOAT32), constant([0], DType.INT32)), map(int, limits)
+    integers = compute("Quantize", x, *constants, dtype=dtype, called=m.node.name, low=low, high=high)
     return _dequantise(m, integers, 1, 0, called=f"{m.node.name} (real)")
 
 
 def _dequantise(m: Match, x: Tensor, scale: float, zero: float, called: str = "") -> Tensor:
-    return m.replace("Dequantize", x, m.constant([scale], np.float32), m.constant([zero], np.int32), called=called)
+    return m.replace("Dequantize", x, constant([scale], DType.FLOAT32), constant([zero], DType.INT32), called=called)
 
 
 def _integers(tensor: Tensor) -> Tensor | None:

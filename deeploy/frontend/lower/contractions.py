@@ -35,8 +35,8 @@ def quantised_sum(m: Match, x: Tensor, axis: int, *, exclusive: int = 0, reverse
 def running_sum(m: Match, x: Tensor, axis: int, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
     """Along the middle one of three axes."""
     axis %= x.rank
-    rows = m.reshape(x, [math.prod(x.shape[:axis]), x.shape[axis], -1])
-    return m.create(RUNNING_SUM.name, rows, label="sums", exclusive=bool(exclusive), reverse=bool(reverse))
+    rows = x.reshape([math.prod(x.shape[:axis]), x.shape[axis], -1])
+    return compute(RUNNING_SUM.name, rows, label="sums", exclusive=bool(exclusive), reverse=bool(reverse))
 
 
 def read_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:

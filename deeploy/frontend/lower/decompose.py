@@ -175,7 +175,7 @@ def vectors(m: Match, a: Tensor, b: Tensor) -> Result:
         return None
     left = rearrange(a, lambda vector: vector.reshape([1, -1])) if a.rank == 1 else a
     right = rearrange(b, lambda vector: vector.reshape([-1, 1])) if b.rank == 1 else b
-    return m.create(m.op, left, right, *m.node.inputs[2:], dtype=m.y.dtype)
+    return compute(m.op, left, right, *m.node.inputs[2:], dtype=m.y.dtype)
 
 
 _RULES = (

@@ -199,7 +199,7 @@ def requant_shift(m: Match, x: Tensor, mul: np.ndarray, add: np.ndarray, *, div:
     factor, summand = mul.astype(np.int64), add.astype(np.int64) + half(shift)
     if x.dtype is m.y.dtype and low <= first and last <= high and _is_identity(x.dtype, factor - (1 << shift), summand, shift):
         return x
-    constants = m.constant(_broadcast(factor, x), np.int32, "mul"), m.constant(narrow(_broadcast(summand, x)), label="add")
+    constants = constant(_broadcast(factor, x), DType.INT32, "mul"), constant(narrow(_broadcast(summand, x)), label="add")
     return m.replace("RequantShift", x, *constants, shift=shift, low=low, high=high)
 
 

@@ -14,7 +14,7 @@ from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend.lower.call import PLAIN
 from deeploy.frontend.lower.quant import every, narrow
 from deeploy.frontend.lower.tables import applied
-from deeploy.graph.nodes import Tensor
+from deeploy.graph.nodes import Tensor, compute, constant
 from deeploy.graph.rewriting import Match, Result, lowered, standard
 from deeploy.graph.types import DType
 
@@ -39,7 +39,7 @@ def _find_shift(m: Match, divisor: int) -> int:
 
 @_integer("iSoftmax")
 def softmax(m: Match, x: Tensor, *, n_levels: int, coeffA: int, coeffB: int, coeffC: int, log2: int) -> Tensor:
-    table = m.constant(exponentials(coeffA, coeffB, coeffC, log2), label="exponentials")
+    table = constant(exponentials(coeffA, coeffB, coeffC, log2), label="exponentials")
     return m.replace("Softmax", x, table, levels=n_levels - 1, zero_point=0, low=0, high=n_levels - 1, rounded=False)
 
 
@@ -59,7 +59,7 @@ def norm(m: Match, x: Tensor, *rows: Tensor, D: int) -> Tensor:
     for row in rows:
         if row.data is not None and row.elements not in (1, n):
             raise ModelError(f"{m.node} has {row.elements} weights for rows of {n}", "Give one per element of a row.")
-    wide = (row if row.data is None else m.constant(np.broadcast_to(row.data.ravel(), n), np.int32) for row in rows)
+    wide = (row if row.data is None else constant(np.broadcast_to(row.data.ravel(), n), DType.INT32) for row in rows)
     return m.replace(m.op.replace("i", "Integer", 1), x, *wide, shift=_find_shift(m, D))
 
 
@@ -68,9 +68,9 @@ def no_norm(m: Match, x: Tensor, weight: Tensor, bias: Tensor, *, mul: int, D: i
     """((x*weight + bias)*mul) >> shift, without rounding or limits."""
     factor, summand = (None if tensor.data is None else tensor.data.astype(np.int64) * mul for tensor in (weight, bias))
     if factor is None or summand is None or np.abs(factor).max(initial=0) > _MOST:
-        x = m.create("Add", m.create("Mul", x, weight, shape=m.y.shape, dtype=DType.INT32, **PLAIN), bias, shape=m.y.shape)
+        x = compute("Add", compute("Mul", x, weight, shape=m.y.shape, dtype=DType.INT32, **PLAIN), bias, shape=m.y.shape)
         factor, summand = np.array([mul]), np.zeros(1, np.int64)
-    constants = m.constant(factor, np.int32), m.constant(narrow(summand))
+    constants = constant(factor, DType.INT32), constant(narrow(summand))
     return m.replace("RequantShift", x, *constants, shift=_find_shift(m, D), low=_LEAST, high=_MOST)
 
 
@@ -82,7 +82,7 @@ def function(m: Match, x: Tensor) -> Tensor:
         "IntegerFunction", x, function=name, **{key: m.attrs.get(attribute, 0) for key, attribute in zip("abc", constants, strict=True)}
     )
     results = applied(y.maker, every(x)) if y.maker is not None and x.dtype.bytes == 1 else None
-    return y if results is None else m.replace("Lookup", x, m.constant(results, label="table"))
+    return y if results is None else m.replace("Lookup", x, constant(results, label="table"))
 
 
 @_integer("TrueIntegerDiv")
@@ -94,7 +94,7 @@ def true_division(m: Match, x: Tensor, *, Delta: int, eta: int, y: int, eps: int
     factor = Delta * eta // divisor
     if not DType.INT32.holds(factor, factor):
         raise UnsupportedError(f"{m.node} multiplies by {factor}", "The factor must fit 32 bits.")
-    return m.replace("Mul", x, m.constant([factor], np.int32), **PLAIN)
+    return m.replace("Mul", x, constant([factor], DType.INT32), **PLAIN)
 
 
 @_integer("IntegerDiv")
@@ -115,11 +115,11 @@ def requantised_function(m: Match, x: Tensor, mul: Tensor, add: Tensor) -> Resul
     x = source.operands[0]
     if source.op == "Lookup":
         results = applied(m.node, values)
-        return None if results is None else m.replace("Lookup", x, m.constant(results, label="table"))
+        return None if results is None else m.replace("Lookup", x, constant(results, label="table"))
     if mul.number is None or add.number is None or values.size != 1 or x.rank != m.y.rank or any(source.attrs[zero] for zero in PLAIN):
         return None
     factor = int(mul.number) * int(values.item())
-    return None if abs(factor) > _MOST else m.replace("RequantShift", x, m.constant([factor], np.int32), add, **m.attrs)
+    return None if abs(factor) > _MOST else m.replace("RequantShift", x, constant([factor], DType.INT32), add, **m.attrs)
 
 
 RULES = (softmax, shift_softmax, norm, no_norm, function, true_division, division, requantised_function)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from deeploy.frontend.lower.quant import narrow
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.nodes import Node, Tensor, compute, constant
 from deeploy.graph.rewriting import Match, Pass, Result, lowered
 from deeploy.graph.types import DType
 
@@ -22,9 +22,9 @@ def _accumulator(m: Match, tensor: Tensor) -> Node | None:
     return node if node is not None and node.epilogue in ((), ("bias",)) else None
 
 
-def row(constant: Tensor, result: Tensor) -> np.ndarray | None:
+def row(tensor: Tensor, result: Tensor) -> np.ndarray | None:
     """One value, or one per element of the result's last axis, as a flat array; None for other shapes and what is not constant."""
-    values = constant.data
+    values = tensor.data
     if values is not None and (values.size == 1 or values.shape[-1:] == result.shape[-1:] == (values.size,)):
         return values.ravel()
     return None
@@ -46,7 +46,7 @@ def bias(m: Match) -> Result:
         if front is None or values is None or values.dtype.kind not in "iuf" or front.op in _SUMS or front.epilogue:
             continue
         if summed.shape == m.y.shape:
-            return m.fuse(front, m.constant(values, np.int32 if values.dtype.kind in "iu" else np.float32, "bias"), epilogue=("bias",))
+            return m.fuse(front, constant(values, DType.INT32 if values.dtype.kind in "iu" else DType.FLOAT32, "bias"), epilogue=("bias",))
     return None
 
 
@@ -68,7 +68,7 @@ def requantise(m: Match) -> Result:
         if values is None:
             return None
         summand = summand + values.astype(np.int64) * factor
-    constants = m.constant(factor, np.int32, "mul"), m.constant(narrow(summand), label="add")
+    constants = constant(factor, DType.INT32, "mul"), constant(narrow(summand), label="add")
     stage = {name: m.attrs[name] for name in ("shift", "low", "high")}
     return m.fuse(front, *constants, kept=-1 if front.epilogue else None, epilogue=("requantise",), **stage)
 
@@ -84,9 +84,9 @@ def before_views(m: Match) -> Result:
     front = _accumulator(m, tensor) if m.op != "Lookup" else m.only_source(tensor, *ACCUMULATING)
     if view is None or front is None or (m.op == "Clip" and not m.y.dtype.is_float):
         return None
-    if is_requantised and any(constant.elements != 1 for constant in m.inputs[1:]):
+    if is_requantised and any(tensor.elements != 1 for tensor in m.inputs[1:]):
         return None
-    return m.replace(view.op, m.create(m.op, view.operands[0], *m.inputs[1:], dtype=m.y.dtype, **m.attrs), **view.attrs)
+    return m.replace(view.op, compute(m.op, view.operands[0], *m.inputs[1:], dtype=m.y.dtype, **m.attrs), **view.attrs)
 
 
 def _scale(m: Match, tensor: Tensor) -> tuple[Tensor, tuple[int, ...]] | None:
@@ -140,8 +140,8 @@ def scaled(m: Match) -> Result:
         same = total.shape == source.outputs[0].shape and total.elements == m.y.elements
         fits = scale.elements == 1 if view is not None else len(scale.shape) <= len(m.y.shape)
         if same and fits and correction.maker is not None:
-            step = m.reshape(scale, [1]) if scale.elements == 1 else scale
-            return m.create("Dequantize", total, step, correction, dtype=DType.FLOAT32)
+            step = scale.reshape([1]) if scale.elements == 1 else scale
+            return compute("Dequantize", total, step, correction, dtype=DType.FLOAT32)
     return None
 
 

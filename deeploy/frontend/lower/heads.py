@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deeploy.frontend.lower.layout import BROADCASTING
-from deeploy.graph.nodes import Node, Tensor, result_shape
+from deeploy.graph.nodes import Node, Tensor, compute, result_shape
 from deeploy.graph.rewriting import Match, Pass, Result, lowered
 from deeploy.operators.matmul import BATCH_AXES
 
@@ -38,7 +38,7 @@ def later(m: Match) -> Result:
     shape = tuple(result_shape(m.op, inputs, m.attrs))
     if len(shape) != len(m.y.shape) or shape == m.y.shape:
         return None
-    return m.replace("Expand", m.create(m.op, *inputs, dtype=m.y.dtype, **m.attrs))
+    return m.replace("Expand", compute(m.op, *inputs, dtype=m.y.dtype, **m.attrs))
 
 
 @lowered("Expand")
@@ -76,10 +76,10 @@ def earlier(m: Match) -> Result:
     if x is None or not chain or m.y.shape != inputs[position].shape:
         return None
     operands = [x if i == position else tensor for i, tensor in enumerate(inputs)]
-    first = m.create(m.op, *operands, shape=x.shape, dtype=m.y.dtype, **m.attrs)
-    moved = m.create("Expand", first, shape=tensor.shape)
+    first = compute(m.op, *operands, shape=x.shape, dtype=m.y.dtype, **m.attrs)
+    moved = compute("Expand", first, shape=tensor.shape)
     for mover in chain:
-        moved = m.create(mover.op, moved, shape=mover.outputs[0].shape, **mover.attrs)
+        moved = compute(mover.op, moved, shape=mover.outputs[0].shape, **mover.attrs)
     return moved
 
 
@@ -137,9 +137,9 @@ def grouped(m: Match) -> Result:
             continue
         moved = [p if p < found.axis else p + 1 for p in found.perm]
         moved[at : at + 1] = [found.axis, found.axis + 1]
-        operands = [m.reshape(other, shape)] * 2
-        operands[position] = m.transpose(found.source, moved)
-        return m.replace("Reshape", m.create("MatMul", *operands, *m.inputs[2:], shape=result, dtype=m.y.dtype, **m.attrs))
+        operands = [other.reshape(shape)] * 2
+        operands[position] = found.source.transpose(moved)
+        return m.replace("Reshape", compute("MatMul", *operands, *m.inputs[2:], shape=result, dtype=m.y.dtype, **m.attrs))
     return None
 
 

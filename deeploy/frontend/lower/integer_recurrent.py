@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.frontend.lower.quant import Quantised, byte, centred, dequantised, quantised, requant_constants
+from deeploy.frontend.lower.quant import Quantised, byte, centred, dequantised, quantised, requant_constants, requantisation
 from deeploy.frontend.lower.recurrent import MOST_WEIGHTS, PEEPHOLES, STATE, Direction, join_directions, read_directions
-from deeploy.graph.nodes import Tensor, constant
+from deeploy.graph.nodes import Tensor, compute, constant
 from deeploy.graph.rewriting import Match, Pass, Result, standard
 from deeploy.graph.types import DType
 from deeploy.operators.elementwise import FUNCTIONS
@@ -59,13 +59,13 @@ def _lower_integers(m: Match, is_near: bool) -> dict[Tensor, Tensor] | None:
     stand_ins = dict[Tensor, Tensor]()
     for result, whole in join_directions(m, [direction for direction in directions if direction is not None]).items():
         bits = UNIT if whole.dtype is DType.INT16 else FRACTION
-        stand_ins[result] = m.create("Dequantize", whole, *_step(bits, result.rank), dtype=DType.FLOAT32)
+        stand_ins[result] = compute("Dequantize", whole, *_step(bits, result.rank), dtype=DType.FLOAT32)
         for y in map(quantised, m.readers(result)):
             if y is not None and y.is_scalar:
                 mul, add, shift = requant_constants(2.0**-bits / y.s, 0, y.z)
-                constants, (low, high) = (m.constant(mul, label="mul"), m.constant(add, label="add")), y.tensor.dtype.range
-                limits = {"low": low, "high": high}
-                stand_ins[y.tensor] = m.create("RequantShift", whole, *constants, dtype=y.tensor.dtype, shift=shift, **limits)
+                dtype, constants = y.tensor.dtype, requantisation(mul, add)
+                low, high = dtype.range
+                stand_ins[y.tensor] = compute("RequantShift", whole, *constants, dtype=dtype, shift=shift, low=low, high=high)
     return stand_ins
 
 
@@ -148,7 +148,7 @@ class _IntegerDirection(Direction):
         bits, most, dtype = (UNIT, 2**15 - 1, self.state_type) if position == STATE else (FRACTION, MOST_CELL - 1, self.sum_type)
         if state.data is not None:
             return constant(np.clip(np.rint(state.data.astype(np.float64) * 2.0**bits), -most, most), dtype, "state")
-        return self.m.create("Quantize", state, *_step(bits, state.rank), dtype=dtype, low=-most, high=most)
+        return compute("Quantize", state, *_step(bits, state.rank), dtype=dtype, low=-most, high=most)
 
 
 def table_bytes(op: str, directions: int) -> int:

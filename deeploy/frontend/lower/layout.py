@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deeploy.graph.nodes import Attributes, Tensor, inverse
+from deeploy.graph.nodes import Attributes, Tensor, compute, constant, inverse
 from deeploy.graph.rewriting import Match, Pass, Result, lowered
 
 BROADCASTING = ("Add", "Sub", "Mul", "Div", "ScaledAdd", "ScaledDiv", "Binary", "Where")
@@ -27,7 +27,7 @@ def _behind(m: Match, inputs: Sequence[Tensor], perm: Sequence[int], attrs: Attr
     """The node itself on untransposed ``inputs``, and a transpose of its result."""
     shape = [m.y.shape[position] for position in inverse(perm)]
     label = "channels last" if tuple(perm) == (0, len(perm) - 1, *range(1, len(perm) - 1)) else "before transpose"
-    return m.replace("Transpose", m.create(m.op, *inputs, shape=shape, dtype=m.y.dtype, label=label, **attrs), perm=tuple(perm))
+    return m.replace("Transpose", compute(m.op, *inputs, shape=shape, dtype=m.y.dtype, label=label, **attrs), perm=tuple(perm))
 
 
 def _fitted(m: Match, tensor: Tensor, perm: Sequence[int]) -> Tensor | None:
@@ -38,12 +38,12 @@ def _fitted(m: Match, tensor: Tensor, perm: Sequence[int]) -> Tensor | None:
         return source
     if tensor.data is None and len(tensor.shape) == rank:
         moving = [axis for axis in order if tensor.shape[axis] != 1]
-        return m.reshape(tensor, [tensor.shape[axis] for axis in order]) if moving == sorted(moving) else None
+        return tensor.reshape([tensor.shape[axis] for axis in order]) if moving == sorted(moving) else None
     if tensor.elements == 1 and len(tensor.shape) <= rank:
         return tensor
     if tensor.data is None or len(tensor.shape) > rank:
         return None
-    return m.transpose(m.reshape(tensor, [1] * (rank - len(tensor.shape)) + list(tensor.shape)), order)
+    return (tensor.reshape([1] * (rank - len(tensor.shape)) + list(tensor.shape))).transpose(order)
 
 
 def _all_fitted(m: Match, tensors: Sequence[Tensor], perm: Sequence[int]) -> list[Tensor] | None:
@@ -71,7 +71,7 @@ def simplify_reshape(m: Match) -> Result:
         return m.replace("Reshape", before.operands[0])
     if m.is_output(m.y) or (m.x.data is None and m.x.shape != m.y.shape):
         return None
-    return m.x if m.x.data is None else m.constant(m.x.data.reshape(m.y.shape), m.x.data.dtype)
+    return m.x if m.x.data is None else constant(m.x.data.reshape(m.y.shape))
 
 
 @lowered(*_ELEMENTWISE)
@@ -110,8 +110,8 @@ def quantise(m: Match) -> Result:
     perms = {tuple(reader.attrs["perm"]) for reader in readers}
     if len(perms) != 1 or any(tensor.elements != 1 for tensor in m.inputs[1:]):
         return None
-    moved = m.transpose(m.x, perms.pop())
-    result = m.create("Quantize", moved, *m.inputs[1:], dtype=m.y.dtype, called=m.node.name, **m.attrs)
+    moved = m.x.transpose(perms.pop())
+    result = compute("Quantize", moved, *m.inputs[1:], dtype=m.y.dtype, called=m.node.name, **m.attrs)
     return {reader.outputs[0]: result for reader in readers}
 
 
@@ -183,9 +183,9 @@ def regroup(m: Match) -> Result:
     whole = all(sorted(axes) == list(range(min(axes), max(axes) + 1)) for axes in sources)
     if not whole or order == sorted(order):
         return None
-    moved = m.transpose(x, [axis for block in order for axis in sources[block]])
+    moved = x.transpose([axis for block in order for axis in sources[block]])
     outer = [axis for block in order for axis in blocks[block][1]]
-    early = m.create("Reshape", moved, shape=[m.y.shape[axis] for axis in outer])
+    early = compute("Reshape", moved, shape=[m.y.shape[axis] for axis in outer])
     return m.replace("Transpose", early, perm=tuple(inverse(outer)))
 
 
@@ -203,7 +203,7 @@ def matmul(m: Match) -> Result:
         is_swap = others == sorted(others)
         if is_swap or position:
             inputs = list(m.inputs)
-            inputs[position] = source if is_swap else m.transpose(source, others)
+            inputs[position] = source if is_swap else source.transpose(others)
             return m.replace("MatMul", *inputs, **{**m.attrs, flag: not m.attrs[flag]})
     return _absorb_flattening(m)
 
@@ -219,8 +219,8 @@ def _absorb_flattening(m: Match) -> Result:
     rows = weights.T if m.attrs["trans_b"] else weights
     order = [axis - 1 for axis in inverse(perm)[1:]]
     ordered = rows.reshape(*shape[1:], -1).transpose(*order, len(order)).reshape(rows.shape)
-    constant = m.constant(ordered.T if m.attrs["trans_b"] else ordered, weights.dtype)
-    return m.replace("MatMul", m.create("Reshape", x, shape=m.x.shape), constant, *m.inputs[2:], **m.attrs)
+    moved = constant(ordered.T if m.attrs["trans_b"] else ordered)
+    return m.replace("MatMul", compute("Reshape", x, shape=m.x.shape), moved, *m.inputs[2:], **m.attrs)
 
 
 PASS = Pass("transposes", (simplify, simplify_reshape, quantise, elementwise, reduction, by_axis, regroup, matmul))

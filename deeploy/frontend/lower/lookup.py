@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.frontend.lower.quant import Quantised, byte, dequantised, every, plain
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.nodes import Node, Tensor, compute, constant
 from deeploy.graph.rewriting import Match
 from deeploy.graph.types import DType
 from deeploy.operators.elementwise import FUNCTIONS
@@ -155,7 +155,7 @@ def look_up(m: Match, x: Tensor, results: np.ndarray) -> Tensor:
     values = every(x)
     if values.dtype == results.dtype and np.array_equal(values, results):
         return x
-    return m.create("Lookup", x, m.constant(results, label="table"), dtype=DType.of(results.dtype))
+    return compute("Lookup", x, constant(results, label="table"), dtype=DType.of(results.dtype))
 
 
 def _joined_sum(tensor: Tensor, y: Quantised) -> Values | None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from deeploy.frontend.lower.call import Call
 from deeploy.frontend.lower.pointwise import compared_with_zero
-from deeploy.graph.nodes import Tensor, constant
+from deeploy.graph.nodes import Tensor, compute, constant
 from deeploy.graph.rewriting import Match, Result
 from deeploy.graph.types import DType
 
@@ -32,13 +32,13 @@ def indices(m: Match) -> Tensor:
     given = m.inputs[1]
     if given.data is not None:
         return constant(given.data, DType.INT32, "indices")
-    return given if given.dtype in (DType.INT32, DType.INT64) else m.create("Cast", given, dtype=DType.INT32)
+    return given if given.dtype in (DType.INT32, DType.INT64) else compute("Cast", given, dtype=DType.INT32)
 
 
 def split(call: Call) -> Result:
     """Slices, which a transpose can pass one by one."""
     axis, ends = call.attrs["axis"], np.cumsum(call.attrs["split"])
     return {
-        part: call.cut(call.x, axis, int(end) - extent, int(end))
+        part: call.x.cut(axis, int(end) - extent, int(end))
         for part, end, extent in zip(call.node.outputs, ends, call.attrs["split"], strict=True)
     }

@@ -19,6 +19,7 @@ from deeploy.frontend.lower.call import Call
 from deeploy.frontend.lower.lookup import UNARY, limits, look_up, table
 from deeploy.frontend.lower.quant import Quantised, byte, dequantised, quantised
 from deeploy.frontend.schemas import DIALECT_OPS
+from deeploy.graph.nodes import compute
 from deeploy.graph.rewriting import Match, Pass, Result, standard
 
 Lowering = Callable[[Call], Result]
@@ -88,7 +89,7 @@ def sink(m: Match) -> Result:
     integers = [replace(y, name="", dtype=x.tensor.dtype, label="quantised") for y in results]
     moved = m.node.another(inputs=(x.tensor, *m.node.inputs[1:]), outputs=integers, attrs=attrs).outputs
     return {
-        y: m.create("DequantizeLinear", tensor, *front.inputs[1:], dtype=y.dtype, called=y.name, axis=0)
+        y: compute("DequantizeLinear", tensor, *front.inputs[1:], dtype=y.dtype, called=y.name, axis=0)
         for y, tensor in zip(results, moved, strict=True)
     }
 
@@ -112,7 +113,7 @@ def rise(m: Match) -> Result:
     attrs = dict(mover.attrs)
     if attrs.get("mode") == "constant":
         attrs["value"] = int(y.quantise(attrs["value"]))
-    early = m.create("QuantizeLinear", mover.operands[0], *m.inputs[1:], dtype=m.y.dtype, called=m.node.name, axis=0)
+    early = compute("QuantizeLinear", mover.operands[0], *m.inputs[1:], dtype=m.y.dtype, called=m.node.name, axis=0)
     return m.replace(mover.op, early, *mover.inputs[1:], called=mover.name, **attrs)
 
 
@@ -122,7 +123,7 @@ def limit(m: Match) -> Result:
     mover, readers = m.only_source(m.x, "Reshape", "Transpose"), [reader.op for reader in m.readers(m.y)]
     if mover is None or readers != ["QuantizeLinear"] or m.is_output(m.y):
         return None
-    return m.replace(mover.op, m.create(m.op, mover.operands[0], **m.attrs), *mover.inputs[1:], **mover.attrs)
+    return m.replace(mover.op, compute(m.op, mover.operands[0], **m.attrs), *mover.inputs[1:], **mover.attrs)
 
 
 @standard("QuantizeLinear", lowers=True)

@@ -7,7 +7,7 @@ Concat of one part says so: containers lie densely, and their parts are written 
 
 from __future__ import annotations
 
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Node, compute
 from deeploy.graph.rewriting import Match, Pass, Reading, Result, lowered
 from deeploy.operators.views import VIEWS, Access
 
@@ -51,7 +51,7 @@ def packed(m: Match) -> Result:
     read, written = _along(chain), _against(chain)
     if (read is not None and read.dense_axes()) or written is None or not written.dense_axes():
         return None
-    return Reading(m.readers(m.x), m.x, m.create("Concat", m.x, axis=0))
+    return Reading(m.readers(m.x), m.x, compute("Concat", m.x, axis=0))
 
 
 PASS = Pass("packing", (packed,))

@@ -64,7 +64,7 @@ def batch_norm(call: Call) -> Result:
     if call.result is not None or found is None:
         return _affine(call)
     factor, plus = found
-    return call.replace("Add", call.create("Mul", call.x, call.constant(factor, label="factor")), call.constant(plus, label="summand"))
+    return call.replace("Add", call.create("Mul", call.x, constant(factor, label="factor")), constant(plus, label="summand"))
 
 
 def prelu(call: Call) -> Result:
@@ -104,8 +104,8 @@ def negative(call: Call) -> Tensor | None:
     """Integers times -1, or taken from 0 where no accumulator holds them."""
     x = call.x
     if x.dtype is DType.INT64:
-        return call.replace("Binary", call.constant([0], x.dtype.numpy), x, function="sub")
-    return call.replace("Mul", x, call.constant([-1], np.int8)) if x.dtype.is_integer else None
+        return call.replace("Binary", constant([0], x.dtype), x, function="sub")
+    return call.replace("Mul", x, constant([-1], DType.INT8)) if x.dtype.is_integer else None
 
 
 def size(call: Call) -> Result:
@@ -142,7 +142,7 @@ def where(call: Call) -> Result:
 
 def compared_with_zero(call: Call, name: str = "equal") -> Result:
     """Not; a Cast to bool, which asks whether an element differs from zero."""
-    return call.replace("Binary", call.x, call.constant([0], call.x.dtype.numpy), function=name)
+    return call.replace("Binary", call.x, constant([0], call.x.dtype), function=name)
 
 
 def concat(call: Call) -> Result:
@@ -165,7 +165,7 @@ def _quantised(call: Call, y: Quantised, tensor: Tensor) -> Tensor | None:
     """A tensor in the quantisation of the result: itself where it has that already, else by a table."""
     part, real = byte(tensor), real_constant(tensor)
     if real is not None:
-        return call.constant(np.clip(y.quantise(real), call.low, call.high), call.y.dtype.numpy)
+        return constant(np.clip(y.quantise(real), call.low, call.high), call.y.dtype)
     return None if part is None else look_up(call, part.tensor, np.clip(y.quantise(part.every), call.low, call.high))
 
 
@@ -188,5 +188,5 @@ def quantisation(call: Call) -> Result:
         return constant(quantise_values(x.data, scale, zero, low, high), integer.dtype)
     if x.data is not None:
         return constant((x.data.astype(np.int64) - zero).astype(np.float32) * scale)
-    operands = x, call.constant(scale, label="scale"), call.constant(zero, label="zero point")
+    operands = x, constant(scale, label="scale"), constant(zero, label="zero point")
     return call.replace("Quantize", *operands, low=low, high=high) if is_quantise else call.replace("Dequantize", *operands)

@@ -27,7 +27,7 @@ def convolution(call: Call) -> Result:
         attrs["output_padding"] = spatial(call.attrs["output_padding"], 0)
     if call.result is None:
         bias = [wide(tensor) for tensor in call.inputs[2:]]
-        weights = call.reshape(weights, [*weights.shape[:2], 1, weights.shape[2]]) if weights.rank == 3 else weights
+        weights = weights.reshape([*weights.shape[:2], 1, weights.shape[2]]) if weights.rank == 3 else weights
         return call.replace_image(call.op, call.image(call.x), weights, *bias, epilogue=("bias",) * len(bias), **attrs)
     w, axis = dequantised(weights), int(is_transposed)
     values = None if w is None else centred(w)
@@ -39,7 +39,7 @@ def convolution(call: Call) -> Result:
     if offset is None:
         return None
     offset = offset if is_transposed else offset - x.z * _sums(values)
-    operands = call.image(x.tensor), call.constant(filters(values), label="weights")
+    operands = call.image(x.tensor), constant(filters(values), label="weights")
     return call.replace_image(call.op, *operands, ratio=unit / call.step, offset=offset, **attrs)
 
 
@@ -58,9 +58,9 @@ def integer_convolution(call: Call) -> Result:
     has_borders = known is None and any(pads)
     if weights is None or not is_image(x) or (zero is not None and zero.elements != 1) or (has_borders and source is None):
         return None
-    factor, attrs = call.constant(filters(weights), label="weights"), {**window(call.attrs), "group": call.attrs["group"]}
+    factor, attrs = constant(filters(weights), label="weights"), {**window(call.attrs), "group": call.attrs["group"]}
     if known is not None:
-        bias = call.constant(-known * _sums(weights), np.int32, "bias")
+        bias = constant(-known * _sums(weights), DType.INT32, "bias")
         return call.replace_image("Conv", call.image(x), factor, bias, zero_point=known, epilogue=("bias",), **attrs)
     if has_borders and source is not None:
         before, after = np.split(np.array(pads), 2)
@@ -83,7 +83,7 @@ def integer_product(call: Call) -> Result:
     weights = _centred_weights(call, b.rank - 1)
     known = [0 if zero is None else zero.number for zero in (call.input(2), call.input(3))]
     if weights is not None and None in known:
-        b, known[1] = call.constant(weights, label="weights"), 0
+        b, known[1] = constant(weights, label="weights"), 0
     if None not in known:
         return call.replace("MatMul", a, b, a_zero_point=known[0], b_zero_point=known[1])
     products = call.replace("MatMul", a, b)
@@ -93,7 +93,7 @@ def integer_product(call: Call) -> Result:
         call.create("ReduceSum", x, dtype=DType.INT32, axes=(x.rank - back,), keepdims=True, label=label)
         for x, back, label in ((a, 1, "sums of rows"), (b, 2, "sums of columns"))
     )
-    zero, depth = _zero_points(call, 2), call.constant([a.shape[-1]], np.int32, "depth")
+    zero, depth = _zero_points(call, 2), constant([a.shape[-1]], DType.INT32, "depth")
     centred = call.create("Sub", rows, call.create("Mul", depth, zero, label="zero points of a row"))
     first = call.create("Mul", columns, zero, label="correction of a")
     second = call.create("Mul", centred, _zero_points(call, 3), label="correction of b")
@@ -115,14 +115,14 @@ def _centred_weights(call: Call, axis: int) -> np.ndarray | None:
 
 def _zero_points(call: Call, position: int) -> Tensor:
     """Zero points of a product's operand in int32, as they broadcast over its result: one, or one per row of a or column of b."""
-    given, source = call.input(position) or call.constant([0], np.int32), _quantisation(call.inputs[position - 2])
+    given, source = call.input(position) or constant([0], DType.INT32), _quantisation(call.inputs[position - 2])
     behind = given
     while (node := behind.maker) is not None and node.op in ("Reshape", "Cast"):
         behind = node.operands[0]
     if source is not None and source.operands[2] is behind:
         return behind
     per_row = position == 2 and given.rank == 1 and given.elements > 1
-    shaped = call.reshape(given, [1] if given.elements == 1 else [*given.shape, 1] if per_row else given.shape)
+    shaped = given.reshape([1] if given.elements == 1 else [*given.shape, 1] if per_row else given.shape)
     return call.create("Cast", shaped, dtype=DType.INT32) if shaped.data is None else constant(shaped.data, DType.INT32, "zero points")
 
 
@@ -133,7 +133,7 @@ def _quantisation(tensor: Tensor) -> Node | None:
 
 def _correction(call: Call, sums: np.ndarray) -> Tensor:
     """What the zero point of the data contributes to the products with weights of these sums."""
-    return call.create("Mul", call.constant(sums, np.int32, "sums of weights"), _zero_points(call, 2), label="correction")
+    return call.create("Mul", constant(sums, DType.INT32, "sums of weights"), _zero_points(call, 2), label="correction")
 
 
 def _bias(tensor: Tensor | None, unit: np.ndarray, channels: int) -> np.ndarray | None:
@@ -178,7 +178,7 @@ def times(call: Call, x: Tensor, factor: float) -> Tensor:
     """A float tensor times a number; a constant is multiplied at once."""
     if factor == 1:
         return x
-    return call.create("Mul", x, call.constant([factor], x.dtype.numpy)) if x.data is None else constant(x.data * np.float32(factor))
+    return call.create("Mul", x, constant([factor], x.dtype)) if x.data is None else constant(x.data * np.float32(factor))
 
 
 def _quantised_product(call: Call, summand: Tensor | None) -> Result:
@@ -194,7 +194,7 @@ def _quantised_product(call: Call, summand: Tensor | None) -> Result:
         return None
     factor, zeros = b.tensor, {"a_zero_point": a.z, "b_zero_point": b.z}
     if weights is not None:
-        factor, zeros["b_zero_point"] = call.constant(weights, label="weights"), 0
+        factor, zeros["b_zero_point"] = constant(weights, label="weights"), 0
         if weights.ndim == 2 and a.z:
             offset = offset - a.z * weights.sum(axis=1 - columns, dtype=np.int64)
             zeros["a_zero_point"] = 0

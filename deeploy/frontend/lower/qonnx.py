@@ -224,8 +224,8 @@ def bipolar(m: Match, x: Tensor) -> Tensor:
     if x.data is not None:
         result = constant(np.where(x.data >= 0, positive, -positive), dtype, "steps")
     else:
-        is_positive = m.create("GreaterOrEqual", x, m.constant([0.0]), dtype=DType.BOOL)
-        result = m.create("Where", is_positive, constant(positive, dtype, "positive"), constant(-positive, dtype, "negative"), dtype=dtype)
+        is_positive = compute("GreaterOrEqual", x, constant([0.0]), dtype=DType.BOOL)
+        result = compute("Where", is_positive, constant(positive, dtype, "positive"), constant(-positive, dtype, "negative"), dtype=dtype)
     return result if steps.axis is None else steps.dequantise(result)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from deeploy.frontend.schemas import QUANTISED
-from deeploy.graph.nodes import Tensor
+from deeploy.graph.nodes import Tensor, compute, constant
 from deeploy.graph.rewriting import Match, Pass, Result, standard
 from deeploy.graph.types import DType
 
@@ -31,7 +31,7 @@ def spelled_out(m: Match) -> Result:
 
     def dequantise(*operands: Tensor | None, axis: int = 0) -> Tensor:
         given = [tensor for tensor in operands if tensor is not None]
-        return m.create("DequantizeLinear", *given, dtype=DType.FLOAT32, axis=axis % max(1, given[0].rank))
+        return compute("DequantizeLinear", *given, dtype=DType.FLOAT32, axis=axis % max(1, given[0].rank))
 
     channels = {"Gemm": 1 - attrs.get("transB", 0), "MatMul": -1}.get(op, 0)  # the axis of the weights' scales
     operands = [dequantise(*inputs[i : i + 3], axis=channels if i else 0) for i in form.operands(len(inputs))]
@@ -43,8 +43,8 @@ def spelled_out(m: Match) -> Result:
         if unit is None or scales is None:
             return None
         # The kernel of QGemm adds the bias to the sum of products before it multiplies by alpha.
-        operands.append(dequantise(bias, m.constant(unit.ravel()[0] * np.float32(attrs.get("alpha", 1)) * scales, np.float32)))
-    real = m.create(op, *operands, shape=m.y.shape, **attrs)
+        operands.append(dequantise(bias, constant(unit.ravel()[0] * np.float32(attrs.get("alpha", 1)) * scales, DType.FLOAT32)))
+    real = compute(op, *operands, shape=m.y.shape, **attrs)
     ends = [tensor for tensor in inputs[form.result : form.result + 2] if tensor is not None]
     return m.replace("QuantizeLinear", real, *ends, axis=1) if ends else real
 

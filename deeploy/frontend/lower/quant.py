@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deeploy.graph.nodes import Node, Tensor, compute
+from deeploy.graph.nodes import Node, Tensor, compute, constant
 from deeploy.graph.types import DType
 
 # Half a step, any zero point and the product of a 32-bit accumulator still fit 63 bits behind this shift.
@@ -149,6 +149,11 @@ def requant_constants(ratio: np.ndarray | float, offset: np.ndarray | int, zero_
     with np.errstate(over="ignore"):
         add = np.where(np.abs(mul) < _PRECISE, real, offsets * mul.astype(np.int64))
     return mul, narrow(add + (zero_point << shift) + half(shift)), shift
+
+
+def requantisation(mul: npt.ArrayLike, add: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Multipliers and summands as operands."""
+    return constant(np.asarray(mul), DType.INT32, "mul"), constant(narrow(add), label="add")
 
 
 def repeated(parameters: np.ndarray, size: int, axis: int, shape: Sequence[int]) -> np.ndarray:

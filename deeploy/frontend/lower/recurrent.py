@@ -14,7 +14,7 @@ import numpy as np
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.lower.call import PLAIN
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.graph.nodes import INTEGER_FORM, Attributes, Node, Tensor
+from deeploy.graph.nodes import INTEGER_FORM, Attributes, Node, Tensor, compute, constant
 from deeploy.graph.rewriting import Match
 from deeploy.graph.types import DType
 from deeploy.operators.recurrent import GATES
@@ -67,17 +67,17 @@ class Direction:
         """The states behind all steps [t,n,k], behind the last one [n,k], and an LSTM's cells."""
         m, is_reverse, steps = self.m, self.attributes["reverse"], self.x.shape[0]
         h, *c = (self.read_state(STATE + number) for number in range(2 if m.op == "LSTM" else 1))
-        sums = self._multiply(m.reshape(self.x, [steps * self.shape[0], self.x.shape[2]]), self.weights, self.bias)
-        products, size, parts = m.reshape(sums, [*self.x.shape[:2], *self.extents]), steps if self.holds_weights else 1, list[Tensor]()
+        sums = self._multiply(self.x.reshape([steps * self.shape[0], self.x.shape[2]]), self.weights, self.bias)
+        products, size, parts = sums.reshape([*self.x.shape[:2], *self.extents]), steps if self.holds_weights else 1, list[Tensor]()
         if self.is_near and size > 1:
             size = max(1, MOST_PRODUCTS // (4 * self.x.shape[1] * len(self.bias)))
         for first in range(0, steps, size)[:: -1 if is_reverse else 1]:
-            p = m.cut(products, 0, first, min(first + size, steps))
+            p = products.cut(0, first, min(first + size, steps))
             y, *c = self._run_steps(p, h, *c) if self.holds_weights else self._run_step(p, h, *c)
             last = 0 if is_reverse else y.shape[0] - 1
-            h = m.reshape(m.cut(y, 0, last, last + 1), self.shape)
+            h = y.cut(0, last, last + 1).reshape(self.shape)
             parts.insert(0 if is_reverse else len(parts), y)
-        whole = parts[0] if len(parts) == 1 else m.create("Concat", *parts, shape=(steps, *self.shape), axis=0)
+        whole = parts[0] if len(parts) == 1 else compute("Concat", *parts, shape=(steps, *self.shape), axis=0)
         return [whole, h, *c]
 
     @property
@@ -88,21 +88,21 @@ class Direction:
 
     def _multiply(self, x: Tensor, weights: np.ndarray, bias: np.ndarray) -> Tensor:
         """x[n,j] times weights[k,j], with a bias for each k."""
-        operands = self.m.constant(weights.T, label="weights"), self.m.constant(bias, label="bias")
-        return self.m.create("MatMul", x, *operands, dtype=self.sum_type, trans_a=False, trans_b=False, **PLAIN, epilogue=("bias",))
+        operands = constant(weights.T, label="weights"), constant(bias, label="bias")
+        return compute("MatMul", x, *operands, dtype=self.sum_type, trans_a=False, trans_b=False, **PLAIN, epilogue=("bias",))
 
     def read_state(self, position: int) -> Tensor:
         """A state before the first step [n,k]."""
         m, tensor = self.m, self.m.input(position)
         if tensor is None:
-            return m.constant(np.zeros(self.shape, np.float32), label="state")
-        state = m.reshape(m.cut(tensor, 1 if m.attrs["layout"] else 0, self.number, self.number + 1), self.shape)
-        return state if state.data is None else m.constant(state.data, label="state")
+            return constant(np.zeros(self.shape, np.float32), label="state")
+        state = tensor.cut(1 if m.attrs["layout"] else 0, self.number, self.number + 1).reshape(self.shape)
+        return state if state.data is None else constant(state.data, label="state")
 
     def _run_steps(self, p: Tensor, *states: Tensor) -> Sequence[Tensor]:
         """Several steps: y[t,n,k], and an LSTM's cells [n,k]."""
-        constants = [self.m.constant(values) for values in (*self.tables, self.reset, self.peepholes) if values is not None]
-        weights = self.m.constant(self.state_weights, label="weights")
+        constants = [constant(values) for values in (*self.tables, self.reset, self.peepholes) if values is not None]
+        weights = constant(self.state_weights, label="weights")
         return self._create(f"{self.prefix}{self.m.op}", (p.shape[0], *self.shape), p, weights, *states, *constants)
 
     def _run_step(self, p: Tensor, h: Tensor, *c: Tensor) -> Sequence[Tensor]:
@@ -111,10 +111,10 @@ class Direction:
         if self.reset is not None:
             bias[2] = self.reset
         q = self._multiply(h, self.state_weights.reshape(bias.size, -1), bias.ravel())
-        products = [self.m.reshape(product, [h.shape[0], *self.extents]) for product in (p, q)]
-        peepholes = [] if self.peepholes is None else [self.m.constant(self.peepholes)]
+        products = [product.reshape([h.shape[0], *self.extents]) for product in (p, q)]
+        peepholes = [] if self.peepholes is None else [constant(self.peepholes)]
         y, *cells = self._create(f"{self.m.op}Cell", self.shape, *products, *(c or [h]), *peepholes)
-        return [self.m.reshape(y, [1, *y.shape]), *cells]
+        return [y.reshape([1, *y.shape]), *cells]
 
     def _create(self, op: str, shape: tuple[int, ...], *operands: Tensor) -> Sequence[Tensor]:
         results = Tensor("", shape, self.state_type, label="steps"), Tensor("", self.shape, self.sum_type, label="cells")
@@ -130,7 +130,7 @@ def read_directions(m: Match, x: Tensor, is_near: bool) -> list[Direction]:
     w, r, b, peepholes = (_real(m, position) for position in (1, 2, 3, PEEPHOLES))
     assert w is not None and r is not None
     (count, _, units), functions, directions = r.shape, m.attrs["functions"], list[Direction]()
-    rows = m.transpose(x, (1, 0, 2)) if m.attrs["layout"] else x
+    rows = x.transpose((1, 0, 2)) if m.attrs["layout"] else x
     for number in range(count):
         inputs, states = np.zeros((2, GATES[m.op], units), np.float32) if b is None else b[number].reshape(2, -1, units).copy()
         names, alphas, betas = zip(*functions[number * len(functions) // count :][: len(functions) // count], strict=True)
@@ -169,6 +169,6 @@ def _join_result(m: Match, result: Tensor, parts: Sequence[Tensor]) -> Tensor:
     axis = result.rank - 3 + m.attrs["layout"]
     shape = [1 if i == axis else n for i, n in enumerate(result.shape)]
     if m.attrs["layout"] and parts[0].rank == 3:
-        parts = [m.transpose(part, (1, 0, 2)) for part in parts]
-    wide = [m.reshape(part, shape) for part in parts]
-    return wide[0] if len(parts) == 1 else m.create("Concat", *wide, shape=result.shape, axis=axis)
+        parts = [part.transpose((1, 0, 2)) for part in parts]
+    wide = [part.reshape(shape) for part in parts]
+    return wide[0] if len(parts) == 1 else compute("Concat", *wide, shape=result.shape, axis=axis)

@@ -17,7 +17,7 @@ from deeploy.frontend.lower.fuse import BYTES, scalars
 from deeploy.frontend.lower.quant import every
 from deeploy.frontend.lower.tables import applied
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.nodes import Node, Tensor, constant
 from deeploy.graph.rewriting import Match, Pass, Result, lowered
 from deeploy.graph.types import DType
 
@@ -124,7 +124,7 @@ def rotary(m: Match) -> Result:
                 return m.replace("Rotate", c.x, c.factor, s.factor, **attrs)
             factors = (total[1], total[0], *total[2:]) if straight else total
             attrs |= {"cosine": c.constants, "sine": s.constants, "sum": factors}
-            return m.replace("Rotate", c.x, c.factor, s.factor, m.constant(table), **attrs)
+            return m.replace("Rotate", c.x, c.factor, s.factor, constant(table), **attrs)
     return None
 
 

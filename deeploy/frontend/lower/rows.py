@@ -16,7 +16,7 @@ from deeploy.frontend.lower.call import Call, is_image, spatial, window
 from deeploy.frontend.lower.lookup import real_constant, tabulate
 from deeploy.frontend.lower.quant import Quantised, dequantised, half, multiplier, narrow, summand
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Tensor, inverse
+from deeploy.graph.nodes import Tensor, constant, inverse
 from deeploy.graph.rewriting import Result
 from deeploy.graph.types import DType
 from deeploy.operators.norms import MOST_COLUMNS
@@ -57,7 +57,7 @@ def reduction(call: Call) -> Result:
     if source is None or source.tensor.data is not None or not np.all(np.isfinite(reals)) or not np.any(reals):
         return None
     unit = float(np.abs(reals).max()) * count / 2**30  # of a sum, which fits 32 bits then
-    table = call.constant(np.rint(reals / unit), np.int32, "table")
+    table = constant(np.rint(reals / unit), DType.INT32, "table")
     terms = call.create("Lookup", source.tensor, table, dtype=DType.INT32)
     return call.replace("ReduceSum", terms, ratio=unit / call.step / share, **attrs)
 
@@ -81,11 +81,11 @@ def softmax(call: Call) -> Result:
         # What keeps sums and numerators within 32 bits, where nothing is lost by that.
         peak = (2**31 - 1) // (levels + call.x.shape[call.attrs["axis"]])
         exponentials = np.exp(-np.arange(256, dtype=np.float64) * x.s)
-        constants = [call.constant(np.rint(exponentials * max(peak, 2**18)), np.uint32, "exponentials")]
+        constants = [constant(np.rint(exponentials * max(peak, 2**18)), DType.UINT32, "exponentials")]
         attrs = {"levels": levels, "zero_point": call.zero, **call.limits}
     moved, perm = call.axis_last(x.tensor)
     label = "channels last" if perm == [0, 2, 3, 1] else ""
-    return call.transpose(call.create("Softmax", moved, *constants, dtype=call.y.dtype, label=label, **attrs), inverse(perm))
+    return call.create("Softmax", moved, *constants, dtype=call.y.dtype, label=label, **attrs).transpose(inverse(perm))
 
 
 def norm(call: Call) -> Result:
@@ -95,7 +95,7 @@ def norm(call: Call) -> Result:
         return None
     axis = call.attrs.get("axis", -1) % len(shape)
     columns = math.prod(shape[axis:])
-    rows = call.reshape(x.tensor, [*shape[:axis], columns])
+    rows = x.tensor.reshape([*shape[:axis], columns])
     if call.result is not None:
         return _standardised(call, x, rows, [_row(tensor, columns) for tensor in parameters])
     tensors = [_parameter(call, tensor, columns) for tensor in parameters]
@@ -118,8 +118,8 @@ def _parameter(call: Call, tensor: Tensor, columns: int) -> Tensor | None:
     """A value per element of a row, constant or not; None where there are fewer or more."""
     row = _row(tensor, columns)
     if row is not None:
-        return call.constant(row, label="row")
-    return call.reshape(tensor, [columns]) if real_constant(tensor) is None and tensor.elements == columns else None
+        return constant(row, label="row")
+    return tensor.reshape([columns]) if real_constant(tensor) is None and tensor.elements == columns else None
 
 
 def _standardised(call: Call, x: Quantised, rows: Tensor, known: Sequence[np.ndarray | None]) -> Result:
@@ -138,5 +138,5 @@ def _standardised(call: Call, x: Quantised, rows: Tensor, known: Sequence[np.nda
     add = narrow((summand(bias / call.step, shift - below) << below) + (call.zero << shift) + half(shift))
     stage: Attributes = {"epilogue": ("requantise",), "shift": shift, **call.limits}
     attrs = {"centred": centred, "zero_point": x.z, "fraction": fraction, "epsilon": round(epsilon)}
-    operands = rows, call.constant(mul, label="mul"), call.constant(add, label="add")
+    operands = rows, constant(mul, label="mul"), constant(add, label="add")
     return call.create("Standardise", *operands, dtype=call.y.dtype, **attrs, **stage)

@@ -14,8 +14,9 @@ import numpy as np
 
 from deeploy.frontend.lower.quant import narrow
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.nodes import Node, Tensor, compute, constant
 from deeploy.graph.rewriting import Match, Pass, Result, lowered
+from deeploy.graph.types import DType
 from deeploy.operators import requantise, staircase
 from deeploy.operators.views import VIEWS
 
@@ -126,10 +127,10 @@ def siblings(m: Match) -> Result:
             return None
         group, own = common
         attrs |= {"shift": own.shift} | ({} if own.even is None else {"even": own.even})
-        constants = [m.constant(own.mul, np.int32, "mul"), m.constant(narrow(own.add), label="add")]
+        constants = [constant(own.mul, DType.INT32, "mul"), constant(narrow(own.add), label="add")]
     elif m.node.epilogue == ("bias",):
         rows = [np.broadcast_to(_constant(node, 2), _columns(node)) for node in group]
-        constants = [m.constant(np.concatenate(rows), label="bias")]
+        constants = [constant(np.concatenate(rows), label="bias")]
     return _join(m, group, attrs, constants)
 
 
@@ -137,14 +138,14 @@ def _join(m: Match, group: Sequence[Node], attrs: Attributes, constants: Sequenc
     """One product in the place of a group, and slices of it; ``constants`` are its epilogue's."""
     weights = [_constant(node, 1) if node.attrs["trans_b"] else _constant(node, 1).T for node in group]
     *rows, _ = m.y.shape
-    stacked = m.constant(np.concatenate(weights), label="weights")
+    stacked = constant(np.concatenate(weights), label="weights")
     shape, name = [*rows, sum(map(_columns, group))], " and ".join(node.name for node in group)
-    both = m.create("MatMul", m.x, stacked, *constants, shape=shape, dtype=m.y.dtype, called=name, **{**attrs, "trans_b": True})
+    both = compute("MatMul", m.x, stacked, *constants, shape=shape, dtype=m.y.dtype, called=name, **{**attrs, "trans_b": True})
     found, begin = dict[Tensor, Tensor](), 0
     for node in group:
         end, (result,) = begin + _columns(node), node.outputs
         box: Attributes = {"starts": (*(0 for _ in rows), begin), "ends": (*rows, end), "steps": (1,) * (len(rows) + 1)}
-        found[result], begin = m.create("Slice", both, called=result.name, **box), end
+        found[result], begin = compute("Slice", both, called=result.name, **box), end
     return found
 
 

@@ -6,6 +6,7 @@ turns of positions, are read in every layer of a decoder.
 
 from __future__ import annotations
 
+from deeploy.graph.nodes import compute
 from deeploy.graph.rewriting import Match, Pass, Reading, Result, lowered
 from deeploy.operators.views import MATERIALISE, VIEWS
 
@@ -20,7 +21,7 @@ def staged(m: Match) -> Result:
         if m.is_input(tensor) and 0 < tensor.elements * tensor.dtype.bytes <= LARGEST:
             readers = [reader for reader in m.readers(tensor) if reader.is_lowered and reader.op not in VIEWS]
             if len(readers) >= READERS:
-                return Reading(readers, tensor, m.create(MATERIALISE, tensor, label="staged"))
+                return Reading(readers, tensor, compute(MATERIALISE, tensor, label="staged"))
     return None
 
 

@@ -13,8 +13,9 @@ from deeploy.frontend.lower.layout import BROADCASTING
 from deeploy.frontend.lower.lookup import look_up
 from deeploy.frontend.lower.quant import every, narrow
 from deeploy.graph import epilogue
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.nodes import Node, Tensor, constant
 from deeploy.graph.rewriting import Match, Pass, Result, lowered
+from deeploy.graph.types import DType
 from deeploy.operators import requantise
 from deeploy.operators.table import OPERATORS
 
@@ -90,7 +91,7 @@ def shares(m: Match) -> Result:
     if front is None or len(front.inputs) != 2 or m.x.dtype not in BYTES or m.y.dtype not in BYTES:
         return None
     results = applied(m.node, every(m.x))
-    return None if results is None else m.fuse(front, m.constant(results, label="results"), smallest=m.x.dtype.range[0])
+    return None if results is None else m.fuse(front, constant(results, label="results"), smallest=m.x.dtype.range[0])
 
 
 @lowered("Lookup")
@@ -119,7 +120,7 @@ def joined(m: Match) -> Result:
     found = requantise.with_table(front, table[low - smallest : high - smallest + 1])
     if found is None:
         return None
-    constants = m.constant(found.mul, np.int32, "mul"), m.constant(narrow(found.add), label="add")
+    constants = constant(found.mul, DType.INT32, "mul"), constant(narrow(found.add), label="add")
     return m.fuse(front, *constants, kept=-2, shift=found.shift, low=found.low, high=found.high)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from deeploy.graph.nodes import compute
 from deeploy.graph.rewriting import Match, Pass, Result, lowered
 
 
@@ -17,7 +18,7 @@ def tied(m: Match) -> Result:
     twin = next((tensor for tensor in alike if np.array_equal(np.asarray(tensor.data), weights.data.T)), None)
     if twin is None:
         return None
-    view = m.create("Reshape", twin, shape=twin.shape)  # which no kernel stores in an order of its own
+    view = compute("Reshape", twin, shape=twin.shape)  # which no kernel stores in an order of its own
     return m.replace("MatMul", m.x, view, *m.inputs[2:], **{**m.attrs, "trans_b": True})
 
 

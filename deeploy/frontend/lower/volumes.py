@@ -67,7 +67,7 @@ def volume(m: Match, x: Tensor, weights: Tensor, *, group: int, pads: Sequence[i
         (images, _filters(weights, group, m.op == "ConvTranspose"), *m.node.inputs[2:]),
         [batch * count, m.y.shape[1], *m.y.shape[3:]],
     )
-    made = m.create(m.op, *inputs, shape=shape, dtype=m.y.dtype, **attributes)
+    made = compute(m.op, *inputs, shape=shape, dtype=m.y.dtype, **attributes)
     return made.reshape([batch, count, m.y.shape[1], -1]).transpose((0, 2, 1, 3))
 
 
