@@ -17,7 +17,7 @@ from deeploy.devices import layers as device_layers
 from deeploy.devices.layers import Item
 from deeploy.distribute.balance_levels import Layer
 from deeploy.frontend import import_states
-from deeploy.graph.surgeon import rewrite
+from deeploy.graph.rewriting import rewrite
 from deeploy.midend.bind import inferred_shapes
 
 FOLDER = Path(__file__).parent / "summaries"

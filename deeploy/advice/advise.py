@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import onnx_graphsurgeon as gs
-
 from deeploy.advice.changes import powers_of_two, symmetric_weights
 from deeploy.advice.costs import Better, Costs, identity
 from deeploy.advice.quantised import MOST_BYTES, activations_of, weights_of
@@ -19,8 +17,9 @@ from deeploy.documents import Contents, Document
 from deeploy.errors import DeeployError
 from deeploy.frontend.io import strip_quantisation
 from deeploy.frontend.lower.in_int8 import in_int8
-from deeploy.graph.surgeon import rewrite
+from deeploy.graph.rewriting import rewrite
 from deeploy.graph.target import Target
+from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
 from deeploy.midend.cost import form
 from deeploy.midend.cost import instance as kernel_instance
@@ -51,18 +50,18 @@ class Subject:
     """
 
     plan: Plan
-    graph: gs.Graph
+    graph: Graph
     entry: Document
     is_exact: bool
     is_dialect: bool
     is_part: bool = False
-    imported: gs.Graph | None = None
+    imported: Graph | None = None
 
     @property
     def target(self) -> Target:
         return self.plan.target
 
-    def program(self, graph: gs.Graph | None = None, machine: Machine | None = None) -> Program:
+    def program(self, graph: Graph | None = None, machine: Machine | None = None) -> Program:
         """The program of a graph, by the kernels of a machine; of the network's own where none are given."""
         kernels = kernels_of(self.target, machine or self.plan.machine)
         return assemble(self.plan.program.name, self.graph if graph is None else graph, *kernels)
@@ -276,8 +275,9 @@ def _in_int8(subject: Subject) -> Program | None:
 
 def _edges(subject: Subject, costs: Costs) -> list[Contents]:
     """Integer inputs and outputs instead of floats that the network converts itself; what has to be copied then is counted."""
-    graph = subject.graph.copy()
-    if not strip_quantisation(graph, {state.past for state in _states(subject)} | {state.present for state in _states(subject)}):
+    states = _states(subject)
+    graph, stripped = strip_quantisation(subject.graph, {state.past for state in states} | {state.present for state in states})
+    if not stripped:
         return []
     program = subject.program(graph)
     kept = {identity(call) for call in program.calls}
@@ -308,9 +308,8 @@ def _scales(subject: Subject, costs: Costs) -> list[Contents]:
     Only in the integer dialect, which rounds ties up. In QDQ graphs they go to the even result: between powers of two ties are frequent,
     and rounding them so takes more than 32 bits. A test compiles such a network in both forms, and finds it slower.
     """
-    calls, graph = subject.plan.program.calls, subject.graph.copy()
-    slow = _slow(subject) if subject.is_dialect else []
-    names = powers_of_two(graph) if slow else set()
+    calls, slow = subject.plan.program.calls, _slow(subject) if subject.is_dialect else []
+    graph, names = powers_of_two(subject.graph) if slow else (subject.graph, set[str]())
     steps = [step for step in slow if calls[step].node.name in names]
     if not steps:
         return []
@@ -328,9 +327,7 @@ def _requantisers(subject: Subject, costs: Costs) -> list[Contents]:
     steps = [step for step in _slow(subject) if fused(calls[step].node) is not None] if able and subject.is_exact else []
     if not steps:
         return []
-    graph = subject.graph.copy()
-    powers_of_two(graph)
-    program = subject.program(graph)
+    program = subject.program(powers_of_two(subject.graph)[0])
     found = costs.better(program, subject.plan.machine, lambda call: call.kernel.engine in able and call.kernel.second is None, steps)
     why = (
         f"{_counted(len(found))} would be requantised by {' and '.join(sorted(able))} instead of cores; results differ by one step at most"
@@ -355,8 +352,7 @@ def _forms(calls: Iterable[Call], target: Target) -> str:
 
 def _weights(subject: Subject, costs: Costs) -> list[Contents]:
     """Weights without zero points, as int8: what SIMD instructions and accelerators multiply."""
-    graph = subject.graph.copy()
-    names = symmetric_weights(graph)
+    graph, names = symmetric_weights(subject.graph)
     steps = [step for step, call in enumerate(subject.plan.program.calls) if call.node.name in names]
     if not steps:
         return []

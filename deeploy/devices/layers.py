@@ -10,12 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import onnx_graphsurgeon as gs
-
 from deeploy.distribute.balance_levels import INPUT
-from deeploy.graph import surgeon
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.loops import from_geometry
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
 from deeploy.midend.program import Role
 from deeploy.operators.table import OPERATORS
@@ -61,21 +60,17 @@ class Layers:
     returned: tuple[int, ...]
 
 
-def read(graph: gs.Graph, kernels: Sequence[Kernel]) -> Layers:
+def read(graph: Graph, kernels: Sequence[Kernel]) -> Layers:
     """The layers of a lowered graph."""
     reader = _Reader(graph, _loops(graph, kernels))
     for node in graph.nodes:
         reader.add(node)
     items = tuple(Item(d.op, tuple(d.reads), d.loops, d.constants, d.output, d.name) for d in reader.layers)
     left = dict.fromkeys(reader.made.get(tensor.name, INPUT) for tensor in graph.outputs)
-    return Layers(items, sum(map(_elements, graph.inputs)), tuple(position for position in left if position != INPUT))
+    return Layers(items, sum(tensor.elements for tensor in graph.inputs), tuple(position for position in left if position != INPUT))
 
 
-def _elements(tensor: gs.Tensor) -> int:
-    return math.prod(int(size) for size in tensor.shape)
-
-
-def _loops(graph: gs.Graph, kernels: Sequence[Kernel]) -> dict[str, tuple[int, ...]]:
+def _loops(graph: Graph, kernels: Sequence[Kernel]) -> dict[str, tuple[int, ...]]:
     """The seven loops of every node that multiplies and accumulates."""
     program = assemble("network", graph, kernels)
     found = {}
@@ -99,31 +94,31 @@ class _Draft:
 class _Reader:
     """Makes layers of nodes, one after the other; a node that is folded gives its result to the layer before."""
 
-    def __init__(self, graph: gs.Graph, loops: dict[str, tuple[int, ...]]) -> None:
+    def __init__(self, graph: Graph, loops: dict[str, tuple[int, ...]]) -> None:
+        self.graph = graph
         self.loops = loops
         self.layers: list[_Draft] = []
         self.made = {tensor.name: INPUT for tensor in graph.inputs}
 
-    def add(self, node: gs.Node) -> None:
-        sources = [tensor for tensor in node.inputs if isinstance(tensor, gs.Variable) and not tensor.is_empty()]
-        reads = list(dict.fromkeys(self.made[tensor.name] for tensor in sources))
-        is_silent = node.op in VIEWS and VIEWS[node.op](surgeon.described(node)).keeps_order
-        if len(reads) == 1 and (is_silent or self.folds(node, sources)):
+    def add(self, node: Node) -> None:
+        reads = list(dict.fromkeys(self.made[tensor.name] for tensor in node.variables))
+        is_silent = node.op in VIEWS and VIEWS[node.op](node).keeps_order
+        if len(reads) == 1 and (is_silent or self.folds(node)):
             self.made |= {result.name: reads[0] for result in node.outputs}
             return
         loops = self.loops.get(node.name, ())
-        count = sum(_kept(node, tensor, loops) for tensor in node.inputs if isinstance(tensor, gs.Constant))
+        count = sum(_kept(node, tensor, loops) for tensor in node.operands if tensor.data is not None)
         self.made |= {result.name: len(self.layers) for result in node.outputs}
-        self.layers.append(_Draft(node.op, reads, loops, count, sum(map(_elements, node.outputs)), node.name))
+        self.layers.append(_Draft(node.op, reads, loops, count, sum(tensor.elements for tensor in node.outputs), node.name))
 
-    def folds(self, node: gs.Node, sources: list[gs.Tensor]) -> bool:
+    def folds(self, node: Node) -> bool:
         """Whether a node is part of a normalisation that the layer before takes over: a product's, or a subtraction's factor."""
         kind = _affine(node.op)
-        if not kind or len(sources) != 1:
+        if not kind or len(node.variables) != 1:
             return False
-        (source,) = sources
+        (source,) = node.variables
         before = self.made[source.name]
-        if before == INPUT or len(source.outputs) != 1:
+        if before == INPUT or len(self.graph.readers[source]) != 1:
             return False
         layer = self.layers[before]
         if layer.loops:
@@ -139,12 +134,10 @@ def _affine(op: str) -> str:
     return OPERATORS[op].affine if op in OPERATORS else ""
 
 
-def _kept(node: gs.Node, tensor: gs.Constant, loops: tuple[int, ...]) -> int:
+def _kept(node: Node, tensor: Tensor, loops: tuple[int, ...]) -> int:
     """Elements of a constant that the device keeps for a layer.
 
     A product's weights have two axes or more; what has one, a value for each channel, is in ``Item.weights``. Sums and factors keep
     values of their own. Of other layers, tables are kept; bounds of clips and sizes of pads are attributes of int8 operators.
     """
-    if not loops and _affine(node.op):
-        return int(tensor.values.size)
-    return int(tensor.values.size) if tensor.values.ndim > 1 else 0
+    return tensor.elements if tensor.rank > 1 or (not loops and _affine(node.op)) else 0

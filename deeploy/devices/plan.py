@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import onnx_graphsurgeon as gs
-
 from deeploy.devices.layers import Item, read
 from deeploy.devices.stages import DeviceStages, throughput
 from deeploy.distribute.balance_levels import Cuts, Layer, Levels, levels_of, segments
@@ -17,6 +15,7 @@ from deeploy.errors import UsageError, shorten
 from deeploy.graph.device import Device
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Member
+from deeploy.graph.values import Graph
 from deeploy.midend.machine import Options, machine_of
 
 BATCH = 15  # inputs that a throughput is given for: the study's
@@ -92,7 +91,7 @@ def _ms(seconds: float) -> float:
 
 
 def plan_devices(
-    graph: gs.Graph,
+    graph: Graph,
     target: Target,
     chips: int | Literal["auto"],
     balance: Balance,

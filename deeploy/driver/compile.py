@@ -64,7 +64,8 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         graph.check(plan.program)
         found[prefix], changed = graph, None
         if request.requantise == "engine":
-            plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan)
+            requantised, plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan)
+            graph = found[prefix] = replace(graph, graph=requantised)
         about = graph.inputs, graph.outputs, graph.dialect, (*graph.notes, *_unpacked(request, plan)), graph.pinned
         imported = graph.imported if plan.program.is_float else None
         networks[prefix] = Network(plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path), imported=imported)

@@ -6,12 +6,10 @@ All its operands are whole, on every target. A nested loop is a kernel of the ro
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.backend.loops import ALIGNMENT, Text, loop
 from deeploy.backend.templates import templates
@@ -19,9 +17,9 @@ from deeploy.fallback.portable import HEADER, STRUCT
 from deeploy.frontend.rounds import BODY, LOOPS, Body
 from deeploy.graph.kernel import Kernel, Operator, Reference, Scratch, Tiling
 from deeploy.graph.nest import Map, Nest, coupled
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Node, constant
 from deeploy.graph.target import Memory, Rate, Target
-from deeploy.graph.types import DType
+from deeploy.graph.values import Graph, change_nodes
 from deeploy.midend import cost
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, kernels_of, machine_of
@@ -29,32 +27,38 @@ from deeploy.midend.planner import make_plan
 from deeploy.midend.program import Program
 from deeploy.simulate.interpreter import outputs
 
-Lower = Callable[[Body, Target], tuple[gs.Graph, Target]]  # a round for a target, and the target with the kernels of loops in it
+Lower = Callable[[Body, Target], tuple[Graph, Target]]  # a round for a target, and the target with the kernels of loops in it
 
 
-def with_loops(graph: gs.Graph, target: Target, lower: Lower) -> Target:
-    """The target with kernels for the loops of a graph, whose nodes become theirs."""
-    for node in graph.nodes:
+def with_loops(graph: Graph, target: Target, lower: Lower) -> tuple[Graph, Target]:
+    """A graph whose loops are nodes of kernels, and the target with these."""
+
+    def changed(node: Node) -> Node:
+        nonlocal target
         if node.domain == LOOPS and BODY in node.attrs:
-            target = _with_loop(node, target, lower)
-    return target
+            node, target = _with_loop(node, target, lower)
+        return node
+
+    return change_nodes(graph, changed), target
 
 
-def _with_loop(node: gs.Node, target: Target, lower: Lower) -> Target:
-    body: Body = node.attrs.pop(BODY)
+def _with_loop(node: Node, target: Target, lower: Lower) -> tuple[Node, Target]:
+    body: Body = node.attrs[BODY]
     graph, flat = lower(body, _flat(target))
     machine = machine_of(flat, Options())
     plan = make_plan(assemble("round", graph, *kernels_of(flat, machine)), replace(flat, timing=None), machine)
     text = loop(plan, body, templates(tuple(flat.template_folders)), STRUCT)
-    node.inputs.extend(gs.Constant(f"{node.name}_{buffer.name}", np.asarray(buffer.data)) for buffer in text.constants)
+    constants = (replace(constant(buffer.data), name=f"{node.name}_{buffer.name}") for buffer in text.constants if buffer.data is not None)
+    attrs = {name: value for name, value in node.attrs.items() if name != BODY}
+    node = node.another(inputs=(*node.inputs, *constants), attrs=attrs)
     kernel = _kernel(node, body, text, plan.program, target.engines[0].name)
-    node.op = kernel.op
+    node = node.another(op=kernel.op)
     target = replace(target, kernels=(*target.kernels, kernel))
     if target.timing is None:
-        return target
+        return node, target
     cycles = body.rounds * sum(_cycles(plan.program, step, flat) for step in range(len(plan.program.calls)))
-    rate = Rate(0.0, 0.0, cycles / sum(math.prod(tensor.shape) for tensor in node.outputs), is_estimate=True)
-    return replace(target, timing=replace(target.timing, kernels={**target.timing.kernels, kernel.name: rate}))
+    rate = Rate(0.0, 0.0, cycles / sum(tensor.elements for tensor in node.outputs), is_estimate=True)
+    return node, replace(target, timing=replace(target.timing, kernels={**target.timing.kernels, kernel.name: rate}))
 
 
 def _flat(target: Target) -> Target:
@@ -74,13 +78,13 @@ def _cycles(program: Program, step: int, target: Target) -> float:
     return rate.call + rate.cold + float(cost.work_of(call, rate).cycles(lambda name, size: cost.steps(sizes[name], size) if size else 1))
 
 
-def _kernel(node: gs.Node, body: Body, text: Text, program: Program, engine: str) -> Kernel:
+def _kernel(node: Node, body: Body, text: Text, program: Program, engine: str) -> Kernel:
     """The kernel of a loop: whole operands, nothing tiled, one core."""
     inputs, results = (tuple(f"{kind}{at}" for at in range(len(found))) for kind, found in (("x", node.inputs), ("y", node.outputs)))
-    shapes = dict(zip(results, ([int(n) for n in tensor.shape] for tensor in node.outputs), strict=True))
+    shapes = dict(zip(results, (tensor.shape for tensor in node.outputs), strict=True))
     dims = {name: coupled(*(f"{name}_{axis}" for axis in range(len(shape)))) for name, shape in shapes.items()}
     nest = Nest(reads={}, writes={name: Map(*axes) for name, axes in dims.items()})
-    tensors = zip((*inputs, *results), (*node.inputs, *node.outputs), strict=True)
+    tensors = zip((*inputs, *results), (*node.operands, *node.outputs), strict=True)
     digest = hashlib.sha256(f"{text.text}{text.parts}".encode()).hexdigest()[:8]
     source = f"{STRUCT}/loop_{digest}.c"
     operator = Operator(f"{node.op}.{digest}", inputs, lambda _: nest, _reference(body, program, len(text.constants)))
@@ -88,7 +92,7 @@ def _kernel(node: gs.Node, body: Body, text: Text, program: Program, engine: str
         f"loop_{digest}",
         source,
         outputs=results,
-        types={name: frozenset({DType.of(tensor.dtype)}) for name, tensor in tensors},
+        types={name: frozenset({tensor.dtype}) for name, tensor in tensors},
         struct=STRUCT,
         settings=lambda _: {"names": inputs, "results": results},
         scratch={"work": Scratch(lambda _, extents: max(1, text.scratch))},

@@ -28,7 +28,8 @@ from deeploy.frontend.positions import POSITION
 from deeploy.frontend.rounds import LOOPS, Body
 from deeploy.frontend.states import Known, append, begin, keep
 from deeploy.frontend.wider import note_narrow, packed_types
-from deeploy.graph.surgeon import read_graph, write_graph
+from deeploy.graph.rewriting import rewrite
+from deeploy.graph.surgeon import write_graph
 from deeploy.graph.target import Target
 from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
@@ -72,15 +73,15 @@ class Lowered:
         imported: before the passes.
     """
 
-    graph: gs.Graph
+    graph: Graph
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     dialect: Integers
     notes: tuple[str, ...]
-    shorter: gs.Graph | None
+    shorter: Graph | None
     target: Target
     pinned: tuple[Pinned, ...] = ()
-    imported: gs.Graph | None = None
+    imported: Graph | None = None
 
     def check(self, program: Program) -> None:
         """Raise where a shape depends on the rows of the states that the graph takes for fixed."""
@@ -103,22 +104,23 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
 
     states = (request.states, request.context, tuple(known))
     source = clock("import", import_states, model, dict(request.dims), shapes, *states, request.pins, request.unroll)
-    target = _with_loops(clock, source, target, request, shapes)
-    imported = source.graph.copy()
+    target, source = _with_loops(clock, source, target, request, shapes)
     graph, dialect, notes = clock("lower", _lower, source.graph, source, target, request)
     kept = {name for pair in source.pairs for name in (pair.past, pair.present) if pair.axis is None}
-    stripped = strip_quantisation(graph, kept) if request.quantised_io else {}
-    keep(graph, source.pairs)
+
+    def finished(graph: Graph) -> tuple[Graph, dict[str, tuple[float, int]]]:
+        graph, stripped = strip_quantisation(graph, kept) if request.quantised_io else (graph, {})
+        return keep(graph, source.pairs), stripped
+
+    graph, stripped = finished(graph)
     sources, results = ports(graph, dialect != "", stripped)
     shorter = None
     if source.shorter is not None:
         shorter, _, _ = clock("lower", _lower, source.shorter, source, target, replace(request, inputs=None, save_after=None))
-        if request.quantised_io:
-            strip_quantisation(shorter, kept)
-        keep(shorter, source.pairs)
+        shorter, _ = finished(shorter)
     inputs = tuple(port for port in sources if port.name != POSITION)
     results = [replace(port, labels=source.labels.get(port.name, ())) for port in results]
-    return Lowered(graph, inputs, tuple(results), dialect, (*source.notes, *notes), shorter, target, source.pinned, imported)
+    return Lowered(graph, inputs, tuple(results), dialect, (*source.notes, *notes), shorter, target, source.pinned, source.graph)
 
 
 def lowered_for_chips(clock: Clock, model: Path, target: Target, request: Request) -> Lowered:
@@ -126,8 +128,8 @@ def lowered_for_chips(clock: Clock, model: Path, target: Target, request: Reques
     return lowered(clock, model, replace(target, passes=tuple(step for step in target.passes if step.name != ties.PASS.name)), request)
 
 
-def _with_loops(clock: Clock, source: Imported, target: Target, request: Request, shapes: CustomShapes) -> Target:
-    """The target with kernels for the loops of a model that stay loops."""
+def _with_loops(clock: Clock, source: Imported, target: Target, request: Request, shapes: CustomShapes) -> tuple[Target, Imported]:
+    """The target with kernels for the loops of a model that stay loops, and the model with nodes of these."""
     kept = next((node for node in source.graph.nodes if node.domain == LOOPS), None)
     if kept is not None and (source.shorter is not None or is_dialect(source.graph)):
         raise UnsupportedError(
@@ -135,33 +137,30 @@ def _with_loops(clock: Clock, source: Imported, target: Target, request: Request
             f"{'beside states that grow' if source.shorter is not None else 'in the integer dialect'}",
             f"Allow more: --unroll {10 * request.unroll}",
         )
+    if kept is None:
+        return target, source
     plain = replace(request, inputs=None, save_after=None, dialect="standard")
 
-    def lower(body: Body, flat: Target) -> tuple[gs.Graph, Target]:
-        graph = import_read(body.model, None, shapes, request.unroll)
-        flat = with_loops(graph, flat, lower)
+    def lower(body: Body, flat: Target) -> tuple[Graph, Target]:
+        graph, flat = with_loops(import_read(body.model, None, shapes, request.unroll), flat, lower)
         return _lower(graph, Imported(graph, narrow=source.narrow), flat, plain)[0], flat
 
-    return clock("loops", with_loops, source.graph, target, lower) if kept is not None else target
+    graph, target = clock("loops", with_loops, source.graph, target, lower)
+    return target, replace(source, graph=graph)
 
 
-def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -> tuple[gs.Graph, Integers, list[str]]:
+def _lower(graph: Graph, model: Imported, target: Target, request: Request) -> tuple[Graph, Integers, list[str]]:
     """Assign element types and run the target's passes; returns the graph, what says that it is in the dialect, and notices."""
     saved, path = request.save_after or (None, Path())
     if saved is not None and saved not in [p.name for p in target.passes]:
         raise UsageError(f"there is no pass {saved}", f"Passes of this target: {', '.join(p.name for p in target.passes)}.")
-    values, dialect, notes = _typed(graph, model, target, request)
+    graph, dialect, notes = _typed(graph, model, target, request)
     for step in target.passes:
-        values = step(values)
+        graph = step(graph)
         if step.name == saved:
-            _save(write_graph(values, graph.copy()), path)
-    write_graph(values, graph)
-    note_narrow(graph, model.narrow | packed_types(request.weight_bits or 0))
-    if model.pairs:
-        append(graph, model.pairs)
-    if model.begun:
-        begin(graph, model.begun)
-    return graph, dialect, notes
+            _save(write_graph(graph), path)
+    graph = append(note_narrow(graph, model.narrow | packed_types(request.weight_bits or 0)), model.pairs)
+    return begin(graph, model.begun), dialect, notes
 
 
 def graph_after(model: Path, target: Target, name: str, request: Request) -> Graph:
@@ -175,36 +174,31 @@ def graph_after(model: Path, target: Target, name: str, request: Request) -> Gra
     if name not in names:
         raise UsageError(f"there is no pass {shorten(name)}", f"Passes of target {target.name}: {', '.join(names)}.")
     graph = import_model(model, dict(request.dims), lambda node: inferred_shapes(target.kernels, node), request.pins)
-    values, _, _ = _typed(graph, Imported(graph), target, request)
-    for step in target.passes[: names.index(name)]:
-        values = step(values)
-    return values
+    graph, _, _ = _typed(graph, Imported(graph), target, request)
+    return rewrite(graph, target.passes[: names.index(name)])
 
 
-def _typed(graph: gs.Graph, model: Imported, target: Target, request: Request) -> tuple[Graph, Integers, list[str]]:
-    """The value graph, with element types where it is in the dialect or computes integers only; what says so; and notices."""
+def _typed(graph: Graph, model: Imported, target: Target, request: Request) -> tuple[Graph, Integers, list[str]]:
+    """The graph, with element types where it is in the dialect or computes integers only; what says so; and notices."""
     written = request.dialect is None and not is_dialect(graph) and computes_integers(graph)
     if request.dialect == "standard" or not (written or request.dialect == "integer" or is_dialect(graph)):
-        notes = resolve_input_types(graph, request.types, False)[1]
-        return read_graph(graph), "", notes
+        return graph, "", resolve_input_types(graph, request.types, False)[1]
     samples = None
     if request.inputs is not None:
-        wanted = [Expected(t.name, tuple(t.shape)) for t in graph.inputs]
+        wanted = [Expected(t.name, t.shape) for t in graph.inputs]
         samples = load_arrays(Path(request.inputs), wanted, "input", model.pinned).samples
     types, notes = resolve_input_types(graph, request.types, True, samples)
     if written and any(dtype.is_float for dtype in types.values()):
-        return read_graph(graph), "", []
-    typed = graph.copy() if written else graph
-    write_requantisations(typed, types)
+        return graph, "", []
     try:
-        values = assign_types(read_graph(typed), types, lambda node: custom_type(target.kernels, node))
+        typed = assign_types(write_requantisations(graph, types), types, lambda node: custom_type(target.kernels, node))
     except (ModelError, UnsupportedError) as error:
         if not written:
             raise
-        return read_graph(graph), "", [f"the model computes integers only, but stays in floats: {error.what}"]
+        return graph, "", [f"the model computes integers only, but stays in floats: {error.what}"]
     if written:
         notes.append("the model computes integers only, in floats: it is taken for integers; --dialect standard keeps floats")
-    return values, "recognised" if written else "declared", notes
+    return typed, "recognised" if written else "declared", notes
 
 
 def _save(graph: gs.Graph, path: Path) -> None:
@@ -231,7 +225,7 @@ def filled(clock: Clock, model: Path, target: Target, request: Request, known: S
     def refusal(path: Path, given: Target, wanted: Request, known: Sequence[Known] = known) -> _Tried:
         try:
             found = lowered(clock, path, given, wanted, known)
-            assemble("probe", found.graph.copy(), *kernels_of(found.target, machine))
+            assemble("probe", found.graph, *kernels_of(found.target, machine))
         except (UnsupportedError, ModelError) as error:
             return None, error
         return found, None

@@ -16,8 +16,10 @@ from deeploy.distribute.system import System
 from deeploy.distribute.tensor import partition
 from deeploy.driver.request import Cut
 from deeploy.errors import FitError, UsageError, shorten
+from deeploy.graph.surgeon import write_graph
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology, load_topology
+from deeploy.graph.values import Graph
 from deeploy.midend.alike import signature
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import declarations
@@ -66,13 +68,14 @@ def topology_of(target: Target, file: Path | None, options: Options) -> Topology
     return topology
 
 
-def partitioned(graph: gs.Graph, cut: Cut, target: Target, topology: Topology, options: Options) -> list[System]:
+def partitioned(values: Graph, cut: Cut, target: Target, topology: Topology, options: Options) -> list[System]:
     """Cut a lowered graph; where all chips may compute rows, with that and without. Inputs of products are put together where that is
     estimated to end earlier than adding up partial sums.
 
     Raises:
         UsageError, FitError, UnsupportedError: it cannot be cut so.
     """
+    graph = write_graph(values)
     if cut.partition == "pipeline":
         return [pipelined(graph, target, cut.chips, balance_of(cut), topology, options).system]
     if cut.partition != "tensor":

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-import onnx_graphsurgeon as gs
-
 from deeploy.distribute.system import System, with_queues
 from deeploy.driver.chains import predicted
 from deeploy.driver.lower import Clock
@@ -14,6 +12,7 @@ from deeploy.driver.order import planned
 from deeploy.errors import FitError, NoKernelError
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
+from deeploy.graph.values import Graph
 from deeploy.midend.alike import carried, signature, wording
 from deeploy.midend.assemble import assemble
 from deeploy.midend.copies import with_copies
@@ -22,7 +21,7 @@ from deeploy.midend.misfit import held, remedy
 from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.planner import make_plan
 from deeploy.midend.program import Program, Role
-from deeploy.midend.requantise import Requantised, engines_of, requantise
+from deeploy.midend.requantise import Requantised, engines_of, requantise, with_nearest
 from deeploy.midend.share import groups, share
 from deeploy.simulate.walk import walk
 
@@ -41,7 +40,7 @@ def resources(target: Target, options: Options, networks: int = 1) -> Machine:
 
 
 def bind_and_plan(
-    clock: Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine, options: Options, may_fill: bool = False
+    clock: Clock, prefix: str, graph: Graph, target: Target, machine: Machine, options: Options, may_fill: bool = False
 ) -> Plan:
     """The plan of a network on the part of a target that it may use.
 
@@ -114,9 +113,9 @@ class Requantisation:
 
 
 def plan_requantised(
-    clock: Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine, options: Options, exact: Plan
-) -> tuple[Plan, Requantisation]:
-    """The plan of a network whose layers are requantised by their engine where it runs them; the graph is changed accordingly.
+    clock: Clock, prefix: str, graph: Graph, target: Target, machine: Machine, options: Options, exact: Plan
+) -> tuple[Graph, Plan, Requantisation]:
+    """The plan of a network whose layers are requantised by their engine where it runs them.
 
     Args:
         exact: its plan without that.
@@ -126,16 +125,15 @@ def plan_requantised(
         FitError: there is no plan.
     """
     engines = engines_of(target, machine)
-    changes, kept = clock("requantise", requantise, graph, engines, kernels_of(target, machine)[0])
+    layers, kept = clock("requantise", requantise, graph, engines, kernels_of(target, machine)[0])
     while True:
-        plan = bind_and_plan(clock, prefix, graph, target, machine, options)
+        changed = with_nearest(graph, layers)
+        plan = bind_and_plan(clock, prefix, changed, target, machine, options)
         run_by = {call.node.outputs[0].name: call.kernel.engine for call in plan.program.calls}
-        others = [change for change in changes if run_by.get(change.layer.result) not in engines]
-        if not others:
-            return plan, Requantisation(tuple(change.layer for change in changes), tuple(kept), exact)
-        for change in others:
-            change.undo()
-        changes = [change for change in changes if change not in others]
+        done = [layer for layer in layers if run_by.get(layer.result) in engines]
+        if len(done) == len(layers):
+            return changed, plan, Requantisation(tuple(layers), tuple(kept), exact)
+        layers = done
 
 
 def together(plans: Mapping[str, Plan], again: Callable[[str, Machine], Plan]) -> tuple[dict[str, Plan], dict[str, str]]:

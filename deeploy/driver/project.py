@@ -17,7 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.advice.advise import Subject, advise
 from deeploy.backend import chips, project
@@ -33,9 +32,11 @@ from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import Integers
 from deeploy.frontend.io import Port
 from deeploy.frontend.pins import Pinned
+from deeploy.graph.surgeon import values_of
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
 from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 from deeploy.midend.plan import LevelUse, Plan
 from deeploy.midend.program import Program
 from deeploy.report.explain import explanations
@@ -76,11 +77,11 @@ class Network:
     notes: tuple[str, ...]
     pinned: tuple[Pinned, ...] = ()
     requantisation: Requantisation | None = None
-    graph: gs.Graph | None = None
+    graph: Graph | None = None
     samples: str | Path | None = None
     digest: str = ""
     is_part: bool = False
-    imported: gs.Graph | None = None
+    imported: Graph | None = None
 
     @property
     def program(self) -> Program:
@@ -359,7 +360,7 @@ class Distributed(Project):
         result = {}
         for chip, (graph, plan) in enumerate(zip(self.system.chips, self.plans, strict=True)):
             inputs, outputs = (tuple(ports[t.name] for t in side if t.name in ports) for side in (graph.inputs, graph.outputs))
-            network = Network(plan, self.model, inputs, outputs, self.dialect, (), graph=graph, digest=self.digest, is_part=True)
+            network = Network(plan, self.model, inputs, outputs, self.dialect, (), graph=values_of(graph), digest=self.digest, is_part=True)
             run = self.predicted.chips[chip] if self.predicted is not None else None
             result[f"chip{chip}"] = Unit(f"chip {chip}", network, run, self.leads[chip] == chip)
         return result

@@ -14,7 +14,7 @@ from deeploy.frontend.integer_graphs import computes_integers, write_requantisat
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.states import append
 from deeploy.graph.loops import LOOPS, Layer, distinct, from_geometry
-from deeploy.graph.surgeon import read_graph, write_graph
+from deeploy.graph.rewriting import rewrite
 from deeploy.graph.target import Target
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import custom_type, inferred_shapes
@@ -41,15 +41,8 @@ def _from_model(file: Path, target: Target, dims: Mapping[str, int]) -> list[Lay
     graph = source.graph
     if is_dialect(graph) or computes_integers(graph):
         types, _ = resolve_input_types(graph, {}, True)
-        write_requantisations(graph, types)
-        values = assign_types(read_graph(graph), types, lambda node: custom_type(target.kernels, node))
-    else:
-        values = read_graph(graph)
-    for step in target.passes:
-        values = step(values)
-    write_graph(values, graph)
-    if source.pairs:
-        append(graph, source.pairs)
+        graph = assign_types(write_requantisations(graph, types), types, lambda node: custom_type(target.kernels, node))
+    graph = append(rewrite(graph, target.passes), source.pairs)
     return from_program(assemble(file.name, graph, target.kernels))
 
 

@@ -29,7 +29,9 @@ from deeploy.frontend.unknown import check_known
 from deeploy.frontend.validate import check_model
 from deeploy.frontend.walk import MOST_UNROLLED, CustomShapes
 from deeploy.frontend.wider import doubles, has_halves, narrow_doubles, narrow_types, widen
+from deeploy.graph.surgeon import read_graph
 from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 
 __all__ = ["CustomShapes", "Imported", "import_model", "import_states", "in_floats", "readers_first", "without_branches"]
 
@@ -38,7 +40,7 @@ _LARGEST_STEP = 1e30  # of a quantisation: no sensor, product or sum comes near 
 
 def import_model(
     path: Path, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None, pins: Mapping[str, Value] | None = None
-) -> gs.Graph:
+) -> Graph:
     """Read an ONNX file and normalise it.
 
     Args:
@@ -72,7 +74,7 @@ def import_states(
     """
     checked = _checked(path, dims or {}, pins or {}, custom_shapes)
 
-    def fold(part: onnx.ModelProto, extents: Mapping[str, int]) -> gs.Graph:
+    def fold(part: onnx.ModelProto, extents: Mapping[str, int]) -> Graph:
         return import_read(part, extents, custom_shapes, unroll)
 
     imported = import_dynamic(checked.model, fold, dims or {}, states or {}, context, known)
@@ -175,7 +177,7 @@ def import_read(
     dims: Mapping[str, int] | None = None,
     custom_shapes: CustomShapes | None = None,
     unroll: int = MOST_UNROLLED,
-) -> gs.Graph:
+) -> Graph:
     """Normalise a model that was read and checked, whose loops become ``unroll`` nodes at most; see ``import_model``."""
     version = opset_version(model)
     nodes = check_and_sort(model.graph)
@@ -196,4 +198,4 @@ def import_read(
         import_domains=list(model.opset_import),
     )
     check_tensors(graph)
-    return graph
+    return read_graph(graph)

@@ -6,23 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.schemas import DIALECT_OPS
 from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 
 Integers = Literal["", "declared", "recognised"]  # by operators of the dialect or an option; by what a float graph computes
 _LARGEST = 2.0**62  # of samples that are taken for integers
 
 
-def is_dialect(graph: gs.Graph) -> bool:
+def is_dialect(graph: Graph) -> bool:
     """Whether the graph contains an operator of the integer dialect."""
     return any(not node.domain and node.op in DIALECT_OPS for node in graph.nodes)
 
 
 def resolve_input_types(
-    graph: gs.Graph,
+    graph: Graph,
     declared: Mapping[str, DType],
     integer: bool,
     samples: Sequence[Sequence[np.ndarray]] | None = None,
@@ -45,10 +45,10 @@ def resolve_input_types(
     types: dict[str, DType] = {}
     notes: list[str] = []
     for position, tensor in enumerate(graph.inputs):
-        file_type = DType.of(tensor.dtype)
+        file_type, readers = tensor.dtype, graph.readers.get(tensor, ())
         if tensor.name in declared:
             types[tensor.name] = declared[tensor.name]
-        elif not integer or file_type not in (DType.INT32, DType.FLOAT32) or any(node.op == "QuantizeLinear" for node in tensor.outputs):
+        elif not integer or file_type not in (DType.INT32, DType.FLOAT32) or any(node.op == "QuantizeLinear" for node in readers):
             types[tensor.name] = file_type
         else:
             arrays = [sample[position] for sample in samples or ()]

@@ -12,17 +12,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.labels import Labels
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import depends, differing, equal, look_up, slide, sliding, tables
 from deeploy.frontend.states import CONVERSIONS, Known, Pair, check_begun, check_pairs, named
+from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 
-Import = Callable[[Mapping[str, int]], gs.Graph]
-Fold = Callable[[onnx.ModelProto, Mapping[str, int]], gs.Graph]
+Import = Callable[[Mapping[str, int]], Graph]
+Fold = Callable[[onnx.ModelProto, Mapping[str, int]], Graph]
 
 
 OTHERWISE = "is not the number of rows"
@@ -36,9 +37,9 @@ class Imported:
     inputs that are constants. ``narrow`` are narrow types that it has some of its weights in (``deeploy.frontend.wider.narrow_types``).
     """
 
-    graph: gs.Graph
+    graph: Graph
     pairs: tuple[Pair, ...] = ()
-    shorter: gs.Graph | None = None
+    shorter: Graph | None = None
     notes: tuple[str, ...] = ()
     begun: tuple[Known, ...] = ()
     pinned: tuple[Pinned, ...] = ()
@@ -77,7 +78,7 @@ def import_dynamic(
         return _beginning(fold(model, dims), known)
     _check_names(model.graph, declared)
 
-    def load(extents: Mapping[str, int]) -> gs.Graph:
+    def load(extents: Mapping[str, int]) -> Graph:
         return fold(model, extents)
 
     found = {a: b for a, b in _found(model.graph, dims).items() if a not in declared and b not in declared.values()}
@@ -111,7 +112,7 @@ def import_dynamic(
     graph, rows = _full(load, names, lengths, dims, context, _sizes(model.graph, names))
     shorter = load(_extents(lengths, dims, context - 1, rows)) if context - 1 > rows else None
     if shorter is not None:
-        _follow_position(model, fold, graph, shorter, lambda total: _extents(lengths, dims, total, rows), (rows, context))
+        graph, shorter = _follow_position(model, fold, graph, shorter, lambda total: _extents(lengths, dims, total, rows), (rows, context))
     return Imported(graph, tuple(check_pairs(graph, names)), shorter, notes)
 
 
@@ -120,7 +121,7 @@ def has_caches(model: onnx.ModelProto, dims: Mapping[str, int], declared: Mappin
     return any(v.name in declared for v in model.graph.input) or bool(_found(model.graph, dims))
 
 
-def _beginning(graph: gs.Graph, known: Sequence[Known]) -> Imported:
+def _beginning(graph: Graph, known: Sequence[Known]) -> Imported:
     """A model without caches for inputs, in a project where others have them: what it says of theirs are their first rows."""
     begun = check_begun(graph, known)
     rows = next((t.shape[begun[0].axis] for t in graph.outputs if begun and t.name == begun[0].present), 0)
@@ -132,12 +133,12 @@ def _beginning(graph: gs.Graph, known: Sequence[Known]) -> Imported:
 def _follow_position(
     model: onnx.ModelProto,
     fold: Fold,
-    graph: gs.Graph,
-    shorter: gs.Graph,
+    graph: Graph,
+    shorter: Graph,
     extents: Callable[[int], Mapping[str, int]],
     totals: tuple[int, int],
-) -> None:
-    """Constants that are others at every position become rows of tables, in both graphs, and masks slide.
+) -> tuple[Graph, Graph]:
+    """Both graphs, in which constants that are others at every position are rows of tables, and masks slide.
 
     ``totals``: fewest and most rows in all; the fewest are those of one inference.
     """
@@ -145,14 +146,13 @@ def _follow_position(
     for other in (shorter, fold(model, extents(totals[0] + 1))):
         check_constants(graph, other, names, moving)
     values = tables(model, names, lambda part, total: fold(part, extents(total)), range(totals[0], totals[1] + 1)) if names else {}
-    for each, table in ((graph, values), (shorter, {name: value[:-1] for name, value in values.items()})):
-        slide(each, moving, totals[0])
-        look_up(each, table)
+    shorter_values = {name: value[:-1] for name, value in values.items()}
+    return look_up(slide(graph, moving, totals[0]), values), look_up(slide(shorter, moving, totals[0]), shorter_values)
 
 
 def _full(
     load: Import, names: Mapping[str, str], lengths: _Lengths, dims: Mapping[str, int], context: int, sizes: Sequence[int]
-) -> tuple[gs.Graph, int]:
+) -> tuple[Graph, int]:
     """The model with full caches, and the rows that an inference appends: one of the extents that the model or the user names."""
     first: DeeployError | None = None
     for rows in dict.fromkeys((1, *sorted(dims.values()), *sizes)):
@@ -249,7 +249,7 @@ def _found(graph: onnx.GraphProto, dims: Mapping[str, int]) -> dict[str, str]:
     return {name: result[name] for name in (v.name for v in graph.input) if name in result}
 
 
-def check_constants(graph: gs.Graph, shorter: gs.Graph, looked_up: Sequence[str], moving: Mapping[str, int]) -> None:
+def check_constants(graph: Graph, shorter: Graph, looked_up: Sequence[str], moving: Mapping[str, int]) -> None:
     """Compare a model with the same one of fewer rows, as imported: what does not grow with the rows is equal.
 
     Args:
@@ -264,11 +264,11 @@ def check_constants(graph: gs.Graph, shorter: gs.Graph, looked_up: Sequence[str]
         if node.attrs != other.attrs:
             raise depends(f"an attribute of {where}", OTHERWISE)
         for a, b in zip(node.inputs, other.inputs, strict=True):
-            if isinstance(a, gs.Constant) and isinstance(b, gs.Constant) and a.name not in looked_up:
-                _check_constant(np.asarray(a.values), np.asarray(b.values), moving.get(a.name), where)
+            if a is not None and b is not None and a.data is not None and b.data is not None and a.name not in looked_up:
+                _check_constant(a.data, b.data, moving.get(a.name), where)
 
 
-def check_shapes(graph: gs.Graph, shorter: gs.Graph, live: Mapping[str, frozenset[int]]) -> None:
+def check_shapes(graph: Graph, shorter: Graph, live: Mapping[str, frozenset[int]]) -> None:
     """Compare both after lowering: the axes that changed are those that are known to be live.
 
     Raises:
@@ -276,14 +276,14 @@ def check_shapes(graph: gs.Graph, shorter: gs.Graph, live: Mapping[str, frozense
     """
     for node, other in _paired(graph, shorter):
         for a, b in zip((*node.inputs, *node.outputs), (*other.inputs, *other.outputs), strict=True):
-            if isinstance(a, gs.Constant) or a.is_empty():
+            if a is None or b is None or a.data is not None:
                 continue
             changed = {i for i, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)) if m != n}
             if changed != set(live.get(a.name, ())):
                 raise depends(f"the shape of {shorten(a.name)}, at node {shorten(node.name)} ({shorten(node.op)}),", OTHERWISE)
 
 
-def _paired(graph: gs.Graph, shorter: gs.Graph) -> Iterator[tuple[gs.Node, gs.Node]]:
+def _paired(graph: Graph, shorter: Graph) -> Iterator[tuple[Node, Node]]:
     if [n.op for n in graph.nodes] != [n.op for n in shorter.nodes]:
         raise UnsupportedError(
             "the graph has other operators when the caches have one row less", "Try another --context, or fix the length with --dim."

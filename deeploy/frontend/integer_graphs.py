@@ -17,6 +17,7 @@ from deeploy.frontend.schemas import DIALECT_OPS
 from deeploy.graph import surgeon
 from deeploy.graph.surgeon import constant, only_consumer, producer, sort
 from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 
 FRACTION = "fraction"  # attribute of an AveragePool: bits behind the point of its integer result
 _MEAN_BITS = 16  # of the integer form's AveragePool
@@ -51,34 +52,37 @@ _MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 Grains = dict[int, int | None]  # by the identity of a tensor; None: not known, or not a multiple of any power of two
 
 
-def computes_integers(graph: gs.Graph) -> bool:
+def computes_integers(values: Graph) -> bool:
     """Whether a float graph without operators of the dialect computes integers only, if its inputs are integers.
 
     It has a product with whole constants and a requantisation, written out or by thresholds; and nothing else is not whole.
     """
+    graph = surgeon.write_graph(values)
     steps = [node for node in graph.nodes if node.op in _STEPS]
     weights = [constant(t) for node in graph.nodes if node.op in _PRODUCTS[:-1] for t in node.inputs[1:2]]
     if not steps or not any(w is not None for w in weights) or any(w is not None and not np.array_equal(w, np.rint(w)) for w in weights):
         return False
-    copy = graph.copy()
-    write_requantisations(copy, {})
-    grains = _grains(copy, {})
-    computed = [t for node in copy.nodes for t in node.outputs]
-    return all(grains[id(t)] == 0 for t in (*computed, *copy.outputs))
+    _write(graph, {})
+    grains = _grains(graph, {})
+    computed = [t for node in graph.nodes for t in node.outputs]
+    return all(grains[id(t)] == 0 for t in (*computed, *graph.outputs))
 
 
-def write_requantisations(graph: gs.Graph, types: Mapping[str, DType]) -> int:
-    """Replace each Floor of a fraction of whole numbers, and the limits around it, by a RequantShift, in place; returns how many.
+def write_requantisations(values: Graph, types: Mapping[str, DType]) -> Graph:
+    """Replace each Floor of a fraction of whole numbers, and the limits around it, by a RequantShift.
 
     Args:
         types: of the inputs of the graph; those that are not named hold integers.
     """
-    count = 0
+    graph = surgeon.write_graph(values)
+    _write(graph, types)
+    return surgeon.read_graph(graph)
+
+
+def _write(graph: gs.Graph, types: Mapping[str, DType]) -> None:
     for node in list(graph.nodes):
         if node.op == "Floor" and _written(graph, node, _grains(graph, types), types):
             sort(graph.cleanup(remove_unused_node_outputs=False))
-            count += 1
-    return count
 
 
 def _grain(values: np.ndarray) -> int | None:

@@ -6,14 +6,13 @@ Works on the lowered graph, before it is bound.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
-from deeploy.graph.surgeon import constant, producer, sort
-from deeploy.operators.views import KEEP
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.values import Graph, change_nodes, substitute
 
 _FORWARD = ("Reshape", "Transpose", "Slice", "Copy")
 
@@ -39,59 +38,44 @@ class Port:
     labels: tuple[str, ...] = ()  # of what it is an index of
 
 
-def strip_quantisation(graph: gs.Graph, states: Collection[str] = ()) -> dict[str, tuple[float, int]]:
+def strip_quantisation(graph: Graph, states: Collection[str] = ()) -> tuple[Graph, dict[str, tuple[float, int]]]:
     """Make the integer tensors behind Quantize inputs and before Dequantize outputs the graph's own (``--quantised-io``).
 
     Returns scale and zero point of every tensor that was stripped, by its name in the graph. An input that is used other
     than by one quantisation, or an output that is used inside, stays as it is; so do those named in ``states``.
     """
     found: dict[str, tuple[float, int]] = {}
-    for position, tensor in enumerate(graph.inputs):
-        nodes = list(tensor.outputs)
+    inputs, inner = list(graph.inputs), dict[Tensor, Tensor]()  # by quantised tensors, the inputs that are read instead
+    for position, tensor in enumerate(inputs):
+        nodes = graph.readers.get(tensor, [])
         if tensor.name not in states and len(nodes) == 1 and nodes[0].op == "Quantize" and (parameters := scalar_parameters(nodes[0])):
-            inner = nodes[0].outputs[0]
-            nodes[0].inputs.clear()
-            nodes[0].outputs.clear()
-            graph.inputs[position] = inner
-            _rename(graph, inner, tensor.name)
-            found[inner.name] = parameters
-    for position, tensor in enumerate(graph.outputs):
-        node = producer(tensor, "Dequantize")
-        if tensor.name in states or node is None or tensor.outputs or not (parameters := scalar_parameters(node)):
+            (result,) = nodes[0].outputs
+            inputs[position] = inner[result] = replace(result, name=tensor.name, maker=None)
+            found[tensor.name] = parameters
+    graph = substitute(replace(graph, inputs=tuple(inputs)), inner)
+    outputs, names = list(graph.outputs), dict[str, str]()
+    for position, tensor in enumerate(outputs):
+        node = tensor.made_by("Dequantize")
+        if tensor.name in states or node is None or tensor in graph.readers or not (parameters := scalar_parameters(node)):
             continue
-        inner = node.inputs[0]
-        if isinstance(inner, gs.Constant) or any(inner is t for t in (*graph.inputs, *graph.outputs)):
-            continue
-        name = tensor.name
-        node.inputs.clear()
-        node.outputs.clear()
-        graph.outputs[position] = inner
-        _rename(graph, inner, name)
-        found[name] = parameters
-    kept = [tensor for node in graph.nodes if node.op == KEEP for tensor in node.outputs]  # states, which nothing else reads
-    outputs = list(graph.outputs)
-    graph.outputs += kept
-    sort(graph.cleanup())
-    graph.outputs = outputs
-    return found
+        source = node.operands[0]
+        if source.data is None and source not in (*graph.inputs, *outputs):
+            outputs[position], names[source.name], found[tensor.name] = source, tensor.name, parameters
+
+    def renamed(node: Node) -> Node:
+        results = tuple(replace(tensor, name=names.get(tensor.name, tensor.name)) for tensor in node.outputs)
+        return node.another(outputs=results) if any(tensor.name in names for tensor in node.outputs) else node
+
+    return change_nodes(replace(graph, outputs=tuple(outputs)), renamed), found
 
 
-def _rename(graph: gs.Graph, tensor: gs.Tensor, name: str) -> None:
-    for other in graph.tensors().values():
-        if other.name == name and other is not tensor:
-            other.name = f"{name} (float)"
-    tensor.name = name
-
-
-def scalar_parameters(node: gs.Node) -> tuple[float, int] | None:
+def scalar_parameters(node: Node) -> tuple[float, int] | None:
     """Scale and zero point of a Quantize or Dequantize, where it has one of each."""
-    scale, zero = constant(node.inputs[1]), constant(node.inputs[2])
-    if scale is None or zero is None or scale.size != 1 or zero.size != 1:
-        return None
-    return float(scale.item()), int(zero.item())
+    scale, zero = (tensor.number for tensor in node.operands[1:3])
+    return None if scale is None or zero is None else (float(scale), int(zero))
 
 
-def ports(graph: gs.Graph, dialect: bool, stripped: dict[str, tuple[float, int]]) -> tuple[list[Port], list[Port]]:
+def ports(graph: Graph, dialect: bool, stripped: dict[str, tuple[float, int]]) -> tuple[list[Port], list[Port]]:
     """Describe the inputs and outputs of a lowered graph."""
     quantised = any(node.op in ("Dequantize", "Quantize") for node in graph.nodes) or bool(stripped)
     inputs = [Port(t.name, *stripped.get(t.name, (1.0, 0))) for t in graph.inputs]
@@ -102,14 +86,14 @@ def ports(graph: gs.Graph, dialect: bool, stripped: dict[str, tuple[float, int]]
     return inputs, outputs
 
 
-def _output_port(tensor: gs.Tensor, scale: float, zero: int, dialect: bool, quantised: bool) -> Port:
+def _output_port(tensor: Tensor, scale: float, zero: int, dialect: bool, quantised: bool) -> Port:
     node = _origin(tensor)
     step = scale
     if node is not None and node.op == "Dequantize":
-        values = constant(node.inputs[1])
+        values = node.operands[1].data
         step = float(np.max(values)) if values is not None else 1.0
-        node = _origin(node.inputs[0])
-    integer = np.dtype(tensor.dtype).kind in "iub"
+        node = _origin(node.operands[0])
+    integer = not tensor.dtype.is_float
     if dialect and (integer or not quantised):
         equality = Equality.EXACT if integer else Equality.FLOAT
     elif node is not None and node.op == "Softmax" and (quantised or integer):
@@ -121,9 +105,8 @@ def _output_port(tensor: gs.Tensor, scale: float, zero: int, dialect: bool, quan
     return Port(tensor.name, scale, zero, equality, step)
 
 
-def _origin(tensor: gs.Tensor) -> gs.Node | None:
+def _origin(tensor: Tensor) -> Node | None:
     """The node that computed the values of ``tensor``, looking through views."""
-    node = producer(tensor)
-    while node is not None and node.op in _FORWARD:
-        node = producer(node.inputs[0])
-    return node
+    while (view := tensor.made_by(*_FORWARD)) is not None:
+        tensor = view.operands[0]
+    return tensor.maker

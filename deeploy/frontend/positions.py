@@ -7,27 +7,28 @@ constants, which are other ones at every position. The part of the model that co
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.graph.nodes import INTEGER_FORM
-from deeploy.graph.surgeon import sort
+from deeploy.graph.nodes import INTEGER_FORM, Tensor, compute
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph, substitute
 from deeploy.operators.views import SLIDE
 
 FOLLOWED = "cannot be followed"
 POSITION = "position of the first new row"  # the input that the emitted code gives itself
-Fold = Callable[[onnx.ModelProto, int], gs.Graph]  # imports a model with caches of so many rows in all
+Fold = Callable[[onnx.ModelProto, int], Graph]  # imports a model with caches of so many rows in all
 
 
-def _constants(graph: gs.Graph, shorter: gs.Graph) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def _constants(graph: Graph, shorter: Graph) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Constants of a model and of the same one with one row less, by the name in the first."""
     for node, other in zip(graph.nodes, shorter.nodes, strict=False):
         for a, b in zip(node.inputs, other.inputs, strict=False):
-            if isinstance(a, gs.Constant) and isinstance(b, gs.Constant):
-                yield a.name, np.asarray(a.values), np.asarray(b.values)
+            if a is not None and b is not None and a.data is not None and b.data is not None:
+                yield a.name, a.data, b.data
 
 
 def equal(a: np.ndarray, b: np.ndarray) -> bool:
@@ -35,7 +36,7 @@ def equal(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 
-def differing(graph: gs.Graph, shorter: gs.Graph) -> list[str]:
+def differing(graph: Graph, shorter: Graph) -> list[str]:
     """Names of constants of one shape whose values are others when there is one row less."""
     found = (name for name, x, y in _constants(graph, shorter) if x.shape == y.shape and not equal(x, y))
     return list(dict.fromkeys(found))
@@ -65,15 +66,15 @@ def tables(model: onnx.ModelProto, names: Sequence[str], fold: Fold, positions: 
     return {name: np.stack(values) for name, values in rows.items()}
 
 
-def _folded(graph: gs.Graph) -> dict[str, np.ndarray]:
+def _folded(graph: Graph) -> dict[str, np.ndarray]:
     """The outputs of a graph that are constants."""
-    sources = {tensor.name: tensor.inputs[0].inputs[0] for tensor in graph.outputs if tensor.inputs}
-    return {name: np.asarray(source.values) for name, source in sources.items() if isinstance(source, gs.Constant)}
+    sources = {tensor.name: tensor.maker.operands[0] for tensor in graph.outputs if tensor.maker is not None and tensor.maker.operands}
+    return {name: source.data for name, source in sources.items() if source.data is not None}
 
 
-def _held(graph: gs.Graph) -> dict[str, np.ndarray]:
+def _held(graph: Graph) -> dict[str, np.ndarray]:
     """The constants of a graph."""
-    return {t.name: np.asarray(t.values) for node in graph.nodes for t in node.inputs if isinstance(t, gs.Constant)}
+    return {tensor.name: tensor.data for tensor in graph.readers if tensor.data is not None}
 
 
 def _part(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
@@ -101,38 +102,40 @@ def depends(what: str, how: str) -> UnsupportedError:
     )
 
 
-def sliding(graph: gs.Graph, shorter: gs.Graph) -> dict[str, int]:
+def sliding(graph: Graph, shorter: Graph) -> dict[str, int]:
     """Constants that lose their first column with a row, by name, and the axis of the columns: masks of several rows."""
     found = ((name, _lost(x, y), x, y) for name, x, y in _constants(graph, shorter))
     lost = ((name, axis, [np.delete(x, place, axis) for place in (-1, 0)], y) for name, axis, x, y in found if axis is not None)
     return {name: axis for name, axis, (without_last, without_first), y in lost if not equal(without_last, y) and equal(without_first, y)}
 
 
-def _substitute(graph: gs.Graph, names: Container[str], make: Callable[[gs.Constant], gs.Variable]) -> bool:
-    """Replace every constant with one of the names by the tensor that ``make`` computes for it; whether there is one."""
-    made: dict[str, gs.Variable] = {}
-    for node in list(graph.nodes):
-        for place, tensor in enumerate(node.inputs):
-            if isinstance(tensor, gs.Constant) and tensor.name in names:
-                if tensor.name not in made:
-                    made[tensor.name] = make(tensor)
-                node.inputs[place] = made[tensor.name]
-    if made:
-        sort(graph)
-    return bool(made)
+def _compute(graph: Graph, names: Container[str], make: Callable[[Tensor], Tensor]) -> Graph:
+    """The graph in which ``make`` computes what is read instead of every constant with one of the names."""
+    made: dict[str, Tensor] = {}
+
+    def instead(tensor: Tensor) -> Tensor:
+        return made.setdefault(tensor.name, make(tensor)) if tensor.data is not None and tensor.name in names else tensor
+
+    return substitute(graph, instead)
 
 
-def slide(graph: gs.Graph, found: Mapping[str, int], rows: int) -> None:
+def slide(graph: Graph, found: Mapping[str, int], rows: int) -> Graph:
     """Read sliding constants at the end of their columns, as many as there are rows; an inference appends ``rows``."""
 
-    def read(tensor: gs.Constant) -> gs.Variable:
-        result, axis = gs.Variable(f"{tensor.name} (sliding)", tensor.dtype, list(tensor.shape)), found[tensor.name]
-        source = gs.Constant(f"{tensor.name} (full context)", np.asarray(tensor.values))
-        attrs = {"axis": axis, "start": tensor.shape[axis] - rows}
-        graph.nodes.append(gs.Node(SLIDE, f"{tensor.name} (slide)", attrs, [source], [result], domain=INTEGER_FORM))
-        return result
+    def read(tensor: Tensor) -> Tensor:
+        name, axis = tensor.name, found[tensor.name]
+        source = replace(tensor, name=f"{name} (full context)")
+        return compute(
+            SLIDE,
+            source,
+            name=f"{name} (sliding)",
+            called=f"{name} (slide)",
+            domain=INTEGER_FORM,
+            axis=axis,
+            start=tensor.shape[axis] - rows,
+        )
 
-    _substitute(graph, found, read)
+    return _compute(graph, found, read)
 
 
 def _lost(x: np.ndarray, y: np.ndarray) -> int | None:
@@ -143,18 +146,15 @@ def _lost(x: np.ndarray, y: np.ndarray) -> int | None:
     return axes[0] if len(axes) == 1 and x.shape[axes[0]] == y.shape[axes[0]] + 1 else None
 
 
-def look_up(graph: gs.Graph, values: Mapping[str, np.ndarray]) -> None:
+def look_up(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
     """Replace constants by the rows of their tables at the position, which becomes an input of the graph."""
-    position = gs.Variable(POSITION, np.int64, [1])
+    position = Tensor(POSITION, (1,), DType.INT64)
 
-    def row(tensor: gs.Constant) -> gs.Variable:
+    def row(tensor: Tensor) -> Tensor:
         name, table = tensor.name, values[tensor.name]
-        found = gs.Variable(f"{name} (row)", table.dtype, [1, *table.shape[1:]])
-        result = gs.Variable(f"{name} (at the position)", table.dtype, list(table.shape[1:]))
-        source = gs.Constant(f"{name} (every position)", table)
-        graph.nodes.append(gs.Node("Gather", f"{name} (look up)", {"axis": 0}, [source, position], [found], domain=""))
-        graph.nodes.append(gs.Node("Reshape", f"{name} (shape)", {}, [found], [result], domain=""))
-        return result
+        source = Tensor(f"{name} (every position)", table.shape, DType.of(table.dtype), table)
+        found = compute("Gather", source, position, axis=0, name=f"{name} (row)", called=f"{name} (look up)")
+        return compute("Reshape", found, shape=table.shape[1:], name=f"{name} (at the position)", called=f"{name} (shape)")
 
-    if _substitute(graph, values, row):
-        graph.inputs.append(position)
+    graph = _compute(graph, values, row)
+    return replace(graph, inputs=(*graph.inputs, position)) if position in graph.readers else graph

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.io import scalar_parameters
 from deeploy.frontend.positions import POSITION
-from deeploy.graph.nodes import INTEGER_FORM
-from deeploy.graph.surgeon import producer, sort
+from deeploy.graph.nodes import Attributes, Node, Tensor
 from deeploy.graph.types import DType
+from deeploy.graph.values import Graph, substitute
 from deeploy.operators.views import APPEND, KEEP
 
 _MOVERS = ("Transpose", "Reshape")
@@ -49,7 +48,7 @@ class Known:
     zero_point: int | None = None
 
 
-def named(tensors: Iterable[gs.Tensor], name: str) -> gs.Tensor:
+def named(tensors: Iterable[Tensor], name: str) -> Tensor:
     """The tensor of a name, which is there."""
     return next(tensor for tensor in tensors if tensor.name == name)
 
@@ -80,7 +79,7 @@ def _stems(name: str, words: frozenset[str], marks: str, is_loose: bool) -> set[
     return ({stem} | ({stem[:-1].rstrip()} if is_loose and stem[-1:] in (*marks,) else set())) - {""}
 
 
-def check_pairs(graph: gs.Graph, names: Mapping[str, str]) -> list[Pair]:
+def check_pairs(graph: Graph, names: Mapping[str, str]) -> list[Pair]:
     """The declared pairs with the axes along which they grow.
 
     Raises:
@@ -92,14 +91,14 @@ def check_pairs(graph: gs.Graph, names: Mapping[str, str]) -> list[Pair]:
     for past, present in names.items():
         before, after = inputs[past], outputs[present]
         axes = [i for i, (a, b) in enumerate(zip(before.shape, after.shape, strict=False)) if a != b]
-        same = len(before.shape) == len(after.shape) and np.dtype(before.dtype) == np.dtype(after.dtype)
+        same = len(before.shape) == len(after.shape) and before.dtype is after.dtype
         if same and not axes:
             result.append(Pair(past, present, None))
             continue
         if not same or len(axes) != 1 or before.shape[axes[0]] > after.shape[axes[0]]:
             raise ModelError(
-                f"--state {shorten(past)}={shorten(present)}: {np.dtype(before.dtype).name}{list(before.shape)} and "
-                f"{np.dtype(after.dtype).name}{list(after.shape)} differ by more than new rows along one axis",
+                f"--state {shorten(past)}={shorten(present)}: {before.dtype.numpy.name}{list(before.shape)} and "
+                f"{after.dtype.numpy.name}{list(after.shape)} differ by more than new rows along one axis",
                 "Declare pairs of which the output is the input followed by new rows.",
             )
         growth.setdefault((before.shape[axes[0]], after.shape[axes[0]]), past)
@@ -113,7 +112,7 @@ def check_pairs(graph: gs.Graph, names: Mapping[str, str]) -> list[Pair]:
     return result
 
 
-def append(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
+def append(graph: Graph, pairs: Sequence[Pair]) -> Graph:
     """Make states of pairs in a lowered graph: their concatenations become ``Append``, the inputs and outputs vanish.
 
     Element by element functions between the concatenation and its readers are applied to the new rows, once.
@@ -123,27 +122,7 @@ def append(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
     """
     growing = [pair for pair in pairs if pair.axis is not None]
     for number, pair in enumerate(growing):
-        past, present = named(graph.inputs, pair.past), named(graph.outputs, pair.present)
-        chain = list(_conversions(present))[::-1]
-        tensor = chain[0].inputs[0] if chain else present
-        concat = producer(tensor, "Concat")
-        if concat is None or len(concat.inputs) != 2 or not _is_alone(graph, concat.inputs[0], past):
-            raise ModelError(
-                f"--state {shorten(pair.past)}={shorten(pair.present)}: the output is not the input followed by new rows",
-                "A state is Concat(past, new), perhaps quantised or transposed; nothing else may read the input.",
-            )
-        graph.inputs = [t for t in graph.inputs if t is not past]
-        graph.outputs = [t for t in graph.outputs if t is not present]
-        axis, step = int(concat.attrs["axis"]), _step(concat.inputs[0])
-        rows, result = _early(graph, concat.inputs[1], tensor, chain, axis)
-        if result is not tensor:
-            result.inputs.clear()
-        concat.inputs.clear()
-        concat.outputs.clear()
-        name = f"{concat.name} (append)"
-        attrs = {"axis": axis, "number": number, "past": pair.past, "present": pair.present, **step}
-        graph.nodes.append(gs.Node(APPEND, name, attrs, [rows], [result], domain=""))
-    sort(graph.cleanup())
+        graph = _appended(graph, pair, number)
     known = {node.attrs["present"] for node in graph.nodes if node.op == APPEND}
     for pair in growing:
         if pair.present not in known:
@@ -151,42 +130,70 @@ def append(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
                 f"--state {shorten(pair.past)}={shorten(pair.present)}: no other output of the model depends on this state",
                 "Leave the pair out.",
             )
+    return graph
 
 
-def keep(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
+def _appended(graph: Graph, pair: Pair, number: int) -> Graph:
+    """A lowered graph whose pair of a number is a state."""
+    past, present = named(graph.inputs, pair.past), named(graph.outputs, pair.present)
+    chain = list(_conversions(present))[::-1]
+    tensor = chain[0].operands[0] if chain else present
+    concat = tensor.made_by("Concat")
+    if concat is None or len(concat.operands) != 2 or not _is_alone(graph, concat.operands[0], past):
+        raise ModelError(
+            f"--state {shorten(pair.past)}={shorten(pair.present)}: the output is not the input followed by new rows",
+            "A state is Concat(past, new), perhaps quantised or transposed; nothing else may read the input.",
+        )
+    axis = int(concat.attrs["axis"])
+    rows, result = _early(graph, concat.operands[1], tensor, chain, axis)
+    attrs: Attributes = {"axis": axis, "number": number, "past": pair.past, "present": pair.present, **_step(concat.operands[0])}
+    state = Node(f"{concat.name} (append)", APPEND, (rows,), (replace(result, maker=None),), attrs, domain="").outputs[0]
+    return substitute(_without(graph, past, present), {result: state})
+
+
+def _without(graph: Graph, *tensors: Tensor) -> Graph:
+    """A graph without some inputs and outputs."""
+    inputs, outputs = (tuple(t for t in ends if t not in tensors) for ends in (graph.inputs, graph.outputs))
+    return replace(graph, inputs=inputs, outputs=outputs)
+
+
+def keep(graph: Graph, pairs: Sequence[Pair]) -> Graph:
     """Make states of the pairs that do not grow: where a sequence begins, they are zeros instead of what was stored.
 
     Raises:
         UnsupportedError: an output that is a state of the network before it is written.
     """
     kept = [pair for pair in pairs if pair.axis is None]
-    position = next((t for t in graph.inputs if t.name == POSITION), None)
-    if kept and position is None:
-        position = gs.Variable(POSITION, np.int64, [1])
-        graph.inputs.append(position)
-    stored = [_stored_whole(graph, pair, position) for pair in kept]
-    for number, (pair, (tensor, source)) in enumerate(zip(kept, stored, strict=True)):
-        attrs = {"number": number, "past": pair.past, "present": pair.present}
-        result = gs.Variable(f"{pair.past} (next)", tensor.dtype, list(tensor.shape))
-        graph.nodes.append(gs.Node(KEEP, f"{pair.past} (keep)", attrs, [source, tensor], [result], domain=INTEGER_FORM))
+    if not kept:
+        return graph
+    position = next((t for t in graph.inputs if t.name == POSITION), Tensor(POSITION, (1,), DType.INT64))
+    pasts, sources = [named(graph.inputs, pair.past) for pair in kept], [named(graph.outputs, pair.present) for pair in kept]
+    states = [replace(past, name=f"{past.name} (state)") for past in pasts]
+    inputs = (*graph.inputs, *(() if position in graph.inputs else (position,)))
+    graph = replace(_without(replace(graph, inputs=inputs), *pasts, *sources), kept=tuple(sources))
+    graph = substitute(graph, {past: _begun(past, state, position) for past, state in zip(pasts, states, strict=True)})
+    written = [
+        _kept(source, state, pair, number) for number, (pair, source, state) in enumerate(zip(kept, graph.kept, states, strict=True))
+    ]
+    return replace(graph, kept=tuple(written))
 
 
-def _stored_whole(graph: gs.Graph, pair: Pair, position: gs.Tensor) -> tuple[gs.Variable, gs.Tensor]:
-    """The memory of a state, which is read instead of the input, and what it becomes instead of the output."""
-    past, source = named(graph.inputs, pair.past), named(graph.outputs, pair.present)
-    graph.inputs = [t for t in graph.inputs if t is not past]
-    graph.outputs = [t for t in graph.outputs if t is not source]
-    tensor = gs.Variable(f"{pair.past} (state)", past.dtype, list(past.shape))
-    begun = gs.Variable(f"{pair.past} (begun)", np.bool_, [1])
-    zeros = gs.Constant(f"{pair.past} (zeros)", np.zeros(past.shape, past.dtype))
-    first = gs.Constant(f"{pair.past} (first)", np.zeros(1, np.int64))
-    graph.nodes.append(gs.Node("Binary", begun.name, {"function": "greater"}, [position, first], [begun], domain=INTEGER_FORM))
-    graph.nodes.append(gs.Node("Where", f"{pair.past} (begin)", {}, [begun, tensor, zeros], [past], domain=INTEGER_FORM))
-    sort(graph)
-    return tensor, source
+def _kept(source: Tensor, state: Tensor, pair: Pair, number: int) -> Tensor:
+    """A state as it is written anew."""
+    attrs = {"number": number, "past": pair.past, "present": pair.present}
+    return Node(f"{pair.past} (keep)", KEEP, (source, state), (replace(state, name=f"{pair.past} (next)"),), attrs).outputs[0]
 
 
-def check_begun(graph: gs.Graph, known: Sequence[Known]) -> list[Known]:
+def _begun(past: Tensor, state: Tensor, position: Tensor) -> Tensor:
+    """What is read instead of an input: what a state holds, or zeros where a sequence begins."""
+    zeros = Tensor(f"{past.name} (zeros)", past.shape, past.dtype, np.zeros(past.shape, past.dtype.numpy))
+    first = Tensor(f"{past.name} (first)", (1,), DType.INT64, np.zeros(1, np.int64))
+    name, attrs = f"{past.name} (begun)", {"function": "greater"}
+    (begun,) = Node(name, "Binary", (position, first), (Tensor(name, (1,), DType.BOOL),), attrs).outputs
+    return Node(f"{past.name} (begin)", "Where", (begun, state, zeros), (replace(past),)).outputs[0]
+
+
+def check_begun(graph: Graph, known: Sequence[Known]) -> list[Known]:
     """The states of other networks whose first rows are outputs of this one.
 
     Raises:
@@ -216,48 +223,38 @@ def check_begun(graph: gs.Graph, known: Sequence[Known]) -> list[Known]:
     return begun
 
 
-def begin(graph: gs.Graph, states: Sequence[Known]) -> None:
+def begin(graph: Graph, states: Sequence[Known]) -> Graph:
     """Outputs of a lowered graph without caches become the first rows of states, stored as the other network stores them."""
-    kept = [t for t in graph.outputs if t.name not in {state.present for state in states}]
-    appends = []
+    appended: list[Tensor] = []
     for number, state in enumerate(states):
-        rows = named(graph.outputs, state.present)
-        full = gs.Variable(f"{state.present} (state)", state.dtype.numpy, list(state.shape))
         attrs = {"axis": state.axis, "number": number, "past": state.past, "present": state.present, "begins": True}
         attrs |= {} if state.scale is None else {"scale": state.scale, "zero_point": state.zero_point}
-        appends.append(gs.Node(APPEND, f"{state.present} (append)", attrs, [_stored(graph, rows, state)], [full], domain=""))
-    graph.nodes.extend(appends)
-    graph.outputs = [*kept, *(node.outputs[0] for node in appends)]
-    sort(graph.cleanup())
-    graph.outputs = kept
+        rows, full = _stored(named(graph.outputs, state.present), state), Tensor(f"{state.present} (state)", state.shape, state.dtype)
+        appended += Node(f"{state.present} (append)", APPEND, (rows,), (full,), attrs, domain="").outputs
+    return replace(_without(graph, *(named(graph.outputs, state.present) for state in states)), kept=tuple(appended))
 
 
-def _stored(graph: gs.Graph, rows: gs.Tensor, state: Known) -> gs.Tensor:
+def _stored(rows: Tensor, state: Known) -> Tensor:
     """The rows in the type and scale of a state."""
-    node = producer(rows, "Dequantize")
+    node = rows.made_by("Dequantize")
     if state.scale is None:
-        return node.inputs[0] if node is not None and state.dtype.is_integer else rows
+        return node.operands[0] if node is not None and state.dtype.is_integer else rows
     if node is not None and scalar_parameters(node) == (state.scale, state.zero_point):
-        return node.inputs[0]
-    parameters = [
-        gs.Constant(f"{state.present} (scale)", np.array([state.scale], np.float32)),
-        gs.Constant(f"{state.present} (zero point)", np.array([state.zero_point], np.int32)),
-    ]
-    low, high = state.dtype.range
-    result = gs.Variable(f"{state.present} (quantised)", state.dtype.numpy, list(rows.shape))
-    attrs = {"low": low, "high": high}
-    graph.nodes.append(gs.Node("Quantize", f"{state.present} (quantise)", attrs, [rows, *parameters], [result], domain=INTEGER_FORM))
-    return result
+        return node.operands[0]
+    scale = Tensor(f"{state.present} (scale)", (1,), DType.FLOAT32, np.array([state.scale], np.float32))
+    zero = Tensor(f"{state.present} (zero point)", (1,), DType.INT32, np.array([state.zero_point], np.int32))
+    result, (low, high) = Tensor(f"{state.present} (quantised)", rows.shape, state.dtype), state.dtype.range
+    return Node(f"{state.present} (quantise)", "Quantize", (rows, scale, zero), (result,), {"low": low, "high": high}).outputs[0]
 
 
-def _conversions(tensor: gs.Tensor) -> Iterator[gs.Node]:
+def _conversions(tensor: Tensor) -> Iterator[Node]:
     """What reorders or converts the rows of a cache before they are ``tensor``, the last one first."""
-    while (node := producer(tensor)) is not None and node.op in (*_MOVERS, *_ROWWISE):
+    while (node := tensor.made_by(*_MOVERS, *_ROWWISE)) is not None:
         yield node
-        tensor = node.inputs[0]
+        tensor = node.operands[0]
 
 
-def _step(tensor: gs.Tensor) -> dict[str, float | int]:
+def _step(tensor: Tensor) -> dict[str, float | int]:
     """Scale and zero point of a cache's rows, where they are quantised on the way to their append."""
     for node in _conversions(tensor):
         if node.op == "Quantize" and (parameters := scalar_parameters(node)) is not None:
@@ -265,22 +262,21 @@ def _step(tensor: gs.Tensor) -> dict[str, float | int]:
     return {}
 
 
-def _is_alone(graph: gs.Graph, tensor: gs.Tensor, past: gs.Tensor) -> bool:
+def _is_alone(graph: Graph, tensor: Tensor, past: Tensor) -> bool:
     """Whether ``tensor`` is ``past``, reordered or converted, and nobody else reads it on the way."""
-    path = [tensor, *(node.inputs[0] for node in _conversions(tensor))]
-    return path[-1] is past and all(len(t.outputs) == 1 and not any(t is out for out in graph.outputs) for t in path)
+    path = [tensor, *(node.operands[0] for node in _conversions(tensor))]
+    return path[-1] is past and all(len(graph.readers[t]) == 1 and t not in graph.outputs for t in path)
 
 
-def _early(graph: gs.Graph, rows: gs.Tensor, tensor: gs.Tensor, chain: list[gs.Node], axis: int) -> tuple[gs.Tensor, gs.Tensor]:
+def _early(graph: Graph, rows: Tensor, tensor: Tensor, chain: list[Node], axis: int) -> tuple[Tensor, Tensor]:
     """The new rows and the tensor they are appended to, after the functions that come before all other readers."""
     for node in chain:
         result = node.outputs[0]
-        others = [t for t in node.inputs[1:] if len(t.shape) >= len(tensor.shape) - axis and t.shape[axis - len(tensor.shape)] > 1]
-        if node.op not in _ROWWISE or node.op == "Dequantize" or len(tensor.outputs) != 1 or not result.outputs or others:
+        others = [t for t in node.operands[1:] if t.rank >= tensor.rank - axis and t.shape[axis - tensor.rank] > 1]
+        is_last = result not in graph.readers or len(graph.readers[tensor]) != 1
+        if node.op not in _ROWWISE or node.op == "Dequantize" or is_last or others:
             break
-        early = gs.Variable(f"{result.name} (new rows)", result.dtype, list(rows.shape))
-        graph.nodes.append(
-            gs.Node(node.op, f"{node.name} (new rows)", dict(node.attrs), [rows, *node.inputs[1:]], [early], domain=node.domain)
-        )
-        rows, tensor = early, result
+        early = Tensor(f"{result.name} (new rows)", rows.shape, result.dtype)
+        rows = node.another(name=f"{node.name} (new rows)", inputs=(rows, *node.inputs[1:]), outputs=(early,)).outputs[0]
+        tensor = result
     return rows, tensor

@@ -15,9 +15,10 @@ import onnx_graphsurgeon as gs
 from onnx import AttributeProto, TensorProto, numpy_helper
 
 from deeploy.frontend.structure import graphs
-from deeploy.graph.nodes import NARROW
+from deeploy.graph.nodes import NARROW, Node
 from deeploy.graph.types import NARROW as TYPES
 from deeploy.graph.types import PACKED, DType
+from deeploy.graph.values import Graph, change_nodes
 
 MOST_BITS = 7  # of what is stored packed
 _FLOATS: dict[int, DType] = {TensorProto.FLOAT16: DType.FLOAT16, TensorProto.BFLOAT16: DType.BFLOAT16}
@@ -126,17 +127,18 @@ def packed_types(most: int) -> frozenset[DType]:
     return frozenset(t for t in PACKED if t.bits <= most)
 
 
-def note_narrow(graph: gs.Graph, types: Collection[DType]) -> None:
+def note_narrow(graph: Graph, types: Collection[DType]) -> Graph:
     """Give the nodes of the integer form that have constants of some narrow types the attribute that names these.
 
     It names the packed types of more bits as well: kernels may be faster at reading those.
     """
-    for node in graph.nodes:
-        weights = [t.values for t in node.inputs if isinstance(t, gs.Constant)]
-        weights = [values for values in weights if any(t.stores(values) for t in types)]
+
+    def noted(node: Node) -> Node:
+        weights = [t.data for t in node.operands if t.data is not None and any(each.stores(t.data) for each in types)]
         found = [t for t in TYPES if (t in types or t in PACKED) and any(t.stores(values) for values in weights)]
-        if found:
-            node.attrs[NARROW] = tuple(t.value for t in found)
+        return node.another(attrs={**node.attrs, NARROW: tuple(t.value for t in found)}) if found else node
+
+    return change_nodes(graph, noted)
 
 
 def _types(whole: onnx.GraphProto) -> Iterator[int]:

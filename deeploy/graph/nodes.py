@@ -55,6 +55,10 @@ class Tensor:
         """The only element of a constant; None where it has several, or is computed."""
         return self.data.item() if self.data is not None and self.data.size == 1 else None
 
+    def made_by(self, *ops: str) -> Node | None:
+        """The node that computes it, if it has one of the operators."""
+        return self.maker if self.maker is not None and self.maker.op in ops else None
+
     def __str__(self) -> str:
         return f"{self.dtype.value}[{','.join(map(str, self.shape))}]"
 
@@ -117,7 +121,7 @@ class Node:
     """One operator: its inputs by position (None where an optional one is absent), outputs and attributes.
 
     ``attrs["epilogue"]`` is the tuple of epilogue stages fused behind the body (see ``deeploy.graph.kernel``); their
-    operands follow the body's inputs. ``is_left``: the node has the spelling of ONNX, of which lowering made nothing else.
+    operands follow the body's inputs.
     ``domain``: of the operator, empty for those of ONNX. ``words``: by which the rates of its kernel differ, besides those that follow
     from what it computes (``Second.words``).
     """
@@ -127,7 +131,6 @@ class Node:
     inputs: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
     attrs: Attributes = field(default_factory=dict)
-    is_left: bool = False
     words: tuple[str, ...] = ()
     domain: str = INTEGER_FORM
 
@@ -178,6 +181,7 @@ def compute(
     *inputs: Tensor | None,
     shape: Sequence[int] | None = None,
     dtype: DType | None = None,
+    name: str = "",
     label: str = "",
     called: str = "",
     domain: str = "",
@@ -188,12 +192,12 @@ def compute(
     Args:
         shape: that of the operator where it is not given.
         dtype: that of the operator where it is not given.
-        label: what the result is; the operator where it is not given.
+        name: of the result, which a rewrite gives it where it is not given; ``label`` says what the result is, as the operator does.
         called: the name of the node, where that is not the name of the result.
     """
     extents = result_shape(op, inputs, attributes) if shape is None else shape
-    result = Tensor("", tuple(int(n) for n in extents), dtype or result_type(op, inputs), label=label or op.lower())
-    return Node(called, op, inputs, (result,), attributes, domain=domain).outputs[0]
+    result = Tensor(name, tuple(int(n) for n in extents), dtype or result_type(op, inputs), label=label or op.lower())
+    return Node(called or name, op, inputs, (result,), attributes, domain=domain).outputs[0]
 
 
 _BROADCASTING = frozenset(

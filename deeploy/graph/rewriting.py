@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from inspect import Parameter
 from typing import Any, TypeAlias, TypeVar
 
@@ -144,6 +144,11 @@ class Pass:
         return by_op
 
 
+def rewrite(graph: Graph, passes: Iterable[Callable[[Graph], Graph]]) -> Graph:
+    """The graph behind some passes, one after the other."""
+    return reduce(lambda values, step: step(values), passes, graph)
+
+
 class _Sweep:
     """One walk over a graph: what stands in for its tensors, and how often that is read."""
 
@@ -179,8 +184,9 @@ class _Sweep:
                 for each in self.graph.nodes:
                     self.now(each)
                 break
+        outputs, kept = (tuple(map(self.of, tensors)) for tensors in (self.graph.outputs, self.graph.kept))
         is_new = self._replaced or self._reading is not None
-        return replace(self.graph, outputs=tuple(map(self.of, self.graph.outputs))) if is_new else self.graph
+        return replace(self.graph, outputs=outputs, kept=kept) if is_new else self.graph
 
     def _rewrite(self, node: Node, rules: Sequence[Rule]) -> None:
         for rule in rules:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,34 @@ def read_graph(graph: gs.Graph) -> Graph:
     return Graph(graph.name, tuple(inputs), tuple(outputs), graph.opset, graph.import_domains)
 
 
-def write_graph(graph: Graph, into: gs.Graph) -> gs.Graph:
-    """``into`` with the nodes and outputs of a value graph; its inputs stay, of the types that they have there."""
-    known: dict[Tensor, gs.Tensor] = dict(zip(graph.inputs, into.inputs, strict=True))
+def values_of(graph: Graph | gs.Graph) -> Graph:
+    """A graph as values; of one of onnx-graphsurgeon all nodes in their order."""
+    if isinstance(graph, Graph):
+        return graph
+    known: dict[int, Tensor] = {}
+
+    def read(tensor: gs.Tensor) -> Tensor | None:
+        data = np.asarray(tensor.values) if isinstance(tensor, gs.Constant) else None
+        if data is None and tensor.is_empty():
+            return None
+        if id(tensor) not in known:
+            shape, dtype = (tensor.shape, tensor.dtype) if data is None else (data.shape, data.dtype)
+            known[id(tensor)] = Tensor(tensor.name, tuple(int(n) for n in shape), DType.of(dtype), data)
+        return known[id(tensor)]
+
+    def every(tensors: Iterable[gs.Tensor]) -> tuple[Tensor, ...]:
+        return tuple(tensor for tensor in map(read, tensors) if tensor is not None)
+
+    nodes = tuple(
+        Node(node.name, node.op, tuple(map(read, node.inputs)), every(node.outputs), dict(node.attrs), domain=node.domain or "")
+        for node in graph.nodes
+    )
+    return Graph(graph.name, every(graph.inputs), every(graph.outputs), graph.opset, graph.import_domains, order=nodes)
+
+
+def write_graph(graph: Graph) -> gs.Graph:
+    """The graph of onnx-graphsurgeon for a value graph."""
+    known: dict[Tensor, gs.Tensor] = {}
 
     def write(tensor: Tensor | None) -> gs.Tensor:
         if tensor is None or not (tensor.name or tensor.data is not None):
@@ -52,23 +77,12 @@ def write_graph(graph: Graph, into: gs.Graph) -> gs.Graph:
             )
         return known[tensor]
 
-    for value, tensor in zip(graph.inputs, into.inputs, strict=True):
-        tensor.dtype = value.dtype.numpy
-        tensor.outputs.clear()
-    into.nodes = [
+    nodes = [
         gs.Node(node.op, node.name, dict(node.attrs), list(map(write, node.inputs)), list(map(write, node.outputs)), domain=node.domain)
         for node in graph.nodes
     ]
-    into.outputs = list(map(write, graph.outputs))
-    return into
-
-
-def rewrite(graph: gs.Graph, passes: Iterable[Callable[[Graph], Graph]]) -> gs.Graph:
-    """Apply passes over value graphs to a graph of onnx-graphsurgeon, in place."""
-    values = read_graph(graph)
-    for step in passes:
-        values = step(values)
-    return write_graph(values, graph)
+    inputs, outputs = (list(map(write, tensors)) for tensors in (graph.inputs, graph.outputs))
+    return gs.Graph(nodes, inputs, outputs, graph.name, opset=graph.opset, import_domains=graph.domains)
 
 
 def sort(graph: gs.Graph) -> gs.Graph:

@@ -6,8 +6,8 @@ Nothing in it is ever changed. A rewrite makes other nodes and tensors and says 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,8 @@ class Graph:
     """A network: what its outputs depend on.
 
     ``nodes`` are sorted by the most nodes in a row before them, then as the outputs read them, so that the order follows from the graph
-    alone. ``opset`` and ``domains`` are those of the file, for another file to state.
+    alone; unless they have an ``order`` of their own, with nodes that no output depends on, as messages are. ``opset`` and ``domains`` are
+    those of the file, for another file to state. ``kept`` are tensors for later inferences, which need no reader.
     """
 
     name: str
@@ -30,10 +31,12 @@ class Graph:
     outputs: tuple[Tensor, ...]
     opset: int = 0
     domains: Any = None
+    order: tuple[Node, ...] | None = None
+    kept: tuple[Tensor, ...] = ()
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        return tuple(sort(self.outputs))
+        return tuple(sort((*self.outputs, *self.kept))) if self.order is None else self.order
 
     @cached_property
     def operators(self) -> frozenset[str]:
@@ -96,3 +99,35 @@ def sort(outputs: Sequence[Tensor]) -> list[Node]:
             levels[node] = 1 + max((levels[each] for each in sources(node)), default=-1)
             path.pop()
     return sorted(levels, key=levels.__getitem__)
+
+
+def change_nodes(graph: Graph, change: Callable[[Node], Node]) -> Graph:
+    """The graph of what ``change`` makes of every node, which it is given as it reads the results of the nodes before it."""
+    now: dict[Tensor, Tensor] = {}
+
+    def of(tensor: Tensor) -> Tensor:
+        return now.get(tensor, tensor)
+
+    changed = []
+    for node in graph.nodes:
+        changed.append(change(reading(node, of)))
+        now.update(zip(node.outputs, changed[-1].outputs, strict=True))
+    graph = replace(graph, outputs=tuple(map(of, graph.outputs)), kept=tuple(map(of, graph.kept)))
+    if graph.order is None:
+        return graph
+    ends = (tensor for node in changed if not node.outputs for tensor in node.operands)
+    live = set(sort((*graph.outputs, *graph.kept, *ends)))
+    return replace(graph, order=tuple(node for node in changed if node in live or not node.outputs))
+
+
+def substitute(graph: Graph, instead: Mapping[Tensor, Tensor] | Callable[[Tensor], Tensor]) -> Graph:
+    """The graph in which other tensors are read, and leave the network, instead of some."""
+    of = instead if callable(instead) else lambda tensor: instead.get(tensor, tensor)
+    graph = change_nodes(graph, lambda node: reading(node, of))
+    return replace(graph, outputs=tuple(map(of, graph.outputs)), kept=tuple(map(of, graph.kept)))
+
+
+def reading(node: Node, instead: Callable[[Tensor], Tensor]) -> Node:
+    """A node that reads other tensors; itself, where these are the same."""
+    inputs = tuple(None if tensor is None else instead(tensor) for tensor in node.inputs)
+    return node if inputs == node.inputs else node.another(inputs=inputs)

@@ -21,8 +21,10 @@ from deeploy.graph.kernel import Kernel
 from deeploy.graph.names import Names, is_short
 from deeploy.graph.nest import Geometry, Map, Nest
 from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.surgeon import values_of
 from deeploy.graph.types import DType
-from deeploy.midend.bind import bound_geometry, operand_names, select, view_node
+from deeploy.graph.values import Graph
+from deeploy.midend.bind import bound_geometry, operand_names, select, with_narrow
 from deeploy.midend.dynamic import dynamic_dims, spread
 from deeploy.midend.joins import with_joined
 from deeploy.midend.lifetime import overwrites, united
@@ -47,20 +49,21 @@ def _copy(source: Tensor, result: Tensor) -> Node:
     return Node(f"copy of {result.name}", MATERIALISE, (source,), (result,))
 
 
-def assemble(name: str, graph: gs.Graph, kernels: Sequence[Kernel], off: Sequence[Kernel] = ()) -> Program:
+def assemble(name: str, graph: Graph | gs.Graph, kernels: Sequence[Kernel], off: Sequence[Kernel] = ()) -> Program:
     """Bind every node of ``graph`` to its kernels and every tensor to a buffer; ``off`` are kernels that are not to be used.
 
     Raises:
         UnsupportedError: nodes without a kernel, all in one error.
     """
-    nodes = with_joined(with_lookups([view_node(node) for node in graph.nodes], {t.name for t in graph.outputs}, kernels), kernels)
-    inputs = [view_tensor(t) for t in graph.inputs]
+    graph = values_of(graph)
+    nodes = with_joined(with_lookups(list(map(with_narrow, graph.nodes)), {t.name for t in graph.outputs}, kernels), kernels)
+    inputs, outputs = list(graph.inputs), list(graph.outputs)
     computed = [node for node in nodes if node.op not in VIEWS and node.op != KEEP]
     selected = iter(select(kernels, computed, off))
     bindings = {id(node): next(selected) for node in computed}
-    outputs = [view_tensor(t) for t in graph.outputs]
     dynamic = spread([node for node in nodes if node.op != KEEP], lambda node: _declared(bindings.get(id(node), (None,))[0], node))
     grown, kept = [[node for node in nodes if node.op == op] for op in (APPEND, KEEP)]
+    kept.sort(key=_number)
     whole = [_stored(node) for node in kept]  # read where a state lies, until it is written anew
     states = [*(node.outputs[0] for node in grown), *whole]
     nodes, outputs = _own_outputs([node for node in nodes if node.op != KEEP], [*inputs, *states], outputs)
@@ -74,6 +77,11 @@ def assemble(name: str, graph: gs.Graph, kernels: Sequence[Kernel], off: Sequenc
     for state in whole:
         assembler.where[state.name] = Operand(assembler.owner(state, Role.STATE), Access.dense(state.shape))
     return assembler.run(steps, inputs, outputs, grown, kept)
+
+
+def _number(node: Node) -> int:
+    """The place of a state among those of its network, of a node that writes it."""
+    return int(node.attrs["number"])
 
 
 def _stored(keep: Node) -> Tensor:
@@ -91,11 +99,6 @@ def _declared(kernel: Kernel | None, node: Node) -> tuple[tuple[str, ...], Nest]
     nest = kernel.nest(node)
     reads = {**nest.reads, **epilogue.maps(node.epilogue, next(iter(nest.writes.values()), Map()))}
     return (*names, *kernel.outputs), replace(nest, reads=reads)
-
-
-def view_tensor(tensor: gs.Tensor) -> Tensor:
-    """The read-only view of a graph input or output."""
-    return view_node(gs.Node(op="graph boundary", name=tensor.name, inputs=[tensor])).inputs[0] or Tensor(tensor.name, (), tensor.dtype)
 
 
 def _own_outputs(nodes: list[Node], inputs: list[Tensor], outputs: list[Tensor]) -> tuple[list[Node], list[Tensor]]:
@@ -233,7 +236,7 @@ class _Assembler:
         for node in kept:
             state = _stored(node)
             states.append(State(node.attrs["past"], node.attrs["present"], self.owners[state.name], state.shape, None))
-        for node in sorted(appends, key=lambda node: int(node.attrs["number"])):
+        for node in sorted(appends, key=_number):
             state, rows, axis = node.outputs[0], node.inputs[0], int(node.attrs["axis"])
             assert rows is not None
             context, count = state.shape[axis], rows.shape[axis]

@@ -8,47 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.errors import NoKernelError, UnsupportedError, shorten
+from deeploy.errors import NoKernelError, shorten
 from deeploy.frontend.lower.operators import LOWERED
 from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import ANY, Kernel, Layout
 from deeploy.graph.nest import Geometry, Map, Nest
-from deeploy.graph.nodes import INTEGER_FORM, NARROW, Node, Tensor
+from deeploy.graph.nodes import NARROW, Node, Tensor
 from deeploy.graph.types import DType
 
 
-def view_node(node: gs.Node) -> Node:
-    """The read-only view of a graph's node that declarations are evaluated on."""
-    return Node(
-        node.name,
-        node.op,
-        tuple(_tensor(t, node) if t.name or isinstance(t, gs.Constant) else None for t in node.inputs),
-        tuple(_tensor(t, node) for t in node.outputs),
-        dict(node.attrs),
-        not node.domain and node.op in LOWERED,
-    )
-
-
-def _tensor(tensor: gs.Tensor, node: gs.Node) -> Tensor:
-    data = np.asarray(tensor.values) if isinstance(tensor, gs.Constant) else None
-    dtype: Any = data.dtype if data is not None else tensor.dtype
-    try:
-        element = DType.of(dtype)
-    except (KeyError, TypeError) as error:
-        raise UnsupportedError(
-            f"tensor {shorten(tensor.name)} at node {shorten(node.name)} ({node.op}) has elements of type {dtype}",
-            "Convert it to float32, int8, uint8, int16, int32 or int64.",
-        ) from error
-    shape = data.shape if data is not None else tensor.shape
-    noted = node.attrs.get(NARROW, ()) if node.domain == INTEGER_FORM else ()  # elsewhere it is what a model says
-    narrow = tuple(t for t in map(DType, noted) if data is not None and t.stores(data))
-    return Tensor(tensor.name, tuple(int(n) for n in shape), element, data, narrow)
+def with_narrow(node: Node) -> Node:
+    """A node whose constants have the narrow types that are noted at it."""
+    noted = tuple(map(DType, node.attrs.get(NARROW, ()))) if node.is_lowered else ()  # elsewhere it is what a model says
+    inputs = (t if t is None or t.data is None else replace(t, narrow=tuple(n for n in noted if n.stores(t.data))) for t in node.inputs)
+    return replace(node, inputs=tuple(inputs)) if noted else node
 
 
 def operand_names(kernel: Kernel, node: Node) -> tuple[str, ...] | None:
@@ -63,7 +41,7 @@ def operand_names(kernel: Kernel, node: Node) -> tuple[str, ...] | None:
 
 def mismatch(kernel: Kernel, node: Node) -> list[str]:
     """What keeps ``kernel`` from running ``node``: empty when it fits."""
-    if node.is_left:
+    if not node.domain and node.op in LOWERED:
         return ["the integer form (docs/integer-form.md), for which there is no rule with these shapes, types and attributes"]
     if node.epilogue not in kernel.epilogues:
         return [f"no epilogue {' + '.join(node.epilogue) or 'none'}"]

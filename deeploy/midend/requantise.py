@@ -8,19 +8,18 @@ they become the constants of the node, so that everything behind, references inc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import UsageError
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
-from deeploy.graph.nodes import Attributes, Node
-from deeploy.graph.surgeon import const
+from deeploy.graph.nodes import Node, constant
 from deeploy.graph.target import Engine, Target
-from deeploy.midend.bind import mismatch, view_node
+from deeploy.graph.values import Graph, change_nodes
+from deeploy.midend.bind import mismatch, with_narrow
 from deeploy.midend.plan import Machine
 from deeploy.operators.nearest import Nearest, nearest
 from deeploy.operators.requantise import fused
@@ -30,7 +29,7 @@ TRIED = 8  # shifts of which an engine may refuse the first
 
 @dataclass(frozen=True, eq=False)
 class Requantised:
-    """A layer whose requantisation an engine computes: the node as it was, and the constants that it has now."""
+    """A layer whose requantisation an engine computes: the node as it was, and the constants that it has instead."""
 
     exact: Node
     engine: str
@@ -40,19 +39,6 @@ class Requantised:
     def result(self) -> str:
         """The tensor that it computes."""
         return self.exact.outputs[0].name
-
-
-@dataclass(frozen=True, eq=False)
-class Change:
-    """A layer that is changed in a graph, and what its node was before."""
-
-    layer: Requantised
-    node: gs.Node
-    inputs: Sequence[gs.Tensor]
-    attrs: Attributes
-
-    def undo(self) -> None:
-        _write(self.node, self.inputs, self.attrs)
 
 
 def engines_of(target: Target, machine: Machine) -> dict[str, Engine]:
@@ -70,63 +56,62 @@ def engines_of(target: Target, machine: Machine) -> dict[str, Engine]:
     return found
 
 
-def requantise(graph: gs.Graph, engines: Mapping[str, Engine], kernels: Sequence[Kernel]) -> tuple[list[Change], list[str]]:
-    """Give the layers of a lowered graph constants that their engine computes with, in place.
+def requantise(graph: Graph, engines: Mapping[str, Engine], kernels: Sequence[Kernel]) -> tuple[list[Requantised], list[str]]:
+    """The layers of a lowered graph for which there are constants that their engine computes with.
 
     Args:
         kernels: that a plan may choose from.
 
     Returns:
-        what was changed, and the names of nodes that stay exact, as no constants of an engine keep one step.
+        these, and the names of nodes that stay exact, as no constants of an engine keep one step.
     """
-    changes: list[Change] = []
+    layers: list[Requantised] = []
     exact: list[str] = []
-    for node in graph.nodes:
-        view = view_node(node)
-        fitting = [kernel for kernel in kernels if kernel.engine in engines and kernel.op == node.op and not mismatch(kernel, view)]
-        if not fitting or any(kernel.second is None for kernel in fitting) or fused(view) is None:
+    for node in map(with_narrow, graph.nodes):
+        fitting = [kernel for kernel in kernels if kernel.engine in engines and kernel.op == node.op and not mismatch(kernel, node)]
+        if not fitting or any(kernel.second is None for kernel in fitting) or fused(node) is None:
             continue
-        former = node, list(node.inputs), dict(node.attrs)
         names = dict.fromkeys(kernel.engine for kernel in fitting)
-        layer = next((found for name in names if (found := _by(engines[name], node, view, kernels)) is not None), None)
+        layer = next((found for name in names if (found := _by(engines[name], node, kernels)) is not None), None)
         if layer is None:
             exact.append(node.name)
         else:
-            changes.append(Change(layer, *former))
-    return changes, exact
+            layers.append(layer)
+    return layers, exact
 
 
-def _by(engine: Engine, node: gs.Node, view: Node, kernels: Sequence[Kernel]) -> Requantised | None:
-    """Change a node for an engine; None, and nothing is changed, where it has no kernel for what is nearest."""
-    staircase = fused(view)
+def _by(engine: Engine, node: Node, kernels: Sequence[Kernel]) -> Requantised | None:
+    """A node for an engine; None where it has no kernel for what is nearest."""
+    staircase = fused(node)
     assert staircase is not None and engine.requantiser is not None
-    inputs, attrs = list(node.inputs), dict(node.attrs)
     own = [kernel for kernel in kernels if kernel.engine == engine.name and kernel.op == node.op and kernel.second is None]
-    for found in islice(nearest(*staircase, attrs["shift"], engine.requantiser), TRIED):
-        _write(node, *_with(found, view, inputs, attrs))
-        if any(not mismatch(kernel, view_node(node)) for kernel in own):
-            return Requantised(view, engine.name, found)
-    _write(node, inputs, attrs)
+    for found in islice(nearest(*staircase, node.attrs["shift"], engine.requantiser), TRIED):
+        if any(not mismatch(kernel, with_narrow(_with(found, node))) for kernel in own):
+            return Requantised(node, engine.name, found)
     return None
 
 
-def _write(node: gs.Node, inputs: Sequence[gs.Tensor], attrs: Attributes) -> None:
-    node.inputs = list(inputs)
-    node.attrs = dict(attrs)
+def with_nearest(graph: Graph, layers: Sequence[Requantised]) -> Graph:
+    """A graph whose layers have the constants of their engines."""
+    found = {layer.result: layer.found for layer in layers}
+    return change_nodes(graph, lambda node: _with(found[node.outputs[0].name], node) if node.outputs[0].name in found else node)
 
 
-def _with(found: Nearest, view: Node, inputs: Sequence[gs.Tensor], attrs: Attributes) -> tuple[list[gs.Tensor], Attributes]:
-    """The inputs and attributes of a node with the constants of a requantiser.
+def _with(found: Nearest, node: Node) -> Node:
+    """A node with the constants of a requantiser.
 
     Its bias is in ``add``, and is zero where channels have shifts of their own: a kernel may keep these in its place.
     """
-    body, shift = inputs[: -len(epilogue.operands(view.epilogue))], int(found.shift.max())
+    shift = int(found.shift.max())
     left = shift - found.shift
     added = {"mul": found.mul << left, "add": found.add << left}
     stages: tuple[str, ...] = ("requantise",)
     if left.any():
         added, stages = {"bias": np.zeros_like(left), **added}, ("bias", "requantise")
     kinds = {name: np.int32 if np.abs(values).max() < 2**31 else np.int64 for name, values in added.items()}
-    constants = [const(f"{view.outputs[0].name}_nearest_{name}", values, kinds[name]) for name, values in added.items()]
-    kept = {name: value for name, value in attrs.items() if name != "even"}
-    return [*body, *constants], {**kept, "epilogue": stages, "shift": shift}
+    constants = [
+        replace(constant(values.astype(kinds[name])), name=f"{node.outputs[0].name}_nearest_{name}") for name, values in added.items()
+    ]
+    kept = {name: value for name, value in node.attrs.items() if name != "even"}
+    body = node.inputs[: -len(epilogue.operands(node.epilogue))]
+    return node.another(inputs=(*body, *constants), attrs={**kept, "epilogue": stages, "shift": shift})

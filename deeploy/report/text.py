@@ -13,9 +13,9 @@ from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
 
 if TYPE_CHECKING:
-    import onnx_graphsurgeon as gs
-
+    from deeploy.graph.nodes import Tensor
     from deeploy.graph.target import Target
+    from deeploy.graph.values import Graph
 
 _FIGURE = re.compile(r"-|infinite|none|-?[\d ]+(\.\d+)?( ?%| dB)?")
 
@@ -134,15 +134,13 @@ def cycles(totals: Sequence[int], layers: Sequence[tuple[str, int]]) -> list[str
     return [table(("layer", "cycles", "share"), rows), f"{number(totals[0])} cycles"]
 
 
-def contents(graph: gs.Graph) -> Contents:
+def contents(graph: Graph) -> Contents:
     """What a normalised graph holds, for ``inspect``."""
-    import numpy as np
-    import onnx_graphsurgeon as gs
 
-    def port(tensor: gs.Tensor) -> Contents:
-        return {"name": tensor.name, "type": np.dtype(tensor.dtype).name, "shape": [int(n) for n in tensor.shape]}
+    def port(tensor: Tensor) -> Contents:
+        return {"name": tensor.name, "type": tensor.dtype.numpy.name, "shape": list(tensor.shape)}
 
-    constants = {id(t): t for node in graph.nodes for t in node.inputs if isinstance(t, gs.Constant)}
+    constants = [tensor.data for tensor in graph.readers if tensor.data is not None]
     operators = Counter(f"{node.domain}:{node.op}" if node.domain else node.op for node in graph.nodes)
     return {
         "opset": graph.opset,
@@ -151,7 +149,7 @@ def contents(graph: gs.Graph) -> Contents:
         "inputs": [port(t) for t in graph.inputs],
         "outputs": [port(t) for t in graph.outputs],
         "constants": len(constants),
-        "constant_bytes": sum(int(t.values.nbytes) for t in constants.values()),
+        "constant_bytes": sum(values.nbytes for values in constants),
     }
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 import pytest
 
 from deeploy.devices.layers import read
@@ -15,8 +14,9 @@ from deeploy.devices.plan import plan_devices
 from deeploy.distribute.pipeline import BALANCES, Balance
 from deeploy.errors import FitError, UsageError
 from deeploy.frontend import import_model
-from deeploy.graph.surgeon import rewrite
+from deeploy.graph.rewriting import rewrite
 from deeploy.graph.topology import Member
+from deeploy.graph.values import Graph
 from deeploy.midend.machine import Options
 from deeploy.quantization.static import quantize
 from deeploy.target import load
@@ -38,10 +38,8 @@ def saved(folder: Path) -> Path:
     return folder
 
 
-def lowered(file: Path) -> gs.Graph:
-    graph = import_model(file)
-    rewrite(graph, EDGETPU.passes)
-    return graph
+def lowered(file: Path) -> Graph:
+    return rewrite(import_model(file), EDGETPU.passes)
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +48,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def graph(folder: Path) -> gs.Graph:
+def graph(folder: Path) -> Graph:
     return lowered(folder / "int8.onnx")
 
 
-def test_a_float_network_and_its_int8_form_have_the_same_products_and_constants(folder: Path, graph: gs.Graph) -> None:
+def test_a_float_network_and_its_int8_form_have_the_same_products_and_constants(folder: Path, graph: Graph) -> None:
     products = [[item for item in read(g, EDGETPU.kernels).items if item.loops] for g in (lowered(folder / "float.onnx"), graph)]
     for found in products:
         assert [item.macs for item in found] == [9 * 64 * a * b for a, b in ((8, 16), (16, 32), (32, 16))]
@@ -63,7 +61,7 @@ def test_a_float_network_and_its_int8_form_have_the_same_products_and_constants(
 
 
 @pytest.mark.parametrize("balance", BALANCES)
-def test_stages_hold_all_constants_once_and_no_strategy_beats_cycles(graph: gs.Graph, balance: Balance) -> None:
+def test_stages_hold_all_constants_once_and_no_strategy_beats_cycles(graph: Graph, balance: Balance) -> None:
     plan = plan_devices(graph, EDGETPU, 3, balance, Options()).contents()
     best = plan_devices(graph, EDGETPU, 3, "cycles", Options()).contents()
     one = plan["one_device"]
@@ -76,7 +74,7 @@ def test_stages_hold_all_constants_once_and_no_strategy_beats_cycles(graph: gs.G
     assert all(a["returned"] == b["given"] for a, b in zip(plan["stages"], plan["stages"][1:], strict=False))
 
 
-def test_a_device_with_less_memory_is_given_less(graph: gs.Graph) -> None:
+def test_a_device_with_less_memory_is_given_less(graph: Graph) -> None:
     for member, sizes in ((Member({"device": 7_000}), (4_672, 27_840)), (Member({"device": 19_000}), (14_016, 18_496))):
         stage = int(sizes[0] > 7_000)
         plan = plan_devices(graph, EDGETPU, 2, "cycles", Options({"device": 28_000}), {stage: member}).contents()
@@ -84,7 +82,7 @@ def test_a_device_with_less_memory_is_given_less(graph: gs.Graph) -> None:
         assert tuple(stage["held"] for stage in plan["stages"]) == sizes and plan["host"] == 0
 
 
-def test_a_layer_larger_than_a_device_lies_with_the_host_and_is_named(graph: gs.Graph) -> None:
+def test_a_layer_larger_than_a_device_lies_with_the_host_and_is_named(graph: Graph) -> None:
     plan = plan_devices(graph, EDGETPU, 3, "parameters", Options({"device": 5_000}))
     assert plan.contents()["host"] == 9_344 + 18_496
     assert sum("more than a device" in note for note in plan.notes) == 2
@@ -93,7 +91,7 @@ def test_a_layer_larger_than_a_device_lies_with_the_host_and_is_named(graph: gs.
     assert len(plan_devices(graph, EDGETPU, "auto", "parameters", Options({"device": 19_000})).parts) == 2
 
 
-def test_what_a_device_does_not_have_is_refused(graph: gs.Graph) -> None:
+def test_what_a_device_does_not_have_is_refused(graph: Graph) -> None:
     for options, members, what in (
         (Options({"l2": 5}), {}, "has no memory l2"),
         (Options({"device": 10**9}), {}, "has 8110080 bytes"),

@@ -14,7 +14,8 @@ from deeploy.driver.lower import lowered as imported
 from deeploy.driver.request import Dialect, Request
 from deeploy.frontend import import_model
 from deeploy.graph.nodes import INTEGER_FORM
-from deeploy.graph.surgeon import rewrite
+from deeploy.graph.rewriting import rewrite
+from deeploy.graph.surgeon import write_graph
 from deeploy.graph.target import Target
 from deeploy.operators.link import receive, send
 from deeploy.target import load
@@ -24,16 +25,14 @@ def lowered(model: onnx.ModelProto, folder: Path, target: Target | None = None) 
     """A model as the passes of a target leave it."""
     path = folder / "model.onnx"
     onnx.save(model, path)
-    graph = import_model(path)
-    rewrite(graph, (target or load("generic")).passes)
-    return graph
+    return write_graph(rewrite(import_model(path), (target or load("generic")).passes))
 
 
 def lowered_file(
     path: Path, target: Target, *, inputs: Path | None = None, dialect: Dialect | None = None, context: int | None = None, **dims: int
 ) -> gs.Graph:
     """A file as the passes of a target leave it; ``dims`` are its symbolic dimensions."""
-    return imported(Clock(), path, target, Request(inputs=inputs, dialect=dialect, dims=dims, context=context)).graph
+    return write_graph(imported(Clock(), path, target, Request(inputs=inputs, dialect=dialect, dims=dims, context=context)).graph)
 
 
 def cut(graph: gs.Graph, chip_of: Callable[[int], int], chips: int) -> System:

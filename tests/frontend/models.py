@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from deeploy.frontend import CustomShapes, import_model
 from deeploy.frontend.pins import Value
+from deeploy.graph.surgeon import write_graph
 
 Spec = tuple[Sequence[int | str | None], int]  # shape and element type of an input
 
@@ -52,7 +53,7 @@ def read(
     """Write the model and import it."""
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
-    return import_model(path, dims, custom_shapes, pins)
+    return write_graph(import_model(path, dims, custom_shapes, pins))
 
 
 def one(

@@ -6,12 +6,14 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.positions import POSITION, differing, look_up, slide, sliding
+from deeploy.graph.surgeon import read_graph
+from deeploy.graph.values import Graph
 from deeploy.operators.views import SLIDE
 
 ROWS, CONTEXT = 3, 10
 
 
-def graph(total: int) -> gs.Graph:
+def graph(total: int) -> Graph:
     """Sums with a causal mask of the last rows, the numbers of these, the mask's other form and something constant, for ``total`` rows."""
     own = np.arange(total - ROWS, total)
     values = {
@@ -25,7 +27,7 @@ def graph(total: int) -> gs.Graph:
     for name, array in values.items():
         x, y = (gs.Variable(f"{side}_{name}", np.float32, list(array.shape)) for side in "xy")
         nodes.append(gs.Node("Add", f"add_{name}", {}, [x, gs.Constant(name, array)], [y]))
-    return gs.Graph(nodes, [node.inputs[0] for node in nodes], [node.outputs[0] for node in nodes])
+    return read_graph(gs.Graph(nodes, [node.inputs[0] for node in nodes], [node.outputs[0] for node in nodes]))
 
 
 def test_constants_that_lose_their_first_column_slide() -> None:
@@ -36,28 +38,26 @@ def test_constants_that_lose_their_first_column_slide() -> None:
 
 def test_what_slides_is_read_at_the_end_of_its_columns() -> None:
     """Behind ``past`` rows it begins as many columns before its place, where the mask of so many rows lies."""
-    whole = graph(CONTEXT)
-    slide(whole, {"mask": 1, "columns": 0}, ROWS)
-    found = {node.inputs[0].name: node for node in whole.nodes if node.op == SLIDE}
+    whole = slide(graph(CONTEXT), {"mask": 1, "columns": 0}, ROWS)
+    found = {node.operands[0].name: node for node in whole.nodes if node.op == SLIDE}
     assert set(found) == {"mask (full context)", "columns (full context)"}
     for name, axis in (("mask", 1), ("columns", 0)):
         node = found[f"{name} (full context)"]
         assert node.attrs == {"axis": axis, "start": CONTEXT - ROWS}
-        (reader,) = node.outputs[0].outputs
+        (reader,) = whole.readers[node.outputs[0]]
         assert reader.name == f"add_{name}"
         for past in range(CONTEXT - ROWS + 1):
-            own = next(n.inputs[1].values for n in graph(past + ROWS).nodes if n.name == f"add_{name}")
+            own = next(n.operands[1].data for n in graph(past + ROWS).nodes if n.name == f"add_{name}")
             begin = node.attrs["start"] - past
-            np.testing.assert_array_equal(np.take(node.inputs[0].values, range(begin, begin + past + ROWS), axis), own)
+            np.testing.assert_array_equal(np.take(node.operands[0].data, range(begin, begin + past + ROWS), axis), own)
 
 
 def test_rows_of_tables_are_those_of_the_position() -> None:
-    whole = graph(CONTEXT)
     table = np.arange(24, dtype=np.float32).reshape(8, 3)
-    look_up(whole, {"numbers": table})
+    whole = look_up(graph(CONTEXT), {"numbers": table})
     assert [tensor.name for tensor in whole.inputs][-1] == POSITION
     (gather,) = (node for node in whole.nodes if node.op == "Gather")
-    np.testing.assert_array_equal(gather.inputs[0].values, table)
-    assert gather.attrs == {"axis": 0} and gather.inputs[1].name == POSITION
-    (reshape,) = gather.outputs[0].outputs
-    assert [reader.name for reader in reshape.outputs[0].outputs] == ["add_numbers"] and reshape.outputs[0].shape == [3]
+    np.testing.assert_array_equal(gather.operands[0].data, table)
+    assert gather.attrs == {"axis": 0} and gather.operands[1].name == POSITION
+    (reshape,) = whole.readers[gather.outputs[0]]
+    assert [reader.name for reader in whole.readers[reshape.outputs[0]]] == ["add_numbers"] and reshape.outputs[0].shape == (3,)

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 import pytest
 
 from deeploy.errors import UsageError
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
+from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 
 
-def graph_of(*dtypes: type[np.generic], op: str = "RequantShift") -> gs.Graph:
-    inputs = [gs.Variable(f"x{i}", np.dtype(dtype), [2]) for i, dtype in enumerate(dtypes)]
-    out = gs.Variable("y", np.dtype(np.float32), [2])
-    return gs.Graph([gs.Node(op, "n", {}, inputs, [out], domain="")], inputs, [out])
+def graph_of(*dtypes: type[np.generic], op: str = "RequantShift") -> Graph:
+    inputs = tuple(Tensor(f"x{i}", (2,), DType.of(dtype)) for i, dtype in enumerate(dtypes))
+    return Graph("types", inputs, Node("n", op, inputs, (Tensor("y", (2,), DType.FLOAT32),), domain="").outputs)
 
 
 def test_is_dialect() -> None:

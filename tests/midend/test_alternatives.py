@@ -15,10 +15,11 @@ import deeploy
 from deeploy.errors import FitError
 from deeploy.graph.kernel import Kernel, Scratch, Tiling
 from deeploy.graph.nodes import INTEGER_FORM
+from deeploy.graph.surgeon import read_graph
 from deeploy.graph.target import Rate, Target
 from deeploy.midend import cost, planner
 from deeploy.midend.assemble import assemble
-from deeploy.midend.bind import select, view_node
+from deeploy.midend.bind import select
 from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.plan import Plan
 from deeploy.midend.planner import Planner
@@ -51,7 +52,7 @@ OVER: dict[str, Any] = {"overwrites": (("y", "a"),)}
 
 def test_every_kernel_that_fits_a_node_is_selected() -> None:
     other = {"operator": replace(kernels({})[0].operator, name="Sub")}
-    (found,) = select(kernels(SCRATCH, {}, NPU, other, {}), [view_node(sums().nodes[0])])
+    (found,) = select(kernels(SCRATCH, {}, NPU, other, {}), [read_graph(sums()).nodes[0]])
     assert [kernel.name for kernel in found] == ["add0", "add1", "add2", "add4"]
 
 

@@ -17,7 +17,8 @@ from deeploy.distribute.pipeline import Balance, choose, levels_of_graph
 from deeploy.distribute.system import alone, check, constants
 from deeploy.errors import FitError, UsageError
 from deeploy.frontend import import_model
-from deeploy.graph.surgeon import rewrite
+from deeploy.graph.rewriting import rewrite
+from deeploy.graph.surgeon import write_graph
 from deeploy.graph.topology import Member, Topology
 from deeploy.midend.machine import Options, own_options
 from deeploy.quantization.static import quantize
@@ -56,9 +57,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> gs.Graph:
     onnx.save(net.model([net.Relu(net.Add(conv(net, b, 32, 16), a))]), folder / "float.onnx")
     np.savez(folder / "calibration.npz", x0=np.random.default_rng(0).standard_normal((4, 8, 8, 8)).astype(np.float32))
     quantize(folder / "float.onnx", folder / "calibration.npz", folder / "int8.onnx")
-    result = import_model(folder / "int8.onnx")
-    rewrite(result, SIRACUSA.passes)
-    return result
+    return write_graph(rewrite(import_model(folder / "int8.onnx"), SIRACUSA.passes))
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +167,7 @@ def test_a_target_without_timing_counts_products(graph: gs.Graph) -> None:
 @pytest.mark.slow
 def test_a_resnet_gains_more_than_it_takes_chips_where_constants_stop_streaming(tmp_path: Path) -> None:
     assert SIRACUSA.topology is not None
-    graph = import_model(resnet.build(tmp_path, 40, 32))
-    rewrite(graph, SIRACUSA.passes)
+    graph = write_graph(rewrite(import_model(resnet.build(tmp_path, 40, 32)), SIRACUSA.passes))
     options = Options(default_memory="L3", engines=("cluster",))
     costs = PlannedStages(graph, levels_of_graph(graph), SIRACUSA, options, SIRACUSA.topology)
     one = costs.stage(0, costs.levels.depth)

@@ -183,4 +183,4 @@ def fold_model(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     before = read_graph(graph)
     after = PASS(before)
-    return model if after is before else gs.export_onnx(write_graph(after, graph))
+    return model if after is before else gs.export_onnx(write_graph(after), ir_version=model.ir_version)

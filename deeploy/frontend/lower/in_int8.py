@@ -6,50 +6,39 @@ never emitted.
 
 from __future__ import annotations
 
-import numpy as np
-import onnx_graphsurgeon as gs
+from dataclasses import replace
 
-from deeploy.graph.surgeon import const
+import numpy as np
+
+from deeploy.graph.nodes import Tensor, compute, constant
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph, substitute
 
 SCALE = 0.05  # of all activations
 FOLDED = frozenset({"Relu", "Clip", "BatchNormalization"})  # what integer layers do on their way: nothing is rounded before it
 _LARGEST = 127
 
 
-def in_int8(graph: gs.Graph) -> gs.Graph:
-    """A copy of an imported graph in which float activations, and float constants of two axes and more, are int8."""
-    graph = graph.copy()
-    known: dict[int, gs.Variable] = {}
-    for node in list(graph.nodes):
-        for place, tensor in enumerate(node.inputs):
-            if tensor.dtype != np.float32 or (isinstance(tensor, gs.Variable) and _is_folded(tensor)):
-                continue
-            if isinstance(tensor, gs.Constant) and tensor.values.ndim < 2:
-                continue
-            if id(tensor) not in known:
-                known[id(tensor)] = _dequantised(graph, tensor, len(known))
-            node.inputs[place] = known[id(tensor)]
-    for place, tensor in enumerate(graph.outputs):
-        if tensor.dtype == np.float32:
-            graph.outputs[place] = known.get(id(tensor)) or _dequantised(graph, tensor, len(known) + place)
-    return graph.cleanup().toposort()
+def in_int8(graph: Graph) -> Graph:
+    """An imported graph in which float activations, and float constants of two axes and more, are int8."""
+    known: dict[Tensor, Tensor] = {}
+    folded = {tensor.name for tensor, nodes in graph.readers.items() if tensor.maker and len(nodes) == 1 and nodes[0].op in FOLDED}
+
+    def quantised(tensor: Tensor) -> Tensor:
+        if tensor.dtype is not DType.FLOAT32 or (tensor.name in folded if tensor.data is None else tensor.rank < 2):
+            return tensor
+        return known.setdefault(tensor, _dequantised(tensor, len(known)))
+
+    return substitute(graph, quantised)
 
 
-def _is_folded(tensor: gs.Variable) -> bool:
-    """Whether the only reader of an activation is computed together with what writes it."""
-    return bool(tensor.inputs) and len(tensor.outputs) == 1 and tensor.outputs[0].op in FOLDED
-
-
-def _dequantised(graph: gs.Graph, tensor: gs.Tensor, number: int) -> gs.Variable:
+def _dequantised(tensor: Tensor, number: int) -> Tensor:
     """A tensor behind its quantisation to int8."""
-    name, zero = f"{tensor.name} (int8 {number})", const(f"zero {number}", np.int8(0), np.int8)
-    if isinstance(tensor, gs.Constant):
-        step = np.float32(max(float(np.abs(tensor.values).max(initial=0)), 1e-6) / _LARGEST)
-        source, scale = const(name, np.rint(tensor.values / step), np.int8), const(f"scale {number}", step, np.float32)
+    name, zero = f"{tensor.name} (int8 {number})", constant(np.int8(0))
+    if tensor.data is not None:
+        step = np.float32(max(float(np.abs(tensor.data).max(initial=0)), 1e-6) / _LARGEST)
+        source, scale = replace(constant(np.rint(tensor.data / step).astype(np.int8)), name=name), constant(step)
     else:
-        scale = const(f"scale {number}", np.float32(SCALE), np.float32)
-        source = gs.Variable(name, np.int8, tensor.shape)
-        graph.nodes.append(gs.Node("QuantizeLinear", f"quantise {number}", {"axis": 1}, [tensor, scale, zero], [source]))
-    result = gs.Variable(f"{name} in float", np.float32, tensor.shape)
-    graph.nodes.append(gs.Node("DequantizeLinear", f"dequantise {number}", {"axis": 1}, [source, scale, zero], [result]))
-    return result
+        scale = constant(np.float32(SCALE))
+        source = compute("QuantizeLinear", tensor, scale, zero, dtype=DType.INT8, name=name, called=f"quantise {number}", axis=1)
+    return compute("DequantizeLinear", source, scale, zero, name=f"{name} in float", called=f"dequantise {number}", axis=1)

@@ -11,8 +11,8 @@ import pytest
 
 from deeploy.frontend.lower import packing, rotations, siblings, tables
 from deeploy.frontend.lower.quant import requant_constants
-from deeploy.graph.rewriting import Pass
-from deeploy.graph.surgeon import rewrite, sort
+from deeploy.graph.rewriting import Pass, rewrite
+from deeploy.graph.surgeon import read_graph
 from deeploy.midend.assemble import assemble
 from deeploy.simulate.interpreter import outputs
 from deeploy.target import load
@@ -27,10 +27,9 @@ def both(make: Build, step: Pass, seed: int) -> tuple[list[str], list[str]]:
     results, operators = [], []
     for passes in ((), (step,)):
         random = np.random.default_rng(seed)
-        graph = make(random)
-        rewrite(sort(graph.cleanup()), passes)
+        graph = rewrite(read_graph(make(random)), passes)
         program = assemble("net", graph, KERNELS)
-        arrays = [drawn(random, t.dtype, *t.shape) for t in graph.inputs]
+        arrays = [drawn(random, t.dtype.numpy, *t.shape) for t in graph.inputs]
         results.append(outputs(program, arrays))
         operators.append([call.node.op for call in program.calls])
     for a, b in zip(*results, strict=True):

@@ -15,7 +15,7 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import deeploy
 from deeploy.frontend.lower import heads
-from deeploy.graph.surgeon import rewrite, sort
+from deeploy.graph.surgeon import read_graph
 from tests.frontend.lower import lowered as build
 from tests.frontend.lower import nets_transformer as t
 from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
@@ -73,9 +73,9 @@ def test_expand_before_a_broadcasting_reader_is_nothing(op: str, kept: bool) -> 
     inputs = [wide, b] if op == "Mul" else [wide]
     graph = gs.Graph([gs.Node("Expand", "e", {}, [a], [wide], domain=build.DOMAIN)], [a, b], [y])
     graph.nodes.append(gs.Node(op, "m", {}, inputs, [y], domain=build.DOMAIN))
-    rewrite(sort(graph), [heads.PASS])
-    assert [node.op for node in graph.nodes] == [op, *(["Expand"] if kept else [])]
-    assert graph.nodes[0].inputs[0] is a
+    after = heads.PASS(read_graph(graph))
+    assert [node.op for node in after.nodes] == [op, *(["Expand"] if kept else [])]
+    assert after.nodes[0].inputs[0] is after.inputs[0]
 
 
 @pytest.mark.filterwarnings("ignore")
