@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.frontend.schemas import DIALECT_OPS
-from deeploy.graph import surgeon
-from deeploy.graph.surgeon import constant, only_consumer, producer, sort
+from deeploy.graph.nodes import Attributes, Node, Tensor, compute, constant
+from deeploy.graph.rewriting import Match, Pass, Result, require, standard
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
 
@@ -49,40 +50,37 @@ _BOUNDED = (
 )
 _STEPS = ("Floor", "MultiThreshold")
 _MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
-Grains = dict[int, int | None]  # by the identity of a tensor; None: not known, or not a multiple of any power of two
+Grains = Callable[[Tensor], int | None]  # that of a tensor; None: not known, or not a multiple of any power of two
 
 
-def computes_integers(values: Graph) -> bool:
+def computes_integers(graph: Graph) -> bool:
     """Whether a float graph without operators of the dialect computes integers only, if its inputs are integers.
 
     It has a product with whole constants and a requantisation, written out or by thresholds; and nothing else is not whole.
     """
-    graph = surgeon.write_graph(values)
-    steps = [node for node in graph.nodes if node.op in _STEPS]
-    weights = [constant(t) for node in graph.nodes if node.op in _PRODUCTS[:-1] for t in node.inputs[1:2]]
-    if not steps or not any(w is not None for w in weights) or any(w is not None and not np.array_equal(w, np.rint(w)) for w in weights):
+    weights = [tensor.data for node in graph.nodes if node.op in _PRODUCTS[:-1] for tensor in node.operands[1:2] if tensor.data is not None]
+    if graph.operators.isdisjoint(_STEPS) or not weights or any(not np.array_equal(w, np.rint(w)) for w in weights):
         return False
-    _write(graph, {})
-    grains = _grains(graph, {})
-    computed = [t for node in graph.nodes for t in node.outputs]
-    return all(grains[id(t)] == 0 for t in (*computed, *graph.outputs))
+    graph = write_requantisations(graph, {})
+    grain_of = _grains(graph, {})
+    return all(grain_of(tensor) == 0 for node in graph.nodes for tensor in node.outputs) and all(grain_of(t) == 0 for t in graph.outputs)
 
 
-def write_requantisations(values: Graph, types: Mapping[str, DType]) -> Graph:
+def write_requantisations(graph: Graph, types: Mapping[str, DType]) -> Graph:
     """Replace each Floor of a fraction of whole numbers, and the limits around it, by a RequantShift.
 
     Args:
         types: of the inputs of the graph; those that are not named hold integers.
     """
-    graph = surgeon.write_graph(values)
-    _write(graph, types)
-    return surgeon.read_graph(graph)
+    if "Floor" not in graph.operators:
+        return graph
+    grain_of = _grains(graph, types)
 
+    @standard("Floor")
+    def write_requantisation(m: Match) -> Result:
+        return _written(m, grain_of, types)
 
-def _write(graph: gs.Graph, types: Mapping[str, DType]) -> None:
-    for node in list(graph.nodes):
-        if node.op == "Floor" and _written(graph, node, _grains(graph, types), types):
-            sort(graph.cleanup(remove_unused_node_outputs=False))
+    return Pass("requantisations", (write_requantisation,))(graph)
 
 
 def _grain(values: np.ndarray) -> int | None:
@@ -96,32 +94,28 @@ def _grain(values: np.ndarray) -> int | None:
     return next(k for k in range(_FINEST + 1) if np.array_equal(wide * 2.0**k, np.rint(wide * 2.0**k)))
 
 
-def _grains(graph: gs.Graph, types: Mapping[str, DType]) -> Grains:
-    found: Grains = {id(t): None if t.name in types and types[t.name].is_float else 0 for t in graph.inputs}
-    stored: Grains = {}
+def _grains(graph: Graph, types: Mapping[str, DType]) -> Grains:
+    variables = {t.name: None if t.name in types and types[t.name].is_float else 0 for t in graph.inputs}
     # Means of the dialect are rounded to whole numbers.
     rounding = _MEANS[1:] if any(node.op in DIALECT_OPS and "low" not in node.attrs for node in graph.nodes) else ()
+    constants = cache(lambda tensor: _grain(tensor.data))
 
-    def of(tensor: gs.Tensor) -> int | None:
-        if isinstance(tensor, gs.Constant):
-            if id(tensor) not in stored:
-                stored[id(tensor)] = _grain(np.asarray(tensor.values))
-            return stored[id(tensor)]
-        return found.get(id(tensor))
+    def grain_of(tensor: Tensor) -> int | None:
+        return variables.get(tensor.name) if tensor.data is None else constants(tensor)
 
     for node in graph.nodes:
-        grain = 0 if node.op in rounding and of(node.inputs[0]) == 0 else _result(node, of)
-        found |= {id(t): 0 if np.dtype(t.dtype).kind in "iub" else grain for t in node.outputs}
-    return found
+        grain = 0 if node.op in rounding and grain_of(node.operands[0]) == 0 else _result(node, grain_of)
+        variables |= {tensor.name: grain if tensor.dtype.is_float else 0 for tensor in node.outputs}
+    return grain_of
 
 
-def _result(node: gs.Node, of: Callable[[gs.Tensor], int | None]) -> int | None:
+def _result(node: Node, grain_of: Grains) -> int | None:
     """The grain of what a node computes."""
-    inputs = [of(t) for t in node.inputs if not t.is_empty()]
+    inputs = list(map(grain_of, node.operands))
     if node.op in DIALECT_OPS or node.op == "QuantizeLinear" or FRACTION in node.attrs:
         return 0
     if not inputs or inputs[0] is None:
-        return 0 if node.op == "Floor" and _mean(node.inputs[0], of) else None
+        return 0 if node.op == "Floor" and _mean(node.operands[0], grain_of) else None
     known = [grain for grain in inputs if grain is not None]
     if node.op in ("Floor", "Ceil", "Round"):
         return 0
@@ -141,7 +135,7 @@ def _result(node: gs.Node, of: Callable[[gs.Tensor], int | None]) -> int | None:
         return max(known)
     if node.op in _PRODUCTS and node.attrs.get("alpha", 1.0) == node.attrs.get("beta", 1.0) == 1.0:
         return max(sum(known[:2]), *known[2:], 0)
-    divisor = constant(node.inputs[1]) if node.op == "Div" else None
+    divisor = node.operands[1].data if node.op == "Div" else None
     shift = None if divisor is None else _exponent(divisor)
     return None if shift is None else max(0, known[0] + shift)
 
@@ -158,9 +152,9 @@ def _exponent(values: np.ndarray) -> int | None:
     return exponent - 1 if mantissa == 0.5 else None
 
 
-def _count(node: gs.Node) -> int:
+def _count(node: Node) -> int:
     """How many elements a mean is of; 0 where windows differ, or elements are weighted."""
-    shape = node.inputs[0].shape
+    shape = node.operands[0].shape
     if node.op == "AveragePool":
         whole = not any(node.attrs["pads"]) or node.attrs["count_include_pad"]
         return math.prod(node.attrs["kernel_shape"]) if whole and len(shape) in (3, 4) else 0
@@ -168,11 +162,10 @@ def _count(node: gs.Node) -> int:
     return math.prod(shape[axis] for axis in axes)
 
 
-def _mean(tensor: gs.Tensor, of: Callable[[gs.Tensor], int | None]) -> gs.Node | None:
+def _mean(tensor: Tensor, grain_of: Grains) -> Node | None:
     """The node that computes a tensor, where that is a mean of whole numbers."""
-    node = producer(tensor)
-    fits = node is not None and node.op in _MEANS and of(node.inputs[0]) == 0 and 0 < _count(node) <= _MOST_COUNT
-    return node if fits else None
+    node = tensor.made_by(*_MEANS)
+    return node if node is not None and grain_of(node.operands[0]) == 0 and 0 < _count(node) <= _MOST_COUNT else None
 
 
 class _Fraction:
@@ -199,15 +192,16 @@ def _whole(values: np.ndarray, grain: int) -> np.ndarray:
     return np.rint(values.astype(np.float64) * 2.0**grain).astype(np.int64).astype(object)
 
 
-def _folded(node: gs.Node, fraction: _Fraction) -> gs.Tensor | None:
+def _folded(node: Node, fraction: _Fraction) -> Tensor | None:
     """The operand of an operator with a constant, which enters the fraction; None where that is not one."""
-    values = [constant(t) for t in node.inputs]
-    if node.op not in ("Mul", "Add", "Sub", "Div") or len(values) != 2 or (values[0] is None) == (values[1] is None):
+    if node.op not in ("Mul", "Add", "Sub", "Div") or len(node.operands) != 2 or len(node.variables) != 1:
         return None
-    at = 0 if values[0] is None else 1
-    x, value = node.inputs[at], np.asarray(values[1 - at])
+    (x,) = node.variables
+    at = node.operands.index(x)
+    value = node.operands[1 - at].data
+    assert value is not None
     grain = _grain(value)
-    if grain is None or list(x.shape) != list(node.outputs[0].shape) or (at and node.op == "Div"):
+    if grain is None or x.shape != node.outputs[0].shape or (at and node.op == "Div"):
         return None
     if node.op == "Div":
         shift = _exponent(value)
@@ -226,7 +220,7 @@ def _folded(node: gs.Node, fraction: _Fraction) -> gs.Tensor | None:
     return x
 
 
-def _limits(node: gs.Node | None) -> tuple[int, int] | None:
+def _limits(node: Node | None) -> tuple[int, int] | None:
     """The least and the greatest number that a node lets through, where it is a limit to whole numbers; else None."""
     if node is None or node.op not in ("Clip", "Relu"):
         return None
@@ -235,83 +229,66 @@ def _limits(node: gs.Node | None) -> tuple[int, int] | None:
     return (max(int(low), _INT32[0]), min(int(high), _INT32[1])) if low == int(low) and high == int(high) else None
 
 
-def _bounds(x: gs.Tensor, types: Mapping[str, DType]) -> tuple[int, int]:
+def _bounds(x: Tensor, types: Mapping[str, DType]) -> tuple[int, int]:
     """The least and the greatest whole number of a tensor, from what requantises it or the type of an input."""
-    node = producer(x)
+    node = x.maker
     if node is None:
         return types[x.name].range if x.name in types else _INT32
     if node.op == "RequantShift" and "low" in node.attrs:
         return int(node.attrs["low"]), int(node.attrs["high"])
     if node.op not in _BOUNDED:
         return _INT32
-    low, high = _bounds(node.inputs[0], types)
+    low, high = _bounds(node.operands[0], types)
     border = math.floor(node.attrs.get("value", 0) or 0) if node.op == "Pad" else low
     return min(low, border), max(high, border)
 
 
-def _written(graph: gs.Graph, floor: gs.Node, grains: Grains, types: Mapping[str, DType]) -> bool:
-    """Whether a Floor became a RequantShift."""
-    taken, x, (low, high) = [floor], floor.inputs[0], _INT32
-    for node in (_only(graph, x), only_consumer(graph, floor.outputs[0])):
+def _written(m: Match, grain_of: Grains, types: Mapping[str, DType]) -> Result:
+    """The RequantShift that a Floor is."""
+    result, x, (low, high) = m.y, m.x, _INT32
+    readers = m.readers(m.y)
+    for node in (m.only_source(x), readers[0] if len(readers) == 1 and not m.is_output(m.y) else None):
         ends = _limits(node)
         if node is not None and ends is not None:
             low, high = max(low, ends[0]), min(high, ends[1])
-            taken, x = ([*taken, node], x) if node.inputs[0] is floor.outputs[0] else (taken, node.inputs[0])
+            result, x = (node.outputs[0], x) if node.operands[0] is m.y else (result, node.operands[0])
     fraction = _Fraction()
-    while (node := _only(graph, x)) is not None and (operand := _folded(node, fraction)) is not None:
+    while (node := m.only_source(x)) is not None and (operand := _folded(node, fraction)) is not None:
         x = operand
-    mean = None if grains.get(id(x)) == 0 else node
+    mean = None if grain_of(x) == 0 else node
     if fraction.is_one:
-        ends = _bounds(x if mean is None else mean.inputs[0], types)
+        ends = _bounds(x if mean is None else mean.operands[0], types)
         low, high = max(low, ends[0]), min(high, ends[1])
     if mean is not None:
-        found = _sum_of(graph, mean, fraction) if _mean(x, lambda tensor: grains.get(id(tensor))) is mean else None
-        if found is None:
-            return False
-        x = found
+        require(_mean(x, grain_of) is mean)
+        x = _sum_of(mean, fraction)
     half = 1 << (fraction.shift - 1) if fraction.shift else 0  # which a RequantShift adds
     mul, add = fraction.mul, fraction.add - half
-    if isinstance(x, gs.Constant) or (grains.get(id(x)) != 0 and mean is None) or low > high or not mul.size or not add.size:
-        return False
-    if fraction.shift > _MOST_SHIFT or np.abs(mul).max() >= 2**31 or np.abs(add).max() >= _LARGEST:
-        return False
-    if mean is not None and mean.op == "AveragePool":
-        mean.attrs[FRACTION] = _MEAN_BITS
-    result, rank = taken[-1].outputs[0], len(x.shape)
+    require(x.data is None, grain_of(x) == 0 or mean is not None, low <= high, mul.size, add.size, fraction.shift <= _MOST_SHIFT)
+    require(np.abs(mul).max() < 2**31, np.abs(add).max() < _LARGEST)
     constants = [
-        surgeon.const(f"{result.name} ({label})", values.astype(np.int64).reshape([1] * (rank - values.ndim) + list(values.shape)))
+        replace(constant(values.astype(np.int64).reshape([1] * (x.rank - values.ndim) + [*values.shape])), name=f"{result.name} ({label})")
         for label, values in (("mul", mul), ("add", add))
     ]
-    attrs = {"div": 1 << fraction.shift, "n_levels": high - low + 1, "signed": int(low < 0), "low": low, "high": high}
-    for node in taken:
-        node.outputs.clear()
-        node.inputs.clear()
-    graph.nodes.append(gs.Node("RequantShift", floor.name, attrs, [x, *constants], [result]))
-    return True
+    attrs: Attributes = {"div": 1 << fraction.shift, "n_levels": high - low + 1, "signed": int(low < 0), "low": low, "high": high}
+    return {result: compute("RequantShift", x, *constants, shape=result.shape, dtype=result.dtype, called=m.node.name, **attrs)}
 
 
-def _only(graph: gs.Graph, tensor: gs.Tensor) -> gs.Node | None:
-    """The node that computes a tensor which has one reader."""
-    return producer(tensor) if only_consumer(graph, tensor) is not None else None
-
-
-def _sum_of(graph: gs.Graph, node: gs.Node, fraction: _Fraction) -> gs.Tensor | None:
-    """The integers that a mean of whole numbers is computed of: a sum, or the mean with bits behind its point; None if neither is exact."""
+def _sum_of(node: Node, fraction: _Fraction) -> Tensor:
+    """The integers that a mean of whole numbers is computed of: a sum, or the mean with bits behind its point, if either is exact."""
     x, count = node.outputs[0], _count(node)
     is_shift = count & (count - 1) == 0
-    if not is_shift and not fraction.is_one:
-        return None  # what is left of such a mean is right in its whole part alone
+    require(is_shift or fraction.is_one)  # what is left of another mean is right in its whole part alone
     if node.op == "AveragePool":
         fraction.times(np.array([1], object), _MEAN_BITS)
-        return x
+        return node.another(attrs={**node.attrs, FRACTION: _MEAN_BITS}).outputs[0]
     if is_shift:
         fraction.times(np.array([1], object), count.bit_length() - 1)
     else:  # by the reciprocal, and half of what one more adds
         shift = 29 + count.bit_length()
         fraction.mul, fraction.shift = np.array([((1 << shift) + count // 2) // count], object), shift
         fraction.add = np.array([(1 << shift) // (2 * count)], object)
-    axes = list(range(2, len(node.inputs[0].shape))) if node.op == "GlobalAveragePool" else list(node.attrs["axes"])
-    total = surgeon.variable(f"{x.name} (sum)", np.float32, x.shape)
+    source = node.operands[0]
+    axes = list(range(2, source.rank)) if node.op == "GlobalAveragePool" else list(node.attrs["axes"])
     attrs = {"axes": axes, "keepdims": node.attrs.get("keepdims", 1)}
-    graph.nodes.append(gs.Node("ReduceSum", node.name, attrs, [node.inputs[0]], [total]))
-    return total
+    return compute("ReduceSum", source, shape=x.shape, name=f"{x.name} (sum)", called=node.name, **attrs)
