@@ -308,6 +308,17 @@ class Match:
         """As ``source``, of a tensor that has one reader and is no output of the network."""
         return self.source(tensor, *ops) if self._sweep.reads[tensor] == 1 and not self.is_output(tensor) else None
 
+    def views(self, tensor: Tensor, is_shared: bool = False) -> tuple[list[Node], Tensor]:
+        """The Reshapes and Transposes that end in a tensor, first to last, and what they start from.
+
+        Args:
+            is_shared: the result of each may have other readers.
+        """
+        views, find = list[Node](), self.source if is_shared else self.only_source
+        while (view := find(tensor, "Reshape", "Transpose")) is not None:
+            views, tensor = [view, *views], view.operands[0]
+        return views, tensor
+
     def is_input(self, tensor: Tensor) -> bool:
         """Whether a tensor is an input of the network."""
         return tensor in self._sweep.graph.inputs

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.frontend.lower.call import Call
+from deeploy.frontend.lower.call import Call, indices
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.frontend.lower.movement import indices
 from deeploy.frontend.lower.products import times
 from deeploy.frontend.lower.quant import byte, plain, repeated
 from deeploy.frontend.schemas import Attributes

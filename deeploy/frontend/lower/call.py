@@ -97,6 +97,14 @@ class Call(Match):
         return x.transpose(perm), perm
 
 
+def indices(m: Match) -> Tensor:
+    """The indices of a Gather in a type that the integer form has them in; constants in 32 bits."""
+    given = m.inputs[1]
+    if given.data is not None:
+        return constant(given.data, DType.INT32, "indices")
+    return given if given.dtype in (DType.INT32, DType.INT64) else given.cast(DType.INT32)
+
+
 def wide(bias: Tensor) -> Tensor:
     """A constant bias in the type of an accumulator, whatever smaller type holds its values."""
     return bias if bias.data is None or bias.dtype.is_float else constant(bias.data, DType.INT32, "bias")

@@ -13,14 +13,13 @@ import numpy as np
 
 from deeploy.frontend.lower.layout import BROADCASTING
 from deeploy.graph.nodes import Node, Tensor, compute, result_shape
-from deeploy.graph.rewriting import Match, Pass, Result, lowered
+from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require
 from deeploy.operators.matmul import BATCH_AXES
 
 _SINGLE = ("Unary", "Lookup", "Clip", "Cast", "Quantize", "Dequantize")
-_MOVING = ("Reshape", "Transpose")
 
 
-def _expansion(m: Match, tensor: Tensor) -> Tensor | None:
+def _find_expansion(m: Match, tensor: Tensor) -> Tensor | None:
     """What ``tensor`` is an expansion of."""
     node = m.source(tensor, "Expand")
     return None if node is None else node.operands[0]
@@ -29,15 +28,12 @@ def _expansion(m: Match, tensor: Tensor) -> Tensor | None:
 @lowered(*_SINGLE, *BROADCASTING)
 def later(m: Match) -> Result:
     """Repeat what was computed instead of computing what was repeated."""
-    sources = [_expansion(m, tensor) for tensor in m.inputs]
-    if all(source is None for source in sources) or m.node.epilogue:
-        return None
-    if m.op in _SINGLE and m.op != "Lookup" and any(tensor.elements != 1 for tensor in m.inputs[1:]):
-        return None
-    inputs = [tensor if source is None else source for source, tensor in zip(sources, m.inputs, strict=True)]
+    sources = [_find_expansion(m, tensor) for tensor in m.inputs]
+    require(any(sources), not m.node.epilogue)
+    require(m.op not in _SINGLE or m.op == "Lookup" or all(tensor.elements == 1 for tensor in m.inputs[1:]))
+    inputs = [source or tensor for source, tensor in zip(sources, m.inputs, strict=True)]
     shape = tuple(result_shape(m.op, inputs, m.attrs))
-    if len(shape) != len(m.y.shape) or shape == m.y.shape:
-        return None
+    require(len(shape) == m.y.rank, shape != m.y.shape)
     return m.replace("Expand", compute(m.op, *inputs, dtype=m.y.dtype, **m.attrs))
 
 
@@ -45,8 +41,8 @@ def later(m: Match) -> Result:
 def needless(m: Match) -> Result:
     """An expansion whose readers broadcast anyway."""
     readers = m.readers(m.y)
-    is_needless = readers and not m.is_output(m.y) and all(_broadcasts(reader, m.x, m.y) for reader in readers)
-    return {m.y: m.x} if is_needless else None
+    require(readers, not m.is_output(m.y), all(_broadcasts(reader, m.x, m.y) for reader in readers))
+    return {m.y: m.x}
 
 
 def _broadcasts(reader: Node, x: Tensor, y: Tensor) -> bool:
@@ -63,23 +59,16 @@ def _broadcasts(reader: Node, x: Tensor, y: Tensor) -> bool:
 @lowered(*_SINGLE, *BROADCASTING)
 def earlier(m: Match) -> Result:
     """A function of what was repeated and then reordered moves in front of all that."""
-    inputs = m.inputs
-    position = next((i for i, tensor in enumerate(inputs) if tensor.data is None), None)
-    others = [tensor for i, tensor in enumerate(inputs) if i != position and not (m.op == "Lookup" and i == 1)]
-    if position is None or m.node.epilogue or m.op == "Where" or any(t.data is None or t.elements != 1 for t in others):
-        return None
-    chain, tensor = list[Node](), inputs[position]
-    while (mover := m.source(tensor, *_MOVING)) is not None:
-        chain.insert(0, mover)
-        tensor = mover.operands[0]
-    x = _expansion(m, tensor)
-    if x is None or not chain or m.y.shape != inputs[position].shape:
-        return None
-    operands = [x if i == position else tensor for i, tensor in enumerate(inputs)]
-    first = compute(m.op, *operands, shape=x.shape, dtype=m.y.dtype, **m.attrs)
-    moved = compute("Expand", first, shape=tensor.shape)
-    for mover in chain:
-        moved = compute(mover.op, moved, shape=mover.outputs[0].shape, **mover.attrs)
+    position, variable = need(next(((i, tensor) for i, tensor in enumerate(m.inputs) if tensor.data is None), None))
+    others = [tensor for i, tensor in enumerate(m.inputs) if i != position and not (m.op == "Lookup" and i == 1)]
+    require(not m.node.epilogue, m.op != "Where", all(tensor.data is not None and tensor.elements == 1 for tensor in others))
+    views, tensor = m.views(variable, is_shared=True)
+    x = need(_find_expansion(m, tensor))
+    require(views, m.y.shape == variable.shape)
+    operands = [x if operand is variable else operand for operand in m.inputs]
+    moved = compute("Expand", compute(m.op, *operands, shape=x.shape, dtype=m.y.dtype, **m.attrs), shape=tensor.shape)
+    for view in views:
+        moved = compute(view.op, moved, shape=view.outputs[0].shape, **view.attrs)
     return moved
 
 
@@ -93,23 +82,21 @@ class _Repeated:
     perm: tuple[int, ...]
 
 
-def _repeated(m: Match, tensor: Tensor) -> _Repeated | None:
-    perm = tuple(range(len(tensor.shape)))
-    while (node := m.source(tensor, *_MOVING)) is not None and (node.op == "Transpose" or node.operands[0].shape == tensor.shape):
+def _find_repeated(m: Match, tensor: Tensor) -> _Repeated | None:
+    perm = tuple(range(tensor.rank))
+    while (node := m.source(tensor, "Reshape", "Transpose")) is not None and (
+        node.op == "Transpose" or node.operands[0].shape == tensor.shape
+    ):
         perm = tuple(node.attrs["perm"][p] for p in perm) if node.op == "Transpose" else perm
         tensor = node.operands[0]
     short = tensor.shape
     while (node := m.source(tensor, "Reshape")) is not None:
         tensor = node.operands[0]
-    source, long = _expansion(m, tensor), tensor.shape
-    if source is None:
-        return None
-    changed = [i for i, (a, b) in enumerate(zip(source.shape, long, strict=True)) if a != b]
-    if len(long) != len(short) + 1 or len(changed) != 1:
-        return None
-    for axis in (changed[0] - 1, changed[0]):
+    source, long = _find_expansion(m, tensor), tensor.shape
+    changed = [] if source is None else [i for i, (a, b) in enumerate(zip(source.shape, long, strict=True)) if a != b]
+    for axis in (changed[0] - 1, changed[0]) if len(long) == len(short) + 1 and len(changed) == 1 else ():
         if 0 <= axis < len(short) and (*long[:axis], long[axis] * long[axis + 1], *long[axis + 2 :]) == short:
-            return _Repeated(source, (long[axis], long[axis + 1]), axis, perm)
+            return _Repeated(need(source), (long[axis], long[axis + 1]), axis, perm)
     return None
 
 
@@ -127,18 +114,18 @@ def _insert(shape: Sequence[int], place: int, split: tuple[int, int]) -> Sequenc
 def grouped(m: Match) -> Result:
     """A product with repeated heads, without the repetition."""
     for position in (0, 1):
-        found = _repeated(m, m.inputs[position])
-        if found is None:
+        repeated, other = _find_repeated(m, m.inputs[position]), m.inputs[1 - position]
+        if repeated is None:
             continue
-        rank, at = len(found.perm), found.perm.index(found.axis)
-        other = m.inputs[1 - position]
-        shape, result = (_insert(tensor.shape, at - rank, found.split) for tensor in (other, m.y))
-        if at >= rank - 2 or shape is None or result is None or len(result) > BATCH_AXES + 2:
+        perm, axis = repeated.perm, repeated.axis
+        at = perm.index(axis)
+        shape, result = (_insert(tensor.shape, at - len(perm), repeated.split) for tensor in (other, m.y))
+        if at >= len(perm) - 2 or shape is None or result is None or len(result) > BATCH_AXES + 2:
             continue
-        moved = [p if p < found.axis else p + 1 for p in found.perm]
-        moved[at : at + 1] = [found.axis, found.axis + 1]
+        moved = [p if p < axis else p + 1 for p in perm]
+        moved[at : at + 1] = [axis, axis + 1]
         operands = [other.reshape(shape)] * 2
-        operands[position] = found.source.transpose(moved)
+        operands[position] = repeated.source.transpose(moved)
         return m.replace("Reshape", compute("MatMul", *operands, *m.inputs[2:], shape=result, dtype=m.y.dtype, **m.attrs))
     return None
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from deeploy.frontend.lower.quant import Quantised, byte, dequantised, every, plain
 from deeploy.graph.nodes import Node, Tensor, compute, constant
-from deeploy.graph.rewriting import Match
 from deeploy.graph.types import DType
 from deeploy.operators.elementwise import FUNCTIONS
 
@@ -36,30 +35,24 @@ UNARY: dict[str, tuple[str, float, float]] = {
 }
 DEEPEST = 100  # operators in a row; networks have a handful
 ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": np.divide,
-    "Max": np.maximum,
-    "Min": np.minimum,
+    **{"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide},
+    **{"Max": np.maximum, "Min": np.minimum},
 }
 
 
-def function(node: Node) -> tuple[str, float, float] | None:
-    """The Unary function, alpha and beta that a float ONNX node computes, where it is one."""
+def function(node: Node) -> dict[str, Any] | None:
+    """The attributes of the Unary that computes what a float ONNX node does, where there is one."""
+    name, *defaults = UNARY.get(node.op, ("", 0.0, 0.0))
     if node.op in ("Pow", "PRelu"):
         number = node.operands[1].number if node.op == "PRelu" else real_number(node.operands[1])
-        if number is None:
-            return None
-        return ("pow", _whole(number), 0) if node.op == "Pow" else ("leaky_relu", number, 0)
-    if node.op not in UNARY:
-        return None
-    name, *defaults = UNARY[node.op]
+        if number is not None:
+            name, *defaults = ("leaky_relu", number, 0) if node.op == "PRelu" else ("pow", _whole(number), 0)
     alpha, beta = (
         next((node.attrs[attribute] for attribute in names if attribute in node.attrs), default)
         for names, default in zip((("alpha", "lambd"), ("beta", "gamma", "bias")), defaults, strict=True)
     )
-    return f"{name}_tanh" if node.attrs.get("approximate") == "tanh" else name, float(alpha), float(beta)
+    name += "_tanh" * (node.attrs.get("approximate") == "tanh")
+    return {"function": name, "alpha": float(alpha), "beta": float(beta)} if name else None
 
 
 def limits(node: Node) -> tuple[Any, Any] | None:
@@ -76,8 +69,8 @@ def real_constant(tensor: Tensor) -> np.ndarray | None:
     """The float value of a constant, also of a dequantised one."""
     if tensor.data is not None:
         return tensor.data.astype(np.float32)
-    found = dequantised(tensor)
-    return None if found is None or found.tensor.data is None else found.real(found.tensor.data)
+    q = dequantised(tensor)
+    return None if q is None or q.tensor.data is None else q.real(q.tensor.data)
 
 
 def real_number(tensor: Tensor) -> float | None:
@@ -132,25 +125,25 @@ def _tabulate(tensor: Tensor, leaf: Leaf, known: dict[Tensor, Values | None], de
 
 def elementwise(node: Node) -> Callable[..., np.ndarray] | None:
     """What a float node with one variable input computes element by element."""
-    ends, found = limits(node), function(node)
+    ends, form = limits(node), function(node)
     if ends is not None:
         return lambda x: np.asarray(x if ends == (None, None) else np.clip(x, *ends))
-    if found is None:
+    if form is None:
         return None
-    name, alpha, beta = found
-    return lambda x: np.asarray(FUNCTIONS[name](x.astype(np.float64), alpha, beta), np.float32)
+    name, *parameters = form.values()
+    return lambda x: np.asarray(FUNCTIONS[name](x.astype(np.float64), *parameters), np.float32)
 
 
 def table(tensor: Tensor, y: Quantised) -> tuple[Tensor, np.ndarray] | None:
     """The 8-bit tensor that a float one is a function of, element by element, and what ``y`` is for each value of it."""
-    joined = _joined_sum(tensor, y)
+    joined = _join_sum(tensor, y)
     x, values = joined or tabulate(tensor) or (None, np.zeros(0))
     if x is None or x.tensor.data is not None:
         return None
     return x.tensor, (y if joined is None else plain(y.tensor)).quantise(values)
 
 
-def look_up(m: Match, x: Tensor, results: np.ndarray) -> Tensor:
+def look_up(x: Tensor, results: np.ndarray) -> Tensor:
     """What a table has for every element of an 8-bit tensor: the tensor itself where that is the same."""
     values = every(x)
     if values.dtype == results.dtype and np.array_equal(values, results):
@@ -158,7 +151,7 @@ def look_up(m: Match, x: Tensor, results: np.ndarray) -> Tensor:
     return compute("Lookup", x, constant(results, label="table"), dtype=DType.of(results.dtype))
 
 
-def _joined_sum(tensor: Tensor, y: Quantised) -> Values | None:
+def _join_sum(tensor: Tensor, y: Quantised) -> Values | None:
     """The steps of ``y`` that onnxruntime's sum of a quantised tensor and a quantised number makes of every value, before rounding.
 
     It multiplies the integers by ratios of scales in float32, all zero points in one summand. Where scales are nearly multiples of

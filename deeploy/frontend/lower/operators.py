@@ -13,16 +13,41 @@ from dataclasses import replace
 
 import numpy as np
 
-from deeploy.frontend.lower import movement, pointwise, products, rows
+from deeploy.frontend.lower import pointwise, products, rows
 from deeploy.frontend.lower.affine import quantise_affine
-from deeploy.frontend.lower.call import Call
+from deeploy.frontend.lower.call import Call, indices
 from deeploy.frontend.lower.lookup import UNARY, limits, look_up, table
 from deeploy.frontend.lower.quant import Quantised, byte, dequantised, quantised
 from deeploy.frontend.schemas import DIALECT_OPS
 from deeploy.graph.nodes import compute
-from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
+from deeploy.graph.types import DType
+from deeploy.operators.recurrent import GATES
 
 Lowering = Callable[[Call], Result]
+
+
+def _move(call: Call) -> Result:
+    """Reshape, Transpose, Slice, Pad, Expand: the same operator of the integer form."""
+    attrs = {name: tuple(value) if isinstance(value, list) else value for name, value in call.attrs.items() if name != "to"}
+    require(attrs.get("mode", "edge") in ("constant", "reflect", "edge"))
+    return call.replace(call.op, *call.inputs, **attrs)
+
+
+def _cast(call: Call) -> Result:
+    """A Cast to bool asks whether an element differs from zero."""
+    return pointwise.compare_with_zero(call, "not_equal") if call.y.dtype is DType.BOOL else _move(call)
+
+
+def _gather(call: Call) -> Result:
+    return call.replace(call.op, call.x, indices(call), axis=call.attrs["axis"])
+
+
+def _split(call: Call) -> Result:
+    """Slices, which a transpose can pass one by one."""
+    extents = call.attrs["split"]
+    parts = zip(call.node.outputs, np.cumsum(extents).tolist(), extents, strict=True)
+    return {part: call.x.cut(call.attrs["axis"], end - extent, end) for part, end, extent in parts}
 
 
 def _by_operator(table: dict[Lowering, str]) -> dict[str, Lowering]:
@@ -48,16 +73,16 @@ _QUANTISED = _by_operator(
 )
 # Those that are no functions of one float tensor.
 _RULES = {
-    **dict.fromkeys((*pointwise.BINARY, "BitwiseNot"), pointwise.binary),
+    **dict.fromkeys(pointwise.BINARY, pointwise.binary),
     **_QUANTISED,
     **_by_operator(
         {
-            movement.cast: "Cast",
-            movement.gather: "Gather",
-            movement.movement: "Reshape Transpose Slice Pad Expand",
-            movement.split: "Split",
+            _cast: "Cast",
+            _gather: "Gather",
+            _move: "Reshape Transpose Slice Pad Expand",
+            _split: "Split",
             pointwise.clip: "Relu Clip",
-            pointwise.compared_with_zero: "Not",
+            pointwise.compare_with_zero: "Not",
             pointwise.negative: "Neg",
             pointwise.quantisation: "QuantizeLinear DequantizeLinear",
             pointwise.size: "Abs",
@@ -70,7 +95,7 @@ _RULES = {
     ),
 }
 # What a kernel of the same name runs in the integer form only.
-LOWERED = frozenset((*_RULES, *UNARY)) | DIALECT_OPS | {"GRU", "LSTM", "RNN"}
+LOWERED = frozenset((*_RULES, *UNARY, *GATES)) | DIALECT_OPS
 
 _RISING = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "GlobalMaxPool", "ReduceMax", "ReduceMin")
 
@@ -78,14 +103,10 @@ _RISING = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "GlobalM
 @standard(*_RISING, "Split", "Expand")
 def sink(m: Match) -> Result:
     """Movement of dequantised values: move the integers, then dequantise."""
-    x, front, results, attrs = dequantised(m.x), m.x.maker, m.node.outputs, dict(m.attrs)
-    is_table = x is not None and x.tensor.data is not None and m.op != "Gather"
-    if x is None or front is None or not x.is_scalar or is_table or not all(y.name for y in results):
-        return None
+    x, front, results, attrs = need(dequantised(m.x)), need(m.x.maker), m.node.outputs, dict(m.attrs)
+    require(x.is_scalar, x.tensor.data is None or m.op == "Gather", all(y.name for y in results))
     if attrs.get("mode") == "constant":
-        value = attrs["value"] = _padding(m, x)
-        if value is None:
-            return None
+        attrs["value"] = _pad_with(m, x)
     integers = [replace(y, name="", dtype=x.tensor.dtype, label="quantised") for y in results]
     moved = m.node.another(inputs=(x.tensor, *m.node.inputs[1:]), outputs=integers, attrs=attrs).outputs
     return {
@@ -94,35 +115,36 @@ def sink(m: Match) -> Result:
     }
 
 
-def _padding(m: Match, x: Quantised) -> int | None:
-    """What a Pad of dequantised values pads the integers with; None where no integer stands for it."""
-    value, (low, high), readers = m.attrs["value"], x.tensor.dtype.range, [quantised(reader) for reader in m.readers(m.y)]
+def _pad_with(m: Match, x: Quantised) -> int:
+    """What a Pad of dequantised values pads the integers with, which has to stand for it."""
+    value: float = m.attrs["value"]
+    readers = [quantised(reader) for reader in m.readers(m.y)]
     same = [y is not None and y.is_scalar and (y.s, y.z, y.tensor.dtype) == (x.s, x.z, x.tensor.dtype) for y in readers]
     if same and all(same):  # whatever it is, it is quantised in the same way
         return int(x.quantise(value))
     steps = value / x.s + x.z
-    return None if abs(steps - round(steps)) > 1e-3 or not low <= round(steps) <= high else round(steps)
+    require(abs(steps - round(steps)) <= 1e-3 and x.tensor.dtype.holds(round(steps), round(steps)))
+    return round(steps)
 
 
 @standard("QuantizeLinear")
 def rise(m: Match) -> Result:
     """Quantisation of reordered, selected or padded values: quantise first, which keeps the order of values."""
-    mover, y = m.only_source(m.x, *_RISING), quantised(m.node)
-    if mover is None or len(mover.outputs) != 1 or mover.operands[0].maker is None or y is None or not y.is_scalar:
-        return None
+    mover, y = need(m.only_source(m.x, *_RISING)), need(quantised(m.node))
+    x, *others = mover.inputs
+    require(len(mover.outputs) == 1, need(x).maker, y.is_scalar)
     attrs = dict(mover.attrs)
     if attrs.get("mode") == "constant":
         attrs["value"] = int(y.quantise(attrs["value"]))
-    early = compute("QuantizeLinear", mover.operands[0], *m.inputs[1:], dtype=m.y.dtype, called=m.node.name, axis=0)
-    return m.replace(mover.op, early, *mover.inputs[1:], called=mover.name, **attrs)
+    early = compute("QuantizeLinear", x, *m.inputs[1:], dtype=m.y.dtype, called=m.node.name, axis=0)
+    return m.replace(mover.op, early, *others, called=mover.name, **attrs)
 
 
 @standard("Relu", "Clip")
 def limit(m: Match) -> Result:
     """Reordered values that are limited and then quantised: limit first, next to the operator that computes them."""
-    mover, readers = m.only_source(m.x, "Reshape", "Transpose"), [reader.op for reader in m.readers(m.y)]
-    if mover is None or readers != ["QuantizeLinear"] or m.is_output(m.y):
-        return None
+    mover = need(m.only_source(m.x, "Reshape", "Transpose"))
+    require([reader.op for reader in m.readers(m.y)] == ["QuantizeLinear"], not m.is_output(m.y))
     return m.replace(mover.op, compute(m.op, mover.operands[0], **m.attrs), *mover.inputs[1:], **mover.attrs)
 
 
@@ -132,29 +154,25 @@ def quantised_operator(m: Match) -> Result:
 
     An expression of one dequantised 8-bit tensor alone is a table, or nothing where it is the identity.
     """
-    y = byte(quantised(m.node))
-    if y is None:
-        return None
-    found = table(m.x, y)
-    if found is not None:
-        return look_up(m, *found)
+    y = need(byte(quantised(m.node)))
+    entries = table(m.x, y)
+    if entries is not None:
+        return look_up(*entries)
     low, high = y.tensor.dtype.range
-    source = m.source(m.x)
-    while source is not None and (ends := limits(source)) is not None and len(m.readers(source.outputs[0])) == 1:
+    source = need(m.source(m.x))
+    while (ends := limits(source)) is not None and len(m.readers(source.outputs[0])) == 1:
         # What this one leaves passes through the limits behind it.
         steps = [end if value is None else int(y.quantise(value)) for value, end in zip(ends, (low, high), strict=True)]
         low, high = np.clip(steps, low, high).tolist()
-        source = m.source(source.operands[0])
-    if source is None or source.op not in _QUANTISED:
-        return None
-    return _QUANTISED[source.op](Call(m, source, y, low, max(low, high)))
+        source = need(m.source(source.operands[0]))
+    return need(_QUANTISED.get(source.op))(Call(m, source, y, low, max(low, high)))
 
 
 @standard(*LOWERED, lowers=True)
 def operator(m: Match) -> Result:
     """Every operator by its own rule; one that does not apply leaves the node for binding to report."""
     call = Call(m)
-    return pointwise.unary(call) or (_RULES[m.op](call) if m.op in _RULES else None)
+    return pointwise.unary(call) or need(_RULES.get(m.op))(call)
 
 
 QUANTISED = Pass("qdq", (sink, limit, rise, quantise_affine, quantised_operator))

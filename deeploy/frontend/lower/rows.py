@@ -14,10 +14,10 @@ import numpy as np
 from deeploy.frontend.integer_graphs import FRACTION
 from deeploy.frontend.lower.call import Call, is_image, spatial, window
 from deeploy.frontend.lower.lookup import real_constant, tabulate
-from deeploy.frontend.lower.quant import Quantised, dequantised, half, multiplier, narrow, summand
+from deeploy.frontend.lower.quant import Quantised, dequantised, half, multiplier, requantisation, summand
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Tensor, constant, inverse
-from deeploy.graph.rewriting import Result
+from deeploy.graph.nodes import Tensor, compute, constant, inverse
+from deeploy.graph.rewriting import Result, need, require
 from deeploy.graph.types import DType
 from deeploy.operators.norms import MOST_COLUMNS
 
@@ -29,11 +29,9 @@ _MOST_LEVELS = 2**16  # of a softmax: what is finer is computed in floats
 
 def pool(call: Call) -> Result:
     """MaxPool, AveragePool."""
-    x, is_average = call.operand(0), call.op == "AveragePool"
-    is_exact = call.x.dtype.is_float or FRACTION in call.attrs or not is_average
-    if x is None or not is_image(call.x) or len(call.node.outputs) > 1 or not is_exact:
-        return None
-    attrs = {**window(call.attrs), "kernel": spatial(call.attrs["kernel_shape"], 1)}
+    x, is_average = need(call.operand(0)), call.op == "AveragePool"
+    require(is_image(call.x), len(call.node.outputs) == 1, call.x.dtype.is_float or FRACTION in call.attrs or not is_average)
+    attrs: Attributes = {**window(call.attrs), "kernel": spatial(call.attrs["kernel_shape"], 1)}
     if is_average:
         attrs |= {"count_include_pad": bool(call.attrs["count_include_pad"]), "zero_point": x.z}
     return call.replace_image(call.op, call.image(x.tensor), ratio=np.float64(x.s) / call.step / 65536, **attrs)
@@ -46,37 +44,34 @@ def reduction(call: Call) -> Result:
     """
     op = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}.get(call.op, call.op)
     axes = tuple(call.attrs["axes"] if op == call.op else range(2, call.x.rank))
-    attrs = {"axes": axes, "keepdims": bool(call.attrs.get("keepdims", 1))}
+    attrs: Attributes = {"axes": axes, "keepdims": bool(call.attrs.get("keepdims", 1))}
     if call.result is None:
         return call.replace("IntegerMean" if op == "ReduceMean" and not call.x.dtype.is_float else op, call.x, **attrs)
     x, count = call.operand(0), math.prod(call.x.shape[i] for i in axes)
     share = 1 if op == "ReduceSum" else count
     if x is not None:
         return call.replace("ReduceSum", x.tensor, ratio=np.float64(x.s) / call.step / share, offset=-x.z * count, **attrs)
-    source, reals = (tabulate(call.x) if dequantised(call.x) is None else None) or (None, np.zeros(0))
-    if source is None or source.tensor.data is not None or not np.all(np.isfinite(reals)) or not np.any(reals):
-        return None
+    source, reals = need(tabulate(call.x) if dequantised(call.x) is None else None)
+    source = need(source)
+    require(source.tensor.data is None, np.all(np.isfinite(reals)), np.any(reals))
     unit = float(np.abs(reals).max()) * count / 2**30  # of a sum, which fits 32 bits then
-    table = constant(np.rint(reals / unit), DType.INT32, "table")
-    terms = call.create("Lookup", source.tensor, table, dtype=DType.INT32)
+    terms = compute("Lookup", source.tensor, constant(np.rint(reals / unit), DType.INT32, "table"), dtype=DType.INT32)
     return call.replace("ReduceSum", terms, ratio=unit / call.step / share, **attrs)
 
 
 def extreme(call: Call) -> Result:
     """ArgMax, ArgMin: along the last axis, which is kept."""
     moved, _ = call.axis_last(call.x)
-    attrs = {"smallest": call.op == "ArgMin", "last": bool(call.attrs.get("select_last_index", 0))}
-    found = call.create("ArgMax", moved, shape=[*moved.shape[:-1], 1], dtype=call.y.dtype, **attrs)
-    return call.replace("Reshape", found)  # the axes that remain are in the same order
+    attrs: Attributes = {"smallest": call.op == "ArgMin", "last": bool(call.attrs.get("select_last_index", 0))}
+    return compute("ArgMax", moved, shape=[*moved.shape[:-1], 1], dtype=call.y.dtype, **attrs)
 
 
 def softmax(call: Call) -> Result:
     """In integers, exponentials of the distance from the maximum come from a table."""
-    x, constants, attrs = call.operand(0), list[Tensor](), dict[str, int]()
+    x, constants, attrs = need(call.operand(0)), list[Tensor](), dict[str, int]()
     # onnxruntime's QLinearSoftmax cuts the number of levels off, which this follows: 254 for the scale 1/255 in float32.
     levels = int(np.float32(1.0) / np.float32(call.step))
-    if x is None or levels > _MOST_LEVELS:
-        return None
+    require(levels <= _MOST_LEVELS)
     if call.result is not None:
         # What keeps sums and numerators within 32 bits, where nothing is lost by that.
         peak = (2**31 - 1) // (levels + call.x.shape[call.attrs["axis"]])
@@ -90,53 +85,45 @@ def softmax(call: Call) -> Result:
 
 def norm(call: Call) -> Result:
     """LayerNormalization, RMSNormalization."""
-    x, shape, parameters = call.operand(0), call.x.shape, call.inputs[1:]
-    if x is None or not call.x.dtype.is_float or any(tensor.name for tensor in call.node.outputs[1:]):
-        return None
-    axis = call.attrs.get("axis", -1) % len(shape)
+    x, shape, parameters = need(call.operand(0)), call.x.shape, call.inputs[1:]
+    require(call.x.dtype.is_float, not any(tensor.name for tensor in call.node.outputs[1:]))
+    axis, epsilon = call.attrs.get("axis", -1) % len(shape), float(call.attrs.get("epsilon", 1e-5))
     columns = math.prod(shape[axis:])
     rows = x.tensor.reshape([*shape[:axis], columns])
     if call.result is not None:
-        return _standardised(call, x, rows, [_row(tensor, columns) for tensor in parameters])
-    tensors = [_parameter(call, tensor, columns) for tensor in parameters]
-    if None in tensors:
-        return None
-    return call.create("Normalise", rows, *tensors, centred=CENTRED[call.op], epsilon=_epsilon(call))
+        return _standardise(call, x, rows, [need(_find_row(tensor, columns)) for tensor in parameters], epsilon)
+    tensors = (_read_parameter(tensor, columns) for tensor in parameters)
+    return compute("Normalise", rows, *tensors, centred=CENTRED[call.op], epsilon=epsilon)
 
 
-def _epsilon(call: Call) -> float:
-    return float(call.attrs.get("epsilon", 1e-5))
-
-
-def _row(tensor: Tensor, columns: int) -> np.ndarray | None:
+def _find_row(tensor: Tensor, columns: int) -> np.ndarray | None:
     """One constant value per element of a row, from one or as many."""
     values = real_constant(tensor)
     return np.broadcast_to(values.ravel(), (columns,)) if values is not None and values.size in (1, columns) else None
 
 
-def _parameter(call: Call, tensor: Tensor, columns: int) -> Tensor | None:
-    """A value per element of a row, constant or not; None where there are fewer or more."""
-    row = _row(tensor, columns)
+def _read_parameter(tensor: Tensor, columns: int) -> Tensor:
+    """A value per element of a row, constant or not."""
+    row = _find_row(tensor, columns)
     if row is not None:
         return constant(row, label="row")
-    return tensor.reshape([columns]) if real_constant(tensor) is None and tensor.elements == columns else None
+    require(real_constant(tensor) is None, tensor.elements == columns)
+    return tensor.reshape([columns])
 
 
-def _standardised(call: Call, x: Quantised, rows: Tensor, known: Sequence[np.ndarray | None]) -> Result:
+def _standardise(call: Call, x: Quantised, rows: Tensor, parameters: Sequence[np.ndarray], epsilon: float) -> Result:
     """``Standardise`` and its requantisation."""
     columns, centred = rows.shape[-1], CENTRED[call.op]
     # In the units of the squares, which are columns^2 times the variance or columns times the mean square.
-    epsilon = _epsilon(call) / x.s**2 * columns * (columns if centred else 1) * 2**16
-    if not known or any(row is None for row in known) or not 1 <= columns <= MOST_COLUMNS or epsilon >= 2.0**61:
-        return None
-    scale, bias = (np.asarray(row, np.float64) for row in (*known, np.zeros(1))[:2])
+    epsilon = epsilon / x.s**2 * columns * (columns if centred else 1) * 2**16
+    require(parameters, 1 <= columns <= MOST_COLUMNS, epsilon < 2.0**61)
+    scale, bias = (np.asarray(row, np.float64) for row in (*parameters, np.zeros(1))[:2])
     # No standardised value exceeds sqrt(columns); without the mean, that is left to the multiplier.
     fraction = _FRACTION - ((columns.bit_length() + 1) // 2 if centred else 0)
     mul, shift = multiplier(scale * (1.0 if centred else math.sqrt(columns)) / call.step / 2.0**fraction)
     # Of a long shift, summands leave their lower word 0, which is nothing beside a step: upper words of products are enough then.
     below = 32 if shift >= _LONG else 0
-    add = narrow((summand(bias / call.step, shift - below) << below) + (call.zero << shift) + half(shift))
+    add = (summand(bias / call.step, shift - below) << below) + (call.zero << shift) + half(shift)
     stage: Attributes = {"epilogue": ("requantise",), "shift": shift, **call.limits}
-    attrs = {"centred": centred, "zero_point": x.z, "fraction": fraction, "epsilon": round(epsilon)}
-    operands = rows, constant(mul, label="mul"), constant(add, label="add")
-    return call.create("Standardise", *operands, dtype=call.y.dtype, **attrs, **stage)
+    attrs: Attributes = {"centred": centred, "zero_point": x.z, "fraction": fraction, "epsilon": round(epsilon)}
+    return compute("Standardise", rows, *requantisation(mul, add), dtype=call.y.dtype, **attrs, **stage)

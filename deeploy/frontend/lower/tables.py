@@ -81,7 +81,7 @@ def composed(m: Match) -> Result:
     x, results = found
     if m.node.variables == [x] or (m.op == "Lookup" and m.only_source(m.x) is None):
         return None
-    return look_up(m, x, results)
+    return look_up(x, results)
 
 
 @lowered("RequantShift", "Lookup")
