@@ -45,6 +45,14 @@ def require(*conditions: object) -> None:
         raise Unfit
 
 
+def attempt(function: Callable[..., _T], *arguments: Any) -> _T | None:
+    """What a function returns; None where something that it needs is not there."""
+    try:
+        return function(*arguments)
+    except Unfit:
+        return None
+
+
 @dataclass(frozen=True, eq=False)
 class Reading:
     """Some nodes read another tensor instead of one that is read on by others."""
@@ -247,9 +255,7 @@ class _Sweep:
 
 def _apply(rule: Rule, match: Match) -> Result:
     try:
-        return rule.rewrite(match)
-    except Unfit:
-        return None
+        return attempt(rule.rewrite, match)
     except (IndexError, KeyError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
         reason = shorten(f"{type(error).__name__}: {error}".splitlines()[0], 200)
         raise ModelError(

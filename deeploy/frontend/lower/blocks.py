@@ -6,7 +6,6 @@ product stays integer, too, where it is dequantised from bytes. All others that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +16,7 @@ from deeploy.frontend.lower.products import times
 from deeploy.frontend.lower.quant import byte, plain, repeated
 from deeploy.frontend.schemas import Attributes
 from deeploy.graph.nodes import Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.graph.types import PACKED, DType
 from deeploy.operators.blocks import BLOCK_MATMUL
 
@@ -59,22 +58,19 @@ def _bits(values: np.ndarray) -> int:
     return next((dtype.bits for dtype in (*PACKED, DType.INT8, DType.UINT8) if dtype.holds(*ends)), 9)
 
 
-def _blocks(m: Match, tensor: Tensor, axis: int) -> Blocks | None:
-    """What a matrix is dequantised from, turned so that blocks along ``axis`` lie in rows; None where it is something else."""
+def _read_blocks(m: Match, tensor: Tensor, axis: int) -> Blocks:
+    """What a matrix is dequantised from, turned so that blocks along ``axis`` lie in rows."""
     turn = m.source(tensor, "Transpose") if tensor.rank == 2 else None
-    node = m.source(tensor if turn is None else turn.operands[0], "DequantizeLinear")
-    axis = axis if turn is None else 1 - axis
-    size = 0 if node is None else int(node.attrs.get("block_size", 0))
-    found = [] if node is None else [operand.data for operand in node.operands]
-    if node is None or any(each is None for each in found) or node.operands[0].rank != 2:
-        return None
-    steps, scales, *zeros = (each if axis or each.ndim < 2 else each.T for each in found if each is not None)
-    if size == 0 and scales.size in (1, len(steps)) and (scales.size == 1 or node.attrs["axis"] == 1 - axis):
-        size, (scales, *zeros) = steps.shape[1], [np.broadcast_to(each.reshape(-1, 1), (len(steps), 1)) for each in (scales, *zeros)]
-    elif node.attrs["axis"] != axis:
-        return None
-    if not 0 < size <= _MOST_SIZE or steps.dtype not in (np.int8, np.uint8) or scales.dtype.kind != "f":
-        return None
+    node = need(m.source(tensor if turn is None else turn.operands[0], "DequantizeLinear"))
+    axis, size = axis if turn is None else 1 - axis, int(node.attrs.get("block_size", 0))
+    arrays = [need(operand.data) for operand in node.operands]
+    require(arrays[0].ndim == 2)
+    steps, scales, *zeros = (values if axis or values.ndim < 2 else values.T for values in arrays)
+    if size == 0 and (scales.size == 1 or (scales.size == len(steps) and node.attrs["axis"] == 1 - axis)):
+        size, (scales, *zeros) = steps.shape[1], [np.broadcast_to(row.reshape(-1, 1), (len(steps), 1)) for row in (scales, *zeros)]
+    else:
+        require(node.attrs["axis"] == axis)
+    require(0 < size <= _MOST_SIZE, steps.dtype in (np.int8, np.uint8), scales.dtype.kind == "f")
     return Blocks(steps, scales.astype(np.float32), zeros[0] if zeros and zeros[0].any() else None, size).narrowed()
 
 
@@ -91,14 +87,14 @@ def product(
     beta: float = 1.0,
 ) -> Result:
     """A product with such a matrix on the right."""
-    blocks, a = _blocks(m, w, transB), byte(x)
-    if blocks is None or x.rank < 2 or transA or (a is not None and blocks.scales.shape[1] == 1):
-        return None
+    blocks, a = _read_blocks(m, w, transB), byte(x)
+    require(x.rank > 1, not transA, a is None or blocks.scales.shape[1] > 1)
     a, offset = a or plain(x), np.zeros(1, np.float32)
     scales = blocks.scales * np.float32(alpha) * np.float32(a.s)
     operands = [a.tensor, constant(blocks.steps, label="weights"), constant(scales, label="scales")]
     operands += [] if blocks.zeros is None else [constant(blocks.zeros, label="zero points")]
-    real = real_constant(summand) if summand is not None and beta else None
+    summand = summand if beta else None
+    real = None if summand is None else real_constant(summand)
     if real is not None and real.size in (1, len(scales)):
         summand, offset = None, real.ravel() * np.float32(beta)
     if a.z:  # what the zero point adds to a column is the same for all rows
@@ -106,25 +102,23 @@ def product(
     bias = [constant(offset, label="bias")] if offset.any() else []
     attrs: Attributes = {"size": blocks.size, "epilogue": ("bias",) * len(bias)}
     sums = compute(BLOCK_MATMUL.name, *operands, *bias, shape=m.y.shape, dtype=DType.FLOAT32, **attrs)
-    return m.replace("Add", sums, times(Call(m), summand, beta)) if summand is not None and beta else sums
+    return sums if summand is None else m.replace("Add", sums, times(Call(m), summand, beta))
 
 
 @standard("Gather", lowers=True)
 def table(m: Match) -> Result:
     """Rows of such a table: of their elements, scales and zero points, which are dequantised."""
-    blocks = _blocks(m, m.x, 1) if m.attrs["axis"] == 0 else None
-    if blocks is None or blocks.steps.shape[1] % blocks.size:
-        return None
-    at = indices(m)
+    require(m.attrs["axis"] == 0)
+    blocks, at = _read_blocks(m, m.x, 1), indices(m)
+    require(blocks.steps.shape[1] % blocks.size == 0)
     outer = [*at.shape, blocks.scales.shape[1]]
 
-    def rows(values: np.ndarray, label: str, shape: Sequence[int]) -> Tensor:
-        return (compute("Gather", constant(values, label=label), at, axis=0, label=f"{label}, rows")).reshape(shape)
+    def gather(values: np.ndarray, label: str, size: int = 1) -> Tensor:
+        return compute("Gather", constant(values, label=label), at, axis=0, label=f"{label}, rows").reshape([*outer, size])
 
-    steps, scales = rows(blocks.steps, "table", [*outer, blocks.size]), rows(blocks.scales, "scales", [*outer, 1])
-    zeros = None if blocks.zeros is None else rows(blocks.zeros.astype(np.int32), "zero points", [*outer, 1])
-    zeros = constant(np.zeros([1] * steps.rank, np.int32), label="zero point") if zeros is None else zeros
-    return compute("Dequantize", steps, scales, zeros, dtype=DType.FLOAT32)
+    steps, scales = gather(blocks.steps, "table", blocks.size), gather(blocks.scales, "scales")
+    zeros = None if blocks.zeros is None else gather(blocks.zeros.astype(np.int32), "zero points")
+    return compute("Dequantize", steps, scales, zeros or constant(np.zeros([1] * steps.rank, np.int32), label="zero point"))
 
 
 PASS = Pass("blocks", (product, table))

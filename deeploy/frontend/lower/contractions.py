@@ -10,7 +10,7 @@ import numpy as np
 
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.graph.nodes import Tensor, compute, constant, inverse
-from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.operators.scan import RUNNING_SUM
 
 _LONGEST = 256  # rows that are summed by a triangle of ones
@@ -21,8 +21,7 @@ def quantised_sum(m: Match, x: Tensor, axis: int, *, exclusive: int = 0, reverse
     """Of a dequantised tensor and short rows: a product with a triangle of ones, which stays one of integers."""
     axis %= x.rank
     size = x.shape[axis]
-    if m.source(x, "DequantizeLinear") is None or size > _LONGEST:
-        return None
+    require(m.source(x, "DequantizeLinear"), size <= _LONGEST)
     ones = np.triu(np.ones((size, size), np.int8), exclusive)  # row i enters the sums from column i on
     triangle = constant(ones[::-1, ::-1] if reverse else ones)
     perm = [*(i for i in range(x.rank) if i != axis), axis]
@@ -60,14 +59,10 @@ def read_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] 
 @standard("Einsum")
 def einsum(*operands: Tensor, equation: str = "") -> Result:
     """One operand after the other is multiplied; letters of one alone that the result lacks are summed before."""
-    found = read_equation(equation, [operand.rank for operand in operands])
-    if found is None:
-        return None
-    terms, result = found
+    terms, result = need(read_equation(equation, [operand.rank for operand in operands]))
     extents = {pair for word, operand in zip(terms, operands, strict=True) for pair in zip(word, operand.shape, strict=True)}
     sizes, spelled = dict(extents), "".join((*terms, result))
-    if len(extents) != len(sizes) or any(len(set(word)) != len(word) for word in terms):
-        return None
+    require(len(extents) == len(sizes), all(len(set(word)) == len(word) for word in terms))
     alone = {c for c in sizes if spelled.count(c) == 1}
     x, *others = (
         operand.reduce("Sum", *(axis for axis, c in enumerate(word) if c in alone), keepdims=0)
@@ -112,8 +107,7 @@ def image_of_columns(
     pads: Sequence[int] = (0, 0, 0, 0),
 ) -> Result:
     """A transposed convolution of every channel, whose columns are the inputs of its group and go to one tap each."""
-    if len(image) != 2 or not x.dtype.is_float:
-        return None
+    require(len(image) == 2, x.dtype.is_float)
     taps, (batch, rows, _) = int(block.prod()), x.shape
     channels = rows // taps
     padded = image + pads[:2] + pads[2:] - (np.multiply(dilations, block - 1) + 1)
@@ -127,11 +121,9 @@ def image_of_columns(
 def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Result:
     """Every channel of every image is a row; scale and bias are per channel."""
     rows = x.reshape([*x.shape[:2], math.prod(x.shape[2:])])
-    factor, summand, channels = real_constant(scale), real_constant(bias), [-1, *[1] * (x.rank - 2)]
-    if factor is None or summand is None:
-        return None
+    factor, summand = (need(real_constant(row)).reshape([-1, *[1] * (x.rank - 2)]) for row in (scale, bias))
     normal = rows.apply("LayerNormalization", np.ones(rows.shape[2]), axis=2, epsilon=epsilon).reshape(x.shape)
-    return normal * factor.reshape(channels) + summand.reshape(channels)
+    return normal * factor + summand
 
 
 @standard("Trilu")

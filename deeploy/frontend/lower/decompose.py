@@ -14,7 +14,7 @@ import numpy as np
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.quant import dequantised, rearrange
 from deeploy.graph.nodes import Tensor, compute
-from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)
@@ -40,8 +40,7 @@ def repeated_borders(x: Tensor, *, pads: Sequence[int], mode: Any) -> Result:
     """Borders that wrap around, or mirror more than once, are gathered along every axis."""
     widths = list(zip(pads[: x.rank], pads[x.rank :], strict=True))
     is_far = any(max(width) >= size for width, size in zip(widths, x.shape, strict=True))
-    if not x.elements or not (mode == "wrap" or (mode == "reflect" and is_far)):
-        return None
+    require(x.elements, mode == "wrap" or (mode == "reflect" and is_far))
     for axis, width in enumerate(widths):
         x = x.take(np.pad(np.arange(x.shape[axis]), width, mode), axis)
     return x
@@ -50,10 +49,8 @@ def repeated_borders(x: Tensor, *, pads: Sequence[int], mode: Any) -> Result:
 @standard("Expand", "Tile")
 def repeat(m: Match, x: Tensor) -> Result:
     """Repetition as an Expand of equal rank; a Tile of more than single elements gets an axis to expand in front of each one."""
-    if (m.op == "Expand" and x.rank == m.y.rank) or not x.elements:
-        return None
-    before: list[int] = []
-    after: list[int] = []
+    require(x.elements, m.op == "Tile" or x.rank != m.y.rank)
+    before, after = list[int](), list[int]()
     for size, result in zip([1] * (m.y.rank - x.rank) + [*x.shape], m.y.shape, strict=True):
         apart = size not in (1, result)
         before += [1, size] if apart else [size]
@@ -64,12 +61,9 @@ def repeat(m: Match, x: Tensor) -> Result:
 @standard("Gather")
 def pick(x: Tensor, index: np.ndarray, *, axis: int) -> Result:
     """One constant index is a slice: a view."""
-    if index.ndim or x.data is not None:
-        return None
-    starts, ends = [0] * x.rank, list(x.shape)
-    starts[axis] = int(index) % ends[axis]
-    ends[axis] = starts[axis] + 1
-    return compute("Slice", x, starts=starts, ends=ends, steps=[1] * x.rank)
+    require(not index.ndim, x.data is None)
+    begin = int(index) % x.shape[axis]
+    return x.cut(axis, begin, begin + 1)
 
 
 @standard("IsNaN", lowers=True)
@@ -80,21 +74,24 @@ def is_nan(m: Match, x: Tensor) -> Tensor:
 
 @standard("IsInf", kind="f")
 def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Result:
+    require(detect_negative or detect_positive)
     size = x.apply("Abs") if detect_negative and detect_positive else x
-    return size.apply("Equal", np.inf if detect_positive else -np.inf) if detect_negative or detect_positive else None
+    return size.apply("Equal", np.inf if detect_positive else -np.inf)
 
 
 @standard("ArgMax", "ArgMin")
 def of_integers(m: Match, x: Tensor) -> Result:
     """Where the largest of quantised values is, the largest integer is."""
-    found = dequantised(x)
-    return m.replace(m.op, found.tensor, **m.attrs) if found is not None and found.is_scalar else None
+    q = need(dequantised(x))
+    require(q.is_scalar)
+    return m.replace(m.op, q.tensor, **m.attrs)
 
 
 @standard("LpNormalization", kind="f")
 def normalise(x: Tensor, *, axis: int = -1, p: int = 2) -> Result:
     """Divided by the sum of absolute values, or by the root of that of squares; rows of zeros stay."""
-    return x / x.reduce(f"L{p}", axis).apply("Max", _SMALLEST) if p in (1, 2) else None
+    require(p in (1, 2))
+    return x / x.reduce(f"L{p}", axis).apply("Max", _SMALLEST)
 
 
 @standard("LayerNormalization", kind="f")
@@ -105,14 +102,14 @@ def statistics(m: Match, x: Tensor, scale: Tensor, *bias: Tensor, axis: int = -1
     d = x - mean
     deviation = ((d * d).reduce("Mean", *axes) + epsilon).apply("Sqrt").apply("Reciprocal")
     further = {given: value for given, value in zip(m.node.outputs[1:], (mean, deviation), strict=False) if given.name}
-    return {**further, m.y: sum(bias, d * deviation * scale)} if further else None
+    require(further)
+    return {**further, m.y: sum(bias, d * deviation * scale)}
 
 
 @standard("Sum", "Mean")
 def several(m: Match, first: Tensor, *others: Tensor) -> Result:
     """A chain of additions, and for the mean a multiplication."""
-    if m.op == "Mean" and not m.y.dtype.is_float:
-        return None
+    require(m.op == "Sum" or m.y.dtype.is_float)
     total = sum(others, first)
     return total * (1 / len(m.inputs)) if m.op == "Mean" and others else total
 
@@ -133,8 +130,8 @@ def choose(x: Tensor, slope: Tensor) -> Result:
     Finite constant slopes stay as they are.
     """
     known = real_constant(slope)
-    is_plain = known is not None and (known.size == 1 or np.isfinite(known).all())
-    return None if is_plain else x.apply("Less", 0).apply("Where", x * slope, x)
+    require(known is None or (known.size > 1 and not np.isfinite(known).all()))
+    return x.apply("Less", 0).apply("Where", x * slope, x)
 
 
 @standard("LogSoftmax", kind="f")
@@ -171,8 +168,7 @@ def log_sum_exp(x: Tensor, *, axes: Sequence[int]) -> Tensor:
 @standard("MatMul", "MatMulInteger")
 def vectors(m: Match, a: Tensor, b: Tensor) -> Result:
     """A vector is a matrix of one row (left) or one column (right); a dequantised constant is reshaped at once."""
-    if min(a.rank, b.rank) != 1:
-        return None
+    require(min(a.rank, b.rank) == 1)
     left = rearrange(a, lambda vector: vector.reshape([1, -1])) if a.rank == 1 else a
     right = rearrange(b, lambda vector: vector.reshape([-1, 1])) if b.rank == 1 else b
     return compute(m.op, left, right, *m.node.inputs[2:], dtype=m.y.dtype)

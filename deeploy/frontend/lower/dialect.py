@@ -15,7 +15,7 @@ from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.integer_graphs import FRACTION
 from deeploy.frontend.lower.dialect_functions import RULES
 from deeploy.frontend.lower.qonnx import is_whole, reached
-from deeploy.frontend.lower.quant import half, narrow
+from deeploy.frontend.lower.quant import half, requantisation
 from deeploy.frontend.schemas import DIALECT_OPS
 from deeploy.graph.nodes import Node, Tensor, constant
 from deeploy.graph.rewriting import Match, Pass, standard
@@ -58,27 +58,26 @@ def assign_types(graph: Graph, input_types: Mapping[str, DType], custom: CustomT
     typed = {tensor: replace(tensor, dtype=input_types[tensor.name]) for tensor in graph.inputs}
     inputs, integers = tuple(typed.values()), dict[Tensor, Tensor]()
 
-    def integer(node: Node, position: int, tensor: Tensor) -> Tensor:
+    def to_integer(node: Node, position: int, tensor: Tensor) -> Tensor:
         if tensor.data is None:
             return tensor
         if position == _INDICES.get(node.op):
             return _restate(tensor, np.rint(tensor.data), DType.INT64)
         return integers.setdefault(tensor, _integer_constant(node, tensor))
 
-    for node in graph.nodes:
-        made = _read(node, lambda _, __, tensor: typed.get(tensor, tensor))
-        types = [tensor.dtype for tensor in node.outputs]
+    for former in graph.nodes:
+        node, dtype = _read(former, lambda _, __, tensor: typed.get(tensor, tensor)), None
         if node.op in ("QuantizeLinear", "DequantizeLinear"):
-            types = [_quantised_type(made)]
+            dtype = _quantised_type(node)
         else:
-            made = _to_reals(_read(made, _take_steps))
-            if not any(map(_is_real, made.operands)):
-                made = _read(made, integer)
-                dtype = custom(made)
-                made = made if dtype else _join(made)
-                types = [dtype or _result_type(made)] * len(types)
-        results = tuple(replace(tensor, dtype=dtype) for tensor, dtype in zip(node.outputs, types, strict=True))
-        typed.update(zip(node.outputs, made.another(outputs=results).outputs, strict=True))
+            node = _to_reals(_read(node, _take_steps))
+            if not any(map(_is_real, node.operands)):
+                node = _read(node, to_integer)
+                dtype = custom(node)
+                node = node if dtype else _join(node)
+                dtype = dtype or _result_type(node)
+        results = tuple(replace(tensor, dtype=dtype or tensor.dtype) for tensor in former.outputs)
+        typed.update(zip(former.outputs, node.another(outputs=results).outputs, strict=True))
     return replace(graph, inputs=inputs, outputs=tuple(typed.get(tensor, tensor) for tensor in graph.outputs))
 
 
@@ -108,14 +107,12 @@ def _quantised_type(node: Node) -> DType:
 
 def _take_steps(node: Node, _: int, tensor: Tensor) -> Tensor:
     """The whole numbers behind Round and Clip, which an integer operator reads, as integers."""
-    limits = tensor.maker
-    if node.op not in _STEPS or not _is_real(tensor) or limits is None or limits.op != "Clip":
-        return tensor
-    low, high, rounded = limits.attrs["min"], limits.attrs["max"], limits.operands[0].maker
-    if rounded is None or rounded.op != "Round" or not all(is_whole(weights.data) for weights in node.operands[1:]):
-        return tensor
-    is_word = None not in (low, high) and low <= high and DType.INT32.holds(low, high)
-    return _cast(node, tensor, DType.smallest(int(low), int(high))) if is_word else tensor
+    match tensor.maker:
+        case Node(op="Clip", attrs={"min": low, "max": high}, operands=(Tensor(maker=Node(op="Round")),)) if _is_real(tensor):
+            is_word = None not in (low, high) and low <= high and DType.INT32.holds(low, high)
+            if is_word and node.op in _STEPS and all(is_whole(weights.data) for weights in node.operands[1:]):
+                return _cast(node, tensor, DType.smallest(int(low), int(high)))
+    return tensor
 
 
 def _to_reals(node: Node) -> Node:
@@ -164,9 +161,9 @@ def _join(node: Node) -> Node:
         return node
     parts = node.operands[begin:]
     types = {tensor.dtype for tensor in parts}
-    variable = {tensor.dtype for tensor in parts if tensor.data is None} or types
-    dtype, stored = next(iter(variable)), [tensor.data for tensor in parts if tensor.data is not None]
-    if len(variable) == 1 and all(not v.size or dtype.holds(v.min(), v.max()) for v in stored):
+    dtype, *others = {tensor.dtype for tensor in parts if tensor.data is None} or types
+    stored = [tensor.data for tensor in parts if tensor.data is not None and tensor.elements]
+    if not others and all(dtype.holds(values.min(), values.max()) for values in stored):
         return _read(node, lambda _, i, x: x if x.data is None or i < begin else _restate(x, x.data, dtype))
     ranges = np.array([t.range for t in types])
     raise UnsupportedError(
@@ -199,8 +196,7 @@ def requant_shift(m: Match, x: Tensor, mul: np.ndarray, add: np.ndarray, *, div:
     factor, summand = mul.astype(np.int64), add.astype(np.int64) + half(shift)
     if x.dtype is m.y.dtype and low <= first and last <= high and _is_identity(x.dtype, factor - (1 << shift), summand, shift):
         return x
-    constants = constant(_broadcast(factor, x), DType.INT32, "mul"), constant(narrow(_broadcast(summand, x)), label="add")
-    return m.replace("RequantShift", x, *constants, shift=shift, low=low, high=high)
+    return m.replace("RequantShift", x, *requantisation(_broadcast(factor, x), _broadcast(summand, x)), shift=shift, low=low, high=high)
 
 
 def _is_identity(dtype: DType, factor: np.ndarray, summand: np.ndarray, shift: int) -> bool:
@@ -210,13 +206,9 @@ def _is_identity(dtype: DType, factor: np.ndarray, summand: np.ndarray, shift: i
     shift: 0 everywhere if it is at both ends.
     """
     most, largest = (int(np.abs(values).max(initial=0)) for values in (factor, summand))
-    if (
-        most * max(map(abs, dtype.range)) >= 2**62
-        or largest >= 2**62
-        or (min(factor.size, summand.size) > 1 and factor.shape != summand.shape)
-    ):
-        return False
-    return not any(((end * factor + summand) >> shift).any() for end in dtype.range)
+    is_exact = max(most * max(map(abs, dtype.range)), largest) < 2**62
+    is_joint = min(factor.size, summand.size) <= 1 or factor.shape == summand.shape
+    return is_exact and is_joint and not any(((end * factor + summand) >> shift).any() for end in dtype.range)
 
 
 PASS = Pass("dialect", (requant_shift, *RULES))

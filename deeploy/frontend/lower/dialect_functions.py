@@ -13,9 +13,9 @@ import numpy as np
 from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend.lower.call import PLAIN
 from deeploy.frontend.lower.quant import every, narrow
-from deeploy.frontend.lower.tables import applied
+from deeploy.frontend.lower.tables import apply
 from deeploy.graph.nodes import Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Result, lowered, standard
+from deeploy.graph.rewriting import Match, Result, lowered, need, require, standard
 from deeploy.graph.types import DType
 
 _LEAST, _MOST = DType.INT32.range
@@ -66,7 +66,7 @@ def norm(m: Match, x: Tensor, *rows: Tensor, D: int) -> Tensor:
 @_integer("iNoNorm")
 def no_norm(m: Match, x: Tensor, weight: Tensor, bias: Tensor, *, mul: int, D: int) -> Tensor:
     """((x*weight + bias)*mul) >> shift, without rounding or limits."""
-    factor, summand = (None if tensor.data is None else tensor.data.astype(np.int64) * mul for tensor in (weight, bias))
+    factor, summand = (tensor.data if tensor.data is None else tensor.data.astype(np.int64) * mul for tensor in (weight, bias))
     if factor is None or summand is None or np.abs(factor).max(initial=0) > _MOST:
         x = compute("Add", compute("Mul", x, weight, shape=m.y.shape, dtype=DType.INT32, **PLAIN), bias, shape=m.y.shape)
         factor, summand = np.array([mul]), np.zeros(1, np.int64)
@@ -78,10 +78,9 @@ def no_norm(m: Match, x: Tensor, weight: Tensor, bias: Tensor, *, mul: int, D: i
 def function(m: Match, x: Tensor) -> Tensor:
     """A table for 8-bit operands."""
     name, *constants = _FUNCTIONS[m.op]
-    y = m.replace(
-        "IntegerFunction", x, function=name, **{key: m.attrs.get(attribute, 0) for key, attribute in zip("abc", constants, strict=True)}
-    )
-    results = applied(y.maker, every(x)) if y.maker is not None and x.dtype.bytes == 1 else None
+    numbers = {key: m.attrs.get(attribute, 0) for key, attribute in zip("abc", constants, strict=True)}
+    y = m.replace("IntegerFunction", x, function=name, **numbers)
+    results = apply(y.maker, every(x)) if y.maker is not None and x.dtype.bytes == 1 else None
     return y if results is None else m.replace("Lookup", x, constant(results, label="table"))
 
 
@@ -109,17 +108,13 @@ def division(m: Match, a: Tensor, b: Tensor, *, Delta: int, eta: int, eps: int) 
 @lowered("RequantShift")
 def requantised_function(m: Match, x: Tensor, mul: Tensor, add: Tensor) -> Result:
     """The requantisation of a table is another table, that of a product with a number another requantisation."""
-    source = m.only_source(x, "Lookup", "Mul")
-    if source is None or (values := source.operands[1].data) is None:
-        return None
-    x = source.operands[0]
+    source = need(m.only_source(x, "Lookup", "Mul"))
+    x, factor, *_ = source.operands
     if source.op == "Lookup":
-        results = applied(m.node, values)
-        return None if results is None else m.replace("Lookup", x, constant(results, label="table"))
-    if mul.number is None or add.number is None or values.size != 1 or x.rank != m.y.rank or any(source.attrs[zero] for zero in PLAIN):
-        return None
-    factor = int(mul.number) * int(values.item())
-    return None if abs(factor) > _MOST else m.replace("RequantShift", x, constant([factor], DType.INT32), add, **m.attrs)
+        return m.replace("Lookup", x, constant(need(apply(m.node, need(factor.data))), label="table"))
+    product = int(need(mul.number)) * int(need(factor.number))
+    require(add.number is not None, x.rank == m.y.rank, not any(source.attrs[zero] for zero in PLAIN), abs(product) <= _MOST)
+    return m.replace("RequantShift", x, constant([product], DType.INT32), add, **m.attrs)
 
 
 RULES = (softmax, shift_softmax, norm, no_norm, function, true_division, division, requantised_function)

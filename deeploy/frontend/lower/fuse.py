@@ -9,7 +9,6 @@ from deeploy.graph.nodes import Node, Tensor, compute, constant
 from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require
 from deeploy.graph.types import DType
 
-BYTES = (DType.INT8, DType.UINT8)
 _SUMS = ("Add", "Sub", "Mul", "RequantAdd")
 ACCUMULATING = ("Conv", "ConvTranspose", "MatMul", "BlockMatMul", "AveragePool", "ReduceSum", "ReduceMean", "IntegerMean", *_SUMS)
 _STAGE = ("shift", "low", "high")  # attributes of a requantisation

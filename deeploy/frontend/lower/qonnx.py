@@ -18,32 +18,22 @@ import numpy as np
 from deeploy.errors import UnsupportedError
 from deeploy.frontend.lower.quant import byte, dequantised
 from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.rewriting import Match, Pass, Result, require, standard
 from deeploy.graph.types import DType
 from deeploy.operators.scan import MOST_THRESHOLDS, THRESHOLDS
 
 NEAREST = ("ROUND", "HALF_EVEN")  # the nearest step, the even one of two: what QuantizeLinear does
 _MOST_BITS = 32
+_REMEDY = "Correct the model, or export it again."
 _ORDERED = (
-    "AveragePool",
-    "GlobalAveragePool",
-    "MaxPool",
-    "GlobalMaxPool",
-    "ReduceMean",
-    "Reshape",
-    "Flatten",
-    "Transpose",
-    "Slice",
-    "Relu",
+    *("AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "ReduceMean"),
+    *("Reshape", "Flatten", "Transpose", "Slice", "Relu"),
 )
 _DIRECT = {"CEIL": "Ceil", "FLOOR": "Floor", **dict.fromkeys(NEAREST, "Round")}
 # Modes that go by the distance from zero: what is added to it, and how the sum is rounded.
 _BY_SIZE = {
-    "UP": (0.0, "Ceil"),
-    "DOWN": (0.0, "Floor"),
-    "ROUND_TO_ZERO": (0.0, "Floor"),
-    "HALF_UP": (0.5, "Floor"),
-    "HALF_DOWN": (-0.5, "Ceil"),
+    **{"UP": (0.0, "Ceil"), "HALF_DOWN": (-0.5, "Ceil"), "HALF_UP": (0.5, "Floor")},
+    **dict.fromkeys(("DOWN", "ROUND_TO_ZERO"), (0.0, "Floor")),
 }
 _NUMPY = {"Ceil": np.ceil, "Floor": np.floor, "Round": np.rint, "Abs": np.abs, "Sign": np.sign}
 
@@ -103,8 +93,7 @@ def _read_parameter(m: Match, position: int, name: str) -> np.ndarray:
         what = f"{m.node} has a {name} of shape {list(value.shape)} for {list(shape)}"
         raise UnsupportedError(what, "Give one, or one for every entry along axes.")
     if not (np.isfinite(value) & ((value > 0) if is_scale else (value == np.rint(value)))).all():
-        what = f"{m.node} has a {name} that is not {'positive' if is_scale else 'a whole number'}"
-        raise UnsupportedError(what, "Correct the model, or export it again.")
+        raise UnsupportedError(f"{m.node} has a {name} that is not {'positive' if is_scale else 'a whole number'}", _REMEDY)
     return value
 
 
@@ -150,13 +139,12 @@ def _limit(x: Tensor, low: np.ndarray, high: np.ndarray) -> Tensor:
 
 @standard("Quant", "IntQuant")
 def quant(m: Match, x: Tensor) -> Result:
-    if not x.dtype.is_float:
-        return None
+    require(x.dtype.is_float)
     scale, zero, (low, high) = _read_parameter(m, 1, "scale"), _read_parameter(m, 2, "zero point"), _read_ends(m, 3)
     dtype = _smallest_type(low.min(), high.max())
     steps = _Steps(scale, zero, dtype, x.rank)
     if not dtype.holds(int(zero.min()), int(zero.max())):
-        raise UnsupportedError(f"{m.node} has a zero point that its steps do not hold", "Correct the model, or export it again.")
+        raise UnsupportedError(f"{m.node} has a zero point that its steps do not hold", _REMEDY)
     if x.data is not None:
         with np.errstate(all="ignore"):
             values = np.clip(_round(m, x.data.astype(np.float32) / scale.astype(np.float32) + zero, "ROUND"), low, high)
@@ -175,8 +163,7 @@ def quant(m: Match, x: Tensor) -> Result:
 @standard("Trunc")
 def trunc(m: Match, x: Tensor) -> Result:
     """Steps without their lowest bits: as many as the numbers of bits say or, with six inputs, as the scales say."""
-    if not x.dtype.is_float:
-        return None
+    require(x.dtype.is_float)
     is_recent, scale, zero = m.input(5) is not None, _read_parameter(m, 1, "scale"), _read_parameter(m, 2, "zero point")
     low, high = _read_ends(m, 5 if is_recent else 4)
     steps = left = _Steps(scale, zero, DType.INT32, x.rank)
@@ -204,12 +191,11 @@ def _find_range(x: Tensor) -> Sequence[float] | None:
         return None
     if node.op == "Clip" and None not in (node.attrs["min"], node.attrs["max"]):
         return node.attrs["min"], node.attrs["max"]
-    factor = node.operands[1].data if node.op == "Mul" else None
-    ends = _find_range(node.operands[0]) if node.op in _ORDERED or factor is not None else None
-    if ends is None:
+    factor = node.operands[1].data if node.op == "Mul" else np.ones(1)
+    ends = _find_range(node.operands[0]) if node.op in (*_ORDERED, "Mul") and factor is not None else None
+    if ends is None or factor is None:
         return None
-    if factor is not None:
-        ends = [float(end * one) for end in ends for one in (factor.min(), factor.max())]
+    ends = [float(end * one) for end in ends for one in (factor.min(), factor.max())]
     if any(node.attrs.get("pads", ())):  # zeros may count
         ends = [*ends, 0.0]
     return [max(end, 0.0) if node.op == "Relu" else end for end in (min(ends), max(ends))]

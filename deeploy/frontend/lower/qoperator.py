@@ -5,11 +5,13 @@ One set of rules then lowers both spellings.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from deeploy.frontend.schemas import QUANTISED
 from deeploy.graph.nodes import Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.graph.types import DType
 
 
@@ -21,12 +23,10 @@ def spelled_out(m: Match) -> Result:
     if op == "Softmax":
         is_recent = m.attrs.get("opset", 13) >= 13
         axis = attrs.setdefault("axis", m.x.rank - 1 if is_recent else 1)
-        if not is_recent and any(n != 1 for n in shape[axis + 1 :]):
-            return None
+        require(is_recent or math.prod(shape[axis + 1 :]) == 1)
     if m.attrs.get("channels_last", 0):
         axes = list(range(1, m.x.rank - 1))
-        if op != "GlobalAveragePool" or m.y.shape != (shape[0], *(1 for _ in axes), shape[-1]):
-            return None
+        require(op == "GlobalAveragePool", m.y.shape == (shape[0], *(1 for _ in axes), shape[-1]))
         op, attrs = "ReduceMean", {"axes": axes, "keepdims": 1}
 
     def dequantise(*operands: Tensor | None, axis: int = 0) -> Tensor:
@@ -39,9 +39,7 @@ def spelled_out(m: Match) -> Result:
     if op == "Gemm":
         attrs["beta"] = 1.0
     if bias is not None:
-        unit, scales = m.value(1), m.value(4)
-        if unit is None or scales is None:
-            return None
+        unit, scales = need(m.value(1)), need(m.value(4))
         # The kernel of QGemm adds the bias to the sum of products before it multiplies by alpha.
         operands.append(dequantise(bias, constant(unit.ravel()[0] * np.float32(attrs.get("alpha", 1)) * scales, DType.FLOAT32)))
     real = compute(op, *operands, shape=m.y.shape, **attrs)

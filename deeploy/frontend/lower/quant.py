@@ -14,6 +14,7 @@ from deeploy.graph.types import DType
 
 # Half a step, any zero point and the product of a 32-bit accumulator still fit 63 bits behind this shift.
 _MOST_SHIFT = 53
+BYTES = (DType.INT8, DType.UINT8)
 _PRECISE = 1 << 15
 _LARGEST_SUMMAND = 2.0**61
 
@@ -43,7 +44,7 @@ class Quantised:
 
     @property
     def is_byte(self) -> bool:
-        return self.tensor.dtype in (DType.INT8, DType.UINT8)
+        return self.tensor.dtype in BYTES
 
     def _along(self, parameters: np.ndarray) -> np.ndarray:
         """Scales or zero points as they broadcast over the tensor."""

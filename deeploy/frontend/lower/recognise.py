@@ -16,7 +16,7 @@ from deeploy.frontend.lower.lookup import ARITHMETIC, elementwise, real_constant
 from deeploy.frontend.lower.quant import Quantised
 from deeploy.frontend.lower.rows import CENTRED
 from deeploy.graph.nodes import Attributes, Node, Tensor, constant, inverse
-from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.rewriting import Match, Pass, Result, attempt, need, require, standard
 from deeploy.operators.elementwise import FUNCTIONS
 
 _DEEPEST = 12  # operators between a function's result and its operand
@@ -36,7 +36,7 @@ _NAMED: tuple[tuple[str, Attributes, str], ...] = (
 _VALUES = [FUNCTIONS[function](_GRID, attributes.get("alpha", 0), 0) for _, attributes, function in _NAMED]
 
 
-def _ancestors(m: Match) -> Iterator[Tensor]:
+def _find_ancestors(m: Match) -> Iterator[Tensor]:
     """Tensors of the shape of the result that it is computed from by elementwise operators, the nearest first."""
     level, seen = [m.y], {m.y}
     for _ in range(_DEEPEST):
@@ -50,8 +50,9 @@ def _ancestors(m: Match) -> Iterator[Tensor]:
 @standard("Mul", "Div", "Add", kind="f")
 def by_value(m: Match) -> Result:
     """x * sigmoid(x), x/2 * (1 + erf(x / sqrt 2)), and other functions that have a name."""
-    candidates = list(_ancestors(m))
-    for operand in candidates if any(m.source(tensor, *_TRANSCENDENTAL) for tensor in candidates) else ():
+    candidates = list(_find_ancestors(m))
+    require(any(m.source(tensor, *_TRANSCENDENTAL) for tensor in candidates))
+    for operand in candidates:
         grid = Quantised(operand, np.ones(1), np.zeros(1), 0), _GRID
         match tabulate(m.y, {operand: grid}.get, depth=_DEEPEST):
             case (Quantised(), values):
@@ -74,53 +75,54 @@ def _is_same(a: Tensor | None, b: Tensor | None, depth: int = 4) -> bool:
     return are_alike and all(map(partial(_is_same, depth=depth - 1), left.inputs, right.inputs))
 
 
-def _power(m: Match, tensor: Tensor) -> tuple[Tensor, float]:
+def _read_power(m: Match, tensor: Tensor) -> tuple[Tensor, float]:
     """Base and exponent of a tensor that is a power of another one; of any other, itself and 1."""
     match m.source(tensor):
         case Node(op="Mul", operands=(base, other)) if _is_same(base, other):
             return base, 2.0
         case Node(op="Pow", operands=(base, other)) if (exponent := real_number(other)) is not None:
             return base, exponent
-        case Node(op="Sqrt" | "Reciprocal" as op, operands=(base,)):
-            return base, 0.5 if op == "Sqrt" else -1.0
+        case Node(op="Sqrt", operands=(base,)):
+            return base, 0.5
+        case Node(op="Reciprocal", operands=(base,)):
+            return base, -1.0
         case Node(op="Div", operands=(one, base)) if real_number(one) == 1:
             return base, -1.0
     return tensor, 1.0
 
 
-def _mean(m: Match, tensor: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+def _read_mean(m: Match, tensor: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     """What a tensor is the mean of, and over which axes, which it keeps; of any other, itself and none."""
     node = m.source(tensor, "ReduceMean")
     return (node.operands[0], tuple(node.attrs["axes"])) if node is not None and node.attrs.get("keepdims", 1) else (tensor, ())
 
 
-def _deviation(m: Match, tensor: Tensor, exponent: float) -> tuple[Tensor, tuple[int, ...], float] | None:
+def _read_deviation(m: Match, tensor: Tensor, exponent: float) -> tuple[Tensor, tuple[int, ...], float]:
     """d, axes and epsilon of a tensor that is (mean(d^2) + epsilon)^exponent."""
-    base, own = _power(m, tensor)
+    base, own = _read_power(m, tensor)
     if own != exponent:
-        return _deviation(m, base, exponent / own) if own in (-1.0, 0.5) and abs(exponent / own) <= 1 else None
-    node = m.source(base, "Add")
-    for mean, epsilon in () if node is None else (node.operands, node.operands[::-1]):
-        squares, axes = _mean(m, mean)
-        (d, power), number = _power(m, squares), real_number(epsilon)
+        require(own in (-1.0, 0.5), abs(exponent / own) <= 1)
+        return _read_deviation(m, base, exponent / own)
+    node = need(m.source(base, "Add"))
+    for mean, epsilon in (node.operands, node.operands[::-1]):
+        squares, axes = _read_mean(m, mean)
+        (d, power), number = _read_power(m, squares), real_number(epsilon)
         if axes and math.isclose(power, 2, rel_tol=1e-6) and number is not None and number >= 0:
             return d, axes, number
-    return None
+    return need(None)
 
 
 @standard("Div", "Mul", kind="f")
 def norm(m: Match, a: Tensor, b: Tensor) -> Result:
     """d / sqrt(mean(d^2) + epsilon): a layer norm where d = x - mean(x), else a root-mean-square norm; over the last axes."""
-    for x, divisor, exponent in [(a, b, 0.5)] if m.op == "Div" else [(a, b, -0.5), (b, a, -0.5)]:
-        found = _deviation(m, divisor, exponent)
-        if found is None or not _is_same(x, found[0]) or x.shape != m.y.shape:
+    for x, divisor in ((a, b), (b, a)):
+        deviation = attempt(_read_deviation, m, divisor, 0.5 if m.op == "Div" else -0.5)
+        if deviation is None or not _is_same(x, deviation[0]) or x.shape != m.y.shape or (m.op == "Div" and x is not a):
             continue
-        (_, axes, epsilon), op = found, "RMSNormalization"
+        (_, axes, epsilon), op = deviation, "RMSNormalization"
         match m.source(x):
-            case Node(op="Sub", operands=(whole, centre)):
-                averaged, along = _mean(m, centre)
-                if along == axes and _is_same(averaged, whole):
-                    x, op = whole, "LayerNormalization"
+            case Node(op="Sub", operands=(whole, centre)) if (mean := _read_mean(m, centre))[1] == axes and _is_same(mean[0], whole):
+                x, op = whole, "LayerNormalization"
         kept = [axis for axis in range(x.rank) if axis not in axes]
         perm, ones = [*kept, *axes], np.ones([x.shape[axis] for axis in axes])
         return x.transpose(perm).apply(op, ones, axis=len(kept), epsilon=epsilon).transpose(inverse(perm))
@@ -130,22 +132,21 @@ def norm(m: Match, a: Tensor, b: Tensor) -> Result:
 @standard("Mul", "Add", kind="f")
 def affine(m: Match, a: Tensor, b: Tensor) -> Result:
     """A constant factor or summand per element of a normalised row enters the norm."""
-    for tensor, other in ((a, b), (b, a)):
-        values, moved = real_constant(other), m.only_source(tensor, "Transpose")
-        front = m.only_source(tensor if moved is None else moved.operands[0], *CENTRED)
-        if values is None or front is None or len(front.outputs) > 1 or m.y.shape != tensor.shape:
-            continue
-        x, perm = front.operands[0], range(tensor.rank) if moved is None else moved.attrs["perm"]
-        whole = values.reshape([1] * (x.rank - values.ndim) + [*values.shape]).transpose(inverse(perm))
-        axis = front.attrs.get("axis", -1) % x.rank
-        parameters = [known for parameter in front.operands[1:] if (known := real_constant(parameter)) is not None]
-        if math.prod(whole.shape[:axis]) != 1 or len(parameters) != len(front.operands) - 1:
-            continue
-        row = np.broadcast_to(whole.reshape(whole.shape[axis:]), x.shape[axis:])
-        scale, *bias = (np.broadcast_to(parameter.ravel(), row.size).reshape(row.shape) for parameter in parameters)
-        fused = [scale * row, *(summand * row for summand in bias)] if m.op == "Mul" else [scale, sum(bias, row)]
-        return front.another(inputs=(x, *map(constant, fused))).outputs[0].transpose(perm)
-    return None
+    return attempt(_scale_norm, m, a, b) or _scale_norm(m, b, a)
+
+
+def _scale_norm(m: Match, tensor: Tensor, other: Tensor) -> Tensor:
+    values, moved = need(real_constant(other)), m.only_source(tensor, "Transpose")
+    front = need(m.only_source(tensor if moved is None else moved.operands[0], *CENTRED))
+    require(len(front.outputs) == 1, m.y.shape == tensor.shape)
+    x, perm = front.operands[0], range(tensor.rank) if moved is None else moved.attrs["perm"]
+    whole = np.array(values, ndmin=x.rank).transpose(inverse(perm))
+    axis = front.attrs.get("axis", -1) % x.rank
+    require(math.prod(whole.shape[:axis]) == 1)
+    row = np.broadcast_to(whole.reshape(whole.shape[axis:]), x.shape[axis:])
+    scale, *bias = (np.broadcast_to(need(real_constant(one)).ravel(), row.size).reshape(row.shape) for one in front.operands[1:])
+    fused = [scale * row, *(summand * row for summand in bias)] if m.op == "Mul" else [scale, sum(bias, row)]
+    return front.another(inputs=(x, *map(constant, fused))).outputs[0].transpose(perm)
 
 
 PASS = Pass("recognise", (norm, affine, by_value))

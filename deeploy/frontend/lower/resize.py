@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from deeploy.errors import ModelError, shorten
-from deeploy.frontend.lower.fuse import BYTES
+from deeploy.frontend.lower.quant import BYTES
 from deeploy.graph.nodes import Tensor, constant
-from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.graph.types import DType
 
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -41,20 +41,16 @@ def resize(
     is_old = m.op == "Upsample" or len(m.node.inputs) == 2
     transformation, rounding = ("asymmetric", "floor") if is_old else (coordinate_transformation_mode, nearest_mode)
     is_exact, scales = mode == "nearest" or x.dtype.is_float, _scales(m, is_old)
-    if scales is None or not (is_exact or x.dtype in BYTES):
-        return None
+    require(is_exact or x.dtype in BYTES)
     result = x if is_exact else x.cast(DType.FLOAT32)
     for axis, (size, out, scale) in enumerate(zip(x.shape, m.y.shape, scales, strict=True)):
-        place = _locate(transformation, size, out, scale)
-        if place is None:
-            return None
+        place = need(_locate(transformation, size, out, scale))
         if mode == "nearest" and rounding in _ROUNDING:
             result = result.take(np.clip(_ROUNDING[rounding](place), 0, size - 1), axis)
-        elif mode in _TAPS:
+        else:
+            require(mode in _TAPS)
             shrink = min(scale, 1.0) if antialias else 1.0
             result = _multiply(result, axis, interpolation(place, size, mode, shrink, exclude_outside, cubic_coeff_a))
-        else:
-            return None
     if is_exact:
         return result
     low, high = m.y.dtype.range  # bytes are limited, then cut off, as onnxruntime does
@@ -79,18 +75,15 @@ def _locate(transformation: str, size: int, out: int, scale: float) -> np.ndarra
     return None
 
 
-def _scales(m: Match, is_old: bool) -> list[float] | None:
+def _scales(m: Match, is_old: bool) -> list[float]:
     """The scale of every axis: as given, else the ratio of the sizes; one for all axes where the ratio of sides stays."""
     ratios = [b / a if a else 1.0 for a, b in zip(m.x.shape, m.y.shape, strict=True)]
     axes, given = m.attrs.get("axes", range(m.x.rank)), m.input(1 if is_old else 2)
-    scales = m.attrs.get("scales", ()) if given is None else given.data
-    choose = None if is_old else {"not_larger": min, "not_smaller": max}.get(m.attrs.get("keep_aspect_ratio_policy", "stretch"))
-    if choose is not None and scales is not None and not len(scales):
-        sizes = m.value(3)
-        sides = None if sizes is None else zip(sizes.tolist(), (m.x.shape[axis] for axis in axes), strict=True)
-        scales = None if sides is None else [choose(size / side for size, side in sides)] * len(axes)
-    if scales is None:
-        return None
+    scales = need(m.attrs.get("scales", ()) if given is None else given.data)
+    choose = {"not_larger": min, "not_smaller": max}.get("" if is_old else m.attrs.get("keep_aspect_ratio_policy", ""))
+    if choose is not None and not len(scales):
+        sides = zip(need(m.value(3)).tolist(), (m.x.shape[axis] for axis in axes), strict=True)
+        scales = [choose(size / side for size, side in sides)] * len(axes)
     if len(scales) not in (0, len(axes)):
         raise ModelError(f"node {shorten(m.node.name)} (Resize) has {len(scales)} scales for {len(axes)} axes", "Give one for each axis.")
     for axis, scale in zip(axes, scales, strict=False):

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.frontend.lower.fuse import BYTES, scalars
-from deeploy.frontend.lower.quant import every
-from deeploy.frontend.lower.tables import applied
+from deeploy.frontend.lower.fuse import scalars
+from deeploy.frontend.lower.quant import BYTES, every
+from deeploy.frontend.lower.tables import apply
 from deeploy.frontend.schemas import Attributes
 from deeploy.graph.nodes import Node, Tensor, constant
-from deeploy.graph.rewriting import Match, Pass, Result, lowered
+from deeploy.graph.rewriting import Match, Pass, Result, attempt, lowered, need, require
 from deeploy.graph.types import DType
 
 _LONGEST = 8  # functions between a half and the concatenation
@@ -33,89 +33,75 @@ class _Product:
     constants: tuple[int, ...]
 
 
-def _products(m: Match, tensor: Tensor) -> list[_Product]:
+def _read_products(m: Match, tensor: Tensor) -> list[_Product]:
     """What ``tensor`` is the product of, with either operand as the variable."""
-    node = m.only_source(tensor, "Mul")
-    if node is None:
-        return []
-    a, b = node.operands[:2]
-    if tensor.dtype.is_float:
-        return [] if node.epilogue else [_Product(a, b, ()), _Product(b, a, ())]
-    found = scalars(node)
-    if found is None or any(t.dtype not in BYTES for t in (a, b, tensor)):
-        return []
-    zeros = int(node.attrs["a_zero_point"]), int(node.attrs["b_zero_point"])
-    return [_Product(a, b, (*zeros, *found)), _Product(b, a, (*zeros[::-1], *found))]
+    node = need(m.only_source(tensor, "Mul"))
+    (a, b), attrs, is_float = node.operands[:2], node.attrs, tensor.dtype.is_float
+    require(not node.epilogue if is_float else all(t.dtype in BYTES for t in (a, b, tensor)))
+    zeros, scale = ((), ()) if is_float else ((int(attrs["a_zero_point"]), int(attrs["b_zero_point"])), scalars(node))
+    return [_Product(a, b, (*zeros, *scale)), _Product(b, a, (*zeros[::-1], *scale))]
 
 
-def _sum(m: Match) -> tuple[int, ...] | None:
+def _read_sum(m: Match) -> tuple[int, ...]:
     """mul_a, mul_b, add, shift, low, high and the parity of ties of a sum; nothing for floats."""
     if m.op == "ScaledAdd":
         return (*(int(m.attrs[name]) for name in ("mul_a", "mul_b", "add", "shift", "low", "high")), int(m.attrs.get("even", -1)))
     if m.y.dtype.is_float:
-        return None if m.node.epilogue else ()
-    found = scalars(m.node)
-    return None if found is None or m.y.dtype not in BYTES else (found[0], *found)
+        require(not m.node.epilogue)
+        return ()
+    require(m.y.dtype in BYTES)
+    scale = scalars(m.node)
+    return (scale[0], *scale)
 
 
-def _half(m: Match, tensor: Tensor, x: Tensor, second: bool, interleaved: bool) -> np.ndarray | None:
+def _read_half(m: Match, tensor: Tensor, x: Tensor, second: bool, interleaved: bool) -> np.ndarray:
     """What a part of the turned tensor is for every value of the half of ``x`` that it comes from; the sign alone for floats."""
     chain: list[Node] = []
-    while (node := m.source(tensor)) is not None and node.op != "Slice" and len(chain) < _LONGEST:
-        variables = node.variables
-        if m.only_source(tensor) is None or len(variables) != 1:
-            return None
-        if not interleaved or node.op != "Reshape" or tensor.shape != (*variables[0].shape, 1):
+    while (node := need(m.source(tensor))).op != "Slice" and len(chain) < _LONGEST:
+        require(len(node.variables) == 1, m.only_source(tensor))
+        (variable,) = node.variables
+        if not interleaved or node.op != "Reshape" or tensor.shape != (*variable.shape, 1):
             chain.insert(0, node)
-        tensor = variables[0]
-    cut = m.source(tensor, "Slice")
-    if cut is None or cut.operands[0] is not x or not _is_half(cut, second, interleaved):
-        return None
+        tensor = variable
+    require(node.op == "Slice" and node.operands[0] is x and _is_half(node, second, interleaved))
     if x.dtype.is_float:
-        return np.array([(-1) ** len(chain)]) if all(n.op == "Unary" and n.attrs["function"] == "neg" for n in chain) else None
-    values: np.ndarray | None = every(x)
+        require(all(node.op == "Unary" and node.attrs["function"] == "neg" for node in chain))
+        return np.array([(-1) ** len(chain)])
+    values = every(x)
     for node in chain:
-        values = None if values is None else applied(node, values)
-    return None if values is None or DType.of(values.dtype) not in BYTES else values
+        values = need(apply(node, values))
+    require(DType.of(values.dtype) in BYTES)
+    return values
 
 
 def _is_half(cut: Node, second: bool, interleaved: bool) -> bool:
     """Whether a Slice takes one of the halves of rows, or every other element from the first or the second on."""
-    shape = [int(n) for n in cut.operands[0].shape]
-    step, last = 2 if interleaved else 1, len(shape) - 1
-    begin = int(second) if interleaved else second * shape[-1] // 2
-    wanted = range(shape[-1])[begin::2] if interleaved else range(begin, begin + shape[-1] // 2)
-    starts, ends, steps = (list(cut.attrs[name]) for name in ("starts", "ends", "steps"))
-    is_whole = starts[:last] == [0] * last and ends[:last] == shape[:last] and set(steps[:last]) <= {1}
-    return is_whole and steps[last] == step and range(starts[last], ends[last], step) == wanted
+    *outer, row = (range(n) for n in cut.operands[0].shape)
+    half = len(row) // 2
+    wanted = row[int(second) :: 2] if interleaved else row[second * half : (second + 1) * half]
+    boxes = [range(*box) for box in zip(*(cut.attrs[name] for name in ("starts", "ends", "steps")), strict=True)]
+    return boxes == [*outer, wanted] and boxes[-1].step == (2 if interleaved else 1)
 
 
-def _turned(m: Match, tensor: Tensor, x: Tensor) -> tuple[np.ndarray, bool] | None:
+def _read_turned(m: Match, tensor: Tensor, x: Tensor) -> tuple[np.ndarray, bool]:
     """How ``tensor`` is turned from ``x``, and whether pairs lie side by side.
 
     Row 0: what it has for every value of the second half of ``x`` in its first half; row 1: the other way round.
     """
-    if x.shape[-1] % 2 or tensor.shape != x.shape:
-        return None
     flat = m.only_source(tensor, "Reshape")
-    joined = m.only_source(tensor if flat is None else flat.operands[0], "Concat")
-    last, is_flat = len(x.shape) - 1, flat is not None
-    if joined is None or len(joined.operands) != 2 or joined.attrs["axis"] != last + is_flat:
-        return None
-    if len(joined.outputs[0].shape) != last + 1 + is_flat:
-        return None
-    first, second = (_half(m, part, x, is_second, is_flat) for part, is_second in zip(joined.operands, (True, False), strict=True))
-    return None if first is None or second is None else (np.stack([first, second]), is_flat)
+    is_flat, joined = flat is not None, need(m.only_source(tensor if flat is None else flat.operands[0], "Concat"))
+    require(x.shape[-1] % 2 == 0, tensor.shape == x.shape, len(joined.operands) == 2)
+    require(joined.attrs["axis"] == x.rank - 1 + is_flat, joined.outputs[0].rank == x.rank + is_flat)
+    return np.stack([_read_half(m, part, x, not number, is_flat) for number, part in enumerate(joined.operands)]), is_flat
 
 
 @lowered("ScaledAdd", "Add")
 def rotary(m: Match) -> Result:
     """The sum of a tensor times cosines and of its halves, exchanged and one of them negated, times sines."""
-    total, y = _sum(m), m.y
-    for straight, crossed in () if total is None else ((0, 1), (1, 0)):
-        pairs = itertools.product(_products(m, m.inputs[straight]), _products(m, m.inputs[crossed]))
-        for c, s in pairs:
-            turned = _turned(m, s.x, c.x) if c.x.shape == y.shape else None
+    total, products = _read_sum(m), [_read_products(m, tensor) for tensor in m.inputs[:2]]
+    for straight, crossed in ((0, 1), (1, 0)):
+        for c, s in itertools.product(products[straight], products[crossed]):
+            turned = attempt(_read_turned, m, s.x, c.x) if c.x.shape == m.y.shape else None
             if turned is None or (not total and turned[0].ravel().tolist() != [-1, 1]):
                 continue
             table, interleaved = turned

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.frontend.lower.quant import narrow
+from deeploy.frontend.lower.quant import requantisation
 from deeploy.frontend.schemas import Attributes
 from deeploy.graph.nodes import Node, Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, lowered
-from deeploy.graph.types import DType
+from deeploy.graph.rewriting import Match, Pass, Result, lowered, require
 from deeploy.operators import requantise, staircase
 from deeploy.operators.views import VIEWS
 
@@ -40,12 +39,10 @@ def _is_placed(m: Match, tensor: Tensor) -> bool:
 
 
 def _is_candidate(m: Match, node: Node) -> bool:
-    if node.op != "MatMul" or not node.is_lowered or node.epilogue not in _STAGES or len(node.outputs) != 1:
-        return False
-    weights = _constant(node, 1)
     return (
-        len(node.variables) == 1
-        and weights.ndim == 2
+        (node.op, node.is_lowered, len(node.outputs), len(node.variables)) == ("MatMul", True, 1, 1)
+        and node.epilogue in _STAGES
+        and _constant(node, 1).ndim == 2
         and not node.attrs["trans_a"]
         and 0 not in node.outputs[0].shape
         and not _is_placed(m, node.outputs[0])
@@ -63,6 +60,15 @@ def _kind(node: Node) -> tuple[Any, ...]:
     return _constant(node, 1).dtype, node.outputs[0].dtype, node.epilogue, *(node.attrs.get(name) for name in _SHARED)
 
 
+def _columns(node: Node) -> int:
+    return node.outputs[0].shape[-1]
+
+
+def _spread(node: Node, position: int) -> np.ndarray:
+    """An operand of the epilogue, one for each column."""
+    return np.broadcast_to(_constant(node, position), _columns(node))
+
+
 @dataclass(frozen=True)
 class _Requantisation:
     """mul and add of one entry per column, and their shift."""
@@ -72,17 +78,13 @@ class _Requantisation:
     shift: int
     even: int | None
 
-
-def _columns(node: Node) -> int:
-    return node.outputs[0].shape[-1]
-
-
-def _requantisation(node: Node) -> _Requantisation:
-    mul, add = (np.broadcast_to(_constant(node, position).astype(np.int64), _columns(node)) for position in (-2, -1))
-    return _Requantisation(mul, add, int(node.attrs["shift"]), node.attrs.get("even"))
+    @classmethod
+    def of(cls, node: Node) -> _Requantisation:
+        mul, add = (_spread(node, position).astype(np.int64) for position in (-2, -1))
+        return cls(mul, add, int(node.attrs["shift"]), node.attrs.get("even"))
 
 
-def _shortened(node: Node, own: _Requantisation, shift: int) -> _Requantisation | None:
+def _shorten(node: Node, own: _Requantisation, shift: int) -> _Requantisation | None:
     """The same results with fewer bits of multipliers, None where no summand gives them for every accumulator that can occur."""
     least, most = (np.broadcast_to(end, len(own.mul)) for end in requantise.accumulators(node))
     less = own.shift - shift
@@ -95,58 +97,46 @@ def _shortened(node: Node, own: _Requantisation, shift: int) -> _Requantisation 
     return None if (lower > upper).any() else _Requantisation(mul, np.clip(own.add >> less, lower, upper), shift, None)
 
 
-def _common(group: Sequence[Node]) -> tuple[list[Node], _Requantisation] | None:
-    """The requantisation of all columns, and the nodes that it holds for: those whose shift can be that of the least one."""
-    parts = [_requantisation(node) for node in group]
-    shift = min(part.shift for part in parts)
-    is_same = len({(part.shift, part.even) for part in parts}) == 1
-    found = [(n, part if is_same else _shortened(n, part, shift)) for n, part in zip(group, parts, strict=True)]
-    kept = [(node, part) for node, part in found if part is not None]
-    if len(kept) < 2:
-        return None
-    mul, add = (np.concatenate([getattr(part, name) for _, part in kept]) for name in ("mul", "add"))
-    return [node for node, _ in kept], _Requantisation(mul, add, shift, kept[0][1].even)
+def _share(group: Sequence[Node]) -> dict[Node, _Requantisation]:
+    """The nodes whose shift can be that of the least one, with their requantisation."""
+    parts = {node: _Requantisation.of(node) for node in group}
+    shift = min(part.shift for part in parts.values())
+    is_same = len({(part.shift, part.even) for part in parts.values()}) == 1
+    shared = {node: part if is_same else _shorten(node, part, shift) for node, part in parts.items()}
+    return {node: part for node, part in shared.items() if part is not None}
 
 
 @lowered("MatMul")
 def siblings(m: Match) -> Result:
     """Constant factors of one tensor, side by side."""
-    if not _is_candidate(m, m.node):
-        return None
+    require(_is_candidate(m, m.node))
     readers = [node for node in dict.fromkeys(m.readers(m.x)) if node.operands[0] is m.x]
     group = [node for node in readers if node is m.node or (_is_candidate(m, node) and _kind(node) == _kind(m.node))]
     sizes = np.cumsum([node.outputs[0].elements * node.outputs[0].dtype.bytes for node in group])
     group = [node for node, size in zip(group, sizes, strict=True) if size <= _LARGEST]
-    if len(group) < 2 or group[0] is not m.node:
-        return None
-    attrs: Attributes = {key: value for key, value in m.attrs.items() if key != "even"}
-    constants: list[Tensor] = []
+    require(len(group) > 1 and group[0] is m.node)
+    attrs: Attributes = {**{name: value for name, value in m.attrs.items() if name != "even"}, "trans_b": True}
+    constants = list[Tensor]()
     if m.node.epilogue == ("requantise",):
-        common = _common(group)
-        if common is None:
-            return None
-        group, own = common
+        parts = _share(group)
+        require(len(parts) > 1)
+        group, (own, *_) = list(parts), parts.values()
         attrs |= {"shift": own.shift} | ({} if own.even is None else {"even": own.even})
-        constants = [constant(own.mul, DType.INT32, "mul"), constant(narrow(own.add), label="add")]
+        constants = [*requantisation(*(np.concatenate([getattr(part, name) for part in parts.values()]) for name in ("mul", "add")))]
     elif m.node.epilogue == ("bias",):
-        rows = [np.broadcast_to(_constant(node, 2), _columns(node)) for node in group]
-        constants = [constant(np.concatenate(rows), label="bias")]
-    return _join(m, group, attrs, constants)
-
-
-def _join(m: Match, group: Sequence[Node], attrs: Attributes, constants: Sequence[Tensor]) -> Result:
-    """One product in the place of a group, and slices of it; ``constants`` are its epilogue's."""
+        constants = [constant(np.concatenate([_spread(node, 2) for node in group]), label="bias")]
     weights = [_constant(node, 1) if node.attrs["trans_b"] else _constant(node, 1).T for node in group]
     *rows, _ = m.y.shape
-    stacked = constant(np.concatenate(weights), label="weights")
     shape, name = [*rows, sum(map(_columns, group))], " and ".join(node.name for node in group)
-    both = compute("MatMul", m.x, stacked, *constants, shape=shape, dtype=m.y.dtype, called=name, **{**attrs, "trans_b": True})
-    found, begin = dict[Tensor, Tensor](), 0
+    both = compute(
+        "MatMul", m.x, constant(np.concatenate(weights), label="weights"), *constants, shape=shape, dtype=m.y.dtype, called=name, **attrs
+    )
+    slices, begin = dict[Tensor, Tensor](), 0
     for node in group:
         end, (result,) = begin + _columns(node), node.outputs
         box: Attributes = {"starts": (*(0 for _ in rows), begin), "ends": (*rows, end), "steps": (1,) * (len(rows) + 1)}
-        found[result], begin = compute("Slice", both, called=result.name, **box), end
-    return found
+        slices[result], begin = compute("Slice", both, called=result.name, **box), end
+    return slices
 
 
 PASS = Pass("siblings", (siblings,))

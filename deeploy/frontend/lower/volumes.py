@@ -12,7 +12,7 @@ import numpy as np
 
 from deeploy.frontend.lower.quant import rearrange
 from deeploy.graph.nodes import Tensor, compute
-from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 
 _WINDOW = ("kernel_shape", "strides", "dilations", "output_padding")
 
@@ -48,35 +48,27 @@ def _filters(weights: Tensor, groups: int, is_transposed: bool) -> Tensor:
 @standard("Conv", "ConvTranspose", "ConvInteger")
 def volume(m: Match, x: Tensor, weights: Tensor, *, group: int, pads: Sequence[int]) -> Result:
     """Planes become channels of images, and those of the result images of a batch."""
-    if x.rank != 5:
-        return None
+    require(x.rank == 5)
     (batch, channels, extent, *image), planes = x.shape, _planes(m)
     count, depth = planes.shape
     if extent in planes:
         point = m.input(2) if m.op == "ConvInteger" else None
-        zero = 0 if point is None else point.number
-        if zero is None:
-            return None
-        x = _pad(x, [0, 0, 0, 1, 0, 0], zero)
+        x = _pad(x, [0, 0, 0, 1, 0, 0], need(0 if point is None else point.number))
     between = x.reshape([*x.shape[:3], -1]).transpose((0, 2, 1, 3)).take(planes.ravel(), 1)
     split = between.reshape([batch * count, depth, group, channels // group, -1]).transpose((0, 2, 1, 3, 4))
     images = split.reshape([batch * count, channels * depth, *image])
     window = {name: m.attrs[name][1:] for name in _WINDOW if name in m.attrs}
     attributes = {**m.attrs, **window, "pads": [*pads[1:3], *pads[4:]]}
-    inputs, shape = (
-        (images, _filters(weights, group, m.op == "ConvTranspose"), *m.node.inputs[2:]),
-        [batch * count, m.y.shape[1], *m.y.shape[3:]],
-    )
-    made = compute(m.op, *inputs, shape=shape, dtype=m.y.dtype, **attributes)
-    return made.reshape([batch, count, m.y.shape[1], -1]).transpose((0, 2, 1, 3))
+    filters, shape = _filters(weights, group, m.op == "ConvTranspose"), [batch * count, m.y.shape[1], *m.y.shape[3:]]
+    planar = compute(m.op, images, filters, *m.node.inputs[2:], shape=shape, dtype=m.y.dtype, **attributes)
+    return planar.reshape([batch, count, m.y.shape[1], -1]).transpose((0, 2, 1, 3))
 
 
 @standard("ConvInteger")
 def dynamic_borders(m: Match, x: Tensor, *, pads: Sequence[int]) -> Result:
     """Borders of a volume whose zero point is computed are filled before the quantisation, whose range holds 0 in any case."""
-    source = m.source(x, "DynamicQuantizeLinear")
-    if x.rank != 5 or source is None or not any(pads):
-        return None
+    source = need(m.source(x, "DynamicQuantizeLinear"))
+    require(x.rank == 5, any(pads))
     wide = compute("DynamicQuantizeLinear", _pad(source.operands[0], pads), dtype=x.dtype)
     return m.replace(m.op, wide, *m.node.inputs[1:], **{**m.attrs, "pads": [0] * len(pads)})
 
