@@ -14,7 +14,7 @@ from types import ModuleType
 import numpy as np
 import onnx
 
-from deeploy.frontend.lower import integer_recurrent as lookups
+from deeploy.frontend.lower import recurrent as lookups
 from deeploy.quantization.parts import MOVES
 
 _LAYERS = frozenset({"LSTM", "GRU", "RNN"})
