@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -121,7 +120,7 @@ class Node:
     """One operator: its inputs by position (None where an optional one is absent), outputs and attributes.
 
     ``attrs["epilogue"]`` is the tuple of epilogue stages fused behind the body (see ``deeploy.graph.kernel``); their
-    operands follow the body's inputs.
+    operands follow the body's inputs. ``operands`` are the inputs that are there: all of them, of most operators.
     ``domain``: of the operator, empty for those of ONNX. ``words``: by which the rates of its kernel differ, besides those that follow
     from what it computes (``Second.words``).
     """
@@ -133,8 +132,10 @@ class Node:
     attrs: Attributes = field(default_factory=dict)
     words: tuple[str, ...] = ()
     domain: str = INTEGER_FORM
+    operands: tuple[Tensor, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "operands", tuple([tensor for tensor in self.inputs if tensor is not None]))
         for tensor in self.outputs:
             if tensor.maker is None and tensor.data is None:
                 object.__setattr__(tensor, "maker", self)
@@ -145,17 +146,13 @@ class Node:
     def another(self, **changes: Any) -> Node:
         """A node like this one with other fields, and results of its own; without ``outputs``, they are like the present ones."""
         results = changes.pop("outputs", self.outputs)
-        return replace(self, outputs=tuple(replace(tensor, maker=None) for tensor in results), **changes)
+        unmade = (Tensor(each.name, each.shape, each.dtype, each.data, each.narrow, label=each.label) for each in results)
+        return replace(self, outputs=tuple(unmade), **changes)
 
     @property
     def is_lowered(self) -> bool:
         """Whether the operator is one of the integer form."""
         return self.domain == INTEGER_FORM
-
-    @cached_property
-    def operands(self) -> tuple[Tensor, ...]:
-        """The inputs that are there: all of them, of most operators."""
-        return tuple(tensor for tensor in self.inputs if tensor is not None)
 
     @property
     def variables(self) -> list[Tensor]:

@@ -82,12 +82,11 @@ def every(tensor: Tensor) -> np.ndarray:
     return np.arange(low, high + 1).astype(tensor.dtype.numpy)
 
 
-def _parameters(node: Node, tensor: Tensor) -> Quantised | None:
-    scale = node.operands[1].data
-    zero = node.operands[2].data if len(node.operands) > 2 else np.zeros(1, np.int64)
-    if scale is None or zero is None or node.attrs.get("block_size", 0):
+def _read_parameters(node: Node, tensor: Tensor) -> Quantised | None:
+    scale, zero = node.operands[1].data, node.operands[2].data if len(node.operands) > 2 else np.zeros(1, np.int64)
+    if scale is None or zero is None or node.attrs.get("block_size", 0) or not tensor.dtype.is_integer or scale.dtype.kind != "f":
         return None
-    if not tensor.dtype.is_integer or scale.dtype.kind != "f" or not scale.size or not np.all(np.isfinite(scale) & (scale > 0)):
+    if not scale.size or not 0 < scale.min() <= scale.max() < np.inf:
         return None
     zero = zero.astype(np.int64)
     if scale.size != zero.size and zero.size == 1:
@@ -98,7 +97,7 @@ def _parameters(node: Node, tensor: Tensor) -> Quantised | None:
 def dequantised(tensor: Tensor) -> Quantised | None:
     """The integer tensor behind a float one that a DequantizeLinear computes."""
     node = tensor.maker
-    return _parameters(node, node.operands[0]) if node is not None and node.op == "DequantizeLinear" else None
+    return _read_parameters(node, node.operands[0]) if node is not None and node.op == "DequantizeLinear" else None
 
 
 def rearrange(tensor: Tensor, move: Callable[[Tensor], Tensor], axis: int | None = None) -> Tensor:
@@ -115,7 +114,7 @@ def rearrange(tensor: Tensor, move: Callable[[Tensor], Tensor], axis: int | None
 
 def quantised(node: Node) -> Quantised | None:
     """The result of a QuantizeLinear; None of another node."""
-    return _parameters(node, node.outputs[0]) if node.op == "QuantizeLinear" else None
+    return _read_parameters(node, node.outputs[0]) if node.op == "QuantizeLinear" else None
 
 
 def byte(x: Tensor | Quantised | None) -> Quantised | None:
