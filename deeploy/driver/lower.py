@@ -22,7 +22,8 @@ from deeploy.frontend.dialect_types import Integers, is_dialect, resolve_input_t
 from deeploy.frontend.dynamic_axis import check_shapes
 from deeploy.frontend.integer_graphs import computes_integers, write_requantisations
 from deeploy.frontend.io import Port, ports, strip_quantisation
-from deeploy.frontend.lower import assign_types, ties
+from deeploy.frontend.lower import assign_types
+from deeploy.frontend.lower.reading import TIES
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import POSITION
 from deeploy.frontend.rounds import LOOPS, Body
@@ -125,7 +126,7 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
 
 def lowered_for_chips(clock: Clock, model: Path, target: Target, request: Request) -> Lowered:
     """As ``lowered``, without what ties constants together: chips may hold other parts of what one node reads as a whole."""
-    return lowered(clock, model, replace(target, passes=tuple(step for step in target.passes if step.name != ties.PASS.name)), request)
+    return lowered(clock, model, replace(target, passes=tuple(step for step in target.passes if step.name != TIES.name)), request)
 
 
 def _with_loops(clock: Clock, source: Imported, target: Target, request: Request, shapes: CustomShapes) -> tuple[Target, Imported]:

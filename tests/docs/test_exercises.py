@@ -70,7 +70,7 @@ def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
 
 '''
 NORMS = '@standard("LpNormalization", kind="f")'
-TYPES = "from deeploy.graph.rewriting import Match, Pass, Result, standard\n"
+TYPES = "from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard\n"
 PAIRS = '    _few_windows("pulp_conv2d_pairs", 2, "two for every core fit"),'
 THREES = '    _few_windows("pulp_conv2d_threes", 3, "three for every core fit"),\n'
 TIMED = '[kernel."pulp_conv2d_pairs runs narrow"]'

@@ -5,27 +5,22 @@ from __future__ import annotations
 from deeploy.frontend.lower import (
     affine,
     blocks,
-    chains,
     contractions,
     decompose,
     dialect,
-    dynamic,
+    forms,
     fuse,
     heads,
     layout,
     operators,
-    packing,
     qonnx,
-    qoperator,
+    reading,
     recognise,
     recurrent,
     resize,
     rotations,
     siblings,
-    staging,
     tables,
-    ties,
-    volumes,
 )
 from deeploy.frontend.lower.dialect import assign_types
 from deeploy.graph.rewriting import Pass
@@ -39,16 +34,16 @@ def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
     Args:
         has_near_memory: engines work in a memory of their own, which inputs of the network are fetched into.
     """
-    spelling = (qonnx.PASS, contractions.PASS, resize.PASS, decompose.PASS, volumes.PASS, recognise.PASS)
+    spelling = (qonnx.PASS, contractions.PASS, resize.PASS, decompose.PASS, contractions.VOLUMES, recognise.PASS)
     return (
-        qoperator.PASS,
+        forms.OPERATORS,
         dialect.PASS,
         *spelling,
-        dynamic.PASS,
+        forms.DYNAMIC,
         operators.QUANTISED,
         blocks.PASS,
         recurrent.steps(has_near_memory),
-        chains.PASS,
+        forms.CHAINS,
         affine.PASS,
         operators.PASS,
         heads.PASS,
@@ -59,7 +54,7 @@ def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
         tables.PASS,
         rotations.PASS,
         siblings.PASS,
-        ties.PASS,
-        packing.PASS,
-        *((staging.PASS,) if has_near_memory else ()),
+        reading.TIES,
+        reading.PACKING,
+        *((reading.STAGING,) if has_near_memory else ()),
     )

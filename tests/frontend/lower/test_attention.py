@@ -9,7 +9,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from deeploy.frontend.lower import packing, rotations, siblings, tables
+from deeploy.frontend.lower import reading, rotations, siblings, tables
 from deeploy.frontend.lower.quant import requant_constants
 from deeploy.graph.rewriting import Pass, rewrite
 from deeploy.graph.surgeon import read_graph
@@ -249,14 +249,14 @@ def mixed(random: np.random.Generator, kind: str) -> gs.Graph:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_heads_are_written_as_rows(seed: int) -> None:
-    before, after = both(lambda random: mixed(random, ""), packing.PASS, seed)
+    before, after = both(lambda random: mixed(random, ""), reading.PACKING, seed)
     assert (before, after) == (["MatMul", "Copy", "MatMul"], ["MatMul", "MatMul"])
 
 
 @pytest.mark.parametrize("kind", ["strides", "reader", "columns"])
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_reordered_otherwise_stays(kind: str, seed: int) -> None:
-    before, after = both(lambda random: mixed(random, kind), packing.PASS, seed)
+    before, after = both(lambda random: mixed(random, kind), reading.PACKING, seed)
     assert before == after
 
 
