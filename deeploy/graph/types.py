@@ -84,7 +84,7 @@ class DType(Enum):
     def is_integer(self) -> bool:
         return not self.is_float and self is not DType.BOOL
 
-    @property
+    @cached_property
     def range(self) -> tuple[int, int]:
         """Smallest and largest value of an integer type (BOOL counts as 0..1)."""
         if self is DType.BOOL:

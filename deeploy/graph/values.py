@@ -6,7 +6,7 @@ Nothing in it is ever changed. A rewrite makes other nodes and tensors and says 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -80,24 +80,22 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else shorten(str(value))
 
 
-def sources(node: Node) -> Iterator[Node]:
+def sources(node: Node) -> list[Node]:
     """The nodes that compute the inputs of a node."""
-    return (tensor.maker for tensor in node.operands if tensor.maker is not None)
+    return [tensor.maker for tensor in node.operands if tensor.maker is not None]
 
 
 def sort(outputs: Sequence[Tensor]) -> list[Node]:
     """The nodes that tensors depend on, each behind what it reads; without recursion, since networks are deep."""
     levels: dict[Node, int] = {}
-    for root in (tensor.maker for tensor in outputs if tensor.maker is not None):
-        path = [] if root in levels else [(root, sources(root))]
-        while path:
-            node, waiting = path[-1]
-            source = next((each for each in waiting if each not in levels), None)
-            if source is not None:
-                path.append((source, sources(source)))
-                continue
-            levels[node] = 1 + max((levels[each] for each in sources(node)), default=-1)
-            path.pop()
+    path = [tensor.maker for tensor in reversed(outputs) if tensor.maker is not None]
+    while path:
+        node = path[-1]
+        before = sources(node)
+        waiting = [source for source in before if source not in levels]
+        path += reversed(waiting)
+        if not waiting:
+            levels.setdefault(path.pop(), 1 + max([levels[source] for source in before], default=-1))
     return sorted(levels, key=levels.__getitem__)
 
 

@@ -176,7 +176,8 @@ def ties(mul: np.ndarray, shift: int, zero_point: int) -> dict[str, int]:
 
     A tie needs acc to be a multiple of 2^(shift - 1 - trailing zeros of mul); other multipliers round the same either way.
     """
-    trailing = min((int(m & -m).bit_length() - 1 for m in np.abs(mul.astype(np.int64)).ravel() if m), default=0)
+    bits = int(np.bitwise_or.reduce(mul.astype(np.int64).ravel()))
+    trailing = max(0, (bits & -bits).bit_length() - 1)
     return {"even": zero_point & 1} if 0 < shift - trailing <= 31 else {}
 
 
