@@ -78,7 +78,7 @@ from deeploy.graph.kernel import (
 )
 from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Geometry, Kind, Map, Nest, coupled, encoded, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor, compute
-from deeploy.graph.rewriting import Match, Pass, Rule, lowered, standard
+from deeploy.graph.rewriting import Match, Pass, Rule, lowered, need, require, standard
 from deeploy.graph.target import (
     API_VERSION,
     DmaPath,
@@ -162,6 +162,7 @@ __all__ = [
     "load_topology",
     "lowered",
     "names",
+    "need",
     "origin",
     "packed",
     "parallel",
@@ -169,6 +170,7 @@ __all__ = [
     "permuted",
     "problems",
     "reduction",
+    "require",
     "resource",
     "standard",
     "types",
