@@ -78,12 +78,12 @@ class Rule:
         return self.kind == ANY or all(tensor.dtype.numpy.kind in self.kind for tensor in node.operands)
 
 
-def lowered(*ops: str, kind: str = ANY) -> Callable[[Callable[..., Result]], Rule]:
-    """Decorator: a rule for operators of the integer form; ``kind`` and the parameters of the function as of ``standard``."""
-    return lambda function: Rule(function.__name__, frozenset(ops), True, _bind(function), kind=kind)
+def lowered(*ops: str, kind: str = ANY, commutes: bool = False) -> Callable[[Callable[..., Result]], Rule]:
+    """Decorator: a rule for operators of the integer form; the other arguments and the parameters of the function as of ``standard``."""
+    return lambda function: Rule(function.__name__, frozenset(ops), True, _bind(function, commutes), kind=kind)
 
 
-def standard(*ops: str, kind: str = ANY, lowers: bool = False) -> Callable[[Callable[..., Result]], Rule]:
+def standard(*ops: str, kind: str = ANY, lowers: bool = False, commutes: bool = False) -> Callable[[Callable[..., Result]], Rule]:
     """Decorator: a rule for operators of ONNX.
 
     The function is called with what its parameters name: the match, where the first one is a ``Match``; inputs by position, those behind
@@ -94,11 +94,12 @@ def standard(*ops: str, kind: str = ANY, lowers: bool = False) -> Callable[[Call
     Args:
         kind: of the elements of all inputs, as NumPy calls it: "f" or "iu", say.
         lowers: it makes operators of the integer form, else ONNX's.
+        commutes: it is tried with the first two inputs exchanged as well.
     """
-    return lambda function: Rule(function.__name__, frozenset(ops), False, _bind(function), INTEGER_FORM if lowers else "", kind)
+    return lambda function: Rule(function.__name__, frozenset(ops), False, _bind(function, commutes), INTEGER_FORM if lowers else "", kind)
 
 
-def _bind(function: Callable[..., Result]) -> Callable[[Match], Result]:
+def _bind(function: Callable[..., Result], commutes: bool) -> Callable[[Match], Result]:
     """A rule over a match from one over what a match has (``standard``)."""
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     first = [parameter for parameter in parameters if parameter.annotation is Match]
@@ -106,21 +107,22 @@ def _bind(function: Callable[..., Result]) -> Callable[[Match], Result]:
     takes_all = any(parameter.kind is Parameter.VAR_POSITIONAL for parameter in parameters)
     names = {parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY}
 
-    def rewrite(m: Match) -> Result:
-        values = [_value(parameter, m.input(position)) for position, parameter in enumerate(inputs)]
+    def rewrite(m: Match, *exchanged: int) -> Result:
+        values = [_read(parameter, m.input(position)) for position, parameter in zip((*exchanged, *places), inputs, strict=False)]
         others = filter(None, m.node.inputs[len(inputs) :]) if takes_all else ()
         attributes = {name: value for name, value in m.attrs.items() if name in names}
-        return None if any(value is Parameter.empty for value in values) else function(*[m] * len(first), *values, *others, **attributes)
+        return function(*[m] * len(first), *values, *others, **attributes)
 
-    return rewrite
+    places = range(2 * commutes, len(inputs))
+    return (lambda m: attempt(rewrite, m, 0, 1) or rewrite(m, 1, 0)) if commutes else rewrite
 
 
-def _value(parameter: Parameter, tensor: Tensor | None) -> Any:
-    """An input as a rule asks for it; ``Parameter.empty`` where there is no such."""
+def _read(parameter: Parameter, tensor: Tensor | None) -> Any:
+    """An input as a rule asks for it."""
     if tensor is None:
+        require(parameter.default is not Parameter.empty)
         return parameter.default
-    value = {np.ndarray: tensor.data, int: tensor.number, float: tensor.number}.get(parameter.annotation, tensor)
-    return Parameter.empty if value is None else value
+    return need(tensor.data if parameter.annotation is np.ndarray else tensor.number if parameter.annotation in (int, float) else tensor)
 
 
 @dataclass(frozen=True)

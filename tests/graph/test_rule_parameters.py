@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from deeploy.graph.nodes import Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, standard
+from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
 
@@ -40,3 +42,28 @@ def seen(*inputs: Tensor | None, **attributes: object) -> tuple[object, ...]:
 )
 def test_parameters_say_what_a_rule_is_called_with(inputs: list[Tensor | None], attributes: dict, expected: tuple[object, ...]) -> None:
     assert seen(X, *inputs, **attributes) == expected
+
+
+@standard("Sum", commutes=True)
+def double(m: Match, x: Tensor, number: float, *others: Tensor) -> Result:
+    require(number > 1, need(x.maker).op != "Seen")
+    return x.apply("Seen", number, *others)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        (lambda x: (x, constant(2.0)), ["Twice", "Seen"]),
+        (lambda x: (constant(2.0), x), ["Twice", "Seen"]),
+        (lambda x: (constant(2.0), x, X), ["Twice", "Seen"]),
+        (lambda x: (x, X), ["Twice", "Sum"]),  # no number
+        (lambda x: (x, constant(1.0)), ["Twice", "Sum"]),  # a condition does not hold
+        (lambda x: (X, constant(2.0)), ["Sum"]),  # there is no value
+        (lambda x: (x,), ["Twice", "Sum"]),  # an input is absent
+    ],
+)
+def test_a_rule_that_commutes_is_tried_both_ways_and_does_not_apply_without_what_it_needs(
+    inputs: Callable[[Tensor], tuple[Tensor, ...]], expected: list[str]
+) -> None:
+    graph = Pass("test", (double,))(Graph("g", (X,), (compute("Sum", *inputs(compute("Twice", X)), shape=X.shape),)))
+    assert [node.op for node in graph.nodes] == expected

@@ -114,13 +114,11 @@ def several(m: Match, first: Tensor, *others: Tensor) -> Result:
     return total * (1 / len(m.inputs)) if m.op == "Mean" and others else total
 
 
-@standard("Max", "Min")
-def bound(m: Match, *operands: Tensor) -> Result:
+@standard("Max", "Min", kind="f", commutes=True)
+def bound(m: Match, x: Tensor, limit: float) -> Result:
     """The larger or smaller of a tensor and a constant number is a Clip."""
-    for x, limit in (operands, operands[::-1]) if len(operands) == 2 and m.y.dtype.is_float else ():
-        if limit.number is not None and x.shape == m.y.shape:
-            return x.apply("Clip", **{"min": None, "max": None, "min" if m.op == "Max" else "max": limit.number})
-    return None
+    require(len(m.inputs) == 2, x.shape == m.y.shape)
+    return x.apply("Clip", **{"min": None, "max": None, "min" if m.op == "Max" else "max": limit})
 
 
 @standard("PRelu", kind="f")

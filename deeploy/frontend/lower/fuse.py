@@ -36,18 +36,13 @@ def scalars(node: Node) -> tuple[int, int, int, int, int, int]:
     return int(need(mul)), int(need(add)), attrs["shift"], attrs["low"], attrs["high"], attrs.get("even", -1)
 
 
-@lowered("Add")
-def bias(m: Match) -> Result:
+@lowered("Add", commutes=True)
+def bias(m: Match, summed: Tensor, other: Tensor) -> Result:
     """A constant row added to an accumulator."""
-    require(not m.node.epilogue)
-    for summed, other in (m.inputs, m.inputs[::-1]):
-        front, values = _find_accumulator(m, summed), find_row(other, m.y)
-        if front is None or values is None or values.dtype.kind not in "iuf" or front.op in _SUMS or front.epilogue:
-            continue
-        if summed.shape == m.y.shape:
-            dtype = DType.INT32 if values.dtype.kind in "iu" else DType.FLOAT32
-            return m.fuse(front, constant(values, dtype, "bias"), epilogue=("bias",))
-    return None
+    front, values = need(_find_accumulator(m, summed)), need(find_row(other, m.y))
+    require(not m.node.epilogue, summed.shape == m.y.shape, values.dtype.kind in "iuf", front.op not in _SUMS, not front.epilogue)
+    dtype = DType.INT32 if values.dtype.kind in "iu" else DType.FLOAT32
+    return m.fuse(front, constant(values, dtype, "bias"), epilogue=("bias",))
 
 
 @lowered("RequantShift")
@@ -103,22 +98,17 @@ def clamp(m: Match) -> Result:
     return m.fuse(front, epilogue=(*front.epilogue, "clamp"), low=m.attrs["low"], high=m.attrs["high"])
 
 
-@lowered("Mul", kind="f")
-def scaled(m: Match) -> Result:
+@lowered("Mul", kind="f", commutes=True)
+def scaled(m: Match, x: Tensor, scale: Tensor) -> Result:
     """Products of integers, converted to floats and scaled, are dequantised; what is subtracted of them is a zero point."""
-    require(not m.node.epilogue)
-    for x, scale in (m.inputs, m.inputs[::-1]):
-        cast = m.only_source(x, "Cast")
-        view = None if cast is None else m.only_source(cast.operands[0], "Reshape")
-        source = None if cast is None else m.only_source((view or cast).operands[0], "Sub")
-        if source is None or source.epilogue or source.outputs[0].dtype is not DType.INT32:
-            continue
-        total, correction = source.operands
-        same = total.shape == source.outputs[0].shape and total.elements == m.y.elements
-        fits = scale.elements == 1 if view is not None else scale.rank <= m.y.rank
-        if same and fits and correction.maker is not None:
-            return compute("Dequantize", total, scale.reshape([1]) if scale.elements == 1 else scale, correction, dtype=DType.FLOAT32)
-    return None
+    cast = need(m.only_source(x, "Cast"))
+    view = m.only_source(cast.operands[0], "Reshape")
+    source = need(m.only_source((view or cast).operands[0], "Sub"))
+    (total, correction, *_), difference = source.operands, source.outputs[0]
+    require(not m.node.epilogue, not source.epilogue, difference.dtype is DType.INT32, correction.maker)
+    require(total.shape == difference.shape, total.elements == m.y.elements)
+    require(scale.elements == 1 if view else scale.rank <= m.y.rank)
+    return compute("Dequantize", total, scale.reshape([1]) if scale.elements == 1 else scale, correction, dtype=DType.FLOAT32)
 
 
 DYNAMIC = Pass("dynamic scales", (scaled,))

@@ -7,7 +7,6 @@ product with the heads as two axes, heads and groups, broadcasts instead.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -72,17 +71,11 @@ def earlier(m: Match) -> Result:
     return moved
 
 
-@dataclass(frozen=True)
-class _Repeated:
-    """An operand that is Transpose(Reshape(Expand(source))): axes ``axis`` and ``axis + 1`` of the expansion are one behind it."""
+def _find_repeated(m: Match, tensor: Tensor) -> tuple[Tensor, tuple[int, int], int, tuple[int, ...]] | None:
+    """Source, extents, axis and order of an operand that is Transpose(Reshape(Expand(source))).
 
-    source: Tensor
-    split: tuple[int, int]
-    axis: int
-    perm: tuple[int, ...]
-
-
-def _find_repeated(m: Match, tensor: Tensor) -> _Repeated | None:
+    The axis of the expansion and the next one, of these extents, are one behind it.
+    """
     perm = tuple(range(tensor.rank))
     while (node := m.source(tensor, "Reshape", "Transpose")) is not None and (
         node.op == "Transpose" or node.operands[0].shape == tensor.shape
@@ -96,7 +89,7 @@ def _find_repeated(m: Match, tensor: Tensor) -> _Repeated | None:
     changed = [] if source is None else [i for i, (a, b) in enumerate(zip(source.shape, long, strict=True)) if a != b]
     for axis in (changed[0] - 1, changed[0]) if len(long) == len(short) + 1 and len(changed) == 1 else ():
         if 0 <= axis < len(short) and (*long[:axis], long[axis] * long[axis + 1], *long[axis + 2 :]) == short:
-            return _Repeated(need(source), (long[axis], long[axis + 1]), axis, perm)
+            return need(source), (long[axis], long[axis + 1]), axis, perm
     return None
 
 
@@ -117,15 +110,15 @@ def grouped(m: Match) -> Result:
         repeated, other = _find_repeated(m, m.inputs[position]), m.inputs[1 - position]
         if repeated is None:
             continue
-        perm, axis = repeated.perm, repeated.axis
+        source, split, axis, perm = repeated
         at = perm.index(axis)
-        shape, result = (_insert(tensor.shape, at - len(perm), repeated.split) for tensor in (other, m.y))
+        shape, result = (_insert(tensor.shape, at - len(perm), split) for tensor in (other, m.y))
         if at >= len(perm) - 2 or shape is None or result is None or len(result) > BATCH_AXES + 2:
             continue
         moved = [p if p < axis else p + 1 for p in perm]
         moved[at : at + 1] = [axis, axis + 1]
         operands = [other.reshape(shape)] * 2
-        operands[position] = repeated.source.transpose(moved)
+        operands[position] = source.transpose(moved)
         return m.replace("Reshape", compute("MatMul", *operands, *m.inputs[2:], shape=result, dtype=m.y.dtype, **m.attrs))
     return None
 

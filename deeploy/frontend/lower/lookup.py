@@ -46,7 +46,9 @@ def function(node: Node) -> dict[str, Any] | None:
     if node.op in ("Pow", "PRelu"):
         number = node.operands[1].number if node.op == "PRelu" else real_number(node.operands[1])
         if number is not None:
-            name, *defaults = ("leaky_relu", number, 0) if node.op == "PRelu" else ("pow", _whole(number), 0)
+            whole = float(np.rint(number))  # a quantised exponent stands for one: with any other, negative bases have no power
+            exponent = whole if math.isclose(number, whole, rel_tol=1e-6) else number
+            name, *defaults = ("leaky_relu", number, 0) if node.op == "PRelu" else ("pow", exponent, 0)
     alpha, beta = (
         next((node.attrs[attribute] for attribute in names if attribute in node.attrs), default)
         for names, default in zip((("alpha", "lambd"), ("beta", "gamma", "bias")), defaults, strict=True)
@@ -58,11 +60,6 @@ def function(node: Node) -> dict[str, Any] | None:
 def limits(node: Node) -> tuple[Any, Any] | None:
     """The smallest and the largest value that a Relu or a Clip leaves, None where there is none of these; None of another node."""
     return {"Relu": (0, None), "Clip": (node.attrs.get("min"), node.attrs.get("max"))}.get(node.op)
-
-
-def _whole(exponent: float) -> float:
-    """The whole number that a quantised exponent stands for: with any other, negative bases have no power."""
-    return float(round(exponent)) if math.isfinite(exponent) and math.isclose(exponent, round(exponent), rel_tol=1e-6) else exponent
 
 
 def real_constant(tensor: Tensor) -> np.ndarray | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -125,15 +126,10 @@ def byte(x: Tensor | Quantised | None) -> Quantised | None:
 
 def multiplier(ratio: np.ndarray | float) -> tuple[np.ndarray, int]:
     """``mul`` (int32) and ``shift`` with mul / 2^shift = ratio: the largest shift for which every mul fits 31 bits."""
-    ratios = np.atleast_1d(np.asarray(ratio, np.float64))
+    ratios, limit = np.atleast_1d(np.asarray(ratio, np.float64)), 2**31 - 1
     largest = float(np.abs(ratios).max(initial=0.0))
-    shift = _MOST_SHIFT
-    if largest > 0:
-        shift = min(_MOST_SHIFT, 30 - int(np.floor(np.log2(largest))))
-        if np.rint(largest * 2.0**shift) >= 2**31:
-            shift -= 1
-    shift = max(0, shift)
-    limit = 2**31 - 1
+    shift = min(31 - math.frexp(largest)[1], _MOST_SHIFT) if largest else _MOST_SHIFT
+    shift = max(0, shift - bool(np.rint(largest * 2.0**shift) > limit))
     return np.clip(np.rint(ratios * 2.0**shift), -limit, limit).astype(np.int32), shift
 
 

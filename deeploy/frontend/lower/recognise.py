@@ -16,7 +16,7 @@ from deeploy.frontend.lower.lookup import ARITHMETIC, elementwise, real_constant
 from deeploy.frontend.lower.quant import Quantised
 from deeploy.frontend.lower.rows import CENTRED
 from deeploy.graph.nodes import Attributes, Node, Tensor, constant, inverse
-from deeploy.graph.rewriting import Match, Pass, Result, attempt, need, require, standard
+from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.operators.elementwise import FUNCTIONS
 
 _DEEPEST = 12  # operators between a function's result and its operand
@@ -112,30 +112,23 @@ def _read_deviation(m: Match, tensor: Tensor, exponent: float) -> tuple[Tensor, 
     return need(None)
 
 
-@standard("Div", "Mul", kind="f")
-def norm(m: Match, a: Tensor, b: Tensor) -> Result:
+@standard("Div", "Mul", kind="f", commutes=True)
+def norm(m: Match, x: Tensor, divisor: Tensor) -> Result:
     """d / sqrt(mean(d^2) + epsilon): a layer norm where d = x - mean(x), else a root-mean-square norm; over the last axes."""
-    for x, divisor in ((a, b), (b, a)):
-        deviation = attempt(_read_deviation, m, divisor, 0.5 if m.op == "Div" else -0.5)
-        if deviation is None or not _is_same(x, deviation[0]) or x.shape != m.y.shape or (m.op == "Div" and x is not a):
-            continue
-        (_, axes, epsilon), op = deviation, "RMSNormalization"
-        match m.source(x):
-            case Node(op="Sub", operands=(whole, centre)) if (mean := _read_mean(m, centre))[1] == axes and _is_same(mean[0], whole):
-                x, op = whole, "LayerNormalization"
-        kept = [axis for axis in range(x.rank) if axis not in axes]
-        perm, ones = [*kept, *axes], np.ones([x.shape[axis] for axis in axes])
-        return x.transpose(perm).apply(op, ones, axis=len(kept), epsilon=epsilon).transpose(inverse(perm))
-    return None
+    require(m.op == "Mul" or x is m.x)
+    (d, axes, epsilon), op = _read_deviation(m, divisor, 0.5 if m.op == "Div" else -0.5), "RMSNormalization"
+    require(_is_same(x, d), x.shape == m.y.shape)
+    match m.source(x):
+        case Node(op="Sub", operands=(whole, centre)) if (mean := _read_mean(m, centre))[1] == axes and _is_same(mean[0], whole):
+            x, op = whole, "LayerNormalization"
+    kept = [axis for axis in range(x.rank) if axis not in axes]
+    perm, ones = [*kept, *axes], np.ones([x.shape[axis] for axis in axes])
+    return x.transpose(perm).apply(op, ones, axis=len(kept), epsilon=epsilon).transpose(inverse(perm))
 
 
-@standard("Mul", "Add", kind="f")
-def affine(m: Match, a: Tensor, b: Tensor) -> Result:
+@standard("Mul", "Add", kind="f", commutes=True)
+def affine(m: Match, tensor: Tensor, other: Tensor) -> Result:
     """A constant factor or summand per element of a normalised row enters the norm."""
-    return attempt(_scale_norm, m, a, b) or _scale_norm(m, b, a)
-
-
-def _scale_norm(m: Match, tensor: Tensor, other: Tensor) -> Tensor:
     values, moved = need(real_constant(other)), m.only_source(tensor, "Transpose")
     front = need(m.only_source(tensor if moved is None else moved.operands[0], *CENTRED))
     require(len(front.outputs) == 1, m.y.shape == tensor.shape)
