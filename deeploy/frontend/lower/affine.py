@@ -22,9 +22,9 @@ from deeploy.graph.surgeon import read_graph, write_graph
 from deeploy.graph.types import DType
 
 _VIEWS = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten")  # the last three only in files
-_PRODUCTS = {"Conv": 1, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1}  # the axis of the result that weights and bias have elements for
-_ARITHMETIC = {"Mul": np.multiply, "Div": np.divide, "Add": np.add, "Sub": np.subtract}
-_AFFINE = ("BatchNormalization", *_ARITHMETIC)
+PRODUCTS = {"Conv": 1, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1}  # the axis of the result that weights and bias have elements for
+ARITHMETIC = {"Mul": np.multiply, "Div": np.divide, "Add": np.add, "Sub": np.subtract}
+_AFFINE = ("BatchNormalization", *ARITHMETIC)
 _UNBOUNDED = 2**62  # beyond all summands
 Affine = tuple[np.ndarray, np.ndarray]  # factor and summand, which broadcast over a tensor and have as many axes
 
@@ -68,7 +68,7 @@ def _find_axis(shape: Sequence[int], other: Sequence[int], axis: int) -> int:
 def fold_affine(m: Match) -> Result:
     """A product with constant weights, perhaps reordered, times and plus constants."""
     views, node, (factor, plus) = list[Node](), m.node, affine(m.node)
-    while (node := need(m.only_source(node.variables[0], *_VIEWS, *_AFFINE, *_PRODUCTS))).op not in _PRODUCTS:
+    while (node := need(m.only_source(node.variables[0], *_VIEWS, *_AFFINE, *PRODUCTS))).op not in PRODUCTS:
         if node.op in _VIEWS:
             views, factor, plus = [node, *views], _move_in_front(node, factor), _move_in_front(node, plus)
         else:
@@ -83,7 +83,7 @@ def fold_affine(m: Match) -> Result:
 def _scale(m: Match, product: Node, factor: np.ndarray, plus: np.ndarray) -> Tensor:
     """The product with other weights and bias, where that is possible, and something is gained."""
     (x, weights, *rest), y = product.operands, product.outputs[0]
-    axis, values, former = _PRODUCTS[product.op] % y.rank, need(weights.data), [need(tensor.data) for tensor in rest]
+    axis, values, former = PRODUCTS[product.op] % y.rank, need(weights.data), [need(tensor.data) for tensor in rest]
     require(all(each.size in (1, y.shape[axis]) and each.shape[axis] == each.size for each in (factor, plus)), not m.is_read_twice(weights))
     scale, bias = (np.broadcast_to(each.ravel(), (y.shape[axis],)) for each in (factor, plus))
     scaled = constant(values * _over_weights(product, scale), label="weights")
@@ -134,7 +134,7 @@ def _find_widths(pads: Sequence[int]) -> Mapping[int, tuple[int, int]]:
 def quantise_affine(m: Match) -> Result:
     """Bytes that become floats, are scaled and shifted by constants, and quantised: a requantisation, where that is exact for all."""
     y, tensor, nodes = need(byte(quantised(m.node))), m.x, list[Node]()
-    while (node := m.only_source(tensor, *_ARITHMETIC)) is not None and len(node.variables) == 1:
+    while (node := m.only_source(tensor, *ARITHMETIC)) is not None and len(node.variables) == 1:
         nodes, tensor = [node, *nodes], node.variables[0]
     x = need(m.only_source(tensor, "Cast")).operands[0]
     require(plain(x).is_byte, nodes)
@@ -142,7 +142,7 @@ def quantise_affine(m: Match) -> Result:
     reals, factor, plus = integers.astype(np.float32), np.ones([1] * tensor.rank), np.zeros([1] * tensor.rank)
     for node in nodes:
         scale, offset = affine(node)
-        reals = _ARITHMETIC[node.op](*(reals if operand.data is None else operand.data for operand in node.operands))
+        reals = ARITHMETIC[node.op](*(reals if operand.data is None else operand.data for operand in node.operands))
         factor, plus = scale * factor, scale * plus + offset
     mul, shift = multiplier((factor / y.s).ravel())
     mul, wanted, (low, high) = mul.reshape(factor.shape), y.quantise(reals).astype(np.int64), y.tensor.dtype.range

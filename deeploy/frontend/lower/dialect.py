@@ -13,6 +13,7 @@ import numpy as np
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.integer_graphs import FRACTION
+from deeploy.frontend.lower.affine import ARITHMETIC, PRODUCTS
 from deeploy.frontend.lower.dialect_functions import RULES
 from deeploy.frontend.lower.qonnx import is_whole, reached
 from deeploy.frontend.lower.quant import half, requantisation
@@ -23,11 +24,9 @@ from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
 
 _LARGEST = 2.0**62  # of constants
-_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 _ACCUMULATING = (
-    *(*_PRODUCTS, "ReduceSum", "ReduceMean", "IntegerMean", "GlobalAveragePool"),
-    *("iGELU", "iHardswish", "IntegerDiv", "TrueIntegerDiv", "iNoNorm", *_ARITHMETIC, "Neg"),
+    *(*PRODUCTS, "ReduceSum", "ReduceMean", "IntegerMean", "GlobalAveragePool"),
+    *("iGELU", "iHardswish", "IntegerDiv", "TrueIntegerDiv", "iNoNorm", *ARITHMETIC, "Neg"),
 )
 _COMPARING = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not")
 _RESULTS = {
@@ -38,7 +37,7 @@ _RESULTS = {
 _UNSIGNED = ("iSoftmax", "ITAMax", "ITAPartialMax")
 _JOINING = {"Concat": 0, "Max": 0, "Min": 0, "Where": 1}  # whose results hold elements of all inputs from this position on
 _INDICES = {"Gather": 1, "Reshape": 1}  # positions of inputs whose values are no data
-_STEPS = frozenset({*_PRODUCTS, *DIALECT_OPS})  # that take whole numbers where they are rounded before
+_STEPS = frozenset({*PRODUCTS, *DIALECT_OPS})  # that take whole numbers where they are rounded before
 
 
 CustomType = Callable[[Node], DType | None]
@@ -117,7 +116,7 @@ def _take_steps(node: Node, _: int, tensor: Tensor) -> Tensor:
 
 def _to_reals(node: Node) -> Node:
     """Cast integers that meet constants other than whole numbers: a dequantisation, written out."""
-    if node.op not in _ARITHMETIC or all(is_whole(tensor.data) for tensor in node.operands):
+    if node.op not in ARITHMETIC or all(is_whole(tensor.data) for tensor in node.operands):
         return node
     return _read(node, lambda node, _, x: x if x.data is not None or x.dtype.is_float else _cast(node, x, DType.FLOAT32))
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deeploy.frontend.lower.layout import BROADCASTING
+from deeploy.frontend.lower.layout import BROADCASTING, SINGLE
 from deeploy.graph.nodes import Node, Tensor, compute, result_shape
 from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require
 from deeploy.operators.matmul import BATCH_AXES
 
-_SINGLE = ("Unary", "Lookup", "Clip", "Cast", "Quantize", "Dequantize")
+_SINGLE = (*SINGLE, "Quantize")
 
 
 def _find_expansion(m: Match, tensor: Tensor) -> Tensor | None:

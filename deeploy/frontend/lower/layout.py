@@ -13,7 +13,8 @@ from deeploy.graph.nodes import Attributes, Tensor, compute, constant, inverse
 from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require
 
 BROADCASTING = ("Add", "Sub", "Mul", "Div", "ScaledAdd", "ScaledDiv", "Binary", "Where")
-_ELEMENTWISE = (*BROADCASTING, "RequantShift", "Lookup", "Clip", "Unary", "Dequantize", "Cast")
+SINGLE = ("Unary", "Lookup", "Clip", "Cast", "Dequantize")  # element by element of their first operand
+_ELEMENTWISE = (*BROADCASTING, *SINGLE, "RequantShift")
 _REDUCING = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "IntegerMean")
 _ROWS = ("Softmax", "ShiftSoftmax", "Normalise", "Standardise", "IntegerLayerNorm", "IntegerRMSNorm")
 

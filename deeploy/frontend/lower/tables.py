@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from deeploy.frontend.lower.fuse import ACCUMULATING
-from deeploy.frontend.lower.layout import BROADCASTING
+from deeploy.frontend.lower.layout import BROADCASTING, SINGLE
 from deeploy.frontend.lower.lookup import look_up
 from deeploy.frontend.lower.quant import BYTES, every, requantisation
 from deeploy.graph import epilogue
@@ -18,10 +18,7 @@ from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require
 from deeploy.operators import requantise
 from deeploy.operators.table import OPERATORS
 
-POINTWISE = (
-    *(*BROADCASTING, "RequantShift", "RequantAdd", "Quantize", "Dequantize", "Cast"),
-    *("Lookup", "Clip", "Unary", "IntegerFunction", "IntegerDiv"),
-)
+POINTWISE = (*BROADCASTING, *SINGLE, "Quantize", "RequantShift", "RequantAdd", "IntegerFunction", "IntegerDiv")
 _LIMITED = ("RequantShift", "ScaledAdd", "Quantize")
 _DEEPEST = 32  # operators in a row; GELU by tanh has nine
 
