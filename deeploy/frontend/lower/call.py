@@ -39,7 +39,7 @@ class Call(Match):
         return Call(self._root, node, self.result, self.low, self.high)
 
     @property
-    def limits(self) -> dict[str, Any]:
+    def limits(self) -> Attributes:
         """Those of a quantised result, as attributes."""
         return {"low": self.low, "high": self.high}
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.frontend.lower.quant import Quantised, byte, dequantised, every, plain
-from deeploy.graph.nodes import Node, Tensor, compute, constant
+from deeploy.graph.nodes import Attributes, Node, Tensor, compute, constant
 from deeploy.graph.types import DType
 from deeploy.operators.elementwise import FUNCTIONS
 
@@ -40,7 +40,7 @@ ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def function(node: Node) -> dict[str, Any] | None:
+def function(node: Node) -> Attributes | None:
     """The attributes of the Unary that computes what a float ONNX node does, where there is one."""
     name, *defaults = UNARY.get(node.op, ("", 0.0, 0.0))
     if node.op in ("Pow", "PRelu"):
