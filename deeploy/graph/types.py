@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+Array = np.ndarray  # of any type and rank
 Numeric = Any  # a number, or an array of numbers that are computed at once: one formula serves both
 
 
@@ -101,7 +102,7 @@ class DType(Enum):
             return False
         return not self.is_float and self.range[0] <= low and high <= self.range[1]
 
-    def stores(self, values: np.ndarray) -> bool:
+    def stores(self, values: Array) -> bool:
         """Whether a constant's elements, of 8 bits or float32, are elements of this narrow type; those of floats have to be finite."""
         if not self.is_float:
             is_byte = values.dtype.kind in "iu" and values.itemsize == 1 and values.size > 0
@@ -161,7 +162,7 @@ _C = {
 _FROM_NUMPY = {_NUMPY[dtype]: dtype for dtype in WHOLE}
 
 
-def pack(values: np.ndarray, dtype: DType, lanes: int = 1) -> np.ndarray:
+def pack(values: Array, dtype: DType, lanes: int = 1) -> Array:
     """Elements of a narrow type as they are stored.
 
     Integers: uint8, whose last axis has as many bytes as hold the elements along it, then zeros. Of several ``lanes``, element i and
@@ -180,7 +181,7 @@ def pack(values: np.ndarray, dtype: DType, lanes: int = 1) -> np.ndarray:
     return np.ascontiguousarray(stored.swapaxes(-1, -2).reshape(*values.shape[:-1], -1))
 
 
-def unpack(stored: np.ndarray, dtype: DType, count: int | None = None) -> np.ndarray:
+def unpack(stored: Array, dtype: DType, count: int | None = None) -> Array:
     """The elements, of integers ``count`` along the last axis, that a narrow type's bytes or words hold: int8, uint8 or float32."""
     if dtype is DType.BFLOAT16:
         return np.asarray((stored.astype(np.uint32) << 16).view(np.float32))
@@ -191,5 +192,5 @@ def unpack(stored: np.ndarray, dtype: DType, count: int | None = None) -> np.nda
     codes = np.packbits(bits.reshape(*stored.shape[:-1], count, dtype.bits), axis=-1, bitorder="little")[..., 0].astype(np.int16)
     if dtype is DType.INT1:
         return (1 - 2 * codes).astype(np.int8)
-    elements: np.ndarray = (codes - (codes > dtype.range[1]) * 2**dtype.bits).astype(dtype.numpy)
+    elements: Array = (codes - (codes > dtype.range[1]) * 2**dtype.bits).astype(dtype.numpy)
     return elements

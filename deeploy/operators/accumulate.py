@@ -9,12 +9,13 @@ import numpy as np
 
 from deeploy.graph.kernel import FLOAT, FLOAT_OR_HALF, Kernel
 from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.types import Array
 
 _ENDS = ((), ("requantise",), ("requantise", "clamp"), ("requantise", "lookup"), ("clamp",))
 SUM_STAGES: tuple[tuple[str, ...], ...] = ((), ("requantise",), ("requantise", "lookup"), ("clamp",))
 INTEGER_STAGES: tuple[tuple[str, ...], ...] = tuple(bias + end for bias, end in product(((), ("bias",)), _ENDS))
 FLOAT_STAGES: tuple[tuple[str, ...], ...] = ((), ("bias",), ("clamp",), ("bias", "clamp"))
-Ends = tuple[np.ndarray, np.ndarray]  # the least and the most value, int64, per channel or one for all
+Ends = tuple[Array, Array]  # the least and the most value, int64, per channel or one for all
 
 
 def stored_whole(node: Node) -> str | None:
@@ -54,7 +55,7 @@ def products(a: tuple[int, int], b: tuple[int, int], depth: int = 1) -> Ends:
     return ends(min(found), max(found))
 
 
-def sums(w: np.ndarray, low: int, high: int) -> Ends:
+def sums(w: Array, low: int, high: int) -> Ends:
     """Per row of w, the extremes of its product with any vector of values in [low, high]."""
     positive, negative = np.maximum(w.astype(np.int64), 0).sum(axis=1), np.minimum(w.astype(np.int64), 0).sum(axis=1)
     return positive * low + negative * high, positive * high + negative * low

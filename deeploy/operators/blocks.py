@@ -7,6 +7,7 @@ import numpy as np
 from deeploy.graph.kernel import BYTES, FLOAT, Need, Operator, Row, Stored, Tiling, packed
 from deeploy.graph.nest import Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.accumulate import FLOAT_STAGES
 from deeploy.operators.matmul import BATCH_AXES, exact_product
 
@@ -22,7 +23,7 @@ def nest(node: Node) -> Nest:
     return Nest(reads=reads, writes={"y": Map(*batch, m, n)})
 
 
-def reference(node: Node, a: np.ndarray, b: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None = None) -> np.ndarray:
+def reference(node: Node, a: Array, b: Array, scales: Array, zeros: Array | None = None) -> Array:
     """The sum over blocks of scale * sum of a * (b - zero), in float32; block sums of integers are exact."""
     size, acc = node.attrs["size"], np.zeros((*a.shape[:-1], b.shape[0]), np.float32)
     for number, begin in enumerate(range(0, b.shape[1], size)):

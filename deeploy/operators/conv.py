@@ -15,6 +15,7 @@ from deeploy.graph.expr import Expr
 from deeploy.graph.kernel import INTEGERS, Kept, Layout, Operator, Row, Stored, Tiling, permuted, types
 from deeploy.graph.nest import Map, Nest, encoded, parallel, reduction
 from deeploy.graph.nodes import Attributes, Node
+from deeploy.graph.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
 from deeploy.operators.matmul import exact_product
 
@@ -154,7 +155,7 @@ def is_depthwise_multiplied(node: Node) -> bool:
     return g.groups > 1 and g.channels == 1
 
 
-def add_products(acc: np.ndarray, x: np.ndarray, w: np.ndarray) -> None:
+def add_products(acc: Array, x: Array, w: Array) -> None:
     """acc[P,G,K] += x[P,G,C] w[G,C,K] for every group; integers exactly, floats channel by channel in float32."""
     if x.dtype.kind == "f" or x.shape[2] == 1:
         for c in range(x.shape[2]):
@@ -167,7 +168,7 @@ def _taps(start: int, outputs: int, stride: int) -> slice:
     return slice(start, start + (outputs - 1) * stride + 1, stride)
 
 
-def reference(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+def reference(node: Node, x: Array, w: Array) -> Array:
     """acc[n,oh,ow,k] = sum over the taps of x * w; x reads the zero point outside its borders."""
     g = window(node, w.shape)
     (top, left, bottom, right), (sh, sw), (dh, dw) = g.pads, g.strides, g.dilations
@@ -183,7 +184,7 @@ def reference(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return acc.reshape(x.shape[0], out_h, out_w, g.groups * g.filters)
 
 
-def transposed_reference(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+def transposed_reference(node: Node, x: Array, w: Array) -> Array:
     """Every input pixel adds (x - zero_point) * w to the outputs under its taps; ``pads`` cut the result's borders off."""
     g = window(node, w.shape)
     (top, left, bottom, right), (sh, sw), (dh, dw) = g.pads, g.strides, g.dilations
@@ -207,8 +208,7 @@ def transposed_reference(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray
 def _groups(node: Node, axes: Sequence[int | None], kept: Kept) -> Attributes | None:
     """Groups are divided with the channels of the image; a dense convolution has one, whatever is divided."""
     groups, channels = int(node.attrs["group"]), kept[0]
-    x = node.inputs[0]
-    assert x is not None
+    x = node.operands[0]
     if groups == 1 or channels is None:
         return dict(node.attrs) if groups == 1 else None
     own = groups * len(channels)

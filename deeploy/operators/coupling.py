@@ -7,6 +7,7 @@ import numpy as np
 from deeploy.graph.kernel import FLOAT, Operator, Row, Scratch
 from deeploy.graph.nest import Map, Nest, coupled, encoded, parallel
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 
 ROUNDS = 100  # at most
 PRECISION = 0.005  # divided by the number of classes: the error at which rounds end
@@ -19,7 +20,7 @@ def nest(node: Node) -> Nest:
     return Nest(reads={"x": Map(n, q)}, writes={"y": Map(n, e)})
 
 
-def _matrix(x: np.ndarray, classes: int) -> np.ndarray:
+def _matrix(x: Array, classes: int) -> Array:
     """The matrix of the system, [rows, classes, classes]."""
     r = np.zeros((len(x), classes, classes), np.float32)
     first, second = np.triu_indices(classes, 1)
@@ -32,7 +33,7 @@ def _matrix(x: np.ndarray, classes: int) -> np.ndarray:
     return matrix
 
 
-def reference(node: Node, x: np.ndarray) -> np.ndarray:
+def reference(node: Node, x: Array) -> Array:
     """The second method of Wu, Lin and Weng (Journal of Machine Learning Research 5, 2004), algorithm 2, in float32.
 
     Every row ends its rounds by itself.

@@ -15,6 +15,7 @@ import numpy as np
 
 from deeploy.graph.kernel import Sample
 from deeploy.graph.nodes import Attributes
+from deeploy.graph.types import Array
 from deeploy.operators import elementwise, pairs
 from deeploy.operators.integer_recurrent import STEPS
 from deeploy.operators.recurrent import GATES
@@ -64,13 +65,13 @@ def pair(rng: Random) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (broadcast(rng, full), full) if kind == 2 else (broadcast(rng, full), broadcast(rng, full))
 
 
-def _array(rng: Random, size: tuple[int, ...], low: int, high: int, dtype: type = np.int32) -> np.ndarray:
+def _array(rng: Random, size: tuple[int, ...], low: int, high: int, dtype: type = np.int32) -> Array:
     """Values of both ends and between, all equal now and then."""
     values = np.random.default_rng(rng.getrandbits(32)).integers(low, high, size, endpoint=True)
     return np.asarray(values if rng.random() < 0.7 else np.full(size, rng.randint(low, high)), dtype)
 
 
-def _floats(rng: Random, size: tuple[int, ...], low: float, high: float) -> np.ndarray:
+def _floats(rng: Random, size: tuple[int, ...], low: float, high: float) -> Array:
     return np.random.default_rng(rng.getrandbits(32)).uniform(low, high, size).astype(np.float32)
 
 
@@ -402,7 +403,7 @@ def _recurrent(op: str) -> Draw:
     def draw_one(rng: Random) -> Sample:
         t, n, k = rng.choice((1, 2, 5)), rng.choice((1, 1, 2, 3)), extent(rng)
         shapes: dict[str, tuple[int, ...]] = {"p": (n, gates, k), "q": (n, gates, k)}
-        arrays: dict[str, np.ndarray] = {}
+        arrays: dict[str, Array] = {}
         if not is_cell:  # weights with which differences of rounding do not grow from step to step
             shapes = {"p": (t, n, gates, k)}
             drawn = np.random.default_rng(rng.getrandbits(32)).standard_normal((gates, k, k))

@@ -7,6 +7,7 @@ import numpy as np
 from deeploy.graph.kernel import FLOAT, Operator, Row, types
 from deeploy.graph.nest import Map, Nest, parallel
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 
 LEVELS = 255  # steps of a byte
 
@@ -17,7 +18,7 @@ def nest(node: Node) -> Nest:
     return Nest(reads={"low": Map(n), "high": Map(n)}, writes={"scale": Map(n), "zero_point": Map(n)})
 
 
-def reference(node: Node, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def reference(node: Node, low: Array, high: Array) -> tuple[Array, Array]:
     """DynamicQuantizeLinear of ONNX in float32: 0 is one of the values, and exact; where all are 0, the scale is 1."""
     zero, levels = np.float32(0), np.float32(LEVELS)
     low, high = np.where(low < zero, low, zero), np.where(high > zero, high, zero)

@@ -12,7 +12,7 @@ from deeploy.graph.epilogue import requantise, shifted
 from deeploy.graph.kernel import ANY, BYTES, FLOAT, INTEGERS, Bounds, Operator, Reference, Row, Types, types
 from deeploy.graph.nest import Dim, Map, Nest, parallel
 from deeploy.graph.nodes import Node
-from deeploy.graph.types import DType
+from deeploy.graph.types import Array, DType
 from deeploy.operators.accumulate import SUM_STAGES, Ends, ends, keeps_type, products, values
 from deeploy.operators.scaled import RESIDUAL
 
@@ -86,38 +86,38 @@ def fits_loops(node: Node) -> str | None:
     return None if _rank(node) <= AXES else f"at most {AXES} axes"
 
 
-def _wide(x: np.ndarray) -> np.ndarray:
+def _wide(x: Array) -> Array:
     return x if x.dtype.kind == "f" else x.astype(np.int64)
 
 
-def add_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def add_reference(node: Node, a: Array, b: Array) -> Array:
     return np.asarray(_wide(a) + _wide(b))
 
 
-def sub_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def sub_reference(node: Node, a: Array, b: Array) -> Array:
     return np.asarray(_wide(a) - _wide(b))
 
 
-def mul_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def mul_reference(node: Node, a: Array, b: Array) -> Array:
     """(a - a_zero_point) * (b - b_zero_point); floats: a * b."""
     if a.dtype.kind == "f":
         return np.asarray(a * b)
     return np.asarray((_wide(a) - node.attrs["a_zero_point"]) * (_wide(b) - node.attrs["b_zero_point"]))
 
 
-def div_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def div_reference(node: Node, a: Array, b: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(a / b, np.float32)
 
 
-def scaled_add_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def scaled_add_reference(node: Node, a: Array, b: Array) -> Array:
     """clip((a*mul_a + b*mul_b + add) >> shift, low, high) in 64 bits."""
     attrs = node.attrs
     wide = _wide(a) * attrs["mul_a"] + _wide(b) * attrs["mul_b"] + attrs["add"]
     return np.asarray(np.clip(shifted(wide, attrs["shift"], attrs.get("even")), attrs["low"], attrs["high"]))
 
 
-def scaled_div_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def scaled_div_reference(node: Node, a: Array, b: Array) -> Array:
     """n = (a - za)*mul, d = (b - zb) << shift; floor((2n + d) / 2d) + zero_point with d made positive, clipped.
 
     Where d is 0, it is high for n above 0, else low, as what is no number is quantised.
@@ -130,17 +130,17 @@ def scaled_div_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray
     return np.asarray(np.clip(np.where(d == 0, edge, quotient), attrs["low"], attrs["high"]))
 
 
-def requant_reference(node: Node, x: np.ndarray, mul: np.ndarray, add: np.ndarray) -> np.ndarray:
+def requant_reference(node: Node, x: Array, mul: Array, add: Array) -> Array:
     """clip((x*mul + add) >> shift, low, high); mul and add broadcast as NumPy does."""
     return np.asarray(requantise(x, mul, add, node.attrs["shift"], node.attrs["low"], node.attrs["high"]))
 
 
-def lookup_reference(node: Node, x: np.ndarray, table: np.ndarray) -> np.ndarray:
+def lookup_reference(node: Node, x: Array, table: Array) -> Array:
     """table[x - smallest value of x's type]."""
     return np.asarray(table[x.astype(np.int64) - np.iinfo(x.dtype).min])
 
 
-def clip_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def clip_reference(node: Node, x: Array) -> Array:
     return np.asarray(np.clip(x, *(bound(node.attrs[name], x.dtype) for name in ("low", "high"))))
 
 
@@ -154,11 +154,11 @@ def bound(value: float | None, dtype: np.dtype[Any]) -> Any:
     return dtype.type(min(max(int(value), info.min), info.max))
 
 
-def cast_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def cast_reference(node: Node, x: Array) -> Array:
     return x.astype(node.outputs[0].dtype.numpy)
 
 
-def quantize_reference(node: Node, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+def quantize_reference(node: Node, x: Array, scale: Array, zero_point: Array) -> Array:
     """clip(round_half_even(x / scale) + zero_point, low, high) in float32; NaN gives low."""
     low, high = np.float32(node.attrs["low"]) - zero_point, np.float32(node.attrs["high"]) - zero_point
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -167,14 +167,14 @@ def quantize_reference(node: Node, x: np.ndarray, scale: np.ndarray, zero_point:
     return np.asarray(limited.astype(np.int64) + zero_point)
 
 
-def dequantize_reference(node: Node, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+def dequantize_reference(node: Node, x: Array, scale: Array, zero_point: Array) -> Array:
     return np.asarray((x.astype(np.int64) - zero_point).astype(np.float32) * scale)
 
 
-Function = Callable[[np.ndarray, float, float], np.ndarray]  # of x, alpha and beta
+Function = Callable[[Array, float, float], Array]  # of x, alpha and beta
 
 
-def rounded(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+def rounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """A function of the C library: in float64, rounded to the type of its argument; a library's own may differ in the last bit."""
     return lambda x: np.asarray(function(x.astype(np.float64)), x.dtype)
 
@@ -186,11 +186,11 @@ _LIBRARY = {name: name for name in ("tanh", "exp", "log", "sin", "cos", "tan", "
 _LIBRARY |= {name: f"arc{name[1:]}" for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")}
 
 
-def _of_x(function: Callable[[np.ndarray], np.ndarray]) -> Function:
+def _of_x(function: Callable[[Array], Array]) -> Function:
     return lambda x, a, b: function(x)
 
 
-def _softplus(x: np.ndarray) -> np.ndarray:
+def _softplus(x: Array) -> Array:
     return np.asarray(np.maximum(x, 0) + _log1p(exponential(-np.abs(x))))
 
 
@@ -230,13 +230,13 @@ def is_exact(function: str) -> bool:
     return function in _EXACT
 
 
-def apply_function(name: str, x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+def apply_function(name: str, x: Array, alpha: float, beta: float) -> Array:
     """A function of floats as C computes it: operation by operation in float32, functions of the C library rounded once."""
     with np.errstate(all="ignore"):
         return np.asarray(FUNCTIONS[name](x.astype(np.float32), float(np.float32(alpha)), float(np.float32(beta))), np.float32)
 
 
-def unary_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def unary_reference(node: Node, x: Array) -> Array:
     """See ``apply_function``."""
     return apply_function(node.attrs["function"], x, node.attrs["alpha"], node.attrs["beta"])
 

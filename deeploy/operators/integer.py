@@ -7,23 +7,24 @@ import numpy as np
 from deeploy.graph.epilogue import requantise
 from deeploy.graph.kernel import INTEGERS, Operator, types
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.accumulate import SUM_STAGES, Ends, ends
 from deeploy.operators.elementwise import nest, usual
 from deeploy.operators.staircase import operand_results
 
 
-def gelu(x: np.ndarray, a: int, b: int) -> np.ndarray:
+def gelu(x: Array, a: int, b: int) -> Array:
     """x * ((b + sign(x) * (b - (min(|x|, -a) + a)^2)) >> 1) of int64 values."""
     q = np.minimum(np.abs(x), -a) + a
     return np.asarray(x * ((b + np.sign(x) * (b - q * q)) >> 1))
 
 
-def hard_swish(x: np.ndarray, a: int, b: int, c: int) -> np.ndarray:
+def hard_swish(x: Array, a: int, b: int, c: int) -> Array:
     """x * clip(x + a, 0, b) * c of int64 values."""
     return np.asarray(x * (np.clip(x + a, 0, b) * c))
 
 
-def function_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def function_reference(node: Node, x: Array) -> Array:
     """The function that ``node`` names, modulo 2^32."""
     attrs, wide = node.attrs, x.astype(np.int64)
     with np.errstate(over="ignore"):
@@ -31,7 +32,7 @@ def function_reference(node: Node, x: np.ndarray) -> np.ndarray:
     return value.astype(np.int32)
 
 
-def div_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def div_reference(node: Node, a: Array, b: Array) -> Array:
     """n = a*factor, d = b*scale + offset; (n + sgn(n)*(d >> 1)) / d towards zero, sgn(0) = 1; 0 where d = 0; modulo 2^32."""
     n = a.astype(np.int64) * node.attrs["factor"]
     d = b.astype(np.int64) * node.attrs["scale"] + node.attrs["offset"]
@@ -41,7 +42,7 @@ def div_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(d == 0, 0, quotient).astype(np.int32)
 
 
-def requant_add_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def requant_add_reference(node: Node, a: Array, b: Array) -> Array:
     """The sum of both operands, each clip((x*mul + add) >> shift, low, high) with parameters of its own."""
     attrs = node.attrs
     parts = []

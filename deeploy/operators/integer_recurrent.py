@@ -11,6 +11,7 @@ import numpy as np
 from deeploy.graph.kernel import Operator, Reference, types
 from deeploy.graph.nest import Map, Nest, coupled, encoded, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.recurrent import WHOLE
 
 FRACTION = 16  # bits of what a function is applied to, and of cells
@@ -33,37 +34,35 @@ def _nest(node: Node) -> Nest:
     return Nest(reads, {"y": Map(t, n, k), **({"cells": Map(n, k)} if node.op == "IntegerLSTM" else {})})
 
 
-def looked_up(table: np.ndarray, a: np.ndarray) -> np.ndarray:
+def looked_up(table: Array, a: Array) -> Array:
     """The function at ``a``, with 15 fractional bits."""
     place = np.clip(a, -REACH << FRACTION, (REACH << FRACTION) - 1) + (REACH << FRACTION)
     step, rest, wide = place // _BETWEEN, place % _BETWEEN, table.astype(np.int64)
     return np.asarray((wide[step] * (_BETWEEN - rest) + wide[step + 1] * rest + (_BETWEEN >> 1)) // _BETWEEN)
 
 
-def _gate(table: np.ndarray, a: np.ndarray) -> np.ndarray:
+def _gate(table: Array, a: Array) -> Array:
     """The function of gates of an LSTM or a GRU, whose table reaches twice as far: what they keep, they keep over many steps."""
     return looked_up(table, a >> 1)
 
 
-def _rounded(x: np.ndarray, bits: int) -> np.ndarray:
+def _rounded(x: Array, bits: int) -> Array:
     return np.asarray((x + (1 << bits >> 1)) >> bits)
 
 
-def _order(node: Node, p: np.ndarray) -> range:
+def _order(node: Node, p: Array) -> range:
     steps = range(p.shape[0])
     return steps[::-1] if node.attrs["reverse"] else steps
 
 
-def _products(node: Node, p: np.ndarray, h: np.ndarray, r: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _products(node: Node, p: Array, h: Array, r: Array, factors: Array) -> tuple[Array, Array]:
     """Those of the inputs and of the state h[n,j] r[g,k,j], in front of the shift of their sum [n,g,k]."""
     mul_p, mul_r = factors.astype(np.int64).transpose(2, 1, 0)
     product = np.rint(np.einsum("nj,gkj->ngk", h.astype(np.float64), r.astype(np.float64))).astype(np.int64)
     return ((p.astype(np.int64) << int(node.attrs["shift_p"])) * mul_p) >> 32, product * mul_r >> 32
 
 
-def lstm_reference(
-    node: Node, p: np.ndarray, r: np.ndarray, h: np.ndarray, c: np.ndarray, factors: np.ndarray, tables: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def lstm_reference(node: Node, p: Array, r: Array, h: Array, c: Array, factors: Array, tables: Array) -> tuple[Array, Array]:
     """y[t], and the cells behind the last step."""
     y = np.zeros((*p.shape[:2], p.shape[3]), np.int64)
     cells, state = c.astype(np.int64), h.astype(np.int64)
@@ -78,9 +77,7 @@ def lstm_reference(
     return y, cells
 
 
-def gru_reference(
-    node: Node, p: np.ndarray, r: np.ndarray, h: np.ndarray, factors: np.ndarray, tables: np.ndarray, b: np.ndarray
-) -> np.ndarray:
+def gru_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tables: Array, b: Array) -> Array:
     """y[t]; the product of the state, with its bias b (16 fractional bits), is reset."""
     y = np.zeros((*p.shape[:2], p.shape[3]), np.int64)
     state, shift = h.astype(np.int64), int(node.attrs["shift"])
@@ -93,7 +90,7 @@ def gru_reference(
     return y
 
 
-def rnn_reference(node: Node, p: np.ndarray, r: np.ndarray, h: np.ndarray, factors: np.ndarray, tables: np.ndarray) -> np.ndarray:
+def rnn_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tables: Array) -> Array:
     """y[t] = f(p[t] + r h)."""
     y = np.zeros((*p.shape[:2], p.shape[3]), np.int64)
     state = h.astype(np.int64)

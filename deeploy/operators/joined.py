@@ -10,12 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import numpy as np
-
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel, Layout, Operator, Phase, Tiling
 from deeploy.graph.nest import Nest
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.norms import MOST_COLUMNS
 
 _X = "x"  # the elements: the result of the first kernel, of which the second one reads rows
@@ -41,7 +40,7 @@ class _Pair:
         columns = {dim.name: node.outputs[1].shape[-1] for dim in x.axes[-1].dims()}
         return Nest(reads, {"y": y, _X: y}, extents={**found.extents, **columns})
 
-    def reference(self, node: Node, a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def reference(self, node: Node, a: Array, b: Array, *rest: Array) -> tuple[Array, Array]:
         ahead, count = self.front(node), len(self.others)
         staged = dict(zip(_STAGED, rest[count:], strict=False))
         x = epilogue.apply(ahead, self.first.reference(ahead, a, b), staged).astype(node.outputs[1].dtype.numpy)

@@ -13,6 +13,7 @@ import onnx_graphsurgeon as gs
 from deeploy.graph.kernel import ANY, CORE, Kernel, Operator, Row, Tiling
 from deeploy.graph.nest import Map, Nest, parallel
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 
 SEND, RECV = "Send", "Recv"
 _RANK = 12  # most axes of a tensor that is sent
@@ -40,8 +41,7 @@ def receive(graph: gs.Graph, like: gs.Tensor, peer: int, tag: int, name: str | N
 
 def send_nest(node: Node) -> Nest:
     """Every element is read."""
-    tensor = node.inputs[0]
-    assert tensor is not None
+    tensor = node.operands[0]
     return Nest(reads={"x": Map(*parallel(*(f"d{axis}" for axis in range(len(tensor.shape)))))}, writes={})
 
 
@@ -51,12 +51,12 @@ def recv_nest(node: Node) -> Nest:
     return Nest(reads={}, writes={"y": Map(*parallel(*(f"d{axis}" for axis in range(rank))))})
 
 
-def send_reference(node: Node, x: np.ndarray) -> tuple[np.ndarray, ...]:
+def send_reference(node: Node, x: Array) -> tuple[Array, ...]:
     """Nothing is computed; who runs the program hands ``x`` over (``Kernel.link``)."""
     return ()
 
 
-def recv_reference(node: Node) -> np.ndarray:
+def recv_reference(node: Node) -> Array:
     """What has arrived is not for an operator to say (``Kernel.link``)."""
     raise TypeError(f"{node.name} is computed by another chip")
 

@@ -10,6 +10,7 @@ import numpy as np
 from deeploy.graph.kernel import INTEGERS, Layout, Operator, Row, Stored, Tiling, packed, types
 from deeploy.graph.nest import Dim, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
 
 BATCH_AXES = 4  # of the portable kernel
@@ -43,11 +44,11 @@ def _aligned(batch: tuple[Dim, ...], shape: tuple[int, ...]) -> tuple[Dim, ...]:
     return batch[len(batch) - (len(shape) - 2) :]
 
 
-def _columns_last(array: np.ndarray, node: Node) -> np.ndarray:
+def _columns_last(array: Array, node: Node) -> Array:
     return np.ascontiguousarray(array.swapaxes(-1, -2)) if node.attrs["trans_b"] else array
 
 
-def _rows_last(array: np.ndarray, node: Node) -> np.ndarray:
+def _rows_last(array: Array, node: Node) -> Array:
     return array if node.attrs["trans_b"] else np.ascontiguousarray(array.swapaxes(-1, -2))
 
 
@@ -66,7 +67,7 @@ def accepts(node: Node) -> str | None:
     return None if len(node.outputs[0].shape) <= BATCH_AXES + 2 else f"at most {BATCH_AXES} batch axes"
 
 
-def exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def exact_product(a: Array, b: Array) -> Array:
     """Integer matrix product in int64, computed in float64 where no partial sum can leave the 53 bits it holds exactly."""
     bound = _magnitude(a) * _magnitude(b) * a.shape[-1]
     if bound < 2**53:
@@ -74,11 +75,11 @@ def exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(a.astype(np.int64) @ b.astype(np.int64))
 
 
-def _magnitude(array: np.ndarray) -> int:
+def _magnitude(array: Array) -> int:
     return max(abs(int(array.min(initial=0))), abs(int(array.max(initial=0))))
 
 
-def reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def reference(node: Node, a: Array, b: Array) -> Array:
     """acc = sum over k of (a - a_zero_point) * (b - b_zero_point); floats are summed in float32, in runs of 16."""
     left = a.swapaxes(-1, -2) if node.attrs["trans_a"] else a
     right = b.swapaxes(-1, -2) if node.attrs["trans_b"] else b

@@ -8,6 +8,7 @@ from deeploy.graph.expr import Expr
 from deeploy.graph.kernel import ANY, FLOAT_OR_HALF, Operator, Row, types
 from deeploy.graph.nest import Dim, Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.accumulate import keeps_type
 from deeploy.operators.elementwise import fits_loops
 
@@ -25,7 +26,7 @@ def pad_nest(node: Node) -> Nest:
     )
 
 
-def pad_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def pad_reference(node: Node, x: Array) -> Array:
     """NumPy's padding; negative amounts cut off."""
     rank, pads = x.ndim, node.attrs["pads"]
     box = tuple(slice(max(0, -pads[i]), x.shape[i] - max(0, -pads[i + rank])) for i in range(rank))
@@ -38,8 +39,7 @@ def pad_reference(node: Node, x: np.ndarray) -> np.ndarray:
 
 def gather_nest(node: Node) -> Nest:
     """The table stays where it lies; along ``axis`` it is read by index."""
-    table, indices = node.inputs
-    assert table is not None and indices is not None
+    table, indices = node.operands
     axis = node.attrs["axis"]
     rank = len(table.shape)
     dims: list[Dim] = list(parallel(*(f"d{i}" for i in range(rank))))
@@ -48,7 +48,7 @@ def gather_nest(node: Node) -> Nest:
     return Nest(reads={"x": Map(*dims), "indices": Map(*places)}, writes={"y": Map(*result)}, indirect=("x",))
 
 
-def gather_reference(node: Node, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+def gather_reference(node: Node, x: Array, indices: Array) -> Array:
     """Entries of ``x`` along an axis. An index that is out of range reads the nearest entry, as in C."""
     axis = node.attrs["axis"]
     size = x.shape[axis]

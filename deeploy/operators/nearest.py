@@ -19,6 +19,7 @@ from itertools import product
 import numpy as np
 
 from deeploy.graph.target import Requantiser
+from deeploy.graph.types import Array
 from deeploy.operators.staircase import Staircase
 
 SPREAD = 12  # how far shifts of channels are apart at most
@@ -38,15 +39,15 @@ class Nearest:
         differ: those with another result, which is one step away.
     """
 
-    mul: np.ndarray
-    add: np.ndarray
-    shift: np.ndarray
+    mul: Array
+    add: Array
+    shift: Array
     sums: int
     inside: int
     differ: int
 
 
-def nearest(stairs: Staircase, mul: np.ndarray, shift: int, by: Requantiser) -> Iterator[Nearest]:
+def nearest(stairs: Staircase, mul: Array, shift: int, by: Requantiser) -> Iterator[Nearest]:
     """The nearest results by the largest shifts, then by ever smaller ones, as far as all sums are within one step.
 
     Args:
@@ -70,7 +71,7 @@ def nearest(stairs: Staircase, mul: np.ndarray, shift: int, by: Requantiser) -> 
             yield Nearest(best[0], best[1], best[2], sums, inside, int(cost.sum()))
 
 
-def _largest(size: np.ndarray, mul: np.ndarray, shift: int, by: Requantiser) -> np.ndarray:
+def _largest(size: Array, mul: Array, shift: int, by: Requantiser) -> Array:
     """The largest shift of every channel, 0 where there is none, at which the products of sums of that size fit."""
     found = np.zeros_like(mul)
     for right in range(1, min(shift, by.shift) + 1):
@@ -79,7 +80,7 @@ def _largest(size: np.ndarray, mul: np.ndarray, shift: int, by: Requantiser) -> 
     return np.asarray(np.minimum(found, found.min() + (SPREAD if by.has_shifts else 0)))
 
 
-def _summands(stairs: Staircase, first: np.ndarray, mul: np.ndarray, shift: np.ndarray) -> Iterator[np.ndarray]:
+def _summands(stairs: Staircase, first: Array, mul: Array, shift: Array) -> Iterator[Array]:
     """Summands that put the threshold of some step of every channel in its place, or leave the results of both ends what they are.
 
     ``shift`` is [channels, 1].
@@ -98,7 +99,7 @@ def _summands(stairs: Staircase, first: np.ndarray, mul: np.ndarray, shift: np.n
         yield np.where(count > 0, np.take_along_axis(placed, index[:, None], axis=1)[:, 0], (lower + upper) // 2)
 
 
-def _differing(stairs: Staircase, first: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: np.ndarray, by: Requantiser) -> np.ndarray:
+def _differing(stairs: Staircase, first: Array, mul: Array, add: Array, shift: Array, by: Requantiser) -> Array:
     """How many sums of every channel differ; NONE where one differs by more than a step, or the requantiser has no room."""
     least, most, word = stairs.least, stairs.most, 1 << (by.word - 1)
     own = np.clip(-((add[:, None] - (stairs.steps << shift)) // mul[:, None]), least[:, None], most[:, None] + 1)

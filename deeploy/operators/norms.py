@@ -8,6 +8,7 @@ import numpy as np
 
 from deeploy.graph.kernel import BYTES, FLOAT, Operator, types
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators import rows
 from deeploy.operators.elementwise import fits_loops
 
@@ -20,7 +21,7 @@ def standardise_accepts(node: Node) -> str | None:
     return fits_loops(node) if x is not None and x.shape[-1] <= MOST_COLUMNS else f"rows of at most {MOST_COLUMNS}"
 
 
-def standardise_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def standardise_reference(node: Node, x: Array) -> Array:
     """2^fraction * d / sqrt(v), rounded half up: distances from the mean, or from the zero point, over the root of their squares.
 
     ``centred``: d = n*x - sum(x), v = n*sum(x^2) - sum(x)^2; else d = x - zero_point, v = sum(d^2). The root is that of
@@ -53,7 +54,7 @@ def reciprocal_root(value: int, fraction: int) -> tuple[int, int]:
     return factor, 38 + exponent - fraction
 
 
-def normalise_reference(node: Node, x: np.ndarray, scale: np.ndarray, offset: np.ndarray | None = None) -> np.ndarray:
+def normalise_reference(node: Node, x: Array, scale: Array, offset: Array | None = None) -> Array:
     """(x - mean) * (1 / sqrt(mean square + epsilon)) * scale + offset in float32; the mean is 0 unless ``centred``.
 
     Elements are added up in their order.

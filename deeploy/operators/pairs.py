@@ -8,37 +8,37 @@ import numpy as np
 
 from deeploy.graph.kernel import ANY, Operator, types
 from deeploy.graph.nodes import Node
-from deeploy.graph.types import DType
+from deeploy.graph.types import Array, DType
 from deeploy.operators.elementwise import fits_loops, nest, usual
 
 
-def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _quotient(a: Array, b: Array) -> Array:
     """Towards zero; 0 for a divisor of 0."""
     safe = np.where(b == 0, 1, b)
     whole = a // safe
     return np.where(b == 0, 0, whole + ((whole < 0) & (whole * safe != a)))
 
 
-def _places(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _places(a: Array, b: Array) -> tuple[Array, Array]:
     """Which shifts are by less than the bits of a type, and by how many places."""
     bits = 8 * a.dtype.itemsize
     within = (b >= 0) & (b < bits)
     return within, np.where(within, b, 0).astype(a.dtype)
 
 
-def _left(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _left(a: Array, b: Array) -> Array:
     """Bits that leave the type are lost."""
     within, places = _places(a, b)
     return np.where(within, np.left_shift(a, places), 0)
 
 
-def _right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _right(a: Array, b: Array) -> Array:
     """Signs fill what becomes free."""
     within, places = _places(a, b)
     return np.where(within, np.right_shift(a, places), np.where(a < 0, -1, 0))
 
 
-def _modulo(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _modulo(a: Array, b: Array) -> Array:
     """With the sign of the divisor; integers: 0 for a divisor of 0."""
     if a.dtype.kind == "f":
         rest = np.fmod(a, b)
@@ -46,12 +46,12 @@ def _modulo(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b))))
 
 
-def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _remainder(a: Array, b: Array) -> Array:
     """With the sign of the dividend; integers: 0 for a divisor of 0."""
     return np.asarray(np.fmod(a, b) if a.dtype.kind == "f" else np.where(b == 0, 0, np.fmod(a, np.where(b == 0, 1, b))))
 
 
-FUNCTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+FUNCTIONS: dict[str, Callable[[Array, Array], Array]] = {
     "max": np.maximum,
     "min": np.minimum,
     "pow": lambda a, b: np.power(a.astype(np.float64), b),
@@ -80,18 +80,18 @@ INTEGER = ("div", "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right")
 COMPARISONS = ("equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal", "and", "or")
 
 
-def reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def reference(node: Node, a: Array, b: Array) -> Array:
     """The function that ``node`` names, in the type of its output."""
     with np.errstate(all="ignore"):
         return np.asarray(FUNCTIONS[node.attrs["function"]](a, b)).astype(node.outputs[0].dtype.numpy)
 
 
-def select_reference(node: Node, condition: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def select_reference(node: Node, condition: Array, a: Array, b: Array) -> Array:
     """a where the condition holds, else b."""
     return np.where(condition, a, b)
 
 
-def expand_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def expand_reference(node: Node, x: Array) -> Array:
     """x repeated along its axes of extent 1, up to the shape of the output."""
     return np.broadcast_to(x, node.outputs[0].shape)
 

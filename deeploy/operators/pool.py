@@ -9,6 +9,7 @@ import numpy as np
 from deeploy.graph.kernel import BYTES, FLOAT, INTEGERS, Operator, Row, Tiling, types
 from deeploy.graph.nest import MAX, SUM, Combine, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, ends, keeps_type, stored_whole, values
 
 FRACTION = 16  # bits of an average behind the point
@@ -32,7 +33,7 @@ def nest(combine: Combine) -> Callable[[Node], Nest]:
     return declare
 
 
-def _taps(node: Node, x: np.ndarray, outside: float) -> Iterator[np.ndarray]:
+def _taps(node: Node, x: Array, outside: float) -> Iterator[Array]:
     """For every tap, in order, what each output sees through it: [N,OH,OW,C], ``outside`` beyond the borders."""
     (height, width), (sh, sw), (dh, dw) = node.attrs["kernel"], node.attrs["strides"], node.attrs["dilations"]
     top, left, bottom, right = node.attrs["pads"]
@@ -44,14 +45,14 @@ def _taps(node: Node, x: np.ndarray, outside: float) -> Iterator[np.ndarray]:
             yield image[:, fh * dh : fh * dh + rows : sh, fw * dw : fw * dw + columns : sw]
 
 
-def max_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def max_reference(node: Node, x: Array) -> Array:
     """The maximum over the taps inside the image that are numbers; the smallest value of the type where there is none."""
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     found = np.fmax.reduce(list(_taps(node, x, lowest)))
     return np.asarray(np.where(np.isnan(found), lowest, found) if x.dtype.kind == "f" else found, x.dtype)
 
 
-def average_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def average_reference(node: Node, x: Array) -> Array:
     """Floats: the mean. Integers: floor((2*S*65536 + n) / (2*n)), S the sum of x - zero_point over the n taps that count."""
     values = x if x.dtype.kind == "f" else x.astype(np.int64) - int(node.attrs["zero_point"])
     total = sum(_taps(node, values, 0), np.zeros((), values.dtype))

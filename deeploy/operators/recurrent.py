@@ -13,6 +13,7 @@ import numpy as np
 from deeploy.graph.kernel import FLOAT, FLOAT_OR_HALF, Operator, Reference, Tiling
 from deeploy.graph.nest import Dim, Kind, Map, Nest, coupled, encoded, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.elementwise import apply_function, is_exact
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -44,17 +45,17 @@ def _of(node: Node, reads: dict[str, Map], y: Map, cells: Map) -> Nest:
     return Nest({name: access for name, access in reads.items() if name not in absent}, {"y": y, **({"cells": cells} if is_lstm else {})})
 
 
-def _function(node: Node, number: int) -> Callable[[np.ndarray], np.ndarray]:
+def _function(node: Node, number: int) -> Callable[[Array], Array]:
     name, alpha, beta = (node.attrs[key][number] for key in ("functions", "alphas", "betas"))
     return lambda x: apply_function(name, x, alpha, beta)
 
 
-def _clipped(node: Node, x: np.ndarray) -> np.ndarray:
+def _clipped(node: Node, x: Array) -> Array:
     clip = node.attrs["clip"]
     return x if clip == 0 else np.clip(x, np.float32(-clip), np.float32(clip))
 
 
-def _product(h: np.ndarray, r: np.ndarray) -> np.ndarray:
+def _product(h: Array, r: Array) -> Array:
     """h[n,j] r[..,k,j], summed in float32, in runs of 16."""
     acc = np.zeros((h.shape[0], *r.shape[:-1]), np.float32)
     for begin in range(0, h.shape[1], _RUN):
@@ -65,7 +66,7 @@ def _product(h: np.ndarray, r: np.ndarray) -> np.ndarray:
     return acc
 
 
-def _lstm_step(node: Node, a: np.ndarray, c: np.ndarray, w: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _lstm_step(node: Node, a: Array, c: Array, w: Array | None) -> tuple[Array, Array]:
     """The states behind a step; ``a`` [n,g,k] in the order of ONNX: input, output, forget gate, candidate."""
     f, g, h = (_function(node, number) for number in range(3))
     i_in, o_in, f_in, g_in = (a[:, gate] for gate in range(4))
@@ -78,7 +79,7 @@ def _lstm_step(node: Node, a: np.ndarray, c: np.ndarray, w: np.ndarray | None) -
     return np.asarray(o * h(c), np.float32), c
 
 
-def _gru_step(node: Node, p: np.ndarray, q: np.ndarray, h: np.ndarray, r: np.ndarray | None) -> np.ndarray:
+def _gru_step(node: Node, p: Array, q: Array, h: Array, r: Array | None) -> Array:
     """The state behind a step; ``r`` are the weights of the candidate where the state is reset before they multiply it."""
     f, g = (_function(node, number) for number in range(2))
     z, reset = f(_clipped(node, p[:, 0] + q[:, 0])), f(_clipped(node, p[:, 1] + q[:, 1]))
@@ -87,14 +88,12 @@ def _gru_step(node: Node, p: np.ndarray, q: np.ndarray, h: np.ndarray, r: np.nda
     return np.asarray((1 - z) * candidate + z * h, np.float32)
 
 
-def _order(node: Node, p: np.ndarray) -> range:
+def _order(node: Node, p: Array) -> range:
     steps = range(p.shape[0])
     return steps[::-1] if node.attrs["reverse"] else steps
 
 
-def lstm_reference(
-    node: Node, p: np.ndarray, r: np.ndarray, h: np.ndarray, c: np.ndarray, w: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def lstm_reference(node: Node, p: Array, r: Array, h: Array, c: Array, w: Array | None = None) -> tuple[Array, Array]:
     """y[t] and the cells behind the last step."""
     y = np.zeros((*p.shape[:2], p.shape[3]), np.float32)
     for t in _order(node, p):
@@ -103,14 +102,12 @@ def lstm_reference(
     return y, c
 
 
-def lstm_cell_reference(
-    node: Node, p: np.ndarray, q: np.ndarray, c: np.ndarray, w: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def lstm_cell_reference(node: Node, p: Array, q: Array, c: Array, w: Array | None = None) -> tuple[Array, Array]:
     """One step."""
     return _lstm_step(node, p + q, c, w)
 
 
-def gru_reference(node: Node, p: np.ndarray, r: np.ndarray, h: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
+def gru_reference(node: Node, p: Array, r: Array, h: Array, b: Array | None = None) -> Array:
     """y[t]. With ``b``, the product of the state is reset, of which b is the candidate's bias; without it the state is."""
     y = np.zeros((*p.shape[:2], p.shape[3]), np.float32)
     for t in _order(node, p):
@@ -121,12 +118,12 @@ def gru_reference(node: Node, p: np.ndarray, r: np.ndarray, h: np.ndarray, b: np
     return y
 
 
-def gru_cell_reference(node: Node, p: np.ndarray, q: np.ndarray, h: np.ndarray) -> np.ndarray:
+def gru_cell_reference(node: Node, p: Array, q: Array, h: Array) -> Array:
     """One step, in which the product of the state is reset."""
     return _gru_step(node, p, q, h, None)
 
 
-def rnn_reference(node: Node, p: np.ndarray, r: np.ndarray, h: np.ndarray) -> np.ndarray:
+def rnn_reference(node: Node, p: Array, r: Array, h: Array) -> Array:
     """y[t] = f(p[t] + r h)."""
     f = _function(node, 0)
     y = np.zeros((*p.shape[:2], p.shape[3]), np.float32)

@@ -12,6 +12,7 @@ from deeploy.graph.expr import Expr
 from deeploy.graph.kernel import FLOAT, INTEGERS, Operator, Reference, Row, types
 from deeploy.graph.nest import MAX, MIN, PRODUCT, SUM, Combine, Dim, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, keeps_type, stored_whole
 from deeploy.operators.elementwise import fits_loops
 
@@ -22,8 +23,7 @@ def nest(combine: Combine) -> Callable[[Node], Nest]:
     """The nest of a reduction; dimension ``d<i>`` runs over axis i of x."""
 
     def declare(node: Node) -> Nest:
-        x = node.inputs[0]
-        assert x is not None
+        x = node.operands[0]
         axes = node.attrs["axes"]
         dims: list[Dim] = []
         for axis in range(len(x.shape)):
@@ -63,14 +63,14 @@ def loops(x: Any, y: Any, attrs: Mapping[str, Any]) -> str:
     return ", ".join(f".{name} = {{{', '.join(map(str, values))}}}" for name, values in filled.items())
 
 
-def _rows(node: Node, x: np.ndarray) -> np.ndarray:
+def _rows(node: Node, x: Array) -> Array:
     """x as a matrix: one row per result, the elements it combines in row-major order of the reduced axes."""
     axes = tuple(node.attrs["axes"])
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
     return x.transpose(kept + axes).reshape(math.prod(x.shape[axis] for axis in kept), math.prod(x.shape[axis] for axis in axes))
 
 
-def sum_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def sum_reference(node: Node, x: Array) -> Array:
     """The sum: int64, or float32 in row-major order of the reduced axes."""
     rows = _rows(node, x)
     in_order = x.dtype.kind == "f" and rows.shape[1] > 0
@@ -78,24 +78,24 @@ def sum_reference(node: Node, x: np.ndarray) -> np.ndarray:
     return np.asarray(total.reshape(_shape(node, x.shape)))
 
 
-def mean_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def mean_reference(node: Node, x: Array) -> Array:
     """The float32 sum divided by the number of elements."""
     return np.asarray(sum_reference(node, x) / np.float32(_rows(node, x).shape[1]))
 
 
-def max_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def max_reference(node: Node, x: Array) -> Array:
     """The largest element."""
     found = np.maximum.reduce(_rows(node, x), axis=1, initial=-np.inf if x.dtype.kind == "f" else None)
     return np.asarray(_wide(found).reshape(_shape(node, x.shape)))
 
 
-def min_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def min_reference(node: Node, x: Array) -> Array:
     """The smallest element."""
     found = np.minimum.reduce(_rows(node, x), axis=1, initial=np.inf if x.dtype.kind == "f" else None)
     return np.asarray(_wide(found).reshape(_shape(node, x.shape)))
 
 
-def product_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def product_reference(node: Node, x: Array) -> Array:
     """The product: int64, or float32 in row-major order of the reduced axes."""
     rows = _rows(node, _wide(x))
     total = np.multiply.accumulate(rows, axis=1)[:, -1] if rows.shape[1] else np.ones(len(rows), rows.dtype)
@@ -104,13 +104,12 @@ def product_reference(node: Node, x: np.ndarray) -> np.ndarray:
 
 def extreme_nest(node: Node) -> Nest:
     """Along the last axis, which stays as one of extent 1."""
-    x = node.inputs[0]
-    assert x is not None
+    x = node.operands[0]
     *dims, row = [*parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1))), *reduction("row", combine=MAX)]
     return Nest(reads={"x": Map(*dims, row)}, writes={"y": Map(*dims, 0)})
 
 
-def extreme_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def extreme_reference(node: Node, x: Array) -> Array:
     """Where the largest (or ``smallest``) element of a row is, the first or the ``last`` of equal ones.
 
     What is no number is neither larger nor smaller, and no place but the first can be one.
@@ -122,7 +121,7 @@ def extreme_reference(node: Node, x: np.ndarray) -> np.ndarray:
     return np.asarray(found[..., None].astype(np.int64))
 
 
-def _compared_in_order(node: Node, x: np.ndarray) -> np.ndarray:
+def _compared_in_order(node: Node, x: Array) -> Array:
     smaller, larger = (np.less_equal, np.greater_equal) if node.attrs["last"] else (np.less, np.greater)
     place, best = np.zeros(x.shape[:-1], np.int64), x[..., 0]
     for i in range(1, x.shape[-1]):
@@ -131,19 +130,18 @@ def _compared_in_order(node: Node, x: np.ndarray) -> np.ndarray:
     return np.asarray(place[..., None])
 
 
-def _wide(values: np.ndarray) -> np.ndarray:
+def _wide(values: Array) -> Array:
     return values if values.dtype.kind == "f" else values.astype(np.int64)
 
 
 def is_shifted_mean(node: Node) -> bool:
     """Whether an integer mean is of 2^k elements whose axes vanish: it is a shift."""
-    x = node.inputs[0]
-    assert x is not None
+    x = node.operands[0]
     count = math.prod(x.shape[axis] for axis in node.attrs["axes"])
     return count & (count - 1) == 0 and not node.attrs["keepdims"]
 
 
-def integer_mean_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def integer_mean_reference(node: Node, x: Array) -> Array:
     """n = 2^k and not keepdims: (S + 2^(k-1)) >> k (k = 0: S); else (S + sgn(S)*(n >> 1)) / n, truncated."""
     total = sum_reference(node, x)
     count = _rows(node, x).shape[1]

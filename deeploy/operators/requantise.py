@@ -11,10 +11,11 @@ import numpy as np
 from deeploy.graph.epilogue import operands
 from deeploy.graph.kernel import Layout
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.staircase import LONGEST, WORD, Requantisation, Staircase, cheapest, staircase
 from deeploy.operators.table import OPERATORS
 
-Constants = tuple[np.ndarray | None, np.ndarray, np.ndarray]  # bias, where there is one, multiplier and summand; of one axis or none
+Constants = tuple[Array | None, Array, Array]  # bias, where there is one, multiplier and summand; of one axis or none
 FUSED = (("requantise",), ("bias", "requantise"))
 FURTHER = 16  # bits by which the shift of a joined requantisation may be longer
 STEPS = 2**8  # the most that a staircase of an approximation has
@@ -54,7 +55,7 @@ def of_node(node: Node) -> Requantisation | None:
     )
 
 
-def fused(node: Node) -> tuple[Staircase, np.ndarray] | None:
+def fused(node: Node) -> tuple[Staircase, Array] | None:
     """What is fused behind a body whose accumulators have bounds, as a staircase over these, and every channel's multiplier, int64.
 
     None where that is no requantisation with or without a bias, not constant, or has multipliers that are not positive.
@@ -76,7 +77,7 @@ def fused(node: Node) -> tuple[Staircase, np.ndarray] | None:
 
 
 @lru_cache(maxsize=512)
-def upper(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+def upper(node: Node) -> tuple[Array, Array] | None:
     """Factor, int32, and summand, int64, of every channel for the upper half of ``sum * factor + summand``; None where that is not exact.
 
     A bias is part of the summand. ``shift`` is 32 or more, and what remains of it is applied to the upper half.
@@ -93,7 +94,7 @@ def upper(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 @lru_cache(maxsize=512)
-def words(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+def words(node: Node) -> tuple[Array, Array] | None:
     """Constants of every channel for ``(upper half of (sum + bias) * factor) + summand``, in words; None where that is not exact.
 
     A product's lower half is dropped, so that ``bias * factor + (summand << 32)`` has to be one of the summands that keep all thresholds.
@@ -142,11 +143,11 @@ def _first(step: int, modulus: int, begin: int, width: int) -> int | None:
     return None if turns is None else -(-(begin + turns * modulus) // step)
 
 
-def stored(find: Callable[[Node], tuple[np.ndarray, np.ndarray] | None]) -> Mapping[str, Layout]:
+def stored(find: Callable[[Node], tuple[Array, Array] | None]) -> Mapping[str, Layout]:
     """How a kernel has the constants of its requantisation stored: ``mul`` and ``add`` as ``find`` has them, and then no ``bias``."""
 
     def constant(position: int) -> Layout:
-        def encode(array: np.ndarray, node: Node) -> np.ndarray:
+        def encode(array: Array, node: Node) -> Array:
             found = find(node)
             return array if found is None else found[position]
 
@@ -159,14 +160,14 @@ def stored(find: Callable[[Node], tuple[np.ndarray, np.ndarray] | None]) -> Mapp
 class Joined:
     """The constants of a requantisation that does what another one and a table behind it do; ``mul`` and ``add`` as those of the first."""
 
-    mul: np.ndarray
-    add: np.ndarray
+    mul: Array
+    add: Array
     shift: int
     low: int
     high: int
 
 
-def with_table(node: Node, results: np.ndarray) -> Joined | None:
+def with_table(node: Node, results: Array) -> Joined | None:
     """One requantisation for that of ``node`` and what its results become, for all accumulators that can occur; None where there is none.
 
     The thresholds of both together are some of those of the first. Constants are tried whose slope is that of both, and taken if an
@@ -221,7 +222,7 @@ def _constants(node: Node) -> Constants | None:
     return bias.data if bias is not None else None, mul.data, add.data
 
 
-def accumulators(node: Node) -> tuple[np.ndarray, np.ndarray]:
+def accumulators(node: Node) -> tuple[Array, Array]:
     """The least and the most accumulator that a node's body can leave, per output channel or for all of them."""
     operator = OPERATORS.get(node.op)
     if operator is None or operator.bounds is None:

@@ -8,13 +8,13 @@ from deeploy.graph.epilogue import requantise, shifted
 from deeploy.graph.kernel import BYTES, Operator, Row, types
 from deeploy.graph.nest import Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.elementwise import AXES
 
 
 def nest(node: Node) -> Nest:
     """Dimension ``term`` runs over the partial sums, ``d<i>`` over axis i of the output; only x has the former, so that it is never cut."""
-    x = node.inputs[0]
-    assert x is not None
+    x = node.operands[0]
     dims = parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1)))
     (term,) = reduction("term")
     factor = Map(dims[-1]) if dims else Map(0)
@@ -26,8 +26,7 @@ def nest(node: Node) -> Nest:
 
 def accepts(node: Node) -> str | None:
     """The shapes of the operator, and the portable kernel's limit on ranks."""
-    x, b, mul, add = node.inputs
-    assert x is not None and b is not None and mul is not None and add is not None
+    x, b, mul, add = node.operands
     if not x.shape or x.shape[1:] != b.shape:
         return "x of the shape of b behind an axis of terms"
     if any(len(t.shape) != 1 or t.shape[0] not in (1, b.shape[-1] if b.shape else 1) for t in (mul, add)):
@@ -35,7 +34,7 @@ def accepts(node: Node) -> str | None:
     return None if len(b.shape) <= AXES else f"at most {AXES} axes"
 
 
-def reference(node: Node, x: np.ndarray, b: np.ndarray, mul: np.ndarray, add: np.ndarray) -> np.ndarray:
+def reference(node: Node, x: Array, b: Array, mul: Array, add: Array) -> Array:
     """t = clip((sum*mul + add) >> shift, low, high); clip((t*mul_a + b*mul_b + offset) >> shift_sum, low_sum, high_sum)."""
     attrs = node.attrs
     total = x.sum(axis=0, dtype=np.int64)

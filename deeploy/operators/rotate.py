@@ -14,14 +14,14 @@ from deeploy.graph.epilogue import shifted
 from deeploy.graph.kernel import BYTES, FLOAT, Operator, Row
 from deeploy.graph.nest import Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators import scaled
 from deeploy.operators.staircase import WORD, Requantisation, cheapest
 
 
 def nest(node: Node) -> Nest:
     """Rows of ``x`` are independent; ``cosine`` and ``sine`` are aligned to the right of its axes."""
-    x = node.inputs[0]
-    assert x is not None
+    x = node.operands[0]
     dims = (*parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1))), *coupled("c"))
     reads = {"x": Map(*dims)}
     for name, tensor in zip(("cosine", "sine"), node.inputs[1:3], strict=True):
@@ -39,26 +39,26 @@ def accepts(node: Node) -> str | None:
     return None if same and len(x.shape) <= 6 else "cosines and sines that broadcast over x, at most 6 axes"
 
 
-def product(a: np.ndarray, b: np.ndarray, constants: tuple[int, ...]) -> np.ndarray:
+def product(a: Array, b: Array, constants: tuple[int, ...]) -> Array:
     """clip(((a - za)*(b - zb)*mul + add) >> shift, low, high); ``constants``: za, zb, mul, add, shift, low, high, even or -1."""
     a_zero, b_zero, mul, add, shift, low, high, even = constants
     wide = (a.astype(np.int64) - a_zero) * (b.astype(np.int64) - b_zero) * mul + add
     return np.asarray(np.clip(shifted(wide, shift, None if even < 0 else even), low, high))
 
 
-def halves(node: Node, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def halves(node: Node, x: Array) -> tuple[Array, Array]:
     """The first and the second elements of all pairs."""
     half = x.shape[-1] // 2
     return (x[..., ::2], x[..., 1::2]) if node.attrs.get("interleaved") else (x[..., :half], x[..., half:])
 
 
-def joined(node: Node, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def joined(node: Node, first: Array, second: Array) -> Array:
     """Rows of these pairs."""
     both = np.stack([first, second], axis=-1 if node.attrs.get("interleaved") else -2)
     return both.reshape(*first.shape[:-1], 2 * first.shape[-1])
 
 
-def reference(node: Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray, table: np.ndarray) -> np.ndarray:
+def reference(node: Node, x: Array, cos: Array, sin: Array, table: Array) -> Array:
     """Both products requantised on their own, then clip((c*mul_a + s*mul_b + add) >> shift, low, high).
 
     ``table`` [2,256] gives the turned element for one of the second half (row 0) and of the first half (row 1).
@@ -73,8 +73,7 @@ def reference(node: Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray, table
 @lru_cache(maxsize=256)
 def in_words(node: Node) -> tuple[Requantisation, Requantisation, scaled.Sum] | None:
     """The products with cosines and with sines, and their sum, in forms of 32 bits with the same results; None where one has none."""
-    x, cosine, sine, table = node.inputs
-    assert x is not None and cosine is not None and sine is not None and table is not None
+    x, cosine, sine, table = node.operands
     by_cosine = _product_in_words(x.dtype.range, cosine.dtype.range, node.attrs["cosine"])
     by_sine = _product_in_words(table.dtype.range, sine.dtype.range, node.attrs["sine"])
     parts = [node.attrs[name][5:7] for name in ("cosine", "sine")]
@@ -97,7 +96,7 @@ def _product_in_words(a_range: tuple[float, float], b_range: tuple[float, float]
     return None if found.form == "wide" else found
 
 
-def float_reference(node: Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+def float_reference(node: Node, x: Array, cos: Array, sin: Array) -> Array:
     """x * cos + (-second half, first half) * sin in float32."""
     first, second = halves(node, x)
     turned = joined(node, -second, first)

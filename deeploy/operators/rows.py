@@ -13,6 +13,7 @@ import numpy as np
 from deeploy.graph.kernel import BYTES, FLOAT, INTEGERS, Operator, Reference, Row, Types, types
 from deeploy.graph.nest import Dim, Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.elementwise import exponential, fits_loops
 
 
@@ -20,8 +21,7 @@ def nest(*per_element: str) -> Callable[[Node], Nest]:
     """The nest of an operator on rows of ``x``; operands named ``per_element`` have one value per element of a row."""
 
     def declare(node: Node) -> Nest:
-        x = node.inputs[0]
-        assert x is not None
+        x = node.operands[0]
         rows = parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1)))
         (c,) = coupled("c")
         return Nest(reads={"x": Map(*rows, c), **{name: Map(c) for name in per_element}}, writes={"y": Map(*rows, c)})
@@ -33,8 +33,7 @@ def column_nest(*per_element: str) -> Callable[[Node], Nest]:
     """The same where an element of ``y`` can be computed alone from the whole row of ``x``: columns of few rows may be divided, too."""
 
     def declare(node: Node) -> Nest:
-        x = node.inputs[0]
-        assert x is not None
+        x = node.operands[0]
         rows = parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1)))
         (c,) = coupled("c")
         k = Dim("k", whole=c.name)
@@ -46,22 +45,21 @@ def column_nest(*per_element: str) -> Callable[[Node], Nest]:
 
 def columns(node: Node) -> int:
     """Elements of a row."""
-    x = node.inputs[0]
-    assert x is not None
+    x = node.operands[0]
     return x.shape[-1]
 
 
-def truncated(n: np.ndarray, d: np.ndarray) -> np.ndarray:
+def truncated(n: Array, d: Array) -> Array:
     """C's division of integers: towards zero; ``d`` is positive."""
     return np.asarray(np.sign(n) * (np.abs(n) // d))
 
 
-def integer_root(values: np.ndarray) -> np.ndarray:
+def integer_root(values: Array) -> Array:
     """floor(sqrt(v)) of non-negative integers."""
     return np.asarray([math.isqrt(int(v)) for v in values.ravel()], np.int64).reshape(values.shape)
 
 
-def softmax_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def softmax_reference(node: Node, x: Array) -> Array:
     """exp(x - max) / sum in float32, added up in the order of the elements."""
     e = exponential(x - x.max(axis=-1, keepdims=True))
     return np.asarray(e / np.add.accumulate(e, axis=-1)[..., -1:], np.float32)
@@ -75,7 +73,7 @@ def softmax_is_wide(node: Node) -> bool:
     return 2 * largest * (columns(node) + int(node.attrs["levels"])) >= 2**32
 
 
-def table_softmax_reference(node: Node, x: np.ndarray, table: np.ndarray, results: np.ndarray | None = None) -> np.ndarray:
+def table_softmax_reference(node: Node, x: Array, table: Array, results: Array | None = None) -> Array:
     """e = table[max - x]; q = e * levels / sum(e), half to even or, without ``rounded``, down; y = q + zero_point, clipped.
 
     With ``results``, y is its entry for that, the first of which is for ``smallest``.
@@ -95,7 +93,7 @@ def table_softmax_reference(node: Node, x: np.ndarray, table: np.ndarray, result
     return np.asarray(y if results is None else results[y - attrs["smallest"]])
 
 
-def shift_softmax_reference(node: Node, x: np.ndarray) -> np.ndarray:
+def shift_softmax_reference(node: Node, x: Array) -> Array:
     """Exponentials as powers of two, the sum corrected whenever a complete group of elements has a larger maximum.
 
     s = (maximum - x + 16) >> 5; y = (numerator // sum(256 >> s)) >> s.
@@ -114,7 +112,7 @@ def shift_softmax_reference(node: Node, x: np.ndarray) -> np.ndarray:
     return np.asarray(inverse >> np.maximum((top - wide + 16) >> 5, 0))
 
 
-def layer_norm_reference(node: Node, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def layer_norm_reference(node: Node, x: Array, weight: Array, bias: Array) -> Array:
     """c = x - sum/n; (c*weight / isqrt(sum(c^2)/n + 1) + bias) >> shift, modulo 2^8; divisions towards zero."""
     n = np.asarray(x.shape[-1], np.int64)
     wide = x.astype(np.int64)
@@ -124,7 +122,7 @@ def layer_norm_reference(node: Node, x: np.ndarray, weight: np.ndarray, bias: np
     return np.asarray(((y + 128) & 255) - 128)
 
 
-def rms_norm_reference(node: Node, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def rms_norm_reference(node: Node, x: Array, weight: Array) -> Array:
     """clip((x*weight / isqrt(sum(x^2)/n + 1)) >> shift, -128, 127); divisions towards zero."""
     wide = x.astype(np.int64)
     deviation = integer_root((wide * wide).sum(axis=-1, keepdims=True) // x.shape[-1] + 1)
@@ -133,8 +131,7 @@ def rms_norm_reference(node: Node, x: np.ndarray, weight: np.ndarray) -> np.ndar
 
 def norm_types(node: Node) -> tuple[str, str]:
     """C types that hold a row's sum of squares, and the product of an element and its weight plus the bias."""
-    x = node.inputs[0]
-    assert x is not None
+    x = node.operands[0]
     low, high = x.dtype.range
     largest = high - low if node.op == "IntegerLayerNorm" else max(-low, high)
     parameters = [t.data for t in node.inputs[1:] if t is not None]

@@ -19,6 +19,7 @@ import numpy as np
 
 from deeploy.graph.epilogue import shifted
 from deeploy.graph.nodes import Attributes, Node
+from deeploy.graph.types import Array
 
 WORD = 2**31
 _CONSTANTS = ("mul_a", "mul_b", "add", "shift", "low", "high", "even")
@@ -65,7 +66,7 @@ def _range(node: Node, index: int) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _narrow(attrs: Attributes, a: np.ndarray, b: np.ndarray, results: np.ndarray) -> Sum | None:
+def _narrow(attrs: Attributes, a: Array, b: Array, results: Array) -> Sum | None:
     """Factors shortened by as few bits as make the sum fit, then by more, each rounded either way."""
     low, high = attrs["low"], attrs["high"]
     above, below = results > low, results < high
@@ -84,7 +85,7 @@ def _narrow(attrs: Attributes, a: np.ndarray, b: np.ndarray, results: np.ndarray
     return None
 
 
-def _halves(attrs: Attributes, exact: np.ndarray, results: np.ndarray) -> Sum | None:
+def _halves(attrs: Attributes, exact: Array, results: Array) -> Sum | None:
     """The constants as they are, where both halves and what is carried between them stay in 32 bits, and no tie goes down."""
     largest = 256 * ((abs(attrs["mul_a"]) >> 16) + (abs(attrs["mul_b"]) >> 16) + 4) + (abs(attrs["add"]) >> 16)
     rounded_up = np.clip(exact >> attrs["shift"], attrs["low"], attrs["high"])

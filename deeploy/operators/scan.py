@@ -7,6 +7,7 @@ import numpy as np
 from deeploy.graph.kernel import FLOAT, Operator, Row, Tiling, types
 from deeploy.graph.nest import Map, Nest, coupled, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 from deeploy.operators.accumulate import keeps_type
 
 MOST_THRESHOLDS = 255  # of a channel, which a byte counts
@@ -18,7 +19,7 @@ def nest(node: Node) -> Nest:
     return Nest(reads={"x": Map(o, n, i)}, writes={"y": Map(o, n, i)})
 
 
-def reference(node: Node, x: np.ndarray) -> np.ndarray:
+def reference(node: Node, x: Array) -> Array:
     """In the type of x, one after the other from the first (``reverse``: the last) one; without the element itself where ``exclusive``."""
     ordered = x[:, ::-1] if node.attrs["reverse"] else x
     if node.attrs["exclusive"]:
@@ -44,7 +45,7 @@ def thresholds_nest(node: Node) -> Nest:
     return Nest(reads={"x": Map(o, c, i), "t": Map(c if t.shape[0] > 1 else 0, n)}, writes={"y": Map(o, c, i)})
 
 
-def thresholds_reference(node: Node, x: np.ndarray, t: np.ndarray) -> np.ndarray:
+def thresholds_reference(node: Node, x: Array, t: Array) -> Array:
     """How many of a channel's thresholds, sorted, are not above the element."""
     rows = zip(range(x.shape[1]), np.broadcast_to(t, (x.shape[1], t.shape[1])), strict=True)
     columns = [np.where(np.isnan(x[:, c]), 0, np.searchsorted(row, x[:, c], side="right")) for c, row in rows]

@@ -30,6 +30,7 @@ import numpy as np
 
 from deeploy.graph.memo import by_content
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 
 WORD = 2**31
 LONGEST = 53  # shifts up to here keep all that is computed below in 64 bits
@@ -46,8 +47,8 @@ class Requantisation:
     """
 
     form: Literal["narrow", "split", "high", "wide"]
-    mul: np.ndarray
-    add: np.ndarray
+    mul: Array
+    add: Array
     shift: int
     left: int = 0
     limit: int | None = None
@@ -61,10 +62,10 @@ class Staircase:
     ``steps`` are the results, ``thresholds[c, i]`` is the least accumulator that gives at least ``steps[i]``.
     """
 
-    steps: np.ndarray
-    thresholds: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
+    steps: Array
+    thresholds: Array
+    least: Array
+    most: Array
 
     def limit(self) -> int:
         """The least limit beyond which no threshold lies that can be reached, or that lies between zero and what can."""
@@ -76,7 +77,7 @@ class Staircase:
         """The same behind an accumulator that is clipped to [-limit - 1, limit]."""
         return Staircase(self.steps, self.thresholds, np.clip(self.least, -limit - 1, limit), np.clip(self.most, -limit - 1, limit))
 
-    def adds(self, mul: np.ndarray, shift: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def adds(self, mul: Array, shift: int | Array) -> tuple[Array, Array]:
         """Per channel the least and the most ``add`` with which ``mul`` and ``shift`` have these thresholds; empty if least > most.
 
         ``shift`` is one for all channels, or one for each.
@@ -88,7 +89,7 @@ class Staircase:
         return lower, upper
 
     @cached_property
-    def _sides(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    def _sides(self) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         """Whether accumulators of a channel reach a step, and the least that do; whether some miss it, and the greatest that do."""
         t, least, most = self.thresholds, self.least[:, None], self.most[:, None]
         return (t <= most, np.maximum(t, least)), (t > least, np.minimum(t - 1, most))
@@ -98,16 +99,14 @@ class Staircase:
         """Some of the steps: constants without the thresholds of these have not those of all, which takes much longer to see."""
         return Staircase(self.steps[::COARSE], self.thresholds[:, ::COARSE], self.least, self.most)
 
-    def of(self, channels: np.ndarray) -> Staircase:
+    def of(self, channels: Array) -> Staircase:
         """Some of the channels, by their numbers in order."""
         if len(channels) == len(self.least):
             return self
         return Staircase(self.steps, self.thresholds[channels], self.least[channels], self.most[channels])
 
 
-def staircase(
-    mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None, least: np.ndarray, most: np.ndarray
-) -> Staircase:
+def staircase(mul: Array, add: Array, shift: int, low: int, high: int, even: int | None, least: Array, most: Array) -> Staircase:
     """The thresholds of a requantisation with positive multipliers; all arrays are int64, one entry per channel."""
     steps = np.arange(low + 1, high + 1, dtype=np.int64)
     late = 0 if even is None else (steps - even) & 1  # a tie goes down to the even step: the odd one is reached one later
@@ -117,14 +116,14 @@ def staircase(
 
 @by_content
 def cheapest(
-    mul: np.ndarray,
-    add: np.ndarray,
+    mul: Array,
+    add: Array,
     shift: int,
     low: int,
     high: int,
     even: int | None,
-    least: np.ndarray,
-    most: np.ndarray,
+    least: Array,
+    most: Array,
     has_split: bool = False,
 ) -> Requantisation:
     """The cheapest form for accumulators in [least, most].
@@ -154,13 +153,13 @@ def cheapest(
     return wide
 
 
-def _fits(mul: np.ndarray, add: np.ndarray, least: np.ndarray, most: np.ndarray) -> bool:
+def _fits(mul: Array, add: Array, least: Array, most: Array) -> bool:
     """Whether acc*mul, add and their sum stay in 32 bits."""
     ends = np.stack([least * mul, most * mul])
     return all(int(v.min()) >= -WORD and int(v.max()) < WORD for v in (ends, ends + add, add))
 
 
-def _one_or_all(lower: np.ndarray, upper: np.ndarray, add: np.ndarray) -> np.ndarray | None:
+def _one_or_all(lower: Array, upper: Array, add: Array) -> Array | None:
     """An ``add`` in every interval, of one entry where the original has one: the one nearest to zero, where that is free."""
     if add.size == 1:
         lower, upper = lower.max(keepdims=True), upper.min(keepdims=True)
@@ -169,7 +168,7 @@ def _one_or_all(lower: np.ndarray, upper: np.ndarray, add: np.ndarray) -> np.nda
     return np.asarray(np.clip(0, lower, upper))
 
 
-def _narrow(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> Iterator[Requantisation]:
+def _narrow(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[Requantisation]:
     """Multipliers shortened by ever more bits, until the products fit."""
     wide = mul.astype(np.int64)
     for less in range(max(0, shift - 31), shift + 1):
@@ -184,7 +183,7 @@ def _narrow(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> 
             yield Requantisation("narrow", short.astype(np.int32), offset.astype(np.int32), shift - less)
 
 
-def _split(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> Iterator[Requantisation]:
+def _split(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[Requantisation]:
     """Factors as long as their parts have products of 32 bits; every channel has the one nearest to its own that has its thresholds."""
     if add.size == 1 and mul.size == 1 and len(stairs.least) > 1:
         bounds = stairs.least.min(keepdims=True), stairs.most.max(keepdims=True)
@@ -213,7 +212,7 @@ def _split(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> I
                 break
 
 
-def _high(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> Iterator[Requantisation]:
+def _high(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[Requantisation]:
     """Accumulators shifted left as far as they fit: the fewest bits of ``add`` are dropped."""
     factor = np.broadcast_to(mul.astype(np.int64), len(stairs.least))
     lower, upper = stairs.adds(factor, shift)

@@ -7,6 +7,7 @@ import numpy as np
 from deeploy.graph.kernel import FLOAT, Operator, Row, Tiling, types
 from deeploy.graph.nest import Map, Nest, encoded, parallel
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import Array
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")  # how a feature is compared with a threshold
 MISSING = 8  # added to the mode of a node where a feature that is no number counts as true
@@ -22,7 +23,7 @@ def nest(node: Node) -> Nest:
     return Nest(reads=reads, writes={"y": Map(n, e)})
 
 
-def _leaf(x: np.ndarray, nodes: np.ndarray, thresholds: np.ndarray, root: int) -> np.ndarray:
+def _leaf(x: Array, nodes: Array, thresholds: Array, root: int) -> Array:
     """The leaf of a tree that each row reaches."""
     place = np.full(x.shape[0], root)
     compare = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
@@ -35,9 +36,7 @@ def _leaf(x: np.ndarray, nodes: np.ndarray, thresholds: np.ndarray, root: int) -
     return place
 
 
-def reference(
-    node: Node, x: np.ndarray, nodes: np.ndarray, thresholds: np.ndarray, roots: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
+def reference(node: Node, x: Array, nodes: Array, thresholds: Array, roots: Array, targets: Array, weights: Array) -> Array:
     """What the reached leaves add to each target in float32, tree by tree; the least or the most of it; 0 where no leaf adds anything."""
     aggregate = node.attrs["aggregate"]
     bound = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)

@@ -200,8 +200,7 @@ def _split(node: Node) -> View:
 
 
 def _append(node: Node) -> View:
-    rows = node.inputs[0]
-    assert rows is not None
+    rows = node.operands[0]
     return View(("out", 0), ((("in", 0), _box_place((0,) * len(rows.shape), rows.shape)),), grows=node.attrs["axis"])
 
 
