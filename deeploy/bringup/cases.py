@@ -1,6 +1,6 @@
 """What a kernel is tried on: random nodes of its operator that it accepts, and what its reference makes of them.
 
-Shapes and attributes come from the declaration's samples and from the operator (``operators/draws.py``);
+Shapes and attributes come from the declaration's samples and from the operator (``Operator.draw``);
 element types, epilogues, constants and values are drawn here, over all that the declaration accepts.
 """
 
@@ -20,7 +20,7 @@ from deeploy.graph.kernel import ANY, Kernel, Sample
 from deeploy.graph.nodes import Attributes, Node, Tensor
 from deeploy.graph.types import HALVES, NARROW, DType, pack, unpack
 from deeploy.midend import bind
-from deeploy.operators import draws
+from deeploy.operators.draws import draw_extent
 from deeploy.operators.joined import node_of
 
 _TRIES = 24  # element types and epilogues that are tried for a fixed sample
@@ -77,8 +77,9 @@ def cases(kernel: Kernel, samples: int = 0, seed: int = 0) -> list[Case]:
 
 def _drawn(kernel: Kernel, rng: random.Random) -> Sample | None:
     """A random node of the operator, or one of the samples with other extents."""
-    if kernel.op in draws.DRAWS and not (kernel.samples and rng.random() < _RANDOM):
-        return draws.draw(kernel.op, rng)
+    draw_node = kernel.operator.draw
+    if draw_node is not None and not (kernel.samples and rng.random() < _RANDOM):
+        return draw_node(rng)
     return _stretched(kernel, rng.choice(kernel.samples), rng) if kernel.samples else None
 
 
@@ -97,7 +98,7 @@ def _stretched(kernel: Kernel, sample: Sample, rng: random.Random) -> Sample | N
             return sample
         dims = [dim for axis in axes if (dim := axis.bare()) is not None]
         for dim in dims:
-            extents.setdefault(dim.name, draws.extent(rng))
+            extents.setdefault(dim.name, draw_extent(rng))
         shapes[name] = tuple(1 if size == 1 else extents[dim.name] for size, dim in zip(shapes[name], dims, strict=True))
     return Sample(shapes, sample.attrs)
 
@@ -123,9 +124,8 @@ def _shown(kernel: Kernel, node: Node) -> set[object]:
 def _joined(kernel: Kernel, rng: random.Random) -> Case | None:
     """A case of kernels one behind the other, of a random case of each; the second one reads what the first one should give."""
     first, second = (phase.kernel for phase in kernel.phases)
-    ahead, behind = draws.draw(first.op, rng), draws.draw(second.op, rng)
-    if ahead is None or behind is None:
-        return None
+    assert first.operator.draw is not None and second.operator.draw is not None
+    ahead, behind = first.operator.draw(rng), second.operator.draw(rng)
     x = behind.shapes["x"]
     front = _case(first, replace(ahead, shapes=dict.fromkeys(ahead.shapes, x)), rng, set(), _FEW_TRIES)
     if front is None:

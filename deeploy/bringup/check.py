@@ -17,7 +17,7 @@ from deeploy.documents import Contents
 from deeploy.errors import BuildError, TargetError, UsageError, shorten
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import ESTIMATE, Target
-from deeploy.operators.draws import DRAWS
+from deeploy.operators.table import OPERATORS
 from deeploy.resources import resource
 
 SAMPLES_PER_KERNEL = 16
@@ -142,7 +142,7 @@ def _kernel(kernel: Kernel, target: Target, compiler: str, draw: Callable[[Kerne
     except (ArithmeticError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         return Row("kernel", kernel.name, "failed", 0, f"its declaration raises {type(error).__name__}: {shorten(str(error), 160)}")
     if not given:
-        need = "it accepts none of the samples" if kernel.op in DRAWS or kernel.samples or kernel.phases else "there are no samples"
+        need = "it accepts none of the samples" if kernel.operator.draw or kernel.samples or kernel.phases else "there are no samples"
         return Row("kernel", kernel.name, "failed", 0, f"{need} of {shorten(kernel.op)}: give the declaration samples=(Sample(...),)")
     with tempfile.TemporaryDirectory(prefix="deeploy-check-") as scratch:
         try:
@@ -189,7 +189,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _missing(target: Target) -> Iterable[Row]:
     """Operators of the integer form that no kernel runs; views need none."""
-    lacking = sorted(set(DRAWS) - {kernel.op for kernel in target.kernels})
+    lacking = sorted({op for op, operator in OPERATORS.items() if operator.draw} - {kernel.op for kernel in target.kernels})
     if lacking:
         yield Row("missing", "operators", "note", 0, f"no kernel for {', '.join(lacking)}: networks with them are refused")
     if target.engines and (alone := sorted({e.name for e in target.engines} - {k.engine for k in target.kernels})):

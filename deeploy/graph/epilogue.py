@@ -18,11 +18,13 @@ operands, most of them indexed by the *last* axis of the output (an extent of 1 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from deeploy.graph.expr import Affine
 from deeploy.graph.nest import Map
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Attributes, Node
 from deeploy.graph.types import DType
 
 OPERANDS: dict[str, tuple[str, ...]] = {"bias": ("bias",), "requantise": ("mul", "add"), "lookup": ("table",), "clamp": ()}
@@ -49,7 +51,7 @@ def maps(stages: tuple[str, ...], output: Map) -> dict[str, Map]:
     return {name: Map(last) for name in operands(stages) if name in ROWS}
 
 
-def shifted(wide: np.ndarray, shift: int, even: int | None) -> np.ndarray:
+def shifted(wide: np.ndarray, shift: Any, even: int | None) -> np.ndarray:
     """``wide >> shift``; where that is exact (a tie, since half is in ``wide``) and of the wrong parity, one less."""
     result = np.asarray(wide >> shift)
     if even is None:
@@ -57,9 +59,9 @@ def shifted(wide: np.ndarray, shift: int, even: int | None) -> np.ndarray:
     return np.asarray(result - ((result << shift == wide) & ((result - even) & 1 == 1)))
 
 
-def requantise(x: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None = None) -> np.ndarray:
-    """``clip((x*mul + add) >> shift, low, high)`` in 64 bits; ``mul`` and ``add`` broadcast as NumPy does."""
-    wide = x.astype(np.int64) * mul.astype(np.int64) + add.astype(np.int64)
+def limited(attrs: Attributes, wide: np.ndarray, suffix: str = "") -> np.ndarray:
+    """``clip(wide >> shift, low, high)`` in 64 bits by the attributes of these names and a ``suffix``; ``even`` may be absent."""
+    shift, low, high, even = (attrs.get(f"{name}{suffix}") for name in ("shift", "low", "high", "even"))
     return np.asarray(np.clip(shifted(wide, shift, even), low, high))
 
 
@@ -70,8 +72,7 @@ def apply(node: Node, accumulator: np.ndarray, arrays: dict[str, np.ndarray]) ->
         if stage == "bias":
             value = value + arrays["bias"].astype(value.dtype)
         elif stage == "requantise":
-            attrs = node.attrs
-            value = requantise(value, arrays["mul"], arrays["add"], attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"))
+            value = limited(node.attrs, value.astype(np.int64) * arrays["mul"].astype(np.int64) + arrays["add"].astype(np.int64))
         elif stage == "lookup":
             value = arrays["table"][value - node.attrs["low"]]
         else:

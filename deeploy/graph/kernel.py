@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
@@ -99,6 +100,9 @@ class Sample:
     shapes: Mapping[str, tuple[int, ...]]
     attrs: Attributes = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+Draw = Callable[[Random], Sample]  # a random node of an operator
 
 
 @dataclass(frozen=True)
@@ -230,6 +234,7 @@ class Operator:
         is_table: every element becomes the entry of the second operand for its value, the smallest of the first one's type first.
         converts: it changes only how the elements of its first operand are represented: their type, scale or zero point.
         calls_library: whether the C of a node calls functions of the C library whose last bit is the library's choice, such as expf.
+        draw: a random node of what the operator allows, on which kernels are tried (``deeploy target check``).
     """
 
     name: str
@@ -245,6 +250,7 @@ class Operator:
     is_table: bool = False
     converts: bool = False
     calls_library: Callable[[Node], bool] = lambda node: False
+    draw: Draw | None = None
 
     def kernel(self, name: str, source: str, /, needs: Need | None = None, **row: Unpack[Row]) -> Kernel:
         """A kernel of this operator whose function is in the C file ``source``; ``needs`` is a condition besides the operator's."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 
-from deeploy.graph.kernel import BYTES, FLOAT, Need, Operator, Row, Stored, Tiling, packed
+from deeploy.graph.kernel import BYTES, FLOAT, Need, Operator, Row, Sample, Stored, Tiling, packed
 from deeploy.graph.nest import Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
 from deeploy.operators.accumulate import FLOAT_STAGES
+from deeploy.operators.draws import WIDE, floats, integers, sample
 from deeploy.operators.matmul import BATCH_AXES, exact_product
 
 
@@ -47,6 +50,14 @@ def _accepts(node: Node) -> str | None:
 PACKED_ROWS = Stored(nest=packed(nest, "b"), constants=("b",))
 WHOLE_BYTES: Need = (lambda node: node.attrs["size"] % 8 == 0, "blocks of a multiple of 8 elements")
 
+
+def _draw(rng: Random) -> Sample:
+    size, k = rng.choice((3, 4, 8, 16, 32)), rng.choice((*WIDE, 64, 130))
+    blocks = f"n,{-(-k // size)}"
+    given = {"size": (size,), "scales": floats(0.01, 0.3), "zeros": integers(0, 15, np.uint8)}
+    return sample(f"y[*s,m,n] a[*s,m,{k}] b[n,{k}] scales[{blocks}] zeros?[{blocks}]", **given)(rng)
+
+
 BLOCK_MATMUL = Operator(
     "BlockMatMul",
     ("a", "b", "scales", "zeros?"),
@@ -61,4 +72,5 @@ BLOCK_MATMUL = Operator(
         cores=("n", "m"),
     ),
     is_product=True,
+    draw=_draw,
 )

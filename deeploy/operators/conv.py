@@ -6,17 +6,21 @@ results agree to the last bit where C is compiled without contraction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
 
 from deeploy.graph.expr import Expr
-from deeploy.graph.kernel import INTEGERS, Kept, Layout, Operator, Row, Stored, Tiling, permuted, types
+from deeploy.graph.kernel import INTEGERS, Kept, Layout, Operator, Row, Sample, Stored, Tiling, permuted, types
 from deeploy.graph.nest import Map, Nest, encoded, parallel, reduction
 from deeploy.graph.nodes import Attributes, Node
 from deeploy.graph.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
+from deeploy.operators.draws import OUTPUTS, WIDE, ZERO_POINTS, sliding
 from deeploy.operators.matmul import exact_product
 
 Weights = Callable[[Expr, Expr, Expr, Expr], Map]  # (output channel, input channel of its group, fh, fw) -> stored axes
@@ -39,19 +43,10 @@ class Window(NamedTuple):
 def window(node: Node, w_shape: tuple[int, ...] | None = None) -> Window:
     """Read a ``Conv`` or ``ConvTranspose`` node; ``w_shape`` is given where the node has only the weights' name."""
     attrs = node.attrs
-    if w_shape is None:
-        w = node.inputs[1]
-        assert w is not None
-        w_shape = w.shape
-    groups = int(attrs["group"])
-    if node.op == "ConvTranspose":
-        channels, filters = w_shape[0] // groups, w_shape[1]
-    else:
-        filters, channels = w_shape[0] // groups, w_shape[1]
-    pads = attrs["pads"]
-    return Window(
-        tuple(attrs["strides"]), tuple(attrs["dilations"]), tuple(pads), int(attrs["zero_point"]), groups, channels, filters, *w_shape[2:]
-    )
+    groups, (first, second, *size) = int(attrs["group"]), w_shape or node.operands[1].shape
+    channels, filters = (first // groups, second) if node.op == "ConvTranspose" else (second, first // groups)
+    strides, dilations, pads = (tuple(attrs[name]) for name in ("strides", "dilations", "pads"))
+    return Window(strides, dilations, pads, int(attrs["zero_point"]), groups, channels, filters, *size)
 
 
 def nest(weights: Weights) -> Callable[[Node], Nest]:
@@ -63,7 +58,7 @@ def nest(weights: Weights) -> Callable[[Node], Nest]:
         fh, fw, c = reduction("fh", "fw", "c")
         channel: Expr = c if g.groups == 1 else (k // g.filters) * g.channels + c
         return Nest(
-            reads={"x": _image(g, n, oh, ow, fh, fw, channel), "w": weights(k, c, fh, fw)},
+            reads={"x": image(node, n, oh, ow, fh, fw, channel), "w": weights(k, c, fh, fw)},
             writes={"y": Map(n, oh, ow, k)},
             extents={"fh": g.height, "fw": g.width, "c": g.channels},
         )
@@ -80,7 +75,7 @@ def depthwise_nest(weights: Callable[[Expr, Expr, Expr], Map]) -> Callable[[Node
         fh, fw = reduction("fh", "fw")
         channel: Expr = k if g.filters == 1 else k // g.filters
         return Nest(
-            reads={"x": _image(g, n, oh, ow, fh, fw, channel), "w": weights(k, fh, fw)},
+            reads={"x": image(node, n, oh, ow, fh, fw, channel), "w": weights(k, fh, fw)},
             writes={"y": Map(n, oh, ow, k)},
             extents={"fh": g.height, "fw": g.width},
         )
@@ -88,9 +83,21 @@ def depthwise_nest(weights: Callable[[Expr, Expr, Expr], Map]) -> Callable[[Node
     return declare
 
 
-def _image(g: Window, n: Expr, oh: Expr, ow: Expr, fh: Expr, fw: Expr, channel: Expr) -> Map:
-    (sh, sw), (dh, dw), (top, left) = g.strides, g.dilations, g.pads[:2]
-    return Map(n, sh * oh + dh * fh - top, sw * ow + dw * fw - left, channel, outside=g.zero_point)
+def image(node: Node, n: Expr, oh: Expr, ow: Expr, fh: Expr, fw: Expr, channel: Expr) -> Map:
+    """What an output at a row and a column sees through a tap of a sliding window."""
+    (sh, sw), (dh, dw), (top, left) = node.attrs["strides"], node.attrs["dilations"], node.attrs["pads"][:2]
+    outside = node.attrs.get("zero_point", 0)  # a maximum ignores what lies outside
+    return Map(n, sh * oh + dh * fh - top, sw * ow + dw * fw - left, channel, outside=outside)
+
+
+def taps(node: Node, x: Array, size: Sequence[int], outside: float) -> Iterator[tuple[int, int, Array]]:
+    """For every tap of a window, in order, its place and what each output sees through it: [N,OH,OW,C], ``outside`` beyond the borders."""
+    (height, width), (sh, sw), (dh, dw) = size, node.attrs["strides"], node.attrs["dilations"]
+    top, left, bottom, right = node.attrs["pads"]
+    padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=outside)
+    rows, columns = padded.shape[1] - dh * (height - 1), padded.shape[2] - dw * (width - 1)
+    for fh, fw in product(range(height), range(width)):
+        yield fh, fw, padded[:, fh * dh : fh * dh + rows : sh, fw * dw : fw * dw + columns : sw]
 
 
 def transposed_nest(node: Node) -> Nest:
@@ -171,17 +178,13 @@ def _taps(start: int, outputs: int, stride: int) -> slice:
 def reference(node: Node, x: Array, w: Array) -> Array:
     """acc[n,oh,ow,k] = sum over the taps of x * w; x reads the zero point outside its borders."""
     g = window(node, w.shape)
-    (top, left, bottom, right), (sh, sw), (dh, dw) = g.pads, g.strides, g.dilations
-    image = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=g.zero_point)
-    out_h = (image.shape[1] - dh * (g.height - 1) - 1) // sh + 1
-    out_w = (image.shape[2] - dw * (g.width - 1) - 1) // sw + 1
-    acc = np.zeros((x.shape[0] * out_h * out_w, g.groups, g.filters), np.float32 if x.dtype.kind == "f" else np.int64)
     filters = w.reshape(g.groups, g.filters, g.channels, g.height, g.width).transpose(3, 4, 0, 2, 1)
-    for fh in range(g.height):
-        for fw in range(g.width):
-            tap = image[:, _taps(fh * dh, out_h, sh), _taps(fw * dw, out_w, sw)]
-            add_products(acc, tap.reshape(-1, g.groups, g.channels), filters[fh, fw])
-    return acc.reshape(x.shape[0], out_h, out_w, g.groups * g.filters)
+    seen = list(taps(node, x, w.shape[2:], g.zero_point))
+    outputs = seen[0][2].shape[:3]
+    acc = np.zeros((math.prod(outputs), g.groups, g.filters), np.float32 if x.dtype.kind == "f" else np.int64)
+    for fh, fw, tap in seen:
+        add_products(acc, tap.reshape(-1, g.groups, g.channels), filters[fh, fw])
+    return acc.reshape(*outputs, g.groups * g.filters)
 
 
 def transposed_reference(node: Node, x: Array, w: Array) -> Array:
@@ -191,16 +194,16 @@ def transposed_reference(node: Node, x: Array, w: Array) -> Array:
     batch, height, width = x.shape[:3]
     values = x if x.dtype.kind == "f" else x.astype(np.int64) - g.zero_point
     values = values.reshape(-1, g.groups, g.channels)
-    full_h = (height - 1) * sh + (g.height - 1) * dh + 1 + node.attrs["output_padding"][0]
-    full_w = (width - 1) * sw + (g.width - 1) * dw + 1 + node.attrs["output_padding"][1]
+    further = node.attrs["output_padding"]
+    full_h = (height - 1) * sh + (g.height - 1) * dh + 1 + further[0]
+    full_w = (width - 1) * sw + (g.width - 1) * dw + 1 + further[1]
     result = np.zeros((batch, full_h, full_w, g.groups, g.filters), np.float32 if x.dtype.kind == "f" else np.int64)
     filters = w.reshape(g.groups, g.channels, g.filters, g.height, g.width).transpose(3, 4, 0, 1, 2)
-    for fh in range(g.height):
-        for fw in range(g.width):
-            place = (slice(None), _taps(fh * dh, height, sh), _taps(fw * dw, width, sw))
-            part = result[place].reshape(-1, g.groups, g.filters)
-            add_products(part, values, filters[fh, fw])
-            result[place] = part.reshape(result[place].shape)
+    for fh, fw in product(range(g.height), range(g.width)):
+        place = (slice(None), _taps(fh * dh, height, sh), _taps(fw * dw, width, sw))
+        part = result[place].reshape(-1, g.groups, g.filters)
+        add_products(part, values, filters[fh, fw])
+        result[place] = part.reshape(result[place].shape)
     cut = result[:, top : full_h - bottom, left : full_w - right]
     return cut.reshape(*cut.shape[:3], g.groups * g.filters)
 
@@ -216,11 +219,35 @@ def _groups(node: Node, axes: Sequence[int | None], kept: Kept) -> Attributes | 
 
 
 def _bounds(node: Node) -> Ends:
-    w = node.inputs[1]
-    assert w is not None
+    w = node.operands[1]
     if w.data is None:
         return products(values(node.inputs[0]), values(w), w.elements // w.shape[0])
     return sums(w.data.reshape(w.shape[0], -1), *values(node.inputs[0]))
+
+
+# Groups, channels and filters of each: dense, of few outputs with many channels, depthwise with one and several filters, grouped.
+_DRAWN = (
+    *[((1,), WIDE, WIDE)] * 3,
+    ((1,), (96, 390, 640), (1, 3, 4, 9)),
+    ((2, 3, 4, 5, 8, 13, 16, 17, 33), (1,), (1,)),
+    ((2, 3, 5, 8), (1,), (1, 2, 3)),
+    ((2, 3, 4), (2, 3, 4, 8, 17), (1, 2, 3, 5)),
+)
+
+
+def _draw(rng: Random) -> Sample:
+    groups, channels, filters = map(rng.choice, rng.choice(_DRAWN))
+    attrs, size, extents = sliding(rng, (1, 2, 3) if channels > max(WIDE) else OUTPUTS, 1)
+    shapes = {"x": (rng.choice((1, 1, 2)), *extents, groups * channels), "w": (groups * filters, channels, *size)}
+    return Sample(shapes, {**attrs, "group": groups, "zero_point": rng.choice(ZERO_POINTS)})
+
+
+def _draw_transposed(rng: Random) -> Sample:
+    (attrs, size, _), batch, extents = sliding(rng, beyond=1), rng.choice((1, 1, 2)), rng.choices((1, 2, 3, 5), k=2)
+    groups, channels, filters = map(rng.choice, ((1, 1, 2, 3), (1, 2, 3, 5, 8), (1, 2, 4, 5)))
+    shapes = {"x": (batch, *extents, groups * channels), "w": (groups * channels, filters, *size)}
+    padding = tuple(map(rng.randrange, attrs["strides"]))
+    return Sample(shapes, {**attrs, "group": groups, "zero_point": rng.choice(ZERO_POINTS), "output_padding": padding})
 
 
 _USUAL = Row(
@@ -239,6 +266,7 @@ CONV = Operator(
     share=_groups,
     bounds=_bounds,
     is_product=True,
+    draw=_draw,
 )
 TRANSPOSED = Operator(
     "ConvTranspose",
@@ -253,4 +281,5 @@ TRANSPOSED = Operator(
         "strided": {"x": 1, "y": 1, "w": 3},
     },
     share=_groups,
+    draw=_draw_transposed,
 )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 
-from deeploy.graph.kernel import FLOAT, Operator, Row, Scratch
+from deeploy.graph.kernel import FLOAT, Operator, Row, Sample, Scratch
 from deeploy.graph.nest import Map, Nest, coupled, encoded, parallel
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
+from deeploy.operators.draws import floats, sample
 
 ROUNDS = 100  # at most
 PRECISION = 0.005  # divided by the number of classes: the error at which rounds end
@@ -61,6 +64,11 @@ def reference(node: Node, x: Array) -> Array:
     return p
 
 
+def _draw(rng: Random) -> Sample:
+    e = rng.randint(2, 7)
+    return sample(f"x[n,{e * (e - 1) // 2}] y[n,{e}]", classes=(e,), x=floats(0.01, 0.99))(rng)
+
+
 COUPLING = Operator(
     "PairwiseCoupling",
     ("x",),
@@ -71,4 +79,5 @@ COUPLING = Operator(
         strided={"x": 1, "y": 1},
         scratch={"work": Scratch(lambda node, tile: 4 * node.attrs["classes"] * (node.attrs["classes"] + 1))},
     ),
+    draw=_draw,
 )

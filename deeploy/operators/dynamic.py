@@ -8,6 +8,7 @@ from deeploy.graph.kernel import FLOAT, Operator, Row, types
 from deeploy.graph.nest import Map, Nest, parallel
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
+from deeploy.operators.draws import floats, sample
 
 LEVELS = 255  # steps of a byte
 
@@ -40,4 +41,5 @@ SCALE = Operator(
         types={"low": FLOAT, "high": FLOAT, "scale": FLOAT, "zero_point": types("s32")},
         strided=dict.fromkeys(("low", "high", "scale", "zero_point"), 0),
     ),
+    draw=sample("low[n] high[n]", low=floats(-3, 1), high=floats(-1, 4)),
 )

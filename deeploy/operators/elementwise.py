@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any, Unpack
 
 import numpy as np
 
-from deeploy.graph.epilogue import requantise, shifted
-from deeploy.graph.kernel import ANY, BYTES, FLOAT, INTEGERS, Bounds, Operator, Reference, Row, Types, types
+from deeploy.graph.epilogue import limited
+from deeploy.graph.kernel import ANY, BYTES, FLOAT, INTEGERS, Draw, Operator, Reference, Row, Sample, types
 from deeploy.graph.nest import Dim, Map, Nest, parallel
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Attributes, Node
 from deeploy.graph.types import Array, DType
 from deeploy.operators.accumulate import SUM_STAGES, Ends, ends, keeps_type, products, values
+from deeploy.operators.draws import ZERO_POINTS, factors, floats, integers, limits, parity, requantisation, sample
 from deeploy.operators.scaled import RESIDUAL
 
 AXES = 6  # that the C loops have
@@ -86,23 +88,15 @@ def fits_loops(node: Node) -> str | None:
     return None if _rank(node) <= AXES else f"at most {AXES} axes"
 
 
-def _wide(x: Array) -> Array:
+def wide(x: Array) -> Array:
+    """Integers in 64 bits; floats as they are."""
     return x if x.dtype.kind == "f" else x.astype(np.int64)
-
-
-def add_reference(node: Node, a: Array, b: Array) -> Array:
-    return np.asarray(_wide(a) + _wide(b))
-
-
-def sub_reference(node: Node, a: Array, b: Array) -> Array:
-    return np.asarray(_wide(a) - _wide(b))
 
 
 def mul_reference(node: Node, a: Array, b: Array) -> Array:
     """(a - a_zero_point) * (b - b_zero_point); floats: a * b."""
-    if a.dtype.kind == "f":
-        return np.asarray(a * b)
-    return np.asarray((_wide(a) - node.attrs["a_zero_point"]) * (_wide(b) - node.attrs["b_zero_point"]))
+    is_float = a.dtype.kind == "f"
+    return np.asarray(a * b if is_float else (wide(a) - node.attrs["a_zero_point"]) * (wide(b) - node.attrs["b_zero_point"]))
 
 
 def div_reference(node: Node, a: Array, b: Array) -> Array:
@@ -113,8 +107,7 @@ def div_reference(node: Node, a: Array, b: Array) -> Array:
 def scaled_add_reference(node: Node, a: Array, b: Array) -> Array:
     """clip((a*mul_a + b*mul_b + add) >> shift, low, high) in 64 bits."""
     attrs = node.attrs
-    wide = _wide(a) * attrs["mul_a"] + _wide(b) * attrs["mul_b"] + attrs["add"]
-    return np.asarray(np.clip(shifted(wide, attrs["shift"], attrs.get("even")), attrs["low"], attrs["high"]))
+    return limited(attrs, wide(a) * attrs["mul_a"] + wide(b) * attrs["mul_b"] + attrs["add"])
 
 
 def scaled_div_reference(node: Node, a: Array, b: Array) -> Array:
@@ -123,7 +116,7 @@ def scaled_div_reference(node: Node, a: Array, b: Array) -> Array:
     Where d is 0, it is high for n above 0, else low, as what is no number is quantised.
     """
     attrs = node.attrs
-    n, d = np.broadcast_arrays((_wide(a) - attrs["a_zero_point"]) * attrs["mul"], (_wide(b) - attrs["b_zero_point"]) << attrs["shift"])
+    n, d = (wide(a) - attrs["a_zero_point"]) * attrs["mul"], (wide(b) - attrs["b_zero_point"]) << attrs["shift"]
     n, d = np.where(d < 0, -n, n), np.abs(d)
     quotient = (2 * n + d) // (2 * np.maximum(d, 1)) + attrs["zero_point"]
     edge = np.where(n > 0, attrs["high"], attrs["low"])
@@ -132,12 +125,12 @@ def scaled_div_reference(node: Node, a: Array, b: Array) -> Array:
 
 def requant_reference(node: Node, x: Array, mul: Array, add: Array) -> Array:
     """clip((x*mul + add) >> shift, low, high); mul and add broadcast as NumPy does."""
-    return np.asarray(requantise(x, mul, add, node.attrs["shift"], node.attrs["low"], node.attrs["high"]))
+    return limited(node.attrs, wide(x) * wide(mul) + wide(add))
 
 
 def lookup_reference(node: Node, x: Array, table: Array) -> Array:
     """table[x - smallest value of x's type]."""
-    return np.asarray(table[x.astype(np.int64) - np.iinfo(x.dtype).min])
+    return np.asarray(table[wide(x) - np.iinfo(x.dtype).min])
 
 
 def clip_reference(node: Node, x: Array) -> Array:
@@ -168,7 +161,7 @@ def quantize_reference(node: Node, x: Array, scale: Array, zero_point: Array) ->
 
 
 def dequantize_reference(node: Node, x: Array, scale: Array, zero_point: Array) -> Array:
-    return np.asarray((x.astype(np.int64) - zero_point).astype(np.float32) * scale)
+    return np.asarray((wide(x) - zero_point).astype(np.float32) * scale)
 
 
 Function = Callable[[Array, float, float], Array]  # of x, alpha and beta
@@ -282,42 +275,67 @@ def _addition(node: Node, position: int) -> dict[str, int] | None:
     return {"mul_a": factors[0], "mul_b": factors[1], **{own: attrs[name] for name, own in RESIDUAL.items() if attrs.get(name) is not None}}
 
 
-_AB = ("a", "b")
-_BINARY: Row = {
-    **usual(*_AB, over=_AB),
+def _draw_scaled_add(rng: Random) -> Attributes:
+    found = requantisation(rng, 7, 12, 20, 30)
+    other = requantisation(rng, found["shift"])["mul"]
+    return {"mul_a": found.pop("mul"), **found, "mul_b": rng.choice((1, -1)) * other, **parity(rng)}
+
+
+def _draw_scaled_div(rng: Random) -> Attributes:
+    shift = rng.choice((3, 12, 20))
+    zero_points = {name: rng.randint(-5, 5) for name in ("a_zero_point", "b_zero_point", "zero_point")}
+    return {**zero_points, "mul": rng.randint(1, 50) << shift, "shift": shift, **limits(rng)}
+
+
+def pointwise(name: str, operands: tuple[str, ...], reference: Reference, usual: Row, draw: Draw, **about: Any) -> Operator:
+    """An operator whose operands are aligned to the right of the output's axes."""
+    return Operator(name, operands, nest(*operands), reference, usual, draw=draw, **about)
+
+
+AB = ("a", "b")
+PAIR = sample("a[~s] b[~s]")
+_ONE = sample("x[*s]")
+SUMMED: Row = {
+    **usual(*AB, over=AB),
     "types": {"a": INTEGERS, "b": INTEGERS, "y": types("s8", "u8", "s32")},
     "epilogues": SUM_STAGES,
     "strided": {"a": 0, "b": 0, "y": 1},
 }
-_SCALED = usual(*_AB, over=_AB, types={"a": BYTES, "b": BYTES, "y": BYTES})
-ADD = Operator("Add", _AB, nest(*_AB), add_reference, _BINARY, bounds=_added, addition=_addition, affine="offset")
-SUB = Operator("Sub", _AB, nest(*_AB), sub_reference, _BINARY, affine="offset")
-MUL = Operator("Mul", _AB, nest(*_AB), mul_reference, _BINARY, bounds=_multiplied, affine="factor")
-DIV = Operator("Div", _AB, nest(*_AB), div_reference, _BINARY, affine="factor")
-SCALED_ADD = Operator("ScaledAdd", _AB, nest(*_AB), scaled_add_reference, _SCALED, addition=_addition)
-SCALED_DIV = Operator("ScaledDiv", _AB, nest(*_AB), scaled_div_reference, _SCALED)
+_SCALED = usual(*AB, over=AB, types=dict.fromkeys((*AB, "y"), BYTES))
+ADD = pointwise("Add", AB, lambda node, a, b: wide(a) + wide(b), SUMMED, PAIR, bounds=_added, addition=_addition, affine="offset")
+SUB = pointwise("Sub", AB, lambda node, a, b: wide(a) - wide(b), SUMMED, PAIR, affine="offset")
+_ZERO_POINTS = sample("a[~s] b[~s]", a_zero_point=ZERO_POINTS, b_zero_point=ZERO_POINTS)
+MUL = pointwise("Mul", AB, mul_reference, SUMMED, _ZERO_POINTS, bounds=_multiplied, affine="factor")
+DIV = pointwise("Div", AB, div_reference, SUMMED, PAIR, affine="factor")
+SCALED_ADD = pointwise("ScaledAdd", AB, scaled_add_reference, _SCALED, sample("a[~s] b[~s]", _draw_scaled_add), addition=_addition)
+SCALED_DIV = pointwise("ScaledDiv", AB, scaled_div_reference, _SCALED, sample("a[~s] b[~s]", _draw_scaled_div))
 
 
-def _conversion(
-    name: str, inputs: tuple[str, ...], reference: Reference, over: tuple[str, ...] = (), bounds: Bounds | None = None, **accepted: Types
-) -> Operator:
-    return Operator(name, inputs, nest(*inputs), reference, usual(*inputs, over=over, types=accepted), bounds=bounds, converts=True)
+def _draw_requantisation(rng: Random) -> Sample:
+    shift = rng.choice((0, 7, 12, 24, 36))
+    return sample("x[*s] mul[%s] add[%s]", limits, shift=(shift,), **factors(shift))(rng)
 
 
-REQUANT_SHIFT = _conversion(
+REQUANT_SHIFT = pointwise(
     "RequantShift",
     ("x", "mul", "add"),
     requant_reference,
-    over=("x",),
+    usual("x", "mul", "add", over=("x",), types={"x": INTEGERS, "mul": types("s32"), "add": types("s32", "s64"), "y": INTEGERS}),
+    _draw_requantisation,
     bounds=lambda node: ends(*values(node.inputs[0])),
-    **{"x": INTEGERS, "mul": types("s32"), "add": types("s32", "s64"), "y": INTEGERS},
+    converts=True,
 )
 _STEPS = ("x", "scale", "zero_point")
-QUANTIZE = _conversion("Quantize", _STEPS, quantize_reference, x=FLOAT, scale=FLOAT, zero_point=types("s32"), y=INTEGERS)
-DEQUANTIZE = _conversion("Dequantize", _STEPS, dequantize_reference, x=INTEGERS, scale=FLOAT, zero_point=types("s32"), y=FLOAT)
+_FACTORS = {"scale": FLOAT, "zero_point": types("s32")}
+_QUANTISED = sample("x[*s] scale[%s] zero_point[%s]", limits, scale=floats(0.01, 0.3), zero_point=integers(-5, 100))
+QUANTIZE = pointwise(
+    "Quantize", _STEPS, quantize_reference, usual(*_STEPS, types={"x": FLOAT, **_FACTORS, "y": INTEGERS}), _QUANTISED, converts=True
+)
+DEQUANTIZE = pointwise(
+    "Dequantize", _STEPS, dequantize_reference, usual(*_STEPS, types={"x": INTEGERS, **_FACTORS, "y": FLOAT}), _QUANTISED, converts=True
+)
 _CONVERTED = usual("x", types={"x": ANY, "y": ANY}, accepts=converted)
-COPY = Operator("Copy", ("x",), nest("x"), cast_reference, _CONVERTED, converts=True)
-CAST = Operator("Cast", ("x",), nest("x"), cast_reference, _CONVERTED, converts=True)
+COPY, CAST = (pointwise(name, ("x",), cast_reference, _CONVERTED, _ONE, converts=True) for name in ("Copy", "Cast"))
 _MAPPED = usual("x", over=("x",))
 
 
@@ -335,19 +353,34 @@ LOOKUP = Operator(
     lookup_reference,
     {**_MAPPED, "types": {"x": BYTES, "table": ANY, "y": ANY}, "constants": ("table",), "accepts": _holds_table},
     is_table=True,
+    draw=sample("x[*s] table[256]"),
 )
-CLIP = Operator(
+CLIP = pointwise(
     "Clip",
     ("x",),
-    nest("x"),
     clip_reference,
     {**_MAPPED, "types": dict.fromkeys("xy", INTEGERS | FLOAT), "accepts": lambda node: keeps_type(node) or fits_loops(node)},
+    sample("x[*s]", low=(None, 0, -5), high=(None, 6, 100)),
 )
-UNARY = Operator(
+# Where functions have real values.
+_DOMAINS = {
+    **dict.fromkeys(("log", "sqrt", "pow", "reciprocal"), (0.1, 4)),
+    **dict.fromkeys(("asin", "acos", "atanh"), (-0.9, 0.9)),
+    **{"acosh": (1.1, 4), "tan": (-1.2, 1.2)},
+}
+
+
+def _draw_unary(rng: Random) -> Sample:
+    function = rng.choice(sorted(FUNCTIONS))
+    values = floats(*_DOMAINS.get(function, (-4, 4)))
+    return sample("x[*s]", function=(function,), alpha=(0.2, 1.0, 1.5), beta=(0.5,), x=values)(rng)
+
+
+UNARY = pointwise(
     "Unary",
     ("x",),
-    nest("x"),
     unary_reference,
     {**_MAPPED, "types": {"x": FLOAT, "y": FLOAT}},
+    _draw_unary,
     calls_library=lambda node: not is_exact(node.attrs["function"]),
 )

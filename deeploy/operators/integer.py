@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 
-from deeploy.graph.epilogue import requantise
-from deeploy.graph.kernel import INTEGERS, Operator, types
-from deeploy.graph.nodes import Node
+from deeploy.graph.epilogue import limited
+from deeploy.graph.kernel import INTEGERS, types
+from deeploy.graph.nodes import Attributes, Node
 from deeploy.graph.types import Array
-from deeploy.operators.accumulate import SUM_STAGES, Ends, ends
-from deeploy.operators.elementwise import nest, usual
+from deeploy.operators.accumulate import Ends, ends
+from deeploy.operators.draws import requantisation, sample
+from deeploy.operators.elementwise import AB, SUMMED, pointwise, usual, wide
 from deeploy.operators.staircase import operand_results
 
 
@@ -26,16 +29,14 @@ def hard_swish(x: Array, a: int, b: int, c: int) -> Array:
 
 def function_reference(node: Node, x: Array) -> Array:
     """The function that ``node`` names, modulo 2^32."""
-    attrs, wide = node.attrs, x.astype(np.int64)
+    a, b, c = (node.attrs[name] for name in "abc")
     with np.errstate(over="ignore"):
-        value = gelu(wide, attrs["a"], attrs["b"]) if attrs["function"] == "gelu" else hard_swish(wide, attrs["a"], attrs["b"], attrs["c"])
-    return value.astype(np.int32)
+        return (gelu(wide(x), a, b) if node.attrs["function"] == "gelu" else hard_swish(wide(x), a, b, c)).astype(np.int32)
 
 
 def div_reference(node: Node, a: Array, b: Array) -> Array:
     """n = a*factor, d = b*scale + offset; (n + sgn(n)*(d >> 1)) / d towards zero, sgn(0) = 1; 0 where d = 0; modulo 2^32."""
-    n = a.astype(np.int64) * node.attrs["factor"]
-    d = b.astype(np.int64) * node.attrs["scale"] + node.attrs["offset"]
+    n, d = wide(a) * node.attrs["factor"], wide(b) * node.attrs["scale"] + node.attrs["offset"]
     top = n + np.where(n < 0, -1, 1) * (d >> 1)
     divisor = np.where(d == 0, 1, d)
     quotient = np.sign(top) * np.sign(divisor) * (np.abs(top) // np.abs(divisor))
@@ -44,18 +45,13 @@ def div_reference(node: Node, a: Array, b: Array) -> Array:
 
 def requant_add_reference(node: Node, a: Array, b: Array) -> Array:
     """The sum of both operands, each clip((x*mul + add) >> shift, low, high) with parameters of its own."""
-    attrs = node.attrs
-    parts = []
-    for name, x in (("a", a), ("b", b)):
-        mul, add = np.asarray(attrs[f"mul_{name}"]), np.asarray(attrs[f"add_{name}"])
-        parts.append(requantise(x, mul, add, attrs[f"shift_{name}"], attrs[f"low_{name}"], attrs[f"high_{name}"]))
-    return np.asarray(parts[0] + parts[1])
+    attrs, operands = node.attrs, {"_a": a, "_b": b}
+    return np.asarray(sum(limited(attrs, wide(x) * attrs[f"mul{side}"] + attrs[f"add{side}"], side) for side, x in operands.items()))
 
 
 def requant_add_is_wide(node: Node) -> bool:
     """Whether a product and its summand need more than 32 bits."""
-    for name, tensor in zip("ab", node.inputs[:2], strict=True):
-        assert tensor is not None
+    for name, tensor in zip("ab", node.operands, strict=False):
         low, high = tensor.dtype.range
         if max(-low, high) * abs(node.attrs[f"mul_{name}"]) + abs(node.attrs[f"add_{name}"]) >= 2**31:
             return True
@@ -71,22 +67,28 @@ def _bounds(node: Node) -> Ends:
     return ends(least, most)
 
 
-_AB = ("a", "b")
-FUNCTION = Operator(
-    "IntegerFunction", ("x",), nest("x"), function_reference, usual("x", over=("x",), types={"x": INTEGERS, "y": types("s32")})
+def _draw_function(rng: Random) -> Attributes:
+    if rng.random() < 0.5:
+        return {"function": "gelu", "a": -rng.randint(20, 120), "b": rng.randint(1000, 9000), "c": 0}
+    return {"function": "hard_swish", "a": rng.randint(0, 200), "b": rng.randint(0, 300), "c": rng.randint(1, 60)}
+
+
+def _draw_requantisations(rng: Random) -> Attributes:
+    return {f"{name}_{side}": value for side in "ab" for name, value in requantisation(rng, 0, 7, 12, 20).items()}
+
+
+FUNCTION = pointwise(
+    "IntegerFunction",
+    ("x",),
+    function_reference,
+    usual("x", over=("x",), types={"x": INTEGERS, "y": types("s32")}),
+    sample("x[*s]", _draw_function),
 )
-DIV = Operator("IntegerDiv", _AB, nest(*_AB), div_reference, usual(*_AB, over=_AB, types={"a": INTEGERS, "b": INTEGERS, "y": types("s32")}))
-REQUANT_ADD = Operator(
-    "RequantAdd",
-    _AB,
-    nest(*_AB),
-    requant_add_reference,
-    usual(
-        *_AB,
-        over=_AB,
-        types={"a": INTEGERS, "b": INTEGERS, "y": types("s8", "u8", "s32")},
-        epilogues=SUM_STAGES,
-        strided={"a": 0, "b": 0, "y": 1},
-    ),
-    bounds=_bounds,
+DIV = pointwise(
+    "IntegerDiv",
+    AB,
+    div_reference,
+    usual(*AB, over=AB, types={"a": INTEGERS, "b": INTEGERS, "y": types("s32")}),
+    sample("a[~s] b[~s]", factor=range(1, 5000), scale=(1, 17, -3), offset=range(-300, 300)),
 )
+REQUANT_ADD = pointwise("RequantAdd", AB, requant_add_reference, SUMMED, sample("a[~s] b[~s]", _draw_requantisations), bounds=_bounds)

@@ -6,13 +6,19 @@ straight line, with 15 fractional bits. So have the states; the cells of an LSTM
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import numpy as np
 
 from deeploy.graph.kernel import Operator, Reference, types
-from deeploy.graph.nest import Map, Nest, coupled, encoded, parallel, reduction
+from deeploy.graph.nest import Map, coupled, encoded, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
-from deeploy.operators.recurrent import WHOLE
+from deeploy.operators import recurrent
+from deeploy.operators.draws import integers, sample
+from deeploy.operators.elementwise import wide
+from deeploy.operators.recurrent import GATES, WHOLE, drawn, nest, scan
 
 FRACTION = 16  # bits of what a function is applied to, and of cells
 UNIT = 15  # bits of what a function leaves, and of states
@@ -23,22 +29,19 @@ MOST_CELL = 1 << 30
 MOST_UNITS = 511  # for which products with the state have 32 bits
 
 
-def _nest(node: Node) -> Nest:
+def _maps() -> dict[str, Map]:
     """p[t,n,g,k] and r[g,k,j] of the state h[n,j], factors of both [k,g,2], a table for each function; a GRU's biases b[k]."""
     (t,), (n, k), (g, j) = coupled("t"), parallel("n", "k"), reduction("g", "j")
     f, entry, gate, part = encoded("f", "entry", "gate", "part", of=(k,))
-    reads = {"p": Map(t, n, g, k), "r": Map(g, k, j), "h": Map(n, j)}
-    reads |= {"c": Map(n, k)} if node.op == "IntegerLSTM" else {}
-    reads |= {"factors": Map(k, gate, part), "tables": Map(f, entry)}
-    reads |= {"b": Map(k)} if node.op == "IntegerGRU" else {}
-    return Nest(reads, {"y": Map(t, n, k), **({"cells": Map(n, k)} if node.op == "IntegerLSTM" else {})})
+    maps = {"p": Map(t, n, g, k), "r": Map(g, k, j), "h": Map(n, j), "c": Map(n, k), "factors": Map(k, gate, part), "tables": Map(f, entry)}
+    return {**maps, "b": Map(k), "y": Map(t, n, k), "cells": Map(n, k)}
 
 
 def looked_up(table: Array, a: Array) -> Array:
     """The function at ``a``, with 15 fractional bits."""
     place = np.clip(a, -REACH << FRACTION, (REACH << FRACTION) - 1) + (REACH << FRACTION)
-    step, rest, wide = place // _BETWEEN, place % _BETWEEN, table.astype(np.int64)
-    return np.asarray((wide[step] * (_BETWEEN - rest) + wide[step + 1] * rest + (_BETWEEN >> 1)) // _BETWEEN)
+    step, rest, values = place // _BETWEEN, place % _BETWEEN, wide(table)
+    return np.asarray((values[step] * (_BETWEEN - rest) + values[step + 1] * rest + (_BETWEEN >> 1)) // _BETWEEN)
 
 
 def _gate(table: Array, a: Array) -> Array:
@@ -46,58 +49,51 @@ def _gate(table: Array, a: Array) -> Array:
     return looked_up(table, a >> 1)
 
 
-def _rounded(x: Array, bits: int) -> Array:
+def _rounded(x: Any, bits: int) -> Array:
     return np.asarray((x + (1 << bits >> 1)) >> bits)
-
-
-def _order(node: Node, p: Array) -> range:
-    steps = range(p.shape[0])
-    return steps[::-1] if node.attrs["reverse"] else steps
 
 
 def _products(node: Node, p: Array, h: Array, r: Array, factors: Array) -> tuple[Array, Array]:
     """Those of the inputs and of the state h[n,j] r[g,k,j], in front of the shift of their sum [n,g,k]."""
-    mul_p, mul_r = factors.astype(np.int64).transpose(2, 1, 0)
+    mul_p, mul_r = wide(factors).transpose(2, 1, 0)
     product = np.rint(np.einsum("nj,gkj->ngk", h.astype(np.float64), r.astype(np.float64))).astype(np.int64)
-    return ((p.astype(np.int64) << int(node.attrs["shift_p"])) * mul_p) >> 32, product * mul_r >> 32
+    return ((wide(p) << int(node.attrs["shift_p"])) * mul_p) >> 32, product * mul_r >> 32
 
 
-def lstm_reference(node: Node, p: Array, r: Array, h: Array, c: Array, factors: Array, tables: Array) -> tuple[Array, Array]:
+def lstm_reference(node: Node, p: Array, r: Array, h: Array, c: Array, factors: Array, tables: Array) -> Any:
     """y[t], and the cells behind the last step."""
-    y = np.zeros((*p.shape[:2], p.shape[3]), np.int64)
-    cells, state = c.astype(np.int64), h.astype(np.int64)
     f, g, last = tables[0], tables[1], tables[-1]  # two where g and h are one function
-    for t in _order(node, p):
-        own, product = _products(node, p[t], state, r, factors)
-        a = _rounded(own + product, int(node.attrs["shift"]))
+
+    def step(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        a = _rounded(sum(_products(node, x, h, r, factors)), int(node.attrs["shift"]))
         i, o, forget = (_gate(f, a[:, gate]) for gate in range(3))
-        cells = _rounded(forget * cells, UNIT) + _rounded(i * looked_up(g, a[:, 3]), 2 * UNIT - FRACTION)
+        cells = _rounded(forget * c, UNIT) + _rounded(i * looked_up(g, a[:, 3]), 2 * UNIT - FRACTION)
         cells = np.clip(cells, -MOST_CELL, MOST_CELL - 1)
-        state = y[t] = _rounded(o * looked_up(last, cells), UNIT)
-    return y, cells
+        return _rounded(o * looked_up(last, cells), UNIT), cells
+
+    return scan(node, p, step, wide(h), wide(c))
 
 
-def gru_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tables: Array, b: Array) -> Array:
+def gru_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tables: Array, b: Array) -> Any:
     """y[t]; the product of the state, with its bias b (16 fractional bits), is reset."""
-    y = np.zeros((*p.shape[:2], p.shape[3]), np.int64)
-    state, shift = h.astype(np.int64), int(node.attrs["shift"])
-    f, g = tables
-    for t in _order(node, p):
-        own, product = _products(node, p[t], state, r, factors)
+    shift, (f, g) = int(node.attrs["shift"]), tables
+
+    def step(x: Array, h: Array) -> tuple[Array]:
+        own, product = _products(node, x, h, r, factors)
         z, reset = (_gate(f, _rounded(own[:, gate] + product[:, gate], shift)) for gate in range(2))
         candidate = looked_up(g, _rounded(own[:, 2], shift) + _rounded(reset * (_rounded(product[:, 2], shift) + b), UNIT))
-        state = y[t] = _rounded(((1 << UNIT) - z) * candidate + z * state, UNIT)
-    return y
+        return (_rounded(((1 << UNIT) - z) * candidate + z * h, UNIT),)
+
+    return scan(node, p, step, wide(h))
 
 
-def rnn_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tables: Array) -> Array:
+def rnn_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tables: Array) -> Any:
     """y[t] = f(p[t] + r h)."""
-    y = np.zeros((*p.shape[:2], p.shape[3]), np.int64)
-    state = h.astype(np.int64)
-    for t in _order(node, p):
-        own, product = _products(node, p[t], state, r, factors)
-        state = y[t] = looked_up(tables[0], _rounded(own + product, int(node.attrs["shift"]))[:, 0])
-    return y
+
+    def step(x: Array, h: Array) -> tuple[Array]:
+        return (looked_up(tables[0], _rounded(sum(_products(node, x, h, r, factors)), int(node.attrs["shift"]))[:, 0]),)
+
+    return scan(node, p, step, wide(h))
 
 
 def accepts(node: Node) -> str | None:
@@ -105,16 +101,38 @@ def accepts(node: Node) -> str | None:
     return None if node.outputs[0].shape[-1] <= MOST_UNITS else f"at most {MOST_UNITS} units"
 
 
-_TYPES = {"p": types("s32"), "r": types("s8"), "h": types("s16"), "c": types("s32"), "factors": types("s32"), "tables": types("s16")}
-_TYPES |= {"b": types("s32"), "y": types("s16"), "cells": types("s32")}
+_TYPES = {
+    **dict.fromkeys(("p", "c", "factors", "b", "cells"), types("s32")),
+    **dict.fromkeys(("h", "tables", "y"), types("s16")),
+    "r": types("s8"),
+}
+_AXES = {"p": "t,n,g,k", "r": "g,k,k", "h": "n,k", "c": "n,k", "factors": "k,g,2", "tables": f"f,{STEPS + 1}", "b": "k"}
+_AXES |= {"y": "t,n,k", "cells": "n,k"}
 
 
-def _operator(name: str, inputs: tuple[str, ...], reference: Reference) -> Operator:
+def _factors(rng: Random, shape: tuple[int, ...]) -> Array:
+    return integers(1 << 24, 1 << 26)(rng, shape) << np.array([0, 3], np.int32)
+
+
+# Of which sums are of the size that tables are for.
+_VALUES = {
+    "p": integers(-(1 << 14), 1 << 14),
+    "r": integers(-128, 127, np.int8),
+    "h": integers(-32767, 32767, np.int16),
+    "c": integers(-(1 << 18), 1 << 18),
+    "factors": _factors,
+    "tables": integers(-32767, 32767, np.int16),
+    "b": integers(-(1 << 17), 1 << 17),
+}
+
+
+def _operator(name: str, inputs: tuple[str, ...], reference: Reference, functions: tuple[int, ...]) -> Operator:
     outputs = ("y", "cells") if "c" in inputs else ("y",)
+    given = {"g": (GATES[name.removeprefix("Integer")],), "f": functions, "shift_p": (14,), "shift": (1, 3, 4)}
     return Operator(
         name,
         inputs,
-        _nest,
+        nest(_maps, inputs, outputs),
         reference,
         {
             "types": {each: _TYPES[each] for each in (*inputs, *outputs)},
@@ -124,9 +142,10 @@ def _operator(name: str, inputs: tuple[str, ...], reference: Reference) -> Opera
             "tiling": WHOLE,
             "accepts": accepts,
         },
+        draw=sample(drawn(inputs, outputs, _AXES), **recurrent.STEPS, **given, **_VALUES),
     )
 
 
-INTEGER_LSTM = _operator("IntegerLSTM", ("p", "r", "h", "c", "factors", "tables"), lstm_reference)
-INTEGER_GRU = _operator("IntegerGRU", ("p", "r", "h", "factors", "tables", "b"), gru_reference)
-INTEGER_RNN = _operator("IntegerRNN", ("p", "r", "h", "factors", "tables"), rnn_reference)
+INTEGER_LSTM = _operator("IntegerLSTM", ("p", "r", "h", "c", "factors", "tables"), lstm_reference, (2, 3))
+INTEGER_GRU = _operator("IntegerGRU", ("p", "r", "h", "factors", "tables", "b"), gru_reference, (2,))
+INTEGER_RNN = _operator("IntegerRNN", ("p", "r", "h", "factors", "tables"), rnn_reference, (1,))

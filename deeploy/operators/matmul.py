@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Literal
 
 import numpy as np
 
-from deeploy.graph.kernel import INTEGERS, Layout, Operator, Row, Stored, Tiling, packed, types
-from deeploy.graph.nest import Dim, Map, Nest, parallel, reduction
+from deeploy.graph.kernel import INTEGERS, Layout, Operator, Row, Sample, Stored, Tiling, packed, types
+from deeploy.graph.nest import Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
+from deeploy.operators.draws import WIDE, ZERO_POINTS, sample
+from deeploy.operators.elementwise import wide
 
 BATCH_AXES = 4  # of the portable kernel
 RUN = 16  # float products that are added up before they enter the accumulator
@@ -24,47 +27,39 @@ def nest(stored: Literal["rows", "columns"] | None = None) -> Callable[[Node], N
     """
 
     def declare(node: Node) -> Nest:
-        a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
-        assert a is not None and b is not None
-        batch = parallel(*(f"b{axis}" for axis in range(len(y.shape) - 2)))
+        a, b, *_ = node.operands
+        batch = parallel(*(f"b{axis}" for axis in range(node.outputs[0].rank - 2)))
         m, n = parallel("m", "n")
         (k,) = reduction("k")
         rows = (k, m) if node.attrs["trans_a"] else (m, k)
         transposed = node.attrs["trans_b"] if stored is None else stored == "rows"
         columns = (n, k) if transposed else (k, n)
         return Nest(
-            reads={"a": Map(*_aligned(batch, a.shape), *rows), "b": Map(*_aligned(batch, b.shape), *columns)},
+            reads={"a": Map(*batch[len(batch) + 2 - a.rank :], *rows), "b": Map(*batch[len(batch) + 2 - b.rank :], *columns)},
             writes={"y": Map(*batch, m, n)},
         )
 
     return declare
 
 
-def _aligned(batch: tuple[Dim, ...], shape: tuple[int, ...]) -> tuple[Dim, ...]:
-    return batch[len(batch) - (len(shape) - 2) :]
-
-
-def _columns_last(array: Array, node: Node) -> Array:
-    return np.ascontiguousarray(array.swapaxes(-1, -2)) if node.attrs["trans_b"] else array
-
-
-def _rows_last(array: Array, node: Node) -> Array:
-    return array if node.attrs["trans_b"] else np.ascontiguousarray(array.swapaxes(-1, -2))
+def _stored(is_transposed: bool) -> dict[str, Layout]:
+    """The layout of b with its rows or its columns last."""
+    return {"b": Layout(lambda b, node: b if node.attrs["trans_b"] == is_transposed else np.ascontiguousarray(b.swapaxes(-1, -2)))}
 
 
 # How a kernel may want a constant b stored: parts of its row.
-ROWS_LAST = Stored(nest=nest("rows"), constants=("b",), layouts={"b": Layout(_rows_last)})  # [...,N,K]
-PACKED_ROWS = Stored(nest=packed(nest("rows"), "b"), constants=("b",), layouts={"b": Layout(_rows_last)})  # [...,N,bytes of K]
-COLUMNS_LAST = Stored(nest=nest("columns"), constants=("b",), layouts={"b": Layout(_columns_last)})  # [...,K,N]
+ROWS_LAST = Stored(nest=nest("rows"), constants=("b",), layouts=_stored(True))  # [...,N,K]
+PACKED_ROWS = Stored(nest=packed(nest("rows"), "b"), constants=("b",), layouts=_stored(True))  # [...,N,bytes of K]
+COLUMNS_LAST = Stored(nest=nest("columns"), constants=("b",), layouts=_stored(False))  # [...,K,N]
 
 
 def accepts(node: Node) -> str | None:
     """An accumulator that can be stored, and the portable kernel's limits on ranks."""
     if reason := stored_whole(node):
         return reason
-    if any(t is not None and len(t.shape) < 2 for t in node.inputs[:2]):
+    if any(t.rank < 2 for t in node.operands[:2]):
         return "operands with at least two axes"
-    return None if len(node.outputs[0].shape) <= BATCH_AXES + 2 else f"at most {BATCH_AXES} batch axes"
+    return None if node.outputs[0].rank <= BATCH_AXES + 2 else f"at most {BATCH_AXES} batch axes"
 
 
 def exact_product(a: Array, b: Array) -> Array:
@@ -84,7 +79,7 @@ def reference(node: Node, a: Array, b: Array) -> Array:
     left = a.swapaxes(-1, -2) if node.attrs["trans_a"] else a
     right = b.swapaxes(-1, -2) if node.attrs["trans_b"] else b
     if a.dtype.kind != "f":
-        return exact_product(left.astype(np.int64) - node.attrs["a_zero_point"], right.astype(np.int64) - node.attrs["b_zero_point"])
+        return exact_product(wide(left) - node.attrs["a_zero_point"], wide(right) - node.attrs["b_zero_point"])
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     acc = np.zeros((*batch, left.shape[-2], right.shape[-1]), np.float32)
     for begin in range(0, left.shape[-1], RUN):
@@ -96,8 +91,7 @@ def reference(node: Node, a: Array, b: Array) -> Array:
 
 
 def _bounds(node: Node) -> Ends:
-    a, b = node.inputs[:2]
-    assert a is not None and b is not None
+    a, b, *_ = node.operands
     (low, high), zero_b = values(a, int(node.attrs["a_zero_point"])), int(node.attrs["b_zero_point"])
     depth = a.shape[-2 if node.attrs["trans_a"] else -1]
     if b.data is None:
@@ -105,6 +99,13 @@ def _bounds(node: Node) -> Ends:
     rows = b.data if node.attrs["trans_b"] else b.data.swapaxes(-1, -2)
     least, most = sums(rows.reshape(-1, depth).astype(np.int64) - zero_b, low, high)
     return least.reshape(-1, rows.shape[-2]).min(axis=0), most.reshape(-1, rows.shape[-2]).max(axis=0)
+
+
+def _draw(rng: Random) -> Sample:
+    (a, trans_a), (b, trans_b) = rng.choice((("k,m", True), *[("m,k", False)] * 3)), rng.choice((("n,k", True), ("k,n", False)))
+    zero_points = ZERO_POINTS if rng.random() < 0.4 else (0,)
+    given = {"trans_a": (trans_a,), "trans_b": (trans_b,), "a_zero_point": zero_points, "b_zero_point": zero_points}
+    return sample(f"y[*s,m,n] a[~s,{a}] b[{rng.choice(('~s,', ''))}{b}]", k=(*WIDE, 130), **given)(rng)
 
 
 MATMUL = Operator(
@@ -121,4 +122,5 @@ MATMUL = Operator(
     ),
     bounds=_bounds,
     is_product=True,
+    draw=_draw,
 )

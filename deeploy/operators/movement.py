@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 
 from deeploy.graph.expr import Expr
-from deeploy.graph.kernel import ANY, FLOAT_OR_HALF, Operator, Row, types
+from deeploy.graph.kernel import ANY, FLOAT_OR_HALF, Operator, Row, Sample, types
 from deeploy.graph.nest import Dim, Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
 from deeploy.operators.accumulate import keeps_type
+from deeploy.operators.draws import draw_shape, integers
 from deeploy.operators.elementwise import fits_loops
 
 
 def pad_nest(node: Node) -> Nest:
     """Every output reads one input, or the value outside its borders; what borders repeat or mirror may lie anywhere along an axis."""
-    x, pads = node.inputs[0], node.attrs["pads"]
-    assert x is not None
-    rank = len(x.shape)
+    pads, rank = node.attrs["pads"], node.operands[0].rank
     is_anywhere = [node.attrs["mode"] != "constant" and (pads[axis] != 0 or pads[axis + rank] != 0) for axis in range(rank)]
     dims: tuple[Dim, ...] = tuple((coupled if far else parallel)(f"d{axis}")[0] for axis, far in enumerate(is_anywhere))
     return Nest(
-        reads={"x": Map(*(d - before for d, before in zip(dims, node.attrs["pads"], strict=False)), outside=node.attrs["value"])},
+        reads={"x": Map(*(d - before for d, before in zip(dims, pads, strict=False)), outside=node.attrs["value"])},
         writes={"y": Map(*dims)},
     )
 
@@ -62,12 +63,28 @@ def has_rows(node: Node) -> bool:
     return table is not None and node.attrs["axis"] < len(table.shape) - 1
 
 
+def _draw_pad(rng: Random) -> Sample:
+    x, mode = draw_shape(rng), rng.choice(("constant", "reflect", "edge"))
+    pads = [rng.choice((0, rng.randint(0, min(3, n - 1) if mode == "reflect" else 3))) for n in x * 2]
+    if mode == "constant" and x[0] > 2 and rng.random() < 0.3:
+        pads[0] = -1
+    return Sample({"x": x}, {"pads": tuple(pads), "mode": mode, "value": rng.choice((0, 1, 7))})
+
+
+def _draw_gather(rng: Random) -> Sample:
+    x = draw_shape(rng, most=4)
+    axis = rng.randrange(len(x))
+    indices = integers(-x[axis], x[axis] - 1, np.int32, np.int64)(rng, rng.choice(((), draw_shape(rng, most=1), draw_shape(rng, most=2))))
+    return Sample({"x": x}, {"axis": axis}, {"indices": indices})
+
+
 PAD = Operator(
     "Pad",
     ("x",),
     pad_nest,
     pad_reference,
     Row(types={"x": ANY, "y": ANY}, accepts=lambda node: keeps_type(node) or fits_loops(node), strided={"x": 0, "y": 0}),
+    draw=_draw_pad,
 )
 GATHER = Operator(
     "Gather",
@@ -75,4 +92,5 @@ GATHER = Operator(
     gather_nest,
     gather_reference,
     Row(types={"x": ANY | FLOAT_OR_HALF, "indices": types("s32", "s64"), "y": ANY}, accepts=keeps_type),
+    draw=_draw_gather,
 )

@@ -10,7 +10,8 @@ from deeploy.graph.kernel import BYTES, FLOAT, Operator, types
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
 from deeploy.operators import rows
-from deeploy.operators.elementwise import fits_loops
+from deeploy.operators.draws import FLAG, sample
+from deeploy.operators.elementwise import fits_loops, wide
 
 MOST_COLUMNS = 1 << 16  # for which every sum of ``standardise`` fits 64 bits
 
@@ -27,15 +28,11 @@ def standardise_reference(node: Node, x: Array) -> Array:
     ``centred``: d = n*x - sum(x), v = n*sum(x^2) - sum(x)^2; else d = x - zero_point, v = sum(d^2). The root is that of
     (v*2^16 + epsilon) / 2^16; where v = 0, all is 0.
     """
-    attrs = node.attrs
-    n = x.shape[-1]
-    wide = x.astype(np.int64).reshape(-1, n)
-    if attrs["centred"]:
-        total = wide.sum(axis=1, keepdims=True)
-        d, v = n * wide - total, n * (wide * wide).sum(axis=1) - total[:, 0] ** 2
-    else:
-        d = wide - attrs["zero_point"]
-        v = (d * d).sum(axis=1)
+    attrs, n = node.attrs, x.shape[-1]
+    rows = wide(x).reshape(-1, n)
+    total = rows.sum(axis=1, keepdims=True)
+    d = n * rows - total if attrs["centred"] else rows - attrs["zero_point"]
+    v = n * (rows * rows).sum(axis=1) - total[:, 0] ** 2 if attrs["centred"] else (d * d).sum(axis=1)
     result = np.zeros_like(d)
     for row in np.flatnonzero(v):
         factor, shift = reciprocal_root((int(v[row]) << 16) + int(attrs["epsilon"]), int(attrs["fraction"]))
@@ -78,8 +75,14 @@ STANDARDISE = Operator(
         "accepts": standardise_accepts,
         "epilogues": ((), ("requantise",), ("requantise", "lookup")),
     },
+    draw=sample("x[*s]", centred=FLAG, zero_point=range(-9, 10), fraction=(8, 16, 20), epsilon=(1, 1 << 18)),
 )
 _FLOATS = dict.fromkeys(("x", "scale", "offset", "y"), FLOAT)
 NORMALISE = Operator(
-    "Normalise", ("x", "scale", "offset?"), rows.nest("scale", "offset"), normalise_reference, {**rows.USUAL, "types": _FLOATS}
+    "Normalise",
+    ("x", "scale", "offset?"),
+    rows.nest("scale", "offset"),
+    normalise_reference,
+    {**rows.USUAL, "types": _FLOATS},
+    draw=sample("x[*s,c] scale[c] offset?[c]", centred=FLAG, epsilon=(1e-5,)),
 )

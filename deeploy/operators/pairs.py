@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 import numpy as np
 
-from deeploy.graph.kernel import ANY, Operator, types
+from deeploy.graph.kernel import ANY, Sample, types
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array, DType
-from deeploy.operators.elementwise import fits_loops, nest, usual
+from deeploy.operators.draws import floats, sample
+from deeploy.operators.elementwise import AB, fits_loops, pointwise, usual
 
 
 def _quotient(a: Array, b: Array) -> Array:
@@ -115,18 +117,27 @@ def _selected(node: Node) -> str | None:
     return fits_loops(node) if same else "operands of one type"
 
 
-_AB = ("a", "b")
-_ALL = ("condition", "a", "b")
-_ANY = {"a": ANY, "b": ANY, "y": ANY}
-PAIRWISE = Operator(
+def _draw_pair(rng: Random) -> Sample:
+    function = rng.choice(sorted(FUNCTIONS))
+    arrays = {"a": floats(0.1, 3), "b": floats(-2, 2)} if function == "pow" else {}
+    return sample("a[~s] b[~s]", function=(function,), **arrays)(rng)
+
+
+_ALL = ("condition", *AB)
+_ANY = dict.fromkeys((*AB, "y"), ANY)
+PAIRWISE = pointwise(
     "Binary",
-    _AB,
-    nest(*_AB),
+    AB,
     reference,
-    usual(*_AB, over=_AB, types=_ANY, accepts=_pairwise),
+    usual(*AB, over=AB, types=_ANY, accepts=_pairwise),
+    _draw_pair,
     calls_library=lambda node: node.attrs["function"] == "pow",
 )
-SELECT = Operator(
-    "Where", _ALL, nest(*_ALL), select_reference, usual(*_ALL, over=_AB, types={"condition": types("bool"), **_ANY}, accepts=_selected)
+SELECT = pointwise(
+    "Where",
+    _ALL,
+    select_reference,
+    usual(*_ALL, over=AB, types={"condition": types("bool"), **_ANY}, accepts=_selected),
+    sample("a[~s] b[~s] condition[~s]"),
 )
-EXPAND = Operator("Expand", ("x",), nest("x"), expand_reference, usual("x", types={"x": ANY, "y": ANY}))
+EXPAND = pointwise("Expand", ("x",), expand_reference, usual("x", types={"x": ANY, "y": ANY}), sample("x[~s] y[*s]"))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from random import Random
 
 import numpy as np
 
-from deeploy.graph.kernel import BYTES, FLOAT, INTEGERS, Operator, Row, Tiling, types
+from deeploy.graph.kernel import BYTES, FLOAT, INTEGERS, Operator, Row, Sample, Tiling, types
 from deeploy.graph.nest import MAX, SUM, Combine, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, ends, keeps_type, stored_whole, values
+from deeploy.operators.conv import image, taps
+from deeploy.operators.draws import FLAG, WIDE, ZERO_POINTS, sliding
+from deeploy.operators.elementwise import wide
 
 FRACTION = 16  # bits of an average behind the point
 
@@ -19,42 +23,28 @@ def nest(combine: Combine) -> Callable[[Node], Nest]:
     """The nest of a pooling that combines the taps inside the image."""
 
     def declare(node: Node) -> Nest:
-        (sh, sw), (dh, dw), (top, left) = node.attrs["strides"], node.attrs["dilations"], node.attrs["pads"][:2]
         height, width = node.attrs["kernel"]
         n, oh, ow, c = parallel("n", "oh", "ow", "c")
         fh, fw = reduction("fh", "fw", combine=combine)
-        outside = node.attrs.get("zero_point", 0)  # a maximum ignores what lies outside
-        return Nest(
-            reads={"x": Map(n, sh * oh + dh * fh - top, sw * ow + dw * fw - left, c, outside=outside)},
-            writes={"y": Map(n, oh, ow, c)},
-            extents={"fh": height, "fw": width},
-        )
+        return Nest({"x": image(node, n, oh, ow, fh, fw, c)}, {"y": Map(n, oh, ow, c)}, extents={"fh": height, "fw": width})
 
     return declare
 
 
-def _taps(node: Node, x: Array, outside: float) -> Iterator[Array]:
-    """For every tap, in order, what each output sees through it: [N,OH,OW,C], ``outside`` beyond the borders."""
-    (height, width), (sh, sw), (dh, dw) = node.attrs["kernel"], node.attrs["strides"], node.attrs["dilations"]
-    top, left, bottom, right = node.attrs["pads"]
-    image = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=outside)
-    rows = (image.shape[1] - dh * (height - 1) - 1) // sh * sh + 1
-    columns = (image.shape[2] - dw * (width - 1) - 1) // sw * sw + 1
-    for fh in range(height):
-        for fw in range(width):
-            yield image[:, fh * dh : fh * dh + rows : sh, fw * dw : fw * dw + columns : sw]
+def _taps(node: Node, x: Array, outside: float) -> list[Array]:
+    return [tap for _, _, tap in taps(node, x, node.attrs["kernel"], outside)]
 
 
 def max_reference(node: Node, x: Array) -> Array:
     """The maximum over the taps inside the image that are numbers; the smallest value of the type where there is none."""
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    found = np.fmax.reduce(list(_taps(node, x, lowest)))
+    found = np.fmax.reduce(_taps(node, x, lowest))
     return np.asarray(np.where(np.isnan(found), lowest, found) if x.dtype.kind == "f" else found, x.dtype)
 
 
 def average_reference(node: Node, x: Array) -> Array:
     """Floats: the mean. Integers: floor((2*S*65536 + n) / (2*n)), S the sum of x - zero_point over the n taps that count."""
-    values = x if x.dtype.kind == "f" else x.astype(np.int64) - int(node.attrs["zero_point"])
+    values = x if x.dtype.kind == "f" else wide(x) - int(node.attrs["zero_point"])
     total = sum(_taps(node, values, 0), np.zeros((), values.dtype))
     if node.attrs["count_include_pad"]:
         count = np.asarray(np.prod(node.attrs["kernel"]))
@@ -70,6 +60,12 @@ def _bounds(node: Node) -> Ends:
     return ends(min(0, low) << FRACTION, max(0, high) << FRACTION)
 
 
+def _draw(rng: Random) -> Sample:
+    attrs, kernel, extents = sliding(rng)
+    further = {"kernel": kernel, "count_include_pad": rng.choice(FLAG), "zero_point": rng.choice(ZERO_POINTS)}
+    return Sample({"x": (rng.choice((1, 1, 2)), *extents, rng.choice(WIDE))}, {**attrs, **further})
+
+
 _USUAL = Row(strided={"x": 1, "y": 1}, tiling=Tiling(whole=("fh", "fw")))
 AVERAGE_POOL = Operator(
     "AveragePool",
@@ -83,6 +79,7 @@ AVERAGE_POOL = Operator(
         "epilogues": INTEGER_STAGES,
     },
     bounds=_bounds,
+    draw=_draw,
 )
 MAX_POOL = Operator(
     "MaxPool",
@@ -90,4 +87,5 @@ MAX_POOL = Operator(
     nest(MAX),
     max_reference,
     usual={**_USUAL, "types": {"x": INTEGERS | FLOAT, "y": INTEGERS | FLOAT}, "accepts": keeps_type},
+    draw=_draw,
 )

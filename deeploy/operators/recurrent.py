@@ -6,7 +6,11 @@ one call, in which cores divide the units and meet after each step. A cell is on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -14,35 +18,50 @@ from deeploy.graph.kernel import FLOAT, FLOAT_OR_HALF, Operator, Reference, Tili
 from deeploy.graph.nest import Dim, Kind, Map, Nest, coupled, encoded, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
+from deeploy.operators.draws import FLAG, sample
 from deeploy.operators.elementwise import apply_function, is_exact
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 WHOLE = Tiling(whole=("k",))
+STEPS = {"t": (1, 2, 5), "n": (1, 1, 2, 3), "reverse": FLAG}  # how many are drawn
 _RUN = 16  # float products that are added up before they enter the accumulator
 
 
-def _nest(node: Node) -> Nest:
-    """p[t,n,g,k] and r[g,k,j] of the state h[n,j]; an LSTM has a state c[n,k] besides, and peepholes w[e,k]; a GRU biases b[k]."""
-    (t,), (n, k), (g, j) = coupled("t"), parallel("n", "k"), reduction("g", "j")
-    (e,) = encoded("e", of=(k,))
-    reads = {"p": Map(t, n, g, k), "r": Map(g, k, j), "h": Map(n, j), "c": Map(n, k), "b": Map(k), "w": Map(e, k)}
-    return _of(node, reads, Map(t, n, k), Map(n, k))
+def _maps() -> dict[str, Map]:
+    """Weights r[g,k,j] of the state h[n,j]; of an LSTM a state c[n,k] and peepholes w[e,k]; of a GRU biases b[k]."""
+    (t,), (n, k), (g, j), (e,) = coupled("t"), parallel("n", "k"), reduction("g", "j"), encoded("e", of=(Dim("k"),))
+    maps = {"p": Map(t, n, g, k), "r": Map(g, k, j), "h": Map(n, j), "c": Map(n, k), "b": Map(k), "w": Map(e, k)}
+    return {**maps, "y": Map(t, n, k), "cells": Map(n, k)}
 
 
-def _cell_nest(node: Node) -> Nest:
+def _cell_maps() -> dict[str, Map]:
     """p[n,g,k] of the input, q[n,g,k] of the state."""
     n, k = parallel("n", "k")
     g, e = (Dim(name, Kind.ENCODED, of=(k,)) for name in "ge")
-    reads = {"p": Map(n, g, k), "q": Map(n, g, k), "h": Map(n, k), "c": Map(n, k), "w": Map(e, k)}
-    return _of(node, reads, Map(n, k), Map(n, k))
+    return {**dict.fromkeys("pq", Map(n, g, k)), **dict.fromkeys(("h", "c", "y", "cells"), Map(n, k)), "w": Map(e, k)}
 
 
-def _of(node: Node, reads: dict[str, Map], y: Map, cells: Map) -> Nest:
-    """The nest with the operands that an operator has."""
-    is_lstm = node.op.startswith("LSTM")
-    absent = {"b"} if is_lstm else {"c", "w"} if node.op.startswith("GRU") else {"b", "c", "w"}
-    absent |= {"h"} if node.op == "LSTMCell" else set()
-    return Nest({name: access for name, access in reads.items() if name not in absent}, {"y": y, **({"cells": cells} if is_lstm else {})})
+def nest(maps: Callable[[], dict[str, Map]], inputs: Sequence[str], outputs: Sequence[str]) -> Callable[[Node], Nest]:
+    """The nest of an operator with some of the operands."""
+
+    def declare(node: Node) -> Nest:
+        reads, writes = ({name: access for name, access in maps().items() if name in names} for names in (inputs, outputs))
+        return Nest(reads, writes)
+
+    return declare
+
+
+def scan(node: Node, p: Array, step: Callable[..., tuple[Array, ...]], *states: Array) -> Array | tuple[Array, ...]:
+    """y[t], the first state behind every step, and what the others are behind the last one.
+
+    Args:
+        step: of p[t] and all states.
+    """
+    y, order = np.zeros((*p.shape[:2], p.shape[-1]), p.dtype), range(len(p))
+    for t in order[::-1] if node.attrs["reverse"] else order:
+        states = step(p[t], *states)
+        y[t] = states[0]
+    return (y, *states[1:]) if len(states) > 1 else y
 
 
 def _function(node: Node, number: int) -> Callable[[Array], Array]:
@@ -88,18 +107,9 @@ def _gru_step(node: Node, p: Array, q: Array, h: Array, r: Array | None) -> Arra
     return np.asarray((1 - z) * candidate + z * h, np.float32)
 
 
-def _order(node: Node, p: Array) -> range:
-    steps = range(p.shape[0])
-    return steps[::-1] if node.attrs["reverse"] else steps
-
-
-def lstm_reference(node: Node, p: Array, r: Array, h: Array, c: Array, w: Array | None = None) -> tuple[Array, Array]:
+def lstm_reference(node: Node, p: Array, r: Array, h: Array, c: Array, w: Array | None = None) -> Any:
     """y[t] and the cells behind the last step."""
-    y = np.zeros((*p.shape[:2], p.shape[3]), np.float32)
-    for t in _order(node, p):
-        y[t], c = _lstm_step(node, p[t] + _product(h, r), c, w)
-        h = y[t]
-    return y, c
+    return scan(node, p, lambda a, h, c: _lstm_step(node, a + _product(h, r), c, w), h, c)
 
 
 def lstm_cell_reference(node: Node, p: Array, q: Array, c: Array, w: Array | None = None) -> tuple[Array, Array]:
@@ -107,15 +117,16 @@ def lstm_cell_reference(node: Node, p: Array, q: Array, c: Array, w: Array | Non
     return _lstm_step(node, p + q, c, w)
 
 
-def gru_reference(node: Node, p: Array, r: Array, h: Array, b: Array | None = None) -> Array:
+def gru_reference(node: Node, p: Array, r: Array, h: Array, b: Array | None = None) -> Any:
     """y[t]. With ``b``, the product of the state is reset, of which b is the candidate's bias; without it the state is."""
-    y = np.zeros((*p.shape[:2], p.shape[3]), np.float32)
-    for t in _order(node, p):
+
+    def step(a: Array, h: Array) -> tuple[Array]:
         q = _product(h, r)
         if b is not None:
             q[:, 2] += b
-        h = y[t] = _gru_step(node, p[t], q, h, r[2] if b is None else None)
-    return y
+        return (_gru_step(node, a, q, h, r[2] if b is None else None),)
+
+    return scan(node, p, step, h)
 
 
 def gru_cell_reference(node: Node, p: Array, q: Array, h: Array) -> Array:
@@ -123,22 +134,36 @@ def gru_cell_reference(node: Node, p: Array, q: Array, h: Array) -> Array:
     return _gru_step(node, p, q, h, None)
 
 
-def rnn_reference(node: Node, p: Array, r: Array, h: Array) -> Array:
+def rnn_reference(node: Node, p: Array, r: Array, h: Array) -> Any:
     """y[t] = f(p[t] + r h)."""
     f = _function(node, 0)
-    y = np.zeros((*p.shape[:2], p.shape[3]), np.float32)
-    for t in _order(node, p):
-        h = y[t] = f(_clipped(node, p[t, :, 0] + _product(h, r)[:, 0]))
-    return y
+    return scan(node, p, lambda a, h: (f(_clipped(node, a[:, 0] + _product(h, r)[:, 0])),), h)
+
+
+# Axes of operands as they are drawn; of weights, such that differences of rounding do not grow from step to step.
+_DRAWN = {"p": "t,n,g,k", "q": "n,g,k", "r": "g,k,k", "h": "n,k", "c": "n,k", "b": "k", "w": "3,k", "y": "t,n,k", "cells": "n,k"}
+_FUNCTIONS = tuple(itertools.product(("sigmoid", "tanh", "hard_sigmoid", "softsign"), repeat=3))
+
+
+def _weights(rng: Random, shape: tuple[int, ...]) -> Array:
+    drawn = np.random.default_rng(rng.getrandbits(32)).standard_normal(shape)
+    return np.asarray(drawn / (2 * math.sqrt(shape[-1])), np.float32)
+
+
+def drawn(inputs: Sequence[str], outputs: Sequence[str], axes: Mapping[str, str]) -> str:
+    """Operands with the axes that they are drawn with."""
+    return " ".join(f"{name}[{axes[name.rstrip('?')]}]" for name in (*inputs, *outputs))
 
 
 def _operator(name: str, inputs: tuple[str, ...], reference: Reference) -> Operator:
     outputs = ("y", "cells") if name.startswith("LSTM") else ("y",)
     is_cell, operands = name.endswith("Cell"), (*(each.rstrip("?") for each in inputs), *outputs)
+    axes = {**_DRAWN, **({"p": "n,g,k", "y": "n,k"} if is_cell else {})}
+    given = {"alphas": ((0.3,) * 3,), "betas": ((0.4,) * 3,), "functions": _FUNCTIONS, "clip": (0.0, 0.7), "input_forget": FLAG}
     return Operator(
         name,
         inputs,
-        _cell_nest if is_cell else _nest,
+        nest(_cell_maps if is_cell else _maps, [each.rstrip("?") for each in inputs], outputs),
         reference,
         {
             "types": {each: FLOAT_OR_HALF if each == "r" else FLOAT for each in operands},
@@ -148,6 +173,7 @@ def _operator(name: str, inputs: tuple[str, ...], reference: Reference) -> Opera
             "tiling": Tiling() if is_cell else WHOLE,
         },
         calls_library=lambda node: not all(map(is_exact, node.attrs["functions"])),
+        draw=sample(drawn(inputs, outputs, axes), **STEPS, **given, g=(GATES[name.removesuffix("Cell")],), r=_weights),
     )
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any
 
 import numpy as np
 
 from deeploy.graph.expr import Expr
-from deeploy.graph.kernel import FLOAT, INTEGERS, Operator, Reference, Row, types
+from deeploy.graph.kernel import FLOAT, INTEGERS, Operator, Reference, Row, Sample, types
 from deeploy.graph.nest import MAX, MIN, PRODUCT, SUM, Combine, Dim, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, keeps_type, stored_whole
-from deeploy.operators.elementwise import fits_loops
+from deeploy.operators.draws import FLAG, draw_shape, sample
+from deeploy.operators.elementwise import fits_loops, wide
 
 AXES = 6  # kept, and reduced, that the portable kernel handles
 
@@ -70,36 +72,23 @@ def _rows(node: Node, x: Array) -> Array:
     return x.transpose(kept + axes).reshape(math.prod(x.shape[axis] for axis in kept), math.prod(x.shape[axis] for axis in axes))
 
 
-def sum_reference(node: Node, x: Array) -> Array:
-    """The sum: int64, or float32 in row-major order of the reduced axes."""
-    rows = _rows(node, x)
-    in_order = x.dtype.kind == "f" and rows.shape[1] > 0
-    total = np.add.accumulate(rows, axis=1)[:, -1] if in_order else rows.sum(axis=1, dtype=x.dtype if x.dtype.kind == "f" else np.int64)
-    return np.asarray(total.reshape(_shape(node, x.shape)))
+def folded(combine: np.ufunc, initial: float) -> Reference:
+    """Elements combined in row-major order of the reduced axes: float32, or int64; what is ``initial`` where there are none."""
+
+    def reference(node: Node, x: Array) -> Array:
+        rows = _rows(node, wide(x))
+        total = combine.accumulate(rows, axis=1)[:, -1] if rows.shape[1] else np.full(len(rows), initial, rows.dtype)
+        return np.asarray(total.reshape(_shape(node, x.shape)))
+
+    return reference
+
+
+_sum = folded(np.add, 0)
 
 
 def mean_reference(node: Node, x: Array) -> Array:
     """The float32 sum divided by the number of elements."""
-    return np.asarray(sum_reference(node, x) / np.float32(_rows(node, x).shape[1]))
-
-
-def max_reference(node: Node, x: Array) -> Array:
-    """The largest element."""
-    found = np.maximum.reduce(_rows(node, x), axis=1, initial=-np.inf if x.dtype.kind == "f" else None)
-    return np.asarray(_wide(found).reshape(_shape(node, x.shape)))
-
-
-def min_reference(node: Node, x: Array) -> Array:
-    """The smallest element."""
-    found = np.minimum.reduce(_rows(node, x), axis=1, initial=np.inf if x.dtype.kind == "f" else None)
-    return np.asarray(_wide(found).reshape(_shape(node, x.shape)))
-
-
-def product_reference(node: Node, x: Array) -> Array:
-    """The product: int64, or float32 in row-major order of the reduced axes."""
-    rows = _rows(node, _wide(x))
-    total = np.multiply.accumulate(rows, axis=1)[:, -1] if rows.shape[1] else np.ones(len(rows), rows.dtype)
-    return np.asarray(total.reshape(_shape(node, x.shape)))
+    return np.asarray(_sum(node, x) / np.float32(_rows(node, x).shape[1]))
 
 
 def extreme_nest(node: Node) -> Nest:
@@ -114,24 +103,12 @@ def extreme_reference(node: Node, x: Array) -> Array:
 
     What is no number is neither larger nor smaller, and no place but the first can be one.
     """
-    if x.dtype.kind == "f" and np.isnan(x).any():
-        return _compared_in_order(node, x)
-    find = np.argmin if node.attrs["smallest"] else np.argmax
-    found = x.shape[-1] - 1 - find(x[..., ::-1], axis=-1) if node.attrs["last"] else find(x, axis=-1)
-    return np.asarray(found[..., None].astype(np.int64))
-
-
-def _compared_in_order(node: Node, x: Array) -> Array:
     smaller, larger = (np.less_equal, np.greater_equal) if node.attrs["last"] else (np.less, np.greater)
     place, best = np.zeros(x.shape[:-1], np.int64), x[..., 0]
     for i in range(1, x.shape[-1]):
         is_better = (smaller if node.attrs["smallest"] else larger)(x[..., i], best)
         place, best = np.where(is_better, i, place), np.where(is_better, x[..., i], best)
     return np.asarray(place[..., None])
-
-
-def _wide(values: Array) -> Array:
-    return values if values.dtype.kind == "f" else values.astype(np.int64)
 
 
 def is_shifted_mean(node: Node) -> bool:
@@ -143,7 +120,7 @@ def is_shifted_mean(node: Node) -> bool:
 
 def integer_mean_reference(node: Node, x: Array) -> Array:
     """n = 2^k and not keepdims: (S + 2^(k-1)) >> k (k = 0: S); else (S + sgn(S)*(n >> 1)) / n, truncated."""
-    total = sum_reference(node, x)
+    total = _sum(node, x)
     count = _rows(node, x).shape[1]
     if is_shifted_mean(node):
         return np.asarray((total + (count >> 1)) >> (count.bit_length() - 1))
@@ -155,8 +132,7 @@ def _operator(name: str, combine: Combine, reference: Reference, is_whole: bool 
     """A reduction; where its accumulator ``is_whole``, it never has the type of x for certain."""
 
     def accepts(node: Node) -> str | None:
-        x, reduced = node.inputs[0], len(node.attrs["axes"])
-        assert x is not None
+        x, reduced = node.operands[0], len(node.attrs["axes"])
         reason = stored_whole(node) if is_whole or keeps_type(node) is not None else None
         if reason is not None:
             return reason
@@ -166,14 +142,20 @@ def _operator(name: str, combine: Combine, reference: Reference, is_whole: bool 
 
     accepted = {"x": INTEGERS, "y": INTEGERS, "bias": types("s32")}
     usual = Row(types=accepted, accepts=accepts, epilogues=INTEGER_STAGES, strided={"x": 0, "y": 0})
-    return Operator(name, ("x",), nest(combine), reference, usual)
+    return Operator(name, ("x",), nest(combine), reference, usual, draw=_draw)
 
 
-REDUCE_SUM = _operator("ReduceSum", SUM, sum_reference, is_whole=True)
-REDUCE_MAX = _operator("ReduceMax", MAX, max_reference)
-REDUCE_MIN = _operator("ReduceMin", MIN, min_reference)
+def _draw(rng: Random) -> Sample:
+    x = draw_shape(rng)
+    axes = tuple(sorted(rng.sample(range(len(x)), rng.randint(1, len(x)))))
+    return Sample({"x": x}, {"axes": axes, "keepdims": rng.choice(FLAG)})
+
+
+REDUCE_SUM = _operator("ReduceSum", SUM, _sum, is_whole=True)
+REDUCE_MAX = _operator("ReduceMax", MAX, folded(np.maximum, -np.inf))
+REDUCE_MIN = _operator("ReduceMin", MIN, folded(np.minimum, np.inf))
 REDUCE_MEAN = _operator("ReduceMean", SUM, mean_reference, is_whole=True)
-REDUCE_PRODUCT = _operator("ReduceProd", PRODUCT, product_reference, is_whole=True)
+REDUCE_PRODUCT = _operator("ReduceProd", PRODUCT, folded(np.multiply, 1), is_whole=True)
 INTEGER_MEAN = _operator("IntegerMean", SUM, integer_mean_reference)
 ARG_EXTREME = Operator(
     "ArgMax",
@@ -181,4 +163,5 @@ ARG_EXTREME = Operator(
     extreme_nest,
     extreme_reference,
     usual=Row(types={"x": INTEGERS | FLOAT | types("u32", "s64"), "y": types("s32", "s64")}, accepts=fits_loops, strided={"x": 0, "y": 0}),
+    draw=sample("x[*s]", smallest=FLAG, last=FLAG),
 )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 
-from deeploy.graph.epilogue import requantise, shifted
-from deeploy.graph.kernel import BYTES, Operator, Row, types
+from deeploy.graph.epilogue import limited
+from deeploy.graph.kernel import BYTES, Operator, Row, Sample, types
 from deeploy.graph.nest import Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
-from deeploy.operators.elementwise import AXES
+from deeploy.operators.draws import factors, integers, limits, parity, requantisation, sample
+from deeploy.operators.elementwise import AXES, wide
 
 
 def nest(node: Node) -> Nest:
@@ -37,11 +40,18 @@ def accepts(node: Node) -> str | None:
 def reference(node: Node, x: Array, b: Array, mul: Array, add: Array) -> Array:
     """t = clip((sum*mul + add) >> shift, low, high); clip((t*mul_a + b*mul_b + offset) >> shift_sum, low_sum, high_sum)."""
     attrs = node.attrs
-    total = x.sum(axis=0, dtype=np.int64)
-    t = requantise(total, mul, add, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"))
-    wide = t * attrs["mul_a"] + b.astype(np.int64) * attrs["mul_b"] + attrs["offset"]
-    y = np.clip(shifted(wide, attrs["shift_sum"], attrs.get("even_sum")), attrs["low_sum"], attrs["high_sum"])
-    return np.asarray(y.reshape(b.shape))
+    t = limited(attrs, x.sum(axis=0, dtype=np.int64) * wide(mul) + wide(add))
+    return limited(attrs, t * attrs["mul_a"] + wide(b) * attrs["mul_b"] + attrs["offset"], "_sum").reshape(b.shape)
+
+
+def _draw(rng: Random) -> Sample:
+    shift, mul = rng.choice((7, 14, 20)), requantisation(rng, 15)
+    names = {"mul": "mul_a", "add": "offset", "shift": "shift_sum", "low": "low_sum", "high": "high_sum"}
+    attributes = {own: mul[name] for name, own in names.items()}
+    attributes = {**attributes, **parity(rng), **parity(rng, "even_sum"), "mul_b": rng.choice((1, -1)) * mul["mul"] // 2}
+    channels = rng.choice("1c")
+    given = {**factors(shift), "mul": integers(1 << shift >> 5, 1 << shift >> 3), "n": (1, 2, 3, 4, 8), "shift": (shift,)}
+    return sample(f"b[*s,c] x[n,*s,c] mul[{channels}] add[{channels}]", limits, lambda rng: attributes, **given)(rng)
 
 
 RESIDUAL_SUM = Operator(
@@ -49,10 +59,11 @@ RESIDUAL_SUM = Operator(
     ("x", "b", "mul", "add"),
     nest,
     reference,
-    usual=Row(
+    Row(
         types={"x": types("s32"), "b": BYTES, "mul": types("s32"), "add": types("s32", "s64"), "y": BYTES},
         accepts=accepts,
         strided={"x": 0, "b": 0, "y": 0},
         overwrites=(("y", "b"),),
     ),
+    draw=_draw,
 )

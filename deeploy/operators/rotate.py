@@ -7,26 +7,27 @@ Every element needs another one of its row, so that a row is never cut; cosines 
 from __future__ import annotations
 
 from functools import lru_cache
+from random import Random
 
 import numpy as np
 
 from deeploy.graph.epilogue import shifted
-from deeploy.graph.kernel import BYTES, FLOAT, Operator, Row
+from deeploy.graph.kernel import BYTES, FLOAT, Operator, Row, Sample
 from deeploy.graph.nest import Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
 from deeploy.operators import scaled
+from deeploy.operators.draws import FLAG, LIMITS, broadcast, draw_shape, integers
+from deeploy.operators.elementwise import wide
 from deeploy.operators.staircase import WORD, Requantisation, cheapest
+
+_OPERANDS = ("x", "cosine", "sine")
 
 
 def nest(node: Node) -> Nest:
     """Rows of ``x`` are independent; ``cosine`` and ``sine`` are aligned to the right of its axes."""
-    x = node.operands[0]
-    dims = (*parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1))), *coupled("c"))
-    reads = {"x": Map(*dims)}
-    for name, tensor in zip(("cosine", "sine"), node.inputs[1:3], strict=True):
-        assert tensor is not None
-        reads[name] = Map(*dims[len(dims) - len(tensor.shape) :])
+    dims = (*parallel(*(f"d{axis}" for axis in range(node.operands[0].rank - 1))), *coupled("c"))
+    reads = {name: Map(*dims[len(dims) - tensor.rank :]) for name, tensor in zip(_OPERANDS, node.operands, strict=False)}
     return Nest(reads=reads, writes={"y": Map(*dims)})
 
 
@@ -42,8 +43,11 @@ def accepts(node: Node) -> str | None:
 def product(a: Array, b: Array, constants: tuple[int, ...]) -> Array:
     """clip(((a - za)*(b - zb)*mul + add) >> shift, low, high); ``constants``: za, zb, mul, add, shift, low, high, even or -1."""
     a_zero, b_zero, mul, add, shift, low, high, even = constants
-    wide = (a.astype(np.int64) - a_zero) * (b.astype(np.int64) - b_zero) * mul + add
-    return np.asarray(np.clip(shifted(wide, shift, None if even < 0 else even), low, high))
+    return _limited((wide(a) - a_zero) * (wide(b) - b_zero) * mul + add, shift, low, high, even)
+
+
+def _limited(sums: Array, shift: int, low: int, high: int, even: int) -> Array:
+    return np.asarray(np.clip(shifted(sums, shift, None if even < 0 else even), low, high))
 
 
 def halves(node: Node, x: Array) -> tuple[Array, Array]:
@@ -63,11 +67,10 @@ def reference(node: Node, x: Array, cos: Array, sin: Array, table: Array) -> Arr
 
     ``table`` [2,256] gives the turned element for one of the second half (row 0) and of the first half (row 1).
     """
-    first, second = halves(node, x.astype(np.int64) - np.iinfo(x.dtype).min)
+    first, second = halves(node, wide(x) - np.iinfo(x.dtype).min)
     turned = joined(node, table[0][second], table[1][first])
-    mul_a, mul_b, add, shift, low, high, even = node.attrs["sum"]
-    c, s = product(x, cos, node.attrs["cosine"]), product(turned, sin, node.attrs["sine"])
-    return np.asarray(np.clip(shifted(c * mul_a + s * mul_b + add, shift, None if even < 0 else even), low, high))
+    mul_a, mul_b, add, *limits = node.attrs["sum"]
+    return _limited(product(x, cos, node.attrs["cosine"]) * mul_a + product(turned, sin, node.attrs["sine"]) * mul_b + add, *limits)
 
 
 @lru_cache(maxsize=256)
@@ -103,7 +106,23 @@ def float_reference(node: Node, x: Array, cos: Array, sin: Array) -> Array:
     return np.asarray(x * cos + turned * sin, np.float32)
 
 
-_OPERANDS = ("x", "cosine", "sine")
+def _draw(rng: Random) -> Sample:
+    *outer, row = draw_shape(rng)
+    x = (*outer, 2 * row)
+    angles = (*broadcast(rng, x)[:-1], x[-1])
+    return Sample({"x": x, "cosine": angles, "sine": angles}, {"interleaved": rng.choice(FLAG)})
+
+
+def _draw_table(rng: Random) -> Sample:
+    found = _draw(rng)
+    attrs = {
+        name: (rng.randint(-5, 5), rng.randint(-5, 5), rng.randint(1, 4000), half, 12, -128, 127, rng.choice((-1, 0, 1)))
+        for name, half in (("cosine", 1 << 11), ("sine", 0))
+    }
+    total = (1 << 10, rng.randint(100, 1000), 1 << 9, 11, *rng.choice(LIMITS), rng.choice((-1, 0, 1)))
+    return Sample(found.shapes, {**found.attrs, **attrs, "sum": total}, {"table": integers(0, 127, np.int8, np.uint8)(rng, (2, 256))})
+
+
 _USUAL = Row(accepts=accepts, strided=dict.fromkeys((*_OPERANDS, "y"), 0), overwrites=(("y", "x"),))
 ROTATE = Operator(
     "Rotate",
@@ -111,6 +130,7 @@ ROTATE = Operator(
     nest,
     float_reference,
     {**_USUAL, "types": {**dict.fromkeys((*_OPERANDS, "y"), FLOAT), "table": frozenset()}},
+    draw=_draw,
 )
 TABLE_ROTATE = Operator(  # the same of quantised values
     "Rotate",
@@ -118,4 +138,5 @@ TABLE_ROTATE = Operator(  # the same of quantised values
     nest,
     reference,
     {**_USUAL, "types": dict.fromkeys((*_OPERANDS, "table", "y"), BYTES), "constants": ("table",)},
+    draw=_draw_table,
 )

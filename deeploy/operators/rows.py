@@ -7,46 +7,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from random import Random
 
 import numpy as np
 
-from deeploy.graph.kernel import BYTES, FLOAT, INTEGERS, Operator, Reference, Row, Types, types
+from deeploy.graph.kernel import BYTES, FLOAT, INTEGERS, Operator, Reference, Row, Sample, Types, types
 from deeploy.graph.nest import Dim, Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
-from deeploy.operators.elementwise import exponential, fits_loops
+from deeploy.operators.draws import FLAG, integers, sample
+from deeploy.operators.elementwise import exponential, fits_loops, wide
 
 
 def nest(*per_element: str) -> Callable[[Node], Nest]:
     """The nest of an operator on rows of ``x``; operands named ``per_element`` have one value per element of a row."""
 
-    def declare(node: Node) -> Nest:
-        x = node.operands[0]
-        rows = parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1)))
-        (c,) = coupled("c")
-        return Nest(reads={"x": Map(*rows, c), **{name: Map(c) for name in per_element}}, writes={"y": Map(*rows, c)})
-
-    return declare
+    return lambda node: _nest(node, per_element, is_cut=False)
 
 
 def column_nest(*per_element: str) -> Callable[[Node], Nest]:
     """The same where an element of ``y`` can be computed alone from the whole row of ``x``: columns of few rows may be divided, too."""
 
-    def declare(node: Node) -> Nest:
-        x = node.operands[0]
-        rows = parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1)))
-        (c,) = coupled("c")
-        k = Dim("k", whole=c.name)
-        reads = {"x": Map(*rows, c), **{name: Map(k) for name in per_element}}
-        return Nest(reads, writes={"y": Map(*rows, k)}, extents={k.name: columns(node)})
+    return lambda node: _nest(node, per_element, is_cut=True)
 
-    return declare
+
+def _nest(node: Node, per_element: tuple[str, ...], is_cut: bool) -> Nest:
+    *rows, c = *parallel(*(f"d{axis}" for axis in range(node.operands[0].rank - 1))), *coupled("c")
+    k = Dim("k", whole=c.name) if is_cut else c
+    reads = {"x": Map(*rows, c), **{name: Map(k) for name in per_element}}
+    return Nest(reads, writes={"y": Map(*rows, k)}, extents={k.name: columns(node)} if is_cut else {})
 
 
 def columns(node: Node) -> int:
     """Elements of a row."""
-    x = node.operands[0]
-    return x.shape[-1]
+    return node.operands[0].shape[-1]
 
 
 def truncated(n: Array, d: Array) -> Array:
@@ -59,6 +53,11 @@ def integer_root(values: Array) -> Array:
     return np.asarray([math.isqrt(int(v)) for v in values.ravel()], np.int64).reshape(values.shape)
 
 
+def _deviation(x: Array) -> Array:
+    """isqrt(sum(x^2)/n + 1) of each row."""
+    return integer_root((x * x).sum(axis=-1, keepdims=True) // x.shape[-1] + 1)
+
+
 def softmax_reference(node: Node, x: Array) -> Array:
     """exp(x - max) / sum in float32, added up in the order of the elements."""
     e = exponential(x - x.max(axis=-1, keepdims=True))
@@ -67,8 +66,7 @@ def softmax_reference(node: Node, x: Array) -> Array:
 
 def softmax_is_wide(node: Node) -> bool:
     """Whether the table softmax of a node needs more than 32 bits for its sum or its quotients' numerators."""
-    table = node.inputs[1]
-    assert table is not None
+    table = node.operands[1]
     largest = 2**31 if table.data is None else int(table.data.max(initial=0))
     return 2 * largest * (columns(node) + int(node.attrs["levels"])) >= 2**32
 
@@ -79,8 +77,7 @@ def table_softmax_reference(node: Node, x: Array, table: Array, results: Array |
     With ``results``, y is its entry for that, the first of which is for ``smallest``.
     """
     attrs = node.attrs
-    wide = x.astype(np.int64)
-    e = table.astype(np.int64)[wide.max(axis=-1, keepdims=True) - wide]
+    e = wide(table)[wide(x).max(axis=-1, keepdims=True) - x]
     total = np.maximum(e.sum(axis=-1, keepdims=True), 1)
     top = e * attrs["levels"]
     if attrs.get("rounded", True):
@@ -99,34 +96,29 @@ def shift_softmax_reference(node: Node, x: Array) -> Array:
     s = (maximum - x + 16) >> 5; y = (numerator // sum(256 >> s)) >> s.
     """
     group = int(node.attrs["group"])
-    wide = x.astype(np.int64)
+    x = wide(x)
     acc = np.zeros((*x.shape[:-1], 1), np.int64)
     top = np.full_like(acc, -128)
     for begin in range(0, x.shape[-1] - group + 1, group):
-        part = wide[..., begin : begin + group]
+        part = x[..., begin : begin + group]
         largest = part.max(axis=-1, keepdims=True)
         acc >>= np.where(largest > top, (largest - top + 16) >> 5, 0)
         top = np.maximum(top, largest)
         acc += (256 >> ((top - part + 16) >> 5)).sum(axis=-1, keepdims=True)
     inverse = int(node.attrs["numerator"]) // np.maximum(acc, 1)
-    return np.asarray(inverse >> np.maximum((top - wide + 16) >> 5, 0))
+    return np.asarray(inverse >> np.maximum((top - x + 16) >> 5, 0))
 
 
 def layer_norm_reference(node: Node, x: Array, weight: Array, bias: Array) -> Array:
     """c = x - sum/n; (c*weight / isqrt(sum(c^2)/n + 1) + bias) >> shift, modulo 2^8; divisions towards zero."""
-    n = np.asarray(x.shape[-1], np.int64)
-    wide = x.astype(np.int64)
-    c = wide - truncated(wide.sum(axis=-1, keepdims=True), n)
-    deviation = integer_root((c * c).sum(axis=-1, keepdims=True) // n + 1)
-    y = (truncated(c * weight.astype(np.int64), deviation) + bias.astype(np.int64)) >> int(node.attrs["shift"])
+    c = wide(x) - truncated(wide(x).sum(axis=-1, keepdims=True), np.asarray(x.shape[-1]))
+    y = (truncated(c * wide(weight), _deviation(c)) + wide(bias)) >> int(node.attrs["shift"])
     return np.asarray(((y + 128) & 255) - 128)
 
 
 def rms_norm_reference(node: Node, x: Array, weight: Array) -> Array:
     """clip((x*weight / isqrt(sum(x^2)/n + 1)) >> shift, -128, 127); divisions towards zero."""
-    wide = x.astype(np.int64)
-    deviation = integer_root((wide * wide).sum(axis=-1, keepdims=True) // x.shape[-1] + 1)
-    return np.asarray(np.clip(truncated(wide * weight.astype(np.int64), deviation) >> int(node.attrs["shift"]), -128, 127))
+    return np.asarray(np.clip(truncated(wide(x) * wide(weight), _deviation(wide(x))) >> int(node.attrs["shift"]), -128, 127))
 
 
 def norm_types(node: Node) -> tuple[str, str]:
@@ -146,11 +138,26 @@ USUAL = Row(accepts=fits_loops, strided={"x": 1, "y": 1}, overwrites=(("y", "x")
 
 def _norm(name: str, reference: Reference, *per_element: str) -> Operator:
     accepted: dict[str, Types] = {"x": types("s8", "u8", "s16"), **dict.fromkeys(per_element, INTEGERS), "y": types("s8")}
-    return Operator(name, ("x", *per_element), nest(*per_element), reference, {**USUAL, "types": accepted})
+    draw = sample(" ".join(("x[*s,c]", *(f"{operand}[c]" for operand in per_element))), shift=range(9))
+    return Operator(name, ("x", *per_element), nest(*per_element), reference, {**USUAL, "types": accepted}, draw=draw)
+
+
+def _draw_softmax(rng: Random) -> Sample:
+    low, high = rng.choice(((0, 255), (-128, 127), (0, 100)))
+    table = np.rint(np.exp(-np.arange(256) / rng.choice((3, 30))) * 2 ** rng.choice((20, 23, 30))).astype(np.uint32)
+    attributes = {"levels": rng.choice((255, 256, 127)), "zero_point": rng.choice((0, -128)), "low": low, "high": high, "smallest": low}
+    given = {"rounded": FLAG, "table": lambda rng, shape: table, "results": integers(0, 127, np.int8, np.uint8)}
+    return sample(f"x[*s] table[256] results?[{high - low + 1}]", lambda rng: attributes, **given)(rng)
 
 
 SOFTMAX = Operator(
-    "Softmax", ("x",), nest(), softmax_reference, {**USUAL, "types": {"x": FLOAT, "y": FLOAT}}, calls_library=lambda node: True
+    "Softmax",
+    ("x",),
+    nest(),
+    softmax_reference,
+    {**USUAL, "types": {"x": FLOAT, "y": FLOAT}},
+    calls_library=lambda node: True,
+    draw=sample("x[*s]"),
 )
 TABLE_SOFTMAX = Operator(  # the same of quantised values
     "Softmax",
@@ -162,7 +169,15 @@ TABLE_SOFTMAX = Operator(  # the same of quantised values
         "types": {"x": BYTES, "table": types("u32"), "results": BYTES, "y": types("s8", "u8", "s32")},
         "constants": ("table", "results"),
     },
+    draw=_draw_softmax,
 )
-SHIFT_SOFTMAX = Operator("ShiftSoftmax", ("x",), nest(), shift_softmax_reference, {**USUAL, "types": {"x": BYTES, "y": types("u8", "s32")}})
+SHIFT_SOFTMAX = Operator(
+    "ShiftSoftmax",
+    ("x",),
+    nest(),
+    shift_softmax_reference,
+    {**USUAL, "types": {"x": BYTES, "y": types("u8", "s32")}},
+    draw=sample("x[*s]", group=range(1, 10), numerator=(127 * 256, 255 * 256)),
+)
 LAYER_NORM = _norm("IntegerLayerNorm", layer_norm_reference, "weight", "bias")
 RMS_NORM = _norm("IntegerRMSNorm", rms_norm_reference, "weight")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 
-from deeploy.graph.kernel import FLOAT, Operator, Row, Tiling, types
+from deeploy.graph.kernel import FLOAT, Operator, Row, Sample, Tiling, types
 from deeploy.graph.nest import Map, Nest, coupled, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
 from deeploy.operators.accumulate import keeps_type
+from deeploy.operators.draws import FLAG, integers, sample
 
 MOST_THRESHOLDS = 255  # of a channel, which a byte counts
 
@@ -21,11 +24,11 @@ def nest(node: Node) -> Nest:
 
 def reference(node: Node, x: Array) -> Array:
     """In the type of x, one after the other from the first (``reverse``: the last) one; without the element itself where ``exclusive``."""
-    ordered = x[:, ::-1] if node.attrs["reverse"] else x
+    order = slice(None, None, -1 if node.attrs["reverse"] else 1)
+    ordered = x[:, order]
     if node.attrs["exclusive"]:
         ordered = np.concatenate([np.zeros_like(x[:, :1]), ordered[:, :-1]], axis=1)
-    sums = np.add.accumulate(ordered, axis=1, dtype=x.dtype)
-    return np.asarray(sums[:, ::-1] if node.attrs["reverse"] else sums)
+    return np.asarray(np.add.accumulate(ordered, axis=1, dtype=x.dtype)[:, order])
 
 
 RUNNING_SUM = Operator(
@@ -34,13 +37,13 @@ RUNNING_SUM = Operator(
     nest,
     reference,
     Row(types=dict.fromkeys(("x", "y"), types("s32", "s64") | FLOAT), accepts=keeps_type, strided={"x": 1, "y": 1}, cores=("o", "i")),
+    draw=sample("x[o,n,i]", exclusive=FLAG, reverse=FLAG),
 )
 
 
 def thresholds_nest(node: Node) -> Nest:
     """The sum over n of whether x[o,c,i] reaches t[c,n]; all channels have one row of thresholds, or each its own."""
-    t = node.inputs[1]
-    assert t is not None
+    t = node.operands[1]
     (o, c, i), (n,) = parallel("o", "c", "i"), reduction("n")
     return Nest(reads={"x": Map(o, c, i), "t": Map(c if t.shape[0] > 1 else 0, n)}, writes={"y": Map(o, c, i)})
 
@@ -53,9 +56,13 @@ def thresholds_reference(node: Node, x: Array, t: Array) -> Array:
 
 
 def _fits(node: Node) -> str | None:
-    x, t = node.inputs[0], node.inputs[1]
-    assert x is not None and t is not None
+    x, t = node.operands
     return None if x.dtype.is_float == t.dtype.is_float else "thresholds in floats where x is, and else in integers"
+
+
+def _draw_thresholds(rng: Random) -> Sample:
+    rows = integers(-300, 300)
+    return sample(f"x[o,c,i] t[{rng.choice('1c')},n]", t=lambda rng, shape: np.sort(rows(rng, shape), axis=1))(rng)
 
 
 THRESHOLDS = Operator(
@@ -71,4 +78,5 @@ THRESHOLDS = Operator(
         tiling=Tiling(whole=("n",)),
         cores=("o", "c", "i"),
     ),
+    draw=_draw_thresholds,
 )

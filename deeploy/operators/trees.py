@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 
-from deeploy.graph.kernel import FLOAT, Operator, Row, Tiling, types
+from deeploy.graph.kernel import FLOAT, Operator, Row, Sample, Tiling, types
 from deeploy.graph.nest import Map, Nest, encoded, parallel
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
+from deeploy.operators.draws import floats, integers
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")  # how a feature is compared with a threshold
 MISSING = 8  # added to the mode of a node where a feature that is no number counts as true
@@ -54,6 +57,24 @@ def reference(node: Node, x: Array, nodes: Array, thresholds: Array, roots: Arra
     return np.where(np.isinf(y) & (y == np.float32(bound)), np.float32(0), y) if bound else y
 
 
+def _draw(rng: Random) -> Sample:
+    """Trees of two levels, whose nodes are those of a heap, three branches and four leaves each."""
+    rows, features, targets, count = (rng.randint(1, most) for most in (9, 5, 4, 5))
+    nodes, entries = list[list[int]](), 0
+    for root in range(0, 7 * count, 7):
+        nodes += [
+            [rng.randrange(features), rng.randrange(6) + rng.choice((0, MISSING)), root + 2 * i + 1, root + 2 * i + 2] for i in range(3)
+        ]
+        for added in rng.choices(range(3), k=4):
+            nodes.append([LEAF, 0, entries, added])
+            entries += added
+    given = {"thresholds": floats(-1, 1), "targets": integers(0, targets - 1), "weights": floats(-1, 1)}
+    arrays = {"nodes": np.array(nodes, np.int32), "roots": np.array(range(0, 7 * count, 7), np.int32)}
+    sizes = {"thresholds": 7 * count, "targets": max(1, entries), "weights": max(1, entries)}
+    arrays |= {name: values(rng, (sizes[name],)) for name, values in given.items()}
+    return Sample({"x": (rows, features), "y": (rows, targets)}, {"aggregate": rng.choice(AGGREGATES), "targets": targets}, arrays)
+
+
 TREES = Operator(
     "DecisionTrees",
     ("x", "nodes", "thresholds", "roots", "targets", "weights"),
@@ -69,4 +90,5 @@ TREES = Operator(
         tiling=Tiling(whole=("e",)),
         cores=("n",),
     ),
+    draw=_draw,
 )

@@ -82,7 +82,9 @@ def test_conv_is_exact(name: str, zero: int) -> None:
     ],
 )
 def test_kinds_of_groups(shape: tuple[int, ...], group: int, kinds: list[str]) -> None:
-    node = Node("n", "Conv", (None, Tensor("w", shape, DType.INT8)), (), conv_attrs(group=group))
+    node = Node(
+        "n", "Conv", (Tensor("x", (1, 8, 8, shape[1] * group), DType.INT8), Tensor("w", shape, DType.INT8)), (), conv_attrs(group=group)
+    )
     every = (conv.is_dense, conv.is_depthwise, conv.is_depthwise_multiplied)
     assert [kind.__name__ for kind in every if kind(node)] == kinds
 

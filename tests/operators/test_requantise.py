@@ -7,11 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeploy.graph.epilogue import requantise
+from deeploy.graph.epilogue import limited
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.operators.requantise import of_node, with_table, words
 from deeploy.operators.staircase import WORD, Requantisation, cheapest
+
+
+def requantise(x: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None) -> np.ndarray:
+    return limited(
+        {"shift": shift, "low": low, "high": high, "even": even}, x.astype(np.int64) * mul.astype(np.int64) + add.astype(np.int64)
+    )
 
 
 def apply(form: Requantisation, acc: np.ndarray, channel: int, low: int, high: int) -> np.ndarray:
