@@ -23,7 +23,7 @@ from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.constraints import check_constraints
 from deeploy.frontend.formats import recognise, recognise_folder
 from deeploy.frontend.labels import without_dictionaries
-from deeploy.frontend.schemas import DIALECT_DOMAINS, ONNX_FAILURES, SAME_AS_INPUT, canonical_domain
+from deeploy.frontend.schemas import DIALECT_DOMAINS, ONNX_FAILURES, canonical_domain, keeps_shape
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import check, graphs, subgraphs
 from deeploy.frontend.validate import check_node, check_text
@@ -328,7 +328,7 @@ def _type_behind(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> o
     found.tensor_type.elem_type = next((t.elem_type for t in known if t.elem_type in _FLOATS), onnx.TensorProto.FLOAT)
     if key == ("", "QuantizeLinear"):
         found.tensor_type.elem_type = known[2].elem_type if len(known) > 2 else onnx.TensorProto.UINT8
-    if (key in SAME_AS_INPUT or onnx.defs.has(node.op_type)) and known[0].HasField("shape"):
+    if (keeps_shape(*key) or onnx.defs.has(node.op_type)) and known[0].HasField("shape"):
         found.tensor_type.shape.CopyFrom(known[0].shape)
     return found
 

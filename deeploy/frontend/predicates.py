@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import shorten
-from deeploy.frontend.schemas import Attributes
 
 ANY = 1 << 30  # axes or elements: no limit
 MOST = 1 << 31  # elements along an axis
@@ -20,7 +20,7 @@ MOST = 1 << 31  # elements along an axis
 class Operands:
     """What a node is given: its attributes, those that are absent included where they have a default, and its inputs."""
 
-    attributes: Attributes
+    attributes: Mapping[str, Any]
     inputs: Sequence[gs.Tensor | None]
 
     def tensor(self, position: int) -> gs.Tensor | None:
@@ -33,8 +33,8 @@ class Operands:
 
     def value(self, position: int) -> np.ndarray | None:
         """The value of an input that is a constant of numbers."""
-        tensor = self.tensor(position)
-        return np.asarray(tensor.values) if isinstance(tensor, gs.Constant) and tensor.dtype.kind in "iufb" else None
+        value = constant_of(self.tensor(position))
+        return value if value is not None and value.dtype.kind in "iufb" else None
 
     def setting(self, name: str, position: int) -> list[int] | None:
         """Whole numbers that are an attribute in some opsets and a constant input in others."""
@@ -45,6 +45,16 @@ class Operands:
         """The attribute ``axis``, counted from the front; it lies within the rank of an input (``axis_in``)."""
         rank = len(self.shape(of) or ())
         return int(self.attributes.get("axis", default)) % max(rank, 1)
+
+
+def constant_of(tensor: gs.Tensor | None) -> np.ndarray | None:
+    """The value of a tensor that is constant."""
+    return np.asarray(tensor.values) if isinstance(tensor, gs.Constant) else None
+
+
+def extents(node: Operands) -> tuple[int, ...] | None:
+    """The shape of the first input."""
+    return node.shape(0)
 
 
 Constraint = Callable[[Operands], str | None]

@@ -6,7 +6,7 @@ the version of an operator that fits a node best, the declared opset being only 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -14,6 +14,10 @@ from typing import Any, cast
 import onnx
 from onnx import AttributeProto
 from onnx.defs import OpSchema, SchemaError
+
+from deeploy.frontend.records import QuantisedForm, Record
+from deeploy.frontend.standard import STANDARD
+from deeploy.frontend.vendors import DIALECT, ONNXRUNTIME, QONNX_RECORDS
 
 # What the C++ of onnx raises for models that it does not take, whichever of its functions is called.
 ONNX_FAILURES = (
@@ -24,27 +28,11 @@ ONNX_FAILURES = (
 Attributes = dict[str, Any]  # of a node, by name: numbers, texts, None, lists of these, arrays
 
 DIALECT_DOMAINS = frozenset({"", "PACTOps", "ai.onnx.contrib"})
-DIALECT_OPS = frozenset(
-    [
-        "RequantShift",
-        "iSoftmax",
-        "ITAMax",
-        "ITAPartialMax",
-        "iLayerNorm",
-        "iRMSNorm",
-        "iNoNorm",
-        "iGELU",
-        "iHardswish",
-        "TrueIntegerDiv",
-        "IntegerDiv",
-        "IntegerMean",
-    ]
-)
+DIALECT_OPS = frozenset(DIALECT)
 MICROSOFT = "com.microsoft"
 ML = "ai.onnx.ml"
 QONNX = "qonnx.custom_op.general"
 _QONNX_DOMAINS = frozenset({QONNX, "onnx.brevitas", "finn.custom_op.general"})
-QONNX_OPS = frozenset({"Quant", "IntQuant", "BipolarQuant", "Trunc", "MultiThreshold"})
 FALLBACK = "deeploy.fallback"  # of nodes whose kernels are generated (``deeploy.fallback``)
 _MICROSOFT_STANDARD = frozenset({"QuantizeLinear", "DequantizeLinear"})  # as in ONNX, with more element types
 RESERVED = "deeploy"  # of nodes that lowering makes
@@ -58,124 +46,37 @@ INTERNAL = frozenset(
 )  # operators of the integer form that no file has
 
 
-@dataclass(frozen=True)
-class QuantisedForm:
-    """An operator on integers with scales and zero points: the operator that it stands for, and where its parameters are.
-
-    Attributes:
-        op: the standard operator.
-        count: of operands; each is followed by its scale and its zero point. None: they follow the parameters of the result.
-        result: position of the result's scale, which its zero point follows.
-        bias: position of a bias in units of the product of both scales.
-    """
-
-    op: str
-    count: int | None = 1
-    result: int = 3
-    bias: int | None = None
-
-    def operands(self, inputs: int) -> range:
-        """Positions of the operands of a node with so many inputs."""
-        return range(2, inputs, 3) if self.count is None else range(0, 3 * self.count, 3)
-
-    def scales(self, inputs: int) -> tuple[int, ...]:
-        """Positions of the scales; each is followed by its zero point."""
-        return (*(position + 1 for position in self.operands(inputs)), self.result)
-
-
-QUANTISED: dict[str, QuantisedForm] = {
-    "QLinearConv": QuantisedForm("Conv", 2, 6, 8),
-    "QLinearMatMul": QuantisedForm("MatMul", 2, 6),
-    "QGemm": QuantisedForm("Gemm", 2, 7, 6),
-    "QLinearAdd": QuantisedForm("Add", 2, 6),
-    "QLinearMul": QuantisedForm("Mul", 2, 6),
-    "QLinearConcat": QuantisedForm("Concat", None, 0),
-    **{f"QLinear{op}": QuantisedForm(op) for op in ("AveragePool", "GlobalAveragePool", "Softmax", "Sigmoid", "LeakyRelu", "ReduceMean")},
+RECORDS: Mapping[tuple[str, str], Record] = {
+    (domain, op): record
+    for domain, family in (("", {**STANDARD, **DIALECT}), (MICROSOFT, ONNXRUNTIME), (QONNX, QONNX_RECORDS))
+    for op, record in family.items()
 }
+_BY_NAME = {op: record for (_, op), record in reversed([*RECORDS.items()])}
+QUANTISED: Mapping[str, QuantisedForm] = {op: record.form for op, record in _BY_NAME.items() if record.form is not None}
 
-# Operators whose first output has the shape and type of their first input.
-SAME_AS_INPUT = frozenset(
-    {("", op) for op in DIALECT_OPS - {"IntegerDiv", "IntegerMean"}}
-    | {("", op) for op in ("GroupNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization")}
-    | {(QONNX, op) for op in QONNX_OPS}
-    | {(MICROSOFT, op) for op in ("Gelu", "QuickGelu")}
-)
 
-# Operators that take their shapes from a standard one: its name, and which inputs are passed to it; quantised ones aside.
-_LIKE_STANDARD: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {
-    ("", "IntegerDiv"): ("Div", (0, 1)),
-    ("", "IntegerMean"): ("ReduceMean", (0,)),
-}
+def find_record(domain: str, op: str) -> Record:
+    """The record of an operator, or of that of another domain which has the name."""
+    return RECORDS.get((domain, op)) or _BY_NAME.get(op) or Record()
 
-# Operators of com.microsoft that are taken apart where the model is read (``deeploy.frontend.expand``).
-MICROSOFT_EXPANDED = frozenset(
-    [
-        *(
-            "Attention",
-            "BiasGelu",
-            "DynamicQuantizeLSTM",
-            "DynamicQuantizeMatMul",
-            "EmbedLayerNormalization",
-            "FastGelu",
-            "FusedConv",
-            "FusedGemm",
-        ),
-        *(
-            "FusedMatMul",
-            "GatherBlockQuantized",
-            "GroupQueryAttention",
-            "MatMulIntegerToFloat",
-            "MatMulNBits",
-            "MultiHeadAttention",
-            "QAttention",
-        ),
-        *("RotaryEmbedding", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
-    ]
-)
-MICROSOFT_OPS = frozenset(
-    {op for domain, op in SAME_AS_INPUT | _LIKE_STANDARD.keys() if domain == MICROSOFT}
-    | {op for op in QUANTISED if not onnx.defs.has(op)}
-    | MICROSOFT_EXPANDED
-)
 
-# Attributes of other vendors' operators that may be absent, where no standard operator says so.
-_MICROSOFT_DEFAULTS: dict[str, dict[str, int | float | str]] = {"QLinearSoftmax": {"axis": -1}}
-
-# Inputs that describe the operation, not its data: they have to be constant.
-CONSTANT_INPUTS: dict[str, tuple[int, ...]] = {
-    "Clip": (1, 2),
-    "Compress": (1,),
-    "ConstantOfShape": (0,),
-    "CumSum": (1,),
-    "Expand": (1,),
-    "OneHot": (1,),
-    "Pad": (1, 2, 3),
-    "Range": (0, 1, 2),
-    "Reshape": (1,),
-    "Resize": (1, 2, 3),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "Squeeze": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Trilu": (1,),
-    "Unsqueeze": (1,),
-    "Upsample": (1,),
-}
+def keeps_shape(domain: str, op: str) -> bool:
+    """Whether the first output has the shape and type of the first input."""
+    record = RECORDS.get((domain, op))
+    return record is not None and (record.keeps_shape or domain == QONNX or (is_dialect_op(op, domain) and record.like is None))
 
 
 def like_standard(domain: str, op: str, inputs: int) -> tuple[str, Sequence[int]] | None:
     """The standard operator that another one of so many inputs is like, and which inputs it has of these; None where there is none."""
-    if domain == MICROSOFT and op in QUANTISED:
-        return QUANTISED[op].op, QUANTISED[op].operands(inputs)
-    return _LIKE_STANDARD.get((domain, op))
+    record = RECORDS.get((domain, op), Record())
+    return (record.form.op, record.form.operands(inputs)) if domain and record.form is not None else record.like
 
 
 def canonical_domain(domain: str, op: str) -> str:
     """The one domain under which an operator is known that files put into several."""
     if domain == "ai.onnx" or (op in DIALECT_OPS and domain in DIALECT_DOMAINS) or (domain == MICROSOFT and op in _MICROSOFT_STANDARD):
         return ""
-    return QONNX if op in QONNX_OPS and domain in _QONNX_DOMAINS else domain
+    return QONNX if op in QONNX_RECORDS and domain in _QONNX_DOMAINS else domain
 
 
 def misplaced(op: str, domain: str) -> str | None:
@@ -186,11 +87,11 @@ def misplaced(op: str, domain: str) -> str | None:
     """
     if op in INTERNAL or domain == RESERVED:
         return "which is a name that the compiler uses itself"
-    if domain == MICROSOFT and op in MICROSOFT_OPS:
+    if domain == MICROSOFT and op in ONNXRUNTIME:
         return None
     if domain and (op in DIALECT_OPS or onnx.defs.has(op)):
         return "and may differ from the standard operator of that name"
-    return f"and may differ from the operator of that name in {MICROSOFT}" if op in MICROSOFT_OPS and not onnx.defs.has(op) else None
+    return f"and may differ from the operator of that name in {MICROSOFT}" if op in ONNXRUNTIME and not onnx.defs.has(op) else None
 
 
 def is_dialect_op(op: str, domain: str) -> bool:
@@ -200,7 +101,7 @@ def is_dialect_op(op: str, domain: str) -> bool:
 
 def constant_inputs(op: str) -> tuple[int, ...]:
     """Positions of the inputs that have to be constant."""
-    return (1,) if op.startswith("Reduce") else CONSTANT_INPUTS.get(op, ())
+    return find_record("", op).settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,8 +189,8 @@ def signature(op: str, version: int, attributes: frozenset[str], inputs: int, do
 def defaults(op: str, domain: str, version: int, attributes: frozenset[str], inputs: int) -> dict[str, int | float | str]:
     """Values of the attributes that a node does not state."""
     like = like_standard(domain, op, inputs)
-    if op in _MICROSOFT_DEFAULTS:
-        return dict(_MICROSOFT_DEFAULTS[op])
+    if stated := find_record(domain, op).defaults:
+        return dict(stated)
     if domain and like is None:
         return {}
     name, count = (op, inputs) if like is None else (like[0], len(like[1]))

@@ -19,7 +19,7 @@ from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from deeploy.errors import ModelError, shorten
-from deeploy.frontend.schemas import SAME_AS_INPUT, Attributes, Signature, like_standard, signature
+from deeploy.frontend.schemas import Attributes, Signature, keeps_shape, like_standard, signature
 from deeploy.frontend.structure import describe
 
 _LARGEST_OPERAND = 1024  # elements; constants up to this size are shown to the inference
@@ -69,7 +69,7 @@ def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inp
         version = max(version, _CEIL_MODE_VERSION)
     if not domain:
         version = max(version, _INFERRED_FROM.get(node.op_type, version))
-    if key in SAME_AS_INPUT and first is not None:
+    if keeps_shape(*key) and first is not None:
         return [Value(first.dtype, tuple(first.shape)), *(Value() for _ in node.output[1:])]
     if key == ("", "Gemm") and first is not None and len(first.shape) > 2:
         return [_batched_gemm(node, attributes, inputs)]

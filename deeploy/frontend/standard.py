@@ -1,0 +1,359 @@
+"""Records of operators of ONNX: what the standard says of them, and the onnx package's definitions and its inference do not look at.
+
+Small predicates over operands each say what is wrong, or nothing; what inference or a rule of normalisation refuses is not repeated here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from deeploy.errors import shorten
+from deeploy.frontend.predicates import (
+    ANY,
+    MOST,
+    Constraint,
+    Operands,
+    Reach,
+    at_least,
+    axes_in,
+    axis_in,
+    broadcasts,
+    divides,
+    extents,
+    indices_in,
+    rank_is,
+    same_rank,
+    shape_is,
+    single,
+    values_in,
+)
+from deeploy.frontend.records import QuantisedForm, Record, standard, vendor
+from deeploy.frontend.vendors import ACTIVATIONS, PADDING
+
+
+def _no_more(node: Operands) -> str | None:
+    """GatherElements, ScatterElements: indices are no more than the data along the other axes."""
+    data, indices, axis = node.shape(0) or (), node.shape(1) or (), node.axis()
+    wrong = next((i for i, (n, m) in enumerate(zip(indices, data, strict=False)) if i != axis and n > m), None)
+    return None if wrong is None else f"has {indices[wrong]} indices along axis {wrong}, which has {data[wrong]}"
+
+
+def _nd_depth(node: Operands) -> str | None:
+    """GatherND, ScatterND: the last axis of the indices counts axes of the data; constants of it lie within these."""
+    data, indices, batch = node.shape(0), node.shape(1), node.attributes.get("batch_dims", 0)
+    if data is None or indices is None:
+        return None
+    if not data or not indices or not 0 <= batch < min(len(data), len(indices)) or data[:batch] != indices[:batch]:
+        return f"reads data of shape {list(data)} by indices of shape {list(indices)}, {batch} axes of which are batches"
+    if not 1 <= indices[-1] <= len(data) - batch:
+        return f"has indices of {indices[-1]} numbers each, its data has {len(data) - batch} axes for them"
+    value, sizes = node.value(1), np.array(data[batch : batch + indices[-1]])
+    if value is None or not value.size:
+        return None
+    return f"has an index outside of {sizes.tolist()}" if np.any(value < -sizes) or np.any(value >= sizes) else None
+
+
+def _scattered(node: Operands) -> tuple[int, ...] | None:
+    data, indices = node.shape(0), node.shape(1)
+    return None if data is None or not indices else (*indices[:-1], *data[indices[-1] :])
+
+
+def _some(node: Operands) -> str | None:
+    """Pools of whole images: there is something in them."""
+    shape = node.shape(0)
+    return f"has images of shape {list(shape)}, which are empty" if shape is not None and 0 in shape[2:] else None
+
+
+def _padded(node: Operands) -> str | None:
+    """Pad: as many pads as twice the axes; what is mirrored or wrapped is there."""
+    shape, pads, axes = node.shape(0), node.setting("pads", 1), node.setting("axes", 3)
+    if shape is None or pads is None:
+        return None
+    axes = list(range(len(shape))) if axes is None else [axis % len(shape) for axis in axes]
+    if len(pads) != 2 * len(axes):
+        return f"has {len(pads)} pads for {len(axes)} axes"
+    mode = node.attributes.get("mode", "constant")
+    for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
+        left = shape[axis] + min(before, 0) + min(after, 0)
+        most = {"reflect": left - 1, "edge": ANY if left > 0 else 0, "wrap": ANY if left > 0 else 0}.get(mode, MOST)
+        if left < 0 or max(before, after) > max(most, 0):
+            return f"pads axis {axis} of {shape[axis]} elements by {before} and {after} in mode {mode}"
+    return None
+
+
+def _reshaped(node: Operands) -> str | None:
+    """Reshape: one extent may be -1; a 0 copies one of the input."""
+    wanted, shape = node.setting("shape", 1), node.shape(0)
+    if wanted is None or shape is None:
+        return None
+    if min(wanted, default=0) < -1 or wanted.count(-1) > 1 or (node.attributes.get("allowzero") and {0, -1} <= {*wanted}):
+        return f"wants the shape {wanted}"
+    if not node.attributes.get("allowzero") and any(n == 0 and axis >= len(shape) for axis, n in enumerate(wanted)):
+        return f"wants the shape {wanted}, which copies axes that an input of shape {list(shape)} does not have"
+    return None
+
+
+def _ranged(node: Operands) -> str | None:
+    """Range: three numbers, of which the step is not 0; no more elements than a tensor has."""
+    values = [node.value(position) for position in range(3)]
+    if any(value is None or value.size != 1 for value in values):
+        return None
+    start, limit, delta = (float(np.asarray(value).item()) for value in values)
+    count = math.inf if delta == 0 or not math.isfinite(start + limit + delta) else math.ceil((limit - start) / delta)
+    return f"counts from {start:g} to {limit:g} in steps of {delta:g}" if count > MOST else None
+
+
+def _resized(node: Operands) -> str | None:
+    """Resize, Upsample: a factor or an extent, above 0, for every axis."""
+    shape, axes, is_old = node.shape(0), node.attributes.get("axes"), node.tensor(2) is None and node.tensor(3) is None
+    if shape is None:
+        return None
+    for position in (1,) if is_old else (2, 3):
+        value = node.value(position) if "scales" not in node.attributes else np.asarray(node.attributes["scales"])
+        if value is None or not value.size:
+            continue
+        if value.size != len(shape if axes is None else axes) or not np.all(value > 0):
+            return f"resizes a tensor of shape {list(shape)} by {value.ravel()[:8].tolist()}"
+    return None
+
+
+def _quantised_rows(node: Operands) -> str | None:
+    """QuantizeLinear, DequantizeLinear: several zero points have the shape of the scales."""
+    scale, zero = node.shape(1), node.shape(2)
+    same = scale is None or zero is None or scale == zero or math.prod(scale) == math.prod(zero) == 1
+    return None if same else f"has scales of shape {list(scale or ())} and zero points of shape {list(zero or ())}"
+
+
+def _concatenated(node: Operands) -> str | None:
+    """Concat: ranks and the extents of all other axes are equal."""
+    shapes = [tuple(tensor.shape) for tensor in node.inputs if tensor is not None]
+    axis = node.axis()
+    rest = {shape[:axis] + shape[axis + 1 :] for shape in shapes}
+    return (
+        f"joins tensors of shapes {shorten(', '.join(str(list(s)) for s in shapes), 120)}"
+        if len({*map(len, shapes)}) > 1 or len(rest) > 1
+        else None
+    )
+
+
+def windowed(weights: int = 1) -> Constraint:
+    """Convolutions: the weights have the rank of the input, which has spatial axes."""
+
+    def check(node: Operands) -> str | None:
+        x, w = node.shape(0), node.shape(weights)
+        same = x is None or w is None or len(x) == len(w) >= 3
+        return None if same else f"has an input of shape {list(x or ())} and weights of shape {list(w or ())}"
+
+    return check
+
+
+def filters(weights: int = 1) -> Reach:
+    """The number of output channels of a convolution."""
+    return lambda node: (node.shape(weights) or ())[:1] or None
+
+
+def _transposed_filters(node: Operands) -> tuple[int, ...] | None:
+    w = node.shape(1)
+    return None if w is None or len(w) < 2 else (w[1] * int(node.attributes.get("group", 1)),)
+
+
+def _extended(node: Operands) -> str | None:
+    """ConvTranspose: what is added at the end is less than a step of its window."""
+    extra = node.attributes.get("output_padding") or []
+    ones = [1] * len(extra)
+    steps = zip(extra, node.attributes.get("strides") or ones, node.attributes.get("dilations") or ones, strict=False)
+    fits = all(0 <= added < max(stride, dilation) for added, stride, dilation in steps)
+    return None if fits else f"has output_padding {extra}, which is below the strides or the dilations"
+
+
+def _channels(node: Operands) -> tuple[int, ...] | None:
+    shape = node.shape(0)
+    return None if shape is None or len(shape) < 2 else shape[1:2]
+
+
+def _groups(node: Operands) -> str | None:
+    """GroupNormalization: groups of equally many channels."""
+    channels, groups = _channels(node), node.attributes.get("num_groups", 1)
+    return None if channels is None or (groups > 0 and channels[0] % groups == 0) else f"has {channels[0]} channels in {groups} groups"
+
+
+def _product(node: Operands) -> tuple[int, ...] | None:
+    """Gemm: the shape of the result, which its third input is repeated to."""
+    a, b = node.shape(0), node.shape(1)
+    if a is None or b is None or len(a) != 2 or len(b) != 2:
+        return None
+    return a[1 if node.attributes.get("transA") else 0], b[0 if node.attributes.get("transB") else 1]
+
+
+def _along_axis(node: Operands) -> int | None:
+    """One more than the extent of the axis."""
+    shape = node.shape(0)
+    return shape[node.axis(-1)] + 1 if shape else None
+
+
+def _rank(node: Operands) -> int | None:
+    shape = node.shape(0)
+    return None if shape is None else len(shape)
+
+
+def _counted(node: Operands) -> str | None:
+    """CumSum: the axis is a constant input."""
+    axis, rank = node.value(1), len(node.shape(0) or ())
+    return None if axis is None or -rank <= axis.item() < rank else f"has axis {axis.item()}, but its input has {rank} axes"
+
+
+def _repeated(node: Operands) -> tuple[int, ...] | None:
+    rank = _rank(node)
+    return None if rank is None or node.tensor(2) is not None else (rank,)
+
+
+def _reversed(node: Operands) -> str | None:
+    """ReverseSequence: two different axes of the first two; a length for each sequence, which has as many steps."""
+    shape, lengths, value = node.shape(0) or (), node.shape(1), node.value(1)
+    batch, time = node.attributes.get("batch_axis", 1), node.attributes.get("time_axis", 0)
+    if {batch, time} != {0, 1} or len(shape) < 2:
+        return f"has batch_axis {batch} and time_axis {time} of {len(shape)} axes"
+    if lengths != (shape[batch],) or (value is not None and value.size and not 0 <= value.min() <= value.max() <= shape[time]):
+        return f"has lengths that do not fit its input of shape {list(shape)}"
+    return None
+
+
+def recurrent(gates: int) -> Constraint:
+    """LSTM, GRU, RNN: weights, biases and states are those of as many units as the weights of the state have columns."""
+
+    def check(node: Operands) -> str | None:
+        x, of_state, layout = node.shape(0), node.shape(2), int(bool(node.attributes.get("layout")))
+        if x is None or not of_state or len(x) != 3:
+            return None if x is None or not of_state else f"has an input 0 of {len(x)} axes, which has 3"
+        units, directions, batch = of_state[-1], 1 + (node.attributes.get("direction") == "bidirectional"), x[1 - layout]
+        if node.attributes.get("hidden_size", units) != units:
+            return f"has hidden_size {node.attributes['hidden_size']}, and {units} units by its input 2"
+        rows, state = gates * units, (batch, directions, units) if layout else (directions, batch, units)
+        wanted = [
+            (directions, rows, x[-1]),
+            (directions, rows, units),
+            (directions, 2 * rows),
+            (batch,),
+            state,
+            state,
+            (directions, 3 * units),
+        ]
+        for position, shape in enumerate(wanted, 1):
+            if (found := node.shape(position)) is not None and found != shape:
+                told = f"has an input {position} of shape {list(found)} instead of {list(shape)}, for the {units} units of its input 2"
+                return f"{told}; layers of ONNX have no projection (proj_size in PyTorch)"
+        return None
+
+    return check
+
+
+def _sampled(node: Operands) -> str | None:
+    """GridSample: a place of as many numbers as there are spatial axes, for each image."""
+    x, grid = node.shape(0), node.shape(1)
+    fits = x is None or grid is None or (len(x) == len(grid) >= 3 and x[0] == grid[0] and grid[-1] == len(x) - 2)
+    return None if fits else f"has images of shape {list(x or ())} and a grid of shape {list(grid or ())}"
+
+
+def _kept_share(node: Operands) -> str | None:
+    ratio = node.value(1)
+    return None if ratio is None or (ratio.size == 1 and 0 <= ratio < 1) else "has a ratio that is not from 0 up to 1"
+
+
+def _regions(node: Operands) -> tuple[int, ...] | None:
+    boxes = node.shape(1)
+    return boxes[:1] if boxes else None
+
+
+_PADDED = f"auto_pad?: {PADDING}"
+_RECURRENT = f"direction?: forward|reverse|bidirectional; activations?: {ACTIVATIONS}"
+_LOSS = "reduction?: none|mean|sum|add|mul|max|min"
+_COORDINATES = "half_pixel|half_pixel_symmetric|pytorch_half_pixel|align_corners|asymmetric|tf_crop_and_resize|tf_half_pixel_for_nn"
+_SCALED = (shape_is(1, _channels), shape_is(2, _channels))
+_WHOLE = (broadcasts(1, extents), broadcasts(2, extents))
+_FROM_0 = values_in(1, 0, lambda node: 1 << 63)
+_REDUCED = standard(rank_is(1, 1), settings=(1,))
+_RUNNING = (single(1), _counted, at_least("exclusive", 0, 1), at_least("reverse", 0, 1))
+STANDARD: Mapping[str, Record] = {
+    **{f"Reduce{kind}": _REDUCED for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
+    **dict.fromkeys(("AveragePool", "LpPool"), standard(_PADDED)),
+    **dict.fromkeys(("Cast", "CastLike"), standard("round_mode?: up|down|nearest")),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"), standard(_some)),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), standard(axis_in(default=-1), *_WHOLE)),
+    **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), standard(_LOSS)),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), standard(_quantised_rows)),
+    "BatchNormalization": standard(rank_is(0, 2, ANY), *_SCALED, shape_is(3, _channels), shape_is(4, _channels)),
+    "BitShift": standard("direction?: LEFT|RIGHT"),
+    "CausalConvWithState": standard("activation?: none|silu|swish"),
+    "Clip": standard(single(1), single(2), settings=(1, 2)),
+    "Compress": standard(rank_is(1, 1), settings=(1,)),
+    "Concat": standard(axis_in(), _concatenated),
+    "ConstantOfShape": standard(rank_is(0, 1), values_in(0, 0, lambda node: 1 << 63), settings=(0,)),
+    "Conv": standard(_PADDED, windowed(), shape_is(2, filters())),
+    "ConvInteger": standard(_PADDED, windowed()),
+    "ConvTranspose": standard(_PADDED, windowed(), shape_is(2, _transposed_filters), _extended),
+    "CumProd": standard(*_RUNNING),
+    "CumSum": standard(*_RUNNING, settings=(1,)),
+    "DepthToSpace": standard("mode?: DCR|CRD", rank_is(0, 4), divides("blocksize")),
+    "Dropout": standard(rank_is(1, 0), _kept_share),
+    "Expand": standard(rank_is(1, 1), _FROM_0, settings=(1,)),
+    "EyeLike": standard(rank_is(0, 2)),
+    "Flatten": standard(axis_in(more=1, default=1)),
+    "GRU": standard(_RECURRENT, at_least("linear_before_reset", 0, 1), recurrent(3)),
+    "Gather": standard(axis_in(), indices_in()),
+    "GatherElements": standard(axis_in(), same_rank(0, 1), _no_more, indices_in()),
+    "GatherND": standard(_nd_depth),
+    "Gelu": standard("approximate?: none|tanh"),
+    "Gemm": standard(broadcasts(2, _product)),
+    "GridSample": standard("mode?: bilinear|nearest|bicubic|linear|cubic; padding_mode?: zeros|border|reflection", _sampled),
+    "GroupNormalization": standard(rank_is(0, 3, ANY), _groups, keeps_shape=True),
+    "ImageDecoder": standard("pixel_format?: RGB|BGR|Grayscale"),
+    "InstanceNormalization": standard(rank_is(0, 3, ANY), *_SCALED),
+    "LRN": standard(rank_is(0, 3, ANY), at_least("size", 1)),
+    "LSTM": standard(_RECURRENT, recurrent(4)),
+    "LinearAttention": standard("update_rule?: linear|gated|delta|gated_delta"),
+    "MaxPool": standard(_PADDED, at_least("storage_order", 0, 1)),
+    "MeanVarianceNormalization": standard(axes_in("axes", 1), keeps_shape=True),
+    "OneHot": standard(
+        axis_in(more=1, default=-1), single(1), shape_is(2, lambda node: (2,)), values_in(1, 1, lambda node: MOST), settings=(1,)
+    ),
+    "PRelu": standard(broadcasts(1, extents)),
+    "Pad": standard("mode?: constant|reflect|edge|wrap", axes_in("axes", 3), single(2), _padded, settings=(1, 2, 3)),
+    "QLinearConv": standard(_PADDED, windowed(3), single(1, 2, 6, 7), shape_is(8, filters(3)), form=QuantisedForm("Conv", 2, 6, 8)),
+    "QLinearMatMul": standard(form=QuantisedForm("MatMul", 2, 6)),
+    "RNN": standard(_RECURRENT, recurrent(1)),
+    "Range": standard(single(0, 1, 2), _ranged, settings=(0, 1, 2)),
+    "Reshape": standard(rank_is(1, 1), _reshaped, settings=(1,)),
+    "Resize": standard(
+        "mode?: nearest|linear|cubic; nearest_mode?: round_prefer_floor|round_prefer_ceil|floor|ceil|simple|; "
+        f"keep_aspect_ratio_policy?: stretch|not_larger|not_smaller; coordinate_transformation_mode?: {_COORDINATES}",
+        _resized,
+        settings=(1, 2, 3),
+    ),
+    "ReverseSequence": standard(_reversed),
+    "RoiAlign": standard(
+        "mode?: avg|max; coordinate_transformation_mode?: half_pixel|output_half_pixel",
+        *(rank_is(0, 4), rank_is(1, 2), shape_is(2, _regions)),
+    ),
+    "RotaryEmbedding": standard(at_least("rotary_embedding_dim", 0), at_least("interleaved", 0, 1)),
+    "ScatterElements": standard(_LOSS, axis_in(), same_rank(0, 1), shape_is(2, lambda node: node.shape(1)), _no_more, indices_in()),
+    "ScatterND": standard(_LOSS, _nd_depth, shape_is(2, _scattered)),
+    "SimplifiedLayerNormalization": vendor(2, 3, "epsilon?: float; axis?: int", rank=1, keeps_shape=True),
+    "Slice": standard(*(rank_is(position, 1) for position in range(1, 5)), settings=(1, 2, 3, 4)),
+    "SpaceToDepth": standard("mode?: DCR|CRD", rank_is(0, 4), divides("blocksize", 2, 3)),
+    "Split": standard(settings=(1,)),
+    "Squeeze": standard(rank_is(1, 0, 1), axes_in("axes", 1), settings=(1,)),
+    "StringNormalizer": standard("case_change_action?: LOWER|UPPER|NONE"),
+    "TensorScatter": standard("mode?: linear|circular"),
+    "TfIdfVectorizer": standard("mode?: TF|IDF|TFIDF"),
+    "Tile": standard(shape_is(1, _repeated), _FROM_0, settings=(1,)),
+    "TopK": standard(
+        *(axis_in(default=-1), single(1), values_in(1, 0, _along_axis), at_least("largest", 0, 1), at_least("sorted", 0, 1)),
+        settings=(1,),
+    ),
+    "Trilu": standard(rank_is(0, 2, ANY), single(1), settings=(1,)),
+    "Unsqueeze": standard(rank_is(1, 0, 1), axes_in("axes", 1, grows=True), settings=(1,)),
+    "Upsample": standard("mode?: nearest|linear|bilinear", _resized, settings=(1,)),
+}
