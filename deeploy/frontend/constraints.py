@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 
 import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, shorten
-from deeploy.frontend.predicates import Operands
+from deeploy.frontend.predicates import Operands, UnknownOperand
 from deeploy.frontend.schemas import Attributes, canonical_domain, find_record, history
 from deeploy.frontend.structure import describe
 
@@ -18,8 +19,9 @@ def check_constraints(node: onnx.NodeProto, attributes: Attributes, inputs: Sequ
     """Raise ModelError where the operands of a standard operator, in shape or value, are not what it demands."""
     operands = Operands(attributes, inputs)
     for check in find_record(canonical_domain(node.domain, node.op_type), node.op_type).constraints:
-        if (wrong := check(operands)) is not None:
-            raise ModelError(f"{describe(node)} {wrong}", "correct the model, or export it again")
+        with suppress(UnknownOperand):
+            if (wrong := check(operands)) is not None:
+                raise ModelError(f"{describe(node)} {wrong}", "correct the model, or export it again")
 
 
 def check_types(node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None]) -> None:

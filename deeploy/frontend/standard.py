@@ -14,13 +14,15 @@ from deeploy.errors import shorten
 from deeploy.frontend.predicates import (
     ANY,
     MOST,
-    Constraint,
     Operands,
     Reach,
+    UnknownOperand,
     at_least,
     axes_in,
     axis_in,
     broadcasts,
+    constant_of,
+    constraint,
     divides,
     extents,
     indices_in,
@@ -36,7 +38,7 @@ from deeploy.frontend.vendors import ACTIVATIONS, PADDING
 
 def _no_more(node: Operands) -> str | None:
     """GatherElements, ScatterElements: indices are no more than the data along the other axes."""
-    data, indices, axis = node.shape(0) or (), node.shape(1) or (), node.axis()
+    data, indices, axis = node.shape(0), node.shape(1), node.axis()
     wrong = next((i for i, (n, m) in enumerate(zip(indices, data, strict=False)) if i != axis and n > m), None)
     return None if wrong is None else f"has {indices[wrong]} indices along axis {wrong}, which has {data[wrong]}"
 
@@ -44,41 +46,35 @@ def _no_more(node: Operands) -> str | None:
 def _nd_depth(node: Operands) -> str | None:
     """GatherND, ScatterND: the last axis of the indices counts axes of the data; constants of it lie within these."""
     data, indices, batch = node.shape(0), node.shape(1), node.attributes.get("batch_dims", 0)
-    if data is None or indices is None:
-        return None
     if not data or not indices or not 0 <= batch < min(len(data), len(indices)) or data[:batch] != indices[:batch]:
         return f"reads data of shape {list(data)} by indices of shape {list(indices)}, {batch} axes of which are batches"
     if not 1 <= indices[-1] <= len(data) - batch:
         return f"has indices of {indices[-1]} numbers each, its data has {len(data) - batch} axes for them"
     value, sizes = node.value(1), np.array(data[batch : batch + indices[-1]])
-    if value is None or not value.size:
-        return None
-    return f"has an index outside of {sizes.tolist()}" if np.any(value < -sizes) or np.any(value >= sizes) else None
+    return f"has an index outside of {sizes.tolist()}" if value.size and np.any((value < -sizes) | (value >= sizes)) else None
 
 
-def _scattered(node: Operands) -> tuple[int, ...] | None:
-    data, indices = node.shape(0), node.shape(1)
-    return None if data is None or not indices else (*indices[:-1], *data[indices[-1] :])
+def _scattered(node: Operands) -> tuple[int, ...]:
+    *places, depth = node.shape(1)
+    return (*places, *node.shape(0)[depth:])
 
 
 def _some(node: Operands) -> str | None:
     """Pools of whole images: there is something in them."""
     shape = node.shape(0)
-    return f"has images of shape {list(shape)}, which are empty" if shape is not None and 0 in shape[2:] else None
+    return f"has images of shape {list(shape)}, which are empty" if 0 in shape[2:] else None
 
 
 def _padded(node: Operands) -> str | None:
     """Pad: as many pads as twice the axes; what is mirrored or wrapped is there."""
-    shape, pads, axes = node.shape(0), node.setting("pads", 1), node.setting("axes", 3)
-    if shape is None or pads is None:
-        return None
-    axes = list(range(len(shape))) if axes is None else [axis % len(shape) for axis in axes]
+    shape, pads, mode = node.shape(0), node.setting("pads", 1), node.attributes.get("mode", "constant")
+    names_axes = node.attributes.get("axes") is not None or node.has(3)
+    axes = [axis % len(shape) for axis in node.setting("axes", 3)] if names_axes else range(len(shape))
     if len(pads) != 2 * len(axes):
         return f"has {len(pads)} pads for {len(axes)} axes"
-    mode = node.attributes.get("mode", "constant")
     for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
         left = shape[axis] + min(before, 0) + min(after, 0)
-        most = {"reflect": left - 1, "edge": ANY if left > 0 else 0, "wrap": ANY if left > 0 else 0}.get(mode, MOST)
+        most = {"reflect": left - 1, "constant": MOST}.get(mode, ANY if left > 0 else 0)
         if left < 0 or max(before, after) > max(most, 0):
             return f"pads axis {axis} of {shape[axis]} elements by {before} and {after} in mode {mode}"
     return None
@@ -86,34 +82,28 @@ def _padded(node: Operands) -> str | None:
 
 def _reshaped(node: Operands) -> str | None:
     """Reshape: one extent may be -1; a 0 copies one of the input."""
-    wanted, shape = node.setting("shape", 1), node.shape(0)
-    if wanted is None or shape is None:
-        return None
-    if min(wanted, default=0) < -1 or wanted.count(-1) > 1 or (node.attributes.get("allowzero") and {0, -1} <= {*wanted}):
+    wanted, shape, has_zeros = node.setting("shape", 1), node.shape(0), node.attributes.get("allowzero")
+    if min(wanted, default=0) < -1 or wanted.count(-1) > 1 or (has_zeros and {0, -1} <= {*wanted}):
         return f"wants the shape {wanted}"
-    if not node.attributes.get("allowzero") and any(n == 0 and axis >= len(shape) for axis, n in enumerate(wanted)):
+    if not has_zeros and 0 in wanted[len(shape) :]:
         return f"wants the shape {wanted}, which copies axes that an input of shape {list(shape)} does not have"
     return None
 
 
 def _ranged(node: Operands) -> str | None:
     """Range: three numbers, of which the step is not 0; no more elements than a tensor has."""
-    values = [node.value(position) for position in range(3)]
-    if any(value is None or value.size != 1 for value in values):
-        return None
-    start, limit, delta = (float(np.asarray(value).item()) for value in values)
+    start, limit, delta = (float(node.value(position).item()) for position in range(3))
     count = math.inf if delta == 0 or not math.isfinite(start + limit + delta) else math.ceil((limit - start) / delta)
     return f"counts from {start:g} to {limit:g} in steps of {delta:g}" if count > MOST else None
 
 
 def _resized(node: Operands) -> str | None:
     """Resize, Upsample: a factor or an extent, above 0, for every axis."""
-    shape, axes, is_old = node.shape(0), node.attributes.get("axes"), node.tensor(2) is None and node.tensor(3) is None
-    if shape is None:
-        return None
-    for position in (1,) if is_old else (2, 3):
-        value = node.value(position) if "scales" not in node.attributes else np.asarray(node.attributes["scales"])
-        if value is None or not value.size:
+    shape, axes, scales = node.shape(0), node.attributes.get("axes"), node.attributes.get("scales")
+    for position in (2, 3) if node.has(2) or node.has(3) else (1,):
+        tensor = node.inputs[position] if node.has(position) else None
+        value = constant_of(tensor) if scales is None else np.asarray(scales)
+        if value is None or value.dtype.kind not in "iufb" or not value.size:
             continue
         if value.size != len(shape if axes is None else axes) or not np.all(value > 0):
             return f"resizes a tensor of shape {list(shape)} by {value.ravel()[:8].tolist()}"
@@ -123,41 +113,32 @@ def _resized(node: Operands) -> str | None:
 def _quantised_rows(node: Operands) -> str | None:
     """QuantizeLinear, DequantizeLinear: several zero points have the shape of the scales."""
     scale, zero = node.shape(1), node.shape(2)
-    same = scale is None or zero is None or scale == zero or math.prod(scale) == math.prod(zero) == 1
-    return None if same else f"has scales of shape {list(scale or ())} and zero points of shape {list(zero or ())}"
+    same = scale == zero or math.prod(scale) == math.prod(zero) == 1
+    return None if same else f"has scales of shape {list(scale)} and zero points of shape {list(zero)}"
 
 
 def _concatenated(node: Operands) -> str | None:
     """Concat: ranks and the extents of all other axes are equal."""
-    shapes = [tuple(tensor.shape) for tensor in node.inputs if tensor is not None]
-    axis = node.axis()
-    rest = {shape[:axis] + shape[axis + 1 :] for shape in shapes}
-    return (
-        f"joins tensors of shapes {shorten(', '.join(str(list(s)) for s in shapes), 120)}"
-        if len({*map(len, shapes)}) > 1 or len(rest) > 1
-        else None
-    )
+    shapes, axis = [tuple(tensor.shape) for tensor in node.inputs if tensor is not None], node.axis()
+    if len({(len(shape), shape[:axis] + shape[axis + 1 :]) for shape in shapes}) > 1:
+        return f"joins tensors of shapes {shorten(', '.join(str(list(s)) for s in shapes), 120)}"
+    return None
 
 
-def windowed(weights: int = 1) -> Constraint:
+@constraint
+def windowed(node: Operands, weights: int = 1) -> str | None:
     """Convolutions: the weights have the rank of the input, which has spatial axes."""
-
-    def check(node: Operands) -> str | None:
-        x, w = node.shape(0), node.shape(weights)
-        same = x is None or w is None or len(x) == len(w) >= 3
-        return None if same else f"has an input of shape {list(x or ())} and weights of shape {list(w or ())}"
-
-    return check
+    x, w = node.shape(0), node.shape(weights)
+    return None if len(x) == len(w) >= 3 else f"has an input of shape {list(x)} and weights of shape {list(w)}"
 
 
 def filters(weights: int = 1) -> Reach:
     """The number of output channels of a convolution."""
-    return lambda node: (node.shape(weights) or ())[:1] or None
+    return lambda node: node.shape(weights)[:1]
 
 
-def _transposed_filters(node: Operands) -> tuple[int, ...] | None:
-    w = node.shape(1)
-    return None if w is None or len(w) < 2 else (w[1] * int(node.attributes.get("group", 1)),)
+def _transposed_filters(node: Operands) -> tuple[int, ...]:
+    return (node.shape(1)[1] * int(node.attributes.get("group", 1)),)
 
 
 def _extended(node: Operands) -> str | None:
@@ -169,102 +150,86 @@ def _extended(node: Operands) -> str | None:
     return None if fits else f"has output_padding {extra}, which is below the strides or the dilations"
 
 
-def _channels(node: Operands) -> tuple[int, ...] | None:
-    shape = node.shape(0)
-    return None if shape is None or len(shape) < 2 else shape[1:2]
+def _channels(node: Operands) -> tuple[int, ...]:
+    if len(node.shape(0)) < 2:
+        raise UnknownOperand
+    return node.shape(0)[1:2]
 
 
 def _groups(node: Operands) -> str | None:
     """GroupNormalization: groups of equally many channels."""
-    channels, groups = _channels(node), node.attributes.get("num_groups", 1)
-    return None if channels is None or (groups > 0 and channels[0] % groups == 0) else f"has {channels[0]} channels in {groups} groups"
+    (channels,), groups = _channels(node), node.attributes.get("num_groups", 1)
+    return None if groups > 0 and channels % groups == 0 else f"has {channels} channels in {groups} groups"
 
 
-def _product(node: Operands) -> tuple[int, ...] | None:
+def _product(node: Operands) -> tuple[int, ...]:
     """Gemm: the shape of the result, which its third input is repeated to."""
     a, b = node.shape(0), node.shape(1)
-    if a is None or b is None or len(a) != 2 or len(b) != 2:
-        return None
+    if len(a) != 2 or len(b) != 2:
+        raise UnknownOperand
     return a[1 if node.attributes.get("transA") else 0], b[0 if node.attributes.get("transB") else 1]
 
 
-def _along_axis(node: Operands) -> int | None:
+def _along_axis(node: Operands) -> int:
     """One more than the extent of the axis."""
-    shape = node.shape(0)
-    return shape[node.axis(-1)] + 1 if shape else None
-
-
-def _rank(node: Operands) -> int | None:
-    shape = node.shape(0)
-    return None if shape is None else len(shape)
+    return node.shape(0)[node.axis(-1)] + 1
 
 
 def _counted(node: Operands) -> str | None:
     """CumSum: the axis is a constant input."""
-    axis, rank = node.value(1), len(node.shape(0) or ())
-    return None if axis is None or -rank <= axis.item() < rank else f"has axis {axis.item()}, but its input has {rank} axes"
+    axis, rank = node.value(1).item(), len(node.shape(0))
+    return None if -rank <= axis < rank else f"has axis {axis}, but its input has {rank} axes"
 
 
-def _repeated(node: Operands) -> tuple[int, ...] | None:
-    rank = _rank(node)
-    return None if rank is None or node.tensor(2) is not None else (rank,)
+def _repeated(node: Operands) -> tuple[int, ...]:
+    if node.has(2):
+        raise UnknownOperand
+    return (len(node.shape(0)),)
 
 
 def _reversed(node: Operands) -> str | None:
     """ReverseSequence: two different axes of the first two; a length for each sequence, which has as many steps."""
-    shape, lengths, value = node.shape(0) or (), node.shape(1), node.value(1)
+    shape, lengths = node.shape(0), constant_of(node.tensor(1))
     batch, time = node.attributes.get("batch_axis", 1), node.attributes.get("time_axis", 0)
     if {batch, time} != {0, 1} or len(shape) < 2:
         return f"has batch_axis {batch} and time_axis {time} of {len(shape)} axes"
-    if lengths != (shape[batch],) or (value is not None and value.size and not 0 <= value.min() <= value.max() <= shape[time]):
-        return f"has lengths that do not fit its input of shape {list(shape)}"
-    return None
+    fits = lengths is None or not lengths.size or 0 <= lengths.min() <= lengths.max() <= shape[time]
+    return None if fits and node.shape(1) == (shape[batch],) else f"has lengths that do not fit its input of shape {list(shape)}"
 
 
-def recurrent(gates: int) -> Constraint:
+@constraint
+def recurrent(node: Operands, gates: int) -> str | None:
     """LSTM, GRU, RNN: weights, biases and states are those of as many units as the weights of the state have columns."""
-
-    def check(node: Operands) -> str | None:
-        x, of_state, layout = node.shape(0), node.shape(2), int(bool(node.attributes.get("layout")))
-        if x is None or not of_state or len(x) != 3:
-            return None if x is None or not of_state else f"has an input 0 of {len(x)} axes, which has 3"
-        units, directions, batch = of_state[-1], 1 + (node.attributes.get("direction") == "bidirectional"), x[1 - layout]
-        if node.attributes.get("hidden_size", units) != units:
-            return f"has hidden_size {node.attributes['hidden_size']}, and {units} units by its input 2"
-        rows, state = gates * units, (batch, directions, units) if layout else (directions, batch, units)
-        wanted = [
-            (directions, rows, x[-1]),
-            (directions, rows, units),
-            (directions, 2 * rows),
-            (batch,),
-            state,
-            state,
-            (directions, 3 * units),
-        ]
-        for position, shape in enumerate(wanted, 1):
-            if (found := node.shape(position)) is not None and found != shape:
-                told = f"has an input {position} of shape {list(found)} instead of {list(shape)}, for the {units} units of its input 2"
-                return f"{told}; layers of ONNX have no projection (proj_size in PyTorch)"
-        return None
-
-    return check
+    x, of_state, layout = node.shape(0), node.shape(2), int(bool(node.attributes.get("layout")))
+    if len(x) != 3 or not of_state:
+        return f"has an input 0 of {len(x)} axes, which has 3" if of_state else None
+    units = of_state[-1]
+    directions, batch, rows = 1 + (node.attributes.get("direction") == "bidirectional"), x[1 - layout], gates * units
+    if node.attributes.get("hidden_size", units) != units:
+        return f"has hidden_size {node.attributes['hidden_size']}, and {units} units by its input 2"
+    state = (batch, directions, units) if layout else (directions, batch, units)
+    weights = ((directions, rows, x[-1]), (directions, rows, units), (directions, 2 * rows))
+    for position, shape in enumerate((*weights, (batch,), state, state, (directions, 3 * units)), 1):
+        if node.has(position) and (found := node.shape(position)) != shape:
+            told = f"has an input {position} of shape {list(found)} instead of {list(shape)}, for the {units} units of its input 2"
+            return f"{told}; layers of ONNX have no projection (proj_size in PyTorch)"
+    return None
 
 
 def _sampled(node: Operands) -> str | None:
     """GridSample: a place of as many numbers as there are spatial axes, for each image."""
     x, grid = node.shape(0), node.shape(1)
-    fits = x is None or grid is None or (len(x) == len(grid) >= 3 and x[0] == grid[0] and grid[-1] == len(x) - 2)
-    return None if fits else f"has images of shape {list(x or ())} and a grid of shape {list(grid or ())}"
+    fits = len(x) == len(grid) >= 3 and x[0] == grid[0] and grid[-1] == len(x) - 2
+    return None if fits else f"has images of shape {list(x)} and a grid of shape {list(grid)}"
 
 
 def _kept_share(node: Operands) -> str | None:
     ratio = node.value(1)
-    return None if ratio is None or (ratio.size == 1 and 0 <= ratio < 1) else "has a ratio that is not from 0 up to 1"
+    return None if ratio.size == 1 and 0 <= ratio < 1 else "has a ratio that is not from 0 up to 1"
 
 
-def _regions(node: Operands) -> tuple[int, ...] | None:
-    boxes = node.shape(1)
-    return boxes[:1] if boxes else None
+def _regions(node: Operands) -> tuple[int, ...]:
+    return node.shape(1)[:1]
 
 
 _PADDED = f"auto_pad?: {PADDING}"

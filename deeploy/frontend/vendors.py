@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deeploy.frontend.predicates import Operands, at_least, axis_in, broadcasts, extents, masked, rank_is, shape_is
+from deeploy.frontend.predicates import Operands, UnknownOperand, at_least, axis_in, broadcasts, extents, masked, rank_is, shape_is
 from deeploy.frontend.records import QuantisedForm, Record, vendor
 
 
@@ -21,32 +21,35 @@ def _zero_points(node: Operands) -> str | None:
     """MatMulNBits: zero points of all blocks, those of bytes packed by rows."""
     zero, (k, n, bits, size) = node.tensor(3), (int(node.attributes[name]) for name in ("K", "N", "bits", "block_size"))
     blocks = -(-k // size)
-    needed = 0 if zero is None else n * (-(-blocks * bits // 8) if zero.dtype == np.uint8 else blocks)
-    return None if zero is None or math.prod(zero.shape) == needed else f"has zero points of shape {list(zero.shape)}, {needed} are needed"
+    needed = n * (-(-blocks * bits // 8) if zero.dtype == np.uint8 else blocks)
+    return None if math.prod(zero.shape) == needed else f"has zero points of shape {list(zero.shape)}, {needed} are needed"
 
 
 def _batches(node: Operands) -> str | None:
     """Queries, keys and values are of the same batches."""
-    counts = {shape[0] for shape in map(node.shape, range(3)) if shape}
+    counts = {node.shape(position)[0] for position in range(3) if node.has(position) and node.shape(position)}
     return f"has queries, keys and values of {' and '.join(map(str, sorted(counts)))} batches" if len(counts) > 1 else None
 
 
-def _columns(node: Operands) -> tuple[int, ...] | None:
+def _columns(node: Operands) -> tuple[int, ...]:
     """A bias for every column of weights."""
-    weights = node.shape(1)
-    return weights[1:] if weights is not None and len(weights) == 2 else None
+    if len(node.shape(1)) != 2:
+        raise UnknownOperand
+    return node.shape(1)[1:]
 
 
 def _skipped(node: Operands) -> str | None:
     """SkipLayerNormalization and its kind: what is added is the same for all batches, or has all rows of each."""
-    x, skip = node.shape(0) or (), node.shape(1) or ()
+    x, skip = node.shape(0), node.shape(1)
     return None if x[-2:] == skip[-2:] else f"adds a tensor of shape {list(skip)} to one of shape {list(x)}"
 
 
-def _biases(node: Operands) -> tuple[int, ...] | None:
+def _biases(node: Operands) -> tuple[int, ...]:
     """MultiHeadAttention: one for every column of queries, keys and values."""
     q, v = node.shape(0), node.shape(2)
-    return (2 * q[-1] + v[-1],) if q is not None and v is not None and len(q) == len(v) == 3 else None
+    if len(q) != 3 or len(v) != 3:
+        raise UnknownOperand
+    return (2 * q[-1] + v[-1],)
 
 
 _SCALED = (broadcasts(1, extents), broadcasts(2, extents))
@@ -108,7 +111,7 @@ _EXPANDED: Mapping[str, Record] = {
             14,
             "num_heads kv_num_heads: heads; scale? softcap?: float; do_rotary? local_window_size? rotary_interleaved? smooth_softmax?: int",
         ),
-        *(shape_is(5, lambda node: (node.shape(0) or ())[:1]), shape_is(8, lambda node: node.shape(7))),
+        *(shape_is(5, lambda node: node.shape(0)[:1]), shape_is(8, lambda node: node.shape(7))),
         rank=3,
     ),
     "MatMulIntegerToFloat": vendor(4, 7, rank=2),
