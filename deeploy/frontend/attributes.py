@@ -6,13 +6,19 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, numpy_helper
+from onnx import AttributeProto, helper, numpy_helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.schemas import Attributes, is_dialect_op
 from deeploy.frontend.structure import describe
 
+_PLAIN = frozenset(int(AttributeProto.AttributeType.Value(name)) for name in ("INT", "INTS", "FLOAT", "FLOATS", "STRING", "STRINGS"))
 _TENSOR_VALUED = frozenset({"Constant", "ConstantOfShape"})
+
+
+def decode_text(value: Any) -> Any:
+    """What bytes say, those that are no text escaped; other values as they are."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
 def read_array(tensor: onnx.TensorProto, name: str) -> np.ndarray:
@@ -66,21 +72,11 @@ def _unwrapped(value: Any) -> Any:
 
 
 def _value(attribute: AttributeProto, node: onnx.NodeProto) -> Any:
-    kind = attribute.type
-    if kind == AttributeProto.INT:
-        return int(attribute.i)
-    if kind == AttributeProto.FLOAT:
-        return float(attribute.f)
-    if kind == AttributeProto.STRING:
-        return attribute.s.decode("utf-8", "backslashreplace")
-    if kind == AttributeProto.INTS:
-        return [int(value) for value in attribute.ints]
-    if kind == AttributeProto.FLOATS:
-        return [float(value) for value in attribute.floats]
-    if kind == AttributeProto.STRINGS:
-        return [value.decode("utf-8", "backslashreplace") for value in attribute.strings]
-    if kind == AttributeProto.TENSOR:
+    if attribute.type == AttributeProto.TENSOR:
         return read_array(attribute.t, node.name or attribute.name)
+    if attribute.type in _PLAIN:
+        value = helper.get_attribute_value(attribute)
+        return [decode_text(one) for one in value] if isinstance(value, list) else decode_text(value)
     raise UnsupportedError(
         f"{describe(node)} has the attribute '{shorten(attribute.name)}', which is neither a number, a string nor a dense tensor",
         "export the model without it",

@@ -6,12 +6,13 @@ int64, of which the project states the labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from deeploy.frontend.attributes import decode_text
 from deeploy.frontend.schemas import ML
 
 Labels = dict[str, tuple[str, ...]]
@@ -55,8 +56,8 @@ def number_labels(model: onnx.ModelProto) -> Labels:
     return {value.name: found[value.name] for value in model.graph.output if value.name in found}
 
 
-def _texts(values: object) -> tuple[str, ...]:
-    return tuple(text.decode("utf-8", "backslashreplace") for text in values)  # type: ignore[attr-defined]
+def _texts(values: Iterable[bytes]) -> tuple[str, ...]:
+    return tuple(map(decode_text, values))
 
 
 def _numbered(node: onnx.NodeProto) -> Iterator[tuple[str, ...]]:

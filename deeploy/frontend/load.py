@@ -25,7 +25,7 @@ from deeploy.frontend.formats import recognise, recognise_folder
 from deeploy.frontend.labels import without_dictionaries
 from deeploy.frontend.schemas import DIALECT_DOMAINS, ONNX_FAILURES, canonical_domain, keeps_shape
 from deeploy.frontend.shapes import numpy_dtype
-from deeploy.frontend.structure import check, graphs, subgraphs
+from deeploy.frontend.structure import check, count_inputs, graphs, is_standard, subgraphs
 from deeploy.frontend.validate import check_node, check_text
 
 OLDEST_OPSET = 7
@@ -268,7 +268,7 @@ def _take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _take_apart_once(model: onnx.ModelProto) -> onnx.ModelProto:
     nodes = [node for graph in graphs(model.graph) for node in graph.node]
-    found = {node.op_type for node in nodes if node.domain in ("", "ai.onnx")} & COMPOSED
+    found = {node.op_type for node in nodes if is_standard(node)} & COMPOSED
     if not found:
         return model
     for node in nodes:
@@ -338,11 +338,9 @@ def _check_composed(model: onnx.ModelProto, found: set[str]) -> None:
     values = (*model.graph.input, *model.graph.value_info)
     types = {value.name: value.type.tensor_type for value in values if value.type.tensor_type.HasField("shape")}
     for node in model.graph.node:
-        if node.op_type in found and node.domain in ("", "ai.onnx"):
+        if node.op_type in found and is_standard(node):
             attributes = read_attributes(node, "")
-            check_node(
-                node, "", attributes, max((place for place, name in enumerate(node.input, 1) if name), default=0), opset_version(model)
-            )
+            check_node(node, "", attributes, count_inputs(node), opset_version(model))
             shapes = [[dim.dim_value for dim in types[name].shape.dim] for name in node.input if name in types]
             if len(shapes) == len(node.input) and all(min(shape, default=1) > 0 for shape in shapes):
                 kinds = [numpy_dtype(types[name].elem_type) for name in node.input]
@@ -354,7 +352,7 @@ def _with_bodies(model: onnx.ModelProto, found: set[str]) -> onnx.ModelProto:
     version = opset_version(model)
     types = {value.name: value.type for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)}
     for number, node in enumerate(model.graph.node):
-        if node.domain not in ("", "ai.onnx") or node.op_type not in found:
+        if not is_standard(node) or node.op_type not in found:
             continue
         schema: Any = onnx.defs.get_schema(node.op_type, version, "")  # its stub lacks what depends on the context
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]

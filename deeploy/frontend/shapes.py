@@ -19,6 +19,7 @@ from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from deeploy.errors import ModelError, shorten
+from deeploy.frontend.predicates import constant_of
 from deeploy.frontend.schemas import Attributes, Signature, keeps_shape, like_standard, signature
 from deeploy.frontend.structure import describe
 
@@ -52,9 +53,7 @@ class Value:
     @property
     def static_shape(self) -> list[int] | None:
         """The shape, when every extent is known."""
-        if self.shape is None or any(extent is None for extent in self.shape):
-            return None
-        return [extent for extent in self.shape if extent is not None]
+        return None if self.shape is None or None in self.shape else [extent for extent in self.shape if extent is not None]
 
 
 def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inputs, version: int) -> list[Value] | None:
@@ -124,11 +123,9 @@ def _infer_as(op: str, node: onnx.NodeProto, attributes: Attributes, inputs: Inp
 
 
 def _infer_standard(found: Signature, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> list[Value]:
-    pairs = [(name, tensor) for name, tensor in zip(node.input, inputs, strict=False) if name and tensor is not None]
-    types = {name: _type_proto(tensor.dtype, tensor.shape) for name, tensor in pairs}
-    data = {name: numpy_helper.from_array(np.asarray(tensor.values), name) for name, tensor in pairs if _is_operand(tensor)}
+    tensors = {name: tensor for name, tensor in zip(node.input, inputs, strict=False) if name and tensor is not None}
     try:
-        return _values(node, infer_node_outputs(found.schema, node, types, data))
+        return _infer_outputs(found, node, tensors, {name: tensor.dtype for name, tensor in tensors.items()})
     except onnx.checker.ValidationError:
         return _infer_repaired(found, node, attributes, inputs)
     except InferenceError as error:
@@ -145,10 +142,8 @@ def _infer_repaired(found: Signature, node: onnx.NodeProto, attributes: Attribut
             copy.attribute.append(_attribute(name, value, found.attributes[name], node))
     chosen, originals = _allowed_types(found, inputs)
     tensors = {name: tensor for name, tensor in zip(names, inputs, strict=True) if tensor is not None}
-    types = {name: _type_proto(dtype, tensors[name].shape) for name, dtype in zip(names, chosen, strict=True) if name}
-    data = {name: numpy_helper.from_array(np.asarray(tensor.values), name) for name, tensor in tensors.items() if _is_operand(tensor)}
     try:
-        values = _values(copy, infer_node_outputs(found.schema, copy, types, data))
+        values = _infer_outputs(found, copy, tensors, dict(zip(names, chosen, strict=True)))
     except (onnx.checker.ValidationError, InferenceError) as error:
         raise _mismatch(node, error, inputs) from error
     strings = found.outputs + found.outputs[-1:] * (len(values) - len(found.outputs))
@@ -192,17 +187,15 @@ def _mismatch(node: onnx.NodeProto, error: Exception, inputs: Inputs) -> ModelEr
     return ModelError(f"{describe(node)} does not fit its inputs {shorten(shapes, 200)}: {shorten(text, 200)}", "correct the model")
 
 
-def _is_operand(tensor: gs.Tensor) -> bool:
-    """Whether the onnx package is shown the values: small numbers that may describe a shape."""
-    return isinstance(tensor, gs.Constant) and tensor.values.size <= _LARGEST_OPERAND and tensor.dtype.kind in "iufb"
-
-
-def _values(node: onnx.NodeProto, types: Mapping[str, TypeProto]) -> list[Value]:
-    values = []
-    for name in node.output:
-        found = types.get(name)
-        values.append(Value() if found is None or found.WhichOneof("value") != "tensor_type" else read_type(found, {}))
-    return values
+def _infer_outputs(found: Signature, node: onnx.NodeProto, tensors: Mapping[str, gs.Tensor], dtypes: Mapping[str, Any]) -> list[Value]:
+    """What the onnx package says of a node's outputs; it is shown the values of small constants, which may describe a shape."""
+    types = {name: helper.make_tensor_type_proto(_element_type(dtypes[name]), tensor.shape) for name, tensor in tensors.items()}
+    values = {name: value for name, tensor in tensors.items() if (value := constant_of(tensor)) is not None}
+    small = {name: value for name, value in values.items() if value.size <= _LARGEST_OPERAND and value.dtype.kind in "iufb"}
+    data = {name: numpy_helper.from_array(value, name) for name, value in small.items()}
+    outputs = infer_node_outputs(found.schema, node, types, data)
+    inferred = (outputs.get(name) for name in node.output)
+    return [read_type(one, {}) if one is not None and one.WhichOneof("value") == "tensor_type" else Value() for one in inferred]
 
 
 def read_type(found: TypeProto, dims: Mapping[str, int]) -> Value:
@@ -242,7 +235,3 @@ def _type_string(dtype: np.dtype[np.generic]) -> str:
 
 def _from_type_string(string: str) -> np.dtype[np.generic]:
     return numpy_dtype(TensorProto.DataType.Value(string.removeprefix("tensor(").removesuffix(")").upper()))
-
-
-def _type_proto(dtype: np.dtype[np.generic], shape: Sequence[int]) -> TypeProto:
-    return helper.make_tensor_type_proto(_element_type(dtype), list(shape))

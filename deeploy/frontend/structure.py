@@ -133,7 +133,17 @@ def _check_attributes(node: onnx.NodeProto) -> None:
 
 def is_control(node: onnx.NodeProto) -> bool:
     """Whether a node is control flow, which holds graphs."""
-    return node.op_type in _CONTROL and node.domain in ("", "ai.onnx")
+    return node.op_type in _CONTROL and is_standard(node)
+
+
+def is_standard(node: onnx.NodeProto) -> bool:
+    """Whether a node's operator is one of ONNX, by its domain."""
+    return node.domain in ("", "ai.onnx")
+
+
+def count_inputs(node: onnx.NodeProto) -> int:
+    """How many inputs a node has, without absent ones at the end."""
+    return max((position for position, name in enumerate(node.input, 1) if name), default=0)
 
 
 def branches(node: onnx.NodeProto) -> tuple[onnx.GraphProto, onnx.GraphProto]:

@@ -22,7 +22,7 @@ from deeploy.frontend.attributes import read_attributes
 from deeploy.frontend.predicates import constant_of
 from deeploy.frontend.records import Attribute, Record
 from deeploy.frontend.schemas import ML, QUANTISED, RECORDS, Attributes, canonical_domain, find_record, like_standard, signature
-from deeploy.frontend.structure import check_and_sort, describe, is_control, subgraphs
+from deeploy.frontend.structure import check_and_sort, count_inputs, describe, is_control, subgraphs
 
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: loops count with the type int
 SMALLEST_SCALE = float(np.finfo(np.float32).smallest_subnormal)  # of quantisation
@@ -90,8 +90,7 @@ def check_model(model: onnx.ModelProto, version: int) -> None:
     """
     for node in _nodes(model.graph, ()):
         domain = canonical_domain(node.domain, node.op_type)
-        inputs = max((position for position, name in enumerate(node.input, 1) if name), default=0)
-        check_node(node, domain, read_attributes(node, domain), inputs, version)
+        check_node(node, domain, read_attributes(node, domain), count_inputs(node), version)
 
 
 def _nodes(graph: onnx.GraphProto, around: Iterable[str]) -> Iterator[onnx.NodeProto]:

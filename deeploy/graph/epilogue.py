@@ -18,8 +18,6 @@ operands, most of them indexed by the *last* axis of the output (an extent of 1 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from deeploy.graph.expr import Affine
@@ -51,7 +49,7 @@ def maps(stages: tuple[str, ...], output: Map) -> dict[str, Map]:
     return {name: Map(last) for name in operands(stages) if name in ROWS}
 
 
-def shifted(wide: np.ndarray, shift: Any, even: int | None) -> np.ndarray:
+def shifted(wide: np.ndarray, shift: int, even: int | None) -> np.ndarray:
     """``wide >> shift``; where that is exact (a tie, since half is in ``wide``) and of the wrong parity, one less."""
     result = np.asarray(wide >> shift)
     if even is None:
@@ -59,9 +57,15 @@ def shifted(wide: np.ndarray, shift: Any, even: int | None) -> np.ndarray:
     return np.asarray(result - ((result << shift == wide) & ((result - even) & 1 == 1)))
 
 
+def constants_of(attrs: Attributes, suffix: str = "") -> tuple[int, int, int, int | None]:
+    """The shift of a requantisation, both limits, and the parity that ties go to, by the attributes of these names and ``suffix``."""
+    shift, low, high = (attrs[f"{name}{suffix}"] for name in ("shift", "low", "high"))
+    return shift, low, high, attrs.get(f"even{suffix}")
+
+
 def limited(attrs: Attributes, wide: np.ndarray, suffix: str = "") -> np.ndarray:
     """``clip(wide >> shift, low, high)`` in 64 bits by the attributes of these names and a ``suffix``; ``even`` may be absent."""
-    shift, low, high, even = (attrs.get(f"{name}{suffix}") for name in ("shift", "low", "high", "even"))
+    shift, low, high, even = constants_of(attrs, suffix)
     return np.asarray(np.clip(shifted(wide, shift, even), low, high))
 
 

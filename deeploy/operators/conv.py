@@ -52,35 +52,24 @@ def window(node: Node, w_shape: tuple[int, ...] | None = None) -> Window:
 def nest(weights: Weights) -> Callable[[Node], Nest]:
     """The nest of ``Conv``; ``weights`` says how the weights are stored."""
 
-    def declare(node: Node) -> Nest:
-        g = window(node)
-        n, oh, ow, k = parallel("n", "oh", "ow", "k")
-        fh, fw, c = reduction("fh", "fw", "c")
-        channel: Expr = c if g.groups == 1 else (k // g.filters) * g.channels + c
-        return Nest(
-            reads={"x": image(node, n, oh, ow, fh, fw, channel), "w": weights(k, c, fh, fw)},
-            writes={"y": Map(n, oh, ow, k)},
-            extents={"fh": g.height, "fw": g.width, "c": g.channels},
-        )
-
-    return declare
+    return lambda node: _nest(node, weights, is_depthwise=False)
 
 
 def depthwise_nest(weights: Callable[[Expr, Expr, Expr], Map]) -> Callable[[Node], Nest]:
     """The nest of a ``Conv`` whose groups have one input channel each; ``weights`` maps output channel, row and column of a tap."""
 
-    def declare(node: Node) -> Nest:
-        g = window(node)
-        n, oh, ow, k = parallel("n", "oh", "ow", "k")
-        fh, fw = reduction("fh", "fw")
-        channel: Expr = k if g.filters == 1 else k // g.filters
-        return Nest(
-            reads={"x": image(node, n, oh, ow, fh, fw, channel), "w": weights(k, fh, fw)},
-            writes={"y": Map(n, oh, ow, k)},
-            extents={"fh": g.height, "fw": g.width},
-        )
+    return lambda node: _nest(node, lambda k, c, fh, fw: weights(k, fh, fw), is_depthwise=True)
 
-    return declare
+
+def _nest(node: Node, weights: Weights, is_depthwise: bool) -> Nest:
+    g = window(node)
+    n, oh, ow, k = parallel("n", "oh", "ow", "k")
+    fh, fw, c = reduction("fh", "fw", "c")
+    group: Expr = k if g.filters == 1 else k // g.filters
+    channel = group if is_depthwise else c if g.groups == 1 else group * g.channels + c
+    reads = {"x": image(node, n, oh, ow, fh, fw, channel), "w": weights(k, c, fh, fw)}
+    extents = {"fh": g.height, "fw": g.width, **({} if is_depthwise else {"c": g.channels})}
+    return Nest(reads, {"y": Map(n, oh, ow, k)}, extents=extents)
 
 
 def image(node: Node, n: Expr, oh: Expr, ow: Expr, fh: Expr, fw: Expr, channel: Expr) -> Map:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from deeploy.graph.epilogue import operands
+from deeploy.graph.epilogue import constants_of, operands
 from deeploy.graph.kernel import Layout
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
@@ -45,10 +45,7 @@ def of_node(node: Node) -> Requantisation | None:
     return cheapest(
         factor,
         summand,
-        attrs["shift"],
-        attrs["low"],
-        attrs["high"],
-        attrs.get("even"),
+        *constants_of(attrs),
         least,
         most,
         operator is not None and operator.is_product,
@@ -73,7 +70,7 @@ def fused(node: Node) -> tuple[Staircase, Array] | None:
     factor, summand, least, most = (np.broadcast_to(values, channels) for values in (factor, summand, least, most))
     if np.abs(summand).max() >= 1 << 61:
         return None
-    return staircase(factor, summand, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), least, most), factor
+    return staircase(factor, summand, *constants_of(attrs), least, most), factor
 
 
 @lru_cache(maxsize=512)
@@ -185,7 +182,7 @@ def with_table(node: Node, results: Array) -> Joined | None:
         return None
     channels = max(len(least), factor.size, summand.size)
     mul, add, least, most = (np.broadcast_to(values, channels) for values in (factor, summand, least, most))
-    stairs = staircase(mul, add, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), least, most)
+    stairs = staircase(mul, add, *constants_of(attrs), least, most)
     steps = np.arange(table[0] + 1, table[-1] + 1)
     first = np.searchsorted(table, steps)  # results of the first that reach a step of both
     both = Staircase(steps, stairs.thresholds[:, first - 1], least, most)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from deeploy.graph.epilogue import shifted
+from deeploy.graph.epilogue import limited
 from deeploy.graph.nodes import Attributes, Node
 from deeploy.graph.types import Array
 
@@ -54,15 +54,13 @@ def cheapest(a_range: tuple[int, int], b_range: tuple[int, int], constants: tupl
     attrs = dict(constants)
     a, b = (np.arange(low, high + 1, dtype=np.int64) for low, high in (a_range, b_range))
     exact = a[:, None] * attrs["mul_a"] + b * attrs["mul_b"] + attrs["add"]
-    results = np.clip(shifted(exact, attrs["shift"], attrs["even"]), attrs["low"], attrs["high"])
+    results = limited(attrs, exact)
     return _narrow(attrs, a, b, results) or _halves(attrs, exact, results)
 
 
 def _range(node: Node, index: int) -> tuple[int, int]:
     """The least and the largest value of an operand's type."""
-    tensor = node.inputs[index]
-    assert tensor is not None
-    low, high = tensor.dtype.range
+    low, high = node.operands[index].dtype.range
     return int(low), int(high)
 
 

@@ -28,6 +28,7 @@ from typing import Literal
 
 import numpy as np
 
+from deeploy.graph.epilogue import constants_of
 from deeploy.graph.memo import by_content
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
@@ -156,7 +157,11 @@ def cheapest(
 def _fits(mul: Array, add: Array, least: Array, most: Array) -> bool:
     """Whether acc*mul, add and their sum stay in 32 bits."""
     ends = np.stack([least * mul, most * mul])
-    return all(int(v.min()) >= -WORD and int(v.max()) < WORD for v in (ends, ends + add, add))
+    return _in_words(ends, ends + add, add)
+
+
+def _in_words(*values: Array) -> bool:
+    return all(int(v.min()) >= -WORD and int(v.max()) < WORD for v in values)
 
 
 def _one_or_all(lower: Array, upper: Array, add: Array) -> Array | None:
@@ -225,8 +230,7 @@ def _high(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[Req
         if offset is None:
             continue
         ends = np.stack([stairs.least * factor, stairs.most * factor]) >> dropped
-        total = ends + offset
-        if all(int(v.min()) >= -WORD and int(v.max()) < WORD for v in (offset, total)):
+        if _in_words(offset, ends + offset):
             yield Requantisation("high", mul, offset.astype(np.int32), shift - dropped, left)
 
 
@@ -236,16 +240,14 @@ def _high(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[Req
 @lru_cache(maxsize=256)
 def of_operand(node: Node, index: int) -> Requantisation:
     """The cheapest form of the requantisation of an input of a ``RequantAdd``, clipping apart."""
-    tensor, attrs, name = node.inputs[index], node.attrs, "ab"[index]
-    assert tensor is not None
+    tensor, attrs, name = node.operands[index], node.attrs, "ab"[index]
     mul, add = (np.array([attrs[f"{part}_{name}"]], np.int64) for part in ("mul", "add"))
     least, most = (np.array([end], np.int64) for end in tensor.dtype.range)
-    return cheapest(mul, add, attrs[f"shift_{name}"], attrs[f"low_{name}"], attrs[f"high_{name}"], None, least, most)
+    return cheapest(mul, add, *constants_of(attrs, f"_{name}"), least, most)
 
 
 def operand_results(node: Node, index: int) -> tuple[int, int]:
     """What the least and the greatest value of an input's type become before they are clipped, in the form of ``of_operand``."""
-    tensor, found = node.inputs[index], of_operand(node, index)
-    assert tensor is not None
+    tensor, found = node.operands[index], of_operand(node, index)
     least, most = ((int(end) * found.mul.item() + found.add.item()) >> found.shift for end in tensor.dtype.range)
     return least, most
