@@ -29,24 +29,23 @@ LIMITS = ((-128, 127), (0, 127), (-100, 90), (-128, 0), (0, 255), (3, 11))
 Values = Callable[[Random, tuple[int, ...]], Array]  # of a constant of a shape
 
 
-def sample(operands: str, *linked: Callable[[Random], Attributes], **given: Any) -> Draw:
+def sample(operands: str, *linked: Callable[[Random], Attributes], extents: Any = None, **given: Any) -> Draw:
     """Draws nodes of an operator.
 
     Args:
         operands: names and axes, such as ``x[*s,c] b?[~s,c] w[c,3]``: ``*s`` stands for any axes, ``~s`` for axes that broadcast to
             these, ``%s`` for one element, one for each of the last axis, or such axes; ``?`` marks an operand that may be absent.
         linked: attributes that depend on each other.
-        given: what an attribute or the extent of an axis is one of; the values of an operand that cannot be any.
+        extents: what the extent of an axis is one of, by the names of those that have not any.
+        given: what an attribute is one of; the values of an operand that cannot be any.
     """
 
     def draw(rng: Random) -> Sample:
-        axes: dict[str, tuple[int, ...]] = {
-            name: (rng.choice(found),) for name, found in given.items() if len(name) == 1 and not callable(found)
-        }
+        axes: dict[str, tuple[int, ...]] = {name: (rng.choice(found),) for name, found in (extents or {}).items()}
         present = re.findall(r"(\w+)(\??)\[(.*?)\]", operands)
         shapes = {name: _extents(rng, text.split(","), axes) for name, option, text in present if not option or rng.random() < 0.5}
         arrays = {name: values(rng, shapes.pop(name)) for name, values in given.items() if name in shapes}
-        attributes = {name: rng.choice(values) for name, values in given.items() if not callable(values) and name not in axes}
+        attributes = {name: rng.choice(values) for name, values in given.items() if not callable(values)}
         return Sample(shapes, attributes | {name: value for draw_linked in linked for name, value in draw_linked(rng).items()}, arrays)
 
     return draw

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from deeploy.graph.kernel import Operator, Reference, types
-from deeploy.graph.nest import Map, coupled, encoded, parallel, reduction
+from deeploy.graph.nest import coupled, encoded, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
 from deeploy.operators import recurrent
-from deeploy.operators.draws import integers, sample
+from deeploy.operators.draws import FLAG, integers, sample
 from deeploy.operators.elementwise import wide
 from deeploy.operators.recurrent import GATES, WHOLE, drawn, nest, scan
 
@@ -29,12 +29,10 @@ MOST_CELL = 1 << 30
 MOST_UNITS = 511  # for which products with the state have 32 bits
 
 
-def _maps() -> dict[str, Map]:
-    """p[t,n,g,k] and r[g,k,j] of the state h[n,j], factors of both [k,g,2], a table for each function; a GRU's biases b[k]."""
-    (t,), (n, k), (g, j) = coupled("t"), parallel("n", "k"), reduction("g", "j")
-    f, entry, gate, part = encoded("f", "entry", "gate", "part", of=(k,))
-    maps = {"p": Map(t, n, g, k), "r": Map(g, k, j), "h": Map(n, j), "c": Map(n, k), "factors": Map(k, gate, part), "tables": Map(f, entry)}
-    return {**maps, "b": Map(k), "y": Map(t, n, k), "cells": Map(n, k)}
+_DIMS = (*coupled("t"), *parallel("n", "k"), *reduction("g", "j"), *encoded("f", "entry", "gate", "part", of=parallel("k")))
+# Products p of the inputs, weights r of the state h, factors of both products, a table for each function, biases b of a GRU.
+_AXES = {"p": "t,n,g,k", "r": "g,k,j", "h": "n,j", "c": "n,k", "factors": "k,gate,part", "tables": "f,entry", "b": "k"}
+_AXES |= {"y": "t,n,k", "cells": "n,k"}
 
 
 def looked_up(table: Array, a: Array) -> Array:
@@ -106,8 +104,6 @@ _TYPES = {
     **dict.fromkeys(("h", "tables", "y"), types("s16")),
     "r": types("s8"),
 }
-_AXES = {"p": "t,n,g,k", "r": "g,k,k", "h": "n,k", "c": "n,k", "factors": "k,g,2", "tables": f"f,{STEPS + 1}", "b": "k"}
-_AXES |= {"y": "t,n,k", "cells": "n,k"}
 
 
 def _factors(rng: Random, shape: tuple[int, ...]) -> Array:
@@ -128,11 +124,13 @@ _VALUES = {
 
 def _operator(name: str, inputs: tuple[str, ...], reference: Reference, functions: tuple[int, ...]) -> Operator:
     outputs = ("y", "cells") if "c" in inputs else ("y",)
-    given = {"g": (GATES[name.removeprefix("Integer")],), "f": functions, "shift_p": (14,), "shift": (1, 3, 4)}
+    gates = (GATES[name.removeprefix("Integer")],)
+    extents = {**recurrent.STEPS, "g": gates, "gate": gates, "part": (2,), "f": functions, "entry": (STEPS + 1,)}
+    given = {**_VALUES, "reverse": FLAG, "shift_p": (14,), "shift": (1, 3, 4)}
     return Operator(
         name,
         inputs,
-        nest(_maps, inputs, outputs),
+        nest(_DIMS, _AXES, inputs, outputs),
         reference,
         {
             "types": {each: _TYPES[each] for each in (*inputs, *outputs)},
@@ -142,7 +140,7 @@ def _operator(name: str, inputs: tuple[str, ...], reference: Reference, function
             "tiling": WHOLE,
             "accepts": accepts,
         },
-        draw=sample(drawn(inputs, outputs, _AXES), **recurrent.STEPS, **given, **_VALUES),
+        draw=sample(drawn(inputs, outputs, _AXES), extents=extents, **given),
     )
 
 

@@ -105,7 +105,7 @@ def _draw(rng: Random) -> Sample:
     (a, trans_a), (b, trans_b) = rng.choice((("k,m", True), *[("m,k", False)] * 3)), rng.choice((("n,k", True), ("k,n", False)))
     zero_points = ZERO_POINTS if rng.random() < 0.4 else (0,)
     given = {"trans_a": (trans_a,), "trans_b": (trans_b,), "a_zero_point": zero_points, "b_zero_point": zero_points}
-    return sample(f"y[*s,m,n] a[~s,{a}] b[{rng.choice(('~s,', ''))}{b}]", k=(*WIDE, 130), **given)(rng)
+    return sample(f"y[*s,m,n] a[~s,{a}] b[{rng.choice(('~s,', ''))}{b}]", extents={"k": (*WIDE, 130)}, **given)(rng)
 
 
 MATMUL = Operator(

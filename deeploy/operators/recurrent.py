@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.graph.kernel import FLOAT, FLOAT_OR_HALF, Operator, Reference, Tiling
-from deeploy.graph.nest import Dim, Kind, Map, Nest, coupled, encoded, parallel, reduction
+from deeploy.graph.nest import Dim, Map, Nest, coupled, encoded, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
 from deeploy.operators.draws import FLAG, sample
@@ -23,32 +23,23 @@ from deeploy.operators.elementwise import apply_function, is_exact
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 WHOLE = Tiling(whole=("k",))
-STEPS = {"t": (1, 2, 5), "n": (1, 1, 2, 3), "reverse": FLAG}  # how many are drawn
+STEPS = {"t": (1, 2, 5), "n": (1, 1, 2, 3)}  # how many are drawn
 _RUN = 16  # float products that are added up before they enter the accumulator
 
 
-def _maps() -> dict[str, Map]:
-    """Weights r[g,k,j] of the state h[n,j]; of an LSTM a state c[n,k] and peepholes w[e,k]; of a GRU biases b[k]."""
-    (t,), (n, k), (g, j), (e,) = coupled("t"), parallel("n", "k"), reduction("g", "j"), encoded("e", of=(Dim("k"),))
-    maps = {"p": Map(t, n, g, k), "r": Map(g, k, j), "h": Map(n, j), "c": Map(n, k), "b": Map(k), "w": Map(e, k)}
-    return {**maps, "y": Map(t, n, k), "cells": Map(n, k)}
+_ENCODED = parallel("k")
+_LAYER = (*coupled("t"), *parallel("n", "k"), *reduction("g", "j"), *encoded("e", of=_ENCODED))
+_CELL = (*parallel("n", "k"), *encoded("g", "e", of=_ENCODED))
+# Products of the inputs p and of the state q, weights r of the state h, state c of an LSTM and its peepholes w, biases b of a GRU.
+_AXES = {"p": "t,n,g,k", "r": "g,k,j", "h": "n,j", "c": "n,k", "b": "k", "w": "e,k", "y": "t,n,k", "cells": "n,k"}
+_CELL_AXES = {**dict.fromkeys("pq", "n,g,k"), **dict.fromkeys(("h", "c", "y", "cells"), "n,k"), "w": "e,k"}
 
 
-def _cell_maps() -> dict[str, Map]:
-    """p[n,g,k] of the input, q[n,g,k] of the state."""
-    n, k = parallel("n", "k")
-    g, e = (Dim(name, Kind.ENCODED, of=(k,)) for name in "ge")
-    return {**dict.fromkeys("pq", Map(n, g, k)), **dict.fromkeys(("h", "c", "y", "cells"), Map(n, k)), "w": Map(e, k)}
-
-
-def nest(maps: Callable[[], dict[str, Map]], inputs: Sequence[str], outputs: Sequence[str]) -> Callable[[Node], Nest]:
-    """The nest of an operator with some of the operands."""
-
-    def declare(node: Node) -> Nest:
-        reads, writes = ({name: access for name, access in maps().items() if name in names} for names in (inputs, outputs))
-        return Nest(reads, writes)
-
-    return declare
+def nest(dims: Sequence[Dim], axes: Mapping[str, str], inputs: Sequence[str], outputs: Sequence[str]) -> Callable[[Node], Nest]:
+    """The nest of an operator by the axes of its operands."""
+    named = {dim.name: dim for dim in dims}
+    reads, writes = ({n: Map(*(named[axis] for axis in axes[n].split(","))) for n in names} for names in (inputs, outputs))
+    return lambda node: Nest(reads, writes)
 
 
 def scan(node: Node, p: Array, step: Callable[..., tuple[Array, ...]], *states: Array) -> Array | tuple[Array, ...]:
@@ -140,30 +131,37 @@ def rnn_reference(node: Node, p: Array, r: Array, h: Array) -> Any:
     return scan(node, p, lambda a, h: (f(_clipped(node, a[:, 0] + _product(h, r)[:, 0])),), h)
 
 
-# Axes of operands as they are drawn; of weights, such that differences of rounding do not grow from step to step.
-_DRAWN = {"p": "t,n,g,k", "q": "n,g,k", "r": "g,k,k", "h": "n,k", "c": "n,k", "b": "k", "w": "3,k", "y": "t,n,k", "cells": "n,k"}
 _FUNCTIONS = tuple(itertools.product(("sigmoid", "tanh", "hard_sigmoid", "softsign"), repeat=3))
 
 
 def _weights(rng: Random, shape: tuple[int, ...]) -> Array:
+    """With which differences of rounding do not grow from step to step."""
     drawn = np.random.default_rng(rng.getrandbits(32)).standard_normal(shape)
     return np.asarray(drawn / (2 * math.sqrt(shape[-1])), np.float32)
 
 
 def drawn(inputs: Sequence[str], outputs: Sequence[str], axes: Mapping[str, str]) -> str:
-    """Operands with the axes that they are drawn with."""
-    return " ".join(f"{name}[{axes[name.rstrip('?')]}]" for name in (*inputs, *outputs))
+    """Operands with the axes that they are drawn with: units of the state are those of the layer."""
+    return " ".join(f"{name}[{axes[name.rstrip('?')].replace('j', 'k')}]" for name in (*inputs, *outputs))
 
 
 def _operator(name: str, inputs: tuple[str, ...], reference: Reference) -> Operator:
     outputs = ("y", "cells") if name.startswith("LSTM") else ("y",)
     is_cell, operands = name.endswith("Cell"), (*(each.rstrip("?") for each in inputs), *outputs)
-    axes = {**_DRAWN, **({"p": "n,g,k", "y": "n,k"} if is_cell else {})}
-    given = {"alphas": ((0.3,) * 3,), "betas": ((0.4,) * 3,), "functions": _FUNCTIONS, "clip": (0.0, 0.7), "input_forget": FLAG}
+    dims, axes = (_CELL, _CELL_AXES) if is_cell else (_LAYER, _AXES)
+    extents = {**STEPS, "e": (3,), "g": (GATES[name.removesuffix("Cell")],)}
+    given = {
+        "alphas": ((0.3,) * 3,),
+        "betas": ((0.4,) * 3,),
+        "functions": _FUNCTIONS,
+        "clip": (0.0, 0.7),
+        "input_forget": FLAG,
+        "reverse": FLAG,
+    }
     return Operator(
         name,
         inputs,
-        nest(_cell_maps if is_cell else _maps, [each.rstrip("?") for each in inputs], outputs),
+        nest(dims, axes, [each.rstrip("?") for each in inputs], outputs),
         reference,
         {
             "types": {each: FLOAT_OR_HALF if each == "r" else FLOAT for each in operands},
@@ -173,7 +171,7 @@ def _operator(name: str, inputs: tuple[str, ...], reference: Reference) -> Opera
             "tiling": Tiling() if is_cell else WHOLE,
         },
         calls_library=lambda node: not all(map(is_exact, node.attrs["functions"])),
-        draw=sample(drawn(inputs, outputs, axes), **STEPS, **given, g=(GATES[name.removesuffix("Cell")],), r=_weights),
+        draw=sample(drawn(inputs, outputs, axes), extents=extents, r=_weights, **given),
     )
 
 

@@ -50,7 +50,7 @@ def _draw(rng: Random) -> Sample:
     attributes = {own: mul[name] for name, own in names.items()}
     attributes = {**attributes, **parity(rng), **parity(rng, "even_sum"), "mul_b": rng.choice((1, -1)) * mul["mul"] // 2}
     channels = rng.choice("1c")
-    given = {**factors(shift), "mul": integers(1 << shift >> 5, 1 << shift >> 3), "n": (1, 2, 3, 4, 8), "shift": (shift,)}
+    given = {**factors(shift), "mul": integers(1 << shift >> 5, 1 << shift >> 3), "shift": (shift,), "extents": {"n": (1, 2, 3, 4, 8)}}
     return sample(f"b[*s,c] x[n,*s,c] mul[{channels}] add[{channels}]", limits, lambda rng: attributes, **given)(rng)
 
 
