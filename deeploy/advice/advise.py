@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deeploy.advice.changes import powers_of_two, symmetric_weights
+from deeploy.advice.changes import changed, powers_of_two, symmetric_weights
 from deeploy.advice.costs import Better, Costs, identity
 from deeploy.advice.quantised import MOST_BYTES, activations_of, weights_of
 from deeploy.documents import Contents, Document
@@ -19,7 +19,7 @@ from deeploy.frontend.io import strip_quantisation
 from deeploy.frontend.lower.in_int8 import in_int8
 from deeploy.graph.rewriting import rewrite
 from deeploy.graph.target import Target
-from deeploy.graph.values import Graph
+from deeploy.graph.values import Graph, change_nodes
 from deeploy.midend.assemble import assemble
 from deeploy.midend.cost import form
 from deeploy.midend.cost import instance as kernel_instance
@@ -309,7 +309,7 @@ def _scales(subject: Subject, costs: Costs) -> list[Contents]:
     and rounding them so takes more than 32 bits. A test compiles such a network in both forms, and finds it slower.
     """
     calls, slow = subject.plan.program.calls, _slow(subject) if subject.is_dialect else []
-    graph, names = powers_of_two(subject.graph) if slow else (subject.graph, set[str]())
+    graph, names = changed(subject.graph, powers_of_two) if slow else (subject.graph, set[str]())
     steps = [step for step in slow if calls[step].node.name in names]
     if not steps:
         return []
@@ -327,7 +327,7 @@ def _requantisers(subject: Subject, costs: Costs) -> list[Contents]:
     steps = [step for step in _slow(subject) if fused(calls[step].node) is not None] if able and subject.is_exact else []
     if not steps:
         return []
-    program = subject.program(powers_of_two(subject.graph)[0])
+    program = subject.program(change_nodes(subject.graph, powers_of_two))
     found = costs.better(program, subject.plan.machine, lambda call: call.kernel.engine in able and call.kernel.second is None, steps)
     why = (
         f"{_counted(len(found))} would be requantised by {' and '.join(sorted(able))} instead of cores; results differ by one step at most"
@@ -352,7 +352,7 @@ def _forms(calls: Iterable[Call], target: Target) -> str:
 
 def _weights(subject: Subject, costs: Costs) -> list[Contents]:
     """Weights without zero points, as int8: what SIMD instructions and accelerators multiply."""
-    graph, names = symmetric_weights(subject.graph)
+    graph, names = changed(subject.graph, symmetric_weights)
     steps = [step for step, call in enumerate(subject.plan.program.calls) if call.node.name in names]
     if not steps:
         return []
