@@ -6,11 +6,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeAlias, TypeVar
 
 import onnx
-import onnx_graphsurgeon as gs
 
 from deeploy.backend import project
 from deeploy.driver.loops import with_loops
@@ -30,7 +30,7 @@ from deeploy.frontend.rounds import LOOPS, Body
 from deeploy.frontend.states import Known, append, begin, keep
 from deeploy.frontend.wider import note_narrow, packed_types
 from deeploy.graph.rewriting import rewrite
-from deeploy.graph.surgeon import write_graph
+from deeploy.graph.surgeon import write_model
 from deeploy.graph.target import Target
 from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
@@ -99,10 +99,7 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
-
-    def shapes(node: gs.Node) -> list[list[int]] | None:  # of operators that only the target knows
-        return inferred_shapes(target.kernels, node)
-
+    shapes = partial(inferred_shapes, target.kernels)  # of operators that only the target knows
     states = (request.states, request.context, tuple(known))
     source = clock("import", import_states, model, dict(request.dims), shapes, *states, request.pins, request.unroll)
     target, source = _with_loops(clock, source, target, request, shapes)
@@ -159,7 +156,7 @@ def _lower(graph: Graph, model: Imported, target: Target, request: Request) -> t
     for step in target.passes:
         graph = step(graph)
         if step.name == saved:
-            _save(write_graph(graph), path)
+            project.write_file(path, write_model(graph).SerializeToString(), "--save-after")
     graph = append(note_narrow(graph, model.narrow | packed_types(request.weight_bits or 0)), model.pairs)
     return begin(graph, model.begun), dialect, notes
 
@@ -174,7 +171,7 @@ def graph_after(model: Path, target: Target, name: str, request: Request) -> Gra
     names = ["import", *(step.name for step in target.passes)]
     if name not in names:
         raise UsageError(f"there is no pass {shorten(name)}", f"Passes of target {target.name}: {', '.join(names)}.")
-    graph = import_model(model, dict(request.dims), lambda node: inferred_shapes(target.kernels, node), request.pins)
+    graph = import_model(model, dict(request.dims), partial(inferred_shapes, target.kernels), request.pins)
     graph, _, _ = _typed(graph, Imported(graph), target, request)
     return rewrite(graph, target.passes[: names.index(name)])
 
@@ -192,7 +189,7 @@ def _typed(graph: Graph, model: Imported, target: Target, request: Request) -> t
     if written and any(dtype.is_float for dtype in types.values()):
         return graph, "", []
     try:
-        typed = assign_types(write_requantisations(graph, types), types, lambda node: custom_type(target.kernels, node))
+        typed = assign_types(write_requantisations(graph, types), types, partial(custom_type, target.kernels))
     except (ModelError, UnsupportedError) as error:
         if not written:
             raise
@@ -200,14 +197,6 @@ def _typed(graph: Graph, model: Imported, target: Target, request: Request) -> t
     if written:
         notes.append("the model computes integers only, in floats: it is taken for integers; --dialect standard keeps floats")
     return typed, "recognised" if written else "declared", notes
-
-
-def _save(graph: gs.Graph, path: Path) -> None:
-    """Save a graph between two passes for a viewer; open limits and empty lists have no ONNX attribute and are left out."""
-    for node in graph.nodes:
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in node.attrs.items()}
-        node.attrs = {name: int(v) if isinstance(v, bool) else v for name, v in plain.items() if v is not None and v != []}
-    project.write_file(path, gs.export_onnx(graph, do_type_check=False).SerializeToString(), "--save-after")
 
 
 def filled(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[Known], machine: Machine) -> Lowered:

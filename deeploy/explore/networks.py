@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from deeploy.documents import Contents, read_document
@@ -37,11 +38,11 @@ def read(file: Path, target: Target, dims: Mapping[str, int] | None = None) -> l
 
 
 def _from_model(file: Path, target: Target, dims: Mapping[str, int]) -> list[Layer]:
-    source = import_states(file, dims, lambda node: inferred_shapes(target.kernels, node))
+    source = import_states(file, dims, partial(inferred_shapes, target.kernels))
     graph = source.graph
     if is_dialect(graph) or computes_integers(graph):
         types, _ = resolve_input_types(graph, {}, True)
-        graph = assign_types(write_requantisations(graph, types), types, lambda node: custom_type(target.kernels, node))
+        graph = assign_types(write_requantisations(graph, types), types, partial(custom_type, target.kernels))
     graph = append(rewrite(graph, target.passes), source.pairs)
     return from_program(assemble(file.name, graph, target.kernels))
 

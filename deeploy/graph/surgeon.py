@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.logger import G_LOGGER
 
@@ -83,6 +84,20 @@ def write_graph(graph: Graph) -> gs.Graph:
     ]
     inputs, outputs = (list(map(write, tensors)) for tensors in (graph.inputs, graph.outputs))
     return gs.Graph(nodes, inputs, outputs, graph.name, opset=graph.opset, import_domains=graph.domains)
+
+
+def write_model(graph: Graph, **more: Any) -> onnx.ModelProto:
+    """The file of a value graph, for a viewer or another tool: open limits and empty lists have no attribute of ONNX and are left out.
+
+    Args:
+        more: fields of the file.
+    """
+    written = write_graph(graph)
+    for node in written.nodes:
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in node.attrs.items()}
+        node.attrs = {name: int(v) if isinstance(v, bool) else v for name, v in plain.items() if v is not None and v != []}
+    model: onnx.ModelProto = gs.export_onnx(written, do_type_check=False, **more)
+    return model
 
 
 def sort(graph: gs.Graph) -> gs.Graph:

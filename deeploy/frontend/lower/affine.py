@@ -18,7 +18,7 @@ import onnx_graphsurgeon as gs
 from deeploy.frontend.lower.quant import byte, every, half, multiplier, plain, quantised, requantisation, summand
 from deeploy.graph.nodes import Node, Tensor, compute, constant, inverse
 from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require, standard
-from deeploy.graph.surgeon import read_graph, write_graph
+from deeploy.graph.surgeon import read_graph, write_model
 from deeploy.graph.types import DType
 
 _VIEWS = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten")  # the last three only in files
@@ -165,4 +165,4 @@ def fold_model(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     before = read_graph(graph)
     after = PASS(before)
-    return model if after is before else gs.export_onnx(write_graph(after), ir_version=model.ir_version)
+    return model if after is before else write_model(after, ir_version=model.ir_version)
