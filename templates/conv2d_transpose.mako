@@ -4,8 +4,8 @@ groups = attrs["group"]
 
 
 def origin(axis):
-    """From the first row or column of the full result to the first that the call computes, where the windows of x and of w begin at 0."""
-    return y.first[1 + axis] + attrs["pads"][axis] - attrs["strides"][axis] * x.first[1 + axis] - attrs["dilations"][axis] * w.first[axis]
+    """From the first row or column of the full result to the first that the call computes, where the window of x begins at 0."""
+    return y.first[1 + axis] + attrs["pads"][axis] - attrs["strides"][axis] * x.first[1 + axis]
 %>\
 ${kernel}(&(struct conv2d_transpose){
     .x = ${x.ptr}, .w = ${w.ptr}, .y = ${y.ptr},
@@ -16,6 +16,5 @@ ${kernel}(&(struct conv2d_transpose){
     ${window.steps(attrs)}
     .top = ${origin(0)}, .left = ${origin(1)}, .zero_point = ${int(attrs["zero_point"])},
     ${window.images(x, y)}
-    .w_row = ${w.stride[0]},
     .epilogue = ${epilogue},
 });

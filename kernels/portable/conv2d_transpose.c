@@ -22,7 +22,7 @@ static void pixel(ACC_T *acc, const struct conv2d_transpose *k, const X_T *image
             const int iw = source(ow + k->left, fw, k->dilation_w, k->stride_w, k->width);
             if (iw < 0) continue;
             const X_T *x = image + ih * k->x_row + iw * k->x_column;
-            const W_T *filter = w + fh * k->w_row + fw * tap;
+            const W_T *filter = w + (fh * k->kernel_w + fw) * tap;
             accumulate(acc, x, 1, filter, k->filters, k->channels, lanes);
             if (zero != 0) accumulate(of_zero, &zero, 0, filter, k->filters, k->channels, lanes);
         }

@@ -15,7 +15,6 @@ struct conv2d_transpose {
     int top, left; /* rows and columns of the full result that are cut off at its beginning */
     int zero_point;
     int x_batch, x_row, x_column; /* strides in elements; channels are dense */
-    int w_row;                    /* between rows of taps */
     int y_batch, y_row, y_column;
     struct epilogue epilogue;
 };
