@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from deeploy.errors import ModelError, shorten
-from deeploy.graph.nodes import INTEGER_FORM, Attributes, Node, Tensor, compute
+from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor, compute
 from deeploy.graph.values import Graph
 
 Result: TypeAlias = "Tensor | Mapping[Tensor, Tensor] | Reading | None"  # what stands in for the result, or for several tensors
@@ -271,6 +271,9 @@ class Match:
 
     Attributes:
         node: the node.
+        op: its operator.
+        attrs: its attributes.
+        inputs: its inputs that are there.
         y: its first result.
         title: the name of the node that computes what the rule returns.
         domain: of what the rule makes where that says no other one: operators of ONNX become some of the integer form.
@@ -278,19 +281,7 @@ class Match:
 
     def __init__(self, sweep: _Sweep, node: Node, domain: str) -> None:
         self._sweep, self.node, self.domain, self.y, self.title = sweep, node, domain, node.outputs[0], node.name
-
-    @property
-    def op(self) -> str:
-        return self.node.op
-
-    @property
-    def attrs(self) -> Attributes:
-        return self.node.attrs
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """Its inputs that are there."""
-        return self.node.operands
+        self.op, self.attrs, self.inputs = node.op, node.attrs, node.operands
 
     @property
     def x(self) -> Tensor:
@@ -323,7 +314,7 @@ class Match:
             is_shared: the result of each may have other readers.
         """
         views, find = list[Node](), self.source if is_shared else self.only_source
-        while (view := find(tensor, "Reshape", "Transpose")) is not None:
+        while view := find(tensor, "Reshape", "Transpose"):
             views, tensor = [view, *views], view.operands[0]
         return views, tensor
 

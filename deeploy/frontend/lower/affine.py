@@ -134,7 +134,7 @@ def _find_widths(pads: Sequence[int]) -> Mapping[int, tuple[int, int]]:
 def quantise_affine(m: Match) -> Result:
     """Bytes that become floats, are scaled and shifted by constants, and quantised: a requantisation, where that is exact for all."""
     y, tensor, nodes = need(byte(quantised(m.node))), m.x, list[Node]()
-    while (node := m.only_source(tensor, *ARITHMETIC)) is not None and len(node.variables) == 1:
+    while (node := m.only_source(tensor, *ARITHMETIC)) and len(node.variables) == 1:
         nodes, tensor = [node, *nodes], node.variables[0]
     x = need(m.only_source(tensor, "Cast")).operands[0]
     require(plain(x).is_byte, nodes)

@@ -89,7 +89,7 @@ def steps(m: Match, x: Tensor, *, min: Any = None, max: Any = None) -> Result:
     """Clip(Round(x / scale [+ 0])) to an 8-bit range: the steps of a Quantize, as floats."""
     numbers = dict[str, float | None]()
     for op in ("Round", "Add", "Div"):
-        if (node := m.only_source(x, op)) is not None:
+        if node := m.only_source(x, op):
             x, numbers[op] = node.operands[0], node.operands[-1].number
     low, high, scale = need(min), need(max), need(numbers.get("Div"))
     dtype = need(next((dtype for dtype in BYTES if dtype.holds(low, high)), None))
@@ -115,7 +115,7 @@ def _find_integers(tensor: Tensor) -> Tensor:
 def reals(m: Match, x: Tensor, scale: float) -> Result:
     """(q [- zero_point]) * scale of 8-bit steps: a Dequantize."""
     subtraction = m.source(x, "Sub")
-    x, zero = (x, 0) if subtraction is None else (subtraction.operands[0], need(subtraction.operands[1].number))
+    x, zero = (subtraction.operands[0], need(subtraction.operands[1].number)) if subtraction else (x, 0)
     integers = _find_integers(x)
     require(zero % 1 == 0, abs(zero) <= 2**16, integers.shape == m.y.shape)
     return _dequantise(m, integers, scale, zero)

@@ -18,7 +18,7 @@ _SIGNED = (DType.INT8, DType.INT16, DType.INT32, DType.INT64)
 def _find_accumulator(m: Match, tensor: Tensor) -> Node | None:
     """The accumulating operator, with nothing but a bias behind it, whose only reader this is."""
     node = m.only_source(tensor, *ACCUMULATING)
-    return node if node is not None and node.epilogue in ((), ("bias",)) else None
+    return node if node and node.epilogue in ((), ("bias",)) else None
 
 
 def find_row(tensor: Tensor, result: Tensor) -> np.ndarray | None:

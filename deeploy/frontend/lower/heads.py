@@ -21,7 +21,7 @@ _SINGLE = (*SINGLE, "Quantize")
 def _find_expansion(m: Match, tensor: Tensor) -> Tensor | None:
     """What ``tensor`` is an expansion of."""
     node = m.source(tensor, "Expand")
-    return None if node is None else node.operands[0]
+    return node.operands[0] if node else None
 
 
 @lowered(*_SINGLE, *BROADCASTING)
@@ -83,7 +83,7 @@ def _find_repeated(m: Match, tensor: Tensor) -> tuple[Tensor, tuple[int, int], i
         perm = tuple(node.attrs["perm"][p] for p in perm) if node.op == "Transpose" else perm
         tensor = node.operands[0]
     short = tensor.shape
-    while (node := m.source(tensor, "Reshape")) is not None:
+    while node := m.source(tensor, "Reshape"):
         tensor = node.operands[0]
     source, long = _find_expansion(m, tensor), tensor.shape
     changed = [] if source is None else [i for i, (a, b) in enumerate(zip(source.shape, long, strict=True)) if a != b]

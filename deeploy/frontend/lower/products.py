@@ -12,7 +12,7 @@ from deeploy.frontend.lower.call import Call, filters, is_image, spatial, wide, 
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.quant import centred, dequantised, narrow
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Node, Tensor, compute, constant
+from deeploy.graph.nodes import Tensor, compute, constant
 from deeploy.graph.rewriting import Result, need, require
 from deeploy.graph.types import DType
 
@@ -55,7 +55,7 @@ def integer_convolution(call: Call) -> Result:
         bias = constant(-known * sums, DType.INT32, "bias")
         return call.replace_image("Conv", call.image(x), factor, bias, zero_point=known, epilogue=("bias",), **attrs)
     if any(pads):
-        source, (before, after) = need(_find_quantisation(x)), np.array(pads).reshape(2, -1).tolist()
+        source, (before, after) = need(x.made_by("Quantize")), np.array(pads).reshape(2, -1).tolist()
         wider = compute("Pad", source.operands[0], pads=(0, 0, *before, 0, 0, *after), mode="constant", value=0)
         x, attrs["pads"] = compute("Quantize", wider, *source.operands[1:], dtype=x.dtype, **source.attrs), (0, 0, 0, 0)
     products = call.create_image("Conv", call.image(x), factor, zero_point=0, epilogue=(), **attrs)
@@ -106,19 +106,14 @@ def _centre_weights(call: Call, axis: int) -> np.ndarray | None:
 def _read_zero_points(call: Call, position: int) -> Tensor:
     """Zero points of a product's operand in int32, as they broadcast over its result: one, or one per row of a or column of b."""
     given = call.input(position) or constant([0], DType.INT32)
-    source, behind = _find_quantisation(call.inputs[position - 2]), given
-    while (node := behind.maker) is not None and node.op in ("Reshape", "Cast"):
+    source, behind = call.inputs[position - 2].made_by("Quantize"), given
+    while node := behind.made_by("Reshape", "Cast"):
         behind = node.operands[0]
-    if source is not None and source.operands[2] is behind:
+    if source and source.operands[2] is behind:
         return behind
     per_row = position == 2 and given.rank == 1 and given.elements > 1
     shaped = given.reshape([1] if given.elements == 1 else [*given.shape, 1] if per_row else given.shape)
     return shaped.cast(DType.INT32) if shaped.data is None else constant(shaped.data, DType.INT32, "zero points")
-
-
-def _find_quantisation(tensor: Tensor) -> Node | None:
-    """The lowered one that computes a tensor."""
-    return tensor.maker if tensor.maker is not None and tensor.maker.op == "Quantize" else None
 
 
 def _correct(call: Call, sums: np.ndarray) -> Tensor:

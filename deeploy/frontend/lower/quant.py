@@ -97,8 +97,8 @@ def _read_parameters(node: Node, tensor: Tensor) -> Quantised | None:
 
 def dequantised(tensor: Tensor) -> Quantised | None:
     """The integer tensor behind a float one that a DequantizeLinear computes."""
-    node = tensor.maker
-    return _read_parameters(node, node.operands[0]) if node is not None and node.op == "DequantizeLinear" else None
+    node = tensor.made_by("DequantizeLinear")
+    return _read_parameters(node, node.operands[0]) if node else None
 
 
 def rearrange(tensor: Tensor, move: Callable[[Tensor], Tensor], axis: int | None = None) -> Tensor:
@@ -107,10 +107,10 @@ def rearrange(tensor: Tensor, move: Callable[[Tensor], Tensor], axis: int | None
     Args:
         axis: where parameters per channel lie, before and behind; None where such a tensor cannot be moved so.
     """
-    found = dequantised(tensor)
-    if found is None or tensor.maker is None or found.tensor.data is None or not (found.is_scalar or found.axis == axis):
+    q = dequantised(tensor)
+    if q is None or tensor.maker is None or q.tensor.data is None or not (q.is_scalar or q.axis == axis):
         return move(tensor)
-    return compute("DequantizeLinear", move(found.tensor), *tensor.maker.inputs[1:], axis=axis or 0)
+    return compute("DequantizeLinear", move(q.tensor), *tensor.maker.inputs[1:], axis=axis or 0)
 
 
 def quantised(node: Node) -> Quantised | None:
@@ -120,8 +120,8 @@ def quantised(node: Node) -> Quantised | None:
 
 def byte(x: Tensor | Quantised | None) -> Quantised | None:
     """As ``dequantised`` or as it is, where the integers have 8 bits and one scale."""
-    found = dequantised(x) if isinstance(x, Tensor) else x
-    return found if found is not None and found.is_scalar and found.is_byte else None
+    q = dequantised(x) if isinstance(x, Tensor) else x
+    return q if q and q.is_scalar and q.is_byte else None
 
 
 def multiplier(ratio: np.ndarray | float) -> tuple[np.ndarray, int]:
