@@ -66,7 +66,7 @@ def strategies(costs: PlannedStages, counts: list[int]) -> dict[int, Cuts]:
 def run(found: Lowered, costs: PlannedStages, cuts: Cuts, settings: Options, images: np.ndarray, first: float | None) -> float:
     """Compile and run a cut, and print what a stream takes; returns cycles per input."""
     machine, topology, clock = costs.target, costs.topology, Clock()
-    system = alone(found.graph) if not cuts else cut(found.graph, costs.levels, cuts)
+    system = alone(costs.graph) if not cuts else cut(costs.graph, costs.levels, cuts)
     start = time.perf_counter()
     compiled = chips.build(system, found, "resnet18", machine, topology, settings, clock)
     seconds = time.perf_counter() - start
@@ -75,7 +75,7 @@ def run(found: Lowered, costs: PlannedStages, cuts: Cuts, settings: Options, ima
     pace, latency = (flow.interval, flow.latency) if flow is not None else (compiled.predicted.cycles,) * 2
     idle = ", ".join(f"{100 * part:.0f}" for part in flow.idle) if flow is not None else "0"
     far = sum(path.traffic["L3_L2"].bytes_in for path in compiled.predicted.chips)
-    whole = alone(found.graph)
+    whole = alone(costs.graph)
     programs = golden.programs(whole, machine)
     expected = np.stack([golden.outputs(whole, programs, [image])[0] for image in images])
     with tempfile.TemporaryDirectory() as scratch:
@@ -115,11 +115,12 @@ def main() -> None:
     assert machine.topology is not None and machine.timing is not None
     with tempfile.TemporaryDirectory() as scratch:
         found = prepare(Path(scratch), machine, options.channels, options.image)
-    levels = levels_of_graph(found.graph)
+    graph = found.graph
+    levels = levels_of_graph(graph)
     settings = Options(default_memory="L3", engines=tuple(options.engines.split(",")))
-    costs = PlannedStages(found.graph, levels, machine, settings, machine.topology)
+    costs = PlannedStages(graph, levels, machine, settings, machine.topology)
     print(f"ResNet18, {options.channels} channels, {options.image} x {options.image}: {sum(levels.weights)} bytes of constants, ", end="")
-    print(f"{len(found.graph.nodes)} nodes on {levels.depth} levels; thousand cycles; {machine.timing.mhz:.0f} MHz\n")
+    print(f"{len(graph.nodes)} nodes on {levels.depth} levels; thousand cycles; {machine.timing.mhz:.0f} MHz\n")
     best = strategies(costs, options.chips)
     print("\nCut by cycles, compiled; microjoule and bytes per input:\n")
     head = "chips | interval | speedup | inputs/s | latency | idle % | bytes of L3 | of links | uJ | bit-equal | compiling, s"

@@ -81,7 +81,11 @@ def partitions(levels: Levels, stages: int) -> int:
 
 def slowest(tables: Sequence[Table], cuts: Cuts) -> float:
     """Time of the slowest stage."""
-    return max(float(table[part]) for table, part in zip(tables, segments(cuts, tables[0].shape[0]), strict=True))
+    return max(_times(tables, cuts))
+
+
+def _times(tables: Sequence[Table], cuts: Cuts) -> list[float]:
+    return [float(table[part]) for table, part in zip(tables, segments(cuts, tables[0].shape[0]), strict=True)]
 
 
 def check_profile(levels: Levels, stages: int, most: int = MOST_PARTITIONS) -> None:
@@ -104,14 +108,10 @@ def profile(levels: Levels, tables: Sequence[Table], most: int = MOST_PARTITIONS
     """
     check_profile(levels, len(tables), most)
     every = itertools.combinations(range(1, levels.depth), len(tables) - 1)
-    best = min(every, key=lambda cuts: (slowest(tables, cuts), _total(tables, cuts), cuts))
+    best = min(every, key=lambda cuts: (max(times := _times(tables, cuts)), sum(times), cuts))
     if math.isinf(slowest(tables, best)):
         raise _nothing_fits(levels, tables)
     return best
-
-
-def _total(tables: Sequence[Table], cuts: Cuts) -> float:
-    return sum(float(table[part]) for table, part in zip(tables, segments(cuts, tables[0].shape[0]), strict=True))
 
 
 # ---- by parameters

@@ -1,52 +1,70 @@
-"""Sums and copies over many chips as single messages, and which algorithm is fastest on a topology.
+"""What chips do to move a tensor between them, as events, and which order of events is fastest on a topology.
 
-An *algorithm* is a list of steps: a chip sends a chunk of a tensor to another one, which adds it to its own (reduce), or keeps it (spread).
-In groups of so many as the topology has, again and again (hierarchical); all with the first chip (flat); from neighbour to neighbour in
-chunks, all of which move at once (ring). In a copy at once, the chips
-of a group that have it may become twice as many with every step (doubling).
+There are four kinds of events: a chip computes a piece, sends one, receives what another one has sent, and adds what it has to what has
+arrived. An *algorithm* is a list of them in an order in which they can happen. Sums end on the first chip, copies begin there: in groups
+of so many as the topology has, again and again (hierarchical); all with the first chip (flat); from neighbour to neighbour in chunks, all
+of which move at once (ring). In a copy at once, the chips of a group that have it may become twice as many with every step (doubling).
 
-In a sum, chips compute what they add chunk by chunk as well, so that links move one while cores compute the next (``script``).
+In a sum, chips compute what they add chunk by chunk as well, so that links move one while cores compute the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import onnx_graphsurgeon as gs
-
 from deeploy.graph.topology import Ports, Topology
+from deeploy.graph.values import Graph
 
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into which tensors may be divided
 SMALLEST = 1024  # bytes of a chunk: the latency of shorter messages is as long as they are
 SLACK = 0.05  # of the time of a collective, for which no more messages are sent: each costs calls, and code
 LARGEST = 65536  # bytes of a message, where chunks can be so small: chips hold some messages that are under way
 
+Piece = tuple[int, ...]  # of a copy or a sum: its chunk, and the level, where rows are divided; of a gathering: chips whose parts they are
+Pair = tuple[int, int]  # who sends to whom
+
 
 @dataclass(frozen=True)
-class Step:
-    """One message: ``chunk`` of the tensor from ``source`` to ``target``."""
+class Compute:
+    """A chip computes what it has itself of a piece."""
 
-    source: int
+    chip: int
+    piece: Piece
+
+
+@dataclass(frozen=True)
+class Send:
+    """A chip sends a piece to another one."""
+
+    chip: int
     target: int
-    chunk: int
+    piece: Piece
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A chip computes what it has itself of a chunk."""
+class Receive:
+    """A chip receives what another one has sent."""
 
-    chip: int
-    chunk: int
+    sent: Send
 
 
 @dataclass(frozen=True)
-class Total:
-    """A chip adds all that has arrived of a chunk to its own."""
+class Add:
+    """A chip adds all that has arrived to its own of a piece; what is no sum is put together."""
 
     chip: int
-    chunk: int
+    piece: Piece
+
+
+Event = Compute | Send | Receive | Add
+
+
+def pass_on(source: int, target: int, piece: Piece) -> tuple[Send, Receive]:
+    """A piece is sent, and received at once."""
+    sent = Send(source, target, piece)
+    return sent, Receive(sent)
 
 
 @dataclass(frozen=True)
@@ -60,14 +78,12 @@ class Effort:
         """One of so many equal parts."""
         return self.call + max(0.0, self.whole - self.call) / count
 
+    def share(self, share: float) -> float:
+        """A share of what one call computes."""
+        return self.call + max(0.0, self.whole - self.call) * share
 
-@dataclass(frozen=True)
-class Work:
-    """What chips do for a collective besides the links: seconds to send or receive a message; to compute what each adds; to add that."""
 
-    message: float = 0.0
-    product: Effort = Effort()
-    total: Effort = Effort()
+NONE = Effort()
 
 
 @dataclass(frozen=True)
@@ -75,72 +91,111 @@ class Costs:
     """What a target takes: seconds to send or receive a message, and for the only kernel of a graph."""
 
     message: float = 0.0
-    effort: Callable[[gs.Graph], Effort] = lambda graph: Effort()
+    effort: Callable[[Graph], Effort] = lambda graph: NONE
+
+
+@dataclass(frozen=True)
+class Links:
+    """What joins the chips: links between so many, and the seconds that a chip takes to send or to receive a message."""
+
+    topology: Topology
+    chips: int
+    message: float = 0.0
+
+    def seconds(
+        self, events: Iterable[Event], sizes: Callable[[Send], float], efforts: Callable[[Compute | Add], float] = lambda event: 0.0
+    ) -> float:
+        """When the last chip is done, as every chip has so many ports in either direction and does one thing after the other.
+
+        Args:
+            sizes: bytes of a message.
+            efforts: seconds that a chip computes for an event.
+        """
+        free, ports, arrivals = [0.0] * self.chips, Ports(self.topology, self.chips), dict[Send, float]()
+        for event in events:
+            if isinstance(event, Send):
+                free[event.chip] += self.message
+                moved = self.topology.seconds(event.chip, event.target, sizes(event), self.chips)
+                arrivals[event] = ports.move(event.chip, event.target, moved, free[event.chip])[1]
+            elif isinstance(event, Receive):
+                free[event.sent.target] = max(free[event.sent.target], arrivals[event.sent]) + self.message
+            else:
+                free[event.chip] += efforts(event)
+        return max(free)
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A collective: its name, how many chunks the tensor has, and the messages in an order in which they can happen."""
+    """A collective: its name, how many chunks the tensor has, and the events."""
 
     name: str
     chunks: int
-    steps: tuple[Step, ...]
+    events: tuple[Event, ...]
 
-    def box(self, chunk: int, extent: int) -> tuple[int, int]:
-        """The indices [begin, end) of a chunk along an axis of ``extent``: in whole words of SIMD units, where there are enough."""
-        unit = next(unit for unit in (16, 8, 4, 2, 1) if extent >= unit * self.chunks or unit == 1)
-        begin, end = (chunk * extent // self.chunks // unit * unit for chunk in (chunk, chunk + 1))
-        return begin, extent if chunk == self.chunks - 1 else end
+    @property
+    def sends(self) -> list[Send]:
+        return [event for event in self.events if isinstance(event, Send)]
 
 
-def script(algorithm: Algorithm) -> Iterator[Piece | Step | Total]:
+def box(chunk: int, chunks: int, extent: int) -> tuple[int, int]:
+    """The indices [begin, end) of a chunk along an axis of ``extent``: in whole words of SIMD units, where there are enough."""
+    unit = next(unit for unit in (16, 8, 4, 2, 1) if extent >= unit * chunks or unit == 1)
+    begin, end = (number * extent // chunks // unit * unit for number in (chunk, chunk + 1))
+    return begin, extent if chunk == chunks - 1 else end
+
+
+def _sum(pairs: Sequence[Pair], chunks: int) -> Iterator[Event]:
     """A sum in an order in which it can happen: a chip that sends computes a chunk right before, one that receives is a chunk ahead, so
     that it computes while others send. What has arrived is added by one call, before it is sent on or when it is complete.
     """
-    made: set[tuple[int, int]] = set()
-    arrived: set[tuple[int, int]] = set()
-    sources = {step.source for step in algorithm.steps}
-    last = {step.chunk: number for number, step in enumerate(algorithm.steps) if step.target not in sources}
-    for number, step in enumerate(algorithm.steps):
-        ahead = min(step.chunk + 1, algorithm.chunks - 1)
-        for place in ((step.source, step.chunk), (step.target, step.chunk), (step.target, ahead)):
-            if place not in made:
-                made.add(place)
-                yield Piece(*place)
-        if (step.source, step.chunk) in arrived:
-            yield Total(step.source, step.chunk)
-        yield step
-        arrived.add((step.target, step.chunk))
-        if last.get(step.chunk) == number:
-            yield Total(step.target, step.chunk)
+    steps = [(*pair, (chunk,)) for chunk in range(chunks) for pair in pairs]
+    sources = {source for source, _ in pairs}
+    last = {piece: number for number, (_, target, piece) in enumerate(steps) if target not in sources}
+    computed, arrived = set[tuple[int, Piece]](), set[tuple[int, Piece]]()
+    for number, (source, target, piece) in enumerate(steps):
+        ahead = (min(piece[0] + 1, chunks - 1),)
+        for place in ((source, piece), (target, piece), (target, ahead)):
+            if place not in computed:
+                computed.add(place)
+                yield Compute(*place)
+        if (source, piece) in arrived:
+            yield Add(source, piece)
+        yield from pass_on(source, target, piece)
+        arrived.add((target, piece))
+        if last.get(piece) == number:
+            yield Add(target, piece)
+
+
+def _ways(members: Sequence[int], group: int) -> dict[str, list[Pair]]:
+    """By the name of an algorithm who sends to whom to reach the first member."""
+    ways = {"hierarchical": _up(members, group), "flat": _up(members, max(members) + 1), "ring": list(pairwise(reversed(members)))}
+    return {
+        name: pairs
+        for name, pairs in ways.items()
+        if not (name == "flat" and pairs == ways["hierarchical"]) and not (name == "ring" and len(members) < 3)
+    }
 
 
 def reductions(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterator[Algorithm]:
     """Algorithms that add what all members have, up on the first one."""
-    back = list(reversed(members))
-    for count in chunks:
-        for steps, name in ((_up(members, group), "hierarchical"), (_up(members, max(members) + 1), "flat")):
-            if name == "hierarchical" or steps != _up(members, group):
-                yield Algorithm(name, count, tuple(Step(a, b, c) for c in range(count) for a, b in steps))
-        if len(members) > 2:
-            yield Algorithm("ring", count, tuple(Step(a, b, c) for c in range(count) for a, b in pairwise(back)))
+    ways = _ways(members, group)
+    return (Algorithm(name, count, tuple(_sum(pairs, count))) for count in chunks for name, pairs in ways.items())
 
 
 def spreads(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterator[Algorithm]:
     """Algorithms that give all members what the first one has."""
-    for algorithm in reductions(members, group, chunks):
-        if algorithm.name == "ring":
-            pairs = list(pairwise(members))
-            yield Algorithm("ring", algorithm.chunks, tuple(Step(a, b, c) for c in range(algorithm.chunks) for a, b in pairs))
-        else:
-            down = list(reversed(_up(members, group if algorithm.name == "hierarchical" else max(members) + 1)))
-            yield Algorithm(algorithm.name, algorithm.chunks, tuple(Step(b, a, c) for c in range(algorithm.chunks) for a, b in down))
+    ways = [
+        (name, count, [(target, source) for source, target in reversed(pairs)])
+        for count in chunks
+        for name, pairs in _ways(members, group).items()
+    ]
     if group > 2 and 1 in chunks:
-        pairs = [pair for level in reversed(levels(members, group)) for own in level for pair in doubling(own)]
-        yield Algorithm("doubling", 1, tuple(Step(a, b, 0) for a, b in pairs))
+        ways.append(("doubling", 1, [pair for level in reversed(levels(members, group)) for own in level for pair in doubling(own)]))
+    for name, count, pairs in ways:
+        yield Algorithm(name, count, tuple(event for chunk in range(count) for pair in pairs for event in pass_on(*pair, (chunk,))))
 
 
-def doubling(members: Sequence[int]) -> Iterator[tuple[int, int]]:
+def doubling(members: Sequence[int]) -> Iterator[Pair]:
     """Who sends to whom, where the first one of members sends to the one in their middle, and so on in both halves."""
     half = (len(members) + 1) // 2
     if half < len(members):
@@ -162,59 +217,30 @@ def levels(members: Sequence[int], group: int) -> list[list[list[int]]]:
     return found
 
 
-def _up(members: Sequence[int], group: int) -> list[tuple[int, int]]:
+def _up(members: Sequence[int], group: int) -> list[Pair]:
     """Who sends to whom, where the first members of groups collect, then the first of groups of groups, and so on."""
     return [(chip, own[0]) for level in levels(members, group) for own in level for chip in own[1:]]
 
 
-class Timeline:
-    """Seconds at which chips are done with what they were given to do in order, and links with what they move.
-
-    Args:
-        message: seconds that a chip takes to send or to receive.
-    """
-
-    def __init__(self, topology: Topology, chips: int, message: float) -> None:
-        self.topology = topology
-        self.chips = chips
-        self.message = message
-        self.free = [0.0] * chips
-        self.ports = Ports(topology, chips)
-
-    def compute(self, chip: int, seconds: float) -> None:
-        self.free[chip] += seconds
-
-    def send(self, source: int, target: int, bytes_: float) -> float:
-        """When a message arrives."""
-        self.free[source] += self.message
-        return self.ports.move(source, target, self.topology.seconds(source, target, bytes_, self.chips), self.free[source])[1]
-
-    def receive(self, chip: int, arrival: float) -> None:
-        self.free[chip] = max(self.free[chip], arrival) + self.message
-
-
-def seconds(algorithm: Algorithm, bytes_: int, topology: Topology, chips: int, work: Work, is_sum: bool) -> float:
-    """When the last chip is done, as every chip has so many ports in either direction and does one thing after the other.
+def fastest(
+    algorithms: Iterable[Algorithm], bytes_: int, links: Links, product: Effort = NONE, total: Effort = NONE
+) -> tuple[Algorithm, float]:
+    """The algorithm with the fewest messages of those that end about first, and its seconds; of equals the one that comes first.
 
     Args:
         bytes_: of the whole tensor.
+        product: what a chip takes to compute what it adds.
+        total: what it takes to add all of it up.
     """
-    line = Timeline(topology, chips, work.message)
-    for event in script(algorithm) if is_sum else algorithm.steps:
-        if isinstance(event, Step):
-            line.receive(event.target, line.send(event.source, event.target, -(-bytes_ // algorithm.chunks)))
-        else:
-            line.compute(event.chip, (work.product if isinstance(event, Piece) else work.total).part(algorithm.chunks))
-    return max(line.free)
 
+    def seconds(algorithm: Algorithm) -> float:
+        chunks = algorithm.chunks
+        parts = {Compute: product.part(chunks), Add: total.part(chunks)}
+        return links.seconds(algorithm.events, lambda sent: -(-bytes_ // chunks), lambda event: parts[type(event)])
 
-def fastest(
-    algorithms: Iterator[Algorithm], bytes_: int, topology: Topology, chips: int, work: Work, is_sum: bool
-) -> tuple[Algorithm, float]:
-    """The algorithm with the fewest messages of those that end about first, and its seconds; of equals the one that comes first."""
-    timed = [(seconds(algorithm, bytes_, topology, chips, work, is_sum), algorithm) for algorithm in algorithms]
+    timed = [(seconds(algorithm), algorithm) for algorithm in algorithms]
     limit = min(end for end, _ in timed) * (1 + SLACK)
-    end, algorithm = min(((end, algorithm) for end, algorithm in timed if end <= limit), key=lambda entry: len(entry[1].steps))
+    end, algorithm = min(((end, algorithm) for end, algorithm in timed if end <= limit), key=lambda entry: len(entry[1].sends))
     return algorithm, end
 
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
-from deeploy.distribute.dependence import Declare, Dependence, Loop, key, read_dependence, shape_of
+from deeploy.distribute.dependence import Declare, Dependence, Loop, read_dependence
 from deeploy.errors import UsageError
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.values import Graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,25 +27,25 @@ class Cuts:
     Attributes:
         chips: how many there are.
         owner: the chip of every atom, -1 where it is not cut.
-        chosen: per node (``id``) that is cut by its constant, the dimension.
+        chosen: per node that is cut by its constant, the dimension.
         whole: names of nodes with constants that are not cut and run on the first chip.
     """
 
     dependence: Dependence
     chips: int
     owner: np.ndarray
-    chosen: Mapping[int, Loop]
+    chosen: Mapping[Node, Loop]
     whole: tuple[str, ...]
-    _kept: dict[tuple[object, int], tuple[np.ndarray, ...]] = field(default_factory=dict)
+    _kept: dict[tuple[Tensor, int], tuple[np.ndarray, ...]] = field(default_factory=dict)
 
     @property
     def groups(self) -> frozenset[int]:
         """The classes that are cut."""
         return frozenset(loop.group for loop in self.chosen.values())
 
-    def kept(self, tensor: gs.Tensor, axis: int) -> tuple[np.ndarray, ...]:
+    def kept(self, tensor: Tensor, axis: int) -> tuple[np.ndarray, ...]:
         """Per chip the indices of an axis that it has, in order."""
-        place = (key(tensor), axis)
+        place = tensor, axis
         if place not in self._kept:
             owners = self.owner[self.dependence.atoms(tensor, axis)]
             self._kept[place] = tuple(np.flatnonzero(owners == chip) for chip in range(self.chips))
@@ -55,18 +56,19 @@ class Cuts:
         return tuple(int(chip) for chip in np.unique(self.owner[self.dependence.group == group]) if chip >= 0)
 
 
-def cuts(graph: gs.Graph, declare: Declare, chips: int, gathered: frozenset[int] = frozenset()) -> Cuts:
+def cuts(graph: Graph, declare: Declare, chips: int, gathered: frozenset[Node] = frozenset()) -> Cuts:
     """Choose what to cut.
 
     A node whose outputs belong to no class, as a norm along them comes next, is cut along them all the same; then they are made whole
-    at once. So are those in ``gathered`` (``id``), whose inputs are in parts along a reduction: their inputs are made whole instead.
+    at once. So are those in ``gathered``, whose inputs are in parts along a reduction: their inputs are made whole instead.
 
     Raises:
         UsageError: nothing can be cut, or not for so many chips.
     """
     dependence = read_dependence(graph, declare, gathered)
     chosen, whole = _choices(graph, dependence, gathered)
-    apart = {id(node) for node in graph.nodes if id(node) in whole or _is_late(dependence, chosen.get(id(node)), chosen)}
+    along = {loop.group for loop in chosen.values() if not loop.is_sum}  # reductions over what nothing in front is cut along come too late
+    apart = whole.keys() | {node for node, loop in chosen.items() if loop.is_sum and loop.group not in along}
     if apart:
         dependence = read_dependence(graph, declare, gathered | apart)
         chosen, whole = _choices(graph, dependence, gathered)
@@ -86,44 +88,35 @@ def cuts(graph: gs.Graph, declare: Declare, chips: int, gathered: frozenset[int]
     return Cuts(dependence, chips, owner, chosen, tuple(whole.values()))
 
 
-def _factors(node: gs.Node, dependence: Dependence) -> list[gs.Tensor]:
+def _factors(node: Node, dependence: Dependence) -> list[Tensor]:
     """The matrices and filters that a node sums products with."""
-    constants = [t for t in node.inputs if isinstance(t, gs.Constant) and len(shape_of(t)) > 1]
-    return constants if id(node) in dependence.factors else []
+    return [t for t in node.operands if t.data is not None and t.rank > 1] if node in dependence.factors else []
 
 
-def _choices(graph: gs.Graph, dependence: Dependence, gathered: frozenset[int]) -> tuple[dict[int, Loop], dict[int, str]]:
-    """The dimension of every node that is cut, and the names of those that cannot be, by ``id``."""
-    chosen, whole, groups = dict[int, Loop](), dict[int, str](), set[int]()
+def _choices(graph: Graph, dependence: Dependence, gathered: frozenset[Node]) -> tuple[dict[Node, Loop], dict[Node, str]]:
+    """The dimension of every node that is cut, and the names of those that cannot be."""
+    chosen, whole, groups = dict[Node, Loop](), dict[Node, str](), set[int]()
     for node in graph.nodes:
         constants = _factors(node, dependence)
         if constants:
-            loop = _choice(dependence.loops[id(node)], _classes(dependence, constants), groups, id(node) in gathered)
+            classes = {group for tensor in constants for group in dependence.classes(tensor)} - {-1}
+            loop = _choice(dependence.loops[node], classes, groups, node in gathered)
             if loop is None:
-                whole[id(node)] = node.name
+                whole[node] = node.name
             else:
-                chosen[id(node)] = loop
+                chosen[node] = loop
                 groups.add(loop.group)
     return chosen, whole
 
 
-def _is_late(dependence: Dependence, loop: Loop | None, chosen: Mapping[int, Loop]) -> bool:
-    """Whether a node is cut along a reduction that nothing in front of it is cut along."""
-    return loop is not None and loop.is_sum and not any(other.group == loop.group and not other.is_sum for other in chosen.values())
-
-
-def _seeds(graph: gs.Graph, dependence: Dependence) -> dict[int, tuple[gs.Tensor, int]]:
+def _seeds(graph: Graph, dependence: Dependence) -> dict[int, tuple[Tensor, int]]:
     """Of every class the first axis of a matrix or of filters: its order is the order of the atoms."""
-    seeds = dict[int, tuple[gs.Tensor, int]]()
+    seeds = dict[int, tuple[Tensor, int]]()
     for node in graph.nodes:
         for tensor in _factors(node, dependence):
             for axis, group in enumerate(dependence.classes(tensor)):
                 seeds.setdefault(group, (tensor, axis))
     return seeds
-
-
-def _classes(dependence: Dependence, constants: Sequence[gs.Tensor]) -> set[int]:
-    return {group for tensor in constants for group in dependence.classes(tensor)} - {-1}
 
 
 def _choice(loops: Sequence[Loop], classes: set[int], groups: set[int], is_gathered: bool) -> Loop | None:

@@ -8,31 +8,11 @@ first ones of groups do; what others lack then goes back to them, to twice as ma
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
-from deeploy.distribute.collectives import Timeline, doubling, levels
-from deeploy.graph.topology import Topology
+from deeploy.distribute.collectives import Add, Event, Links, Pair, Piece, Receive, Send, doubling, levels, pass_on
 
-
-@dataclass(frozen=True)
-class Pass:
-    """A chip sends parts of some chips, in their order, to another one; ``is_down`` if it has all parts and the other one lacks these."""
-
-    source: int
-    target: int
-    parts: tuple[int, ...]
-    is_down: bool = False
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A chip receives what another one has sent."""
-
-    passed: Pass
-
-
-Event = Pass | Arrival
+Way = Callable[[Sequence[int], int, Container[int]], Iterator[Event]]
 
 
 def to_first(members: Sequence[int], group: int, owners: Container[int]) -> Iterator[Event]:
@@ -40,19 +20,22 @@ def to_first(members: Sequence[int], group: int, owners: Container[int]) -> Iter
     has = _own(members, owners)
     for level in _levels(members, group):
         for own in level:
-            yield from (event for chip in own[1:] for event in _at_once(Pass(chip, own[0], has[chip])))
+            yield from (event for chip in own[1:] if has[chip] for event in pass_on(chip, own[0], has[chip]))
             has[own[0]] = _all(has, own)
 
 
 def to_all(members: Sequence[int], group: int, owners: Container[int], least: int = 0) -> Iterator[Event]:
-    """Parts of all members on their way to all of them; below level ``least``, the first ones of groups collect them."""
+    """Parts of all members on their way to all of them; below level ``least``, the first ones of groups collect them.
+
+    A chip that sends back what others lack puts all together first.
+    """
     has, found = _own(members, owners), _levels(members, group)
     every = _all(has, members)
     for number, level in enumerate(found):
         pairs = [pair for own in level for pair in _rounds(own) if number >= least or pair[1] == own[0]]
-        passed = [Pass(*pair, has[pair[0]]) for pair in pairs if has[pair[0]]]
-        yield from passed
-        yield from map(Arrival, passed)
+        sends = [Send(*pair, has[pair[0]]) for pair in pairs if has[pair[0]]]
+        yield from sends
+        yield from map(Receive, sends)
         for own in level:
             has |= dict.fromkeys(own if number >= least else own[:1], _all(has, own))
     for number, level in reversed(list(enumerate(found[:-1]))):
@@ -61,7 +44,7 @@ def to_all(members: Sequence[int], group: int, owners: Container[int], least: in
             places = [every.index(part) for part in lacking]
             if any(b - a > 1 for a, b in pairwise(places)):
                 lacking = every
-            yield from (event for pair in doubling(own) for event in _at_once(Pass(*pair, lacking, True)))
+            yield from (event for pair in doubling(own) if lacking for event in (Add(pair[0], every), *pass_on(*pair, lacking)))
 
 
 def by_leaders(members: Sequence[int], group: int, owners: Container[int]) -> Iterator[Event]:
@@ -69,14 +52,8 @@ def by_leaders(members: Sequence[int], group: int, owners: Container[int]) -> It
     yield from to_all(members, group, owners, len(_levels(members, group)) - 1)
 
 
-def _own(members: Sequence[int], owners: Container[int]) -> dict[int, tuple[int, ...]]:
+def _own(members: Sequence[int], owners: Container[int]) -> dict[int, Piece]:
     return {chip: (chip,) if chip in owners else () for chip in members}
-
-
-def _at_once(passed: Pass) -> Iterator[Event]:
-    """A message and its arrival, if there is anything in it."""
-    if passed.parts:
-        yield from (passed, Arrival(passed))
 
 
 def _levels(members: Sequence[int], group: int) -> list[list[list[int]]]:
@@ -84,25 +61,17 @@ def _levels(members: Sequence[int], group: int) -> list[list[list[int]]]:
     return levels(members, group if group > 1 else max(members) + 1)
 
 
-def _all(has: Mapping[int, tuple[int, ...]], own: Sequence[int]) -> tuple[int, ...]:
+def _all(has: Mapping[int, Piece], own: Sequence[int]) -> Piece:
     return tuple(sorted(part for chip in own for part in has[chip]))
 
 
-def _rounds(own: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _rounds(own: Sequence[int]) -> Iterator[Pair]:
     """Who sends to whom, such that in each round every chip sends to another one."""
     for distance in range(1, len(own)):
         yield from ((chip, own[(place + distance) % len(own)]) for place, chip in enumerate(own))
 
 
-Way = Callable[[Sequence[int], int, Container[int]], Iterator[Event]]
-
-
-def seconds(way: Way, sizes: Mapping[int, int], topology: Topology, chips: int, message: float) -> float:
+def seconds(way: Way, sizes: Mapping[int, int], links: Links) -> float:
     """When the last of all chips has what it should; ``sizes`` are the bytes of parts, by chip."""
-    line, arrivals = Timeline(topology, chips, message), dict[Pass, float]()
-    for event in way(range(chips), topology.group, sizes):
-        if isinstance(event, Pass):
-            arrivals[event] = line.send(event.source, event.target, sum(sizes[part] for part in event.parts))
-        else:
-            line.receive(event.passed.target, arrivals[event.passed])
-    return max(line.free)
+    events = way(range(links.chips), links.topology.group, sizes)
+    return links.seconds(events, lambda sent: sum(sizes[part] for part in sent.piece))

@@ -6,16 +6,13 @@ operators are such an addition, and with which constants, their declarations say
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-import onnx_graphsurgeon as gs
-
-from deeploy.distribute.dependence import shape_of
+from deeploy.distribute.shards import cut_out, named
 from deeploy.distribute.system import System
-from deeploy.graph import surgeon
-from deeploy.graph.nodes import INTEGER_FORM, Node
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.values import Graph, sources
 from deeploy.operators.reduce import REDUCE_SUM
 from deeploy.operators.residual import RESIDUAL_SUM
 from deeploy.operators.table import OPERATORS
@@ -28,11 +25,26 @@ Supports = Callable[[Node], bool]  # whether a target has a kernel for a node
 class _Join:
     """An addition ``last`` of ``skip`` and the result of ``sums``, which ``concat`` puts together where there are several."""
 
-    sums: Sequence[gs.Node]
-    concat: gs.Node | None
-    last: gs.Node
-    skip: gs.Tensor
+    sums: list[Node]
+    concat: Node | None
+    last: Node
+    skip: Tensor
     addition: Mapping[str, int]
+
+    def totals(self) -> list[Node]:
+        """Per sum the node that computes it with its part of the residual connection."""
+        y, begin, totals = self.last.outputs[0], 0, list[Node]()
+        for number, node in enumerate(self.sums):
+            (x, *factors), (result,), skip, name = node.operands, node.outputs, self.skip, y.name
+            if self.concat is not None:
+                axis = self.concat.attrs["axis"]
+                end = begin + result.shape[axis]
+                skip, name = named(cut_out(skip, axis, begin, end), f"{skip.name} (from {begin})"), f"{name} (part {number})"
+                begin = end
+            attrs = {key: node.attrs[key] for key in ("shift", "low", "high", "even") if key in node.attrs} | dict(self.addition)
+            outputs = (Tensor(name, result.shape, y.dtype),)
+            totals.append(Node(self.last.name, RESIDUAL_SUM.name, (x, skip, *factors), outputs, attrs))
+        return totals
 
 
 def joined(system: System, supports: Supports) -> System:
@@ -40,81 +52,66 @@ def joined(system: System, supports: Supports) -> System:
     return replace(system, chips=tuple(_joined(graph, supports) for graph in system.chips))
 
 
-def _joined(graph: gs.Graph, supports: Supports) -> gs.Graph:
-    places = {id(node): place for place, node in enumerate(graph.nodes)}
-    instead: dict[int, list[gs.Node]] = {}
-    for node in list(graph.nodes):
-        found = _join(graph, node, places)
-        if found is None:
+def _joined(graph: Graph, supports: Supports) -> Graph:
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    instead: dict[Node, tuple[Node, ...]] = {}
+    stand_ins: dict[Tensor, Tensor] = {}
+
+    def current(tensor: Tensor | None) -> Tensor | None:
+        while tensor in stand_ins:
+            tensor = stand_ins[tensor]
+        return tensor
+
+    for found in filter(None, (_join(graph, node, places) for node in graph.nodes)):
+        totals, y = found.totals(), found.last.outputs[0]
+        if not all(map(supports, totals)):
             continue
-        parts = [_part(found, position) for position in range(len(found.sums))]
-        if not all(supports(surgeon.described(part[-1])) for part in parts):
-            _detach([node for part in parts for node in part])
-            continue
-        y = surgeon.take_over(found.last)
-        instead[id(found.last)] = []
         if found.concat is None:
-            parts[0][-1].outputs = [y]
+            instead[found.sums[0]], stand_ins[y] = tuple(totals), totals[0].outputs[0]
         else:
-            pieces = [part[-1].outputs[0] for part in parts]
-            instead[id(found.concat)] = [gs.Node(CONCAT, y.name, dict(found.concat.attrs), pieces, [y], domain=INTEGER_FORM)]
-        instead |= {id(old): part for part, old in zip(parts, found.sums, strict=True)}
-        _detach([*found.sums, found.last, *([found.concat] if found.concat is not None else [])])
-        places[id(y.inputs[0])] = places[id(node)]
-    if not instead:
-        return graph
-    nodes = [new for node in graph.nodes for new in instead.get(id(node), [node])]
-    return gs.Graph(nodes, graph.inputs, graph.outputs, name=graph.name, opset=graph.opset, import_domains=graph.import_domains)
+            for node, total in zip(found.sums, totals, strict=True):
+                instead[node] = (*(cut for cut in sources(total) if cut.op == SLICE and cut not in places), total)
+            pieces = tuple(total.outputs[0] for total in totals)
+            concat = found.concat.another(name=y.name, inputs=pieces, outputs=(y,))
+            instead[found.concat], stand_ins[y] = (concat,), concat.outputs[0]
+        instead[found.last] = ()
+    nodes = []
+    for node in (new for old in graph.nodes for new in instead.get(old, (old,))):
+        inputs = tuple(map(current, node.inputs))
+        if inputs != node.inputs:
+            changed = node.another(inputs=inputs)
+            stand_ins |= zip(node.outputs, changed.outputs, strict=True)
+            node = changed
+        nodes.append(node)
+    outputs = tuple(tensor for tensor in map(current, graph.outputs) if tensor is not None)
+    return replace(graph, outputs=outputs, order=tuple(nodes)) if instead else graph
 
 
-def _detach(nodes: Sequence[gs.Node]) -> None:
-    for node in nodes:
-        node.inputs.clear()
-        node.outputs.clear()
-
-
-def _join(graph: gs.Graph, last: gs.Node, places: Mapping[int, int]) -> _Join | None:
+def _join(graph: Graph, last: Node, places: Mapping[Node, int]) -> _Join | None:
     """What a node adds to a sum that nothing else reads."""
     addition_of = OPERATORS[last.op].addition if last.op in OPERATORS else None
-    if addition_of is None or len(last.outputs) != 1 or np.dtype(last.outputs[0].dtype).itemsize != 1:
+    if addition_of is None or len(last.outputs) != 1 or last.outputs[0].dtype.numpy.itemsize != 1:
         return None
-    outputs = {id(tensor) for tensor in graph.outputs}
+
+    def is_read_once(tensor: Tensor) -> bool:
+        return len(graph.readers.get(tensor, ())) == 1 and tensor not in graph.outputs
+
     for position in (0, 1):
-        t, skip = last.inputs[position], last.inputs[1 - position]
-        addition = addition_of(surgeon.described(last), position)
-        if addition is None or id(t) in outputs or len(t.outputs) != 1 or len(t.inputs) != 1 or shape_of(t) != shape_of(skip):
+        t, skip = last.operands[position], last.operands[1 - position]
+        addition = addition_of(last, position)
+        if addition is None or not is_read_once(t) or t.maker is None or t.shape != skip.shape or skip.dtype.numpy.itemsize != 1:
             continue
-        maker = t.inputs[0]
-        sums = [one.inputs[0] if one.inputs else None for one in maker.inputs] if maker.op == CONCAT else [maker]
-        listed = [node for node in sums if node is not None and _is_sum(node) and len(node.outputs[0].outputs) == 1]
-        known = not skip.inputs or all(places[id(skip.inputs[0])] < places[id(node)] for node in listed)
-        if listed and len(listed) == len(sums) and known and np.dtype(skip.dtype).itemsize == 1:
-            return _Join(listed, maker if maker.op == CONCAT else None, last, skip, addition)
+        concat = t.maker if t.maker.op == CONCAT else None
+        sums = list(sources(concat)) if concat is not None else [t.maker]
+        before = places[skip.maker] if skip.maker is not None else -1
+        if len(sums) == (1 if concat is None else len(concat.operands)) and all(
+            _is_sum(node) and is_read_once(node.outputs[0]) and before < places[node] for node in sums
+        ):
+            return _Join(sums, concat, last, skip, addition)
     return None
 
 
-def _is_sum(node: gs.Node) -> bool:
+def _is_sum(node: Node) -> bool:
     """Whether a node is the requantised sum of terms that lie one behind the other."""
-    is_requantised = tuple(node.attrs.get("epilogue", ())) == ("requantise",)
     is_leading = node.op == REDUCE_SUM.name and tuple(node.attrs["axes"]) == (0,) and not node.attrs["keepdims"]
-    return is_leading and is_requantised and np.dtype(node.outputs[0].dtype).itemsize == 1
-
-
-def _part(join: _Join, number: int) -> list[gs.Node]:
-    """The nodes of one sum with its part of the residual connection; the last one computes it."""
-    node = join.sums[number]
-    x, mul, add = node.inputs
-    skip, nodes = join.skip, list[gs.Node]()
-    y = surgeon.variable(f"{join.last.outputs[0].name} (part {number})", join.last.outputs[0].dtype, shape_of(node.outputs[0]))
-    if join.concat is not None:
-        axis = join.concat.attrs["axis"]
-        begin = sum(shape_of(other.outputs[0])[axis] for other in join.sums[:number])
-        starts = tuple(begin if i == axis else 0 for i in range(len(shape_of(y))))
-        ends = tuple(start + size for start, size in zip(starts, shape_of(y), strict=True))
-        cut = surgeon.variable(f"{skip.name} (from {begin})", skip.dtype, shape_of(y))
-        attrs = {"starts": starts, "ends": ends, "steps": (1,) * len(starts)}
-        nodes.append(gs.Node(SLICE, cut.name, attrs, [skip], [cut], domain=INTEGER_FORM))
-        skip = cut
-    attrs = {name: node.attrs[name] for name in ("shift", "low", "high", "even") if name in node.attrs}
-    nodes.append(gs.Node(RESIDUAL_SUM.name, join.last.name, {**attrs, **join.addition}, [x, skip, mul, add], [y], domain=INTEGER_FORM))
-    return nodes
+    return is_leading and node.epilogue == ("requantise",) and node.outputs[0].dtype.numpy.itemsize == 1

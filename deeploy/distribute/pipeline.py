@@ -6,20 +6,20 @@ that passes several cuts, as around a residual block, is forwarded from stage to
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
-
-import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.distribute import balance
 from deeploy.distribute.balance import Table
 from deeploy.distribute.balance_levels import INPUT, Cuts, Layer, Levels, levels_of, segments, sizes
-from deeploy.distribute.system import System, ordered
+from deeploy.distribute.shards import bytes_of
+from deeploy.distribute.system import System, names_of, ordered
 from deeploy.errors import UnsupportedError, UsageError, shorten
 from deeploy.frontend.positions import POSITION
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.values import Graph
 from deeploy.operators.link import receive, send
 from deeploy.operators.views import APPEND
 
@@ -60,21 +60,25 @@ class Pipeline:
         return tuple(sizes(self.levels, self.cuts))
 
 
-def nodes_of(graph: gs.Graph) -> list[Layer]:
+def nodes_of(graph: Graph) -> list[Layer]:
     """The nodes of a graph as layers; a node's constants count once, with the first node that reads them."""
-    made: dict[int, int] = {}
-    seen: set[int] = set()
+    made = _positions(graph)
+    seen: set[Tensor] = set()
     found = []
-    for position, node in enumerate(graph.nodes):
-        reads = dict.fromkeys(made.get(id(t), INPUT) for t in node.inputs if not isinstance(t, gs.Constant) and not t.is_empty())
-        own = {id(t): t.values.nbytes for t in node.inputs if isinstance(t, gs.Constant) and id(t) not in seen}
-        seen |= own.keys()
-        found.append(Layer(node.name, tuple(reads), sum(own.values()), sum(map(_bytes, node.outputs))))
-        made |= {id(tensor): position for tensor in node.outputs}
+    for node in graph.nodes:
+        own = {tensor for tensor in node.operands if tensor.data is not None} - seen
+        seen |= own
+        reads = tuple(dict.fromkeys(made.get(tensor, INPUT) for tensor in node.variables))
+        found.append(Layer(node.name, reads, sum(map(bytes_of, own)), sum(map(bytes_of, node.outputs))))
     return found
 
 
-def check_states(graph: gs.Graph) -> None:
+def _positions(graph: Graph) -> dict[Tensor, int]:
+    """By tensor the position of the node that computes it."""
+    return {tensor: position for position, node in enumerate(graph.nodes) for tensor in node.outputs}
+
+
+def check_states(graph: Graph) -> None:
     """Raise ``UnsupportedError`` where a network keeps states, whose rows exist only where they are appended."""
     for node in graph.nodes:
         if node.op == APPEND:
@@ -84,20 +88,16 @@ def check_states(graph: gs.Graph) -> None:
             )
 
 
-def levels_of_graph(graph: gs.Graph) -> Levels:
+def levels_of_graph(graph: Graph) -> Levels:
     """Where a lowered graph can be cut.
 
     Raises:
         UnsupportedError: it keeps states.
     """
     check_states(graph)
-    made = {id(t): position for position, node in enumerate(graph.nodes) for t in node.outputs}
-    returned = [made[id(t)] for t in graph.outputs if id(t) in made]
-    return levels_of(nodes_of(graph), sum(_bytes(t) for t in graph.inputs if t.name != POSITION), returned)
-
-
-def _bytes(tensor: gs.Tensor) -> int:
-    return int(math.prod(tensor.shape)) * int(np.dtype(tensor.dtype).itemsize)
+    made = _positions(graph)
+    returned = [made[tensor] for tensor in graph.outputs if tensor in made]
+    return levels_of(nodes_of(graph), sum(bytes_of(tensor) for tensor in graph.inputs if tensor.name != POSITION), returned)
 
 
 def choose(levels: Levels, chips: int, strategy: Balance, costs: Costs) -> Cuts:
@@ -131,7 +131,7 @@ def smallest(levels: Levels, costs: Costs) -> int:
     return balance.smallest(levels, lambda chips: balance.parameters(levels, chips, costs.overflow).excess == 0, MOST_CHIPS)
 
 
-def pipeline(graph: gs.Graph, levels: Levels, chips: int | Literal["auto"], strategy: Balance, costs: Costs) -> Pipeline:
+def pipeline(graph: Graph, levels: Levels, chips: int | Literal["auto"], strategy: Balance, costs: Costs) -> Pipeline:
     """Cut a lowered graph into a pipeline.
 
     Args:
@@ -147,89 +147,73 @@ def pipeline(graph: gs.Graph, levels: Levels, chips: int | Literal["auto"], stra
     return Pipeline(cut(graph, levels, cuts), levels, cuts, strategy)
 
 
-def cut(graph: gs.Graph, levels: Levels, cuts: Cuts) -> System:
-    """The system whose stages are given by their first levels."""
+def cut(graph: Graph, levels: Levels, cuts: Cuts) -> System:
+    """The system whose stages are given by their first levels, their nodes in an order that ends whatever the queues hold."""
     stages = _Stages(graph, len(cuts) + 1)
-    for stage, (first, end) in enumerate(segments(cuts, levels.depth)):
-        for position in sorted(position for row in levels.layers[first:end] for position in row):
-            stages.add(graph.nodes[position], stage)
-    return stages.system()
+    for stage, bounds in enumerate(segments(cuts, levels.depth)):
+        for node in _nodes_between(graph, levels, *bounds):
+            stages.add(node, stage)
+    return ordered(stages.system())
+
+
+def _nodes_between(graph: Graph, levels: Levels, first: int, end: int) -> list[Node]:
+    """The nodes of levels ``first`` to ``end - 1``, in the order of the graph."""
+    return [graph.nodes[position] for position in sorted(position for row in levels.layers[first:end] for position in row)]
 
 
 class _Stages:
-    """The graphs of all stages as they grow."""
+    """The nodes of all stages as they grow."""
 
-    def __init__(self, graph: gs.Graph, count: int) -> None:
+    def __init__(self, graph: Graph, count: int) -> None:
         self.graph = graph
-        self.graphs = [gs.Graph(name=f"stage{i}", opset=graph.opset, import_domains=graph.import_domains) for i in range(count)]
-        self.local: list[dict[int, gs.Tensor]] = [{} for _ in range(count)]  # a stage's own of the tensors of the graph
-        self.home: dict[int, int] = {}  # the stage that computes a tensor
-        self.given = {id(tensor) for tensor in graph.inputs}
-        self.tags = [0] * count
+        self.nodes: list[list[Node]] = [[] for _ in range(count)]
+        self.local: list[dict[Tensor, Tensor]] = [{} for _ in range(count)]  # a stage's own of the tensors of the graph
+        self.home: dict[Tensor, int] = {}  # the stage that computes a tensor
+        self.tags = defaultdict[int, int](int)
 
-    def add(self, node: gs.Node, stage: int) -> None:
+    def add(self, node: Node, stage: int) -> None:
         """Give a node to a stage, and the stage what it reads."""
-        inputs = [t if isinstance(t, gs.Constant) or t.is_empty() else self.at(t, stage) for t in node.inputs]
-        outputs = [gs.Variable(t.name, t.dtype, t.shape) for t in node.outputs]
-        for tensor, own in zip(node.outputs, outputs, strict=True):
-            self.local[stage][id(tensor)] = own
-            self.home[id(tensor)] = stage
-        self.graphs[stage].nodes.append(gs.Node(node.op, node.name, dict(node.attrs), inputs, outputs, domain=node.domain))
+        inputs = tuple(tensor if tensor is None or tensor.data is not None else self.at(tensor, stage) for tensor in node.inputs)
+        own = node.another(inputs=inputs)
+        self.local[stage] |= zip(node.outputs, own.outputs, strict=True)
+        self.home |= dict.fromkeys(node.outputs, stage)
+        self.nodes[stage].append(own)
 
-    def at(self, tensor: gs.Tensor, stage: int) -> gs.Tensor:
+    def at(self, tensor: Tensor, stage: int) -> Tensor:
         """A tensor where a stage reads it: given from outside, or handed on from the stage that computes it."""
-        own = self.local[stage].get(id(tensor))
-        if own is not None:
-            return own
-        if id(tensor) in self.given:
-            own = self.local[stage][id(tensor)] = gs.Variable(tensor.name, tensor.dtype, tensor.shape)
-            self.graphs[stage].inputs.append(own)
-            return own
-        nearest = max(before for before in range(stage) if id(tensor) in self.local[before])
-        own = self.local[nearest][id(tensor)]
+        if tensor in self.local[stage] or tensor in self.graph.inputs:
+            return self.local[stage].setdefault(tensor, replace(tensor))
+        nearest = max(before for before in range(stage) if tensor in self.local[before])
         for to in range(nearest + 1, stage + 1):
-            tag = self.tags[to]
+            self.nodes[to - 1].append(send(self.local[to - 1][tensor], to, self.tags[to]))
+            self.nodes[to].append(receive(tensor, to - 1, self.tags[to]))
+            self.local[to][tensor] = self.nodes[to][-1].outputs[0]
             self.tags[to] += 1
-            send(self.graphs[to - 1], own, to, tag)
-            own = self.local[to][id(tensor)] = receive(self.graphs[to], tensor, to - 1, tag)
-        return own
+        return self.local[stage][tensor]
 
     def system(self) -> System:
-        """All stages, their nodes in an order that ends whatever the queues hold."""
-        for tensor in self.graph.outputs:
-            stage = self.home.get(id(tensor), len(self.graphs) - 1)
-            self.graphs[stage].outputs.append(tensor if isinstance(tensor, gs.Constant) else self.at(tensor, stage))
-        for tensor in self.graph.inputs:  # whatever is read by nobody is still part of the network's interface
-            if tensor.name != POSITION and not any(id(tensor) in own for own in self.local):
+        """All stages, each with the inputs that it reads, and the outputs that it computes; the last one has the others."""
+        graph = self.graph
+        outputs: list[list[Tensor]] = [[] for _ in self.nodes]
+        for tensor in graph.outputs:
+            stage = self.home.get(tensor, len(self.nodes) - 1)
+            outputs[stage].append(tensor if tensor.data is not None else self.at(tensor, stage))
+        for tensor in graph.inputs:  # whatever is read by nobody is still part of the network's interface
+            if tensor.name != POSITION and not any(tensor in own for own in self.local):
                 self.at(tensor, 0)
-        for graph in self.graphs:  # in the order of the model's
-            order = {tensor.name: position for position, tensor in enumerate(self.graph.inputs)}
-            graph.inputs.sort(key=lambda tensor: order[tensor.name])
-        names = tuple(tensor.name for tensor in self.graph.inputs if tensor.name != POSITION)
-        return ordered(System(tuple(self.graphs), names, tuple(tensor.name for tensor in self.graph.outputs)))
+        chips = tuple(
+            Graph(
+                f"stage{stage}", tuple(own[t] for t in graph.inputs if t in own), tuple(results), graph.opset, graph.domains, tuple(nodes)
+            )
+            for stage, (own, results, nodes) in enumerate(zip(self.local, outputs, self.nodes, strict=True))
+        )
+        return System(chips, names_of(graph.inputs), tuple(tensor.name for tensor in graph.outputs))
 
 
-def part(graph: gs.Graph, levels: Levels, first: int, end: int) -> gs.Graph:
+def part(graph: Graph, levels: Levels, first: int, end: int) -> Graph:
     """Levels ``first`` to ``end - 1`` as a graph of its own: given what it reads, it returns what is read behind it."""
-    positions = sorted(position for row in levels.layers[first:end] for position in row)
-    inside = {id(t) for position in positions for t in graph.nodes[position].outputs}
-    local: dict[int, gs.Variable] = {}
-    result = gs.Graph(name="part", opset=graph.opset, import_domains=graph.import_domains)
-
-    def own(tensor: gs.Tensor) -> gs.Tensor:
-        if isinstance(tensor, gs.Constant) or tensor.is_empty():
-            return tensor
-        if id(tensor) not in local:
-            local[id(tensor)] = gs.Variable(tensor.name, tensor.dtype, tensor.shape)
-            if id(tensor) not in inside:
-                result.inputs.append(local[id(tensor)])
-        return local[id(tensor)]
-
-    for position in positions:
-        node = graph.nodes[position]
-        inputs, outputs = [own(t) for t in node.inputs], [own(t) for t in node.outputs]
-        result.nodes.append(gs.Node(node.op, node.name, dict(node.attrs), inputs, outputs, domain=node.domain))
-    later = {id(t) for row in levels.layers[end:] for position in row for t in graph.nodes[position].inputs}
-    wanted = later | {id(t) for t in graph.outputs}
-    result.outputs = [local[id(t)] for position in positions for t in graph.nodes[position].outputs if id(t) in wanted]
-    return result
+    nodes = _nodes_between(graph, levels, first, end)
+    computed = dict.fromkeys(tensor for node in nodes for tensor in node.outputs)
+    read = dict.fromkeys(tensor for node in nodes for tensor in node.variables if tensor not in computed)
+    later = {tensor for node in _nodes_between(graph, levels, end, levels.depth) for tensor in node.operands} | set(graph.outputs)
+    return Graph("part", tuple(read), tuple(tensor for tensor in computed if tensor in later), graph.opset, graph.domains, tuple(nodes))

@@ -8,19 +8,19 @@ which that ends even without any queue; ``check`` proves that the order at hand 
 from __future__ import annotations
 
 import heapq
-import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-
-import numpy as np
-import onnx_graphsurgeon as gs
+from graphlib import CycleError, TopologicalSorter
 
 from deeploy.errors import ModelError, UsageError, shorten
 from deeploy.frontend.positions import POSITION
+from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.target import Memory, Target
 from deeploy.graph.topology import Topology
+from deeploy.graph.values import Graph
 from deeploy.operators.link import RECV, SEND
 
 Pair = tuple[int, int, int]  # sender, receiver, tag
@@ -30,17 +30,16 @@ _REPORT = "Report this model and its options: partitioning keeps to this by cons
 
 @dataclass(frozen=True)
 class Message:
-    """What one Send and its Recv move: element type, shape, and the nodes by chip and position."""
+    """What one Send and its Recv move, and the nodes by chip and position."""
 
     sender: tuple[int, int]
     receiver: tuple[int, int]
     tag: int
-    dtype: np.dtype[np.generic]
-    shape: tuple[int, ...]
+    tensor: Tensor
 
     @property
     def bytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+        return self.tensor.elements * self.tensor.dtype.numpy.itemsize
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +52,7 @@ class System:
         notes: what the user is told of how the graph was cut.
     """
 
-    chips: tuple[gs.Graph, ...]
+    chips: tuple[Graph, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -76,9 +75,9 @@ class System:
         return _messages(self)
 
 
-def alone(graph: gs.Graph) -> System:
+def alone(graph: Graph) -> System:
     """The system of one chip."""
-    return System((graph,), _names(graph.inputs), _names(graph.outputs))
+    return System((graph,), names_of(graph.inputs), names_of(graph.outputs))
 
 
 def with_queues(target: Target, topology: Topology, messages: Collection[int], more: int = 0) -> Target:
@@ -99,55 +98,39 @@ def with_queues(target: Target, topology: Topology, messages: Collection[int], m
     return replace(target, memories=tuple(memories))
 
 
-def _names(tensors: Sequence[gs.Tensor]) -> tuple[str, ...]:
+def names_of(tensors: Sequence[Tensor]) -> tuple[str, ...]:
+    """The names of inputs or outputs of the model."""
     return tuple(tensor.name for tensor in tensors if tensor.name != POSITION)
 
 
-def _ends(system: System) -> tuple[dict[Pair, tuple[int, int]], dict[Pair, tuple[int, int]]]:
-    """Chip and position of every Send, and of every Recv, by what they have in common."""
-    sends: dict[Pair, tuple[int, int]] = {}
-    receives: dict[Pair, tuple[int, int]] = {}
+def _messages(system: System) -> tuple[Message, ...]:
+    ends: dict[str, dict[Pair, tuple[int, int]]] = {SEND: {}, RECV: {}}  # chips and positions by what both ends have in common
     for chip, graph in enumerate(system.chips):
         for position, node in enumerate(graph.nodes):
-            if node.op not in (SEND, RECV):
+            if node.op not in ends:
                 continue
             peer, tag = int(node.attrs["peer"]), int(node.attrs["tag"])
-            found, pair = (sends, (chip, peer, tag)) if node.op == SEND else (receives, (peer, chip, tag))
+            pair = (chip, peer, tag) if node.op == SEND else (peer, chip, tag)
             if not 0 <= peer < len(system.chips) or peer == chip:
                 raise ModelError(f"chip {chip}, node {shorten(node.name)}: there is no other chip {peer}", _REPORT)
-            if pair in found:
+            if pair in ends[node.op]:
                 raise ModelError(f"chip {chip}, node {shorten(node.name)}: tag {tag} occurs twice between it and chip {peer}", _REPORT)
-            found[pair] = chip, position
-    return sends, receives
-
-
-def _messages(system: System) -> tuple[Message, ...]:
-    sends, receives = _ends(system)
+            ends[node.op][pair] = chip, position
+    sends, receives = ends.values()
     for pair in sorted(sends.keys() ^ receives.keys()):
-        chip, position = (sends.get(pair) or receives.get(pair)) or (0, 0)
-        other = pair[1] if pair in sends else pair[0]
+        own, missing, other = (sends, RECV, pair[1]) if pair in sends else (receives, SEND, pair[0])
+        chip, position = own[pair]
         node = system.chips[chip].nodes[position]
-        missing = RECV if pair in sends else SEND
         raise ModelError(f"chip {chip}, node {shorten(node.name)}: chip {other} has no {missing} with tag {pair[2]}", _REPORT)
     found = []
     for pair, (chip, position) in sends.items():
         other, place = receives[pair]
         node, result = system.chips[chip].nodes[position], system.chips[other].nodes[place]
-        sent, received = _kind(node.inputs[0]), _kind(result.outputs[0])
+        sent, received = (f"{tensor.dtype.numpy.name}{list(tensor.shape)}" for tensor in (node.operands[0], result.outputs[0]))
         if sent != received:
-            raise ModelError(
-                f"chip {chip}, node {shorten(node.name)} sends {sent[0].name}{list(sent[1])}, "
-                f"chip {other} receives {received[0].name}{list(received[1])}",
-                _REPORT,
-            )
-        found.append(Message((chip, position), (other, place), pair[2], *sent))
+            raise ModelError(f"chip {chip}, node {shorten(node.name)} sends {sent}, chip {other} receives {received}", _REPORT)
+        found.append(Message((chip, position), (other, place), pair[2], node.operands[0]))
     return tuple(found)
-
-
-def _kind(tensor: gs.Tensor) -> tuple[np.dtype[np.generic], tuple[int, ...]]:
-    values = tensor.values if isinstance(tensor, gs.Constant) else None
-    shape = tensor.shape if values is None else values.shape
-    return np.dtype(tensor.dtype if values is None else values.dtype), tuple(int(n) for n in shape)
 
 
 def check(system: System, topology: Topology) -> None:
@@ -184,14 +167,14 @@ def _check_ends(system: System) -> None:
             for tensor in tensors:
                 if tensor.name not in (*names, POSITION):
                     raise ModelError(f"chip {chip}: {kind} {shorten(tensor.name)} is none of the model's", _REPORT)
-        known = {id(t) for t in graph.inputs}
+        known = set(graph.inputs)
         for node in graph.nodes:
-            for tensor in node.inputs:
-                if id(tensor) not in known and not isinstance(tensor, gs.Constant) and not tensor.is_empty():
+            for tensor in node.variables:
+                if tensor not in known:
                     raise ModelError(f"chip {chip}, node {shorten(node.name)}: {shorten(tensor.name)} is not computed before it", _REPORT)
-            known |= {id(t) for t in node.outputs}
+            known.update(node.outputs)
         for tensor in graph.outputs:
-            if id(tensor) not in known and not isinstance(tensor, gs.Constant):
+            if tensor not in known and tensor.data is None:
                 raise ModelError(f"chip {chip}: output {shorten(tensor.name)} is computed by none of its nodes", _REPORT)
 
 
@@ -210,31 +193,31 @@ def deadlock(system: System, queue: int) -> str | None:
     Whether it ends does not depend on who goes first, as nobody chooses between messages. When one inference ends, everything is as it
     was at its beginning: any number of inferences then ends too, however they overlap.
     """
-    ends = {m.sender: (m, True) for m in system.messages} | {m.receiver: (m, False) for m in system.messages}
+    ends = {place: message for message in system.messages for place in (message.sender, message.receiver)}
     scripts = [deque(ends[chip, at] for at in range(len(graph.nodes)) if (chip, at) in ends) for chip, graph in enumerate(system.chips)]
-    waiting: dict[tuple[int, int], deque[Message]] = {(m.sender[0], m.receiver[0]): deque() for m in system.messages}
+    waiting = defaultdict[tuple[int, int], deque[Message]](deque)
     moved = True
     while moved:
         moved = False
-        for script in scripts:
+        for chip, script in enumerate(scripts):
             while script:
-                message, is_send = script[0]
+                message = script[0]
                 line = waiting[message.sender[0], message.receiver[0]]
-                if is_send and len(line) < queue:
+                if chip == message.sender[0] and len(line) < queue:
                     line.append(message)
-                elif not is_send and line and line[0] is message:
+                elif chip == message.receiver[0] and line and line[0] is message:
                     line.popleft()
                 else:
                     break
                 script.popleft()
                 moved = True
-    stuck = [(chip, script[0]) for chip, script in enumerate(scripts) if script]
-    return "; ".join(_waits(chip, message, is_send) for chip, (message, is_send) in stuck[:4]) or None
+    return "; ".join([_waits(chip, script[0]) for chip, script in enumerate(scripts) if script][:4]) or None
 
 
-def _waits(chip: int, message: Message, is_send: bool) -> str:
-    peer = message.receiver[0] if is_send else message.sender[0]
-    return f"chip {chip} waits to {'send' if is_send else 'receive'} tag {message.tag} {'to' if is_send else 'from'} chip {peer}"
+def _waits(chip: int, message: Message) -> str:
+    sender, receiver = message.sender[0], message.receiver[0]
+    waits = f"send tag {message.tag} to chip {receiver}" if chip == sender else f"receive tag {message.tag} from chip {sender}"
+    return f"chip {chip} waits to {waits}"
 
 
 def ordered(system: System) -> System:
@@ -246,42 +229,31 @@ def ordered(system: System) -> System:
     Raises:
         ModelError: messages do not fit together, or the graphs wait for each other in a circle.
     """
-    nodes = [(chip, position) for chip, graph in enumerate(system.chips) for position in range(len(graph.nodes))]
-    made = {id(t): (chip, at) for chip, at in nodes for t in system.chips[chip].nodes[at].outputs}
-    partner = {m.sender: m.receiver for m in system.messages}
-    received = set(partner.values())
-    needs: dict[tuple[int, int], int] = dict.fromkeys(nodes, 0)
-    followers: dict[tuple[int, int], list[tuple[int, int]]] = {place: [] for place in nodes}
-    for chip, at in nodes:
-        for tensor in system.chips[chip].nodes[at].inputs:
-            if id(tensor) in made:
-                followers[made[id(tensor)]].append((chip, at))
-                needs[chip, at] += 1
-    ready = [(at, chip) for chip, at in nodes if not needs[chip, at] and (chip, at) not in received]
-    heapq.heapify(ready)
-    orders: list[list[gs.Node]] = [[] for _ in system.chips]
-    while ready:
-        at, chip = heapq.heappop(ready)
-        for place in [(chip, at), *([partner[chip, at]] if (chip, at) in partner else [])]:
-            orders[place[0]].append(system.chips[place[0]].nodes[place[1]])
-            for follower in followers[place]:
-                needs[follower] -= 1
-                if not needs[follower]:
-                    heapq.heappush(ready, (follower[1], follower[0]))
-    left = sum(len(graph.nodes) for graph in system.chips) - sum(map(len, orders))
+    nodes = {(at, chip): node for chip, graph in enumerate(system.chips) for at, node in enumerate(graph.nodes)}
+    before = {tensor: place for place, node in nodes.items() for tensor in node.outputs}
+    senders = {message.receiver[::-1]: message.sender[::-1] for message in system.messages}
+    sorter = TopologicalSorter[tuple[int, int]]()
+    for place, node in nodes.items():
+        sorter.add(place, *(before[tensor] for tensor in node.operands if tensor in before))
+        if place in senders:
+            sorter.add(place, senders[place])
+    with suppress(CycleError):
+        sorter.prepare()
+    orders: list[list[Node]] = [[] for _ in system.chips]
+    ready: list[tuple[bool, tuple[int, int]]] = []  # what is received first of all
+    while sorter.is_active():
+        for place in sorter.get_ready():
+            heapq.heappush(ready, (place not in senders, place))
+        _, place = heapq.heappop(ready)
+        orders[place[1]].append(nodes[place])
+        sorter.done(place)
+    left = len(nodes) - sum(map(len, orders))
     if left:
         raise ModelError(f"{left} nodes of the chips wait for each other in a circle", _REPORT)
-    return replace(system, chips=tuple(_reordered(graph, order) for graph, order in zip(system.chips, orders, strict=True)))
-
-
-def _reordered(graph: gs.Graph, nodes: Sequence[gs.Node]) -> gs.Graph:
-    return gs.Graph(list(nodes), graph.inputs, graph.outputs, name=graph.name, opset=graph.opset, import_domains=graph.import_domains)
+    return replace(system, chips=tuple(replace(graph, order=tuple(order)) for graph, order in zip(system.chips, orders, strict=True)))
 
 
 def constants(system: System) -> Mapping[int, int]:
     """Bytes of constants on every chip."""
-    found = {}
-    for chip, graph in enumerate(system.chips):
-        own = {id(t): t.values.nbytes for node in graph.nodes for t in node.inputs if isinstance(t, gs.Constant)}
-        found[chip] = sum(own.values())
-    return found
+    own = ({t: t.data.nbytes for node in graph.nodes for t in node.operands if t.data is not None} for graph in system.chips)
+    return {chip: sum(sizes.values()) for chip, sizes in enumerate(own)}

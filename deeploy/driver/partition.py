@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import onnx_graphsurgeon as gs
-
 from deeploy.distribute.collectives import Costs, Effort
 from deeploy.distribute.dependence import Declare
 from deeploy.distribute.joins import joined
@@ -16,7 +14,6 @@ from deeploy.distribute.system import System
 from deeploy.distribute.tensor import partition
 from deeploy.driver.request import Cut
 from deeploy.errors import FitError, UsageError, shorten
-from deeploy.graph.surgeon import write_graph
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology, load_topology
 from deeploy.graph.values import Graph
@@ -68,14 +65,13 @@ def topology_of(target: Target, file: Path | None, options: Options) -> Topology
     return topology
 
 
-def partitioned(values: Graph, cut: Cut, target: Target, topology: Topology, options: Options) -> list[System]:
+def partitioned(graph: Graph, cut: Cut, target: Target, topology: Topology, options: Options) -> list[System]:
     """Cut a lowered graph; where all chips may compute rows, with that and without. Inputs of products are put together where that is
     estimated to end earlier than adding up partial sums.
 
     Raises:
         UsageError, FitError, UnsupportedError: it cannot be cut so.
     """
-    graph = write_graph(values)
     if cut.partition == "pipeline":
         return [pipelined(graph, target, cut.chips, balance_of(cut), topology, options).system]
     if cut.partition != "tensor":
@@ -105,7 +101,7 @@ def costs_of(target: Target, options: Options) -> Costs:
     second = timing.mhz * 1e6
     known: dict[object, Effort] = {}
 
-    def effort(graph: gs.Graph) -> Effort:
+    def effort(graph: Graph) -> Effort:
         program = assemble("probe", graph, kernels, off)
         key = signature(program)
         if key not in known:

@@ -32,7 +32,6 @@ from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import Integers
 from deeploy.frontend.io import Port
 from deeploy.frontend.pins import Pinned
-from deeploy.graph.surgeon import values_of
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
 from deeploy.graph.types import DType
@@ -360,7 +359,7 @@ class Distributed(Project):
         result = {}
         for chip, (graph, plan) in enumerate(zip(self.system.chips, self.plans, strict=True)):
             inputs, outputs = (tuple(ports[t.name] for t in side if t.name in ports) for side in (graph.inputs, graph.outputs))
-            network = Network(plan, self.model, inputs, outputs, self.dialect, (), graph=values_of(graph), digest=self.digest, is_part=True)
+            network = Network(plan, self.model, inputs, outputs, self.dialect, (), graph=graph, digest=self.digest, is_part=True)
             run = self.predicted.chips[chip] if self.predicted is not None else None
             result[f"chip{chip}"] = Unit(f"chip {chip}", network, run, self.leads[chip] == chip)
         return result
@@ -422,7 +421,7 @@ class Distributed(Project):
             "code": list(self.leads),
             "queue": self.topology.queue,
             "messages": [
-                {"from": m.sender[0], "to": m.receiver[0], "tag": m.tag, "bytes": m.bytes, "type": DType.of(m.dtype).value}
+                {"from": m.sender[0], "to": m.receiver[0], "tag": m.tag, "bytes": m.bytes, "type": m.tensor.dtype.value}
                 for m in self.system.messages
             ],
             "notes": list(self.system.notes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,31 +37,6 @@ def read_graph(graph: gs.Graph) -> Graph:
         Node(node.name, node.op, tuple(map(read, node.inputs)), results, dict(node.attrs), domain=node.domain or "")
     outputs = [tensor for tensor in map(read, graph.outputs) if tensor is not None]
     return Graph(graph.name, tuple(inputs), tuple(outputs), graph.opset, graph.import_domains)
-
-
-def values_of(graph: Graph | gs.Graph) -> Graph:
-    """A graph as values; of one of onnx-graphsurgeon all nodes in their order."""
-    if isinstance(graph, Graph):
-        return graph
-    known: dict[int, Tensor] = {}
-
-    def read(tensor: gs.Tensor) -> Tensor | None:
-        data = np.asarray(tensor.values) if isinstance(tensor, gs.Constant) else None
-        if data is None and tensor.is_empty():
-            return None
-        if id(tensor) not in known:
-            shape, dtype = (tensor.shape, tensor.dtype) if data is None else (data.shape, data.dtype)
-            known[id(tensor)] = Tensor(tensor.name, tuple(int(n) for n in shape), DType.of(dtype), data)
-        return known[id(tensor)]
-
-    def every(tensors: Iterable[gs.Tensor]) -> tuple[Tensor, ...]:
-        return tuple(tensor for tensor in map(read, tensors) if tensor is not None)
-
-    nodes = tuple(
-        Node(node.name, node.op, tuple(map(read, node.inputs)), every(node.outputs), dict(node.attrs), domain=node.domain or "")
-        for node in graph.nodes
-    )
-    return Graph(graph.name, every(graph.inputs), every(graph.outputs), graph.opset, graph.import_domains, order=nodes)
 
 
 def write_graph(graph: Graph) -> gs.Graph:

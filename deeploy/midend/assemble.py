@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.positions import POSITION
@@ -21,7 +20,6 @@ from deeploy.graph.kernel import Kernel
 from deeploy.graph.names import Names, is_short
 from deeploy.graph.nest import Geometry, Map, Nest
 from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.surgeon import values_of
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
 from deeploy.midend.bind import bound_geometry, operand_names, select, with_narrow
@@ -49,13 +47,12 @@ def _copy(source: Tensor, result: Tensor) -> Node:
     return Node(f"copy of {result.name}", MATERIALISE, (source,), (result,))
 
 
-def assemble(name: str, graph: Graph | gs.Graph, kernels: Sequence[Kernel], off: Sequence[Kernel] = ()) -> Program:
+def assemble(name: str, graph: Graph, kernels: Sequence[Kernel], off: Sequence[Kernel] = ()) -> Program:
     """Bind every node of ``graph`` to its kernels and every tensor to a buffer; ``off`` are kernels that are not to be used.
 
     Raises:
         UnsupportedError: nodes without a kernel, all in one error.
     """
-    graph = values_of(graph)
     nodes = with_joined(with_lookups(list(map(with_narrow, graph.nodes)), {t.name for t in graph.outputs}, kernels), kernels)
     inputs, outputs = list(graph.inputs), list(graph.outputs)
     computed = [node for node in nodes if node.op not in VIEWS and node.op != KEEP]

@@ -2,41 +2,33 @@
 
 Both have the attributes ``peer``, the other chip's number, and ``tag``. The tensor that the Send with a tag reads on one chip is what
 the Recv with this tag writes on the other; between a sender and a receiver, a tag occurs once. A Send has no outputs and a Recv no
-inputs, so ``graph.cleanup()`` would take Sends away, and ``rewrite.sort`` would move Recvs to the front.
+inputs, so that a graph with them states the order of its nodes (``Graph.order``).
 """
 
 from __future__ import annotations
 
-import numpy as np
-import onnx_graphsurgeon as gs
-
 from deeploy.graph.kernel import ANY, CORE, Kernel, Operator, Row, Tiling
 from deeploy.graph.nest import Map, Nest, parallel
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import Array
 
 SEND, RECV = "Send", "Recv"
 _RANK = 12  # most axes of a tensor that is sent
 
 
-def send(graph: gs.Graph, tensor: gs.Tensor, peer: int, tag: int) -> gs.Node:
-    """Append the node that sends ``tensor`` to chip ``peer`` and return it."""
-    node = gs.Node(SEND, f"send {tag} to {peer}: {tensor.name}", {"peer": peer, "tag": tag}, inputs=[tensor])
-    graph.nodes.append(node)
-    return node
+def send(tensor: Tensor, peer: int, tag: int) -> Node:
+    """The node that sends ``tensor`` to chip ``peer``."""
+    return Node(f"send {tag} to {peer}: {tensor.name}", SEND, (tensor,), (), {"peer": peer, "tag": tag})
 
 
-def receive(graph: gs.Graph, like: gs.Tensor, peer: int, tag: int, name: str | None = None) -> gs.Variable:
-    """Append the node that receives a tensor of the shape and type of ``like`` from chip ``peer`` and return the tensor.
+def receive(like: Tensor, peer: int, tag: int, name: str | None = None) -> Node:
+    """The node that receives a tensor of the shape and type of ``like`` from chip ``peer``.
 
     Args:
         name: of the tensor; that of ``like`` by default.
     """
-    shape = like.values.shape if isinstance(like, gs.Constant) else like.shape
-    dtype = like.values.dtype if isinstance(like, gs.Constant) else like.dtype
-    tensor = gs.Variable(name or like.name, dtype=np.dtype(dtype), shape=[int(n) for n in shape])
-    graph.nodes.append(gs.Node(RECV, f"recv {tag} from {peer}: {tensor.name}", {"peer": peer, "tag": tag}, outputs=[tensor]))
-    return tensor
+    tensor = Tensor(name or like.name, like.shape, like.dtype)
+    return Node(f"recv {tag} from {peer}: {tensor.name}", RECV, (), (tensor,), {"peer": peer, "tag": tag})
 
 
 def send_nest(node: Node) -> Nest:

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.distribute.system import System
 from deeploy.errors import ModelError
 from deeploy.frontend.positions import POSITION
 from deeploy.graph.target import Target
+from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
 from deeploy.midend.program import Program
 from deeploy.simulate.interpreter import Rows, access_at, begin, end, execute, window
@@ -79,7 +79,7 @@ def outputs(
 
 def _run(
     chip: int,
-    graph: gs.Graph,
+    graph: Graph,
     program: Program,
     inputs: Mapping[str, np.ndarray],
     rows: Rows,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.distribute import balance
 from deeploy.distribute.balance import Table
@@ -24,6 +23,7 @@ from deeploy.distribute.system import with_queues
 from deeploy.errors import FitError, UsageError, shorten
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
+from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import Options, kernels_of, machine_of, own_options
@@ -63,7 +63,7 @@ class PlannedStages:
             is taken.
     """
 
-    def __init__(self, graph: gs.Graph, levels: Levels, target: Target, options: Options, topology: Topology) -> None:
+    def __init__(self, graph: Graph, levels: Levels, target: Target, options: Options, topology: Topology) -> None:
         self.graph = graph
         self.levels = levels
         self.target = target
@@ -208,7 +208,7 @@ class CountedStages:
     There is one memory, so all constants stay where they are.
     """
 
-    def __init__(self, graph: gs.Graph, levels: Levels, target: Target) -> None:
+    def __init__(self, graph: Graph, levels: Levels, target: Target) -> None:
         self.levels = levels
         level = {graph.nodes[position].name: i for i, row in enumerate(levels.layers) for position in row}
         self.work = np.zeros(levels.depth)
@@ -233,7 +233,7 @@ class CountedStages:
 
 
 def pipelined(
-    graph: gs.Graph, target: Target, chips: int | Literal["auto"], strategy: Balance, topology: Topology, options: Options
+    graph: Graph, target: Target, chips: int | Literal["auto"], strategy: Balance, topology: Topology, options: Options
 ) -> Pipeline:
     """Cut a lowered graph into a pipeline of chips of a target; its system's notes say how.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deeploy.distribute.collectives import Work, fastest, seconds, spreads
+from deeploy.distribute.collectives import Links, Receive, Send, fastest, spreads
 from deeploy.graph.topology import Link, Topology
 
 GROUPS = Topology({"wire": Link("wire", 5e8, 3e-7, 100.0)}, 4, "wire")
@@ -17,18 +17,19 @@ def test_everybody_gets_every_chunk_once_from_one_that_has_it_over_one_link(memb
     assert {"hierarchical", *(["doubling"] if count == 1 else [])} <= {algorithm.name for algorithm in found}
     for algorithm in found:
         has = {(0, chunk) for chunk in range(algorithm.chunks)}
-        for step in algorithm.steps:
-            assert (step.source, step.chunk) in has and (step.target, step.chunk) not in has
-            has.add((step.target, step.chunk))
+        for sent, received in zip(algorithm.events[::2], algorithm.events[1::2], strict=True):
+            assert isinstance(sent, Send) and received == Receive(sent)
+            assert (sent.chip, *sent.piece) in has and (sent.target, *sent.piece) not in has
+            has.add((sent.target, sent.piece[0]))
         assert len(has) == len(members) * algorithm.chunks
         if algorithm.name in ("hierarchical", "doubling") and len(members) == members[-1] + 1:
-            assert all(GROUPS.joined(step.source, step.target) for step in algorithm.steps)
+            assert all(GROUPS.joined(sent.chip, sent.target) for sent in algorithm.sends)
 
 
 def test_a_small_tensor_reaches_many_chips_by_doubling() -> None:
     """The first chip sends twice in each of three levels instead of three times."""
-    work = Work(message=2.5e-7)
-    chosen, _ = fastest(spreads(list(range(64)), 4, [1]), 512, GROUPS, 64, work, False)
-    assert chosen.name == "doubling" and sum(step.source == 0 for step in chosen.steps) == 6
-    others = {algorithm.name: seconds(algorithm, 512, GROUPS, 64, work, False) for algorithm in spreads(list(range(64)), 4, [1])}
+    links = Links(GROUPS, 64, 2.5e-7)
+    chosen, _ = fastest(spreads(list(range(64)), 4, [1]), 512, links)
+    assert chosen.name == "doubling" and sum(sent.chip == 0 for sent in chosen.sends) == 6
+    others = {algorithm.name: fastest([algorithm], 512, links)[1] for algorithm in spreads(list(range(64)), 4, [1])}
     assert others["doubling"] < 0.95 * others["hierarchical"]

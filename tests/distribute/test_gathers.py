@@ -10,21 +10,22 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 import pytest
 
 from benchmarks.transformer_models import Shape, decoder
 from deeploy.chips import Cut, Options, Request
 from deeploy.chips import compile as compile_chips
 from deeploy.distribute import gathers
-from deeploy.distribute.collectives import Costs, Effort
+from deeploy.distribute.collectives import Add, Costs, Effort, Links, Receive, Send
 from deeploy.distribute.cuts import cuts
 from deeploy.distribute.proof import prove
 from deeploy.distribute.rows import division
+from deeploy.distribute.sharding import _factors
 from deeploy.distribute.system import check
 from deeploy.distribute.tensor import Partition, partition
-from deeploy.distribute.together import _factors
 from deeploy.driver.partition import costs_of, partitioned
+from deeploy.graph.nodes import Node
+from deeploy.graph.values import Graph
 from tests.distribute.test_tensor import LINK, SIRACUSA, TOPOLOGY, Topology, declare, images, is_equal, perceptron, transformer
 
 assert TOPOLOGY is not None
@@ -37,26 +38,27 @@ CHAIN = Topology({"wire": LINK}, pairs={(0, 1): "wire", (1, 2): "wire", (2, 3): 
 def test_everybody_gets_every_part_from_one_that_has_it(way: gathers.Way, count: int, group: int, step: int) -> None:
     owners = range(0, count, step)
     has = {chip: {chip} & set(owners) for chip in range(count)}
-    sent: set[gathers.Pass] = set()
+    sent: set[Send] = set()
     links = Counter[tuple[int, int]]()
     for event in way(range(count), group, owners):
-        if isinstance(event, gathers.Pass):
-            assert event.parts and event not in sent and set(event.parts) <= has[event.source]
-            assert list(event.parts) == sorted(event.parts)  # one behind the other
-            assert not event.is_down or has[event.source] == set(owners)
-            assert TOPOLOGY.joined(event.source, event.target) is not None or group != TOPOLOGY.group
+        if isinstance(event, Send):
+            assert event.piece and event not in sent and set(event.piece) <= has[event.chip]
+            assert list(event.piece) == sorted(event.piece)  # one behind the other
+            assert TOPOLOGY.joined(event.chip, event.target) is not None or group != TOPOLOGY.group
             sent.add(event)
-            links[event.source, event.target] += 1
+            links[event.chip, event.target] += 1
+        elif isinstance(event, Receive):
+            sent.remove(event.sent)
+            has[event.sent.target] |= set(event.sent.piece)
         else:
-            sent.remove(event.passed)
-            has[event.passed.target] |= set(event.passed.parts)
+            assert isinstance(event, Add) and has[event.chip] == set(event.piece) == set(owners)  # before it is sent down
     assert not sent and max(links.values(), default=0) <= 2
     assert has[0] == set(owners) and (way is gathers.to_first or all(own == set(owners) for own in has.values()))
 
 
 def test_a_way_through_groups_is_faster_than_all_to_the_first() -> None:
     """Sixty-four parts of eight bytes: nine messages to the first chip instead of sixty-three."""
-    seconds = partial(gathers.seconds, sizes=dict.fromkeys(range(64), 8), topology=TOPOLOGY, chips=64, message=2e-7)
+    seconds = partial(gathers.seconds, sizes=dict.fromkeys(range(64), 8), links=Links(TOPOLOGY, 64, 2e-7))
     flat = sum(TOPOLOGY.seconds(chip, 0, 8, 64) for chip in range(1, 64))
     assert seconds(gathers.to_first) < flat / 5
     assert seconds(gathers.to_first) < min(map(seconds, (gathers.to_all, gathers.by_leaders))) < 3 * seconds(gathers.to_first)
@@ -77,12 +79,12 @@ def test_rows_of_chips_of_groups_are_turned_at_once(chips: int, group: int, exte
     assert _factors(order[::-1].copy(), chips) is None
 
 
-def sums(graph: gs.Graph, count: int) -> frozenset[int]:
+def sums(graph: Graph, count: int) -> frozenset[Node]:
     """The products that are cut along a reduction."""
     return frozenset(node for node, loop in cuts(graph, declare, count).chosen.items() if loop.is_sum)
 
 
-def gathered(graph: gs.Graph, count: int, topology: Topology = TOPOLOGY, by_rows: bool = False, costs: Costs | None = None) -> Partition:
+def gathered(graph: Graph, count: int, topology: Topology = TOPOLOGY, by_rows: bool = False, costs: Costs | None = None) -> Partition:
     """All products along their outputs."""
     found = partition(graph, count, topology, declare, costs or Costs(1e-7, elements), by_rows, sums(graph, count))
     check(found.system, replace(topology, queue=1))
@@ -90,7 +92,7 @@ def gathered(graph: gs.Graph, count: int, topology: Topology = TOPOLOGY, by_rows
     return found
 
 
-def elements(graph: gs.Graph) -> Effort:
+def elements(graph: Graph) -> Effort:
     """A microsecond for every element of the result, which is worth dividing; nothing for bringing parts to their places."""
     return Effort() if graph.nodes[0].op == "Transpose" else Effort(1e-6 * math.prod(graph.outputs[0].shape))
 
@@ -105,9 +107,7 @@ def test_decoders_whose_inputs_are_put_together(tmp_path: Path, count: int, head
     assert kinds["reduce"] == kinds["reduce-scatter"] == 0 and kinds["all-gather"] + kinds["gather"] >= 8
     assert is_equal(graph, found, 2)
     assert sum(c.bytes for c in found.collectives) == sum(m.bytes for m in found.system.messages)
-    products = [
-        node for node in found.system.chips[-1].nodes if node.op == "MatMul" and any(isinstance(t, gs.Constant) for t in node.inputs)
-    ]
+    products = [node for node in found.system.chips[-1].nodes if node.op == "MatMul" and node.variables != list(node.operands)]
     assert products and all(node.attrs.get("epilogue") for node in products)  # no chip has a partial sum
 
 

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 import pytest
 
 from benchmarks.transformer_models import Shape
 from deeploy.distribute import collectives
 from deeploy.distribute.joins import joined
 from deeploy.distribute.system import System, alone, check
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Node, Tensor, constant
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 from deeploy.operators.residual import RESIDUAL_SUM
 from deeploy.simulate import chips
 from tests.distribute.cuts import lowered_file
@@ -60,19 +61,16 @@ def test_scales_of_their_own(tmp_path: Path) -> None:
     assert is_equal(graph, replace(found, system=both), steps=2)
 
 
-def sums(first: str, stages: tuple[str, ...], channels: int = 1, **attrs: Any) -> gs.Graph:
+def sums(first: str, stages: tuple[str, ...], channels: int = 1, **attrs: Any) -> Graph:
     """y = (sum of x) and b, in this order or the other one; the sum is requantised by one factor, or one for each channel."""
-    names = ("x", "b", "t", "y")
-    shapes = ((3, 2, 8), (2, 8), (2, 8), (2, 8))
-    x, b, t, y = (gs.Variable(n, np.dtype(np.int32 if n == "x" else np.int8), list(s)) for n, s in zip(names, shapes, strict=True))
-    mul, add = gs.Constant("mul", np.arange(77, 77 + channels, dtype=np.int32)), gs.Constant("add", np.full(channels, 1 << 9, np.int32))
-    one, two = gs.Constant("one", np.array([3], np.int32)), gs.Constant("two", np.array([2], np.int32))
+    x, b = Tensor("x", (3, 2, 8), DType.INT32), Tensor("b", (2, 8), DType.INT8)
+    mul, add = constant(np.arange(77, 77 + channels, dtype=np.int32)), constant(np.full(channels, 1 << 9, np.int32))
     total = {"axes": (0,), "keepdims": False, "shift": 10, "low": -128, "high": 127, "epilogue": ("requantise",)}
-    nodes = [gs.Node("ReduceSum", "sum", total, [x, mul, add], [t], domain="deeploy")]
+    (t,) = Node("sum", "ReduceSum", (x, mul, add), (replace(b, name="t"),), total).outputs
     pair = [t, b] if first == "t" else [b, t]
-    factors = [one, two] if "requantise" in stages else []
-    nodes.append(gs.Node("Add", "last", {"epilogue": stages, **attrs}, [*pair, *factors], [y], domain="deeploy"))
-    return gs.Graph(nodes, [x, b], [y])
+    factors = [constant([number], DType.INT32) for number in (3, 2)] if "requantise" in stages else []
+    last = Node("last", "Add", (*pair, *factors), (replace(b, name="y"),), {"epilogue": stages, **attrs})
+    return Graph("", (x, b), last.outputs)
 
 
 @pytest.mark.parametrize("channels", [1, 8])
@@ -96,7 +94,7 @@ def test_stages_behind_the_addition(first: str, channels: int, stages: tuple[str
 
 def test_what_is_read_elsewhere_stays() -> None:
     graph = sums("t", ("clamp",), low=-128, high=127)
-    graph.outputs.append(graph.nodes[0].outputs[0])
+    graph = replace(graph, outputs=(*graph.outputs, graph.nodes[0].outputs[0]))
     assert count_of(joined(alone(graph), supports))[RESIDUAL_SUM.name] == 0
 
 
@@ -104,19 +102,20 @@ def test_what_is_read_elsewhere_stays() -> None:
 def test_what_is_added_exists_before_the_sum(place: int, count: int) -> None:
     """A joined sum is where the sum was: nodes stay in an order in which they can run."""
     graph = sums("t", ("clamp",), low=-128, high=127)
-    b, last = graph.inputs[1], graph.nodes[-1]
-    c = gs.Variable("c", b.dtype, b.shape)
-    graph.nodes.insert(place, gs.Node("Copy", "copy", {}, [b], [c], domain="deeploy"))
-    last.inputs[1] = c
-    (found,) = joined(alone(graph), supports).chips
+    (total, last), b = graph.nodes, graph.inputs[1]
+    copy = Node("copy", "Copy", (b,), (replace(b, name="c"),))
+    last = last.another(inputs=(last.inputs[0], *copy.outputs))
+    nodes = [total, last]
+    nodes.insert(place, copy)
+    (found,) = joined(alone(replace(graph, outputs=last.outputs, order=tuple(nodes))), supports).chips
     assert [node.op for node in found.nodes].count(RESIDUAL_SUM.name) == count
-    made = {tensor.name for tensor in found.inputs}
+    made = set(found.inputs)
     for node in found.nodes:
-        assert {tensor.name for tensor in node.inputs if isinstance(tensor, gs.Variable)} <= made
-        made |= {tensor.name for tensor in node.outputs}
+        assert made.issuperset(node.variables)
+        made.update(node.outputs)
+    assert made.issuperset(found.outputs)
 
 
 def test_without_a_kernel_nothing_joins() -> None:
     graph = sums("t", ("clamp",), low=-128, high=127)
     assert count_of(joined(alone(graph), lambda node: False)) == {"ReduceSum": 1, "Add": 1}
-    assert all(len(tensor.outputs) == 1 for tensor in graph.inputs)

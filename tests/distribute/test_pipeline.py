@@ -6,7 +6,6 @@ import itertools
 from pathlib import Path
 
 import numpy as np
-import onnx_graphsurgeon as gs
 import pytest
 
 from deeploy.distribute import balance
@@ -14,6 +13,9 @@ from deeploy.distribute.balance_levels import Levels
 from deeploy.distribute.pipeline import BALANCES, choose, cut, levels_of_graph, part, pipeline
 from deeploy.distribute.system import System, alone, check, constants, deadlock
 from deeploy.errors import FitError, UnsupportedError, UsageError
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 from deeploy.operators.link import RECV, SEND
 from deeploy.operators.views import APPEND
 from deeploy.simulate import chips
@@ -45,7 +47,7 @@ class Given:
         return [table] * stages
 
 
-def branching(folder: Path) -> gs.Graph:
+def branching(folder: Path) -> Graph:
     """Convolutions with a skip connection over all of them, branches of different depth, and two outputs."""
     net = Net()
     x = net.x(1, 3, 8, 8)
@@ -88,8 +90,8 @@ def test_every_cut_sends_to_the_next_stage_only_and_forwards_what_is_read_later(
         assert sum(m.bytes for m in system.messages if m.receiver[0] == border) == levels.crossing[border]
     level = {position: number for number, row in enumerate(levels.layers) for position in row}
     made = next(i for i, node in enumerate(graph.nodes) if node.op == "Conv")
-    readers = [i for i, node in enumerate(graph.nodes) if any(t is graph.nodes[made].outputs[0] for t in node.inputs)]
-    names = [system.chips[m.sender[0]].nodes[m.sender[1]].inputs[0].name for m in system.messages]
+    readers = [i for i, node in enumerate(graph.nodes) if graph.nodes[made].outputs[0] in node.inputs]
+    names = [m.tensor.name for m in system.messages]
     assert names.count(graph.nodes[made].outputs[0].name) == max(level[i] for i in readers) - level[made] == 7
 
 
@@ -102,8 +104,8 @@ def test_a_part_returns_what_is_read_behind_it_and_is_given_what_it_reads(tmp_pa
         inside = {position for row in levels.layers[first:end] for position in row}
         behind = {position for row in levels.layers[end:] for position in row}
         made = {t.name for position in inside for t in graph.nodes[position].outputs}
-        read = {t.name for position in inside for t in graph.nodes[position].inputs if isinstance(t, gs.Variable)}
-        wanted = {t.name for position in behind for t in graph.nodes[position].inputs} | returned
+        read = {t.name for position in inside for t in graph.nodes[position].variables}
+        wanted = {t.name for position in behind for t in graph.nodes[position].operands} | returned
         found = part(graph, levels, first, end)
         assert [node.name for node in found.nodes] == [graph.nodes[position].name for position in sorted(inside)]
         assert {t.name for t in found.outputs} == made & wanted
@@ -158,8 +160,8 @@ def test_an_unknown_strategy_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_network_with_states_is_refused() -> None:
-    source, result = (gs.Variable(name, np.dtype(np.int8), [1, 4]) for name in ("x", "cache"))
-    graph = gs.Graph([gs.Node(APPEND, "append", {}, [source], [result])], [source], [result])
+    source, result = (Tensor(name, (1, 4), DType.INT8) for name in ("x", "cache"))
+    graph = Graph("", (source,), Node("append", APPEND, (source,), (result,)).outputs)
     with pytest.raises(UnsupportedError, match="keeps the state cache"):
         levels_of_graph(graph)
 

@@ -7,35 +7,34 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 import pytest
 
 from benchmarks.transformer_models import Shape, encoder
 from deeploy.chips import Cut, Options, Request
 from deeploy.chips import compile as compile_chips
-from deeploy.distribute.collectives import Costs, Effort
-from deeploy.distribute.proof import prove, synchronisations
-from deeploy.distribute.rows import Add, Piece, Post, Rows, Take, division
+from deeploy.distribute.collectives import Add, Compute, Costs, Effort, Receive, Send
+from deeploy.distribute.proof import prove
+from deeploy.distribute.rows import Rows, division
 from deeploy.distribute.system import check
 from deeploy.distribute.tensor import Partition, partition
 from deeploy.errors import ModelError
-from deeploy.graph.nodes import INTEGER_FORM as DOMAIN
-from deeploy.graph.surgeon import variable
+from deeploy.graph.nodes import Tensor
 from deeploy.graph.topology import Link, Ports, Topology
-from deeploy.operators.views import RESHAPE
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
+from tests.distribute.cuts import synchronisations
 from tests.distribute.test_tensor import SIRACUSA, TOPOLOGY, declare, is_equal, transformer
 
 WIRE = Link("wire", 1e9, 0.0, 1.0)
 
 
-def effort(graph: gs.Graph) -> Effort:
+def effort(graph: Graph) -> Effort:
     """A microsecond for every element of the result, so that computing is worth dividing."""
     return Effort(1e-6 * math.prod(graph.outputs[0].shape))
 
 
-def by_rows(graph: gs.Graph, count: int, topology: Topology = TOPOLOGY) -> Partition:
+def by_rows(graph: Graph, count: int, topology: Topology = TOPOLOGY) -> Partition:
     found = partition(graph, count, topology, declare, Costs(1e-8, effort), True)
     check(found.system, replace(topology, queue=1))
     prove(graph, declare, found)
@@ -51,21 +50,22 @@ def test_every_row_is_added_up_once_from_all_chips(chips: int, group: int, exten
     rows = [row for chip in sorted(found.owned) for row in range(*found.owned[chip])]
     assert sorted(rows) == list(range(extent))
     has: dict[tuple[int, int], set[int]] = {}
-    sent: dict[Post, set[int]] = {}
+    sent: dict[Send, set[int]] = {}
     arrived: dict[tuple[int, int], list[set[int]]] = {}
-    for event in found.script(2):
-        if isinstance(event, Piece):
-            has[event.chip, event.chunk] = {event.chip}
-        elif isinstance(event, Post):
+    for event in found.events(2):
+        if isinstance(event, Compute):
+            has[event.chip, event.piece[0]] = {event.chip}
+        elif isinstance(event, Send):
             assert event not in sent
-            sent[event] = has[event.source, event.chunk]
-        elif isinstance(event, Take):
-            arrived.setdefault((event.post.target, event.post.chunk), []).append(sent.pop(event.post))
+            sent[event] = has[event.chip, event.piece[0]]
+        elif isinstance(event, Receive):
+            arrived.setdefault((event.sent.target, event.sent.piece[0]), []).append(sent.pop(event.sent))
         else:
             assert isinstance(event, Add)
-            terms = [has[event.chip, event.chunk], *arrived.pop((event.chip, event.chunk))]
+            place = event.chip, event.piece[0]
+            terms = [has[place], *arrived.pop(place)]
             assert sum(map(len, terms)) == len(set().union(*terms))  # nothing is added twice
-            has[event.chip, event.chunk] = set().union(*terms)
+            has[place] = set().union(*terms)
     assert not sent and not arrived
     assert all(has[chip, chunk] == set(range(chips)) for chip in found.owned for chunk in (0, 1))
 
@@ -89,11 +89,16 @@ def test_encoders_by_rows(tmp_path: Path, count: int, heads: int, rows: int) -> 
 
 
 def test_rows_keep_their_place_where_a_view_has_fewer_axes() -> None:
-    x, row, y = (variable(name, np.dtype(np.float32), shape) for name, shape in (("x", [1, 1, 6, 4]), ("row", [1, 6, 4]), ("y", [1, 6, 6])))
-    product = gs.Node("MatMul", "product", inputs=[row, row], outputs=[y], domain=DOMAIN)
-    nodes = [gs.Node(RESHAPE, "view", {}, [x], [row], domain=DOMAIN), product]
-    assert gs.Graph(nodes, [x], [y]).nodes
-    assert {axis: follows.read for axis, follows in Rows(declare).regions(x, {id(product)}).items()} == {2: ((row, 1),), 3: ((row, 2),)}
+    x = Tensor("x", (1, 1, 6, 4), DType.FLOAT32)
+    row = x.reshape((1, 6, 4))
+    y = row @ row.transpose((0, 2, 1))
+    graph = Graph("", (x,), (y,))
+    (product,) = (node for node in graph.nodes if node.op == "MatMul")
+    turned = product.operands[1]
+    assert {axis: follows.read for axis, follows in Rows(graph, declare).regions(x, {product}).items()} == {
+        2: ((row, 1), (turned, 2)),
+        3: ((row, 2), (turned, 1)),
+    }
 
 
 def test_one_row_is_not_divided(tmp_path: Path) -> None:

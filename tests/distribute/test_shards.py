@@ -6,14 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 import pytest
 
 from deeploy.distribute.collectives import Costs
-from deeploy.distribute.shards import Apart, Shards
-from deeploy.distribute.together import gather
-from deeploy.graph import surgeon
+from deeploy.distribute.sharding import gather
+from deeploy.distribute.shards import Divided, Shards, Whole
+from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.topology import Link, Topology
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 
 PARTS = [
     ([0, 1, 2, 3], [4, 5, 6, 7]),
@@ -24,15 +25,16 @@ PARTS = [
 ]
 
 
-def value(tensor: gs.Tensor, known: dict[int, np.ndarray], graphs: list[gs.Graph]) -> np.ndarray:
+def value(tensor: Tensor, known: dict[Tensor, np.ndarray], chips: list[list[Node]]) -> np.ndarray:
     """What a tensor of views and messages comes to."""
-    if id(tensor) in known:
-        return known[id(tensor)]
-    (node,) = tensor.inputs
+    if tensor in known:
+        return known[tensor]
+    node = tensor.maker
+    assert node is not None
     if node.op == "Recv":
-        (sent,) = (other for other in graphs[node.attrs["peer"]].nodes if other.op == "Send" and other.attrs["tag"] == node.attrs["tag"])
-        return value(sent.inputs[0], known, graphs)
-    read = [value(t, known, graphs) for t in node.inputs]
+        (sent,) = (other for other in chips[node.attrs["peer"]] if other.op == "Send" and other.attrs["tag"] == node.attrs["tag"])
+        return value(sent.operands[0], known, chips)
+    read = [value(t, known, chips) for t in node.operands]
     if node.op == "Concat":
         return np.concatenate(read, node.attrs["axis"])
     if node.op == "Reshape":
@@ -48,13 +50,14 @@ def value(tensor: gs.Tensor, known: dict[int, np.ndarray], graphs: list[gs.Graph
 def test_parts_of_several_runs_are_put_together_in_order(kept: tuple[list[int], ...], axis: int) -> None:
     """Each chip has the elements that it keeps one behind the other."""
     cuts: Any = SimpleNamespace(chips=len(kept))
-    shards = Shards(cuts, Topology({"wire": Link("wire", 5e8, 3e-7, 100.0)}, 4, "wire"), Costs())
     extent = sum(map(len, kept))
     wanted = np.moveaxis(np.arange(3 * extent).reshape(extent, 3), 0, axis)
-    tensor = surgeon.variable("t", np.int8, wanted.shape)
+    tensor = Tensor("t", wanted.shape, DType.INT8)
+    topology = Topology({"wire": Link("wire", 5e8, 3e-7, 100.0)}, 4, "wire")
+    shards = Shards(Graph("", (), (tensor,)), cuts, topology, Costs())
     values = [np.take(wanted, own, axis) for own in kept]
-    parts = {chip: surgeon.variable(f"part {chip}", np.int8, own.shape) for chip, own in enumerate(values)}
-    shards.state(tensor).apart = Apart(0, axis, [np.array(own) for own in kept], parts)
-    gather(shards, tensor)
-    known = {id(part): own for part, own in zip(parts.values(), values, strict=True)}
-    assert np.array_equal(value(shards.state(tensor).whole[0], known, shards.graphs), wanted)
+    parts = {chip: Tensor(f"part {chip}", own.shape, DType.INT8) for chip, own in enumerate(values)}
+    shards.states[tensor].apart = Divided(axis, [np.array(own) for own in kept], parts, 0)
+    gather(shards, tensor, Whole())
+    known = dict(zip(parts.values(), values, strict=True))
+    assert np.array_equal(value(shards.states[tensor].whole[0], known, shards.nodes), wanted)

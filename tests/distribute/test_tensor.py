@@ -12,24 +12,25 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 import pytest
 
 from benchmarks.transformer_models import Shape, decoder, encoder
 from deeploy.distribute import collectives
 from deeploy.distribute.collectives import Algorithm, Costs, Effort
 from deeploy.distribute.dependence import read_dependence
-from deeploy.distribute.proof import prove, synchronisations
+from deeploy.distribute.proof import prove
 from deeploy.distribute.system import alone, check, constants
 from deeploy.distribute.tensor import Partition, partition
 from deeploy.driver.partition import costs_of
 from deeploy.errors import ModelError, UsageError
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Node, Tensor, constant
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 from deeploy.midend.bind import declarations
 from deeploy.midend.machine import Options
 from deeploy.simulate import chips
 from deeploy.target import Link, Topology, load
-from tests.distribute.cuts import lowered, lowered_file
+from tests.distribute.cuts import lowered, lowered_file, synchronisations
 from tests.e2e import decoders
 from tests.frontend.lower.nets import Net, conv
 
@@ -44,12 +45,12 @@ def declare(node: Node) -> Any:
     return declarations(CLUSTER, node)
 
 
-def random_inputs(graph: gs.Graph, seed: int) -> dict[str, np.ndarray]:
+def random_inputs(graph: Graph, seed: int) -> dict[str, np.ndarray]:
     """Values of all of the model's inputs over half of their types' ranges."""
     numbers = np.random.default_rng(seed)
     values = {}
     for tensor in graph.inputs:
-        dtype = np.dtype(tensor.dtype)
+        dtype = tensor.dtype.numpy
         if tensor.name.startswith("position"):
             continue
         if dtype.kind == "f":
@@ -60,7 +61,7 @@ def random_inputs(graph: gs.Graph, seed: int) -> dict[str, np.ndarray]:
     return values
 
 
-def is_equal(graph: gs.Graph, found: Partition, steps: int = 1) -> bool:
+def is_equal(graph: Graph, found: Partition, steps: int = 1) -> bool:
     """Whether the chips compute what one does, over a sequence of inferences, and outputs are no constants."""
     runs = []
     inputs = [random_inputs(graph, seed) for seed in range(steps)]
@@ -71,7 +72,7 @@ def is_equal(graph: gs.Graph, found: Partition, steps: int = 1) -> bool:
     return all(np.array_equal(a, b) for one, other in zip(*runs, strict=True) for a, b in zip(one, other, strict=True))
 
 
-def cut(graph: gs.Graph, count: int, topology: Topology = TOPOLOGY, costs: Costs | None = None) -> Partition:
+def cut(graph: Graph, count: int, topology: Topology = TOPOLOGY, costs: Costs | None = None) -> Partition:
     costs = costs or costs_of(SIRACUSA, Options(engines=("cluster",)))
     found = partition(graph, count, topology, declare, costs)
     check(found.system, topology)
@@ -89,14 +90,14 @@ def weights(net: Net, *shape: int) -> str:
     return str(net.DequantizeLinear(net.c(values), net.c(np.float32(0.004)), net.c(np.int8(0))))
 
 
-def transformer(folder: Path, shape: Shape, is_decoder: bool) -> gs.Graph:
+def transformer(folder: Path, shape: Shape, is_decoder: bool) -> Graph:
     """A network of the benchmarks, lowered; caches hold 16 rows."""
     path = folder / "transformer.onnx"
     onnx.save((decoder if is_decoder else encoder)(shape), path)
     return lowered_file(path, replace(SIRACUSA, kernels=CLUSTER), dialect="integer", context=16 if shape.past else None)
 
 
-def perceptron(folder: Path, *widths: int) -> gs.Graph:
+def perceptron(folder: Path, *widths: int) -> Graph:
     net = Net()
     x = quantised(net, net.x(3, widths[0]))
     for before, after in pairwise(widths):
@@ -104,7 +105,7 @@ def perceptron(folder: Path, *widths: int) -> gs.Graph:
     return lowered(net.model([x]), folder, SIRACUSA)
 
 
-def images(folder: Path) -> gs.Graph:
+def images(folder: Path) -> Graph:
     """A dense convolution, a depthwise one and a residual block with its own convolution on the skip."""
     net = Net()
 
@@ -149,11 +150,11 @@ def test_encoders_synchronise_twice_in_a_block(tmp_path: Path, count: int) -> No
 
 def test_columns_that_cores_share_are_not_cut() -> None:
     """A norm of one row, whose cores divide the columns, is one atom as that of many rows is."""
-    x, y = (gs.Variable(name, dtype=np.int8, shape=[1, 64]) for name in "xy")
-    weight = gs.Constant("weight", np.arange(64, dtype=np.int32))
-    norm = gs.Node("IntegerRMSNorm", name="norm", attrs={"shift": 1}, inputs=[x, weight], outputs=[y])
-    found = read_dependence(gs.Graph(nodes=[norm], inputs=[x], outputs=[y]), lambda node: declarations(load("siracusa").kernels, node))
-    assert {loop.name: loop.group for loop in found.loops[id(norm)]} == {"d0": -1, "k": -1, "c": -1}
+    x, weight = Tensor("x", (1, 64), DType.INT8), constant(np.arange(64, dtype=np.int32))
+    norm = Node("norm", "IntegerRMSNorm", (x, weight), (replace(x, name="y"),), {"shift": 1})
+    (y,) = norm.outputs
+    found = read_dependence(Graph("", (x,), (y,)), lambda node: declarations(load("siracusa").kernels, node))
+    assert {loop.name: loop.group for loop in found.loops[norm]} == {"d0": -1, "k": -1, "c": -1}
     assert found.classes(y) == found.classes(x) == (-1, -1) and found.classes(weight) == (-1,)
 
 
@@ -282,11 +283,11 @@ def by_hand(product: float, call: float) -> Costs:
     return Costs(0.0, lambda graph: Effort(product, call) if graph.nodes[0].op != "ReduceSum" else Effort())
 
 
-def kinds(graph: gs.Graph) -> list[str]:
+def kinds(graph: Graph) -> list[str]:
     """Sends, Recvs and what sums products of a constant with no epilogue, in order."""
-    partial = [node for node in graph.nodes if node.op in ("Conv", "MatMul") and np.dtype(node.outputs[0].dtype) == np.int32]
-    names = {id(node): "product" for node in partial if any(isinstance(t, gs.Constant) for t in node.inputs)}
-    listed = [names.get(id(node), node.op) for node in graph.nodes]
+    partial = [node for node in graph.nodes if node.op in ("Conv", "MatMul") and node.outputs[0].dtype is DType.INT32]
+    names = {node: "product" for node in partial if node.variables != list(node.operands)}
+    listed = [names.get(node, node.op) for node in graph.nodes]
     return [name for name in listed if name in ("product", "Send", "Recv", "ReduceSum")]
 
 
@@ -324,9 +325,9 @@ def test_pieces_of_convolutions_are_output_channels(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(collectives, "SMALLEST", 1)
     found = cut(graph, 3)
     assert is_equal(graph, found)
-    divided = [node for node in found.system.chips[1].nodes if node.op == "Conv" and np.dtype(node.outputs[0].dtype) == np.int32]
+    divided = [node for node in found.system.chips[1].nodes if node.op == "Conv" and node.outputs[0].dtype is DType.INT32]
     assert len(divided) > len({node.name for node in divided})
-    assert all(node.inputs[1].values.shape[0] < 12 for node in divided)
+    assert all(node.operands[1].shape[0] < 12 for node in divided)
     assert sum(constants(found.system).values()) < 1.1 * constants(alone(graph))[0] + 64 * 3
 
 
@@ -364,10 +365,16 @@ def test_the_proof_finds_constants_on_two_chips(tmp_path: Path) -> None:
         prove(graph, declare, replace(found, shards=tuple(shard for shard in found.shards if shard is not matrix)))
     with pytest.raises(ModelError, match="other values"):
         prove(graph, declare, replace(found, shards=(*found.shards, replace(matrix, values=matrix.values + 1))))
-    node = next(node for node in found.system.chips[1].nodes if node.op == "MatMul")
-    node.inputs[1] = gs.Constant("foreign", np.ones_like(node.inputs[1].values))
+    first, chip = found.system.chips
+    foreign = [
+        node.another(inputs=(node.inputs[0], replace(node.operands[1], name="foreign", data=np.ones(node.operands[1].shape, np.int8))))
+        if node.op == "MatMul"
+        else node
+        for node in chip.nodes
+    ]
+    other = replace(found.system, chips=(first, replace(chip, order=tuple(foreign))))
     with pytest.raises(ModelError, match="constant foreign is no part of it"):
-        prove(graph, declare, found)
+        prove(graph, declare, replace(found, system=other))
 
 
 # ---- real networks

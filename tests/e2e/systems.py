@@ -64,8 +64,8 @@ def distributed(
     onnx.save(model, path)
     machine, clock = load(target), Clock()
     found = lowered(clock, path, machine, Request())
-    nodes = list(found.graph.nodes)
-    system: System = ordered(cut(found.graph, lambda number: chip_of(number, nodes[number].op), count))
+    graph = found.graph
+    system: System = ordered(cut(graph, lambda number: chip_of(number, graph.nodes[number].op), count))
     assert machine.topology is not None
     return chips.build(system, found, path.name, machine, machine.topology, options or Options(), clock)
 

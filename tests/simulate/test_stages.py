@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 import pytest
 
 from benchmarks.networks import resnet
@@ -18,8 +17,8 @@ from deeploy.distribute.system import alone, check, constants
 from deeploy.errors import FitError, UsageError
 from deeploy.frontend import import_model
 from deeploy.graph.rewriting import rewrite
-from deeploy.graph.surgeon import write_graph
 from deeploy.graph.topology import Member, Topology
+from deeploy.graph.values import Graph
 from deeploy.midend.machine import Options, own_options
 from deeploy.quantization.static import quantize
 from deeploy.simulate import chips
@@ -47,7 +46,7 @@ def test_a_chip_has_the_less_of_what_options_and_the_topology_say(options: Optio
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> gs.Graph:
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """Three convolutions, in int8, with more constants than ``LITTLE`` has memory for."""
     folder = tmp_path_factory.mktemp("chain")
     net = Net()
@@ -57,11 +56,11 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> gs.Graph:
     onnx.save(net.model([net.Relu(net.Add(conv(net, b, 32, 16), a))]), folder / "float.onnx")
     np.savez(folder / "calibration.npz", x0=np.random.default_rng(0).standard_normal((4, 8, 8, 8)).astype(np.float32))
     quantize(folder / "float.onnx", folder / "calibration.npz", folder / "int8.onnx")
-    return write_graph(rewrite(import_model(folder / "int8.onnx"), SIRACUSA.passes))
+    return rewrite(import_model(folder / "int8.onnx"), SIRACUSA.passes)
 
 
 @pytest.fixture(scope="module")
-def costs(graph: gs.Graph) -> PlannedStages:
+def costs(graph: Graph) -> PlannedStages:
     assert SIRACUSA.topology is not None
     return PlannedStages(graph, levels_of_graph(graph), SIRACUSA, LITTLE, SIRACUSA.topology)
 
@@ -77,7 +76,7 @@ def test_what_does_not_fit_is_streamed_and_fits_where_it_is_cut(costs: PlannedSt
 
 
 @pytest.mark.slow
-def test_the_best_of_all_cuts_is_found_without_planning_all_stages(costs: PlannedStages, graph: gs.Graph) -> None:
+def test_the_best_of_all_cuts_is_found_without_planning_all_stages(costs: PlannedStages, graph: Graph) -> None:
     assert SIRACUSA.topology is not None
     depth = costs.levels.depth
     fresh = PlannedStages(graph, costs.levels, SIRACUSA, LITTLE, SIRACUSA.topology)
@@ -117,7 +116,7 @@ def test_queues_and_what_is_forwarded_leave_less_memory(costs: PlannedStages) ->
 
 
 @pytest.mark.parametrize("strategy", ["layers", "parameters", "cycles"])
-def test_a_pipeline_of_little_chips_computes_what_one_chip_does(graph: gs.Graph, strategy: Balance) -> None:
+def test_a_pipeline_of_little_chips_computes_what_one_chip_does(graph: Graph, strategy: Balance) -> None:
     assert SIRACUSA.topology is not None
     found = pipelined(graph, SIRACUSA, 3, strategy, SIRACUSA.topology, LITTLE)
     check(found.system, SIRACUSA.topology)
@@ -130,7 +129,7 @@ def test_a_pipeline_of_little_chips_computes_what_one_chip_does(graph: gs.Graph,
 
 
 @pytest.mark.slow
-def test_auto_takes_the_fewest_chips_that_keep_all_constants(graph: gs.Graph, costs: PlannedStages) -> None:
+def test_auto_takes_the_fewest_chips_that_keep_all_constants(graph: Graph, costs: PlannedStages) -> None:
     assert SIRACUSA.topology is not None
     found = pipelined(graph, SIRACUSA, "auto", "parameters", SIRACUSA.topology, LITTLE)
     count = len(found.system.chips)
@@ -139,7 +138,7 @@ def test_auto_takes_the_fewest_chips_that_keep_all_constants(graph: gs.Graph, co
 
 
 @pytest.mark.slow
-def test_a_stage_that_fits_no_chip_is_named(graph: gs.Graph) -> None:
+def test_a_stage_that_fits_no_chip_is_named(graph: Graph) -> None:
     assert SIRACUSA.topology is not None
     near = Options({"l2": 3_000}, engines=("cluster",))
     with pytest.raises(FitError, match=r"stage \d of 2, from node .*bytes of constants and does not fit a chip"):
@@ -150,13 +149,13 @@ def test_a_stage_that_fits_no_chip_is_named(graph: gs.Graph) -> None:
         pipelined(graph, SIRACUSA, "auto", "cycles", SIRACUSA.topology, near)
 
 
-def test_more_chips_than_levels_are_refused(graph: gs.Graph) -> None:
+def test_more_chips_than_levels_are_refused(graph: Graph) -> None:
     assert SIRACUSA.topology is not None
     with pytest.raises(UsageError, match="64 stages are more than"):
         pipelined(graph, SIRACUSA, 64, "cycles", SIRACUSA.topology, LITTLE)
 
 
-def test_a_target_without_timing_counts_products(graph: gs.Graph) -> None:
+def test_a_target_without_timing_counts_products(graph: Graph) -> None:
     assert GENERIC.topology is not None
     found = pipelined(graph, GENERIC, 3, "cycles", GENERIC.topology, Options())
     assert "does not say how long things take" in found.system.notes[0]
@@ -167,7 +166,7 @@ def test_a_target_without_timing_counts_products(graph: gs.Graph) -> None:
 @pytest.mark.slow
 def test_a_resnet_gains_more_than_it_takes_chips_where_constants_stop_streaming(tmp_path: Path) -> None:
     assert SIRACUSA.topology is not None
-    graph = write_graph(rewrite(import_model(resnet.build(tmp_path, 40, 32)), SIRACUSA.passes))
+    graph = rewrite(import_model(resnet.build(tmp_path, 40, 32)), SIRACUSA.passes)
     options = Options(default_memory="L3", engines=("cluster",))
     costs = PlannedStages(graph, levels_of_graph(graph), SIRACUSA, options, SIRACUSA.topology)
     one = costs.stage(0, costs.levels.depth)

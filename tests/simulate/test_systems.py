@@ -7,22 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 import pytest
 
 from benchmarks.transformer_models import Shape
 from deeploy.distribute.system import System
-from deeploy.graph.nodes import INTEGER_FORM
+from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.target import Loops, Rate
+from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, kernels_of, machine_of
 from deeploy.midend.plan import Plan
 from deeploy.midend.planner import make_plan
-from deeploy.operators.link import receive, send
 from deeploy.simulate.systems import LINK, SystemRun, stream, walk_system
 from deeploy.simulate.walk import walk
 from deeploy.target import Link, Topology, load
-from tests.distribute.cuts import lowered
+from tests.distribute.cuts import Chip, lowered
 from tests.distribute.test_tensor import cut, transformer
 from tests.frontend.lower.nets import Net
 
@@ -57,17 +56,15 @@ def planned(system: System) -> list[Plan]:
 
 def sending(sources: int, bytes_: int, times: int = 1) -> System:
     """Chips 1, 2, ... send their inputs to chip 0, which gives all of them out."""
-    graphs = [gs.Graph(name=f"chip{chip}") for chip in range(sources + 1)]
-    for chip in range(1, sources + 1):
-        x = gs.Variable(f"x{chip}", np.dtype(np.int8), [bytes_])
-        graphs[chip].inputs.append(x)
-        for number in range(times):
-            send(graphs[chip], x, 0, number)
-    for number in range(times):
-        for chip in range(1, sources + 1):
-            like = gs.Variable("like", np.dtype(np.int8), [bytes_])
-            graphs[0].outputs.append(receive(graphs[0], like, chip, number, f"y{chip} {number}"))
-    return System(tuple(graphs), tuple(f"x{chip}" for chip in range(1, sources + 1)), tuple(t.name for t in graphs[0].outputs))
+    first, *others = (Chip() for _ in range(sources + 1))
+    for number, chip in enumerate(others, 1):
+        chip.inputs.append(Tensor(f"x{number}", (bytes_,), DType.INT8))
+        for tag in range(times):
+            chip.send(chip.inputs[0], 0, tag)
+    for tag in range(times):
+        first.outputs += [first.receive(chip.inputs[0], number, tag, f"y{number} {tag}") for number, chip in enumerate(others, 1)]
+    names = (tuple(t.name for t in tensors) for tensors in ([chip.inputs[0] for chip in others], first.outputs))
+    return System(tuple(chip.graph for chip in (first, *others)), *names)
 
 
 def run(system: System, joined: Topology) -> SystemRun:
@@ -131,19 +128,18 @@ def test_one_chip_is_walked_as_ever(tmp_path: Path) -> None:
 
 def chain(stages: int) -> System:
     """Every chip adds a number to what it receives and hands it on."""
-    graphs = [gs.Graph(name=f"chip{chip}") for chip in range(stages)]
-    tensor = gs.Variable("x", np.dtype(np.float32), [64, 64])
-    graphs[0].inputs.append(tensor)
-    for chip, graph in enumerate(graphs):
-        if chip:
-            send(graphs[chip - 1], tensor, chip, 0)
-            tensor = receive(graph, tensor, chip - 1, 0, f"r{chip}")
-        result = gs.Variable(f"t{chip}", np.dtype(np.float32), [64, 64])
-        constant = gs.Constant(f"c{chip}", np.ones((64, 64), np.float32))
-        graph.nodes.append(gs.Node("Add", f"add{chip}", {}, [tensor, constant], [result], domain=INTEGER_FORM))
-        tensor = result
-    graphs[-1].outputs.append(tensor)
-    return System(tuple(graphs), ("x",), (tensor.name,))
+    chips = [Chip() for _ in range(stages)]
+    tensor = Tensor("x", (64, 64), DType.FLOAT32)
+    chips[0].inputs.append(tensor)
+    for number, chip in enumerate(chips):
+        if number:
+            chips[number - 1].send(tensor, number, 0)
+            tensor = chip.receive(tensor, number - 1, 0, f"r{number}")
+        added = Tensor(f"c{number}", (64, 64), DType.FLOAT32, np.ones((64, 64), np.float32))
+        chip.nodes.append(Node(f"add{number}", "Add", (tensor, added), (Tensor(f"t{number}", (64, 64), DType.FLOAT32),)))
+        (tensor,) = chip.nodes[-1].outputs
+    chips[-1].outputs.append(tensor)
+    return System(tuple(chip.graph for chip in chips), ("x",), (tensor.name,))
 
 
 def test_a_pipeline_gives_outputs_as_fast_as_its_slowest_stage() -> None:
