@@ -23,7 +23,7 @@ from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.constraints import check_constraints
 from deeploy.frontend.formats import recognise, recognise_folder
 from deeploy.frontend.labels import without_dictionaries
-from deeploy.frontend.schemas import DIALECT_DOMAINS, ONNX_FAILURES, canonical_domain, keeps_shape
+from deeploy.frontend.schemas import DIALECT_DOMAINS, ONNX_FAILURES, RECORDS, canonical_domain, keeps_shape
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import check, count_inputs, graphs, is_standard, subgraphs
 from deeploy.frontend.validate import check_node, check_text
@@ -31,12 +31,7 @@ from deeploy.frontend.validate import check_node, check_text
 OLDEST_OPSET = 7
 
 # Standard operators that are taken apart into others, as ONNX defines them.
-COMPOSED = frozenset(
-    [
-        *("AffineGrid", "Attention", "CausalConvWithState", "CenterCropPad", "GroupNormalization", "LinearAttention"),
-        *("MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU"),
-    ]
-)
+COMPOSED = frozenset(op for (domain, op), record in RECORDS.items() if record.is_composed)
 _BESIDE_OTHERS = 18  # opset of a model that imports other domains alone: onnxruntime takes one of the newest
 _BODIES = "deeploy.bodies"  # domain of local functions that are made of composed operators
 _DEEPEST = 2  # composed operators inside of others

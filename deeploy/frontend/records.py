@@ -101,6 +101,9 @@ class Record:
         keeps_shape: the first output has the shape and the type of the first input.
         settings: positions of inputs that describe the operation, not its data: they have to be constant.
         defaults: of attributes that may be absent, where no standard operator says so.
+        zero_points: those without a scale: their input, that which they belong to, and the axis along which there may be several.
+        is_composed: it is taken apart into others, as ONNX defines it.
+        inferred_from: the version of its definition from which on inference is right.
     """
 
     inputs: tuple[int, int] | None = None
@@ -112,6 +115,9 @@ class Record:
     keeps_shape: bool = False
     settings: tuple[int, ...] = ()
     defaults: Mapping[str, int | float | str] = field(default_factory=dict)
+    zero_points: tuple[tuple[int, int, int], ...] = ()
+    is_composed: bool = False
+    inferred_from: int = 0
 
 
 def standard(*known: str | Constraint, **about: Any) -> Record:

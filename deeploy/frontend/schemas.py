@@ -56,8 +56,9 @@ QUANTISED: Mapping[str, QuantisedForm] = {op: record.form for op, record in _BY_
 
 
 def find_record(domain: str, op: str) -> Record:
-    """The record of an operator, or of that of another domain which has the name."""
-    return RECORDS.get((domain, op)) or _BY_NAME.get(op) or Record()
+    """The record of an operator, or, of one that nobody defines there, of that of another domain which has the name."""
+    known = RECORDS.get((domain, op))
+    return known or Record() if known or (not domain and onnx.defs.has(op)) else _BY_NAME.get(op, Record())
 
 
 def keeps_shape(domain: str, op: str) -> bool:

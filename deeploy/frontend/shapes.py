@@ -20,17 +20,13 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from deeploy.errors import ModelError, shorten
 from deeploy.frontend.predicates import constant_of
-from deeploy.frontend.schemas import Attributes, Signature, keeps_shape, like_standard, signature
+from deeploy.frontend.schemas import Attributes, Signature, find_record, keeps_shape, like_standard, signature
 from deeploy.frontend.structure import describe
 
 _LARGEST_OPERAND = 1024  # elements; constants up to this size are shown to the inference
 
 # Older definitions count windows that start in the padding at the end, which no implementation computes.
 _CEIL_MODE_VERSION = 22
-# Definitions from which on inference is right. Up to opset 7 the first four demand equal shapes, and inference believes the first one,
-# while exporters and runtimes broadcast; up to opset 15 comparisons are functions of other operators, which have no inference.
-_INFERRED_FROM = {"Max": 8, "Mean": 8, "Min": 8, "Sum": 8, "GreaterOrEqual": 16, "LessOrEqual": 16}
-
 Inputs = Sequence[gs.Tensor | None]
 
 
@@ -67,7 +63,7 @@ def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inp
     if attributes.get("ceil_mode"):
         version = max(version, _CEIL_MODE_VERSION)
     if not domain:
-        version = max(version, _INFERRED_FROM.get(node.op_type, version))
+        version = max(version, find_record(domain, node.op_type).inferred_from)
     if keeps_shape(*key) and first is not None:
         return [Value(first.dtype, tuple(first.shape)), *(Value() for _ in node.output[1:])]
     if key == ("", "Gemm") and first is not None and len(first.shape) > 2:

@@ -51,13 +51,6 @@ def scales_of(op: str, inputs: int) -> tuple[int, ...]:
     return QUANTISED[op].scales(inputs) if op in QUANTISED else ()
 
 
-# Zero points without a scale: their input, that which they belong to, and the axis along which there may be several.
-ZERO_POINTS: Mapping[tuple[str, str], tuple[tuple[int, int, int], ...]] = {
-    ("", "ConvInteger"): ((2, 0, 1), (3, 1, 0)),
-    ("", "MatMulInteger"): ((2, 0, -2), (3, 1, -1)),
-}
-
-
 def check_text(model: onnx.ModelProto) -> None:
     """Raise ModelError where a name or another text of the model is not UTF-8."""
     found = next(_not_unicode(model, "the model"), None)
@@ -226,11 +219,11 @@ def check_operands(node: onnx.NodeProto, domain: str, inputs: Sequence[gs.Tensor
                 f"tensor '{shorten(name)}' of {describe(node)} has elements of type string, which the generated code does not have",
                 "replace the operators that read texts",
             )
-    given = dict(enumerate(inputs))
-    needed, first = RECORDS.get((domain, node.op_type), Record()).rank, given.get(0)
+    given, record = dict(enumerate(inputs)), RECORDS.get((domain, node.op_type), Record())
+    first = given.get(0)
     rank = len(first.shape) if first is not None else 0
-    if rank < needed:
-        raise ModelError(f"{describe(node)} reads a tensor of {rank} axes, at least {needed} are needed", _CORRECT)
+    if rank < record.rank:
+        raise ModelError(f"{describe(node)} reads a tensor of {rank} axes, at least {record.rank} are needed", _CORRECT)
     for position in scales_of(node.op_type, len(inputs)):
         scale, zero = given.get(position), given.get(position + 1)
         if (value := constant_of(scale)) is not None:
@@ -238,7 +231,7 @@ def check_operands(node: onnx.NodeProto, domain: str, inputs: Sequence[gs.Tensor
         if scale is not None and zero is not None and math.prod(zero.shape) not in (1, math.prod(scale.shape)):
             told = f"scales of shape {list(scale.shape)} and zero points of shape {list(zero.shape)}"
             raise ModelError(f"{describe(node)} has {told}", "give as many zero points as scales")
-    for position, operand, axis in ZERO_POINTS.get((domain, node.op_type), ()):
+    for position, operand, axis in record.zero_points:
         zero, tensor = given.get(position), given.get(operand)
         if zero is not None and tensor is not None and not _fits(zero.shape, tensor.shape, axis):
             name = shorten(node.input[position], 60)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_graphsurgeon as gs
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.defs import OpSchema
@@ -17,7 +18,8 @@ from deeploy import api
 from deeploy.driver.lower import Clock, lowered
 from deeploy.driver.request import Request
 from deeploy.errors import DeeployError, ModelError
-from deeploy.frontend.schemas import DIALECT_OPS, RECORDS
+from deeploy.frontend.constraints import check_constraints
+from deeploy.frontend.schemas import DIALECT_OPS, RECORDS, find_record
 from deeploy.midend.assemble import assemble
 from deeploy.target import load
 from tests.frontend import nodes
@@ -120,6 +122,16 @@ def test_the_dialect_and_its_samples_have_each_other() -> None:
     own = {key for key, record in RECORDS.items() if record.inputs is not None}
     assert {op for domain, op in own if not domain} >= DIALECT_OPS
     assert {model.graph.node[0].op_type for model in SAMPLES.values()} >= {op for _, op in own}
+
+
+def test_operators_of_onnx_have_no_record_of_another_domain() -> None:
+    shared = {op for domain, op in RECORDS if domain and onnx.defs.has(op)}
+    assert {"Attention", "Gelu", "RotaryEmbedding"} <= shared
+    assert all(find_record("", op) is not RECORDS[domain, op] for domain, op in RECORDS if op in shared and domain)
+    inputs = [gs.Variable(name, np.float32, (2, 3, 4)) for name in "qkv"] + [gs.Variable("mask", np.float32, (3, 3))]
+    check_constraints(helper.make_node("Attention", ["q", "k", "v", "mask"], ["y"]), {}, inputs)
+    with pytest.raises(ModelError, match=r"has a mask of shape \[3, 3\]"):
+        check_constraints(helper.make_node("Attention", ["q", "k", "v", "mask"], ["y"], domain=nodes.MS), {}, inputs)
 
 
 @pytest.mark.parametrize("field", ["name", "op_type", "domain", "input", "doc", "tensor", "parameter", "producer", "key", "graph"])
