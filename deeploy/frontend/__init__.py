@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 
 from deeploy.errors import shorten
@@ -18,18 +17,15 @@ from deeploy.frontend.dynamic_axis import Imported, has_caches, import_dynamic
 from deeploy.frontend.ends import bind_outputs, check_tensors, name_dims, read_inputs
 from deeploy.frontend.labels import Labels, number_labels
 from deeploy.frontend.load import opset_version, read_model
-from deeploy.frontend.normalise import normalise
 from deeploy.frontend.pins import Pinned, Value, pin
-from deeploy.frontend.rules import Context
-from deeploy.frontend.schemas import ML, is_dialect_op
+from deeploy.frontend.schemas import ML
 from deeploy.frontend.states import Known
 from deeploy.frontend.structure import check_and_sort, describe, is_control
 from deeploy.frontend.trace import trace
 from deeploy.frontend.unknown import check_known
 from deeploy.frontend.validate import check_model
 from deeploy.frontend.walk import MOST_UNROLLED, CustomShapes
-from deeploy.frontend.wider import doubles, has_halves, narrow_doubles, narrow_types, widen
-from deeploy.graph.surgeon import read_graph
+from deeploy.frontend.wider import doubles, has_halves, narrow_types, widen
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
 
@@ -182,20 +178,9 @@ def import_read(
     version = opset_version(model)
     nodes = check_and_sort(model.graph)
     inputs = read_inputs(model.graph, dims or {})
-    traced = trace(model.graph, nodes, inputs, version, dims or {}, custom_shapes, unroll)
-    narrow_doubles(traced.nodes, traced.tensors.values())
-    names = [output.name for output in model.graph.output]
-    taken = {tensor.name for tensor in traced.tensors.values()} | set(traced.tensors) | traced.names
-    context = Context(version, taken, any(is_dialect_op(node.op, node.domain) for node in traced.nodes))
-    live, tensors = normalise(traced.nodes, [traced.tensors[name] for name in names], context)
-    live += bind_outputs(live, inputs, names, tensors, context)
-    graph = gs.Graph(
-        nodes=live,
-        inputs=inputs,
-        outputs=tensors,
-        name=model.graph.name or "network",
-        opset=version,
-        import_domains=list(model.opset_import),
-    )
+    walk = trace(model.graph, nodes, inputs, version, dims or {}, custom_shapes, unroll)
+    outputs = {output.name: walk.operand(walk.tensors[output.name], output.name) for output in model.graph.output}
+    bound = bind_outputs(inputs, outputs, walk.known.fresh)
+    graph = Graph(model.graph.name or "network", tuple(inputs), tuple(bound), version, list(model.opset_import))
     check_tensors(graph)
-    return read_graph(graph)
+    return graph

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 
 import onnx
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, shorten
-from deeploy.frontend.predicates import Operands, UnknownOperand
+from deeploy.frontend.predicates import Inputs, Operands, UnknownOperand, type_of
 from deeploy.frontend.schemas import Attributes, canonical_domain, find_record, history
 from deeploy.frontend.structure import describe
 
 
-def check_constraints(node: onnx.NodeProto, attributes: Attributes, inputs: Sequence[gs.Tensor | None]) -> None:
+def check_constraints(node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> None:
     """Raise ModelError where the operands of a standard operator, in shape or value, are not what it demands."""
     operands = Operands(attributes, inputs)
     for check in find_record(canonical_domain(node.domain, node.op_type), node.op_type).constraints:
@@ -24,14 +22,14 @@ def check_constraints(node: onnx.NodeProto, attributes: Attributes, inputs: Sequ
                 raise ModelError(f"{describe(node)} {wrong}", "correct the model, or export it again")
 
 
-def check_types(node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None]) -> None:
+def check_types(node: onnx.NodeProto, inputs: Inputs) -> None:
     """Raise ModelError where a standard operator reads floats that no version of it takes: as indices, counts, conditions.
 
     Not for graphs of the integer dialect, whose files call everything float32. Other types that differ are taken (``shapes``).
     """
     for position, (name, tensor) in enumerate(zip(node.input, inputs, strict=False)):
-        if tensor is not None and tensor.dtype.kind == "f" and not _takes_floats(node.op_type, position):
-            told = f"has the input '{shorten(name, 60)}' of type {tensor.dtype}, where whole numbers or truth values are needed"
+        if tensor is not None and type_of(tensor).kind == "f" and not _takes_floats(node.op_type, position):
+            told = f"has the input '{shorten(name, 60)}' of type {type_of(tensor)}, where whole numbers or truth values are needed"
             raise ModelError(f"{describe(node)} {told}", "convert it with a Cast")
 
 

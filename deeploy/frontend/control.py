@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 from onnx import helper, numpy_helper
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, shorten
 from deeploy.frontend.branches import is_heavy, unfolded
+from deeploy.frontend.predicates import Known, type_of, type_text, value_of
 from deeploy.frontend.rounds import Ends, keep
 from deeploy.frontend.shapes import read_type
 from deeploy.frontend.structure import Scanned, body_of, branches, check_and_sort, describe, scanned
@@ -25,8 +25,8 @@ from deeploy.frontend.walk import Walk
 def choose(walk: Walk, node: onnx.NodeProto) -> None:
     """Take the branch of an ``If`` whose condition is constant; both where it is not, and choose between their results."""
     condition, (then, otherwise) = _condition(walk, node, node.input[0]), branches(node)
-    if isinstance(condition, gs.Constant):
-        _into(walk, then if np.asarray(condition.values).item() else otherwise, [], node.output)
+    if (value := value_of(condition)) is not None:
+        _into(walk, then if value.item() else otherwise, [], node.output)
         return
     hint = walk.pinning([condition], 1)
     if hint and (is_heavy(then) or is_heavy(otherwise)):
@@ -44,11 +44,10 @@ def choose(walk: Walk, node: onnx.NodeProto) -> None:
 
 def _select(walk: Walk, node: onnx.NodeProto, names: tuple[str, str, str], hint: str) -> None:
     """A result of both branches: ``names`` are those of the first, of the second, and of what is chosen."""
-    one, other = (walk.tensors[name] for name in names[:2])
-    if (one.dtype, list(one.shape)) != (other.dtype, list(other.shape)):
-        told = f"{one.dtype}{list(one.shape)} or {other.dtype}{list(other.shape)}"
+    one, other = (type_text(walk.tensors[name]) for name in names[:2])
+    if one != other:
         raise UnsupportedError(
-            f"{describe(node)} computes '{shorten(names[2])}' as {told}, as its condition says at run time",
+            f"{describe(node)} computes '{shorten(names[2])}' as {one} or {other}, as its condition says at run time",
             hint or "export the model with a fixed condition",
         )
     walk.over([helper.make_node("Where", [node.input[0], *names[:2]], names[2:], name=node.name)])
@@ -60,21 +59,21 @@ def _into(walk: Walk, graph: onnx.GraphProto, given: Sequence[str], results: Seq
     walk.over(unfolded(graph, check_and_sort(graph, around), given, results, walk.known))
 
 
-def _condition(walk: Walk, node: onnx.NodeProto, name: str) -> gs.Tensor:
+def _condition(walk: Walk, node: onnx.NodeProto, name: str) -> Known:
     condition = walk.tensors[name]
-    if np.dtype(condition.dtype) != np.bool_ or math.prod(condition.shape) != 1:
-        told = f"{condition.dtype}{list(condition.shape)}"
-        raise ModelError(f"{describe(node)} has a condition of type {told}", "give it one element of type bool")
+    if type_of(condition) != np.bool_ or math.prod(condition.shape) != 1:
+        raise ModelError(f"{describe(node)} has a condition of type {type_text(condition)}", "give it one element of type bool")
     return condition
 
 
 def _holds(walk: Walk, node: onnx.NodeProto, name: str) -> bool:
     """The value of a loop's condition."""
     condition = _condition(walk, node, name)
-    if not isinstance(condition, gs.Constant):
+    value = value_of(condition)
+    if value is None:
         hint = walk.pinning([condition], 1) or "export the model with a fixed number of iterations"
         raise UnsupportedError(f"{describe(node)} has a condition that is computed at run time", hint)
-    return bool(np.asarray(condition.values).item())
+    return bool(value.item())
 
 
 def _rounds(walk: Walk, node: onnx.NodeProto, name: str) -> int | None:
@@ -82,12 +81,13 @@ def _rounds(walk: Walk, node: onnx.NodeProto, name: str) -> int | None:
     if not name:
         return None
     count = walk.tensors[name]
-    if np.dtype(count.dtype) != np.int64 or math.prod(count.shape) != 1:
-        raise ModelError(f"{describe(node)} has a number of iterations of type {count.dtype}{list(count.shape)}", "give it one int64")
-    if not isinstance(count, gs.Constant):
+    if type_of(count) != np.int64 or math.prod(count.shape) != 1:
+        raise ModelError(f"{describe(node)} has a number of iterations of type {type_text(count)}", "give it one int64")
+    value = value_of(count)
+    if value is None:
         hint = walk.pinning([count], 1) or "export the model with a fixed number of iterations"
         raise UnsupportedError(f"{describe(node)} has a number of iterations that is computed at run time", hint)
-    return int(np.asarray(count.values).item())
+    return int(value.item())
 
 
 def loop(walk: Walk, node: onnx.NodeProto) -> None:

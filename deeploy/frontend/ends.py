@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
-from deeploy.frontend.rules import Context
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.validate import check_size
-from deeploy.graph.types import WHOLE, DType
+from deeploy.frontend.walk import element_type
+from deeploy.graph.nodes import Tensor, compute, set_name
+from deeploy.graph.values import Graph, sort
 
 _MOST_PLACES = 4  # of a dimension that a message names
 
 
-def read_inputs(graph: onnx.GraphProto, dims: Mapping[str, int]) -> list[gs.Variable]:
+def read_inputs(graph: onnx.GraphProto, dims: Mapping[str, int]) -> list[Tensor]:
     """The graph's inputs that are not initialisers, with static shapes.
 
     Raises:
@@ -29,7 +29,10 @@ def read_inputs(graph: onnx.GraphProto, dims: Mapping[str, int]) -> list[gs.Vari
     values = [value for value in graph.input if value.name not in constants]
     _check_dims(graph, values, dims)
     dtypes = [_dtype(value) for value in values]
-    return [gs.Variable(value.name, dtype, shape) for value, dtype, shape in zip(values, dtypes, _shapes(values, dims), strict=True)]
+    return [
+        Tensor(value.name, tuple(shape), element_type(dtype, value.name))
+        for value, dtype, shape in zip(values, dtypes, _shapes(values, dims), strict=True)
+    ]
 
 
 def name_dims(graph: onnx.GraphProto, dims: Mapping[str, int]) -> None:
@@ -121,50 +124,35 @@ def _shapes(values: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]) -> l
     return shapes
 
 
-def bind_outputs(
-    nodes: Sequence[gs.Node], inputs: Sequence[gs.Variable], names: Sequence[str], tensors: list[gs.Tensor], context: Context
-) -> list[gs.Node]:
-    """Give the tensors in ``tensors`` the output names of the file; edits the list and returns the nodes that this takes.
+def bind_outputs(inputs: Sequence[Tensor], outputs: Mapping[str, Tensor], fresh: Callable[[str], str]) -> list[Tensor]:
+    """The tensors of outputs under their names of the file, by which they are given.
 
     A tensor that is an input, a constant, or an output already is copied by a Reshape to its own shape.
+
+    Args:
+        fresh: makes a name that is not in use from another one.
 
     Raises:
         UnsupportedError: an input that is an output under the same name.
     """
-    taken = {id(tensor) for tensor in inputs}
-    added = []
-    variables = {tensor.name: tensor for node in nodes for tensor in node.outputs}
-    for position, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
+    taken, bound = set(inputs), list[Tensor]()
+    others = {tensor for node in sort(tuple(outputs.values())) for tensor in (*node.operands, *node.outputs)}
+    for name, tensor in outputs.items():
         if any(name == source.name for source in inputs):
             raise UnsupportedError(f"'{shorten(name)}' is an input and an output of the graph", "put an Identity between them")
-        other = variables.get(name)
-        if isinstance(tensor, gs.Variable) and id(tensor) not in taken:
-            if other is not None and other is not tensor:
-                other.name = context.fresh(f"{name}_inner")
-            tensor.name = name
-        else:
-            if tensor.name == name:  # a constant: two tensors of one name are one to onnx-graphsurgeon
-                tensor.name = context.fresh(f"{name}_value")
-            source, tensor = tensor, gs.Variable(name, tensor.dtype, list(tensor.shape))
-            added.append(gs.Node("Reshape", context.fresh(f"Reshape_{name}"), {}, [source], [tensor], domain=""))
-            tensors[position] = tensor
-        taken.add(id(tensor))
-    return added
+        if tensor in taken or tensor.maker is None:
+            others.add(tensor)
+            tensor = compute("Reshape", tensor, shape=tensor.shape, called=f"Reshape_{name}")
+        for other in others - {tensor}:
+            if other.name == name:
+                set_name(other, fresh(f"{name}_inner"))
+        set_name(tensor, name)
+        taken.add(tensor)
+        bound.append(tensor)
+    return bound
 
 
-def check_tensors(graph: gs.Graph) -> None:
-    """Raise UnsupportedError for the first tensor whose elements the generated code cannot count or does not have."""
-    seen: set[int] = set()
-    for tensor in (*graph.inputs, *(t for node in graph.nodes for t in (*node.inputs, *node.outputs))):
-        if id(tensor) in seen or tensor.is_empty():
-            continue
-        seen.add(id(tensor))
+def check_tensors(graph: Graph) -> None:
+    """Raise UnsupportedError for the first tensor whose elements the generated code cannot count."""
+    for tensor in {*graph.inputs, *(t for node in graph.nodes for t in (*node.operands, *node.outputs))}:
         check_size(tensor.name, tensor.shape)
-        try:
-            DType.of(tensor.dtype)
-        except (KeyError, TypeError) as error:
-            name = "string" if np.dtype(tensor.dtype).kind in "OSU" else np.dtype(tensor.dtype).name
-            raise UnsupportedError(
-                f"tensor '{shorten(tensor.name)}' has elements of type {name}, which the generated code does not have",
-                f"convert the model to use {', '.join(dtype.numpy.name for dtype in WHOLE)}",
-            ) from error

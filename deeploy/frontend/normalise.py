@@ -1,70 +1,33 @@
-"""One spelling for what ONNX lets files say in many ways: from traced nodes to the normalised graph (docs/normalised-graph.md).
+"""One spelling for what ONNX lets files say in many ways: what a node of the normalised graph is (docs/normalised-graph.md).
 
-Every operator has at most one rule. Nodes come in topological order, so that a rule which replaces a tensor is done
-before the tensor's readers are looked at.
+Every operator has at most one rule.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError
 from deeploy.frontend import integers, recurrent, regions, windows
-from deeploy.frontend.rules import Context, Result, Rule, axis_of, broken, describe, integer, operand, restate
+from deeploy.frontend.rules import Draft, Rule, axis_of, broken, describe, integer, operand, restate
 from deeploy.frontend.schemas import MICROSOFT, defaults
+from deeploy.graph.nodes import Tensor, compute
 
 _UNBOUNDED = float(np.finfo(np.float32).max)
 
 
-def normalise(nodes: Iterable[gs.Node], outputs: Sequence[gs.Tensor], context: Context) -> tuple[list[gs.Node], list[gs.Tensor]]:
-    """Apply the rules; returns the nodes that ``outputs`` depend on, and what ``outputs`` are now."""
-    replaced: dict[int, gs.Tensor] = {}
-    result: list[gs.Node] = []
-    for node in nodes:
-        for position, tensor in enumerate(node.inputs):
-            if id(tensor) in replaced:
-                node.inputs[position] = replaced[id(tensor)]
-        made = _apply(node, context)
-        if isinstance(made, gs.Tensor):
-            replaced[id(node.outputs[0])] = made
-            node.inputs.clear()  # or the node would still count as a reader
-        elif made is None:
-            result.append(node)
-        else:
-            result += made
-            if all(other is not node for other in made):
-                node.inputs.clear()
-                node.outputs.clear()
-    final = [replaced.get(id(tensor), tensor) for tensor in outputs]
-    return _live(result, final), final
-
-
-def _apply(node: gs.Node, context: Context) -> Result:
-    rule = RULES.get((node.domain, node.op))
+def normalise(node: Draft) -> Tensor | None:
+    """Apply the rule of a node's operator: the tensor that stands for its output, or None for what the draft says now."""
     if node.domain == "" or node.domain == MICROSOFT:
-        for name, value in defaults(node.op, node.domain, context.version, frozenset(node.attrs), len(node.inputs)).items():
-            node.attrs.setdefault(name, value)
-    return None if rule is None else rule(node, context)
+        node.attrs = {**defaults(node.op, node.domain, node.version, frozenset(node.attrs), len(node.inputs)), **node.attrs}
+    rule = RULES.get((node.domain, node.op))
+    return None if rule is None else rule(node)
 
 
-def _live(nodes: list[gs.Node], outputs: Sequence[gs.Tensor]) -> list[gs.Node]:
-    needed = {id(tensor) for tensor in outputs}
-    kept = []
-    for node in reversed(nodes):
-        if any(id(tensor) in needed for tensor in node.outputs):
-            needed.update(id(tensor) for tensor in node.inputs)
-            kept.append(node)
-        else:
-            node.inputs.clear()
-    return kept[::-1]
-
-
-def gemm(node: gs.Node, context: Context) -> Result:
+def gemm(node: Draft) -> Tensor | None:
     """Gemm, QGemm: ``alpha``, ``beta`` floats, ``transA``, ``transB`` ints."""
     for name in ("alpha", "beta"):
         if name == "alpha" or node.op != "QGemm":
@@ -74,11 +37,14 @@ def gemm(node: gs.Node, context: Context) -> Result:
     return None
 
 
-def clip(node: gs.Node, context: Context) -> Result:
+def clip(node: Draft) -> Tensor | None:
     """Clip: ``min`` and ``max`` are floats, None where there is no bound; computed ones, and wide integers, are those of Max and Min."""
-    is_computed = any(isinstance(tensor, gs.Variable) and not tensor.is_empty() for tensor in node.inputs[1:])
-    if is_computed or (integers.is_wide(node.inputs[0]) and any(not tensor.is_empty() for tensor in node.inputs[1:])):
-        return _computed_clip(node, context)
+    given = [(op, tensor) for op, tensor in zip(("Max", "Min"), node.inputs[1:], strict=False) if tensor is not None]
+    if given and (integers.is_wide(node.x) or any(tensor.data is None for _, tensor in given)):
+        x = node.x
+        for op, bound in given:
+            x = x.apply(op, bound)
+        return x
     bounds: dict[str, float | None] = {}
     for name, position, sign in (("min", 1, -1), ("max", 2, 1)):
         found = operand(node, position)
@@ -89,53 +55,40 @@ def clip(node: gs.Node, context: Context) -> Result:
             raise broken(node, f"has a bound '{name}' that is not a number")
         bounds[name] = None if value is None or float(value) * sign >= _UNBOUNDED else float(value)
     restate(node, "Clip", **bounds)
-    return node.inputs[0] if bounds == {"min": None, "max": None} else None
+    return node.x if bounds == {"min": None, "max": None} else None
 
 
-def _computed_clip(node: gs.Node, context: Context) -> list[gs.Node]:
-    x, y = node.inputs[0], node.outputs[0]
-    given = [(op, tensor) for op, tensor in zip(("Max", "Min"), node.inputs[1:], strict=False) if not tensor.is_empty()]
-    made = []
-    for number, (op, bound) in enumerate(given, 1):
-        result = y if number == len(given) else context.like(y, op.lower(), list(y.shape))
-        made.append(context.node(op, node, {}, [x, bound], result))
-        x = result
-    return made
-
-
-def batch_normalisation(node: gs.Node, context: Context) -> Result:
+def batch_normalisation(node: Draft) -> Tensor | None:
     """BatchNormalization for inference: only ``epsilon`` is left."""
     if integer(node, "training_mode", 0) or len(node.outputs) > 1:
         raise UnsupportedError(f"{describe(node)} is in training mode", "export the model for inference")
     if not integer(node, "spatial", 1):
         raise UnsupportedError(f"{describe(node)} normalises per element (spatial = 0)", "export the model with a newer opset")
-    epsilon = float(node.attrs.get("epsilon", 1e-5))
-    node.attrs.clear()
-    node.attrs["epsilon"] = epsilon
+    node.attrs = {"epsilon": float(node.attrs.get("epsilon", 1e-5))}
     return None
 
 
-def cast_like(node: gs.Node, context: Context) -> Result:
+def cast_like(node: Draft) -> Tensor | None:
     """CastLike: a Cast to the type of the second input."""
-    target = np.dtype(node.inputs[1].dtype)
-    restate(node, "Cast", to=int(onnx.helper.np_dtype_to_tensor_dtype(target)))
-    return node.inputs[0] if target == node.inputs[0].dtype else None
+    target = node.needed(1).dtype
+    restate(node, "Cast", to=int(onnx.helper.np_dtype_to_tensor_dtype(target.numpy)))
+    return node.x if target is node.x.dtype else None
 
 
-def cast(node: gs.Node, context: Context) -> Result:
+def cast(node: Draft) -> Tensor | None:
     """Cast: none where the types are one, as those of floats of 32 and 64 bits are."""
-    return node.inputs[0] if node.inputs[0].dtype == node.outputs[0].dtype else None
+    return node.x if node.x.dtype is node.y.dtype else None
 
 
-def softmax(node: gs.Node, context: Context) -> Result:
+def softmax(node: Draft) -> Tensor | None:
     """Softmax, LogSoftmax, Hardmax as in opset 13: along one axis.
 
     Before, everything from ``axis`` on was one axis, which takes a Reshape before and after where it is really several.
     QLinearSoftmax says by an attribute of its own which of the two it means.
     """
-    x = node.inputs[0]
-    rank = len(x.shape)
-    version = integer(node, "opset", context.version) if node.op == "QLinearSoftmax" else context.version
+    x = node.x
+    rank = x.rank
+    version = integer(node, "opset", node.version) if node.op == "QLinearSoftmax" else node.version
     if "opset" in node.attrs:
         node.attrs["opset"] = max(version, 13)
     if version >= 13:
@@ -146,18 +99,9 @@ def softmax(node: gs.Node, context: Context) -> Result:
     if len(long) <= 1 and axis < rank:
         node.attrs["axis"] = long[0] if long else rank - 1
         return None
-    return _flattened_softmax(node, context, axis)
-
-
-def _flattened_softmax(node: gs.Node, context: Context, axis: int) -> list[gs.Node]:
-    x, y = node.inputs[0], node.outputs[0]
-    flat = [math.prod(x.shape[:axis]), math.prod(x.shape[axis:])]
-    before, after = context.like(x, "flat", flat), context.like(y, "flat", flat)
-    first = context.node("Reshape", node, {}, [x], before)
-    node.inputs[0] = before
-    node.outputs = [after]
+    flat = x.reshape([math.prod(x.shape[:axis]), math.prod(x.shape[axis:])])
     node.attrs["axis"] = 1
-    return [first, node, context.node("Reshape", node, {}, [after], y)]
+    return compute(node.op, flat, *node.inputs[1:], dtype=node.y.dtype, domain=node.domain, **node.attrs).reshape(node.y.shape)
 
 
 _STANDARD: dict[str, Rule] = {

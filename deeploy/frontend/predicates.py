@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeAlias
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import shorten
+from deeploy.graph.nodes import Tensor
 
 ANY = 1 << 30  # axes or elements: no limit
 MOST = 1 << 31  # elements along an axis
@@ -23,9 +23,23 @@ class UnknownOperand(Exception):
     """An operand is absent, or its value not constant: there is nothing to say of it."""
 
 
-def constant_of(tensor: gs.Tensor | None) -> np.ndarray | None:
-    """The value of a tensor that is constant."""
-    return np.asarray(tensor.values) if isinstance(tensor, gs.Constant) else None
+Known: TypeAlias = Tensor | np.ndarray  # a tensor of the file; constants whose elements the generated code does not have are arrays
+Inputs: TypeAlias = Sequence[Known | None]
+
+
+def type_of(tensor: Known) -> np.dtype[Any]:
+    """The element type of a tensor in the file."""
+    return tensor.dtype if isinstance(tensor, np.ndarray) else tensor.dtype.numpy
+
+
+def type_text(tensor: Known) -> str:
+    """Element type and shape, as messages show them."""
+    return f"{type_of(tensor)}{list(tensor.shape)}"
+
+
+def value_of(tensor: Known | None) -> np.ndarray | None:
+    """The value of a constant, else None."""
+    return tensor if tensor is None or isinstance(tensor, np.ndarray) else tensor.data
 
 
 @dataclass(frozen=True)
@@ -33,20 +47,21 @@ class Operands:
     """What a node is given: its attributes, those that are absent included where they have a default, and its inputs."""
 
     attributes: Mapping[str, Any]
-    inputs: Sequence[gs.Tensor | None]
+    inputs: Inputs
 
     def has(self, position: int) -> bool:
         return position < len(self.inputs) and self.inputs[position] is not None
 
-    def tensor(self, position: int) -> gs.Tensor:
+    def tensor(self, position: int) -> Known:
         """An input.
 
         Raises:
             UnknownOperand: it is absent.
         """
-        if not self.has(position):
+        tensor = self.inputs[position] if position < len(self.inputs) else None
+        if tensor is None:
             raise UnknownOperand
-        return self.inputs[position]
+        return tensor
 
     def shape(self, position: int) -> tuple[int, ...]:
         """The extents of an input."""
@@ -54,7 +69,7 @@ class Operands:
 
     def value(self, position: int) -> np.ndarray:
         """The value of an input that is a constant of numbers."""
-        value = constant_of(self.tensor(position))
+        value = value_of(self.tensor(position))
         if value is None or value.dtype.kind not in "iufb":
             raise UnknownOperand
         return value

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import onnx_graphsurgeon as gs
-
 from deeploy.errors import UnsupportedError
-from deeploy.frontend.rules import Context, Result, broken, describe, integer, operand
+from deeploy.frontend.rules import Draft, absent, broken, describe, integer, operand
+from deeploy.graph.nodes import Tensor
 
 _FUNCTIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _INPUTS = {"LSTM": 8, "GRU": 6, "RNN": 6}
@@ -27,22 +26,22 @@ FUNCTIONS: dict[str, tuple[str, tuple[float, ...]]] = {
 }
 
 
-def recurrent(node: gs.Node, context: Context) -> Result:
+def recurrent(node: Draft) -> Tensor | None:
     """LSTM, GRU, RNN: all inputs and outputs have a place, absent ones are empty, and lengths are those of the sequences.
 
     ``functions`` are those of all directions, each a name in the integer form and two parameters.
     """
     direction = str(node.attrs.get("direction", "forward")).lower()
     layout = integer(node, "layout", 0)
-    node.inputs += [gs.Variable.empty() for _ in range(_INPUTS[node.op] - len(node.inputs))]
-    node.outputs += [gs.Variable.empty() for _ in range(_OUTPUTS[node.op] - len(node.outputs))]
-    lengths, steps = operand(node, _LENGTHS), node.inputs[0].shape[layout]
-    if not node.inputs[_LENGTHS].is_empty() and (lengths is None or (lengths != steps).any()):
+    node.inputs += [None] * (_INPUTS[node.op] - len(node.inputs))
+    node.outputs += [absent() for _ in range(_OUTPUTS[node.op] - len(node.outputs))]
+    lengths, steps = operand(node, _LENGTHS), node.x.shape[layout]
+    if node.inputs[_LENGTHS] is not None and (lengths is None or (lengths != steps).any()):
         raise UnsupportedError(
             f"{describe(node)} has sequence lengths that are {'computed' if lengths is None else f'not {steps}, that of its input'}",
             "leave sequence_lens out, and compile the model for one length (--dim)",
         )
-    node.inputs[_LENGTHS] = gs.Variable.empty()
+    node.inputs[_LENGTHS] = None
     attributes = {
         "clip": float(node.attrs.get("clip", 0.0)),
         "direction": direction,
@@ -56,7 +55,7 @@ def recurrent(node: gs.Node, context: Context) -> Result:
     return None
 
 
-def _functions(node: gs.Node, directions: int) -> list[tuple[str, float, float]]:
+def _functions(node: Draft, directions: int) -> list[tuple[str, float, float]]:
     usual = _FUNCTIONS[node.op] * directions
     given = node.attrs.get("activations") or usual
     if len(given) != len(usual):

@@ -5,30 +5,27 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError
-from deeploy.frontend.rules import Context, Result, axes_of, axes_setting, axis_of, broken, describe, integer, operand, restate, setting
+from deeploy.frontend.rules import Draft, axes_of, axes_setting, axis_of, broken, describe, integer, operand, restate, setting
+from deeploy.graph.nodes import Tensor, compute, constant
 
 # Reducing over no axis changes nothing for these; the others (ReduceL2, ReduceLogSum...) still compute.
 _PLAIN_REDUCTIONS = frozenset({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})
 
 
-def reshape(node: gs.Node, context: Context) -> Result:
+def reshape(node: Draft) -> Tensor | None:
     """Reshape, Flatten, Squeeze, Unsqueeze, and Expand without repetition: a Reshape with one input, or nothing at all."""
-    x, y = node.inputs[0], node.outputs[0]
-    if list(x.shape) == list(y.shape):
-        return x
-    if math.prod(x.shape) != math.prod(y.shape):
-        if node.op == "Expand":
-            return restate(node)
+    x, y = node.x, node.y
+    if x.elements != y.elements and node.op != "Expand":
         raise broken(node, f"turns the shape {list(x.shape)} into {list(y.shape)}, which has another number of elements")
-    return restate(node, "Reshape")
+    restate(node, "Reshape" if x.elements == y.elements else "Expand")
+    return x if x.shape == y.shape else None
 
 
-def reduction(node: gs.Node, context: Context) -> Result:
+def reduction(node: Draft) -> Tensor | None:
     """Reduce operators, IntegerMean and QLinearReduceMean: ``axes`` is an attribute, sorted; ``keepdims`` an int."""
-    rank = len(node.inputs[0].shape)
+    rank = node.x.rank
     axes = setting(node, "axes", len(node.inputs) if node.domain else 1)
     empty = integer(node, "noop_with_empty_axes", 0)
     if not axes and not empty:
@@ -37,26 +34,26 @@ def reduction(node: gs.Node, context: Context) -> Result:
         node.inputs = node.inputs[:1]
     node.attrs.pop("noop_with_empty_axes", None)
     node.attrs.update(axes=sorted(axes_of(node, axes or [], rank)), keepdims=integer(node, "keepdims", 1))
-    return node.inputs[0] if not node.attrs["axes"] and node.op in _PLAIN_REDUCTIONS else None
+    return node.x if not node.attrs["axes"] and node.op in _PLAIN_REDUCTIONS else None
 
 
-def split(node: gs.Node, context: Context) -> Result:
+def split(node: Draft) -> Tensor | None:
     """Split: ``split`` lists the extents of all outputs, as inferred."""
-    x = node.inputs[0]
-    axis = axis_of(node, integer(node, "axis", 0), len(x.shape))
-    sizes = [int(output.shape[axis]) for output in node.outputs]
+    x = node.x
+    axis = axis_of(node, integer(node, "axis", 0), x.rank)
+    sizes = [output.shape[axis] for output in node.outputs]
     if sum(sizes) != x.shape[axis]:
         raise broken(node, f"splits {x.shape[axis]} elements into {sizes}")
     restate(node, axis=axis, split=sizes)
     return x if len(sizes) == 1 else None
 
 
-def slice_(node: gs.Node, context: Context) -> Result:
+def slice_(node: Draft) -> Tensor | None:
     """Slice: ``starts``, ``ends``, ``steps`` for every axis, clamped; element i of an axis is the i-th of range(start, end, step).
 
     Axes that are walked backwards are gathered: no transfer engine reads memory in that order.
     """
-    x = node.inputs[0]
+    x = node.x
     starts, ends = setting(node, "starts", 1), setting(node, "ends", 2)
     if starts is None or ends is None:
         raise broken(node, "lacks starts or ends")
@@ -70,38 +67,24 @@ def slice_(node: gs.Node, context: Context) -> Result:
             raise broken(node, "has a step of 0")
         span = range(x.shape[axis])[start:end:step]
         spans[axis] = span if span else range(0)
-    if [len(span) for span in spans] != list(node.outputs[0].shape):
-        raise broken(node, f"takes {[len(span) for span in spans]} elements, but its output has the shape {list(node.outputs[0].shape)}")
+    if [len(span) for span in spans] != list(node.y.shape):
+        raise broken(node, f"takes {[len(span) for span in spans]} elements, but its output has the shape {list(node.y.shape)}")
     backwards = {axis: span for axis, span in enumerate(spans) if span.step < 0}
     spans = [range(extent) if axis in backwards else span for axis, (extent, span) in enumerate(zip(x.shape, spans, strict=True))]
     restate(node, starts=[s.start for s in spans], ends=[s.stop for s in spans], steps=[s.step for s in spans])
     is_whole = all(span == range(extent) for extent, span in zip(x.shape, spans, strict=True))
-    if backwards:
-        return _gathered(node, context, backwards, is_whole)
-    return x if is_whole else None
+    if not backwards:
+        return x if is_whole else None
+    forwards = x if is_whole else compute("Slice", x, **node.attrs)
+    for axis, span in backwards.items():
+        forwards = compute("Gather", forwards, constant(np.array(span, np.int64), label="places"), axis=axis)
+    return forwards
 
 
-def _gathered(node: gs.Node, context: Context, axes: dict[int, range], is_whole: bool) -> list[gs.Node]:
-    """A Slice that leaves some axes whole, and a Gather for each of those; only these where the Slice would take everything."""
-    result = node.outputs[0]
-    nodes = [] if is_whole else [node]
-    last: gs.Tensor = node.inputs[0]
-    shape = [len(range(*box)) for box in zip(node.attrs["starts"], node.attrs["ends"], node.attrs["steps"], strict=True)]
-    if nodes:
-        last = node.outputs[0] = context.like(result, "forwards", shape)
-    for axis, span in axes.items():
-        shape = [len(span) if i == axis else size for i, size in enumerate(shape)]
-        to = result if axis == max(axes) else context.like(result, f"backwards_{axis}", shape)
-        places = gs.Constant(context.fresh(f"{result.name}_places_{axis}"), np.array(span, np.int64))
-        nodes.append(context.node("Gather", node, {"axis": axis}, [last, places], to))
-        last = to
-    return nodes
-
-
-def pad(node: gs.Node, context: Context) -> Result:
+def pad(node: Draft) -> Tensor | None:
     """Pad: ``pads`` of the whole rank, ``mode``, ``value``. Negative pads become a Slice before it."""
-    x, y = node.inputs[0], node.outputs[0]
-    rank = len(x.shape)
+    x = node.x
+    rank = x.rank
     pads = setting(node, "pads", 1)
     if pads is None:
         raise broken(node, "lacks pads")
@@ -119,68 +102,65 @@ def pad(node: gs.Node, context: Context) -> Result:
         return None
     if mode != "constant":
         raise UnsupportedError(f"{describe(node)} crops and pads in mode '{str(mode)[:40]}'", "crop with a Slice instead")
-    return _crop(node, context, x, y, whole)
+    return _crop(node, whole)
 
 
-def _pad_value(node: gs.Node) -> int | float:
+def _pad_value(node: Draft) -> int | float:
     found = operand(node, 2)
     value = node.attrs.get("value", 0) if found is None else found.reshape(-1)[0] if found.size else 0
-    return float(value) if np.dtype(node.inputs[0].dtype).kind == "f" else int(value)
+    return float(value) if node.x.dtype.is_float else int(value)
 
 
-def _crop(node: gs.Node, context: Context, x: gs.Tensor, y: gs.Variable, pads: list[int]) -> Result:
+def _crop(node: Draft, pads: list[int]) -> Tensor | None:
     """What negative pads take away, as a Slice in front of what is left of the Pad."""
-    rank = len(x.shape)
+    x, rank = node.x, node.x.rank
     starts = [max(-p, 0) for p in pads[:rank]]
     ends = [extent - max(-p, 0) for extent, p in zip(x.shape, pads[rank:], strict=True)]
     if any(start > end for start, end in zip(starts, ends, strict=True)):
         raise broken(node, f"removes more than the {list(x.shape)} elements of its input")
-    attributes = {"starts": starts, "ends": ends, "steps": [1] * rank}
-    if not any(node.attrs["pads"]):
-        return restate(node, "Slice", **attributes)
-    cropped = context.like(x, "cropped", [end - start for start, end in zip(starts, ends, strict=True)])
+    cropped = compute("Slice", x, starts=starts, ends=ends, steps=[1] * rank)
     node.inputs[0] = cropped
-    return [context.node("Slice", node, attributes, [x], cropped), node]
+    return None if any(node.attrs["pads"]) else cropped
 
 
-def transpose(node: gs.Node, context: Context) -> Result:
+def transpose(node: Draft) -> Tensor | None:
     """Transpose: ``perm`` is always present."""
-    rank = len(node.inputs[0].shape)
+    rank = node.x.rank
     given = "perm" in node.attrs
     perm = axes_of(node, setting(node, "perm", 1) or [] if given else list(range(rank))[::-1], rank)
     if len(perm) != rank:
         raise broken(node, f"permutes {len(perm)} of {rank} axes")
     restate(node, perm=perm)
-    return node.inputs[0] if perm == sorted(perm) else None
+    return node.x if perm == sorted(perm) else None
 
 
-def with_axis(node: gs.Node, context: Context) -> Result:
+def with_axis(node: Draft) -> Tensor | None:
     """Operators with one axis of their first input: it is present and not negative."""
-    node.attrs["axis"] = axis_of(node, integer(node, "axis", 0), len(node.inputs[0].shape))
+    node.attrs["axis"] = axis_of(node, integer(node, "axis", 0), node.x.rank)
     return None
 
 
-def gather(node: gs.Node, context: Context) -> Result:
+def gather(node: Draft) -> Tensor | None:
     """Gather and GatherElements: as ``with_axis``; constant indices lie within the axis. To take all entries in order is a Reshape."""
-    with_axis(node, context)
-    size, indices = node.inputs[0].shape[node.attrs["axis"]], operand(node, 1)
-    is_table = bool(node.inputs[0].inputs) and node.inputs[0].inputs[0].op == "DequantizeLinear"  # of quantised rows, as it stays
+    with_axis(node)
+    size, indices = node.x.shape[node.attrs["axis"]], operand(node, 1)
+    is_table = node.x.maker is not None and node.x.maker.op == "DequantizeLinear"  # of quantised rows, as it stays
     if node.op == "Gather" and not is_table and indices is not None and np.array_equal(indices.ravel(), np.arange(size)):
-        return reshape(node, context)
+        return reshape(node)
     if indices is not None and indices.size and not -size <= indices.min() <= indices.max() < size:
         raise broken(node, f"takes the entries {indices.min()} to {indices.max()} of an axis that has {size}")
     return None
 
 
-def concat(node: gs.Node, context: Context) -> Result:
+def concat(node: Draft) -> Tensor | None:
     """Concat and QLinearConcat, whose axis is that of the output; one input alone is copied by nobody."""
-    node.attrs["axis"] = axis_of(node, integer(node, "axis", 0), len(node.outputs[0].shape))
-    return node.inputs[0] if node.op == "Concat" and len(node.inputs) == 1 else None
+    node.attrs["axis"] = axis_of(node, integer(node, "axis", 0), node.y.rank)
+    return node.x if node.op == "Concat" and len(node.inputs) == 1 else None
 
 
-def quantisation(node: gs.Node, context: Context) -> Result:
+def quantisation(node: Draft) -> Tensor | None:
     """QuantizeLinear, DequantizeLinear: ``axis`` is that of a scale per channel or block; 0 where there is one scale for all."""
-    shape, scale = node.inputs[0].shape, node.inputs[1].shape
+    shape, scale = node.x.shape, node.needed(1).shape
     axis, size = integer(node, "axis", 1), integer(node, "block_size", 0)
     if math.prod(scale) == 1 and not size:
         node.attrs["axis"] = 0

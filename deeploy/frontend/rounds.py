@@ -12,14 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 from onnx import helper, numpy_helper
 
 from deeploy.errors import UnsupportedError
 from deeploy.frontend.attributes import read_array
 from deeploy.frontend.branches import Names
+from deeploy.frontend.predicates import type_text, value_of
 from deeploy.frontend.structure import check_and_sort, describe, reads
-from deeploy.frontend.walk import Walk
+from deeploy.frontend.walk import Walk, known
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.types import DType
 
 LOOPS = "deeploy.loops"  # of nodes whose attribute ``BODY`` is a ``Body``
 BODY = "body"
@@ -71,28 +73,30 @@ def keep(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, e
     around = walk.known.taken.union(walk.tensors)
     nodes = check_and_sort(body, around)
     given = [value.name for value in body.input]
-    inner = [*(walk.tensors[name] for name in ends.carried), *(_part(walk.tensors[name]) for name in ends.scanned)]
-    inputs = [gs.Variable(name, tensor.dtype, list(tensor.shape)) for name, tensor in zip(given[first:], inner, strict=True)]
-    number = gs.Variable(given[0], np.dtype(np.int64), []) if first else None
-    constants = {tensor.name: gs.Constant(tensor.name, read_array(tensor, tensor.name)) for tensor in body.initializer}
-    constants |= {given[1]: gs.Constant(given[1], np.array(True))} if first else {}
+    carried, scanned = ([walk.operand(walk.tensors[name], name) for name in names] for names in (ends.carried, ends.scanned))
+    inner = [*carried, *(Tensor(tensor.name, tensor.shape[1:], tensor.dtype) for tensor in scanned)]
+    inputs = [Tensor(name, tensor.shape, tensor.dtype) for name, tensor in zip(given[first:], inner, strict=True)]
+    number = Tensor(given[0], (), DType.INT64) if first else None
+    constants = {tensor.name: read_array(tensor, tensor.name) for tensor in body.initializer}
+    constants |= {given[1]: np.array(True)} if first else {}
     own = {*given, *constants, *(name for each in nodes for name in each.output)}
     used = dict.fromkeys([*(name for each in nodes for name in reads(each)), *(value.name for value in body.output)])
     outside = {name: walk.tensors[name] for name in used if name not in own}
-    constants |= {name: gs.Constant(name, tensor.values) for name, tensor in outside.items() if isinstance(tensor, gs.Constant)}
-    captured = [name for name in outside if name not in constants]
-    inputs += [gs.Variable(name, outside[name].dtype, list(outside[name].shape)) for name in captured]
+    constants |= {name: value for name, tensor in outside.items() if (value := value_of(tensor)) is not None}
+    captured = {name: walk.operand(tensor, name) for name, tensor in outside.items() if name not in constants}
+    inputs += [Tensor(name, tensor.shape, tensor.dtype) for name, tensor in captured.items()]
     has_number = number is not None and given[0] in used
     state = Walk(walk.version, {}, walk.step, walk.refusal, walk.budget, known=Names.of(body), read=set(used))
-    state.tensors |= {**constants, **{variable.name: variable for variable in (*inputs, *([number] if number else []))}}
+    state.tensors |= {name: known(value, name) for name, value in constants.items()}
+    state.tensors |= {variable.name: variable for variable in (*inputs, *([number] if number else []))}
     state.over(nodes)
-    found = [state.tensors[value.name] for value in body.output]
+    found = [state.operand(state.tensors[value.name], value.name) for value in body.output]
     if first:
         _goes_on(node, found.pop(0))
-    for tensor, start in zip(found, inner[: len(ends.carried)], strict=False):
-        if (tensor.dtype, list(tensor.shape)) != (start.dtype, list(start.shape)):
+    for tensor, start in zip(found, carried, strict=False):
+        if (tensor.dtype, tensor.shape) != (start.dtype, start.shape):
             raise UnsupportedError(
-                f"{describe(node)} carries {start.dtype}{list(start.shape)} into a round and {tensor.dtype}{list(tensor.shape)} out of it",
+                f"{describe(node)} carries {type_text(start)} into a round and {type_text(tensor)} out of it",
                 "export the model with tensors of one shape",
             )
     wanted = [position for position, name in enumerate(ends.results) if name or position < len(ends.carried)]
@@ -106,25 +110,21 @@ def keep(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, e
     _add(walk, node, kept, [*ends.carried, *ends.scanned, *captured], dict(zip(names, (tensor for _, tensor in results), strict=True)))
 
 
-def _part(tensor: gs.Tensor) -> gs.Variable:
-    return gs.Variable(tensor.name, tensor.dtype, list(tensor.shape[1:]))
-
-
-def _goes_on(node: onnx.NodeProto, condition: gs.Tensor) -> None:
-    if not isinstance(condition, gs.Constant) or not np.all(condition.values):
+def _goes_on(node: onnx.NodeProto, condition: Tensor) -> None:
+    if condition.data is None or not np.all(condition.data):
         raise UnsupportedError(f"{describe(node)} ends by a condition", "export the model with a fixed number of iterations")
 
 
 def _model(
     version: int,
     nodes: Sequence[onnx.NodeProto],
-    inputs: Sequence[gs.Variable],
-    results: Sequence[tuple[str, gs.Tensor]],
-    constants: Mapping[str, gs.Constant],
+    inputs: Sequence[Tensor],
+    results: Sequence[tuple[str, Tensor]],
+    constants: Mapping[str, np.ndarray],
 ) -> onnx.ModelProto:
     """A round as a model of its own; results that have the name of another one, or of an input, get their own."""
     read = {name for each in nodes for name in reads(each)} | {name for name, _ in results}
-    tensors = [numpy_helper.from_array(np.asarray(constant.values), name) for name, constant in constants.items() if name in read]
+    tensors = [numpy_helper.from_array(value, name) for name, value in constants.items() if name in read]
     ends, taken = [], read | {variable.name for variable in inputs} | {name for each in nodes for name in each.output}
     for name, tensor in results:
         own = Names(taken, frozenset()).fresh(f"{name}_result")
@@ -135,17 +135,16 @@ def _model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
 
 
-def _port(name: str, tensor: gs.Tensor) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype)), list(tensor.shape))
+def _port(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(tensor.dtype.numpy), tensor.shape)
 
 
-def _add(walk: Walk, node: onnx.NodeProto, body: Body, inputs: Sequence[str], results: Mapping[str, gs.Tensor]) -> None:
-    outputs = []
-    for position, (name, tensor) in enumerate(results.items()):
-        shape = [*([] if position < body.carried else [body.rounds]), *tensor.shape]
-        walk.tensors[name] = gs.Variable(name, tensor.dtype, shape)
-        outputs.append(walk.tensors[name])
-    walk.nodes.append(
-        gs.Node(node.op_type, walk.name_of(node), {BODY: body}, [walk.tensors[name] for name in inputs], outputs, domain=LOOPS)
-    )
+def _add(walk: Walk, node: onnx.NodeProto, body: Body, inputs: Sequence[str], results: Mapping[str, Tensor]) -> None:
+    outputs = {
+        name: Tensor(name, (*(() if position < body.carried else (body.rounds,)), *tensor.shape), tensor.dtype)
+        for position, (name, tensor) in enumerate(results.items())
+    }
+    operands = tuple(walk.operand(walk.tensors[name], name) for name in inputs)
+    Node(walk.name_of(node), node.op_type, operands, tuple(outputs.values()), {BODY: body}, domain=LOOPS)
+    walk.tensors |= outputs
     walk.flat.append(node)

@@ -7,19 +7,18 @@ an operator's definition does not allow the types found, shapes are inferred wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from deeploy.errors import ModelError, shorten
-from deeploy.frontend.predicates import constant_of
+from deeploy.frontend.predicates import Inputs, Known, type_of, type_text, value_of
 from deeploy.frontend.schemas import Attributes, Signature, find_record, keeps_shape, like_standard, signature
 from deeploy.frontend.structure import describe
 
@@ -27,7 +26,6 @@ _LARGEST_OPERAND = 1024  # elements; constants up to this size are shown to the 
 
 # Older definitions count windows that start in the padding at the end, which no implementation computes.
 _CEIL_MODE_VERSION = 22
-Inputs = Sequence[gs.Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inp
     if not domain:
         version = max(version, find_record(domain, node.op_type).inferred_from)
     if keeps_shape(*key) and first is not None:
-        return [Value(first.dtype, tuple(first.shape)), *(Value() for _ in node.output[1:])]
+        return [Value(type_of(first), first.shape), *(Value() for _ in node.output[1:])]
     if key == ("", "Gemm") and first is not None and len(first.shape) > 2:
         return [_batched_gemm(node, attributes, inputs)]
     like = like_standard(domain, node.op_type, len(inputs))
@@ -88,7 +86,7 @@ def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inp
 def _qgemm_type(inputs: Inputs) -> np.dtype[np.generic]:
     """The type of the output's zero point; without one the output is float."""
     zero_point = inputs[8] if len(inputs) > 8 else None
-    return np.dtype(np.float32) if zero_point is None else np.dtype(zero_point.dtype)
+    return np.dtype(np.float32) if zero_point is None else type_of(zero_point)
 
 
 def _batched_gemm(node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> Value:
@@ -107,7 +105,7 @@ def _batched_gemm(node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) 
         batch = np.broadcast_shapes(tuple(left[:-2]), tuple(right[:-2]))
     except ValueError as error:
         raise ModelError(f"{describe(node)} multiplies {a.shape} by {b.shape}", "check the shapes of its inputs") from error
-    return Value(a.dtype, (*batch, left[-2], right[-1]))
+    return Value(type_of(a), (*batch, left[-2], right[-1]))
 
 
 def _infer_as(op: str, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs, version: int) -> list[Value]:
@@ -121,7 +119,7 @@ def _infer_as(op: str, node: onnx.NodeProto, attributes: Attributes, inputs: Inp
 def _infer_standard(found: Signature, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> list[Value]:
     tensors = {name: tensor for name, tensor in zip(node.input, inputs, strict=False) if name and tensor is not None}
     try:
-        return _infer_outputs(found, node, tensors, {name: tensor.dtype for name, tensor in tensors.items()})
+        return _infer_outputs(found, node, tensors, {name: type_of(tensor) for name, tensor in tensors.items()})
     except onnx.checker.ValidationError:
         return _infer_repaired(found, node, attributes, inputs)
     except InferenceError as error:
@@ -168,9 +166,9 @@ def _allowed_types(found: Signature, inputs: Inputs) -> tuple[list[Any], dict[st
     chosen: dict[str, np.dtype[np.generic]] = {}
     for string, tensor in zip(strings, inputs, strict=True):
         if tensor is not None and string not in originals:
-            originals[string] = tensor.dtype
+            originals[string] = type_of(tensor)
             allowed = [name for name in sorted(found.allowed.get(string, {string})) if name.startswith("tensor(")]
-            own = _type_string(tensor.dtype)
+            own = _type_string(type_of(tensor))
             name = next((n for n in (own, "tensor(float)", *allowed) if n in allowed), own)
             chosen[string] = _from_type_string(name)
     types = [None if tensor is None else chosen[string] for string, tensor in zip(strings, inputs, strict=True)]
@@ -178,15 +176,15 @@ def _allowed_types(found: Signature, inputs: Inputs) -> tuple[list[Any], dict[st
 
 
 def _mismatch(node: onnx.NodeProto, error: Exception, inputs: Inputs) -> ModelError:
-    shapes = ", ".join("none" if tensor is None else f"{tensor.dtype}{list(tensor.shape)}" for tensor in inputs)
+    shapes = ", ".join("none" if tensor is None else type_text(tensor) for tensor in inputs)
     text = " ".join(str(error).split())
     return ModelError(f"{describe(node)} does not fit its inputs {shorten(shapes, 200)}: {shorten(text, 200)}", "correct the model")
 
 
-def _infer_outputs(found: Signature, node: onnx.NodeProto, tensors: Mapping[str, gs.Tensor], dtypes: Mapping[str, Any]) -> list[Value]:
+def _infer_outputs(found: Signature, node: onnx.NodeProto, tensors: Mapping[str, Known], dtypes: Mapping[str, Any]) -> list[Value]:
     """What the onnx package says of a node's outputs; it is shown the values of small constants, which may describe a shape."""
     types = {name: helper.make_tensor_type_proto(_element_type(dtypes[name]), tensor.shape) for name, tensor in tensors.items()}
-    values = {name: value for name, tensor in tensors.items() if (value := constant_of(tensor)) is not None}
+    values = {name: value for name, tensor in tensors.items() if (value := value_of(tensor)) is not None}
     small = {name: value for name, value in values.items() if value.size <= _LARGEST_OPERAND and value.dtype.kind in "iufb"}
     data = {name: numpy_helper.from_array(value, name) for name, value in small.items()}
     outputs = infer_node_outputs(found.schema, node, types, data)

@@ -21,7 +21,6 @@ from deeploy.frontend.predicates import (
     axes_in,
     axis_in,
     broadcasts,
-    constant_of,
     constraint,
     divides,
     extents,
@@ -30,6 +29,7 @@ from deeploy.frontend.predicates import (
     same_rank,
     shape_is,
     single,
+    value_of,
     values_in,
 )
 from deeploy.frontend.records import QuantisedForm, Record, standard, vendor
@@ -102,7 +102,7 @@ def _resized(node: Operands) -> str | None:
     shape, axes, scales = node.shape(0), node.attributes.get("axes"), node.attributes.get("scales")
     for position in (2, 3) if node.has(2) or node.has(3) else (1,):
         tensor = node.inputs[position] if node.has(position) else None
-        value = constant_of(tensor) if scales is None else np.asarray(scales)
+        value = value_of(tensor) if scales is None else np.asarray(scales)
         if value is None or value.dtype.kind not in "iufb" or not value.size:
             continue
         if value.size != len(shape if axes is None else axes) or not np.all(value > 0):
@@ -189,7 +189,7 @@ def _repeated(node: Operands) -> tuple[int, ...]:
 
 def _reversed(node: Operands) -> str | None:
     """ReverseSequence: two different axes of the first two; a length for each sequence, which has as many steps."""
-    shape, lengths = node.shape(0), constant_of(node.tensor(1))
+    shape, lengths = node.shape(0), value_of(node.tensor(1))
     batch, time = node.attributes.get("batch_axis", 1), node.attributes.get("time_axis", 0)
     if {batch, time} != {0, 1} or len(shape) < 2:
         return f"has batch_axis {batch} and time_axis {time} of {len(shape)} axes"

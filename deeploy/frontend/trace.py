@@ -1,7 +1,7 @@
 """One walk over a sorted model: every tensor gets a shape, every constant subgraph its value.
 
 Shapes and constants need each other (``Shape`` makes constants, ``Reshape`` needs them), so both are found in the same
-walk, node by node. What comes out are the model's own nodes on typed tensors, without those that compute nothing.
+walk, node by node. What comes out are nodes of the normalised graph (``normalise``), without those that compute nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
+from onnx import TensorProto
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
@@ -21,18 +21,23 @@ from deeploy.frontend.constraints import check_constraints, check_types
 from deeploy.frontend.control import CONTROL
 from deeploy.frontend.expand import expand
 from deeploy.frontend.fold import evaluate, is_foldable
+from deeploy.frontend.normalise import normalise
+from deeploy.frontend.predicates import Inputs, Known, type_of, value_of
+from deeploy.frontend.rules import Draft, absent
 from deeploy.frontend.schemas import FALLBACK, MICROSOFT, Attributes, canonical_domain, constant_inputs, is_dialect_op, misplaced
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
 from deeploy.frontend.structure import describe, is_control, reads
 from deeploy.frontend.unknown import is_unknown, unknown_operators
 from deeploy.frontend.validate import check_operands, check_result, check_size
-from deeploy.frontend.walk import CustomShapes, Walk
+from deeploy.frontend.walk import CustomShapes, Walk, element_type, known
+from deeploy.frontend.wider import TYPES
+from deeploy.graph.nodes import Node, Tensor
 
 
 def trace(
     graph: onnx.GraphProto,
     nodes: Sequence[onnx.NodeProto],
-    inputs: Iterable[gs.Variable],
+    inputs: Iterable[Tensor],
     version: int,
     dims: Mapping[str, int],
     custom_shapes: CustomShapes | None,
@@ -46,13 +51,13 @@ def trace(
     """
     declared = {value.name: read_type(value.type, dims) for value in (*graph.value_info, *graph.output)}
     read = {name for node in nodes for name in reads(node)} | {value.name for value in graph.output}
-    tensors: dict[str, gs.Tensor] = {tensor.name: tensor for tensor in inputs}
+    tensors: dict[str, Known] = {tensor.name: tensor for tensor in inputs}
     is_dialect = any(is_dialect_op(node.op_type, canonical_domain(node.domain, node.op_type)) for node in nodes)
     step, refusal = partial(_step, custom_shapes, dims, is_dialect), partial(unknown_operators, graph, custom_shapes)
     state = Walk(version, declared, step, refusal, budget, tensors, read=read, known=Names.of(graph), inputs=frozenset(tensors))
     for initializer in graph.initializer:
         if initializer.name in read:
-            state.tensors[initializer.name] = gs.Constant(initializer.name, read_array(initializer, initializer.name))
+            state.tensors[initializer.name] = known(read_array(initializer, initializer.name), initializer.name)
     state.over(nodes)
     return state
 
@@ -85,29 +90,44 @@ def _step(custom_shapes: CustomShapes | None, dims: Mapping[str, int], is_dialec
             inputs[position] = _setting(state, node, position, inputs[position])
     if dims and not domain:
         _check_example(node, inputs, dims)
+    is_constant = bool(inputs) and all(tensor is None or value_of(tensor) is not None or 0 in tensor.shape for tensor in inputs)
+    if not is_constant:
+        inputs = [_narrowed(state, tensor, name) for tensor, name in zip(inputs, node.input, strict=False)]
     values = infer(node, domain, attributes, inputs, state.version)
-    constant = bool(inputs) and all(tensor is None or isinstance(tensor, gs.Constant) or 0 in tensor.shape for tensor in inputs)
-    if constant and values is not None and is_foldable(node.op_type, domain, state.version):
-        arrays = [None if tensor is None else _known(tensor) for tensor in inputs]
+    if is_constant and values is not None and is_foldable(node.op_type, domain, state.version):
+        arrays = [None if tensor is None else _array(tensor) for tensor in inputs]
         for name, array in zip(node.output, evaluate(node, attributes, arrays, values, state.version), strict=True):
-            state.tensors[name] = gs.Constant(name, array)
+            state.tensors[name] = known(array, name)
         return
-    if expand(state, node, domain, attributes, [None if v.static_shape is None else tuple(v.static_shape) for v in values or ()]):
-        del state.flat[place]
+    if expand(state, node, domain, attributes):
+        del state.flat[place + 1 :]  # what it is made of
         return
-    made = gs.Node(node.op_type, state.name_of(node), attributes, [gs.Variable.empty() if t is None else t for t in inputs], domain=domain)
+    operands = [None if tensor is None else state.operand(tensor, name) for tensor, name in zip(inputs, node.input, strict=False)]
+    draft = Draft(state.name_of(node), node.op_type, domain, attributes, operands, [], state.version, is_dialect)
     if values is None and domain == FALLBACK:
         values = []  # the file declares its outputs
     elif values is None:
-        values = _ask(made, custom_shapes, len(node.output))
-    _finish(state, node, made, values)
+        values = _ask(draft, custom_shapes, len(node.output))
+    _finish(state, node, draft, values)
 
 
-def _check_example(node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None], dims: Mapping[str, int]) -> None:
+def _narrowed(state: Walk, tensor: Known | None, name: str) -> Known | None:
+    """Floats of 64 bits as float32, for a node that computes at run time."""
+    return state.operand(tensor, name) if isinstance(tensor, np.ndarray) and tensor.dtype == np.float64 else tensor
+
+
+def _array(tensor: Known) -> np.ndarray:
+    """The value of a constant, or of a tensor without elements."""
+    value = value_of(tensor)
+    return np.zeros(tensor.shape, type_of(tensor)) if value is None else value
+
+
+def _check_example(node: onnx.NodeProto, inputs: Inputs, dims: Mapping[str, int]) -> None:
     """Raise ModelError where a shape that is written in the file does not fit the extents of the symbolic dimensions."""
-    if node.op_type not in ("Reshape", "Expand") or len(inputs) < 2 or inputs[0] is None or not isinstance(inputs[1], gs.Constant):
+    sizes = value_of(inputs[1]) if node.op_type in ("Reshape", "Expand") and len(inputs) > 1 else None
+    if sizes is None or inputs[0] is None:
         return
-    shape, wanted = tuple(inputs[0].shape), tuple(int(n) for n in np.asarray(inputs[1].values).ravel())
+    shape, wanted = inputs[0].shape, tuple(int(n) for n in sizes.ravel())
     if node.op_type == "Reshape":
         fits = min(wanted, default=1) < 1 or math.prod(wanted) == math.prod(shape)
     else:
@@ -121,43 +141,40 @@ def _check_example(node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None], dim
         )
 
 
-def _known(tensor: gs.Tensor) -> np.ndarray:
-    """The value of a constant, or of a tensor without elements, which has only one."""
-    return np.asarray(tensor.values) if isinstance(tensor, gs.Constant) else np.zeros(tensor.shape, tensor.dtype)
-
-
 _VARIADIC = ("Concat", "Sum", "Max", "Min", "Mean")  # of one tensor, that tensor
 
 
-def _step_trivial(state: Walk, node: onnx.NodeProto, attributes: Attributes, inputs: Sequence[gs.Tensor | None]) -> bool:
+def _step_trivial(state: Walk, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> bool:
     """Handle nodes that compute nothing at run time; False for all others."""
     op, first = node.op_type, inputs[0] if inputs else None
     if op == "Constant":
-        state.tensors[node.output[0]] = gs.Constant(node.output[0], _constant_value(node, attributes))
+        result: Known | np.ndarray = _constant_value(node, attributes)
     elif first is None:
         return False
     elif op == "Identity" or (op in _VARIADIC and len(inputs) == 1) or (op == "Dropout" and not _trains(state, node, inputs)):
-        state.tensors[node.output[0]] = first
+        result = first
         for name in node.output[1:]:
-            state.tensors[name] = gs.Constant(name, np.ones(first.shape, bool))
-    elif op == "Cast" and numpy_dtype(attributes.get("to", 0)) == first.dtype:
-        state.tensors[node.output[0]] = first
-    elif op == "CastLike" and isinstance(first, gs.Constant) and inputs[1] is not None:
-        state.tensors[node.output[0]] = gs.Constant(node.output[0], np.asarray(first.values).astype(inputs[1].dtype))
+            state.tensors[name] = known(np.ones(first.shape, bool), name)
+    elif op == "Cast" and numpy_dtype(attributes.get("to", 0)) == type_of(first):
+        result = first
+    elif op == "CastLike" and (value := value_of(first)) is not None and inputs[1] is not None:
+        result = value.astype(type_of(inputs[1]))
     elif op == "Shape":
-        span = slice(attributes.get("start", 0), attributes.get("end"))
-        state.tensors[node.output[0]] = gs.Constant(node.output[0], np.array(first.shape[span], np.int64))
+        result = np.array(first.shape[slice(attributes.get("start", 0), attributes.get("end"))], np.int64)
     elif op == "Size":
-        state.tensors[node.output[0]] = gs.Constant(node.output[0], np.array(np.prod(first.shape, dtype=np.int64)))
+        result = np.array(math.prod(first.shape), np.int64)
     else:
         return False
+    name = node.output[0]
+    state.tensors[name] = known(result, name) if isinstance(result, np.ndarray) else result
     return True
 
 
-def _trains(state: Walk, node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None]) -> bool:
+def _trains(state: Walk, node: onnx.NodeProto, inputs: Inputs) -> bool:
     """Whether a Dropout is meant for training; UnsupportedError if so, since there is nothing to compile."""
     mode = inputs[2] if len(inputs) > 2 else None
-    if mode is None or (isinstance(mode, gs.Constant) and not np.any(mode.values)):
+    value = value_of(mode)
+    if mode is None or (value is not None and not np.any(value)):
         return False
     raise UnsupportedError(f"{describe(node)} is in training mode", state.pinning([mode]) or "export the model for inference")
 
@@ -174,19 +191,19 @@ def _constant_value(node: onnx.NodeProto, attributes: Attributes) -> np.ndarray:
     raise UnsupportedError(f"{describe(node)} has no dense value", "store the constant as a dense tensor")
 
 
-def _setting(state: Walk, node: onnx.NodeProto, position: int, tensor: gs.Tensor | None) -> gs.Tensor | None:
+def _setting(state: Walk, node: onnx.NodeProto, position: int, tensor: Known | None) -> Known | None:
     """An input that describes the operation, which must be constant; a dequantised constant is one, too."""
-    if node.op_type == "Range" and isinstance(tensor, gs.Constant) and tensor.values.size == 1:
-        return gs.Constant(tensor.name, np.asarray(tensor.values).reshape(()))  # bodies of ONNX have an axis there
-    if tensor is None or isinstance(tensor, gs.Constant):
+    value = value_of(tensor)
+    if node.op_type == "Range" and value is not None and value.size == 1:
+        return known(value.reshape(()), node.input[position])  # bodies of ONNX have an axis there
+    if not isinstance(tensor, Tensor) or value is not None:
         return tensor
-    source = tensor.inputs[0] if tensor.inputs else None
-    if source is not None and source.op == "DequantizeLinear" and all(isinstance(t, gs.Constant) for t in source.inputs):
-        value, scale = (np.asarray(t.values) for t in source.inputs[:2])
-        zero_point = np.asarray(source.inputs[2].values) if len(source.inputs) > 2 else np.zeros((), np.int64)
+    source = tensor.maker
+    if source is not None and source.op == "DequantizeLinear" and not source.variables:
+        stored, scale, *zero_point = (_array(operand) for operand in source.operands)
         if scale.size == 1 and scale.dtype == np.float32:
-            real = (value.astype(np.int64) - zero_point.astype(np.int64)).astype(np.float32) * scale.reshape(())
-            return gs.Constant(tensor.name, np.asarray(real, np.float32))
+            steps = stored.astype(np.int64) - (zero_point[0].astype(np.int64) if zero_point else 0)
+            return known(np.asarray(steps.astype(np.float32) * scale.reshape(()), np.float32), tensor.name)
     if node.op_type == "Clip":  # with computed bounds it is Max and Min
         return tensor
     name = shorten(node.input[position])
@@ -196,29 +213,28 @@ def _setting(state: Walk, node: onnx.NodeProto, position: int, tensor: gs.Tensor
     )
 
 
-def _ask(node: gs.Node, custom_shapes: CustomShapes | None, outputs: int) -> list[Value]:
+def _ask(draft: Draft, custom_shapes: CustomShapes | None, outputs: int) -> list[Value]:
     """Shapes of an operator that only the target knows, if it does; the type is that of the first input."""
-    dtype = node.inputs[0].dtype if node.inputs else None
+    dtype = type_of(draft.inputs[0]) if draft.inputs and draft.inputs[0] is not None else None
+    node = Node(draft.name, draft.op, tuple(draft.inputs), (), draft.attrs, domain=draft.domain)
     shapes = custom_shapes(node) if custom_shapes is not None else None
-    found = [Value(dtype, tuple(shape)) for shape in shapes or ()]
-    return found[:outputs] + [Value(dtype)] * (outputs - len(found))
+    values = [Value(dtype, tuple(shape)) for shape in shapes or ()]
+    return values[:outputs] + [Value(dtype)] * (outputs - len(values))
 
 
-def _finish(state: Walk, node: onnx.NodeProto, made: gs.Node, values: Sequence[Value]) -> None:
-    """Give a node its outputs and add it. What is inferred wins over what the file declares.
+def _finish(state: Walk, node: onnx.NodeProto, draft: Draft, values: Sequence[Value]) -> None:
+    """Give a node its outputs and normalise it. What is inferred wins over what the file declares.
 
     Optional outputs that nobody reads are left out; the number of outputs of Split is part of its meaning.
     """
-    standard = not made.domain and not is_dialect_op(made.op, made.domain)
-    optional = standard and made.op != "Split"
-    outputs = []
+    standard = not draft.domain and not is_dialect_op(draft.op, draft.domain)
+    optional = standard and draft.op != "Split"
     for index, name in enumerate(node.output):
         if not name or (optional and index > 0 and name not in state.read):
-            outputs.append(gs.Variable.empty())
+            draft.outputs.append(absent())
             continue
         inferred = values[index] if index < len(values) else Value()
-        declared = state.declared.get(name, Value())
-        value = inferred.or_else(declared)
+        value = inferred.or_else(state.declared.get(name, Value()))
         shape, dtype = value.static_shape, value.dtype
         if (shape is None or dtype is None) and is_unknown(node):
             raise state.refusal(node)
@@ -226,13 +242,22 @@ def _finish(state: Walk, node: onnx.NodeProto, made: gs.Node, values: Sequence[V
             told = "export the model with fixed shapes" if standard else "declare it in the model's value_info"
             raise UnsupportedError(
                 f"the shape of '{shorten(name)}', output of {describe(node)}, cannot be inferred",
-                state.pinning(made.inputs[1:]) or told,
+                state.pinning(draft.inputs[1:]) or told,
             )
         check_size(name, shape)
-        check_result(node, made.inputs, shape)
-        state.tensors[name] = gs.Variable(name, dtype, shape)
-        outputs.append(state.tensors[name])
-    while outputs and outputs[-1].is_empty():
-        outputs.pop()
-    made.outputs = outputs
-    state.nodes.append(made)
+        check_result(node, draft.inputs, shape)
+        draft.outputs.append(Tensor(name, tuple(shape), element_type(dtype, name)))
+    while draft.outputs and not draft.outputs[-1].name:
+        draft.outputs.pop()
+    draft.attrs |= {name: int(TensorProto.FLOAT) for name in TYPES & draft.attrs.keys() if draft.attrs[name] == TensorProto.DOUBLE}
+    replacement, outputs = normalise(draft), tuple(draft.outputs)
+    if replacement is None:
+        made = Node(draft.name, draft.op, tuple(draft.inputs), outputs, draft.attrs, domain=draft.domain)
+        for tensor in made.operands:
+            if not tensor.name:
+                state.publish(tensor, f"{node.output[0] or draft.name} ({tensor.label})")
+    else:
+        state.publish(replacement, outputs[0].name, draft.name)
+    state.tensors.update((tensor.name, tensor) for tensor in outputs if tensor.name)
+    if replacement is not None:
+        state.tensors[outputs[0].name] = replacement

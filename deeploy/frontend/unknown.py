@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import onnx
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.frontend.expand import EXPANSIONS
+from deeploy.frontend.expand.expansion import EXPANSIONS
 from deeploy.frontend.schemas import FALLBACK, canonical_domain, keeps_shape, like_standard, misplaced
 from deeploy.frontend.shapes import read_type
 from deeploy.frontend.structure import check_and_sort, is_control, subgraphs
 from deeploy.frontend.walk import CustomShapes
+from deeploy.graph.nodes import Node
 
 _MOST_SHOWN = 6  # operators that a message names
 _MOST_PLACES = 3  # and nodes of each
@@ -80,7 +80,7 @@ def _is_refused(node: onnx.NodeProto, graph: onnx.GraphProto, custom_shapes: Cus
         return any(_is_refused(each, inner, custom_shapes) for inner in subgraphs(node) for each in inner.node if each.op_type != "If")
     if not is_unknown(node):
         return False
-    probe = gs.Node(node.op_type, node.name, {}, [], [], domain=node.domain)
+    probe = Node(node.name, node.op_type, (), (), {}, domain=node.domain)
     if custom_shapes is not None and custom_shapes(probe) is not None:
         return False
     declared = {value.name: read_type(value.type, {}) for value in (*graph.value_info, *graph.output)}

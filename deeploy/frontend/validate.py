@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 from onnx import AttributeProto
 from onnx.defs import OpSchema
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_attributes
-from deeploy.frontend.predicates import constant_of
+from deeploy.frontend.predicates import Inputs, type_of, value_of
 from deeploy.frontend.records import Attribute, Record
 from deeploy.frontend.schemas import ML, QUANTISED, RECORDS, Attributes, canonical_domain, find_record, like_standard, signature
 from deeploy.frontend.structure import check_and_sort, count_inputs, describe, is_control, subgraphs
@@ -200,7 +199,7 @@ def check_size(name: str, shape: Sequence[int]) -> None:
 _OF_ELEMENTS = re.compile("ReduceM(ean|ax|in)|IntegerMean|Arg(Max|Min)|(Global)?(Average|Max|Lp)Pool")
 
 
-def check_result(node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None], shape: Sequence[int]) -> None:
+def check_result(node: onnx.NodeProto, inputs: Inputs, shape: Sequence[int]) -> None:
     """Raise UnsupportedError where the mean or the extreme of no elements is computed: nothing is."""
     first = inputs[0] if inputs else None
     is_empty = first is not None and 0 in first.shape
@@ -211,10 +210,10 @@ def check_result(node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None], shape
         )
 
 
-def check_operands(node: onnx.NodeProto, domain: str, inputs: Sequence[gs.Tensor | None]) -> None:
+def check_operands(node: onnx.NodeProto, domain: str, inputs: Inputs) -> None:
     """Raise where a node reads what its operator cannot: texts, too few axes, or a quantisation without a usable scale."""
     for name, tensor in zip(node.input, inputs, strict=False):
-        if tensor is not None and np.dtype(tensor.dtype).kind in "OSU":
+        if tensor is not None and type_of(tensor).kind in "OSU":
             raise UnsupportedError(
                 f"tensor '{shorten(name)}' of {describe(node)} has elements of type string, which the generated code does not have",
                 "replace the operators that read texts",
@@ -226,7 +225,7 @@ def check_operands(node: onnx.NodeProto, domain: str, inputs: Sequence[gs.Tensor
         raise ModelError(f"{describe(node)} reads a tensor of {rank} axes, at least {record.rank} are needed", _CORRECT)
     for position in scales_of(node.op_type, len(inputs)):
         scale, zero = given.get(position), given.get(position + 1)
-        if (value := constant_of(scale)) is not None:
+        if (value := value_of(scale)) is not None:
             _check_scale(node, node.input[position], value)
         if scale is not None and zero is not None and math.prod(zero.shape) not in (1, math.prod(scale.shape)):
             told = f"scales of shape {list(scale.shape)} and zero points of shape {list(zero.shape)}"

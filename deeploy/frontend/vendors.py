@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deeploy.frontend.predicates import Operands, UnknownOperand, at_least, axis_in, broadcasts, extents, masked, rank_is, shape_is
+from deeploy.frontend.predicates import Operands, UnknownOperand, at_least, axis_in, broadcasts, extents, masked, rank_is, shape_is, type_of
 from deeploy.frontend.records import QuantisedForm, Record, vendor
 
 
 def _one_scale(node: Operands) -> str | None:
     """QLinear operators but products: every scale and zero point is one number."""
-    wrong = next((t for t in node.inputs if t is not None and t.dtype == np.float32 and math.prod(t.shape) != 1), None)
+    wrong = next((t for t in node.inputs if t is not None and type_of(t) == np.float32 and math.prod(t.shape) != 1), None)
     return None if wrong is None else f"has scales of shape {list(wrong.shape)}, where there is one"
 
 
@@ -21,7 +21,7 @@ def _zero_points(node: Operands) -> str | None:
     """MatMulNBits: zero points of all blocks, those of bytes packed by rows."""
     zero, (k, n, bits, size) = node.tensor(3), (int(node.attributes[name]) for name in ("K", "N", "bits", "block_size"))
     blocks = -(-k // size)
-    needed = n * (-(-blocks * bits // 8) if zero.dtype == np.uint8 else blocks)
+    needed = n * (-(-blocks * bits // 8) if type_of(zero) == np.uint8 else blocks)
     return None if math.prod(zero.shape) == needed else f"has zero points of shape {list(zero.shape)}, {needed} are needed"
 
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.branches import Names
+from deeploy.frontend.predicates import Known
 from deeploy.frontend.shapes import Value
 from deeploy.frontend.structure import describe, reads
+from deeploy.graph.nodes import Node, Tensor, set_name
+from deeploy.graph.types import WHOLE, DType
 
 # Output shapes of a node whose operator the importer does not know: None where nobody knows it, none where they do not follow, as of a node
 # without inputs, which only asks whether the operator is known.
-CustomShapes = Callable[[gs.Node], "list[list[int]] | None"]
+CustomShapes = Callable[[Node], "list[list[int]] | None"]
 MOST_UNROLLED = 10_000  # nodes of the rounds of loops, where no option says another number
 
 
 _MOST_PINNED = 64  # elements of an input that is a setting
+_LARGEST = float(np.finfo(np.float32).max)
 _MOST_SPELLED = 8  # values that a message spells out
 
 
@@ -35,7 +39,6 @@ class Walk:
         step: walks over a node.
         budget: nodes that loops may become.
         tensors: every tensor computed so far, by its name in the file; several names may share one tensor.
-        nodes: the nodes that remain.
         names: names of nodes in use.
         read: names of tensors that a node reads or that are outputs of the graph.
         known: names of tensors in use.
@@ -43,6 +46,7 @@ class Walk:
         flat: the nodes of the file that the walk has seen, those that stand for a node with a graph in it in its place.
         unrolled: nodes that loops became.
         inputs: names of the inputs of the network.
+        operands: constants that nodes read in another type than the file has them in.
     """
 
     version: int
@@ -50,14 +54,14 @@ class Walk:
     step: Callable[[Walk, onnx.NodeProto], None]
     refusal: Callable[[onnx.NodeProto], UnsupportedError]
     budget: int = MOST_UNROLLED
-    tensors: dict[str, gs.Tensor] = field(default_factory=dict)
-    nodes: list[gs.Node] = field(default_factory=list)
+    tensors: dict[str, Known] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
     known: Names = field(default_factory=lambda: Names(set(), frozenset()))
     flat: list[onnx.NodeProto] = field(default_factory=list)
     unrolled: int = 0
     inputs: Collection[str] = ()
+    operands: dict[str, Tensor] = field(default_factory=dict)
 
     def over(self, nodes: Iterable[onnx.NodeProto]) -> None:
         """Walk over further nodes, which are sorted."""
@@ -68,7 +72,10 @@ class Walk:
 
     def name_of(self, node: onnx.NodeProto) -> str:
         """A name for a node that no other has; it is in use then."""
-        base = node.name or f"{node.op_type}_{next(name for name in node.output if name)}"
+        return self.unique(node.name or f"{node.op_type}_{next(name for name in node.output if name)}")
+
+    def unique(self, base: str) -> str:
+        """A name for a node, made from ``base``, that no other has; it is in use then."""
         name, number = base, 2
         while name in self.names:
             name, number = f"{base}_{number}", number + 1
@@ -92,22 +99,81 @@ class Walk:
                 f"allow more: --unroll {10 * self.budget}, or export the model with a shorter loop",
             )
 
-    def pinning(self, tensors: Iterable[gs.Tensor], most: int = _MOST_PINNED) -> str:
+    def pinning(self, tensors: Iterable[Known | None], most: int = _MOST_PINNED) -> str:
         """How to make tensors constant: the options for the inputs that they are computed from; "" where one has more elements."""
-        waiting, seen, found = list(tensors), set[int](), list[gs.Tensor]()
+        waiting, sources = [tensor for tensor in tensors if isinstance(tensor, Tensor)], dict[Tensor, bool]()
         while waiting:
             tensor = waiting.pop()
-            if id(tensor) in seen or isinstance(tensor, gs.Constant) or tensor.is_empty():
-                continue
-            seen.add(id(tensor))
-            found += [] if tensor.inputs else [tensor]
-            waiting += [source for maker in tensor.inputs for source in maker.inputs]
-        if not found or any(t.name not in self.inputs or math.prod(t.shape) > most for t in found):
+            if tensor not in sources and tensor.data is None:
+                sources[tensor] = tensor.maker is None
+                waiting += tensor.maker.operands if tensor.maker is not None else ()
+        found = [tensor for tensor, is_source in sources.items() if is_source]
+        if not found or any(t.name not in self.inputs or t.elements > most for t in found):
             return ""
         return f"pin what it depends on: {' '.join(f'--pin {shlex.quote(_option(t))}' for t in found)}"
 
+    def operand(self, tensor: Known, name: str) -> Tensor:
+        """A tensor as a node of the graph reads it: floats of 64 bits are float32, and what is finite stays so.
 
-def _option(tensor: gs.Tensor) -> str:
+        Raises:
+            UnsupportedError: the generated code does not have its elements.
+        """
+        if isinstance(tensor, Tensor):
+            return tensor
+        if name not in self.operands:
+            dtype = element_type(tensor.dtype, name)
+            values = np.where(np.isfinite(tensor), np.clip(tensor, -_LARGEST, _LARGEST), tensor).astype(np.float32)
+            self.operands[name] = Tensor(name, tensor.shape, dtype, values)
+        return self.operands[name]
+
+    def publish(self, made: Tensor, name: str, title: str = "") -> None:
+        """Name a tensor, where it has no name, and all that it was made of; ``title`` is the name of the node that computes it."""
+        waiting, nodes = [made.maker], dict[Node, None]()
+        while waiting:
+            node = waiting.pop()
+            if node is not None and not node.name and node not in nodes:
+                nodes[node] = None
+                waiting += [tensor.maker for tensor in node.operands]
+        if not made.name:
+            set_name(made, name)
+        for node in reversed(nodes):
+            for tensor in (*node.operands, *node.outputs):
+                if not tensor.name and tensor.label:
+                    set_name(tensor, self._label(title or name, tensor.label))
+            set_name(node, self.unique(title if made in node.outputs and title else node.outputs[0].name))
+
+    def _label(self, base: str, label: str) -> str:
+        """A name for a part of what ``base`` computes."""
+        number, name = 2, f"{base} ({label})"
+        while name in self.known.taken:
+            number, name = number + 1, f"{base} ({label} {number})"
+        self.known.taken.add(name)
+        return name
+
+
+def known(array: np.ndarray, name: str) -> Known:
+    """A constant of the file: the array itself, where the generated code does not have its elements."""
+    return Tensor(name, array.shape, DType.of(array.dtype), array) if DType.has(array.dtype) else array
+
+
+def element_type(dtype: np.dtype[Any], name: str) -> DType:
+    """The element type of a tensor that is computed, or read by what is: floats of 64 bits are float32.
+
+    Raises:
+        UnsupportedError: the generated code does not have it.
+    """
+    if DType.has(dtype):
+        return DType.of(dtype)
+    if dtype == np.float64:
+        return DType.FLOAT32
+    told = "string" if dtype.kind in "OSU" else dtype.name
+    raise UnsupportedError(
+        f"tensor '{shorten(name)}' has elements of type {told}, which the generated code does not have",
+        f"convert the model to use {', '.join(whole.numpy.name for whole in WHOLE)}",
+    )
+
+
+def _option(tensor: Tensor) -> str:
     """The value of ``--pin`` for an input."""
-    count = math.prod(tensor.shape)
+    count = tensor.elements
     return f"{shorten(tensor.name)}=VALUE{',VALUE' * (count - 1) if count <= _MOST_SPELLED else f',... ({count} numbers)'}"

@@ -7,16 +7,15 @@ the nodes of the integer form, whose kernels may read them so.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 from onnx import AttributeProto, TensorProto, numpy_helper
 
 from deeploy.frontend.structure import graphs
 from deeploy.graph.nodes import NARROW, Node
-from deeploy.graph.types import NARROW as TYPES
+from deeploy.graph.types import NARROW as NARROW_TYPES
 from deeploy.graph.types import PACKED, DType
 from deeploy.graph.values import Graph, change_nodes
 
@@ -30,10 +29,9 @@ _INTEGERS = {
     for name in names
     if name in _KNOWN
 }
-_LARGEST = float(np.finfo(np.float32).max)
 _TABLE = "GatherBlockQuantized"  # packs its table where that has bytes without a sign
 _DEQUANTISED = {"DequantizeLinear": (0, 2), _TABLE: (0, 3)}  # positions of inputs of few bits
-_TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type", "softmax_precision"})  # attributes that are element types
+TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type", "softmax_precision"})  # attributes that are element types
 
 
 def has_halves(model: onnx.ModelProto) -> bool:
@@ -44,28 +42,6 @@ def has_halves(model: onnx.ModelProto) -> bool:
 def doubles(model: onnx.ModelProto) -> list[str]:
     """The inputs and outputs of a model that are floats of 64 bits."""
     return [v.name for v in (*model.graph.input, *model.graph.output) if v.type.tensor_type.elem_type == TensorProto.DOUBLE]
-
-
-def narrow_doubles(nodes: Iterable[gs.Node], tensors: Iterable[gs.Tensor]) -> None:
-    """Make floats of 64 bits float32, in place; what is finite stays so.
-
-    Args:
-        tensors: further ones than those of the nodes.
-    """
-    nodes = list(nodes)
-    every = {id(tensor): tensor for tensor in (*tensors, *(t for node in nodes for t in (*node.inputs, *node.outputs)))}
-    for tensor in every.values():
-        if tensor.is_empty() or tensor.dtype != np.float64:
-            continue
-        if isinstance(tensor, gs.Constant):
-            values = np.asarray(tensor.values)
-            tensor.values = np.where(np.isfinite(values), np.clip(values, -_LARGEST, _LARGEST), values).astype(np.float32)
-        else:
-            tensor.dtype = np.dtype(np.float32)
-    for node in nodes:
-        for name in _TYPES & node.attrs.keys():
-            if node.attrs[name] == TensorProto.DOUBLE:
-                node.attrs[name] = int(TensorProto.FLOAT)
 
 
 def widen(model: onnx.ModelProto) -> list[str]:
@@ -83,7 +59,7 @@ def widen(model: onnx.ModelProto) -> list[str]:
             if tensor.data_type in _FLOATS:
                 _store(tensor, numpy_helper.to_array(tensor).astype(np.float32))
         for attribute in (attribute for graph in graphs(model.graph) for node in graph.node for attribute in node.attribute):
-            if attribute.name in _TYPES and attribute.i in _FLOATS:
+            if attribute.name in TYPES and attribute.i in _FLOATS:
                 attribute.i = TensorProto.FLOAT
     reads: dict[str, list[str]] = {}
     for node in (node for graph in graphs(model.graph) for node in graph.node):
@@ -135,7 +111,7 @@ def note_narrow(graph: Graph, types: Collection[DType]) -> Graph:
 
     def noted(node: Node) -> Node:
         weights = [t.data for t in node.operands if t.data is not None and any(each.stores(t.data) for each in types)]
-        found = [t for t in TYPES if (t in types or t in PACKED) and any(t.stores(values) for values in weights)]
+        found = [t for t in NARROW_TYPES if (t in types or t in PACKED) and any(t.stores(values) for values in weights)]
         return node.another(attrs={**node.attrs, NARROW: tuple(t.value for t in found)}) if found else node
 
     return change_nodes(graph, noted)
@@ -145,7 +121,7 @@ def _types(whole: onnx.GraphProto) -> Iterator[int]:
     yield from (tensor.data_type for tensor in _tensors(whole))
     for graph in graphs(whole):
         yield from (value.type.tensor_type.elem_type for value in (*graph.input, *graph.output, *graph.value_info))
-        yield from (attribute.i for node in graph.node for attribute in node.attribute if attribute.name in _TYPES)
+        yield from (attribute.i for node in graph.node for attribute in node.attribute if attribute.name in TYPES)
 
 
 def _tensors(whole: onnx.GraphProto) -> Iterator[TensorProto]:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import onnx_graphsurgeon as gs
-
 from deeploy.errors import ModelError, UnsupportedError
-from deeploy.frontend.rules import Context, Result, broken, describe, integer, integers
+from deeploy.frontend.rules import Draft, broken, describe, integer, integers, operand
+from deeploy.graph.nodes import Tensor, compute
 
 WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
 _COUNTING = ("AveragePool", "QLinearAveragePool")
@@ -33,8 +31,8 @@ class _Window:
         return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
 
-def _window(node: gs.Node, weight: gs.Tensor | None) -> _Window:
-    shape, outputs = list(node.inputs[0].shape), list(node.outputs[0].shape)
+def _window(node: Draft, weight: Tensor | None) -> _Window:
+    shape, outputs = list(node.x.shape), list(node.y.shape)
     rank = len(shape) - 2
     if rank < 1:
         raise broken(node, f"has an input of shape {shape}, which has no spatial axis")
@@ -50,7 +48,7 @@ def _window(node: gs.Node, weight: gs.Tensor | None) -> _Window:
     return window
 
 
-def _explicit_pads(node: gs.Node, window: _Window) -> list[int]:
+def _explicit_pads(node: Draft, window: _Window) -> list[int]:
     """All begins, then all ends, from ``pads`` and ``auto_pad``."""
     rank = len(window.sizes)
     mode = node.attrs.pop("auto_pad", "NOTSET")
@@ -73,18 +71,18 @@ def _share(totals: list[int], upper: bool) -> list[int]:
     return begins + [t - b for t, b in zip(totals, begins, strict=True)]
 
 
-def _groups(node: gs.Node, weight: gs.Tensor) -> int:
+def _groups(node: Draft, weight: Tensor) -> int:
     """The number of groups, with which the channels of the input and the shape of the weight agree."""
-    groups, channels, shape = integer(node, "group", 1), node.inputs[0].shape[1], list(weight.shape)
+    groups, channels, shape = integer(node, "group", 1), node.x.shape[1], list(weight.shape)
     fits = groups > 0 and shape[0] % groups == 0 and channels == (shape[0] if node.op == "ConvTranspose" else shape[1] * groups)
     if not fits:
         raise broken(node, f"has {channels} input channels in {groups} groups, which its weight of shape {shape} does not fit")
     return groups
 
 
-def convolution(node: gs.Node, context: Context) -> Result:
+def convolution(node: Draft) -> Tensor | None:
     """Conv, QLinearConv, ConvInteger: every attribute present, padding explicit."""
-    weight = node.inputs[WEIGHT_INPUT[node.op]]
+    weight = node.needed(WEIGHT_INPUT[node.op])
     window = _window(node, weight)
     groups = _groups(node, weight)
     pads = _explicit_pads(node, window)
@@ -96,17 +94,17 @@ def convolution(node: gs.Node, context: Context) -> Result:
     return None
 
 
-def _impossible(node: gs.Node, window: _Window) -> ModelError:
+def _impossible(node: Draft, window: _Window) -> ModelError:
     return broken(node, f"has an output of {window.outputs} elements, which its window cannot produce")
 
 
-def transposed_convolution(node: gs.Node, context: Context) -> Result:
+def transposed_convolution(node: Draft) -> Tensor | None:
     """ConvTranspose: ``output_shape`` and ``auto_pad`` become pads (ONNX, operator ConvTranspose).
 
     Total padding is what the unpadded output exceeds the wanted one by; where it falls short, ``output_padding`` grows.
     With ``output_shape`` and no auto_pad the odd element goes to the beginning, as in onnxruntime.
     """
-    window = _window(node, node.inputs[1])
+    window = _window(node, node.needed(1))
     rank = len(window.sizes)
     mode = node.attrs.get("auto_pad", "NOTSET")
     extra = integers(node, "output_padding", rank, [0] * rank)
@@ -124,11 +122,11 @@ def transposed_convolution(node: gs.Node, context: Context) -> Result:
         node.attrs.pop("auto_pad", None)
     else:
         pads = _explicit_pads(node, window)
-    _store(node, window, pads, group=_groups(node, node.inputs[1]), output_padding=extra)
+    _store(node, window, pads, group=_groups(node, node.needed(1)), output_padding=extra)
     return None
 
 
-def pool(node: gs.Node, context: Context) -> Result:
+def pool(node: Draft) -> Tensor | None:
     """MaxPool, AveragePool, LpPool, QLinearAveragePool: ``ceil_mode`` becomes larger pads at the end.
 
     The padding that ``ceil_mode`` adds never counts in an average, while ``count_include_pad`` demands that the other one
@@ -152,9 +150,8 @@ def pool(node: gs.Node, context: Context) -> Result:
     if is_wider or (ends != pads[rank:] and not integer(node, "ceil_mode", 0)):
         raise _impossible(node, window)
     counts = integer(node, "count_include_pad", 0)
-    before: list[gs.Node] = []
     if counts and node.op in _COUNTING and any(want > end for want, end in zip(ends, pads[rank:], strict=True)):
-        before = [_padding(node, context, pads)]
+        _pad_input(node, pads)
         ends = [max(want - end, 0) for want, end in zip(ends, pads[rank:], strict=True)]
         pads, counts = [0] * (2 * rank), 0
     if any(end < 0 for end in ends):
@@ -166,7 +163,7 @@ def pool(node: gs.Node, context: Context) -> Result:
         node.attrs["count_include_pad"] = counts
     if len(node.outputs) == 1:
         node.attrs.pop("storage_order", None)
-    return [*before, node] if before else None
+    return None
 
 
 def _end(window: _Window, axis: int, begin: int, end: int) -> int:
@@ -177,18 +174,14 @@ def _end(window: _Window, axis: int, begin: int, end: int) -> int:
     return (output - 1) * stride + reach - size - begin
 
 
-def _padding(node: gs.Node, context: Context, pads: list[int]) -> gs.Node:
-    """Pad the input of ``node`` with its zero, and make the node read the result."""
-    x = node.inputs[0]
+def _pad_input(node: Draft, pads: list[int]) -> None:
+    """Pad the input of ``node`` with its zero."""
+    value: float = 0.0 if node.x.dtype.is_float else 0
+    if node.op == "QLinearAveragePool" and (zero := operand(node, 2)) is not None:
+        value = int(zero.reshape(-1)[0])
     rank = len(pads) // 2
-    value = 0.0 if np.dtype(x.dtype).kind == "f" else 0
-    if node.op == "QLinearAveragePool" and len(node.inputs) > 2 and isinstance(node.inputs[2], gs.Constant):
-        value = int(np.asarray(node.inputs[2].values).reshape(-1)[0])
-    shape = [*x.shape[:2], *(n + b + e for n, b, e in zip(x.shape[2:], pads[:rank], pads[rank:], strict=True))]
-    padded = context.like(x, "padded", shape)
-    node.inputs[0] = padded
-    return context.node("Pad", node, {"pads": [0, 0, *pads[:rank], 0, 0, *pads[rank:]], "mode": "constant", "value": value}, [x], padded)
+    node.inputs[0] = compute("Pad", node.x, pads=[0, 0, *pads[:rank], 0, 0, *pads[rank:]], mode="constant", value=value)
 
 
-def _store(node: gs.Node, window: _Window, pads: list[int], **more: int | list[int]) -> None:
+def _store(node: Draft, window: _Window, pads: list[int], **more: int | list[int]) -> None:
     node.attrs.update(kernel_shape=window.kernel, strides=window.strides, dilations=window.dilations, pads=pads, **more)

@@ -7,7 +7,7 @@ is called after what it was made for, and ``label``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -63,7 +63,7 @@ class Tensor:
 
     def apply(self, op: str, *others: Like, **attributes: Any) -> Tensor:
         """The result of an operator of ONNX; numbers and arrays beside it get its type."""
-        return compute(op, self, *(constant(other, self.dtype) for other in others), **attributes)
+        return evaluate(compute(op, self, *(constant(other, self.dtype) for other in others), **attributes))
 
     def __add__(self, other: Like) -> Tensor:
         return self.apply("Add", other)
@@ -71,8 +71,13 @@ class Tensor:
     def __sub__(self, other: Like) -> Tensor:
         return self.apply("Sub", other)
 
+    def __rsub__(self, other: Like) -> Tensor:
+        return constant(other, self.dtype).apply("Sub", self)
+
     def __mul__(self, other: Like) -> Tensor:
         return self.apply("Mul", other)
+
+    __radd__, __rmul__ = __add__, __mul__
 
     def __truediv__(self, other: Like) -> Tensor:
         return self.apply("Div", other)
@@ -85,34 +90,65 @@ class Tensor:
         return self.apply(f"Reduce{kind}", axes=[axis % self.rank for axis in axes], keepdims=keepdims) if axes else self
 
     def cast(self, dtype: DType) -> Tensor:
-        return compute("Cast", self, dtype=dtype)
+        return self if self.dtype is dtype else self.apply("Cast", dtype=dtype)
 
     def reshape(self, shape: Sequence[int]) -> Tensor:
-        """Under another shape, whose only -1 stands for what is left; itself where it has that already, a constant at once."""
+        """Under another shape, whose only -1 stands for what is left; itself where it has that already, a constant at once.
+
+        Raises:
+            ValueError: it has another number of elements.
+        """
         shape = tuple(self.elements // max(1, -math.prod(shape)) if n == -1 else n for n in shape)
-        if self.shape == shape:
-            return self
-        return compute("Reshape", self, shape=shape) if self.data is None else constant(self.data.reshape(shape))
+        if math.prod(shape) != self.elements:
+            raise ValueError(f"{list(self.shape)} cannot be reshaped to {list(shape)}")
+        return self if self.shape == shape else self.apply("Reshape", shape=shape)
 
     def transpose(self, perm: Sequence[int]) -> Tensor:
         """With its axes reordered; itself where the order is the same, a constant at once."""
-        if list(perm) == sorted(perm):
-            return self
-        return compute("Transpose", self, perm=tuple(perm)) if self.data is None else constant(self.data.transpose(perm))
+        return self if list(perm) == sorted(perm) else self.apply("Transpose", perm=tuple(perm))
 
-    def cut(self, axis: int, begin: int, end: int) -> Tensor:
-        """Its elements from ``begin`` to ``end`` along an axis; itself where that is all, a constant at once."""
-        box = [(begin, end) if i == axis % self.rank else (0, n) for i, n in enumerate(self.shape)]
-        if self.data is not None:
-            return constant(self.data[tuple(slice(*ends) for ends in box)])
-        starts, ends = zip(*box, strict=True)
-        return self if ends == self.shape and not any(starts) else compute("Slice", self, starts=starts, ends=ends, steps=(1,) * self.rank)
+    def swap_last(self) -> Tensor:
+        """With the last two axes exchanged."""
+        return self.transpose([*range(self.rank - 2), self.rank - 1, self.rank - 2])
 
-    def take(self, places: npt.ArrayLike, axis: int) -> Tensor:
-        """Gather along an axis; itself where everything is taken in order."""
-        indices = np.asarray(places, np.int32)
-        is_whole = np.array_equal(indices, np.arange(self.shape[axis]))
-        return self if is_whole else compute("Gather", self, constant(indices), axis=axis)
+    def expand(self, shape: Sequence[int]) -> Tensor:
+        """Repeated along axes of one element, and along new ones in front.
+
+        Raises:
+            ValueError: axes have other extents.
+        """
+        if np.broadcast_shapes(self.shape, tuple(shape)) != tuple(shape):
+            raise ValueError(f"{list(self.shape)} cannot be repeated to {list(shape)}")
+        return self.reshape(shape) if math.prod(shape) == self.elements else self.apply("Expand", shape=shape)
+
+    def cut(self, axis: int, begin: int, end: int, step: int = 1) -> Tensor:
+        """Every ``step``-th of its elements from ``begin`` to ``end`` along an axis, as of a list; itself where these are all."""
+        spans = [range(n)[begin:end:step] if i == axis % self.rank else range(n) for i, n in enumerate(self.shape)]
+        starts, ends, steps = zip(*((span.start, span.stop, span.step) for span in spans), strict=True)
+        is_whole = all(len(span) == n for span, n in zip(spans, self.shape, strict=True))
+        return self if is_whole else self.apply("Slice", starts=starts, ends=ends, steps=steps)
+
+    def split(self, axis: int, sizes: Sequence[int]) -> list[Tensor]:
+        ends = [int(end) for end in np.cumsum(sizes)]
+        return [self.cut(axis, end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+    def pad(self, before: Sequence[int], after: Sequence[int], value: float = 0) -> Tensor:
+        """With borders of a value."""
+        fill = float(value) if self.dtype.is_float else int(value)
+        return self.apply("Pad", pads=[*before, *after], mode="constant", value=fill) if any((*before, *after)) else self
+
+    def take(self, places: Tensor | npt.ArrayLike, axis: int = 0) -> Tensor:
+        """Gather along an axis; itself where everything is taken in order.
+
+        Raises:
+            ValueError: a constant place is not on the axis.
+        """
+        if isinstance(places, Tensor) and places.data is None:
+            return self.apply("Gather", places, axis=axis)
+        indices, size = np.asarray(places.data if isinstance(places, Tensor) else places, np.int32), self.shape[axis]
+        if indices.size and not -size <= indices.min() <= indices.max() < size:
+            raise ValueError(f"takes the entries {indices.min()} to {indices.max()} of an axis that has {size}")
+        return self if np.array_equal(indices, np.arange(size)) else self.apply("Gather", constant(indices), axis=axis)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +200,11 @@ class Node:
         return tuple(self.attrs.get("epilogue", ()))
 
 
+def set_name(made: Node | Tensor, name: str) -> None:
+    """Name what has no name yet, and what nobody has seen yet."""
+    object.__setattr__(made, "name", name)
+
+
 def constant(values: Like, dtype: DType | None = None, label: str = "constant") -> Tensor:
     """A constant; a tensor as it is. Floats are stored in 32 bits where no type is given."""
     if isinstance(values, Tensor):
@@ -171,6 +212,17 @@ def constant(values: Like, dtype: DType | None = None, label: str = "constant") 
     array = np.asarray(values, None if dtype is None else dtype.numpy)
     array = np.ascontiguousarray(array.astype(np.float32) if dtype is None and array.dtype.kind == "f" else array).reshape(array.shape)
     return Tensor("", array.shape, DType.of(array.dtype), array, label=label)
+
+
+def concat(tensors: Sequence[Tensor], axis: int) -> Tensor:
+    """Tensors one behind the other along an axis."""
+    return tensors[0].apply("Concat", *tensors[1:], axis=axis % tensors[0].rank) if len(tensors) > 1 else tensors[0]
+
+
+def where(condition: Tensor, one: Like, other: Like) -> Tensor:
+    """The elements of the first where a condition holds, else those of the second; numbers have the type of the other."""
+    typed = next((tensor.dtype for tensor in (one, other) if isinstance(tensor, Tensor)), DType.FLOAT32)
+    return condition.apply("Where", constant(one, typed), constant(other, typed))
 
 
 def compute(
@@ -197,9 +249,41 @@ def compute(
     return Node(called or name, op, inputs, (result,), attributes, domain=domain).outputs[0]
 
 
-_BROADCASTING = frozenset(
-    [*("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Where", "Binary", "ScaledAdd", "ScaledDiv", "RequantAdd"), "Equal"]
-)
+def evaluate(result: Tensor) -> Tensor:
+    """A result, or its value where it is computed of constants by an operator of ``_ARRAYS``."""
+    node = result.maker
+    if node is None or node.op not in _ARRAYS or node.variables:
+        return result
+    with np.errstate(all="ignore"):
+        value = np.asarray(_ARRAYS[node.op](*(None if tensor is None else tensor.data for tensor in node.inputs), **node.attrs))
+    return constant(np.broadcast_to(value, result.shape) if node.op == "Expand" else value.reshape(result.shape), result.dtype)
+
+
+_TRUTHS = frozenset(["And", "Equal", "Greater", "Less", "Or"])
+_BROADCASTING = _TRUTHS | {"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Where", "Binary", "ScaledAdd", "ScaledDiv", "RequantAdd"}
+
+
+def _pad(x: np.ndarray, *, pads: Sequence[int], mode: Any, value: float) -> np.ndarray:
+    width: Any = list(zip(pads[: x.ndim], pads[x.ndim :], strict=True))
+    return np.pad(x, width, mode, **({"constant_values": value} if mode == "constant" else {}))
+
+
+def _multiply_integers(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None = None, b_zero: np.ndarray | None = None) -> np.ndarray:
+    rows = 0 if a_zero is None else a_zero.astype(np.int32).reshape(-1, 1) if a_zero.ndim == 1 else a_zero.astype(np.int32)
+    return (a.astype(np.int32) - rows) @ (b.astype(np.int32) - (0 if b_zero is None else b_zero.astype(np.int32)))
+
+
+# What operators make of constants.
+_ARRAYS: Mapping[str, Callable[..., np.ndarray]] = {
+    **{"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Max": np.maximum, "Min": np.minimum},
+    **{"MatMul": np.matmul, "MatMulInteger": _multiply_integers},
+    **{"And": np.logical_and, "Or": np.logical_or, "Equal": np.equal, "Greater": np.greater, "Less": np.less, "Where": np.where},
+    **{"Neg": np.negative, "Sqrt": np.sqrt, "Expand": np.asarray, "Reshape": np.asarray, "Cast": np.asarray, "Pad": _pad},
+    "Transpose": lambda x, perm: x.transpose(perm),
+    "Gather": lambda x, places, axis: np.take(x, places, axis),
+    "Concat": lambda *parts, axis: np.concatenate(parts, axis),
+    "Slice": lambda x, starts, ends, steps: x[tuple(map(slice, starts, ends, steps))],
+}
 
 
 def result_shape(op: str, inputs: Sequence[Tensor | None], attributes: Attributes) -> Sequence[int]:
@@ -220,10 +304,17 @@ def result_shape(op: str, inputs: Sequence[Tensor | None], attributes: Attribute
         return [len(range(*box)) for box in zip(attributes["starts"], attributes["ends"], attributes["steps"], strict=True)]
     if op == "Pad":
         return [n + begin + end for n, begin, end in zip(shape, attributes["pads"], attributes["pads"][len(shape) :], strict=False)]
+    if op == "Concat":
+        axis = attributes["axis"]
+        if any(each[:axis] + each[axis + 1 :] != shape[:axis] + shape[axis + 1 :] for each in shapes):
+            raise ValueError(f"parts of shapes {shapes} are no tensor along axis {axis}")
+        return [sum(each[i] for each in shapes) if i == axis else n for i, n in enumerate(shape)]
     if op == "Gather":
         axis = attributes["axis"]
         return [*shape[:axis], *shapes[1], *shape[axis + 1 :]]
     if op in ("MatMul", "MatMulInteger"):
+        if shape[-1] != shapes[1][-2]:
+            raise ValueError(f"{list(shape)} cannot be multiplied by {list(shapes[1])}")
         return [*np.broadcast_shapes(shape[:-2], shapes[1][:-2]), shape[-2], shapes[1][-1]]
     return shape
 
@@ -231,7 +322,9 @@ def result_shape(op: str, inputs: Sequence[Tensor | None], attributes: Attribute
 def result_type(op: str, inputs: Sequence[Tensor | None]) -> DType:
     """The type of a node's result: that of its first input, but for comparisons, choices and what is dequantised."""
     first, *others = (tensor.dtype for tensor in inputs if tensor is not None)
-    return DType.BOOL if op in ("Equal", "Less") else others[0] if op in ("Where", "DequantizeLinear", "Dequantize") else first
+    if op in _TRUTHS or op == "MatMulInteger":
+        return DType.BOOL if op in _TRUTHS else DType.INT32
+    return others[0] if op in ("Where", "DequantizeLinear", "Dequantize") else first
 
 
 def inverse(perm: Sequence[int]) -> list[int]:

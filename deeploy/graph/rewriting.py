@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from deeploy.errors import ModelError, shorten
-from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor, compute
+from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor, compute, set_name
 from deeploy.graph.values import Graph
 
 Result: TypeAlias = "Tensor | Mapping[Tensor, Tensor] | Reading | None"  # what stands in for the result, or for several tensors
@@ -362,7 +362,7 @@ class Match:
             if not self._is_new(new.maker) and self.is_output(old):
                 new = compute("Reshape", new, shape=old.shape, dtype=old.dtype)
             if new.maker is not None and self._is_new(new.maker):
-                _set_name(new, old.name)
+                set_name(new, old.name)
                 if old is self.y:
                     self._name_last(new.maker)
             self.publish(new)
@@ -379,7 +379,7 @@ class Match:
             last = before
             named = named if last.op in _FOLLOWING else last
         if not named.name:
-            _set_name(named, self.title)
+            set_name(named, self.title)
             self.title = ""  # other results have nodes of their own
 
     def publish(self, result: Tensor) -> None:
@@ -395,14 +395,14 @@ class Match:
             for tensor in (*node.operands, *node.outputs):
                 self._call(tensor)
             if not node.name:
-                _set_name(node, node.outputs[0].name)
+                set_name(node, node.outputs[0].name)
             self._sweep.reads.update(node.operands)
         self._call(result)
         self._sweep.published.update(found)
 
     def _call(self, tensor: Tensor) -> None:
         if not tensor.name and tensor.label:
-            _set_name(tensor, self._name(tensor.label))
+            set_name(tensor, self._name(tensor.label))
             self._sweep.names.add(tensor.name)
 
     def _name(self, label: str) -> str:
@@ -411,7 +411,3 @@ class Match:
         while name in self._sweep.names:
             name, number = f"{base[:-1]} {number})", number + 1
         return name
-
-
-def _set_name(made: Node | Tensor, name: str) -> None:
-    object.__setattr__(made, "name", name)  # which nobody has seen yet

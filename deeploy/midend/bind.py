@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import NoKernelError, shorten
 from deeploy.frontend.lower.operators import LOWERED
@@ -18,7 +17,7 @@ from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import ANY, Kernel, Layout
 from deeploy.graph.nest import Geometry, Map, Nest
-from deeploy.graph.nodes import NARROW, Node, Tensor
+from deeploy.graph.nodes import NARROW, Node
 from deeploy.graph.types import DType
 
 
@@ -134,23 +133,20 @@ def bound_geometry(kernel: Kernel, node: Node, stored: dict[str, np.ndarray]) ->
     return Geometry.bind(nest, shapes)
 
 
-def inferred_shapes(kernels: Sequence[Kernel], node: gs.Node) -> list[list[int]] | None:
+def inferred_shapes(kernels: Sequence[Kernel], node: Node) -> list[list[int]] | None:
     """Output shapes of an operator from the nest of the first kernel that names it, or None where no kernel does.
 
-    They are none where those of its inputs are unknown.
+    They are none where it has no inputs.
 
     Every axis of an output is as long as the hull of its expression over the iteration domain.
     """
     kernel = next((kernel for kernel in kernels if kernel.op == node.op), None)
-    if kernel is None:
-        return None
-    if not node.inputs or any(t.shape is None for t in node.inputs):
-        return []
-    inputs = tuple(Tensor(t.name, tuple(t.shape), DType.FLOAT32, t.values if isinstance(t, gs.Constant) else None) for t in node.inputs)
-    view = Node(node.name, node.op, inputs, (), dict(node.attrs))
+    if kernel is None or not node.operands:
+        return None if kernel is None else []
+    view = node.another(inputs=tuple(replace(tensor, dtype=DType.FLOAT32, maker=None) for tensor in node.operands), outputs=())
     nest = kernel.nest(view)
     names = [name.rstrip("?") for name in kernel.inputs]
-    geometry = Geometry.bind(nest, {name: t.shape for name, t in zip(names, inputs, strict=False)})
+    geometry = Geometry.bind(nest, {name: t.shape for name, t in zip(names, view.operands, strict=False)})
     return [[axis.span(geometry.box())[1] + 1 for axis in nest.writes[name].axes] for name in kernel.outputs]
 
 

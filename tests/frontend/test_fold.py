@@ -132,8 +132,9 @@ def test_every_output_keeps_its_own_name(tmp_path: Path) -> None:
     assert [t.shape for t in graph.outputs] == [[2], [2], [2], [3], [2]]
     assert len({id(t) for t in graph.outputs}) == 5
     assert [n.op for n in graph.nodes] == ["Relu", "Reshape", "Reshape", "Reshape", "Reshape"]
-    sources = {tensor.name: tensor.inputs[0].inputs[0] for tensor in graph.outputs}
-    assert sources["second"] is sources["a"] is graph.outputs[0] and sources["third"] is sources["first"] is graph.inputs[0]
+    sources = {node.outputs[0].name: node.inputs[0] for node in graph.nodes}
+    assert sources["second"] is sources["a"] is graph.outputs[0]
+    assert sources["third"] is graph.inputs[0]
 
 
 def test_quantised_weights_stay_quantised(tmp_path: Path) -> None:

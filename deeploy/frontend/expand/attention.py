@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from deeploy.frontend.expand.builder import Builder, Operand
+from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands
 from deeploy.frontend.expand.products import to_float
+from deeploy.frontend.schemas import MICROSOFT
+from deeploy.graph.nodes import Tensor, concat, constant, where
+from deeploy.graph.types import DType
 
 _LOWEST = float(np.finfo(np.float32).min)
 
 
-def heads_of(x: Operand, count: int) -> Operand:
+def heads_of(x: Tensor, count: int) -> Tensor:
     """Rows [batch, rows, heads x columns] as [batch, heads, rows, columns]."""
     batch, rows, width = x.shape
-    return x.reshape(batch, rows, count, width // count).transpose(0, 2, 1, 3)
+    return x.reshape([batch, rows, count, width // count]).transpose([0, 2, 1, 3])
 
 
-def attend(b: Builder, q: Operand, k: Operand, v: Operand, bias: Operand | None = None, scale: float = 0, cap: float = 0) -> Operand:
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, scale: float = 0, cap: float = 0) -> Tensor:
     """softmax(q k^T scale + bias) v of heads [batch, heads, rows, columns], as rows [batch, rows, heads x columns]."""
     scores = (q @ k.swap_last()) * (scale or 1 / math.sqrt(q.shape[-1]))
     if cap:
         scores = (scores / cap).apply("Tanh") * cap
     if bias is not None:
         scores = scores + bias
-    result = scores.apply("Softmax", axis=-1) @ v
+    result = scores.apply("Softmax", axis=scores.rank - 1) @ v
     batch, heads, rows, width = result.shape
-    return result.transpose(0, 2, 1, 3).reshape(batch, rows, heads * width)
+    return result.transpose([0, 2, 1, 3]).reshape([batch, rows, heads * width])
 
 
 def causal(rows: int, columns: int, window: int = 0) -> np.ndarray:
@@ -37,203 +40,236 @@ def causal(rows: int, columns: int, window: int = 0) -> np.ndarray:
     return allowed & ~np.tril(np.ones((rows, columns), bool), columns - rows - window) if window > 0 else allowed
 
 
-def _masked(b: Builder, mask: Operand | None, rows: int, columns: int, value: float) -> Operand | None:
+def _masked(mask: Tensor, batch: int, rows: int, columns: int, value: float) -> Tensor:
     """What a mask of 1 and 0 adds to scores, in any of the forms that the operator takes: broadcast over [batch, heads, rows, columns]."""
-    if mask is None:
-        return None
     if mask.rank == 1:  # the number of columns of each batch, perhaps followed by the first one of each
-        return _limited(b, mask, columns, value)
-    shape = {2: (mask.shape[0], 1, 1, mask.shape[-1]), 3: (mask.shape[0], 1, *mask.shape[1:])}.get(mask.rank, mask.shape)
-    wide = mask.reshape(*shape)
-    if mask.rank == 4 and mask.shape[2:] != (rows, columns):
-        wide = wide.slice(2, columns - rows, columns).slice(3, 0, columns)
-    seen = wide if wide.dtype == np.bool_ else wide.greater(0)
-    return b.where(seen, np.float32(0), np.float32(value))
+        seen = _limited(mask, batch, columns)
+    else:
+        shape = {2: (mask.shape[0], 1, 1, mask.shape[-1]), 3: (mask.shape[0], 1, *mask.shape[1:])}.get(mask.rank, mask.shape)
+        seen = mask.reshape(shape)
+        if mask.rank == 4 and mask.shape[2:] != (rows, columns):
+            seen = seen.cut(2, columns - rows, columns).cut(3, 0, columns)
+        seen = seen if seen.dtype is DType.BOOL else seen.apply("Greater", 0)
+    return where(seen, 0.0, value)
 
 
-def _limited(b: Builder, mask: Operand, columns: int, value: float) -> Operand:
-    """A mask of as many ends as there are batches, or of ends and then beginnings."""
-    batch = b.needed(0).shape[0]
+def _limited(mask: Tensor, batch: int, columns: int) -> Tensor:
+    """Which columns a mask of as many ends as there are batches, or of ends and then beginnings, lets through."""
     if mask.shape[0] not in (batch, 2 * batch):
-        raise b.refused(f"has a mask of shape {list(mask.shape)}", "give it a mask of all elements")
-    places = b.operand(np.arange(columns, dtype=np.int32))
-    seen = places.less(mask.slice(0, 0, batch).cast(np.int32).reshape(batch, 1, 1, 1))
-    if mask.shape[0] == 2 * batch:
-        first = mask.slice(0, batch, 2 * batch).cast(np.int32).reshape(batch, 1, 1, 1)
-        seen = seen.both(first.less(places + 1))
-    return b.where(seen, np.float32(0), np.float32(value))
+        raise Refusal(f"has a mask of shape {list(mask.shape)}", "give it a mask of all elements")
+    places, (end, *begin) = (
+        constant(np.arange(columns, dtype=np.int32)),
+        mask.cast(DType.INT32).split(0, [batch] * (mask.shape[0] // batch)),
+    )
+    seen = places.apply("Less", end.reshape([batch, 1, 1, 1]))
+    return seen.apply("And", begin[0].reshape([batch, 1, 1, 1]).apply("Less", places + 1)) if begin else seen
 
 
-def _plus(a: Operand | None, b: Operand | None) -> Operand | None:
-    return a if b is None else b if a is None else a + b
+def _forbid(allowed: np.ndarray, bias: Tensor | None) -> Tensor:
+    """What is added to scores, and far below where columns are not allowed."""
+    return where(constant(allowed), 0.0 if bias is None else bias, _LOWEST)
 
 
-def _bias(b: Builder, mask: Operand | None, added: Operand | None, rows: int, columns: int, is_causal: bool) -> Operand | None:
-    """What is added to scores: of a mask, of a tensor that the node is given, and below -10000 where columns are ahead of a row."""
-    found = _plus(_masked(b, mask, rows, columns, b.number("mask_filter_value", -10000.0)), added)
-    if not is_causal or rows == 1:
-        return found
-    allowed = b.operand(causal(rows, columns))
-    return b.where(allowed, b.operand(np.float32(0)) if found is None else found, np.float32(_LOWEST))
-
-
-def _unpacked_past(b: Builder, past: Operand | None, k: Operand, v: Operand) -> tuple[Operand, Operand, Operand | None]:
-    """Keys and values behind those of a cache [2, batch, heads, rows, columns], and the new cache."""
-    if past is not None:
-        old = [past.slice(0, i, i + 1).reshape(*past.shape[1:]) for i in range(2)]
-        k, v = (b.concat([before, new], 2) for before, new in zip(old, (k, v), strict=True))
-    return k, v, b.concat([each.reshape(1, *each.shape) for each in (k, v)], 0) if b.wants(1) else None
+def _bias(m: Expansion, mask: Tensor | None, added: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+    """What is added to scores: of a mask, of a tensor that the node is given, and far below where columns are ahead of a row."""
+    (batch, _, rows, _), columns = q.shape, k.shape[2]
+    masked = None if mask is None else _masked(mask, batch, rows, columns, float(m.attrs.get("mask_filter_value", -10000.0)))
+    bias = added if masked is None else masked if added is None else masked + added
+    return _forbid(causal(rows, columns), bias) if m.attrs.get("unidirectional") and rows > 1 else bias
 
 
 def _self_attention(
-    b: Builder, project: Callable[[int, int], Operand], sizes: Sequence[int], mask: int, past: int, added: int
-) -> list[Operand | None]:
-    """Attention and QAttention: ``project`` gives columns of the projected input; positions of the mask, the cache and what is added."""
-    heads = b.integer("num_heads", 1)
-    if b.integer("do_rotary", 0) or b.integer("past_present_share_buffer", 0):
-        raise b.refused("rotates, or shares the buffer of its cache", "export the model with MultiHeadAttention or GroupQueryAttention")
-    ends = np.cumsum(sizes)
+    m: Expansion,
+    project: Callable[[int, int], Tensor],
+    sizes: Sequence[int],
+    mask: Tensor | None,
+    past: Tensor | None,
+    added: Tensor | None,
+) -> Results:
+    """Attention and QAttention: ``project`` gives columns of the projected input."""
+    if m.attrs.get("do_rotary") or m.attrs.get("past_present_share_buffer"):
+        raise Refusal("rotates, or shares the buffer of its cache", "export the model with MultiHeadAttention or GroupQueryAttention")
+    ends, heads = np.cumsum(sizes), int(m.attrs["num_heads"])
     q, k, v = (heads_of(project(int(end - size), int(end)), heads) for size, end in zip(sizes, ends, strict=True))
-    rows = q.shape[2]
-    k, v, cache = _unpacked_past(b, b.input(past), k, v)
-    bias = _bias(b, b.input(mask), b.input(added) if added else None, rows, k.shape[2], bool(b.integer("unidirectional", 0)))
-    return [attend(b, q, k, v, bias, b.number("scale", 0)), cache]
+    if past is not None:  # [2, batch, heads, rows, columns]
+        k, v = (concat([past.cut(0, i, i + 1).reshape(past.shape[1:]), new], 2) for i, new in enumerate((k, v)))
+    cache = concat([new.reshape([1, *new.shape]) for new in (k, v)], 0) if m.wants(1) else None
+    return [attend(q, k, v, _bias(m, mask, added, q, k), float(m.attrs.get("scale", 0))), cache]
 
 
-def attention(b: Builder) -> list[Operand | None]:
-    """Attention of com.microsoft: projections of one input by one matrix."""
-    x, weights, offset = b.needed(0), b.needed(1), b.input(2)
+@expands("Attention", domain=MICROSOFT)
+def attention(
+    m: Expansion,
+    x: Tensor,
+    weights: Tensor,
+    offset: Tensor | None,
+    mask: Tensor | None = None,
+    past: Tensor | None = None,
+    added: Tensor | None = None,
+    *,
+    qkv_hidden_sizes: Sequence[int] = (),
+) -> Results:
+    """Projections of one input by one matrix."""
+
+    def project(begin: int, end: int) -> Tensor:
+        part = x @ weights.cut(1, begin, end)
+        return part if offset is None else part + offset.cut(0, begin, end)
+
+    return _self_attention(m, project, qkv_hidden_sizes or [weights.shape[1] // 3] * 3, mask, past, added)
+
+
+@expands("QAttention", domain=MICROSOFT)
+def quantised_attention(
+    m: Expansion,
+    x: Tensor,
+    weights: Tensor,
+    offset: Tensor,
+    step: Tensor,
+    scales: Tensor,
+    mask: Tensor | None = None,
+    zero: Tensor | None = None,
+    weight_zeros: Tensor | None = None,
+    past: Tensor | None = None,
+) -> Results:
+    """The projections are products of integers."""
     width = weights.shape[1]
-    sizes = [int(n) for n in b.attributes.get("qkv_hidden_sizes", [width // 3] * 3)]
 
-    def project(begin: int, end: int) -> Operand:
-        part = x @ weights.slice(1, begin, end)
-        return part if offset is None else part + offset.slice(0, begin, end)
+    def project(begin: int, end: int) -> Tensor:
+        scale, weight_zero = (
+            tensor.cut(0, begin, end) if tensor is not None and tensor.shape == (width,) and width > 1 else tensor
+            for tensor in (scales, weight_zeros)
+        )
+        assert scale is not None
+        return to_float(x, weights.cut(1, begin, end), step * scale, zero, weight_zero) + offset.cut(0, begin, end)
 
-    return _self_attention(b, project, sizes, 3, 4, 5)
-
-
-def quantised_attention(b: Builder) -> list[Operand | None]:
-    """QAttention: the projections are products of integers."""
-    x, weights, offset, steps = (b.needed(position) for position in range(4))
-    width = weights.shape[1]
-
-    def project(begin: int, end: int) -> Operand:
-        parts = (weights.slice(1, begin, end), *(_columns(b.input(p), begin, end, width) for p in (4, 7)))
-        part, scale, zero = parts
-        assert part is not None and scale is not None
-        return to_float(b, x, part, steps * scale, b.input(6), zero) + offset.slice(0, begin, end)
-
-    return _self_attention(b, project, [width // 3] * 3, 5, 8, 0)
+    return _self_attention(m, project, [width // 3] * 3, mask, past, None)
 
 
-def _columns(x: Operand | None, begin: int, end: int, width: int) -> Operand | None:
-    return x.slice(0, begin, end) if x is not None and x.shape == (width,) and width > 1 else x
-
-
-def multi_head_attention(b: Builder) -> list[Operand | None]:
-    """MultiHeadAttention: of queries, keys and values, with a cache of keys and one of values."""
-    heads, q, k, v = b.integer("num_heads", 1), b.needed(0), b.input(1), b.input(2)
+@expands("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(
+    m: Expansion,
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    offset: Tensor | None = None,
+    mask: Tensor | None = None,
+    added: Tensor | None = None,
+    past: Tensor | None = None,
+    past_values: Tensor | None = None,
+    *,
+    num_heads: int = 1,
+    scale: float = 0,
+) -> Results:
+    """Of queries, keys and values, with a cache of keys and one of values."""
     if k is None or v is None:
-        raise b.refused("packs queries, keys or values", "export the model with an input for each")
-    offset = b.input(3)
+        raise Refusal("packs queries, keys or values", "export the model with an input for each")
     if offset is not None:
         widths = [each.shape[2] * (each.shape[1] if each.rank == 4 else 1) for each in (q, k, v)]
-        ends = np.cumsum(widths)
-        parts = (offset.slice(0, int(end - width), int(end)) for width, end in zip(widths, ends, strict=True))
-        q, k, v = (each + part if each.rank == 3 else each for each, part in zip((q, k, v), parts, strict=True))
-    q, k, v = (heads_of(each, heads) if each.rank == 3 else each for each in (q, k, v))
-    if b.input(8) is not None or b.input(9) is not None or b.wants(3):
-        raise b.refused("shares the buffer of its cache, or hands out scores", "export the model with caches that grow")
-    if (past := b.input(6)) is not None:
-        k, v = b.concat([past, k], 2), b.concat([b.needed(7), v], 2)
-    bias = _bias(b, b.input(4), b.input(5), q.shape[2], k.shape[2], bool(b.integer("unidirectional", 0)))
-    return [attend(b, q, k, v, bias, b.number("scale", 0)), k, v]
+        q, k, v = (each + part if each.rank == 3 else each for each, part in zip((q, k, v), offset.split(0, widths), strict=True))
+    q, k, v = (heads_of(each, num_heads) if each.rank == 3 else each for each in (q, k, v))
+    if m.input(8) is not None or m.input(9) is not None or m.wants(3):
+        raise Refusal("shares the buffer of its cache, or hands out scores", "export the model with caches that grow")
+    if past is not None and past_values is not None:
+        k, v = concat([past, k], 2), concat([past_values, v], 2)
+    return [attend(q, k, v, _bias(m, mask, added, q, k), scale), k, v]
 
 
-def grouped_attention(b: Builder) -> list[Operand | None]:
-    """GroupQueryAttention with a cache that grows, whose rows are all valid: groups of heads share keys and values."""
-    heads, shared = b.integer("num_heads", 1), b.integer("kv_num_heads", 1)
-    q, k, v = b.needed(0), b.input(1), b.input(2)
+@expands("GroupQueryAttention", domain=MICROSOFT)
+def grouped_attention(
+    m: Expansion,
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    past: Tensor | None,
+    past_values: Tensor | None,
+    lengths: Tensor | None,
+    total: Tensor | None = None,
+    cosines: Tensor | None = None,
+    sines: Tensor | None = None,
+    places: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    num_heads: int = 1,
+    kv_num_heads: int = 1,
+    scale: float = 0,
+    softcap: float = 0,
+    do_rotary: int = 0,
+    rotary_interleaved: int = 0,
+    local_window_size: int = -1,
+) -> Results:
+    """With a cache that grows, whose rows are all valid: groups of heads share keys and values."""
+    heads, shared = num_heads, kv_num_heads
     if k is None or v is None:
         width = q.shape[2] // (heads + 2 * shared)
         q, k, v = q.split(2, [heads * width, shared * width, shared * width])
     q, k, v = heads_of(q, heads), heads_of(k, shared), heads_of(v, shared)
-    past, old = b.input(3), b.input(4)
     before = 0 if past is None else past.shape[2]
-    total = b.input(6)
-    if total is not None and (total.value is None or int(total.value.item()) != before + q.shape[2]):
-        told = "rows that are counted at run time" if total.value is None else f"{total.value.item()} rows"
-        raise b.refused(f"has {before} rows of a cache, {q.shape[2]} new ones, and {told} in all", "export the model with caches that grow")
-    if any(b.integer(name, 0) for name in ("smooth_softmax", "k_quant_type")) or b.input(11) is not None:
-        raise b.refused("smoothes its softmax or has sinks", "export the model without them")
-    if b.integer("do_rotary", 0):
-        q, k = (_rotated(b, each, b.needed(7), b.needed(8), b.input(9), before, b.integer("rotary_interleaved", 0)) for each in (q, k))
-    if past is not None and old is not None:
-        k, v = b.concat([past, k], 2), b.concat([old, v], 2)
+    if total is not None and (total.number is None or int(total.number) != before + q.shape[2]):
+        told = "rows that are counted at run time" if total.number is None else f"{int(total.number)} rows"
+        raise Refusal(f"has {before} rows of a cache, {q.shape[2]} new ones, and {told} in all", "export the model with caches that grow")
+    if m.attrs.get("smooth_softmax") or m.attrs.get("k_quant_type") or m.input(11) is not None:
+        raise Refusal("smoothes its softmax or has sinks", "export the model without them")
+    if do_rotary and cosines is not None and sines is not None:
+        q, k = (_rotated(x, cosines, sines, places, before, rotary_interleaved) for x in (q, k))
+    if past is not None and past_values is not None:
+        k, v = concat([past, k], 2), concat([past_values, v], 2)
     batch, _, columns, width = k.shape
-    wide = [
-        each.reshape(batch, shared, 1, columns, width)
-        .expand(batch, shared, heads // shared, columns, width)
-        .reshape(batch, heads, columns, width)
-        if heads > shared
-        else each
-        for each in (k, v)
-    ]
-    rows, bias = q.shape[2], b.input(10)
-    allowed = causal(rows, columns, max(0, b.integer("local_window_size", -1)))
-    if not allowed.all():
-        bias = b.where(b.operand(allowed), b.operand(np.float32(0)) if bias is None else bias, np.float32(_LOWEST))
-    return [attend(b, q, wide[0], wide[1], bias, b.number("scale", 0), b.number("softcap", 0)), k, v]
+    group = [batch, shared, heads // shared, columns, width]
+    keys, values = (
+        x.reshape([batch, shared, 1, columns, width]).expand(group).reshape([batch, heads, columns, width]) if heads > shared else x
+        for x in (k, v)
+    )
+    allowed = causal(q.shape[2], columns, max(0, local_window_size))
+    return [attend(q, keys, values, bias if allowed.all() else _forbid(allowed, bias), scale, softcap), k, v]
 
 
-def _rotated(b: Builder, x: Operand, cosines: Operand, sines: Operand, places: Operand | None, first: int, interleaved: int) -> Operand:
+def _rotated(x: Tensor, cosines: Tensor, sines: Tensor, places: Tensor | None, first: int, interleaved: int) -> Tensor:
     """Heads [batch, heads, rows, columns], rotated by their places: from ``first`` on, where none are given."""
     rows = x.shape[2]
     if places is None:
-        tables = [table.slice(0, first, first + rows).reshape(1, 1, rows, table.shape[-1]) for table in (cosines, sines)]
+        tables = [table.cut(0, first, first + rows).reshape([1, 1, rows, table.shape[-1]]) for table in (cosines, sines)]
     else:
-        if places.size == 1 and rows != 1:
-            places = (places.reshape(1) + b.operand(np.arange(rows))).reshape(1, rows)
-        tables = [table.take(places.reshape(-1, rows), 0).reshape(-1, 1, rows, table.shape[-1]) for table in (cosines, sines)]
+        if places.elements == 1 and rows != 1:
+            places = (places.reshape([1]) + np.arange(rows)).reshape([1, rows])
+        tables = [table.take(places.reshape([-1, rows])).reshape([-1, 1, rows, table.shape[-1]]) for table in (cosines, sines)]
     width = 2 * cosines.shape[-1]
-    turned = _turned(b, x if width == x.shape[-1] else x.slice(3, 0, width), tables, interleaved)
-    return turned if width == x.shape[-1] else b.concat([turned, x.slice(3, width, x.shape[-1])], 3)
+    turned = _turned(x.cut(3, 0, width), tables, interleaved)
+    return turned if width == x.shape[-1] else concat([turned, x.cut(3, width, x.shape[-1])], 3)
 
 
-def _turned(b: Builder, x: Operand, tables: Sequence[Operand], interleaved: int) -> Operand:
+def _turned(x: Tensor, tables: Sequence[Tensor], interleaved: int) -> Tensor:
     """x cos + turn(x) sin, where turn exchanges halves or neighbours and negates one of each pair."""
     half = x.shape[3] // 2
     if interleaved:
-        even, odd = x.slice(3, 0, 2 * half, 2), x.slice(3, 1, 2 * half, 2)
-        pairs = [part.reshape(*part.shape, 1) for part in (odd.apply("Neg"), even)]
-        turned = b.concat(pairs, 4).reshape(*x.shape)
-        cosines, sines = (b.concat([t.reshape(*t.shape, 1)] * 2, 4).reshape(*t.shape[:3], 2 * half) for t in tables)
+        even, odd = x.cut(3, 0, 2 * half, 2), x.cut(3, 1, 2 * half, 2)
+        turned = concat([part.reshape([*part.shape, 1]) for part in (odd.apply("Neg"), even)], 4).reshape(x.shape)
+        cosines, sines = (concat([t.reshape([*t.shape, 1])] * 2, 4).reshape([*t.shape[:3], 2 * half]) for t in tables)
     else:
-        turned = b.concat([x.slice(3, half, 2 * half).apply("Neg"), x.slice(3, 0, half)], 3)
-        cosines, sines = (b.concat([t, t], 3) for t in tables)
+        turned = concat([x.cut(3, half, 2 * half).apply("Neg"), x.cut(3, 0, half)], 3)
+        cosines, sines = (concat([t, t], 3) for t in tables)
     return x * cosines + turned * sines
 
 
-def rotation(b: Builder) -> Operand:
-    """RotaryEmbedding of com.microsoft, of rows [batch, rows, width] or of heads."""
-    x, places, cosines, sines = (b.needed(position) for position in range(4))
-    if b.integer("is_packed_batching", 0) or b.number("scale", 1.0) != 1.0:
-        raise b.refused("packs batches, or scales positions", "export the model without that")
+@expands("RotaryEmbedding", domain=MICROSOFT)
+def rotation(
+    x: Tensor,
+    places: Tensor,
+    cosines: Tensor,
+    sines: Tensor,
+    *,
+    interleaved: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    is_packed_batching: int = 0,
+    scale: float = 1.0,
+) -> Tensor:
+    """Rows [batch, rows, width], or heads."""
+    if is_packed_batching or scale != 1.0:
+        raise Refusal("packs batches, or scales positions", "export the model without that")
     if x.rank == 4:
-        return _rotated(b, x, cosines, sines, places, 0, b.integer("interleaved", 0))
-    width = b.integer("rotary_embedding_dim", 0)
-    heads = b.integer("num_heads", 0) if width else x.shape[2] // (2 * cosines.shape[-1])
+        return _rotated(x, cosines, sines, places, 0, interleaved)
+    heads = num_heads if rotary_embedding_dim else x.shape[2] // (2 * cosines.shape[-1])
     if not heads:
-        raise b.refused("does not say how many heads it has", "set num_heads")
-    turned = _rotated(b, heads_of(x, heads), cosines, sines, places, 0, b.integer("interleaved", 0))
-    return turned.transpose(0, 2, 1, 3).reshape(*x.shape)
-
-
-ATTENTION: Mapping[str, Callable[[Builder], Operand | list[Operand | None]]] = {
-    "Attention": attention,
-    "GroupQueryAttention": grouped_attention,
-    "MultiHeadAttention": multi_head_attention,
-    "QAttention": quantised_attention,
-    "RotaryEmbedding": rotation,
-}
+        raise Refusal("does not say how many heads it has", "set num_heads")
+    turned = _rotated(heads_of(x, heads), cosines, sines, places, 0, interleaved)
+    return turned.transpose([0, 2, 1, 3]).reshape(x.shape)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from deeploy.errors import shorten
-from deeploy.frontend.expand.builder import Builder, Operand
 from deeploy.frontend.expand.classic import best, classes_of, floats_of, of_two, rows_of, transformed
+from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands
+from deeploy.frontend.schemas import ML
+from deeploy.graph.nodes import INTEGER_FORM, Tensor, compute, constant
+from deeploy.graph.types import DType
 from deeploy.operators.trees import AGGREGATES, LEAF, MISSING, MODES, TREES
 
 Entry = tuple[int, float]  # what a leaf adds to which target
@@ -52,43 +55,49 @@ class _Forest:
                 raise ValueError("a tree has a cycle")
 
 
-def _built(b: Builder, forest: _Forest, targets: int, aggregate: str) -> Operand:
+def _built(x: Tensor, forest: _Forest, targets: int, aggregate: str) -> Tensor:
     """The operator of a forest [rows, targets]."""
-    x = rows_of(b)
+    x = rows_of(x)
     nodes = np.array(forest.nodes, np.int32)
     if nodes[:, 0].max() >= x.shape[1] or nodes[:, 0].min() < LEAF or aggregate not in AGGREGATES:
-        raise b.refused(
-            f"reads feature {nodes[:, 0].max()} of {x.shape[1]}, or aggregates by {shorten(aggregate, 40)}", "correct the model"
-        )
+        raise Refusal(f"reads feature {nodes[:, 0].max()} of {x.shape[1]}, or aggregates by {shorten(aggregate, 40)}", "correct the model")
     entries = forest.entries or [(0, 0.0)]
     arrays = [
         *(nodes, np.array(forest.thresholds, np.float32), np.array(forest.roots, np.int32)),
         *(np.array([target for target, _ in entries], np.int32), np.array([weight for _, weight in entries], np.float32)),
     ]
     if min(arrays[3]) < 0 or max(arrays[3]) >= targets:
-        raise b.refused(f"adds to target {max(arrays[3])} of {targets}", "correct the model")
-    operands = [x, *(b.operand(array) for array in arrays)]
-    return b.lowered(TREES.name, operands, (x.shape[0], targets), np.float32, aggregate=aggregate, targets=targets)
+        raise Refusal(f"adds to target {max(arrays[3])} of {targets}", "correct the model")
+    return compute(
+        TREES.name,
+        x,
+        *map(constant, arrays),
+        shape=(x.shape[0], targets),
+        dtype=DType.FLOAT32,
+        domain=INTEGER_FORM,
+        aggregate=aggregate,
+        targets=targets,
+    )
 
 
-def _mode(b: Builder, name: str, missing: int) -> int:
+def _mode(name: str, missing: int) -> int:
     if name not in MODES:
-        raise b.refused(f"compares by {shorten(name, 40)}", f"use one of {', '.join(MODES)}")
+        raise Refusal(f"compares by {shorten(name, 40)}", f"use one of {', '.join(MODES)}")
     return MODES.index(name) + MISSING * bool(missing)
 
 
-def _numbers(b: Builder, name: str) -> list[float]:
+def _numbers(m: Expansion, name: str) -> list[float]:
     """A list of floats, or of doubles where the model has these."""
-    found = b.attributes.get(name, b.attributes.get(f"{name}_as_tensor"))
+    found = m.attrs.get(name, m.attrs.get(f"{name}_as_tensor"))
     return [float(value) for value in np.atleast_1d(found if found is not None else [])]
 
 
-def _listed(b: Builder, prefix: str, ids: str) -> _Forest:
+def _listed(m: Expansion, prefix: str, ids: str) -> _Forest:
     """The forest of lists with an entry for every node, and for all that leaves add (``prefix``), up to ai.onnx.ml 3."""
-    values = b.attributes
+    values = m.attrs
     numbers = list(zip(values["nodes_treeids"], values["nodes_nodeids"], strict=True))
     count, zeros = len(numbers), [0] * len(numbers)
-    thresholds = _numbers(b, "nodes_values")
+    thresholds = _numbers(m, "nodes_values")
     missing: list[int] = values.get("nodes_missing_value_tracks_true") or zeros
     columns = (
         values["nodes_modes"],
@@ -100,7 +109,7 @@ def _listed(b: Builder, prefix: str, ids: str) -> _Forest:
     )
     rows = dict(zip(numbers, zip(*columns, strict=True), strict=True))
     added: dict[tuple[int, int], list[Entry]] = {}
-    weights = _numbers(b, f"{prefix}_weights")
+    weights = _numbers(m, f"{prefix}_weights")
     for tree, node, target, weight in zip(values[f"{prefix}_treeids"], values[f"{prefix}_nodeids"], values[ids], weights, strict=True):
         added.setdefault((tree, node), []).append((int(target), float(weight)))
     forest = _Forest()
@@ -109,7 +118,7 @@ def _listed(b: Builder, prefix: str, ids: str) -> _Forest:
         mode, feature, threshold, yes, no, tracks = rows[number]
         if mode == "LEAF":
             return added.get(number, [])
-        return int(feature), _mode(b, mode, tracks), float(threshold), (number[0], yes), (number[0], no)
+        return int(feature), _mode(mode, tracks), float(threshold), (number[0], yes), (number[0], no)
 
     children = {(number[0], child) for number, row in rows.items() if row[0] != "LEAF" for child in row[3:5]}
     for number in numbers:
@@ -118,30 +127,32 @@ def _listed(b: Builder, prefix: str, ids: str) -> _Forest:
     return forest
 
 
-def classifier(b: Builder) -> list[Operand | None]:
-    """TreeEnsembleClassifier: the label of the largest sum; of two classes with sums of one, of that above a half or above 0."""
-    labels, forest, base = classes_of(b), _listed(b, "class", "class_ids"), floats_of(b, "base_values")
+@expands("TreeEnsembleClassifier", domain=ML)
+def classifier(m: Expansion, x: Tensor) -> Results:
+    """The label of the largest sum; of two classes with sums of one, of that above a half or above 0."""
+    labels, forest, base = classes_of(m), _listed(m, "class", "class_ids"), floats_of(m, "base_values")
     if labels.size == 2 and {target for target, _ in forest.entries} == {0} and base.size < 2:
-        score = _built(b, forest, 1, "SUM")
+        score = _built(x, forest, 1, "SUM")
         is_probability = all(weight >= 0 for _, weight in forest.entries)
-        return of_two(b, score + base if base.any() else score, labels, 0.5 if is_probability else 0, float(is_probability))
-    scores = _built(b, forest, labels.size, "SUM")
+        return of_two(m, score + base if base.any() else score, labels, 0.5 if is_probability else 0, float(is_probability))
+    scores = _built(x, forest, labels.size, "SUM")
     scores = scores + base if base.any() else scores
-    return [best(b, scores, labels), transformed(b, scores)]
+    return [best(m, scores, labels), transformed(m, scores)]
 
 
-def regressor(b: Builder) -> Operand:
-    """TreeEnsembleRegressor."""
-    scores = _built(b, _listed(b, "target", "target_ids"), b.integer("n_targets", 1), b.text("aggregate_function", "SUM"))
-    base = floats_of(b, "base_values")
-    return transformed(b, scores + base if base.any() else scores)
+@expands("TreeEnsembleRegressor", domain=ML)
+def regressor(m: Expansion, x: Tensor, *, n_targets: int = 1, aggregate_function: str = "SUM") -> Tensor:
+    """What the leaves add up to."""
+    scores, base = _built(x, _listed(m, "target", "target_ids"), n_targets, aggregate_function), floats_of(m, "base_values")
+    return transformed(m, scores + base if base.any() else scores)
 
 
-def ensemble(b: Builder) -> Operand:
-    """TreeEnsemble of ai.onnx.ml 5: leaves and nodes are lists of their own."""
-    values = b.attributes
+@expands("TreeEnsemble", domain=ML)
+def ensemble(m: Expansion, x: Tensor, *, n_targets: int = 1, aggregate_function: int = 1, post_transform: int = 0) -> Tensor:
+    """Of ai.onnx.ml 5: leaves and nodes are lists of their own."""
+    values = m.attrs
     if "membership_values" in values:
-        raise b.refused("compares with sets of values", "export the model with thresholds")
+        raise Refusal("compares with sets of values", "export the model with thresholds")
     features, count = np.atleast_1d(values["nodes_featureids"]), np.size(values["nodes_featureids"])
     modes, splits = np.atleast_1d(values["nodes_modes"]), np.atleast_1d(values["nodes_splits"])
     tracks = values.get("nodes_missing_value_tracks_true") or [0] * count
@@ -154,7 +165,7 @@ def ensemble(b: Builder) -> Operand:
             return [(int(targets[number]), float(weights[number]))]
         mode = int(modes[number])
         if not 0 <= mode < len(MODES):
-            raise b.refused(f"compares by mode {mode}", f"use one of {', '.join(MODES)}")
+            raise Refusal(f"compares by mode {mode}", f"use one of {', '.join(MODES)}")
         sides = (("nodes_truenodeids", "nodes_trueleafs"), ("nodes_falsenodeids", "nodes_falseleafs"))
         yes, no = ((int(values[ids][number]), bool(values[leaves][number])) for ids, leaves in sides)
         return int(features[number]), mode + MISSING * bool(tracks[number]), float(splits[number]), yes, no
@@ -163,16 +174,7 @@ def ensemble(b: Builder) -> Operand:
         is_alone = values["nodes_trueleafs"][root] and values["nodes_falseleafs"][root]
         same = values["nodes_truenodeids"][root] == values["nodes_falsenodeids"][root]
         forest.grow((int(values["nodes_truenodeids"][root]), True) if is_alone and same else (int(root), False), look, 4 * count + 4)
-    kind = ("AVERAGE", "SUM", "MIN", "MAX")[b.integer("aggregate_function", 1)]
-    scores = _built(b, forest, b.integer("n_targets", 1), kind)
-    post = b.integer("post_transform", 0)
-    if post > 2:
-        raise b.refused(f"has post_transform = {post}", "export the model with 0, 1 or 2")
-    return scores if post == 0 else scores.apply("Softmax", axis=-1) if post == 1 else scores.apply("Sigmoid")
-
-
-TREE_OPERATORS: Mapping[str, Callable[[Builder], Operand | list[Operand | None]]] = {
-    "TreeEnsemble": ensemble,
-    "TreeEnsembleClassifier": classifier,
-    "TreeEnsembleRegressor": regressor,
-}
+    scores = _built(x, forest, n_targets, ("AVERAGE", "SUM", "MIN", "MAX")[aggregate_function])
+    if post_transform > 2:
+        raise Refusal(f"has post_transform = {post_transform}", "export the model with 0, 1 or 2")
+    return (scores, scores.apply("Softmax", axis=1), scores.apply("Sigmoid"))[post_transform]
