@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.api import Compiled, Network
 from deeploy.backend import layers
 from deeploy.errors import UsageError
 from deeploy.frontend.io import ports
 from deeploy.graph import epilogue
-from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor
+from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import operand_names
 from deeploy.midend.machine import Options, machine_of
@@ -119,13 +119,9 @@ def runtime(target: Target) -> dict[str, Path]:
 
 def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> Compiled:
     """The case as a project of one layer."""
-    tensors = {
-        n: gs.Variable(n, dtype=a.dtype, shape=list(a.shape)) if n in case.variables else gs.Constant(n, a)
-        for n, a in case.operands.items()
-    }
-    y = gs.Variable("y", dtype=DType(case.y).numpy, shape=list(shape))
-    operator = gs.Node(op=case.op, name="layer", attrs=dict(case.attrs), inputs=list(tensors.values()), outputs=[y], domain=INTEGER_FORM)
-    graph = gs.Graph(nodes=[operator], inputs=[tensors[n] for n in case.variables], outputs=[y])
+    tensors = {n: Tensor(n, a.shape, DType.of(a.dtype), None if n in case.variables else a) for n, a in case.operands.items()}
+    node = Node("layer", case.op, tuple(tensors.values()), (Tensor("y", shape, DType(case.y)),), case.attrs)
+    graph = Graph("network", tuple(tensors[n] for n in case.variables), node.outputs)
     options = Options({"l1": l1_bytes(target)}, cores=cores, buffering="single")
     machine = machine_of(target, options)
     assert machine is not None, "the target has scratchpad memories"

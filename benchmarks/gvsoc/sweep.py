@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnx_graphsurgeon as gs
 from layer import Case, SimulationError, build, expected, l1_bytes, simulate, write_forked
 
 from deeploy.api import Compiled, Network
 from deeploy.frontend.io import ports
-from deeploy.graph.nodes import INTEGER_FORM
+from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Buffering, Options, machine_of
 from deeploy.midend.plan import Plan
@@ -58,21 +58,16 @@ def compiled(
     buffering: Buffering = "single",
 ) -> Compiled:
     """The cases as a project of one layer each, side by side, on one engine or on any; ``kernels`` names the one of each case."""
-    nodes, inputs, outputs = [], [], []
+    inputs, outputs = list[Tensor](), list[Tensor]()
     for number, case in enumerate(cases):
-        shape = _shape(case, target)
         tensors = {
-            n: gs.Variable(f"{n}_{number}", dtype=a.dtype, shape=list(a.shape)) if n in case.variables else gs.Constant(f"{n}_{number}", a)
-            for n, a in case.operands.items()
+            n: Tensor(f"{n}_{number}", a.shape, DType.of(a.dtype), None if n in case.variables else a) for n, a in case.operands.items()
         }
-        y = gs.Variable(f"y_{number}", dtype=DType(case.y).numpy, shape=list(shape))
-        further = [gs.Variable(f"{n}_{number}", dtype=DType(kind).numpy, shape=list(size)) for n, (size, kind) in case.further.items()]
-        nodes.append(
-            gs.Node(case.op, f"layer_{number}", dict(case.attrs), inputs=list(tensors.values()), outputs=[y, *further], domain=INTEGER_FORM)
-        )
+        results = {"y": (_shape(case, target), case.y), **case.further}
+        made = tuple(Tensor(f"{n}_{number}", tuple(shape), DType(kind)) for n, (shape, kind) in results.items())
+        outputs += Node(f"layer_{number}", case.op, tuple(tensors.values()), made, case.attrs).outputs
         inputs += [tensors[n] for n in case.variables]
-        outputs += [y, *further]
-    graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
+    graph = Graph("network", tuple(inputs), tuple(outputs))
     options = Options({"l1": l1 or l1_bytes(target)}, cores=cores, buffering=buffering)
     machine = machine_of(target, options)
     assert machine is not None, "the target has scratchpad memories"

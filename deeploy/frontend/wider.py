@@ -8,16 +8,18 @@ the nodes of the integer form, whose kernels may read them so.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
 from deeploy.frontend.structure import graphs
-from deeploy.graph.nodes import NARROW, Node
+from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import NARROW as NARROW_TYPES
 from deeploy.graph.types import PACKED, DType
-from deeploy.graph.values import Graph, change_nodes
+from deeploy.graph.values import Graph, change_nodes, reading
 
 MOST_BITS = 7  # of what is stored packed
 _FLOATS: dict[int, DType] = {TensorProto.FLOAT16: DType.FLOAT16, TensorProto.BFLOAT16: DType.BFLOAT16}
@@ -104,17 +106,23 @@ def packed_types(most: int) -> frozenset[DType]:
 
 
 def note_narrow(graph: Graph, types: Collection[DType]) -> Graph:
-    """Give the nodes of the integer form that have constants of some narrow types the attribute that names these.
+    """A graph whose constants that nodes of the integer form read have the narrow types that hold them, where they have some of ``types``.
 
-    It names the packed types of more bits as well: kernels may be faster at reading those.
+    Packed types of more bits count as well, for all constants of a node: kernels may be faster at reading those.
     """
+    noted = cache(lambda tensor, narrow: replace(tensor, narrow=narrow))  # one tensor for all that read it
 
-    def noted(node: Node) -> Node:
+    def change(node: Node) -> Node:
         weights = [t.data for t in node.operands if t.data is not None and any(each.stores(t.data) for each in types)]
         found = [t for t in NARROW_TYPES if (t in types or t in PACKED) and any(t.stores(values) for values in weights)]
-        return node.another(attrs={**node.attrs, NARROW: tuple(t.value for t in found)}) if found else node
 
-    return change_nodes(graph, noted)
+        def instead(tensor: Tensor) -> Tensor:
+            narrow = tuple(t for t in found if tensor.data is not None and t.stores(tensor.data))
+            return noted(tensor, narrow) if narrow else tensor
+
+        return reading(node, instead) if node.is_lowered else node
+
+    return change_nodes(graph, change)
 
 
 def _types(whole: onnx.GraphProto) -> Iterator[int]:

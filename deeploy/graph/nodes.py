@@ -18,7 +18,6 @@ from deeploy.errors import shorten
 from deeploy.graph.types import DType
 
 INTEGER_FORM = "deeploy"  # the domain of its operators (docs/integer-form.md); that of ONNX's is empty
-NARROW = "narrow"  # the attribute that names the narrow types in which a node's constants may be stored that are no larger
 Attributes = Mapping[str, Any]  # of an operator, by name; what each may be is its operator's declaration
 Like: TypeAlias = "Tensor | np.ndarray | np.generic | Sequence[float] | float | int | bool"  # what can be an operand beside a tensor
 

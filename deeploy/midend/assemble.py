@@ -22,7 +22,7 @@ from deeploy.graph.nest import Geometry, Map, Nest
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
-from deeploy.midend.bind import bound_geometry, operand_names, select, with_narrow
+from deeploy.midend.bind import bound_geometry, operand_names, select
 from deeploy.midend.dynamic import dynamic_dims, spread
 from deeploy.midend.joins import with_joined
 from deeploy.midend.lifetime import overwrites, united
@@ -53,7 +53,7 @@ def assemble(name: str, graph: Graph, kernels: Sequence[Kernel], off: Sequence[K
     Raises:
         UnsupportedError: nodes without a kernel, all in one error.
     """
-    nodes = with_joined(with_lookups(list(map(with_narrow, graph.nodes)), {t.name for t in graph.outputs}, kernels), kernels)
+    nodes = with_joined(with_lookups(graph.nodes, {t.name for t in graph.outputs}, kernels), kernels)
     inputs, outputs = list(graph.inputs), list(graph.outputs)
     computed = [node for node in nodes if node.op not in VIEWS and node.op != KEEP]
     selected = iter(select(kernels, computed, off))

@@ -17,15 +17,8 @@ from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import ANY, Kernel, Layout
 from deeploy.graph.nest import Geometry, Map, Nest
-from deeploy.graph.nodes import NARROW, Node
+from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
-
-
-def with_narrow(node: Node) -> Node:
-    """A node whose constants have the narrow types that are noted at it."""
-    noted = tuple(map(DType, node.attrs.get(NARROW, ()))) if node.is_lowered else ()  # elsewhere it is what a model says
-    inputs = (t if t is None or t.data is None else replace(t, narrow=tuple(n for n in noted if n.stores(t.data))) for t in node.inputs)
-    return replace(node, inputs=tuple(inputs)) if noted else node
 
 
 def operand_names(kernel: Kernel, node: Node) -> tuple[str, ...] | None:

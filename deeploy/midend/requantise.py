@@ -19,7 +19,7 @@ from deeploy.graph.kernel import Kernel
 from deeploy.graph.nodes import Node, constant
 from deeploy.graph.target import Engine, Target
 from deeploy.graph.values import Graph, change_nodes
-from deeploy.midend.bind import mismatch, with_narrow
+from deeploy.midend.bind import mismatch
 from deeploy.midend.plan import Machine
 from deeploy.operators.nearest import Nearest, nearest
 from deeploy.operators.requantise import fused
@@ -67,7 +67,7 @@ def requantise(graph: Graph, engines: Mapping[str, Engine], kernels: Sequence[Ke
     """
     layers: list[Requantised] = []
     exact: list[str] = []
-    for node in map(with_narrow, graph.nodes):
+    for node in graph.nodes:
         fitting = [kernel for kernel in kernels if kernel.engine in engines and kernel.op == node.op and not mismatch(kernel, node)]
         if not fitting or any(kernel.second is None for kernel in fitting) or fused(node) is None:
             continue
@@ -86,7 +86,7 @@ def _by(engine: Engine, node: Node, kernels: Sequence[Kernel]) -> Requantised | 
     assert staircase is not None and engine.requantiser is not None
     own = [kernel for kernel in kernels if kernel.engine == engine.name and kernel.op == node.op and kernel.second is None]
     for found in islice(nearest(*staircase, node.attrs["shift"], engine.requantiser), TRIED):
-        if any(not mismatch(kernel, with_narrow(_with(found, node))) for kernel in own):
+        if any(not mismatch(kernel, _with(found, node)) for kernel in own):
             return Requantised(node, engine.name, found)
     return None
 

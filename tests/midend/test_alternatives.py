@@ -7,16 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx_graphsurgeon as gs
 import pytest
 
 import deeploy
 from deeploy.errors import FitError
 from deeploy.graph.kernel import Kernel, Scratch, Tiling
-from deeploy.graph.nodes import INTEGER_FORM
-from deeploy.graph.surgeon import read_graph
+from deeploy.graph.nodes import INTEGER_FORM, Tensor, compute
 from deeploy.graph.target import Rate, Target
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 from deeploy.midend import cost, planner
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import select
@@ -33,11 +32,12 @@ GENERIC: Target = load("generic")
 RESIDUAL = Path(__file__).parents[3] / "shared" / "models" / "dialect" / "Models" / "MLPerf" / "ImageClassification"
 
 
-def sums() -> gs.Graph:
+def sums() -> Graph:
     """y = ((x + x) + x) + x: what the second sum writes may lie over what it reads."""
-    x, a, b, y = (gs.Variable(name, np.float32, [4, 5]) for name in "xaby")
-    nodes = [gs.Node("Add", f"sum_{to.name}", {}, [source, x], [to], domain=INTEGER_FORM) for source, to in ((x, a), (a, b), (b, y))]
-    return gs.Graph(nodes=nodes, inputs=[x], outputs=[y])
+    y = x = Tensor("x", (4, 5), DType.FLOAT32)
+    for name in "aby":
+        y = compute("Add", y, x, name=name, called=f"sum_{name}", domain=INTEGER_FORM)
+    return Graph("network", (x,), (y,))
 
 
 def kernels(*changes: dict[str, Any]) -> list[Kernel]:
@@ -52,7 +52,7 @@ OVER: dict[str, Any] = {"overwrites": (("y", "a"),)}
 
 def test_every_kernel_that_fits_a_node_is_selected() -> None:
     other = {"operator": replace(kernels({})[0].operator, name="Sub")}
-    (found,) = select(kernels(SCRATCH, {}, NPU, other, {}), [read_graph(sums()).nodes[0]])
+    (found,) = select(kernels(SCRATCH, {}, NPU, other, {}), [sums().nodes[0]])
     assert [kernel.name for kernel in found] == ["add0", "add1", "add2", "add4"]
 
 

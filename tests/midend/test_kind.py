@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import onnx_graphsurgeon as gs
 import pytest
 
 from deeploy.graph.kernel import Kernel
-from deeploy.graph.nodes import INTEGER_FORM
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
 from deeploy.midend.cost import form, kind, words
 from deeploy.midend.program import Program
@@ -21,14 +22,12 @@ def products(kernels: Sequence[Kernel], *factors: int) -> Program:
     weights = np.random.default_rng(0).integers(-128, 128, (64, 16)).astype(np.int8)
     attrs = {"trans_a": False, "trans_b": False, "a_zero_point": 0, "b_zero_point": 0, "epilogue": ("requantise",)}
     attrs |= {"shift": 42, "low": -128, "high": 127}
-    x, nodes, outputs = gs.Variable("x", np.int8, [8, 64]), [], []
+    x, outputs = Tensor("x", (8, 64), DType.INT8), list[Tensor]()
     for number, mul in enumerate(factors):
         constants = {"w": weights, "mul": np.array([mul], np.int32), "add": np.array([1 << 41], np.int64)}
-        y = gs.Variable(f"y{number}", np.int8, [8, 16])
-        inputs = [x, *(gs.Constant(f"{name}{number}", values) for name, values in constants.items())]
-        nodes.append(gs.Node("MatMul", f"product{number}", dict(attrs), inputs=inputs, outputs=[y], domain=INTEGER_FORM))
-        outputs.append(y)
-    return assemble("network", gs.Graph(nodes=nodes, inputs=[x], outputs=outputs), kernels)
+        operands = (Tensor(f"{name}{number}", a.shape, DType.of(a.dtype), a) for name, a in constants.items())
+        outputs += Node(f"product{number}", "MatMul", (x, *operands), (Tensor(f"y{number}", (8, 16), DType.INT8),), attrs).outputs
+    return assemble("network", Graph("network", (x,), tuple(outputs)), kernels)
 
 
 @pytest.mark.parametrize(("factor", "is_same"), [(1 << 29, True), ((1 << 29) + 12345677, False)])

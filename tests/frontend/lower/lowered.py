@@ -9,9 +9,14 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.graph.nodes import INTEGER_FORM as DOMAIN
-from deeploy.graph.surgeon import const, variable
 
-__all__ = ["DOMAIN", "add", "const", "reshape", "transpose", "variable"]
+
+def variable(name: str, dtype: np.typing.DTypeLike, shape: Sequence[int]) -> gs.Variable:
+    return gs.Variable(name, np.dtype(dtype), list(shape))
+
+
+def const(name: str, values: np.typing.ArrayLike, dtype: np.typing.DTypeLike | None = None) -> gs.Constant:
+    return gs.Constant(name, np.ascontiguousarray(np.asarray(values, dtype)))
 
 
 def add(graph: gs.Graph, op: str, inputs: Sequence[gs.Tensor], output: gs.Tensor, name: str | None = None, **attrs: Any) -> gs.Tensor:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
 from deeploy.frontend.io import ports
-from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor
+from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.planner import make_plan
@@ -57,24 +57,20 @@ class Layer:
         return np.asarray(reference(node, self.x, self.constants[0]))
 
 
-def graph_of(layers: Sequence[Layer]) -> gs.Graph:
+def graph_of(layers: Sequence[Layer]) -> Graph:
     """One network in which every layer has an input and an output of its own."""
-    nodes, inputs, outputs = [], [], []
+    inputs, outputs = list[Tensor](), list[Tensor]()
     for number, layer in enumerate(layers):
-        x = gs.Variable(f"x{number}", dtype=layer.x.dtype, shape=list(layer.x.shape))
-        y = gs.Variable(f"y{number}", dtype=DType(layer.y).numpy, shape=list(layer.node().outputs[0].shape))
-        constants = [gs.Constant(f"c{number}_{i}", a) for i, a in enumerate(layer.constants)]
-        nodes.append(
-            gs.Node(op=layer.op, name=f"layer{number}", attrs=dict(layer.attrs), inputs=[x, *constants], outputs=[y], domain=INTEGER_FORM)
-        )
-        inputs.append(x)
-        outputs.append(y)
-    return gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
+        inputs.append(Tensor(f"x{number}", layer.x.shape, DType.of(layer.x.dtype)))
+        constants = (Tensor(f"c{number}_{i}", a.shape, DType.of(a.dtype), a) for i, a in enumerate(layer.constants))
+        y = Tensor(f"y{number}", layer.node().outputs[0].shape, DType(layer.y))
+        outputs += Node(f"layer{number}", layer.op, (inputs[-1], *constants), (y,), layer.attrs).outputs
+    return Graph("network", tuple(inputs), tuple(outputs))
 
 
-def compiled(layers: Sequence[Layer] | gs.Graph, target: Target, options: Options) -> Compiled:
+def compiled(layers: Sequence[Layer] | Graph, target: Target, options: Options) -> Compiled:
     """The network of layers, or one that was made of them, each run by the first kernel that fits."""
-    graph = layers if isinstance(layers, gs.Graph) else graph_of(layers)
+    graph = layers if isinstance(layers, Graph) else graph_of(layers)
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has scratchpad memories"
     program = assemble("network", graph, target.kernels)

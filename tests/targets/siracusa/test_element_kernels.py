@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 import pytest
 
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
 from deeploy.frontend.io import ports
-from deeploy.graph.nodes import INTEGER_FORM
+from deeploy.graph.nodes import INTEGER_FORM, Tensor, compute
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.planner import make_plan
@@ -170,16 +171,13 @@ MOVES = (
 def moved(l1: int) -> tuple[Compiled, list[np.ndarray]]:
     """A network of transpositions side by side, and its inputs."""
     rng = np.random.default_rng(3)
-    nodes, inputs, outputs, arrays = [], [], [], []
+    inputs, outputs, arrays = list[Tensor](), list[Tensor](), []
     for number, (shape, perm, kind) in enumerate(MOVES):
         array = rng.integers(0, 2 if kind == "?" else 100, shape).astype(kind)
-        x = gs.Variable(f"x{number}", dtype=array.dtype, shape=list(shape))
-        y = gs.Variable(f"y{number}", dtype=array.dtype, shape=[shape[axis] for axis in perm])
-        nodes.append(gs.Node(op="Transpose", name=f"t{number}", attrs={"perm": perm}, inputs=[x], outputs=[y], domain=INTEGER_FORM))
-        inputs.append(x)
-        outputs.append(y)
+        inputs.append(Tensor(f"x{number}", shape, DType.of(array.dtype)))
+        outputs.append(compute("Transpose", inputs[-1], name=f"y{number}", called=f"t{number}", domain=INTEGER_FORM, perm=perm))
         arrays.append(array)
-    graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
+    graph = Graph("network", tuple(inputs), tuple(outputs))
     target, options = load("siracusa"), Options({"l1": l1})
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has scratchpad memories"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 import pytest
 
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
 from deeploy.frontend.io import ports
-from deeploy.graph.nodes import INTEGER_FORM
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph, substitute
 from deeploy.midend import cost
 from deeploy.midend.assemble import assemble
 from deeploy.midend.joins import with_joined
@@ -42,15 +44,15 @@ NORMS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-def network(cases: list[tuple[str, str, tuple[int, ...]]]) -> gs.Graph:
+def network(cases: list[tuple[str, str, tuple[int, ...]]]) -> Graph:
     """For every pair of operators and shape a sum, its norm, and a sum that reads both."""
     rng = np.random.default_rng(3)
-    graph = gs.Graph(name="network")
+    nodes, inputs, outputs = list[Node](), list[Tensor](), list[Tensor]()
     for number, (sum_op, norm_op, shape) in enumerate(cases):
-        a, b, x, y, z = (gs.Variable(f"{name}{number}", np.int8, list(shape)) for name in "abxyz")
+        a, b, x, y, z = (Tensor(f"{name}{number}", shape, DType.INT8) for name in "abxyz")
 
-        def constant(name: str, values: np.ndarray, number: int = number) -> gs.Constant:
-            return gs.Constant(f"{name}{number}", values)
+        def constant(name: str, values: np.ndarray, number: int = number) -> Tensor:
+            return Tensor(f"{name}{number}", values.shape, DType.of(values.dtype), values)
 
         stages = [constant("sum_mul", np.array([301], np.int32)), constant("sum_add", np.array([256], np.int32))]
         attrs, names = NORMS[norm_op]
@@ -60,17 +62,15 @@ def network(cases: list[tuple[str, str, tuple[int, ...]]]) -> gs.Graph:
             "mul": rng.integers(2**28, 2**30, shape[-1]).astype(np.int32),
             "add": rng.integers(-(2**55), 2**55, shape[-1]),
         }
-        inputs = [a, b, *(stages if "epilogue" in SUMS[sum_op] else [])]
-        graph.nodes.append(gs.Node(sum_op, f"sum{number}", dict(SUMS[sum_op]), inputs, [x], domain=INTEGER_FORM))
-        further = [constant(name, drawn[name]) for name in names]
-        graph.nodes.append(gs.Node(norm_op, f"norm{number}", dict(attrs), [x, *further], [y], domain=INTEGER_FORM))
-        graph.nodes.append(gs.Node("ScaledAdd", f"last{number}", dict(SCALED), [x, y], [z], domain=INTEGER_FORM))
-        graph.inputs += [a, b]
-        graph.outputs.append(z)
-    return graph
+        nodes.append(Node(f"sum{number}", sum_op, (a, b, *(stages if "epilogue" in SUMS[sum_op] else [])), (x,), SUMS[sum_op]))
+        nodes.append(Node(f"norm{number}", norm_op, (x, *(constant(name, drawn[name]) for name in names)), (y,), attrs))
+        nodes.append(Node(f"last{number}", "ScaledAdd", (x, y), (z,), SCALED))
+        inputs += [a, b]
+        outputs.append(z)
+    return Graph("network", tuple(inputs), tuple(outputs), order=tuple(nodes))
 
 
-def programs(graph: gs.Graph, target: Target, options: Options) -> tuple[Program, Program]:
+def programs(graph: Graph, target: Target, options: Options) -> tuple[Program, Program]:
     """As it is planned, and by kernels of one piece."""
     kernels, off = kernels_of(target, machine_of(target, options))
     return assemble("network", graph, kernels, off), assemble("network", graph, [k for k in kernels if not k.phases], off)
@@ -106,10 +106,11 @@ def test_what_stays_two_calls() -> None:
     """Operands of other shapes, other kernels, targets without a kernel of both."""
     target, options = load("siracusa"), Options({}, engines=("cluster",))
     graph = network([("ScaledAdd", "IntegerRMSNorm", (4, 16))])
-    graph.inputs[1].shape = [1, 16]
-    assert [len(call.phases) for call in programs(graph, target, options)[0].calls] == [1, 1, 1]
-    graph = network([("ScaledAdd", "IntegerRMSNorm", (4, 16))])
-    graph.nodes[1].inputs[1].values = np.full(16, 2**28, np.int32)  # products that the cluster's norm does not hold
+    row, weights = replace(graph.inputs[1], shape=(1, 16)), graph.nodes[1].operands[1]
+    narrower = substitute(replace(graph, inputs=(graph.inputs[0], row)), {graph.inputs[1]: row})
+    assert [len(call.phases) for call in programs(narrower, target, options)[0].calls] == [1, 1, 1]
+    large = replace(weights, data=np.full(16, 2**28, np.int32))  # products that the cluster's norm does not hold
+    graph = substitute(graph, {weights: large})
     assert [call.kernel.name for call in programs(graph, target, options)[0].calls][1] == "integer_rms_norm"
     assert with_joined([], load("generic").kernels) == [] and not any(kernel.phases for kernel in load("generic").kernels)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_graphsurgeon as gs
 import pytest
 
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
 from deeploy.frontend.io import ports
-from deeploy.graph.nodes import INTEGER_FORM
+from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
 from deeploy.midend import bind
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
@@ -138,21 +138,19 @@ SUMS = [((1, 1, 512), 4, 1), ((3, 1, 37), 5, 37), ((2, 4, 6, 16), 2, 1), ((9, 1)
 def residual_sums(l1: int, cores: int) -> tuple[Compiled, list[np.ndarray], list[np.ndarray]]:
     """A network of residual sums side by side, its inputs and its outputs."""
     rng = np.random.default_rng(3)
-    nodes, inputs, outputs, arrays, wanted = [], [], [], [], []
+    inputs, outputs, arrays, wanted = list[Tensor](), list[Tensor](), [], []
     for number, (shape, terms, channels) in enumerate(SUMS):
         x, b = (rng.integers(-size, size, s).astype(t) for size, s, t in ((2000, (terms, *shape), "i4"), (128, shape, "i1")))
         mul, add = rng.integers(30, 60, channels).astype(np.int32), np.full(channels, 1 << 10, np.int32)
         t = np.clip((x.sum(axis=0) * mul.astype(np.int64) + add) >> 11, -128, 127)
         wanted.append(np.clip((t * BOTH["mul_a"] + b.astype(np.int64) * BOTH["mul_b"] + BOTH["offset"]) >> 16, -128, 127).astype(np.int8))
-        ins = [gs.Variable(f"{name}{number}", dtype=array.dtype, shape=list(array.shape)) for name, array in (("x", x), ("b", b))]
-        y = gs.Variable(f"y{number}", dtype=np.int8, shape=list(shape))
-        factors = [gs.Constant(f"{name}{number}", array) for name, array in (("mul", mul), ("add", add))]
+        ins = [Tensor(f"{name}{number}", array.shape, DType.of(array.dtype)) for name, array in (("x", x), ("b", b))]
+        factors = (Tensor(f"{name}{number}", array.shape, DType.of(array.dtype), array) for name, array in (("mul", mul), ("add", add)))
         attrs = {**BOTH, "shift": 11, "low": -128, "high": 127}
-        nodes.append(gs.Node(op="ResidualSum", name=f"s{number}", attrs=attrs, inputs=[*ins, *factors], outputs=[y], domain=INTEGER_FORM))
         inputs += ins
-        outputs.append(y)
+        outputs += Node(f"s{number}", "ResidualSum", (*ins, *factors), (Tensor(f"y{number}", shape, DType.INT8),), attrs).outputs
         arrays += [x, b]
-    graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
+    graph = Graph("network", tuple(inputs), tuple(outputs))
     target, options = load("siracusa"), Options({"l1": l1}, cores=cores)
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has scratchpad memories"
