@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from deeploy.frontend.attributes import read_array, read_attributes
@@ -16,6 +15,8 @@ from deeploy.frontend.constraints import check_constraints, check_types
 from deeploy.frontend.load import opset_version
 from deeploy.frontend.schemas import ONNX_FAILURES, canonical_domain
 from deeploy.frontend.shapes import numpy_dtype
+from deeploy.graph.nodes import Tensor
+from deeploy.graph.types import DType
 
 _MOST_FOLDED = 1 << 16  # elements of a constant that is computed to learn shapes
 _LARGEST_SETTING = 16  # elements of a constant that is written into the code; whole numbers, which say how to compute, may be more
@@ -108,12 +109,14 @@ def _check(found: Known, node: onnx.NodeProto) -> None:
     """Raise ModelError where the operands of a standard operator contradict each other; the generator would not see it."""
     if canonical_domain(node.domain, node.op_type) or any(name and found.shape(name) is None for name in node.input):
         return
-    inputs: list[gs.Tensor | None] = []
+    inputs: list[Tensor | np.ndarray | None] = []
     for name in node.input:
         if not name or name in found.values:
-            inputs.append(gs.Constant(name, found.values[name]) if name else None)
+            inputs.append(found.values.get(name))
+        elif DType.has(dtype := numpy_dtype(found.types[name].tensor_type.elem_type)):
+            inputs.append(Tensor(name, found.shape(name) or (), DType.of(dtype)))
         else:
-            inputs.append(gs.Variable(name, numpy_dtype(found.types[name].tensor_type.elem_type), list(found.shape(name) or ())))
+            return
     check_constraints(node, read_attributes(node, ""), inputs)
     check_types(node, inputs)
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import onnx
 import onnx.inliner
-import onnx_graphsurgeon as gs
 from google.protobuf.message import DecodeError
 from onnx import helper
 
@@ -27,6 +26,8 @@ from deeploy.frontend.schemas import DIALECT_DOMAINS, ONNX_FAILURES, RECORDS, ca
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import check, count_inputs, graphs, is_standard, subgraphs
 from deeploy.frontend.validate import check_node, check_text
+from deeploy.graph.nodes import Tensor
+from deeploy.graph.types import DType
 
 OLDEST_OPSET = 7
 
@@ -339,7 +340,9 @@ def _check_composed(model: onnx.ModelProto, found: set[str]) -> None:
             shapes = [[dim.dim_value for dim in types[name].shape.dim] for name in node.input if name in types]
             if len(shapes) == len(node.input) and all(min(shape, default=1) > 0 for shape in shapes):
                 kinds = [numpy_dtype(types[name].elem_type) for name in node.input]
-                check_constraints(node, attributes, [gs.Variable(*one) for one in zip(node.input, kinds, shapes, strict=True)])
+                operands = zip(node.input, shapes, kinds, strict=True)
+                if all(map(DType.has, kinds)):
+                    check_constraints(node, attributes, [Tensor(name, tuple(shape), DType.of(kind)) for name, shape, kind in operands])
 
 
 def _with_bodies(model: onnx.ModelProto, found: set[str]) -> onnx.ModelProto:
