@@ -6,7 +6,7 @@ from deeploy.errors import UnsupportedError
 from deeploy.frontend.rules import Draft, absent, broken, describe, integer, operand
 from deeploy.graph.nodes import Tensor
 
-_FUNCTIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+ACTIVATIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}  # of one direction, where the file names none
 _INPUTS = {"LSTM": 8, "GRU": 6, "RNN": 6}
 _OUTPUTS = {"LSTM": 3, "GRU": 2, "RNN": 2}
 _LENGTHS = 4  # the position of the sequence lengths
@@ -56,7 +56,7 @@ def recurrent(node: Draft) -> Tensor | None:
 
 
 def _functions(node: Draft, directions: int) -> list[tuple[str, float, float]]:
-    usual = _FUNCTIONS[node.op] * directions
+    usual = ACTIVATIONS[node.op] * directions
     given = node.attrs.get("activations") or usual
     if len(given) != len(usual):
         raise broken(node, f"has {len(given)} activations instead of {len(usual)}")

@@ -12,10 +12,11 @@ import numpy as np
 
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands, is_fixed
 from deeploy.frontend.expand.products import to_float
+from deeploy.frontend.recurrent import ACTIVATIONS
 from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph.nodes import Tensor, concat, constant
+from deeploy.operators.recurrent import GATES
 
-_USUAL = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}  # activations
 Product = Callable[[Tensor], Tensor]
 State = tuple[Tensor, ...]  # what a step hands on: h, and c of an LSTM
 
@@ -65,7 +66,7 @@ def _rnn(layer: _Direction, a: Tensor, h: Tensor) -> State:
     return ((a + layer.of_state(h)).apply("Tanh"),)
 
 
-_STEPS: dict[str, tuple[int, Callable[..., State]]] = {"LSTM": (4, _lstm), "GRU": (3, _gru), "RNN": (1, _rnn)}  # with the number of gates
+_STEPS: dict[str, Callable[..., State]] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
 
 
 def _run(m: Expansion, op: str, layer: _Direction, x: Tensor, is_reverse: bool) -> tuple[list[Tensor], State]:
@@ -81,7 +82,7 @@ def _run(m: Expansion, op: str, layer: _Direction, x: Tensor, is_reverse: bool) 
     rows = products.reshape([steps, batch, -1])
     state, found = layer.state, list[Tensor]()
     for step in range(steps)[:: -1 if is_reverse else 1]:
-        state = _STEPS[op][1](layer, rows.cut(0, step, step + 1).reshape([batch, -1]), *state)
+        state = _STEPS[op](layer, rows.cut(0, step, step + 1).reshape([batch, -1]), *state)
         found.append(state[0])
     return found[:: -1 if is_reverse else 1], state
 
@@ -94,7 +95,7 @@ def _part(x: Tensor, number: int) -> Tensor:
 def _refuses(m: Expansion, op: str) -> str:
     """What a layer has that steps are not written for; "" for nothing."""
     given = [str(name).lower() for name in m.attrs.get("activations", [])]
-    usual = [name.lower() for name in _USUAL[op]]
+    usual = [name.lower() for name in ACTIVATIONS[op]]
     if given and given != usual * (len(given) // len(usual)):
         return "other activations"
     return "a clip" if m.attrs.get("clip") else "coupled gates" if m.attrs.get("input_forget") else ""
@@ -104,7 +105,7 @@ def _whole(m: Expansion, op: str, x: Tensor, directions: int, products: Callable
     """The outputs of a layer of one or two directions; ``products`` are those of inputs and of states of one."""
     is_batch_first, width = int(bool(m.attrs.get("layout"))), int(m.attrs["hidden_size"])
     x = x.transpose([1, 0, 2]) if is_batch_first else x
-    batch, size = x.shape[1], _STEPS[op][0] * width
+    batch, size = x.shape[1], GATES[op] * width
     biases, peepholes = m.input(3), m.input(7) if op == "LSTM" else None
     is_reverse = str(m.attrs.get("direction", "forward")).lower() == "reverse"
 
