@@ -6,7 +6,11 @@ from deeploy.errors import UnsupportedError
 from deeploy.frontend.rules import Draft, absent, broken, describe, integer, operand
 from deeploy.graph.nodes import Tensor
 
-ACTIVATIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}  # of one direction, where the file names none
+ACTIVATIONS = {
+    "LSTM": ("Sigmoid", "Tanh", "Tanh"),
+    "GRU": ("Sigmoid", "Tanh"),
+    "RNN": ("Tanh",),
+}  # of one direction, where the file names none
 _INPUTS = {"LSTM": 8, "GRU": 6, "RNN": 6}
 _OUTPUTS = {"LSTM": 3, "GRU": 2, "RNN": 2}
 _LENGTHS = 4  # the position of the sequence lengths

@@ -273,11 +273,7 @@ class Remainder(Atom):
         return 0, self.divisor - 1
 
     def hull(self, ranges: Mapping[str, Range]) -> Range:
-        low, high = self.inner.hull(ranges)
-        first, last = quotient(low, self.divisor), quotient(high, self.divisor)
-        turns = last - first  # 0 where the range stays between two multiples of the divisor
-        least = select(turns, low - first * self.divisor, 0)
-        return least, select(turns, high - last * self.divisor, self.divisor - 1)
+        return 0, self.divisor - 1  # of any range: windows of tiles that follow each other do not jump back and forth
 
     def at(self, values: Environment) -> Numeric:
         return self.inner.at(values) % self.divisor

@@ -249,12 +249,13 @@ def compute(
 
 
 def evaluate(result: Tensor) -> Tensor:
-    """A result, or its value where it is computed of constants by an operator of ``_ARRAYS``."""
+    """A result, or its value where it is computed of constants, and of tensors without elements, by an operator of ``_ARRAYS``."""
     node = result.maker
-    if node is None or node.op not in _ARRAYS or node.variables:
+    if node is None or node.op not in _ARRAYS or any(tensor.elements for tensor in node.variables):
         return result
+    arrays = (tensor and (np.zeros(tensor.shape, tensor.dtype.numpy) if tensor.data is None else tensor.data) for tensor in node.inputs)
     with np.errstate(all="ignore"):
-        value = np.asarray(_ARRAYS[node.op](*(None if tensor is None else tensor.data for tensor in node.inputs), **node.attrs))
+        value = np.asarray(_ARRAYS[node.op](*arrays, **node.attrs))
     return constant(np.broadcast_to(value, result.shape) if node.op == "Expand" else value.reshape(result.shape), result.dtype)
 
 

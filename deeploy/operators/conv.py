@@ -93,29 +93,29 @@ def transposed_nest(node: Node) -> Nest:
     """The nest of ``ConvTranspose``, weights stored [FH,FW,C,K/g]: an output gathers the inputs whose taps reach it.
 
     With stride s and no dilation only every s-th tap reaches an output: the dimension ``th`` counts those ceil(FH/s)
-    taps, so that multiply-accumulates are not counted s times; the same holds for ``tw``. With dilation all taps are counted. Which
-    taps an output needs follows from where it lies, so that every tile has the whole filter.
+    taps, so that multiply-accumulates are not counted s times; the same holds for ``tw``. With dilation all taps are counted.
     """
     g = window(node)
     n, oh, ow, k = parallel("n", "oh", "ow", "k")
     th, tw, c = reduction("th", "tw", "c")
-    fh, fw = encoded("fh", "fw", of=(th, tw))
     channel: Expr = c if g.groups == 1 else (k // g.filters) * g.channels + c
-    row, rows = _gathered(oh + g.pads[0], th, g.strides[0], g.dilations[0], g.height)
-    column, columns = _gathered(ow + g.pads[1], tw, g.strides[1], g.dilations[1], g.width)
+    row, row_tap, rows = _gathered(oh + g.pads[0], th, g.strides[0], g.dilations[0], g.height)
+    column, column_tap, columns = _gathered(ow + g.pads[1], tw, g.strides[1], g.dilations[1], g.width)
     return Nest(
         reads={
             "x": Map(n, row, column, channel, outside=g.zero_point),
-            "w": Map(fh, fw, channel, k if g.groups == 1 else k % g.filters),
+            "w": Map(row_tap, column_tap, channel, k if g.groups == 1 else k % g.filters),
         },
         writes={"y": Map(n, oh, ow, k)},
         extents={"th": rows, "tw": columns, "c": g.channels},
     )
 
 
-def _gathered(at: Expr, tap: Expr, stride: int, dilation: int, taps: int) -> tuple[Expr, int]:
-    """Along one axis: the index into x, and the number of taps that one output gathers."""
-    return (at // stride - tap, -(-taps // stride)) if dilation == 1 else ((at - dilation * tap) // stride, taps)
+def _gathered(at: Expr, tap: Expr, stride: int, dilation: int, taps: int) -> tuple[Expr, Expr, int]:
+    """Along one axis: the index into x, the index into w and the number of taps that one output gathers."""
+    if dilation == 1:
+        return at // stride - tap, (at % stride) + stride * tap, -(-taps // stride)
+    return (at - dilation * tap) // stride, tap + 0, taps
 
 
 def _channels(*axes: int) -> Layout:

@@ -161,7 +161,7 @@ OWN = {
     "convolutions": (nets.convolutions, 2500, 14_000),
     "perceptron": (nets.perceptron, 2000, 6000),
     "transposed": (nets.transposed, 4000, 6000),
-    "upsampled": (nets.upsampled, 2400, 40_000),
+    "upsampled": (nets.upsampled, 4000, 40_000),
 }
 
 
