@@ -285,7 +285,7 @@ class Geometry:
         whole = {dim: (0, extent - 1) for dim, extent in self.extents.items()}
         ranges: dict[str, Range] = {**whole, **{dim: (first, first + count - 1) for dim, (first, count) in at.items()}}
         hulls = [expression.hull(ranges) for expression in expressions]
-        spans = [expression.span(whole) for expression in expressions]
+        spans = [(evaluate(low, {}), evaluate(high, {})) for low, high in (expression.hull(whole) for expression in expressions)]
         low, high = reduce(minimum, (low for low, _ in hulls)), reduce(maximum, (high for _, high in hulls))
         is_before, is_after = min(low for low, _ in spans) < 0, max(high for _, high in spans) >= size
         if not is_before and not is_after:
