@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deeploy.backend.layers import declarations
-from deeploy.graph.expr import Affine, Expr, Variable
+from deeploy.graph.expr import Affine, Expr, Variable, evaluate
 from deeploy.graph.mentions import mentions
 from deeploy.graph.nest import Dim, Geometry, Map, Nest, Part, parallel, reduction
 from deeploy.midend.program import Operand
@@ -117,7 +117,10 @@ def expected(problem: Problem) -> list[list[int]]:
         row = []
         box = windows.geometry.box(spans)
         for axis, size in enumerate(windows.shape):
-            hulls = [access.axes[axis].span(box) for access in windows.maps]
+            axes = [access.axes[axis] for access in windows.maps]
+            hulls = [(evaluate(low, {}), evaluate(high, {})) for low, high in (expression.hull(box) for expression in axes)]
+            for (low, high), (first, last) in zip(hulls, (expression.span(box) for expression in axes), strict=True):
+                assert low <= first <= last <= high  # along a remainder, every residue; else just what is touched
             least, most = min(low for low, _ in hulls), max(high for _, high in hulls)
             first, last = max(0, least), min(most, size - 1)
             row += [min(first, size - 1), max(0, last - first + 1), max(0, -least)]  # also where it is empty, it begins inside
