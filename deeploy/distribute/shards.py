@@ -292,7 +292,7 @@ class Mover:
 
     def take(self, chip: int, target: int, piece: Piece) -> Tensor:
         """What a chip sends of a piece to another one."""
-        raise NotImplementedError
+        raise NotImplementedError  # this and the next two: every subclass defines them
 
     def put(self, chip: int, piece: Piece, tensor: Tensor) -> None:
         """Keep what has arrived of a piece."""

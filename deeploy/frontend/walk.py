@@ -15,7 +15,7 @@ from deeploy.frontend.branches import Names
 from deeploy.frontend.predicates import Known
 from deeploy.frontend.shapes import Value
 from deeploy.frontend.structure import describe, reads
-from deeploy.graph.nodes import Node, Tensor, set_name
+from deeploy.graph.nodes import Node, Tensor, list_makers, name_part, set_name
 from deeploy.graph.types import WHOLE, DType
 
 # Output shapes of a node whose operator the importer does not know: None where nobody knows it, none where they do not follow, as of a node
@@ -128,27 +128,13 @@ class Walk:
 
     def publish(self, made: Tensor, name: str, title: str = "") -> None:
         """Name a tensor, where it has no name, and all that it was made of; ``title`` is the name of the node that computes it."""
-        waiting, nodes = [made.maker], dict[Node, None]()
-        while waiting:
-            node = waiting.pop()
-            if node is not None and not node.name and node not in nodes:
-                nodes[node] = None
-                waiting += [tensor.maker for tensor in node.operands]
         if not made.name:
             set_name(made, name)
-        for node in reversed(nodes):
+        for node in list_makers(made, lambda node: not node.name):
             for tensor in (*node.operands, *node.outputs):
                 if not tensor.name and tensor.label:
-                    set_name(tensor, self._label(title or name, tensor.label))
+                    set_name(tensor, name_part(title or name, tensor.label, self.known.taken))
             set_name(node, self.unique(title if made in node.outputs and title else node.outputs[0].name))
-
-    def _label(self, base: str, label: str) -> str:
-        """A name for a part of what ``base`` computes."""
-        number, name = 2, f"{base} ({label})"
-        while name in self.known.taken:
-            number, name = number + 1, f"{base} ({label} {number})"
-        self.known.taken.add(name)
-        return name
 
 
 def known(array: np.ndarray, name: str) -> Known:

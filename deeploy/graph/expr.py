@@ -350,36 +350,6 @@ class Maximum(Atom):
         return f"{'smaller' if self.is_least else 'larger'}({self.left}, {self.right})"
 
 
-@dataclass(frozen=True)
-class Select(Atom):
-    """``zero`` where ``test`` is 0, else ``other``."""
-
-    test: Affine
-    zero: Affine
-    other: Affine
-
-    def span(self, box: Mapping[str, Span]) -> Span:
-        (a, b), (c, d) = self.zero.span(box), self.other.span(box)
-        return min(a, c), max(b, d)
-
-    def hull(self, ranges: Mapping[str, Range]) -> Range:
-        (test, most), (a, b), (c, d) = (part.hull(ranges) for part in (self.test, self.zero, self.other))
-        if test == most:
-            return select(test, a, c), select(test, b, d)
-        return minimum(a, c), maximum(b, d)
-
-    def at(self, values: Environment) -> Numeric:
-        test, zero, other = (part.at(values) for part in (self.test, self.zero, self.other))
-        return np.where(test == 0, zero, other) if isinstance(test, np.ndarray) else zero if test == 0 else other
-
-    def atoms(self) -> Iterator[Atom]:
-        for part in (self.test, self.zero, self.other):
-            yield from part.atoms()
-
-    def __str__(self) -> str:
-        return f"({self.test} == 0 ? {self.zero} : {self.other})"
-
-
 def plain(value: Value) -> Value:
     """An int where the value is constant."""
     if isinstance(value, int):
@@ -429,14 +399,6 @@ def remainder(value: Value, divisor: int) -> Value:
         return value % divisor if isinstance(value, int) else 0
     low, high = bounds(value)
     return plain(value - low // divisor * divisor) if low // divisor == high // divisor else Remainder(value.affine(), divisor)
-
-
-def select(test: Value, zero: Value, other: Value) -> Value:
-    """``zero`` where ``test`` is 0, else ``other``."""
-    low, high = bounds(test)
-    if low == high == 0 or zero == other:
-        return plain(zero)
-    return plain(other) if low > 0 or high < 0 else Select(_sum(test), _sum(zero), _sum(other))
 
 
 def named(name: str, value: Value) -> Value:

@@ -204,6 +204,26 @@ def set_name(made: Node | Tensor, name: str) -> None:
     object.__setattr__(made, "name", name)
 
 
+def name_part(whole: str, label: str, taken: set[str]) -> str:
+    """A name for a part of what ``whole`` computes, that nothing has; it is taken then."""
+    number, name = 2, f"{whole} ({label})"
+    while name in taken:
+        number, name = number + 1, f"{whole} ({label} {number})"
+    taken.add(name)
+    return name
+
+
+def list_makers(result: Tensor, is_new: Callable[[Node], bool]) -> list[Node]:
+    """The new nodes that a tensor depends on, without looking behind others; what is read before its readers, as it is found."""
+    waiting, makers = [result.maker], dict[Node, None]()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in makers and is_new(node):
+            makers[node] = None
+            waiting += [tensor.maker for tensor in node.operands]
+    return list(makers)[::-1]
+
+
 def constant(values: Like, dtype: DType | None = None, label: str = "constant") -> Tensor:
     """A constant; a tensor as it is. Floats are stored in 32 bits where no type is given."""
     if isinstance(values, Tensor):

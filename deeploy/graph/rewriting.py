@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from deeploy.errors import ModelError, shorten
-from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor, compute, set_name
+from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor, compute, list_makers, name_part, set_name
 from deeploy.graph.values import Graph
 
 Result: TypeAlias = "Tensor | Mapping[Tensor, Tensor] | Reading | None"  # what stands in for the result, or for several tensors
@@ -384,13 +384,8 @@ class Match:
 
     def publish(self, result: Tensor) -> None:
         """Give all that is new a name, and count what it reads."""
-        waiting, found = [result.maker], dict[Node, None]()
-        while waiting:
-            node = waiting.pop()
-            if node is not None and node not in found and self._is_new(node):
-                found[node] = None
-                waiting += [tensor.maker for tensor in node.operands]
-        for node in reversed(found):
+        made = list_makers(result, self._is_new)
+        for node in made:
             object.__setattr__(node, "domain", node.domain or self.domain)
             for tensor in (*node.operands, *node.outputs):
                 self._call(tensor)
@@ -398,16 +393,8 @@ class Match:
                 set_name(node, node.outputs[0].name)
             self._sweep.reads.update(node.operands)
         self._call(result)
-        self._sweep.published.update(found)
+        self._sweep.published.update(made)
 
     def _call(self, tensor: Tensor) -> None:
         if not tensor.name and tensor.label:
-            set_name(tensor, self._name(tensor.label))
-            self._sweep.names.add(tensor.name)
-
-    def _name(self, label: str) -> str:
-        number = 2
-        name = base = f"{self.y.name} ({label})"
-        while name in self._sweep.names:
-            name, number = f"{base[:-1]} {number})", number + 1
-        return name
+            set_name(tensor, name_part(self.y.name, tensor.label, self._sweep.names))

@@ -37,6 +37,14 @@ def read_graph(graph: gs.Graph) -> Graph:
     return Graph(graph.name, inputs, outputs, graph.opset, graph.import_domains)
 
 
+def read_model(model: onnx.ModelProto) -> Graph | None:
+    """The value graph of a file; None where a shape is open, or the generated code does not have some elements."""
+    graph = gs.import_onnx(model)
+    tensors = [tensor for tensor in graph.tensors().values() if not tensor.is_empty()]
+    is_known = all(t.shape is not None and all(isinstance(n, int) for n in t.shape) and DType.has(t.dtype) for t in tensors)
+    return read_graph(graph) if is_known else None
+
+
 def write_graph(graph: Graph) -> gs.Graph:
     """The graph of onnx-graphsurgeon for a value graph."""
     known: dict[Tensor, gs.Tensor] = {}

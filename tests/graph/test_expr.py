@@ -22,7 +22,6 @@ from deeploy.graph.expr import (
     product,
     quotient,
     remainder,
-    select,
 )
 from deeploy.graph.mentions import mentions
 from deeploy.resources import resource
@@ -35,7 +34,7 @@ def expression(numbers: random.Random, depth: int) -> Value:
     """What the compiler makes of variables and constants: operations nested up to a depth."""
     if depth == 0:
         return numbers.choice([numbers.randint(-9, 9), T, T, U])
-    a, b, c = (expression(numbers, numbers.randrange(depth)) for _ in range(3))
+    a, b = (expression(numbers, numbers.randrange(depth)) for _ in range(2))
     small = numbers.randint(1, 5)
     return numbers.choice(
         [
@@ -47,7 +46,6 @@ def expression(numbers: random.Random, depth: int) -> Value:
             lambda: remainder(a, small),
             lambda: maximum(a, b),
             lambda: minimum(a, b),
-            lambda: select(a, b, c),
             lambda: named(f"part{numbers.randrange(10**9)}", a),
         ]
     )()
@@ -124,7 +122,6 @@ def test_sums_are_equal_where_their_terms_are() -> None:
         (maximum(U, 7), 7),
         (minimum(T, 11), T),
         (minimum(16, 50 - T * 3), 16),
-        (select(T + 1, 3, U), U),
         (named("n", T), T),
         (named("n", T - T + 4), 4),
     ],

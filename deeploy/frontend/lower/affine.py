@@ -13,13 +13,11 @@ from functools import partial
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower.quant import byte, every, half, multiplier, plain, quantised, requantisation, summand
 from deeploy.graph.nodes import Node, Tensor, compute, constant, inverse
 from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require, standard
-from deeploy.graph.surgeon import read_graph, write_model
-from deeploy.graph.types import DType
+from deeploy.graph.surgeon import read_model, write_model
 
 _VIEWS = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten")  # the last three only in files
 PRODUCTS = {"Conv": 1, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1}  # the axis of the result that weights and bias have elements for
@@ -159,10 +157,6 @@ BORDERS = Pass("borders", (fold_borders,))
 
 def fold_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """A float model whose products have taken over the constants behind them; the same one where it has none, or open shapes."""
-    graph = gs.import_onnx(model)
-    tensors = [tensor for tensor in graph.tensors().values() if not tensor.is_empty()]
-    if any(tensor.shape is None or not all(isinstance(n, int) for n in tensor.shape) or not DType.has(tensor.dtype) for tensor in tensors):
-        return model
-    before = read_graph(graph)
-    after = PASS(before)
-    return model if after is before else write_model(after, ir_version=model.ir_version)
+    before = read_model(model)
+    after = None if before is None else PASS(before)
+    return model if after is None or after is before else write_model(after, ir_version=model.ir_version)
