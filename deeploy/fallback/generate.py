@@ -13,8 +13,8 @@ import onnx
 from onnx import AttributeProto
 
 from deeploy.errors import UsageError, shorten
-from deeploy.fallback.nodes import RANDOM
 from deeploy.fallback.portable import ENTRY, Code, portable
+from deeploy.frontend.fold import RANDOM
 
 _PACKAGE = "emx-onnx-cgen"
 _PADDING = 6  # position of Attention's lengths of keys

@@ -12,6 +12,7 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.constraints import check_constraints, check_types
+from deeploy.frontend.fold import RANDOM
 from deeploy.frontend.load import opset_version
 from deeploy.frontend.schemas import ONNX_FAILURES, canonical_domain
 from deeploy.frontend.shapes import numpy_dtype
@@ -21,7 +22,6 @@ from deeploy.graph.types import DType
 _MOST_FOLDED = 1 << 16  # elements of a constant that is computed to learn shapes
 _LARGEST_SETTING = 16  # elements of a constant that is written into the code; whole numbers, which say how to compute, may be more
 _LARGEST_WHOLE = 4096
-RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
 # What onnx's inference and reference raise for nodes that they do not take.
 FAILURES = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError, TypeError),

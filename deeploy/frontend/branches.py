@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import onnx
 from onnx import helper
 
+from deeploy.frontend.schemas import PRODUCTS
 from deeploy.frontend.structure import graphs, subgraphs
+from deeploy.operators.recurrent import GATES
 
 # What takes too long to be computed for nothing.
-_HEAVY = ("Attention", "Conv", "GRU", "Gemm", "LSTM", "MatMul", "RNN")
+_HEAVY = ("Attention", *PRODUCTS, *GATES)
 
 
 @dataclass

@@ -22,7 +22,7 @@ from deeploy.frontend.structure import describe
 
 # Their constants stay in the graph: scale and zero point of a weight are what a quantised model consists of.
 _KEPT = frozenset({"DequantizeLinear"})
-_RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
+RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
 _MOST_ELEMENTS = 1 << 28  # of a computed constant: no machine that this compiles for holds more
 
 # References that are wrong: before opset 13 over several axes at once; of all images but the first.
@@ -33,7 +33,7 @@ Arrays: TypeAlias = Sequence[np.ndarray | None]
 
 def is_foldable(op: str, domain: str, version: int) -> bool:
     """Whether ``evaluate`` can compute an operator."""
-    return not domain and op not in _KEPT | _RANDOM and signature(op, version, frozenset(), 1) is not None
+    return not domain and op not in _KEPT | RANDOM and signature(op, version, frozenset(), 1) is not None
 
 
 def evaluate(node: onnx.NodeProto, attributes: Attributes, arrays: Arrays, outputs: Sequence[Value], version: int) -> list[np.ndarray]:

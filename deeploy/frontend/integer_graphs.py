@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from deeploy.frontend.schemas import DIALECT_OPS
+from deeploy.frontend.schemas import DIALECT_OPS, PRODUCTS, SELECTING
 from deeploy.graph.nodes import Attributes, Node, Tensor, compute, constant
 from deeploy.graph.rewriting import Match, Pass, Result, require, standard
 from deeploy.graph.types import DType
@@ -28,28 +28,10 @@ _LARGEST = 2**61
 _MOST_SHIFT = 62
 _INT32 = DType.INT32.range
 
-_PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Mul")
-_JOINING = ("Add", "Sub", "Max", "Min", "Concat", "Sum", "Pad")
-_MOVING = (
-    *("Relu", "Neg", "Abs", "MaxPool", "GlobalMaxPool", "ReduceSum", "ReduceMax", "ReduceMin", "Clip", "Identity"),
-    *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Expand", "Split", "Tile", "DepthToSpace"),
-)
-_BOUNDED = (
-    "Relu",
-    "Pad",
-    "MaxPool",
-    "GlobalMaxPool",
-    "Reshape",
-    "Flatten",
-    "Squeeze",
-    "Unsqueeze",
-    "Transpose",
-    "Slice",
-    "Gather",
-    "Split",
-)
+_JOINING = ("Add", "Sub", "Max", "Min", "Concat", "Sum")
+_MOVING = (*SELECTING, "Relu", "Neg", "Abs", "ReduceSum", "Clip", "Expand", "Split", "Tile", "DepthToSpace")
 _STEPS = ("Floor", "MultiThreshold")
-_MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
+MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 Grains = Callable[[Tensor], int | None]  # that of a tensor; None: not known, or not a multiple of any power of two
 
 
@@ -58,7 +40,7 @@ def computes_integers(graph: Graph) -> bool:
 
     It has a product with whole constants and a requantisation, written out or by thresholds; and nothing else is not whole.
     """
-    weights = [tensor.data for node in graph.nodes if node.op in _PRODUCTS[:-1] for tensor in node.operands[1:2] if tensor.data is not None]
+    weights = [tensor.data for node in graph.nodes if node.op in PRODUCTS for tensor in node.operands[1:2] if tensor.data is not None]
     if graph.operators.isdisjoint(_STEPS) or not weights or any(not np.array_equal(w, np.rint(w)) for w in weights):
         return False
     graph = write_requantisations(graph, {})
@@ -97,7 +79,7 @@ def _grain(values: np.ndarray) -> int | None:
 def _grains(graph: Graph, types: Mapping[str, DType]) -> Grains:
     variables = {t.name: None if t.name in types and types[t.name].is_float else 0 for t in graph.inputs}
     # Means of the dialect are rounded to whole numbers.
-    rounding = _MEANS[1:] if any(node.op in DIALECT_OPS and "low" not in node.attrs for node in graph.nodes) else ()
+    rounding = MEANS[1:] if any(node.op in DIALECT_OPS and "low" not in node.attrs for node in graph.nodes) else ()
     constants = cache(lambda tensor: _grain(tensor.data))
 
     def grain_of(tensor: Tensor) -> int | None:
@@ -120,20 +102,19 @@ def _result(node: Node, grain_of: Grains) -> int | None:
     if node.op in ("Floor", "Ceil", "Round"):
         return 0
     if node.op in _MOVING:
-        ends = [np.asarray(node.attrs[name]) for name in ("min", "max") if node.op == "Clip" and node.attrs.get(name) is not None]
+        names = {"Clip": ("min", "max"), "Pad": ("value",)}.get(node.op, ())
+        ends = [np.asarray(node.attrs[name]) for name in names if node.attrs.get(name) is not None]
         return _most([inputs[0], *(_grain(end) for end in ends)])
-    if node.op in _MEANS:
+    if node.op in MEANS:
         count = _count(node)
         return inputs[0] + count.bit_length() - 1 if count and count & (count - 1) == 0 else None
     if len(known) < len(inputs):
         return None
     if node.op == "MultiThreshold":
         return _grain(np.array([node.attrs.get("out_scale", 1.0), node.attrs.get("out_bias", 0.0)]))
-    if node.op == "Pad":
-        return _most([inputs[0], _grain(np.asarray(node.attrs.get("value", 0)))])
     if node.op in _JOINING:
         return max(known)
-    if node.op in _PRODUCTS and node.attrs.get("alpha", 1.0) == node.attrs.get("beta", 1.0) == 1.0:
+    if node.op in {"Mul", *PRODUCTS} and node.attrs.get("alpha", 1.0) == node.attrs.get("beta", 1.0) == 1.0:
         return max(sum(known[:2]), *known[2:], 0)
     divisor = node.operands[1].data if node.op == "Div" else None
     shift = None if divisor is None else _exponent(divisor)
@@ -164,7 +145,7 @@ def _count(node: Node) -> int:
 
 def _mean(tensor: Tensor, grain_of: Grains) -> Node | None:
     """The node that computes a tensor, where that is a mean of whole numbers."""
-    node = tensor.made_by(*_MEANS)
+    node = tensor.made_by(*MEANS)
     return node if node is not None and grain_of(node.operands[0]) == 0 and 0 < _count(node) <= _MOST_COUNT else None
 
 
@@ -236,7 +217,7 @@ def _bounds(x: Tensor, types: Mapping[str, DType]) -> tuple[int, int]:
         return types[x.name].range if x.name in types else _INT32
     if node.op == "RequantShift" and "low" in node.attrs:
         return int(node.attrs["low"]), int(node.attrs["high"])
-    if node.op not in _BOUNDED:
+    if node.op not in (*SELECTING, "Relu", "Split"):
         return _INT32
     low, high = _bounds(node.operands[0], types)
     border = math.floor(node.attrs.get("value", 0) or 0) if node.op == "Pad" else low

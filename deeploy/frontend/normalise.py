@@ -13,8 +13,9 @@ import onnx
 from deeploy.errors import UnsupportedError
 from deeploy.frontend import integers, recurrent, regions, windows
 from deeploy.frontend.rules import Draft, Rule, axis_of, broken, describe, integer, operand, restate
-from deeploy.frontend.schemas import MICROSOFT, defaults
+from deeploy.frontend.schemas import MICROSOFT, WEIGHTS, defaults
 from deeploy.graph.nodes import Tensor, compute
+from deeploy.operators.recurrent import GATES
 
 _UNBOUNDED = float(np.finfo(np.float32).max)
 
@@ -105,7 +106,7 @@ def softmax(node: Draft) -> Tensor | None:
 
 
 _STANDARD: dict[str, Rule] = {
-    **dict.fromkeys(("Conv", "QLinearConv", "ConvInteger"), windows.convolution),
+    **dict.fromkeys(WEIGHTS, windows.convolution),
     "ConvTranspose": windows.transposed_convolution,
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), windows.pool),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand"), regions.reshape),
@@ -132,7 +133,7 @@ _STANDARD: dict[str, Rule] = {
     "BatchNormalization": batch_normalisation,
     "Cast": cast,
     "CastLike": cast_like,
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrent.recurrent),
+    **dict.fromkeys(GATES, recurrent.recurrent),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), softmax),
 }
 _MICROSOFT: dict[str, Rule] = {

@@ -103,6 +103,8 @@ class Record:
         defaults: of attributes that may be absent, where no standard operator says so.
         zero_points: those without a scale: their input, that which they belong to, and the axis along which there may be several.
         is_composed: it is taken apart into others, as ONNX defines it.
+        weights: position of the weights of a convolution.
+        product: of a product of data and weights, the axis of the result that weights and bias have elements for.
         inferred_from: the version of its definition from which on inference is right.
     """
 
@@ -117,6 +119,8 @@ class Record:
     defaults: Mapping[str, int | float | str] = field(default_factory=dict)
     zero_points: tuple[tuple[int, int, int], ...] = ()
     is_composed: bool = False
+    weights: int | None = None
+    product: int | None = None
     inferred_from: int = 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import onnx
+
 from deeploy.errors import UnsupportedError
 from deeploy.frontend.rules import Draft, absent, broken, describe, integer, operand
 from deeploy.graph.nodes import Tensor
@@ -11,8 +13,6 @@ ACTIVATIONS = {
     "GRU": ("Sigmoid", "Tanh"),
     "RNN": ("Tanh",),
 }  # of one direction, where the file names none
-_INPUTS = {"LSTM": 8, "GRU": 6, "RNN": 6}
-_OUTPUTS = {"LSTM": 3, "GRU": 2, "RNN": 2}
 _LENGTHS = 4  # the position of the sequence lengths
 # The integer form's name of a function, and the parameters of which a file states those that differ.
 FUNCTIONS: dict[str, tuple[str, tuple[float, ...]]] = {
@@ -36,9 +36,9 @@ def recurrent(node: Draft) -> Tensor | None:
     ``functions`` are those of all directions, each a name in the integer form and two parameters.
     """
     direction = str(node.attrs.get("direction", "forward")).lower()
-    layout = integer(node, "layout", 0)
-    node.inputs += [None] * (_INPUTS[node.op] - len(node.inputs))
-    node.outputs += [absent() for _ in range(_OUTPUTS[node.op] - len(node.outputs))]
+    layout, schema = integer(node, "layout", 0), onnx.defs.get_schema(node.op)
+    node.inputs += [None] * (schema.max_input - len(node.inputs))
+    node.outputs += [absent() for _ in range(schema.max_output - len(node.outputs))]
     lengths, steps = operand(node, _LENGTHS), node.x.shape[layout]
     if node.inputs[_LENGTHS] is not None and (lengths is None or (lengths != steps).any()):
         raise UnsupportedError(

@@ -45,6 +45,8 @@ INTERNAL = frozenset(
     ]
 )  # operators of the integer form that no file has
 
+# Operators whose results hold elements of the first input alone, but for what a Pad adds: they commute with what keeps the order of values.
+SELECTING = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "GlobalMaxPool", "ReduceMax", "ReduceMin")
 
 RECORDS: Mapping[tuple[str, str], Record] = {
     (domain, op): record
@@ -53,6 +55,9 @@ RECORDS: Mapping[tuple[str, str], Record] = {
 }
 _BY_NAME = {op: record for (_, op), record in reversed([*RECORDS.items()])}
 QUANTISED: Mapping[str, QuantisedForm] = {op: record.form for op, record in _BY_NAME.items() if record.form is not None}
+
+WEIGHTS: Mapping[str, int] = {op: record.weights for op, record in STANDARD.items() if record.weights is not None}
+PRODUCTS: Mapping[str, int] = {op: record.product for op, record in STANDARD.items() if record.product is not None}
 
 
 def find_record(domain: str, op: str) -> Record:

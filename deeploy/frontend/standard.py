@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from deeploy.errors import shorten
 from deeploy.frontend.predicates import (
     ANY,
     MOST,
+    Constraint,
     Operands,
     Reach,
     UnknownOperand,
@@ -34,6 +36,7 @@ from deeploy.frontend.predicates import (
 )
 from deeploy.frontend.records import QuantisedForm, Record, standard, vendor
 from deeploy.frontend.vendors import ACTIVATIONS, PADDING
+from deeploy.operators.recurrent import GATES
 
 
 def _no_more(node: Operands) -> str | None:
@@ -126,7 +129,7 @@ def _concatenated(node: Operands) -> str | None:
 
 
 @constraint
-def windowed(node: Operands, weights: int = 1) -> str | None:
+def windowed(node: Operands, weights: int) -> str | None:
     """Convolutions: the weights have the rank of the input, which has spatial axes."""
     x, w = node.shape(0), node.shape(weights)
     return None if len(x) == len(w) >= 3 else f"has an input of shape {list(x)} and weights of shape {list(w)}"
@@ -240,6 +243,13 @@ _SCALED = (shape_is(1, _channels), shape_is(2, _channels))
 _WHOLE = (broadcasts(1, extents), broadcasts(2, extents))
 _FROM_0 = values_in(1, 0, lambda node: 1 << 63)
 _REDUCED = standard(rank_is(1, 1), settings=(1,))
+
+
+def convolution(weights: int, *known: Constraint, **about: Any) -> Record:
+    """The record of a convolution whose weights are at a position."""
+    return standard(_PADDED, windowed(weights), *known, weights=weights, **about)
+
+
 _RUNNING = (single(1), _counted, at_least("exclusive", 0, 1), at_least("reverse", 0, 1))
 STANDARD: Mapping[str, Record] = {
     **dict.fromkeys(("AffineGrid", "Attention", "CenterCropPad", "SwiGLU"), standard(is_composed=True)),
@@ -254,6 +264,7 @@ STANDARD: Mapping[str, Record] = {
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), standard(axis_in(default=-1), *_WHOLE)),
     **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), standard(_LOSS, is_composed=True)),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), standard(_quantised_rows)),
+    **{op: standard(_RECURRENT, at_least("linear_before_reset", 0, 1), recurrent(gates)) for op, gates in GATES.items()},
     "BatchNormalization": standard(rank_is(0, 2, ANY), *_SCALED, shape_is(3, _channels), shape_is(4, _channels)),
     "BitShift": standard("direction?: LEFT|RIGHT"),
     "CausalConvWithState": standard("activation?: none|silu|swish", is_composed=True),
@@ -261,9 +272,9 @@ STANDARD: Mapping[str, Record] = {
     "Compress": standard(rank_is(1, 1), settings=(1,)),
     "Concat": standard(axis_in(), _concatenated),
     "ConstantOfShape": standard(rank_is(0, 1), values_in(0, 0, lambda node: 1 << 63), settings=(0,)),
-    "Conv": standard(_PADDED, windowed(), shape_is(2, filters())),
-    "ConvInteger": standard(_PADDED, windowed(), zero_points=((2, 0, 1), (3, 1, 0))),
-    "ConvTranspose": standard(_PADDED, windowed(), shape_is(2, _transposed_filters), _extended),
+    "Conv": convolution(1, shape_is(2, filters()), product=1),
+    "ConvInteger": convolution(1, zero_points=((2, 0, 1), (3, 1, 0))),
+    "ConvTranspose": convolution(1, shape_is(2, _transposed_filters), _extended, product=1),
     "CumProd": standard(*_RUNNING),
     "CumSum": standard(*_RUNNING, settings=(1,)),
     "DepthToSpace": standard("mode?: DCR|CRD", rank_is(0, 4), divides("blocksize")),
@@ -271,19 +282,18 @@ STANDARD: Mapping[str, Record] = {
     "Expand": standard(rank_is(1, 1), _FROM_0, settings=(1,)),
     "EyeLike": standard(rank_is(0, 2)),
     "Flatten": standard(axis_in(more=1, default=1)),
-    "GRU": standard(_RECURRENT, at_least("linear_before_reset", 0, 1), recurrent(3)),
     "Gather": standard(axis_in(), indices_in()),
     "GatherElements": standard(axis_in(), same_rank(0, 1), _no_more, indices_in()),
     "GatherND": standard(_nd_depth),
     "Gelu": standard("approximate?: none|tanh"),
-    "Gemm": standard(broadcasts(2, _product)),
+    "Gemm": standard(broadcasts(2, _product), product=-1),
     "GridSample": standard("mode?: bilinear|nearest|bicubic|linear|cubic; padding_mode?: zeros|border|reflection", _sampled),
     "GroupNormalization": standard(rank_is(0, 3, ANY), _groups, keeps_shape=True, is_composed=True),
     "ImageDecoder": standard("pixel_format?: RGB|BGR|Grayscale"),
     "InstanceNormalization": standard(rank_is(0, 3, ANY), *_SCALED),
     "LRN": standard(rank_is(0, 3, ANY), at_least("size", 1)),
-    "LSTM": standard(_RECURRENT, recurrent(4)),
     "LinearAttention": standard("update_rule?: linear|gated|delta|gated_delta", is_composed=True),
+    "MatMul": standard(product=-1),
     "MatMulInteger": standard(zero_points=((2, 0, -2), (3, 1, -1))),
     "MaxPool": standard(_PADDED, at_least("storage_order", 0, 1)),
     "MeanVarianceNormalization": standard(axes_in("axes", 1), keeps_shape=True, is_composed=True),
@@ -292,9 +302,8 @@ STANDARD: Mapping[str, Record] = {
     ),
     "PRelu": standard(broadcasts(1, extents)),
     "Pad": standard("mode?: constant|reflect|edge|wrap", axes_in("axes", 3), single(2), _padded, settings=(1, 2, 3)),
-    "QLinearConv": standard(_PADDED, windowed(3), single(1, 2, 6, 7), shape_is(8, filters(3)), form=QuantisedForm("Conv", 2, 6, 8)),
+    "QLinearConv": convolution(3, single(1, 2, 6, 7), shape_is(8, filters(3)), form=QuantisedForm("Conv", 2, 6, 8)),
     "QLinearMatMul": standard(form=QuantisedForm("MatMul", 2, 6)),
-    "RNN": standard(_RECURRENT, recurrent(1)),
     "Range": standard(single(0, 1, 2), _ranged, settings=(0, 1, 2)),
     "Reshape": standard(rank_is(1, 1), _reshaped, settings=(1,)),
     "Resize": standard(

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend.rules import Draft, broken, describe, integer, integers, operand
+from deeploy.frontend.schemas import WEIGHTS
 from deeploy.graph.nodes import Tensor, compute
 
-WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
 _COUNTING = ("AveragePool", "QLinearAveragePool")
 
 
@@ -82,7 +82,7 @@ def _groups(node: Draft, weight: Tensor) -> int:
 
 def convolution(node: Draft) -> Tensor | None:
     """Conv, QLinearConv, ConvInteger: every attribute present, padding explicit."""
-    weight = node.needed(WEIGHT_INPUT[node.op])
+    weight = node.needed(WEIGHTS[node.op])
     window = _window(node, weight)
     groups = _groups(node, weight)
     pads = _explicit_pads(node, window)

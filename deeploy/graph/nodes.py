@@ -279,8 +279,9 @@ def evaluate(result: Tensor) -> Tensor:
     return constant(np.broadcast_to(value, result.shape) if node.op == "Expand" else value.reshape(result.shape), result.dtype)
 
 
-_TRUTHS = frozenset(["And", "Equal", "Greater", "Less", "Or"])
-_BROADCASTING = _TRUTHS | {"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Where", "Binary", "ScaledAdd", "ScaledDiv", "RequantAdd"}
+# Operators whose results are true or false.
+TRUTHS = frozenset(["And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Xor"])
+_BROADCASTING = TRUTHS | {"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Where", "Binary", "ScaledAdd", "ScaledDiv", "RequantAdd"}
 
 
 def _pad(x: np.ndarray, *, pads: Sequence[int], mode: Any, value: float) -> np.ndarray:
@@ -293,11 +294,20 @@ def _multiply_integers(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None =
     return (a.astype(np.int32) - rows) @ (b.astype(np.int32) - (0 if b_zero is None else b_zero.astype(np.int32)))
 
 
+def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Of whole numbers, the quotient is cut off."""
+    if a.dtype.kind == "f":
+        return np.asarray(a / b)
+    return np.asarray(a // b + ((a % b != 0) & ((a < 0) != (b < 0))))
+
+
 # What operators make of constants.
 _ARRAYS: Mapping[str, Callable[..., np.ndarray]] = {
     **{"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Max": np.maximum, "Min": np.minimum},
     **{"MatMul": np.matmul, "MatMulInteger": _multiply_integers},
     **{"And": np.logical_and, "Or": np.logical_or, "Equal": np.equal, "Greater": np.greater, "Less": np.less, "Where": np.where},
+    **{"GreaterOrEqual": np.greater_equal, "Abs": np.abs, "Sign": np.sign, "Ceil": np.ceil, "Floor": np.floor, "Round": np.rint},
+    **{"Div": _divide, "Clip": lambda x, min, max: np.clip(x, min, max)},
     **{"Neg": np.negative, "Sqrt": np.sqrt, "Expand": np.asarray, "Reshape": np.asarray, "Cast": np.asarray, "Pad": _pad},
     "Transpose": lambda x, perm: x.transpose(perm),
     "Gather": lambda x, places, axis: np.take(x, places, axis),
@@ -342,8 +352,8 @@ def result_shape(op: str, inputs: Sequence[Tensor | None], attributes: Attribute
 def result_type(op: str, inputs: Sequence[Tensor | None]) -> DType:
     """The type of a node's result: that of its first input, but for comparisons, choices and what is dequantised."""
     first, *others = (tensor.dtype for tensor in inputs if tensor is not None)
-    if op in _TRUTHS or op == "MatMulInteger":
-        return DType.BOOL if op in _TRUTHS else DType.INT32
+    if op in TRUTHS or op == "MatMulInteger":
+        return DType.BOOL if op in TRUTHS else DType.INT32
     return others[0] if op in ("Where", "DequantizeLinear", "Dequantize") else first
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 
 from deeploy.frontend.lower import recurrent as lookups
+from deeploy.frontend.recurrent import ACTIVATIONS
 from deeploy.quantization.parts import MOVES
 
-_LAYERS = frozenset({"LSTM", "GRU", "RNN"})
 _BOUNDED = frozenset({"sigmoid", "tanh", "softsign", "hardsigmoid"})  # functions between -1 and 1
 _STATE, _CELLS = 5, 6  # positions among inputs of what is there before the first step
 _ROWS = 1  # axis of weights
@@ -26,7 +26,7 @@ _ROWS = 1  # axis of weights
 def _is_quantised(node: onnx.NodeProto) -> bool:
     """Whether a node is a layer whose states lie between -1 and 1."""
     functions = [function for attribute in node.attribute if attribute.name == "activations" for function in attribute.strings]
-    return node.op_type in _LAYERS and all(function.decode().lower() in _BOUNDED for function in functions)
+    return node.op_type in ACTIVATIONS and all(function.decode().lower() in _BOUNDED for function in functions)
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def layers_are_quantised(per_channel: bool) -> Iterator[None]:
                 quantizer.quantize_activation_tensor(node.output[0])
 
     known = dict(registry.QDQRegistry)
-    registry.QDQRegistry.update(dict.fromkeys(_LAYERS, Layer))
+    registry.QDQRegistry.update(dict.fromkeys(ACTIVATIONS, Layer))
     try:
         yield
     finally:

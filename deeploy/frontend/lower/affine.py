@@ -14,14 +14,14 @@ from functools import partial
 import numpy as np
 import onnx
 
+from deeploy.frontend.lower.lookup import ARITHMETIC
 from deeploy.frontend.lower.quant import byte, every, half, multiplier, plain, quantised, requantisation, summand
+from deeploy.frontend.schemas import PRODUCTS
 from deeploy.graph.nodes import Node, Tensor, compute, constant, inverse
 from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require, standard
 from deeploy.graph.surgeon import read_model, write_model
 
 _VIEWS = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten")  # the last three only in files
-PRODUCTS = {"Conv": 1, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1}  # the axis of the result that weights and bias have elements for
-ARITHMETIC = {"Mul": np.multiply, "Div": np.divide, "Add": np.add, "Sub": np.subtract}
 _AFFINE = ("BatchNormalization", *ARITHMETIC)
 _UNBOUNDED = 2**62  # beyond all summands
 Affine = tuple[np.ndarray, np.ndarray]  # factor and summand, which broadcast over a tensor and have as many axes
@@ -120,7 +120,7 @@ def fold_borders(m: Match) -> Result:
     reach = [0, *(d * (n - 1) for d, n in zip(m.attrs["dilations"], m.inputs[1].shape[2:], strict=True)), 0]
     require(all(max(width) <= reach[axis] for axis, width in widths.items()))
     (top, bottom), (left, right) = (widths.get(axis, (0, 0)) for axis in (1, 2))
-    return m.replace("Conv", x, *m.inputs[1:], **{**m.attrs, "pads": tuple(np.add(m.attrs["pads"], (top, left, bottom, right)).tolist())})
+    return m.replace(m.op, x, *m.inputs[1:], **{**m.attrs, "pads": tuple(np.add(m.attrs["pads"], (top, left, bottom, right)).tolist())})
 
 
 def _find_widths(pads: Sequence[int]) -> Mapping[int, tuple[int, int]]:

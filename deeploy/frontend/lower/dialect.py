@@ -13,12 +13,12 @@ import numpy as np
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.integer_graphs import FRACTION
-from deeploy.frontend.lower.affine import ARITHMETIC, PRODUCTS
 from deeploy.frontend.lower.dialect_functions import RULES
+from deeploy.frontend.lower.lookup import ARITHMETIC
 from deeploy.frontend.lower.qonnx import is_whole, reached
 from deeploy.frontend.lower.quant import half, requantisation
-from deeploy.frontend.schemas import DIALECT_OPS
-from deeploy.graph.nodes import Node, Tensor, constant
+from deeploy.frontend.schemas import DIALECT_OPS, PRODUCTS
+from deeploy.graph.nodes import TRUTHS, Node, Tensor, constant
 from deeploy.graph.rewriting import Match, Pass, standard
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
@@ -28,11 +28,10 @@ _ACCUMULATING = (
     *(*PRODUCTS, "ReduceSum", "ReduceMean", "IntegerMean", "GlobalAveragePool"),
     *("iGELU", "iHardswish", "IntegerDiv", "TrueIntegerDiv", "iNoNorm", *ARITHMETIC, "Neg"),
 )
-_COMPARING = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not")
 _RESULTS = {
     **dict.fromkeys(_ACCUMULATING, DType.INT32),
     **dict.fromkeys(("iLayerNorm", "iRMSNorm"), DType.INT8),
-    **dict.fromkeys(_COMPARING, DType.BOOL),
+    **dict.fromkeys(TRUTHS, DType.BOOL),
 }
 _UNSIGNED = ("iSoftmax", "ITAMax", "ITAPartialMax")
 _JOINING = {"Concat": 0, "Max": 0, "Min": 0, "Where": 1}  # whose results hold elements of all inputs from this position on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,10 +34,13 @@ UNARY: dict[str, tuple[str, float, float]] = {
     "Shrink": ("shrink", 0.5, 0),
 }
 DEEPEST = 100  # operators in a row; networks have a handful
-ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    **{"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide},
-    **{"Max": np.maximum, "Min": np.minimum},
+ARITHMETIC: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
 }
+OF_TWO: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {**ARITHMETIC, "Max": np.maximum, "Min": np.minimum}
 
 
 def function(node: Node) -> Attributes | None:
@@ -109,8 +112,8 @@ def _tabulate(tensor: Tensor, leaf: Leaf, known: dict[Tensor, Values | None], de
         return (None, number.reshape(())) if number.size == 1 else None
     if values is not None or node is None or node.is_lowered:
         return values
-    operands = node.operands if node.op in ARITHMETIC else node.operands[:1]
-    operate = ARITHMETIC[node.op] if len(operands) == 2 else elementwise(node)
+    operands = node.operands if node.op in OF_TWO else node.operands[:1]
+    operate = OF_TWO[node.op] if len(operands) == 2 else elementwise(node)
     parts = [] if operate is None else [tabulate(operand, leaf, known, depth) for operand in operands]
     sources = {part[0].tensor: part[0] for part in parts if part is not None and part[0] is not None}
     if operate is None or None in parts or [source.shape for source in sources] != [tensor.shape]:

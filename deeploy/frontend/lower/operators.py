@@ -18,7 +18,7 @@ from deeploy.frontend.lower.affine import quantise_affine
 from deeploy.frontend.lower.call import Call, indices
 from deeploy.frontend.lower.lookup import UNARY, limits, look_up, table
 from deeploy.frontend.lower.quant import Quantised, byte, dequantised, quantised
-from deeploy.frontend.schemas import DIALECT_OPS
+from deeploy.frontend.schemas import DIALECT_OPS, SELECTING
 from deeploy.graph.nodes import compute
 from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.graph.types import DType
@@ -97,10 +97,8 @@ _RULES = {
 # What a kernel of the same name runs in the integer form only.
 LOWERED = frozenset((*_RULES, *UNARY, *GATES)) | DIALECT_OPS
 
-_RISING = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "GlobalMaxPool", "ReduceMax", "ReduceMin")
 
-
-@standard(*_RISING, "Split", "Expand")
+@standard(*SELECTING, "Split", "Expand")
 def sink(m: Match) -> Result:
     """Movement of dequantised values: move the integers, then dequantise."""
     x, front, results, attrs = need(dequantised(m.x)), need(m.x.maker), m.node.outputs, dict(m.attrs)
@@ -130,7 +128,7 @@ def _pad_with(m: Match, x: Quantised) -> int:
 @standard("QuantizeLinear")
 def rise(m: Match) -> Result:
     """Quantisation of reordered, selected or padded values: quantise first, which keeps the order of values."""
-    mover, y = need(m.only_source(m.x, *_RISING)), need(quantised(m.node))
+    mover, y = need(m.only_source(m.x, *SELECTING)), need(quantised(m.node))
     x, *others = mover.inputs
     require(len(mover.outputs) == 1, need(x).maker, y.is_scalar)
     attrs = dict(mover.attrs)

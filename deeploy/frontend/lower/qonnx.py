@@ -11,31 +11,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from deeploy.errors import UnsupportedError
+from deeploy.frontend.integer_graphs import MEANS
 from deeploy.frontend.lower.quant import byte, dequantised
+from deeploy.frontend.schemas import SELECTING
 from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, require, standard
+from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.graph.types import DType
 from deeploy.operators.scan import MOST_THRESHOLDS, THRESHOLDS
 
 NEAREST = ("ROUND", "HALF_EVEN")  # the nearest step, the even one of two: what QuantizeLinear does
 _MOST_BITS = 32
 _REMEDY = "Correct the model, or export it again."
-_ORDERED = (
-    *("AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "ReduceMean"),
-    *("Reshape", "Flatten", "Transpose", "Slice", "Relu"),
-)
 _DIRECT = {"CEIL": "Ceil", "FLOOR": "Floor", **dict.fromkeys(NEAREST, "Round")}
 # Modes that go by the distance from zero: what is added to it, and how the sum is rounded.
 _BY_SIZE = {
     **{"UP": (0.0, "Ceil"), "HALF_DOWN": (-0.5, "Ceil"), "HALF_UP": (0.5, "Floor")},
     **dict.fromkeys(("DOWN", "ROUND_TO_ZERO"), (0.0, "Floor")),
 }
-_NUMPY = {"Ceil": np.ceil, "Floor": np.floor, "Round": np.rint, "Abs": np.abs, "Sign": np.sign}
 
 
 @dataclass(frozen=True)
@@ -116,17 +112,13 @@ def _smallest_type(low: float, high: float) -> DType:
     return DType.UINT8 if DType.UINT8.holds(*ends) else DType.smallest(*ends)
 
 
-def _round(m: Match, x: Any, default: str) -> Any:
-    """The whole numbers, in floats, that the node's mode makes of a tensor or an array."""
-
-    def apply(op: str, values: Any) -> Any:
-        return values.apply(op) if isinstance(values, Tensor) else _NUMPY[op](values)
-
+def _round(m: Match, x: Tensor, default: str) -> Tensor:
+    """The whole numbers, in floats, that the node's mode makes of a tensor."""
     mode = _read_mode(m, default)
     if mode in _DIRECT:
-        return apply(_DIRECT[mode], x)
-    (shift, op), size = _BY_SIZE[mode], apply("Abs", x)
-    return apply("Sign", x) * apply(op, size + shift if shift else size)
+        return x.apply(_DIRECT[mode])
+    (shift, op), size = _BY_SIZE[mode], x.apply("Abs")
+    return x.apply("Sign") * (size + shift if shift else size).apply(op)
 
 
 def _read_mode(m: Match, default: str) -> str:
@@ -145,19 +137,16 @@ def quant(m: Match, x: Tensor) -> Result:
     steps = _Steps(scale, zero, dtype, x.rank)
     if not dtype.holds(int(zero.min()), int(zero.max())):
         raise UnsupportedError(f"{m.node} has a zero point that its steps do not hold", _REMEDY)
-    if x.data is not None:
-        with np.errstate(all="ignore"):
-            values = np.clip(_round(m, x.data.astype(np.float32) / scale.astype(np.float32) + zero, "ROUND"), low, high)
-        if steps.axis is None:
-            return constant((values - zero) * scale, DType.FLOAT32)
-        return steps.dequantise(constant(values, dtype, "steps"))
+    whole = _limit(_round(m, steps.measure(x), "ROUND"), low, high)
+    if x.data is not None and steps.axis is not None:
+        return steps.dequantise(constant(need(whole.data), dtype, "steps"))
     is_limited, has_one_of_each = (int(low.min()), int(high.max())) != dtype.range, scale.size == zero.size == low.size == 1
-    is_plain = steps.axis is not None and dtype.bytes == low.size == 1 and (has_one_of_each or not is_limited)
+    is_plain = x.data is None and steps.axis is not None and dtype.bytes == low.size == 1 and (has_one_of_each or not is_limited)
     # Odd zero points are added before a tie goes to the even step.
     if is_plain and _read_mode(m, "ROUND") in NEAREST and not (zero % 2).any():
         bounded = _limit(x, (low - zero) * scale, (high - zero) * scale) if is_limited else x
         return steps.dequantise(steps.quantise(bounded))
-    return steps.numbers(_limit(_round(m, steps.measure(x), "ROUND"), low, high))
+    return steps.numbers(whole)
 
 
 @standard("Trunc")
@@ -192,12 +181,12 @@ def _find_range(x: Tensor) -> Sequence[float] | None:
     if node.op == "Clip" and None not in (node.attrs["min"], node.attrs["max"]):
         return node.attrs["min"], node.attrs["max"]
     factor = node.operands[1].data if node.op == "Mul" else np.ones(1)
-    ends = _find_range(node.operands[0]) if node.op in (*_ORDERED, "Mul") and factor is not None else None
+    ends = _find_range(node.operands[0]) if node.op in (*SELECTING, *MEANS, "Relu", "Mul") and factor is not None else None
     if ends is None or factor is None:
         return None
     ends = [float(end * one) for end in ends for one in (factor.min(), factor.max())]
     if any(node.attrs.get("pads", ())):  # zeros may count
-        ends = [*ends, 0.0]
+        ends = [*ends, float(node.attrs.get("value") or 0)]
     return [max(end, 0.0) if node.op == "Relu" else end for end in (min(ends), max(ends))]
 
 
@@ -207,11 +196,7 @@ def bipolar(m: Match, x: Tensor) -> Tensor:
     steps = _Steps(_read_parameter(m, 1, "scale"), np.zeros(()), DType.INT8, x.rank)
     # Scales along several axes are chosen themselves, else the steps 1 and -1.
     positive, dtype = (steps.scale, DType.FLOAT32) if steps.axis is None else (np.ones(1), steps.dtype)
-    if x.data is not None:
-        result = constant(np.where(x.data >= 0, positive, -positive), dtype, "steps")
-    else:
-        is_positive = compute("GreaterOrEqual", x, constant([0.0]), dtype=DType.BOOL)
-        result = compute("Where", is_positive, constant(positive, dtype, "positive"), constant(-positive, dtype, "negative"), dtype=dtype)
+    result = x.apply("GreaterOrEqual", [0.0]).apply("Where", constant(positive, dtype, "positive"), constant(-positive, dtype, "negative"))
     return result if steps.axis is None else steps.dequantise(result)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from deeploy.frontend.lower.lookup import ARITHMETIC, elementwise, real_constant, real_number, tabulate
+from deeploy.frontend.lower.lookup import OF_TWO, elementwise, real_constant, real_number, tabulate
 from deeploy.frontend.lower.quant import Quantised
 from deeploy.frontend.lower.rows import CENTRED
 from deeploy.graph.nodes import Attributes, Node, Tensor, constant, inverse
@@ -41,7 +41,7 @@ def _find_ancestors(m: Match) -> Iterator[Tensor]:
     level, seen = [m.y], {m.y}
     for _ in range(_DEEPEST):
         makers = [node for tensor in level if (node := m.source(tensor)) is not None]
-        sources = [source for node in makers if node.op in ARITHMETIC or elementwise(node) is not None for source in node.variables]
+        sources = [source for node in makers if node.op in OF_TWO or elementwise(node) is not None for source in node.variables]
         level = [source for source in dict.fromkeys(sources) if source.shape == m.y.shape and source not in seen]
         seen.update(level)
         yield from level
