@@ -17,6 +17,9 @@ import pytest
 from deeploy import target as registry
 from deeploy.driver.lower import graph_after
 from deeploy.driver.request import Request
+from deeploy.frontend.lower import passes
+from deeploy.graph import rewriting
+from tests.command import deeploy_cli
 
 FOLDER = Path(__file__).parent / "passes"
 IR_VERSION, OPSET = 10, 17
@@ -50,10 +53,14 @@ def read_cases(file: Path) -> list[Case]:
 CASES = [case for file in sorted(FOLDER.glob("*.txt")) for case in read_cases(file)]
 
 
-def printed(case: Case, folder: Path) -> str:
+def write(case: Case, folder: Path) -> Path:
     head = f'<ir_version: {IR_VERSION}, opset_import: ["" : {OPSET}, "com.microsoft" : 1, "qonnx.custom_op.general" : 2]>\n'
     onnx.save(onnx.parser.parse_model(head + case.model), folder / "m.onnx")
-    return str(graph_after(folder / "m.onnx", registry.load(case.target), case.step, Request()))
+    return folder / "m.onnx"
+
+
+def printed(case: Case, folder: Path) -> str:
+    return str(graph_after(write(case, folder), registry.load(case.target), case.step, Request()))
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.file.stem}: {case.title}" for case in CASES])
@@ -74,3 +81,31 @@ def test_every_case_is_read() -> None:
 def test_titles_say_different_things() -> None:
     titles = [(case.file.stem, case.title) for case in CASES]
     assert len(set(titles)) == len(titles)
+
+
+FIRST = {case.step: case for case in reversed(CASES)}
+
+
+def test_every_rule_is_applied_in_a_case_of_its_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, applied, apply = set[tuple[str, str]](), set[str](), rewriting._apply
+
+    def watched(rule: rewriting.Rule, match: rewriting.Match) -> rewriting.Result:
+        result = apply(rule, match)
+        if result is not None:
+            applied.add(f"{rule.name} of {sorted(rule.ops)}")
+        return result
+
+    monkeypatch.setattr(rewriting, "_apply", watched)
+    for case in CASES:
+        applied.clear()
+        printed(case, tmp_path)
+        shown |= {(case.step, name) for name in applied}
+    rules = {(step.name, f"{rule.name} of {sorted(rule.ops)}") for step in passes(has_near_memory=True) for rule in step.rules}
+    assert rules - shown == set()
+
+
+@pytest.mark.parametrize("step", [step.name for step in passes(has_near_memory=True)])
+def test_the_command_prints_the_graph_behind_a_pass(step: str, tmp_path: Path) -> None:
+    case = FIRST[step]
+    done = deeploy_cli("inspect", write(case, tmp_path), "--after", step, "--target", case.target)
+    assert (done.returncode, done.stdout.strip()) == (0, case.printed.strip())
