@@ -128,7 +128,9 @@ def integer_mean_reference(node: Node, x: Array) -> Array:
     return np.asarray(np.sign(total) * (rounded // count))
 
 
-def _operator(name: str, combine: Combine, reference: Reference, is_whole: bool = False) -> Operator:
+def _operator(
+    name: str, combine: Combine, reference: Reference, is_whole: bool = False, stages: tuple[tuple[str, ...], ...] = INTEGER_STAGES
+) -> Operator:
     """A reduction; where its accumulator ``is_whole``, it never has the type of x for certain."""
 
     def accepts(node: Node) -> str | None:
@@ -141,7 +143,7 @@ def _operator(name: str, combine: Combine, reference: Reference, is_whole: bool 
         return None if max(reduced, len(x.shape) - reduced) <= AXES else f"at most {AXES} reduced and {AXES} other axes"
 
     accepted = {"x": INTEGERS, "y": INTEGERS, "bias": types("s32")}
-    usual = Row(types=accepted, accepts=accepts, epilogues=INTEGER_STAGES, strided={"x": 0, "y": 0})
+    usual = Row(types=accepted, accepts=accepts, epilogues=stages, strided={"x": 0, "y": 0})
     return Operator(name, ("x",), nest(combine), reference, usual, draw=_draw)
 
 
@@ -155,7 +157,7 @@ REDUCE_SUM = _operator("ReduceSum", SUM, _sum, is_whole=True)
 REDUCE_MAX = _operator("ReduceMax", MAX, folded(np.maximum, -np.inf))
 REDUCE_MIN = _operator("ReduceMin", MIN, folded(np.minimum, np.inf))
 REDUCE_MEAN = _operator("ReduceMean", SUM, mean_reference, is_whole=True)
-REDUCE_PRODUCT = _operator("ReduceProd", PRODUCT, folded(np.multiply, 1), is_whole=True)
+REDUCE_PRODUCT = _operator("ReduceProd", PRODUCT, folded(np.multiply, 1), is_whole=True, stages=((),))
 INTEGER_MEAN = _operator("IntegerMean", SUM, integer_mean_reference)
 ARG_EXTREME = Operator(
     "ArgMax",

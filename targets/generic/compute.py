@@ -122,7 +122,7 @@ KERNELS: tuple[Kernel, ...] = (
     residual.RESIDUAL_SUM.kernel("residual_sum", "portable/residual_sum.c"),
     on_floats(_reduction(reduce.REDUCE_MEAN, "reduce_mean", "MEAN")),
     on_floats(_PRODUCT),
-    _PRODUCT.variant("reduce_prod", types=dict.fromkeys(("x", "y"), types("s32")), epilogues=((),)),
+    _PRODUCT.variant("reduce_prod", types=dict.fromkeys(("x", "y"), types("s32"))),
     scan.RUNNING_SUM.kernel("running_sum", "portable/running_sum.c", macros=_sum),
     scan.THRESHOLDS.kernel("thresholds", "portable/thresholds.c"),
     reduce.ARG_EXTREME.kernel("arg_extreme", "portable/arg_extreme.c", macros=_better),

@@ -8,9 +8,9 @@ from deeploy.frontend.lower.quant import requantisation
 from deeploy.graph.nodes import Node, Tensor, compute, constant
 from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require
 from deeploy.graph.types import DType
+from deeploy.operators.table import OPERATORS
 
-_SUMS = ("Add", "Sub", "Mul", "RequantAdd")
-ACCUMULATING = ("Conv", "ConvTranspose", "MatMul", "BlockMatMul", "AveragePool", "ReduceSum", "ReduceMean", "IntegerMean", *_SUMS)
+ACCUMULATING = {op: operator.usual["epilogues"] for op, operator in OPERATORS.items() if len(operator.usual.get("epilogues", ())) > 1}
 _STAGE = ("shift", "low", "high")  # attributes of a requantisation
 _SIGNED = (DType.INT8, DType.INT16, DType.INT32, DType.INT64)
 
@@ -40,7 +40,8 @@ def scalars(node: Node) -> tuple[int, int, int, int, int, int]:
 def bias(m: Match, summed: Tensor, other: Tensor) -> Result:
     """A constant row added to an accumulator."""
     front, values = need(_find_accumulator(m, summed)), need(find_row(other, m.y))
-    require(not m.node.epilogue, summed.shape == m.y.shape, values.dtype.kind in "iuf", front.op not in _SUMS, not front.epilogue)
+    require(not m.node.epilogue, not front.epilogue, ("bias",) in ACCUMULATING[front.op])
+    require(summed.shape == m.y.shape, values.dtype.kind in "iuf")
     dtype = DType.INT32 if values.dtype.kind in "iu" else DType.FLOAT32
     return m.fuse(front, constant(values, dtype, "bias"), epilogue=("bias",))
 
