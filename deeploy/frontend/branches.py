@@ -7,7 +7,7 @@ it becomes a node ``Constant``, and each result is handed on by an ``Identity``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx
 from onnx import helper
@@ -22,10 +22,10 @@ _HEAVY = ("Attention", *PRODUCTS, *GATES)
 
 @dataclass
 class Names:
-    """Names of tensors: those ``taken`` in the graph around all branches, and those that the model has ``anywhere``."""
+    """Names of tensors or nodes: those ``taken`` in the graph around all branches, and those that the model has ``anywhere``."""
 
-    taken: set[str]
-    anywhere: frozenset[str]
+    taken: set[str] = field(default_factory=set)
+    anywhere: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, graph: onnx.GraphProto) -> Names:

@@ -127,7 +127,7 @@ def _model(
     tensors = [numpy_helper.from_array(value, name) for name, value in constants.items() if name in read]
     ends, taken = [], read | {variable.name for variable in inputs} | {name for each in nodes for name in each.output}
     for name, tensor in results:
-        own = Names(taken, frozenset()).fresh(f"{name}_result")
+        own = Names(taken).fresh(f"{name}_result")
         ends.append((helper.make_node("Identity", [name], [own]), _port(own, tensor)))
     graph = helper.make_graph(
         [*nodes, *(end for end, _ in ends)], "round", [_port(v.name, v) for v in inputs], [port for _, port in ends], tensors

@@ -55,9 +55,9 @@ class Walk:
     refusal: Callable[[onnx.NodeProto], UnsupportedError]
     budget: int = MOST_UNROLLED
     tensors: dict[str, Known] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
+    names: Names = field(default_factory=Names)
     read: set[str] = field(default_factory=set)
-    known: Names = field(default_factory=lambda: Names(set(), frozenset()))
+    known: Names = field(default_factory=Names)
     flat: list[onnx.NodeProto] = field(default_factory=list)
     unrolled: int = 0
     inputs: Collection[str] = ()
@@ -72,15 +72,7 @@ class Walk:
 
     def name_of(self, node: onnx.NodeProto) -> str:
         """A name for a node that no other has; it is in use then."""
-        return self.unique(node.name or f"{node.op_type}_{next(name for name in node.output if name)}")
-
-    def unique(self, base: str) -> str:
-        """A name for a node, made from ``base``, that no other has; it is in use then."""
-        name, number = base, 2
-        while name in self.names:
-            name, number = f"{base}_{number}", number + 1
-        self.names.add(name)
-        return name
+        return self.names.fresh(node.name or f"{node.op_type}_{next(name for name in node.output if name)}")
 
     def spend(self, node: onnx.NodeProto, nodes: int, why: str = "") -> None:
         """Count nodes that a loop becomes.
@@ -134,7 +126,7 @@ class Walk:
             for tensor in (*node.operands, *node.outputs):
                 if not tensor.name and tensor.label:
                     set_name(tensor, name_part(title or name, tensor.label, self.known.taken))
-            set_name(node, self.unique(title if made in node.outputs and title else node.outputs[0].name))
+            set_name(node, self.names.fresh(title if made in node.outputs and title else node.outputs[0].name))
 
 
 def known(array: np.ndarray, name: str) -> Known:

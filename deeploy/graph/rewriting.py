@@ -99,26 +99,37 @@ def standard(*ops: str, kind: str = ANY, lowers: bool = False, commutes: bool = 
     return lambda function: Rule(function.__name__, frozenset(ops), False, _bind(function, commutes), INTEGER_FORM if lowers else "", kind)
 
 
-def _bind(function: Callable[..., Result], commutes: bool) -> Callable[[Match], Result]:
-    """A rule over a match from one over what a match has (``standard``)."""
+def bind(function: Callable[..., _T], kind: type, read: Callable[[Any, Parameter, int], Any]) -> Callable[..., _T]:
+    """A function of a node, and of positions of its first inputs if these are exchanged, from one of what its parameters name.
+
+    Args:
+        kind: of the node, which the first parameter may be.
+        read: gives the input at a position as a parameter asks for it.
+    """
     parameters = inspect.signature(function, eval_str=True).parameters.values()
-    first = [parameter for parameter in parameters if parameter.annotation is Match]
+    first = [parameter for parameter in parameters if parameter.annotation is kind]
     inputs = [parameter for parameter in parameters if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD][len(first) :]
     takes_all = any(parameter.kind is Parameter.VAR_POSITIONAL for parameter in parameters)
     names = {parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY}
 
-    def rewrite(m: Match, *exchanged: int) -> Result:
-        values = [_read(parameter, m.input(position)) for position, parameter in zip((*exchanged, *places), inputs, strict=False)]
+    def call(m: Any, *exchanged: int) -> _T:
+        positions = (*exchanged, *range(len(exchanged), len(inputs)))
+        values = [read(m, parameter, position) for parameter, position in zip(inputs, positions, strict=False)]
         others = filter(None, m.node.inputs[len(inputs) :]) if takes_all else ()
-        attributes = {name: value for name, value in m.attrs.items() if name in names}
-        return function(*[m] * len(first), *values, *others, **attributes)
+        return function(*[m] * len(first), *values, *others, **{name: m.attrs[name] for name in names & m.attrs.keys()})
 
-    places = range(2 * commutes, len(inputs))
+    return call
+
+
+def _bind(function: Callable[..., Result], commutes: bool) -> Callable[[Match], Result]:
+    """A rule over a match from one over what a match has (``standard``)."""
+    rewrite = bind(function, Match, _read)
     return (lambda m: attempt(rewrite, m, 0, 1) or rewrite(m, 1, 0)) if commutes else rewrite
 
 
-def _read(parameter: Parameter, tensor: Tensor | None) -> Any:
+def _read(m: Match, parameter: Parameter, position: int) -> Any:
     """An input as a rule asks for it."""
+    tensor = m.input(position)
     if tensor is None:
         require(parameter.default is not Parameter.empty)
         return parameter.default

@@ -6,9 +6,7 @@ Parameters behind ``*`` are its attributes. A first parameter of type ``Expansio
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from functools import cache
 from inspect import Parameter
 from typing import Any, TypeAlias, TypeVar
 
@@ -22,6 +20,7 @@ from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.structure import describe
 from deeploy.frontend.walk import Walk
 from deeploy.graph.nodes import Tensor
+from deeploy.graph.rewriting import bind
 
 Results: TypeAlias = "Tensor | Sequence[Tensor | None] | None"  # of a node; None where it stays as it is
 Function: TypeAlias = "Callable[..., Results]"
@@ -33,7 +32,7 @@ def expands(*ops: str, domain: str = "") -> Callable[[_Expands], _Expands]:
     """Decorator: a function that says what nodes with some operators of a domain are made of."""
 
     def register(function: _Expands) -> _Expands:
-        EXPANSIONS.update(dict.fromkeys(((domain, op) for op in ops), function))
+        EXPANSIONS.update(dict.fromkeys(((domain, op) for op in ops), bind(function, Expansion, Expansion.read)))
         return function
 
     return register
@@ -134,7 +133,7 @@ class Expansion:
             UnsupportedError: something of the operator is not supported.
         """
         try:
-            found = self._call(function)
+            found = function(self)
         except Refusal as refusal:
             raise UnsupportedError(f"{describe(self._node)} {refusal.what}", refusal.remedy) from refusal
         except (ArithmeticError, IndexError, KeyError, TypeError, ValueError) as error:  # of operands that no valid model has
@@ -153,26 +152,16 @@ class Expansion:
                 self.walk.tensors[name] = result
         return True
 
-    def _call(self, function: Function) -> Results:
-        kinds, names = _parameters(function)
-        takes_node = kinds[:1] == [Expansion]
-        values: list[Any] = [
-            self.value(position) if kind in (np.ndarray, np.ndarray | None) else self.input(position)
-            for position, kind in enumerate(kinds[takes_node:])
-        ]
-        for position, (kind, value) in enumerate(zip(kinds[takes_node:], values, strict=True)):
-            if value is None and kind in (Tensor, np.ndarray):
-                raise ModelError(f"{describe(self._node)} lacks its input {position}", "correct the model, or export it again")
-        attributes = {name: value for name, value in self.attrs.items() if name in names}
-        return function(*[self] * takes_node, *values, **attributes)
+    def read(self, parameter: Parameter, position: int) -> Tensor | np.ndarray | None:
+        """An input as a function asks for it.
 
-
-@cache
-def _parameters(function: Function) -> tuple[list[Any], frozenset[str]]:
-    """What the positional parameters of a function ask for, and the names of the others."""
-    parameters = inspect.signature(function, eval_str=True).parameters.values()
-    kinds = [parameter.annotation for parameter in parameters if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD]
-    return kinds, frozenset(parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY)
+        Raises:
+            ModelError: it is absent, and must not be.
+        """
+        value = self.value(position) if parameter.annotation in (np.ndarray, np.ndarray | None) else self.input(position)
+        if value is None and parameter.annotation in (Tensor, np.ndarray):
+            raise ModelError(f"{describe(self._node)} lacks its input {position}", "correct the model, or export it again")
+        return value
 
 
 def is_fixed(tensor: Tensor) -> bool:
