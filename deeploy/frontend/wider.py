@@ -108,12 +108,14 @@ def packed_types(most: int) -> frozenset[DType]:
 def note_narrow(graph: Graph, types: Collection[DType]) -> Graph:
     """A graph whose constants that nodes of the integer form read have the narrow types that hold them, where they have some of ``types``.
 
-    Packed types of more bits count as well, for all constants of a node: kernels may be faster at reading those.
+    So have matrices of two values, which no model says. Packed types of more bits count as well, for all constants of a node: kernels may
+    be faster at reading those.
     """
     noted = cache(lambda tensor, narrow: replace(tensor, narrow=narrow))  # one tensor for all that read it
 
     def change(node: Node) -> Node:
-        weights = [t.data for t in node.operands if t.data is not None and any(each.stores(t.data) for each in types)]
+        stored = [t.data for t in node.operands if t.data is not None]
+        weights = [values for values in stored if _has_two(values) or any(each.stores(values) for each in types)]
         found = [t for t in NARROW_TYPES if (t in types or t in PACKED) and any(t.stores(values) for values in weights)]
 
         def instead(tensor: Tensor) -> Tensor:
@@ -123,6 +125,11 @@ def note_narrow(graph: Graph, types: Collection[DType]) -> Graph:
         return reading(node, instead) if node.is_lowered else node
 
     return change_nodes(graph, change)
+
+
+def _has_two(values: np.ndarray) -> bool:
+    """Whether a matrix has the elements -1 and 1, or 0 and 1, and no others: one bit holds each."""
+    return values.ndim > 1 and any(t.stores(values) for t in packed_types(1)) and bool(values.min() < values.max())
 
 
 def _types(whole: onnx.GraphProto) -> Iterator[int]:

@@ -77,3 +77,43 @@ def test_activations_of_4_bits_are_refused(tmp_path: Path) -> None:
     model = save(tmp_path / "model.onnx", nodes, (TensorProto.FLOAT, TensorProto.FLOAT), ([3], [3]), tensors)
     with pytest.raises(UnsupportedError, match="int4"):
         deeploy.compile(model)
+
+
+SIGNS = np.where(RANDOM.random((24, 8)) < 0.5, -1, 1)
+TWO_VALUES = {  # how a model has a matrix: a node that makes it, its constants, and the floats that they stand for
+    "signs of bytes": ("DequantizeLinear", (np.int8(SIGNS), np.float32(0.5)), SIGNS * 0.5),
+    "zeros and ones": ("DequantizeLinear", (np.uint8(SIGNS > 0), np.float32(0.5)), (SIGNS > 0) * 0.5),
+    "signs of floats": ("Sign", (np.float32(SIGNS * RANDOM.uniform(1, 2, (24, 8))),), SIGNS),
+    "sizes of columns": ("Identity", (np.float32(SIGNS * np.arange(1, 9)),), SIGNS * np.arange(1, 9)),
+}
+
+
+@pytest.mark.parametrize("is_quantised", [True, False])
+@pytest.mark.parametrize("form", TWO_VALUES)
+def test_matrices_of_two_values_take_a_bit_for_each(form: str, is_quantised: bool, tmp_path: Path) -> None:
+    op, constants, weights = TWO_VALUES[form]
+    tensors = [numpy_helper.from_array(np.asarray(values), f"w{i}") for i, values in enumerate(constants)]
+    tensors += [numpy_helper.from_array(np.float32(0.5), "s"), numpy_helper.from_array(np.int8(0), "z")]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node(op, [f"w{i}" for i in range(len(constants))], ["w"]),
+        helper.make_node("MatMul", ["d" if is_quantised else "x", "w"], ["p"]),
+        helper.make_node("QuantizeLinear", ["p", "s", "z"], ["o"]),
+        helper.make_node("DequantizeLinear", ["o", "s", "z"], ["y"]),
+    ]
+    model = save(tmp_path / "model.onnx", nodes, (TensorProto.FLOAT, TensorProto.FLOAT), ([3, 24], [3, 8]), tensors)
+    x = (RANDOM.integers(-2, 3, (3, 24)) / 2).astype(np.float32)
+    result = deeploy.compile(model)
+    np.testing.assert_array_equal(result.run([x])[0], np.clip(np.rint(x @ weights / 0.5), -128, 127) * 0.5)
+    stored = [b for b in result.network.program.buffers.values() if b.data is not None]
+    assert [b.data.nbytes for b in stored if b.data is not None and b.dtype.bits == 1] == [SIGNS.size // 8]
+    assert all(b.data is None or b.data.size < SIGNS.size for b in stored)  # the floats are gone
+
+
+def test_matrices_of_one_value_are_not_packed(tmp_path: Path) -> None:
+    tensors = [numpy_helper.from_array(np.asarray(v), n) for n, v in (("w", np.ones((24, 8), np.int8)), ("s", np.float32(0.5)))]
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["d"]), helper.make_node("MatMul", ["x", "d"], ["y"])]
+    model = save(tmp_path / "model.onnx", nodes, (TensorProto.FLOAT, TensorProto.FLOAT), ([3, 24], [3, 8]), tensors)
+    (stored,) = [b for b in deeploy.compile(model).network.program.buffers.values() if b.data is not None and b.data.size == 192]
+    assert stored.dtype is DType.INT8

@@ -51,12 +51,12 @@ def _move_in_front(view: Node, values: np.ndarray) -> np.ndarray:
     if view.op == "Transpose":
         return values.transpose(inverse(view.attrs.get("perm", range(len(after))[::-1])))
     long = [axis for axis, extent in enumerate(values.shape) if extent > 1]
-    places = [_find_axis(after, before, axis) for axis in long]
+    places = [find_axis(after, before, axis) for axis in long]
     require(len(long) < 2)
     return values.reshape([-1 if axis in places else 1 for axis in range(len(before))])
 
 
-def _find_axis(shape: Sequence[int], other: Sequence[int], axis: int) -> int:
+def find_axis(shape: Sequence[int], other: Sequence[int], axis: int) -> int:
     """The axis of another shape of the same elements that steps through them as an axis of one shape does."""
     begin = math.prod(shape[:axis])
     return need(next((i for i, n in enumerate(other) if n == shape[axis] and math.prod(other[:i]) == begin), None))
@@ -114,7 +114,7 @@ def fold_borders(m: Match) -> Result:
     x, widths = pad.operands[0], _find_widths(pad.attrs["pads"])
     for view in views:
         before, after = view.operands[0].shape, view.outputs[0].shape
-        find = view.attrs["perm"].index if view.op == "Transpose" else partial(_find_axis, before, after)
+        find = view.attrs["perm"].index if view.op == "Transpose" else partial(find_axis, before, after)
         widths = {find(axis): width for axis, width in widths.items()}
         x = compute(view.op, x, shape=[n - sum(widths.get(axis, (0, 0))) for axis, n in enumerate(after)], **view.attrs)
     reach = [0, *(d * (n - 1) for d, n in zip(m.attrs["dilations"], m.inputs[1].shape[2:], strict=True)), 0]

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.frontend.lower.quant import rearrange
 from deeploy.graph.nodes import Tensor, compute, constant, inverse
 from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.operators.scan import RUNNING_SUM
@@ -167,12 +166,8 @@ def _filters(weights: Tensor, groups: int, is_transposed: bool) -> Tensor:
     """The filters of images: channels are sorted by group, then by plane."""
     channels, more, depth, *window = weights.shape
     split, joined = ([groups, -1, more], [-1, more]) if is_transposed else ([channels, more, 1], [channels, -1])
-
-    def sort_channels(filters: Tensor) -> Tensor:
-        planes_first = filters.reshape([*split, depth, *window]).transpose((0, 3, 1, 2, 4, 5))
-        return planes_first.reshape([*joined, *window])
-
-    return rearrange(weights, sort_channels, int(is_transposed))
+    planes_first = weights.reshape([*split, depth, *window]).transpose((0, 3, 1, 2, 4, 5))
+    return planes_first.reshape([*joined, *window])
 
 
 @standard("Conv", "ConvTranspose", "ConvInteger")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.frontend.lower.quant import dequantised, rearrange
+from deeploy.frontend.lower.quant import dequantised
 from deeploy.graph.nodes import Tensor, compute
 from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 
@@ -165,10 +165,10 @@ def log_sum_exp(x: Tensor, *, axes: Sequence[int]) -> Tensor:
 
 @standard("MatMul", "MatMulInteger")
 def vectors(m: Match, a: Tensor, b: Tensor) -> Result:
-    """A vector is a matrix of one row (left) or one column (right); a dequantised constant is reshaped at once."""
+    """A vector is a matrix of one row (left) or one column (right)."""
     require(min(a.rank, b.rank) == 1)
-    left = rearrange(a, lambda vector: vector.reshape([1, -1])) if a.rank == 1 else a
-    right = rearrange(b, lambda vector: vector.reshape([-1, 1])) if b.rank == 1 else b
+    left = a.reshape([1, -1]) if a.rank == 1 else a
+    right = b.reshape([-1, 1]) if b.rank == 1 else b
     return compute(m.op, left, right, *m.node.inputs[2:], dtype=m.y.dtype)
 
 

@@ -14,12 +14,12 @@ from dataclasses import replace
 import numpy as np
 
 from deeploy.frontend.lower import pointwise, products, rows
-from deeploy.frontend.lower.affine import quantise_affine
+from deeploy.frontend.lower.affine import find_axis, quantise_affine
 from deeploy.frontend.lower.call import Call, indices
 from deeploy.frontend.lower.lookup import UNARY, limits, look_up, table
 from deeploy.frontend.lower.quant import Quantised, byte, dequantised, quantised
 from deeploy.frontend.schemas import DIALECT_OPS, SELECTING
-from deeploy.graph.nodes import compute
+from deeploy.graph.nodes import Tensor, compute
 from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.graph.types import DType
 from deeploy.operators.recurrent import GATES
@@ -113,6 +113,16 @@ def sink(m: Match) -> Result:
     }
 
 
+@standard("Reshape", "Transpose")
+def view(m: Match, x: Tensor) -> Tensor:
+    """A view of a dequantised constant: the integers are moved at once, and with them the axis of several scales."""
+    q, front, order = need(dequantised(x)), need(x.maker), m.attrs.get("perm")
+    require(q.tensor.data is not None)
+    moved = q.tensor.reshape(m.y.shape) if order is None else q.tensor.transpose(order)
+    axis = 0 if q.is_scalar else find_axis(x.shape, m.y.shape, q.axis) if order is None else list(order).index(q.axis)
+    return compute("DequantizeLinear", moved, *front.inputs[1:], dtype=m.y.dtype, axis=axis)
+
+
 def _pad_with(m: Match, x: Quantised) -> int:
     """What a Pad of dequantised values pads the integers with, which has to stand for it."""
     value: float = m.attrs["value"]
@@ -173,5 +183,5 @@ def operator(m: Match) -> Result:
     return pointwise.unary(call) or need(_RULES.get(m.op))(call)
 
 
-QUANTISED = Pass("qdq", (sink, limit, rise, quantise_affine, quantised_operator))
+QUANTISED = Pass("qdq", (view, sink, limit, rise, quantise_affine, quantised_operator))
 PASS = Pass("operators", (operator,))

@@ -17,7 +17,7 @@ import numpy as np
 from deeploy.errors import UnsupportedError
 from deeploy.frontend.integer_graphs import MEANS
 from deeploy.frontend.lower.quant import byte, dequantised
-from deeploy.frontend.schemas import SELECTING
+from deeploy.frontend.schemas import PRODUCTS, SELECTING
 from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor, compute, constant
 from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.graph.types import DType
@@ -25,6 +25,7 @@ from deeploy.operators.scan import MOST_THRESHOLDS, THRESHOLDS
 
 NEAREST = ("ROUND", "HALF_EVEN")  # the nearest step, the even one of two: what QuantizeLinear does
 _MOST_BITS = 32
+_LEAST = 64  # elements of weights: a scale is as long as a few floats
 _REMEDY = "Correct the model, or export it again."
 _DIRECT = {"CEIL": "Ceil", "FLOOR": "Floor", **dict.fromkeys(NEAREST, "Round")}
 # Modes that go by the distance from zero: what is added to it, and how the sum is rounded.
@@ -200,6 +201,18 @@ def bipolar(m: Match, x: Tensor) -> Tensor:
     return result if steps.axis is None else steps.dequantise(result)
 
 
+@standard(*PRODUCTS, kind="f")
+def signs(m: Match, x: Tensor, weights: np.ndarray) -> Tensor:
+    """Weights of one size for every column or filter, and of either sign: bytes behind a scale, where they stay so."""
+    axis = weights.ndim - 1 - m.attrs.get("transB", 0) if m.op in ("MatMul", "Gemm") else int(m.op == "ConvTranspose")
+    sizes = np.abs(weights).max(tuple(i for i in range(weights.ndim) if i != axis), keepdims=True, initial=0)
+    found = np.sign(weights)
+    require(weights.ndim == 2 or (weights.ndim > 2 and dequantised(x)), weights.size >= _LEAST, np.isfinite(sizes).all())
+    require(found.all(), found.min() < found.max(), np.array_equal(found * sizes, weights))
+    steps = _Steps(sizes if np.ptp(sizes) else sizes.ravel()[:1], np.zeros(()), DType.INT8, weights.ndim)
+    return m.replace(m.op, x, steps.dequantise(constant(found, DType.INT8, "signs")), *m.node.inputs[2:], **m.attrs)
+
+
 @standard("MultiThreshold")
 def thresholds(m: Match) -> Result:
     """The number of thresholds that are not above a value: a table for bytes with one row of thresholds, else a search."""
@@ -246,4 +259,4 @@ def _count(x: Tensor, rows: np.ndarray, at: int) -> Tensor:
     return compute(THRESHOLDS.name, flat, limits, dtype=DType.UINT8, label="counts", domain=INTEGER_FORM).reshape(shape)
 
 
-PASS = Pass("qonnx", (quant, trunc, bipolar, thresholds))
+PASS = Pass("qonnx", (quant, trunc, bipolar, signs, thresholds))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from deeploy.graph.nodes import Node, Tensor, compute, constant
+from deeploy.graph.nodes import Node, Tensor, constant
 from deeploy.graph.types import DType
 
 # Half a step, any zero point and the product of a 32-bit accumulator still fit 63 bits behind this shift.
@@ -99,18 +99,6 @@ def dequantised(tensor: Tensor) -> Quantised | None:
     """The integer tensor behind a float one that a DequantizeLinear computes."""
     node = tensor.made_by("DequantizeLinear")
     return _read_parameters(node, node.operands[0]) if node else None
-
-
-def rearrange(tensor: Tensor, move: Callable[[Tensor], Tensor], axis: int | None = None) -> Tensor:
-    """What a function that moves elements makes of a tensor; of a dequantised constant, it moves the integers.
-
-    Args:
-        axis: where parameters per channel lie, before and behind; None where such a tensor cannot be moved so.
-    """
-    q = dequantised(tensor)
-    if q is None or tensor.maker is None or q.tensor.data is None or not (q.is_scalar or q.axis == axis):
-        return move(tensor)
-    return compute("DequantizeLinear", move(q.tensor), *tensor.maker.inputs[1:], axis=axis or 0)
 
 
 def quantised(node: Node) -> Quantised | None:
