@@ -95,27 +95,18 @@ def loop(walk: Walk, node: onnx.NodeProto) -> None:
     body, carried = body_of(node), list(node.input[2:])
     most = _rounds(walk, node, node.input[0])
     going = not node.input[1] or _holds(walk, node, node.input[1])
-    why = ""
+    why, parts = "", len(body.output) - 1 - len(carried)
+    plan = Scanned(len(carried), (), (), [0] * parts, [False] * parts)
     if going and most is not None and _is_long(walk, body, most):
         results = [*node.output, *[""] * (len(body.output) - 1 - len(node.output))]
-        why = _keep(walk, node, body, most, Ends(carried, [], [], results, [False] * (len(results) - len(carried))))
+        why = _keep(walk, node, body, most, Ends(carried, [], [], results, plan.output_reversed))
         if not why:
             return
-    collected: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
-    number = 0
-    while going and (most is None or number < most):
-        walk.spend(node, 1 + len(body.node), why)
-        given = [_constant(walk, node, "round", np.int64(number)), _constant(walk, node, "condition", np.bool_(True)), *carried]
-        results = [walk.known.fresh(f"{value.name}_{number}") for value in body.output]
-        _into(walk, body, given, results)
-        going, carried = _holds(walk, node, results[0]), results[1 : 1 + len(carried)]
-        for rows, name in zip(collected, results[1 + len(carried) :], strict=True):
-            rows.append(name)
-        number += 1
-    _hand_on(walk, carried, node.output)
-    for value, rows, name in zip(body.output[1 + len(carried) :], collected, node.output[len(carried) :], strict=False):
-        if name:
-            _stack(walk, node, value, rows, 0, name)
+
+    def begin(number: int, carried: Sequence[str]) -> list[str]:
+        return [_constant(walk, node, "round", np.int64(number)), _constant(walk, node, "condition", np.bool_(True)), *carried]
+
+    _unroll(walk, node, body, plan, begin, carried, most if going else 0, why)
 
 
 def scan(walk: Walk, node: onnx.NodeProto) -> None:
@@ -132,17 +123,45 @@ def scan(walk: Walk, node: onnx.NodeProto) -> None:
     why = _keep_scan(walk, node, body, plan, axes) if _is_long(walk, body, length) else ""
     if _is_long(walk, body, length) and not why:
         return
-    collected: list[list[str]] = [[] for _ in body.output[plan.carried :]]
-    for number in range(length):
+
+    def begin(number: int, carried: Sequence[str]) -> list[str]:
+        parts = zip(sources, axes, plan.input_reversed, strict=True)
+        return [*carried, *(_part(walk, node, entry, number, length) for entry in parts)]
+
+    _unroll(walk, node, body, plan, begin, carried, length, why)
+
+
+def _unroll(
+    walk: Walk,
+    node: onnx.NodeProto,
+    body: onnx.GraphProto,
+    plan: Scanned,
+    begin: Callable[[int, Sequence[str]], list[str]],
+    carried: Sequence[str],
+    most: int | None,
+    why: str,
+) -> None:
+    """Rounds one behind the other, and the node's results.
+
+    Args:
+        begin: gives the inputs of the body in a round, to which tensors are handed.
+        most: rounds; None where only the condition that the body leaves ends them.
+        why: the loop cannot stay one.
+    """
+    first = len(body.output) - len(plan.output_axes)
+    collected: list[list[str]] = [[] for _ in plan.output_axes]
+    number, going = 0, True
+    while going and (most is None or number < most):
         walk.spend(node, 1 + len(body.node), why)
-        parts = [_part(walk, node, entry, number, length) for entry in zip(sources, axes, plan.input_reversed, strict=True)]
+        given = begin(number, carried)
         results = [walk.known.fresh(f"{value.name}_{number}") for value in body.output]
-        _into(walk, body, [*carried, *parts], results)
-        carried = results[: plan.carried]
-        for rows, name in zip(collected, results[plan.carried :], strict=True):
+        _into(walk, body, given, results)
+        going, carried = first == plan.carried or _holds(walk, node, results[0]), results[first - plan.carried : first]
+        for rows, name in zip(collected, results[first:], strict=True):
             rows.append(name)
+        number += 1
     _hand_on(walk, carried, node.output)
-    ends = zip(body.output[plan.carried :], collected, plan.output_axes, plan.output_reversed, node.output[plan.carried :], strict=False)
+    ends = zip(body.output[first:], collected, plan.output_axes, plan.output_reversed, node.output[plan.carried :], strict=False)
     for value, rows, axis, is_reversed, name in ends:
         if name:
             _stack(walk, node, value, rows[::-1] if is_reversed else rows, axis, name)

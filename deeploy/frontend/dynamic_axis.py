@@ -18,6 +18,7 @@ from deeploy.frontend.labels import Labels
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import depends, differing, equal, look_up, slide, sliding, tables
 from deeploy.frontend.states import CONVERSIONS, Known, Pair, check_begun, check_pairs, named
+from deeploy.frontend.structure import open_inputs
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
@@ -210,9 +211,7 @@ def _lengths(graph: onnx.GraphProto, names: Mapping[str, str], dims: Mapping[str
 
 
 def _check_names(graph: onnx.GraphProto, declared: Mapping[str, str]) -> None:
-    constants = {tensor.name for tensor in graph.initializer}
-    inputs = [v.name for v in graph.input if v.name not in constants]
-    outputs = [v.name for v in graph.output]
+    inputs, outputs = ([v.name for v in values] for values in (open_inputs(graph), graph.output))
     for past, present in declared.items():
         for name, known, kind in ((past, inputs, "input"), (present, outputs, "output")):
             if name not in known:

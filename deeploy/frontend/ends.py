@@ -9,6 +9,7 @@ import onnx
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.shapes import numpy_dtype
+from deeploy.frontend.structure import open_inputs
 from deeploy.frontend.validate import check_size
 from deeploy.frontend.walk import element_type
 from deeploy.graph.nodes import Tensor, compute, set_name
@@ -25,8 +26,7 @@ def read_inputs(graph: onnx.GraphProto, dims: Mapping[str, int]) -> list[Tensor]
         UsageError: ``dims`` names a dimension that the model does not have, or a negative extent.
         ModelError: an input without an element type or a shape.
     """
-    constants = {tensor.name for tensor in graph.initializer}
-    values = [value for value in graph.input if value.name not in constants]
+    values = open_inputs(graph)
     _check_dims(graph, values, dims)
     dtypes = [_dtype(value) for value in values]
     return [
@@ -41,8 +41,7 @@ def name_dims(graph: onnx.GraphProto, dims: Mapping[str, int]) -> None:
     A model without symbolic dimensions, but with open ones, is exported without their names: the names of ``dims``, in their order, are
     those of the open axes of every input, in their order, where the input with most of them has as many.
     """
-    constants = {tensor.name for tensor in graph.initializer}
-    shapes = {value.name: value.type.tensor_type.shape.dim for value in graph.input if value.name not in constants}
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in open_inputs(graph)}
     is_named = any(dim.dim_param for shape in shapes.values() for dim in shape)
     pinned = any(f"{name}:{axis}" in dims for name, shape in shapes.items() for axis in range(len(shape)))
     open_ones = [[dim for dim in shape if not dim.HasField("dim_value")] for shape in shapes.values()]
@@ -59,8 +58,7 @@ def fix_dims(graph: onnx.GraphProto, dims: Mapping[str, int]) -> None:
     Raises:
         UsageError: ``dims`` names a dimension that the model does not have.
     """
-    constants = {tensor.name for tensor in graph.initializer}
-    values = [value for value in graph.input if value.name not in constants]
+    values = open_inputs(graph)
     _check_dims(graph, values, dims)
     for value in values:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):

@@ -18,6 +18,7 @@ from deeploy.documents import Contents, Document
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.ends import input_shape
 from deeploy.frontend.shapes import numpy_dtype
+from deeploy.frontend.structure import open_inputs
 
 Value: TypeAlias = "float | Sequence[float] | np.ndarray"  # one number for all elements, or all of them
 _MOST_ELEMENTS = 1 << 16
@@ -85,8 +86,7 @@ def pin(model: onnx.ModelProto, pins: Mapping[str, Value], dims: Mapping[str, in
         UsageError: there is no such input, or it cannot have the value.
         UnsupportedError, ModelError: the shape or the element type of the input is not known.
     """
-    constants = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in constants]
+    inputs = open_inputs(model.graph)
     for name in pins:
         if name not in [value.name for value in inputs]:
             listed = ", ".join(shorten(value.name) for value in inputs[:10]) or "none"

@@ -153,9 +153,9 @@ def gather(node: Draft) -> Tensor | None:
 
 
 def concat(node: Draft) -> Tensor | None:
-    """Concat and QLinearConcat, whose axis is that of the output; one input alone is copied by nobody."""
+    """Concat and QLinearConcat, whose axis is that of the output."""
     node.attrs["axis"] = axis_of(node, integer(node, "axis", 0), node.y.rank)
-    return node.x if node.op == "Concat" and len(node.inputs) == 1 else None
+    return None
 
 
 def quantisation(node: Draft) -> Tensor | None:

@@ -39,6 +39,12 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return [graph for attribute in node.attribute for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)]
 
 
+def open_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """The inputs of a graph that have no value in the file."""
+    constants = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in constants]
+
+
 def reads(node: onnx.NodeProto) -> list[str]:
     """The names of the tensors that a node depends on: its inputs, and what the graphs that it holds read of what is around them."""
     return [name for name in node.input if name] + [name for graph in subgraphs(node) for name in _captured(graph)]

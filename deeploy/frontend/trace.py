@@ -21,6 +21,7 @@ from deeploy.frontend.constraints import check_constraints, check_types
 from deeploy.frontend.control import CONTROL
 from deeploy.frontend.expand import expand
 from deeploy.frontend.fold import evaluate, is_foldable
+from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.normalise import normalise
 from deeploy.frontend.predicates import Inputs, Known, type_of, value_of
 from deeploy.frontend.rules import Draft, absent
@@ -198,12 +199,8 @@ def _setting(state: Walk, node: onnx.NodeProto, position: int, tensor: Known | N
         return known(value.reshape(()), node.input[position])  # bodies of ONNX have an axis there
     if not isinstance(tensor, Tensor) or value is not None:
         return tensor
-    source = tensor.maker
-    if source is not None and source.op == "DequantizeLinear" and not source.variables:
-        stored, scale, *zero_point = (_array(operand) for operand in source.operands)
-        if scale.size == 1 and scale.dtype == np.float32:
-            steps = stored.astype(np.int64) - (zero_point[0].astype(np.int64) if zero_point else 0)
-            return known(np.asarray(steps.astype(np.float32) * scale.reshape(()), np.float32), tensor.name)
+    if (real := real_constant(tensor)) is not None:
+        return known(real, tensor.name)
     if node.op_type == "Clip":  # with computed bounds it is Max and Min
         return tensor
     name = shorten(node.input[position])

@@ -11,7 +11,7 @@ import onnx
 
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.expand.expansion import EXPANSIONS
-from deeploy.frontend.schemas import FALLBACK, canonical_domain, keeps_shape, like_standard, misplaced
+from deeploy.frontend.schemas import FALLBACK, RECORDS, canonical_domain, misplaced
 from deeploy.frontend.shapes import read_type
 from deeploy.frontend.structure import check_and_sort, is_control, subgraphs
 from deeploy.frontend.walk import CustomShapes
@@ -25,7 +25,7 @@ def is_unknown(node: onnx.NodeProto) -> bool:
     """Whether the importer itself can say nothing of a node's outputs; a name that is another operator's has a refusal of its own."""
     domain = canonical_domain(node.domain, node.op_type)
     key = (domain, node.op_type)
-    if domain == FALLBACK or key in EXPANSIONS or keeps_shape(*key) or like_standard(domain, node.op_type, len(node.input)) is not None:
+    if domain == FALLBACK or key in EXPANSIONS or key in RECORDS:
         return False
     return misplaced(node.op_type, domain) is None and (bool(domain) or not onnx.defs.has(node.op_type))
 

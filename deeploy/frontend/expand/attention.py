@@ -227,11 +227,12 @@ def _rotated(x: Tensor, cosines: Tensor, sines: Tensor, places: Tensor | None, f
     """Heads [batch, heads, rows, columns], rotated by their places: from ``first`` on, where none are given."""
     rows = x.shape[2]
     if places is None:
-        tables = [table.cut(0, first, first + rows).reshape([1, 1, rows, table.shape[-1]]) for table in (cosines, sines)]
+        chosen = [table.cut(0, first, first + rows) for table in (cosines, sines)]
     else:
         if places.elements == 1 and rows != 1:
-            places = (places.reshape([1]) + np.arange(rows)).reshape([1, rows])
-        tables = [table.take(places.reshape([-1, rows])).reshape([-1, 1, rows, table.shape[-1]]) for table in (cosines, sines)]
+            places = places.reshape([1]) + np.arange(rows)
+        chosen = [table.take(places.reshape([-1, rows])) for table in (cosines, sines)]
+    tables = [table.reshape([-1, 1, rows, table.shape[-1]]) for table in chosen]
     width = 2 * cosines.shape[-1]
     turned = _turned(x.cut(3, 0, width), tables, interleaved)
     return turned if width == x.shape[-1] else concat([turned, x.cut(3, width, x.shape[-1])], 3)

@@ -10,7 +10,7 @@ from deeploy.errors import shorten
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands
 from deeploy.frontend.lower.contractions import read_equation
 from deeploy.frontend.lower.quant import repeated
-from deeploy.frontend.schemas import MICROSOFT
+from deeploy.frontend.schemas import MICROSOFT, Attributes
 from deeploy.graph.nodes import Tensor, compute, constant
 from deeploy.graph.types import DType, unpack
 
@@ -221,6 +221,10 @@ def _activated(m: Expansion, x: Tensor, parameters: Sequence[float]) -> Tensor:
     return m.compute(name, x, **dict(zip(_ACTIVATED.get(name, ()), parameters, strict=False))) if name else x
 
 
+def _without_activation(m: Expansion) -> Attributes:
+    return {name: value for name, value in m.attrs.items() if not name.startswith("activation")}
+
+
 @expands("FusedConv", domain=MICROSOFT)
 def fused_conv(
     m: Expansion,
@@ -232,17 +236,17 @@ def fused_conv(
     activation_params: Sequence[float] = (),
 ) -> Tensor:
     """A convolution, perhaps a summand, and an activation."""
-    own = {name: value for name, value in m.attrs.items() if not name.startswith("activation")}
-    result = m.compute("Conv", x, weights, *([] if bias is None else [bias]), **own)
+    result = m.compute("Conv", x, weights, *([] if bias is None else [bias]), **_without_activation(m))
     return _activated(m, _biased(result, summand), activation_params)
 
 
 @expands("FusedGemm", domain=MICROSOFT)
 def fused_gemm(m: Expansion) -> Tensor:
     """A product and an activation."""
-    own = {name: value for name, value in m.attrs.items() if not name.startswith("activation")}
     named = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
-    return _activated(m, m.compute("Gemm", *m.inputs(), **own), [float(m.attrs[name]) for name in named if name in m.attrs])
+    return _activated(
+        m, m.compute("Gemm", *m.inputs(), **_without_activation(m)), [float(m.attrs[name]) for name in named if name in m.attrs]
+    )
 
 
 @expands("BiasGelu", "FastGelu", domain=MICROSOFT)

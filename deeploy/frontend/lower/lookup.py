@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -34,13 +34,14 @@ UNARY: dict[str, tuple[str, float, float]] = {
     "Shrink": ("shrink", 0.5, 0),
 }
 DEEPEST = 100  # operators in a row; networks have a handful
-ARITHMETIC: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+Operations: TypeAlias = Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]]
+ARITHMETIC: Operations = {
     "Add": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
     "Div": np.divide,
 }
-OF_TWO: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {**ARITHMETIC, "Max": np.maximum, "Min": np.minimum}
+OF_TWO: Operations = {**ARITHMETIC, "Max": np.maximum, "Min": np.minimum}
 
 
 def function(node: Node) -> Attributes | None:

@@ -6,11 +6,13 @@ sums of the weights, is subtracted from them. Exact, as ONNX defines each operat
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from deeploy.frontend.lower.call import Call, filters, is_image, spatial, wide, window
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.frontend.lower.quant import centred, dequantised, narrow
+from deeploy.frontend.lower.quant import centred, dequantised, plain
 from deeploy.frontend.schemas import Attributes
 from deeploy.graph.nodes import Tensor, compute, constant
 from deeploy.graph.rewriting import Result, need, require
@@ -95,12 +97,9 @@ def _centre_weights(call: Call, axis: int) -> np.ndarray | None:
 
     There is one zero point, one per entry along an axis, or an array of as many axes as the weights, which broadcasts.
     """
-    zero, weights = call.value(3, np.zeros(1)), call.value(1)
-    if zero is None or weights is None:
-        return None
-    if zero.size in (1, weights.shape[axis]):
-        zero = zero.reshape([-1 if at == axis else 1 for at in range(weights.ndim)])
-    return narrow(weights.astype(np.int64) - zero.astype(np.int64), np.int8, np.int16) if zero.ndim == weights.ndim else None
+    weights, zero = call.inputs[1], call.value(3, np.zeros(1))
+    known = zero is not None and (zero.size in (1, weights.shape[axis]) or zero.ndim == weights.rank)
+    return centred(replace(plain(weights), zero_point=zero.astype(np.int64), axis=axis)) if zero is not None and known else None
 
 
 def _read_zero_points(call: Call, position: int) -> Tensor:

@@ -48,11 +48,10 @@ class Quantised:
         return self.tensor.dtype in BYTES
 
     def _along(self, parameters: np.ndarray) -> np.ndarray:
-        """Scales or zero points as they broadcast over the tensor."""
-        shape = [1] * (0 if self.is_scalar else self.tensor.rank)
-        if shape:
-            shape[self.axis] = -1
-        return parameters.reshape(shape)
+        """Scales or zero points, one or some along the axis or as many axes as there are, as they broadcast over the tensor."""
+        if parameters.ndim == self.tensor.rank:
+            return parameters
+        return parameters.reshape([] if self.is_scalar else [-1 if at == self.axis else 1 for at in range(self.tensor.rank)])
 
     def steps(self, values: np.ndarray) -> np.ndarray:
         """Integers without their zero points, in 64 bits."""

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from deeploy.frontend.lower.lookup import OF_TWO, elementwise, real_constant, real_number, tabulate
-from deeploy.frontend.lower.quant import Quantised
+from deeploy.frontend.lower.quant import Quantised, plain
 from deeploy.frontend.lower.rows import CENTRED
 from deeploy.graph.nodes import Attributes, Node, Tensor, constant, inverse
 from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
@@ -53,7 +53,7 @@ def by_value(m: Match) -> Result:
     candidates = list(_find_ancestors(m))
     require(any(m.source(tensor, *_TRANSCENDENTAL) for tensor in candidates))
     for operand in candidates:
-        grid = Quantised(operand, np.ones(1), np.zeros(1), 0), _GRID
+        grid = plain(operand), _GRID
         match tabulate(m.y, {operand: grid}.get, depth=_DEEPEST):
             case (Quantised(), values):
                 for (op, attributes, _), wanted in zip(_NAMED, _VALUES, strict=True):
