@@ -34,7 +34,7 @@ class Attribute:
 
     Attributes:
         kind: of AttributeProto; None where the onnx package says it.
-        ends: the smallest and the largest value of a whole number that must be there.
+        ends: the smallest and the largest value of a whole number.
         texts: what a text, or each of a list of them, is one of; any text where there are none.
         is_needed: it must be there, whatever it is.
     """
@@ -58,7 +58,7 @@ def attributes(text: str) -> dict[str, Attribute]:
         kind, ends = next(filter(None, map(_KINDS.get, words)), None), next(filter(None, map(_RANGES.get, words)), None)
         texts = tuple(words[-1].split("|")) if "|" in about else ()
         for name in names.split():
-            found[name.rstrip("?")] = Attribute(kind, ends, texts, ends is None and not name.endswith("?"))
+            found[name.rstrip("?")] = Attribute(kind, ends, texts, not name.endswith("?"))
     return found
 
 

@@ -48,13 +48,12 @@ INTERNAL = frozenset(
 # Operators whose results hold elements of the first input alone, but for what a Pad adds: they commute with what keeps the order of values.
 SELECTING = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "GlobalMaxPool", "ReduceMax", "ReduceMin")
 
-RECORDS: Mapping[tuple[str, str], Record] = {
+RECORDS: dict[tuple[str, str], Record] = {
     (domain, op): record
     for domain, family in (("", {**STANDARD, **DIALECT}), (MICROSOFT, ONNXRUNTIME), (QONNX, QONNX_RECORDS))
     for op, record in family.items()
 }
-_BY_NAME = {op: record for (_, op), record in reversed([*RECORDS.items()])}
-QUANTISED: Mapping[str, QuantisedForm] = {op: record.form for op, record in _BY_NAME.items() if record.form is not None}
+QUANTISED: Mapping[str, QuantisedForm] = {op: record.form for (_, op), record in RECORDS.items() if record.form is not None}
 
 WEIGHTS: Mapping[str, int] = {op: record.weights for op, record in STANDARD.items() if record.weights is not None}
 PRODUCTS: Mapping[str, int] = {op: record.product for op, record in STANDARD.items() if record.product is not None}
@@ -63,7 +62,8 @@ PRODUCTS: Mapping[str, int] = {op: record.product for op, record in STANDARD.ite
 def find_record(domain: str, op: str) -> Record:
     """The record of an operator, or, of one that nobody defines there, of that of another domain which has the name."""
     known = RECORDS.get((domain, op))
-    return known or Record() if known or (not domain and onnx.defs.has(op)) else _BY_NAME.get(op, Record())
+    others = () if known or (not domain and onnx.defs.has(op)) else (record for (_, name), record in RECORDS.items() if name == op)
+    return known or next(iter(others), Record())
 
 
 def keeps_shape(domain: str, op: str) -> bool:
@@ -93,11 +93,11 @@ def misplaced(op: str, domain: str) -> str | None:
     """
     if op in INTERNAL or domain == RESERVED:
         return "which is a name that the compiler uses itself"
-    if domain == MICROSOFT and op in ONNXRUNTIME:
+    if domain == MICROSOFT and (domain, op) in RECORDS:
         return None
     if domain and (op in DIALECT_OPS or onnx.defs.has(op)):
         return "and may differ from the standard operator of that name"
-    return f"and may differ from the operator of that name in {MICROSOFT}" if op in ONNXRUNTIME and not onnx.defs.has(op) else None
+    return f"and may differ from the operator of that name in {MICROSOFT}" if (MICROSOFT, op) in RECORDS and not onnx.defs.has(op) else None
 
 
 def is_dialect_op(op: str, domain: str) -> bool:

@@ -163,9 +163,8 @@ def _unlike_own(node: onnx.NodeProto, record: Record, attributes: Attributes, in
     yield from (f"lacks the attribute '{name}'" for name, known in record.attributes.items() if known.is_needed and name not in attributes)
     for name, known in record.attributes.items():
         value = attributes.get(name)
-        if known.ends is not None and (not isinstance(value, int) or not known.ends[0] <= value <= known.ends[1]):
-            told = f"has no {name}" if value is None else f"has {name} = {shorten(str(value), 40)}"
-            yield f"{told}, a whole number from {known.ends[0]} to {known.ends[1]} is needed"
+        if value is not None and known.ends and (not isinstance(value, int) or not known.ends[0] <= value <= known.ends[1]):
+            yield f"has {name} = {shorten(str(value), 40)}, a whole number from {known.ends[0]} to {known.ends[1]} is needed"
 
 
 def _unlisted(known: Mapping[str, Attribute], attributes: Attributes) -> Iterator[str]:

@@ -7,13 +7,37 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands
+from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, declares
 from deeploy.frontend.expand.products import to_float
-from deeploy.frontend.schemas import MICROSOFT
+from deeploy.frontend.predicates import Operands, UnknownOperand, masked, shape_is
 from deeploy.graph.nodes import Tensor, concat, constant, where
 from deeploy.graph.types import DType
 
 _LOWEST = float(np.finfo(np.float32).min)
+
+
+def _columns(node: Operands) -> tuple[int, ...]:
+    """A bias for every column of weights."""
+    if len(node.shape(1)) != 2:
+        raise UnknownOperand
+    return node.shape(1)[1:]
+
+
+def _biases(node: Operands) -> tuple[int, ...]:
+    """MultiHeadAttention: one for every column of queries, keys and values."""
+    q, v = node.shape(0), node.shape(2)
+    if len(q) != 3 or len(v) != 3:
+        raise UnknownOperand
+    return (2 * q[-1] + v[-1],)
+
+
+def _batches(node: Operands) -> str | None:
+    """Queries, keys and values are of the same batches."""
+    counts = {node.shape(position)[0] for position in range(3) if node.has(position) and node.shape(position)}
+    return f"has queries, keys and values of {' and '.join(map(str, sorted(counts)))} batches" if len(counts) > 1 else None
+
+
+_ATTENTION = "num_heads: heads; do_rotary? past_present_share_buffer?: int; unidirectional?: flag; mask_filter_value? scale?: float"
 
 
 def heads_of(x: Tensor, count: int) -> Tensor:
@@ -97,7 +121,15 @@ def _self_attention(
     return [attend(q, k, v, _bias(m, mask, added, q, k), float(m.attrs.get("scale", 0))), cache]
 
 
-@expands("Attention", domain=MICROSOFT)
+@declares(
+    "Attention",
+    _ATTENTION,
+    "rotary_embedding_dim?: natural",
+    shape_is(2, _columns),
+    masked(3),
+    inputs=(2, 7),
+    rank=3,
+)
 def attention(
     m: Expansion,
     x: Tensor,
@@ -118,7 +150,7 @@ def attention(
     return _self_attention(m, project, qkv_hidden_sizes or [weights.shape[1] // 3] * 3, mask, past, added)
 
 
-@expands("QAttention", domain=MICROSOFT)
+@declares("QAttention", _ATTENTION, shape_is(2, _columns), masked(5), rank=3)
 def quantised_attention(
     m: Expansion,
     x: Tensor,
@@ -145,7 +177,15 @@ def quantised_attention(
     return _self_attention(m, project, [width // 3] * 3, mask, past, None)
 
 
-@expands("MultiHeadAttention", domain=MICROSOFT)
+@declares(
+    "MultiHeadAttention",
+    "num_heads: heads; mask_filter_value?: float; unidirectional?: flag",
+    shape_is(3, _biases),
+    masked(4),
+    _batches,
+    inputs=(1, 10),
+    rank=3,
+)
 def multi_head_attention(
     m: Expansion,
     q: Tensor,
@@ -174,7 +214,14 @@ def multi_head_attention(
     return [attend(q, k, v, _bias(m, mask, added, q, k), scale), k, v]
 
 
-@expands("GroupQueryAttention", domain=MICROSOFT)
+@declares(
+    "GroupQueryAttention",
+    "num_heads kv_num_heads: heads; smooth_softmax?: int",
+    shape_is(5, lambda node: node.shape(0)[:1]),
+    shape_is(8, lambda node: node.shape(7)),
+    inputs=(1, 14),
+    rank=3,
+)
 def grouped_attention(
     m: Expansion,
     q: Tensor,
@@ -251,7 +298,7 @@ def _turned(x: Tensor, tables: Sequence[Tensor], interleaved: int) -> Tensor:
     return x * cosines + turned * sines
 
 
-@expands("RotaryEmbedding", domain=MICROSOFT)
+@declares("RotaryEmbedding", "interleaved?: flag; rotary_embedding_dim?: natural", rank=3)
 def rotation(
     x: Tensor,
     places: Tensor,

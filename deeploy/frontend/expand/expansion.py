@@ -6,6 +6,7 @@ Parameters behind ``*`` are its attributes. A first parameter of type ``Expansio
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from inspect import Parameter
 from typing import Any, TypeAlias, TypeVar
@@ -15,8 +16,9 @@ import onnx
 from onnx import helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
-from deeploy.frontend.predicates import value_of
-from deeploy.frontend.schemas import Attributes
+from deeploy.frontend.predicates import Constraint, value_of
+from deeploy.frontend.records import vendor
+from deeploy.frontend.schemas import MICROSOFT, RECORDS, Attributes
 from deeploy.frontend.structure import describe
 from deeploy.frontend.walk import Walk
 from deeploy.graph.nodes import Tensor
@@ -28,12 +30,39 @@ _Expands = TypeVar("_Expands", bound=Function)
 EXPANSIONS: dict[tuple[str, str], Function] = {}
 
 
+_KINDS = {int: "int", float: "float", str: "string", Sequence[int]: "ints", Sequence[float]: "floats"}
+
+
 def expands(*ops: str, domain: str = "") -> Callable[[_Expands], _Expands]:
     """Decorator: a function that says what nodes with some operators of a domain are made of."""
 
     def register(function: _Expands) -> _Expands:
         EXPANSIONS.update(dict.fromkeys(((domain, op) for op in ops), bind(function, Expansion, Expansion.read)))
         return function
+
+    return register
+
+
+def declares(
+    op: str, *known: str | Constraint, domain: str = MICROSOFT, inputs: tuple[int, int] | None = None, rank: int = 0
+) -> Callable[[_Expands], _Expands]:
+    """Decorator: a function that says what an operator is made of, and is its record, as the onnx package has none.
+
+    How many inputs there are, and which attributes of which kinds, is what its parameters say.
+
+    Args:
+        known: constraints, and attributes as texts (``records.attributes``): those that no parameter says, or whose values are limited.
+        inputs: how many at least and at most, where that is not what parameters say.
+        rank: axes of the first input, at least.
+    """
+
+    def register(function: _Expands) -> _Expands:
+        parameters = inspect.signature(function, eval_str=True).parameters.values()
+        operands = [p for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD and p.annotation is not Expansion]
+        least = max((number for number, p in enumerate(operands, 1) if p.annotation in (Tensor, np.ndarray)), default=0)
+        texts = [f"{p.name}?: {_KINDS[p.annotation]}" for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
+        RECORDS[domain, op] = vendor(*(inputs or (least, len(operands))), *texts, *known, rank=rank)
+        return expands(op, domain=domain)(function)
 
     return register
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from deeploy.errors import shorten
-from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands
+from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, declares, expands
 from deeploy.frontend.lower.contractions import read_equation
 from deeploy.frontend.lower.quant import repeated
-from deeploy.frontend.schemas import MICROSOFT, Attributes
+from deeploy.frontend.predicates import Operands, axis_in, broadcasts, extents, rank_is, type_of
+from deeploy.frontend.schemas import Attributes
+from deeploy.frontend.vendors import ACTIVATIONS, PADDING
 from deeploy.graph.nodes import Tensor, compute, constant
 from deeploy.graph.types import DType, unpack
 
@@ -29,7 +32,7 @@ def _biased(x: Tensor, bias: Tensor | None) -> Tensor:
     return x if bias is None else x + bias
 
 
-@expands("MatMulIntegerToFloat", domain=MICROSOFT)
+@declares("MatMulIntegerToFloat", rank=2)
 def matmul_to_float(
     x: Tensor,
     weights: Tensor,
@@ -43,7 +46,7 @@ def matmul_to_float(
     return _biased(to_float(x, weights, x_scale * scale, zero, weight_zero), bias)
 
 
-@expands("DynamicQuantizeMatMul", domain=MICROSOFT)
+@declares("DynamicQuantizeMatMul", rank=2)
 def dynamic_matmul(
     m: Expansion, x: Tensor, weights: Tensor, scale: Tensor, weight_zero: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
@@ -118,7 +121,20 @@ def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
     return packed[..., :count] if bits == 8 else unpack(packed, DType(f"u{bits}"), count)
 
 
-@expands("MatMulNBits", domain=MICROSOFT)
+def _zero_points(node: Operands) -> str | None:
+    """MatMulNBits: zero points of all blocks, those of bytes packed by rows."""
+    zero, (k, n, bits, size) = node.tensor(3), (int(node.attributes[name]) for name in ("K", "N", "bits", "block_size"))
+    blocks = -(-k // size)
+    needed = n * (-(-blocks * bits // 8) if type_of(zero) == np.uint8 else blocks)
+    return None if math.prod(zero.shape) == needed else f"has zero points of shape {list(zero.shape)}, {needed} are needed"
+
+
+@declares(
+    "MatMulNBits",
+    "K N: positive; bits: bits; block_size: size; accuracy_level?: int",
+    _zero_points,
+    rank=1,
+)
 def block_matmul(
     x: Tensor,
     packed: np.ndarray,
@@ -172,7 +188,7 @@ def _blocks(values: np.ndarray, scales: np.ndarray, zeros: np.ndarray, axis: int
     return compute("DequantizeLinear", *map(constant, (values, scales, whole)), axis=axis, block_size=size)
 
 
-@expands("GatherBlockQuantized", domain=MICROSOFT)
+@declares("GatherBlockQuantized", axis_in("gather_axis"), axis_in("quantize_axis", default=1), rank=1)
 def block_gather(
     table: np.ndarray,
     places: Tensor,
@@ -196,7 +212,7 @@ def block_gather(
     return rows.take(places, gather_axis % table.ndim)
 
 
-@expands("FusedMatMul", domain=MICROSOFT)
+@declares("FusedMatMul", "transA? transB? transBatchA? transBatchB?: flag", rank=2)
 def fused_matmul(
     a: Tensor, b: Tensor, *, transA: int = 0, transB: int = 0, transBatchA: int = 0, transBatchB: int = 0, alpha: float = 1.0
 ) -> Tensor:
@@ -209,6 +225,10 @@ def fused_matmul(
 
     result = turned(a, transBatchA, transA) @ turned(b, transBatchB, transB)
     return result if alpha == 1.0 else result * alpha
+
+
+_WINDOW = f"auto_pad?: string {PADDING}; dilations? kernel_shape? pads? strides?: ints; group?: int"
+_ACTIVATION = f"activation?: string {ACTIVATIONS}|Clip|HardSwish"
 
 
 def _activated(m: Expansion, x: Tensor, parameters: Sequence[float]) -> Tensor:
@@ -225,7 +245,7 @@ def _without_activation(m: Expansion) -> Attributes:
     return {name: value for name, value in m.attrs.items() if not name.startswith("activation")}
 
 
-@expands("FusedConv", domain=MICROSOFT)
+@declares("FusedConv", _WINDOW, _ACTIVATION, rank=3)
 def fused_conv(
     m: Expansion,
     x: Tensor,
@@ -240,7 +260,13 @@ def fused_conv(
     return _activated(m, _biased(result, summand), activation_params)
 
 
-@expands("FusedGemm", domain=MICROSOFT)
+@declares(
+    "FusedGemm",
+    _ACTIVATION,
+    "activation_alpha? activation_beta? activation_gamma? alpha? beta?: float; transA? transB?: int",
+    inputs=(2, 3),
+    rank=2,
+)
 def fused_gemm(m: Expansion) -> Tensor:
     """A product and an activation."""
     named = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
@@ -249,7 +275,8 @@ def fused_gemm(m: Expansion) -> Tensor:
     )
 
 
-@expands("BiasGelu", "FastGelu", domain=MICROSOFT)
+@declares("BiasGelu", inputs=(2, 2))
+@declares("FastGelu")
 def biased_gelu(m: Expansion, x: Tensor, bias: Tensor | None = None) -> Tensor:
     """Gelu of a sum; the fast one is an approximation."""
     return m.compute("Gelu", _biased(x, bias), **({"approximate": "tanh"} if m.op == "FastGelu" else {}))
@@ -260,7 +287,16 @@ def _norm(m: Expansion, x: Tensor, scale: Tensor, offset: Tensor | None, epsilon
     return m.compute(op, x, scale, *([] if offset is None else [offset]), axis=-1, epsilon=epsilon)
 
 
-@expands("SkipLayerNormalization", domain=MICROSOFT)
+def _skipped(node: Operands) -> str | None:
+    """SkipLayerNormalization and its kind: what is added is the same for all batches, or has all rows of each."""
+    x, skip = node.shape(0), node.shape(1)
+    return None if x[-2:] == skip[-2:] else f"adds a tensor of shape {list(skip)} to one of shape {list(x)}"
+
+
+_SKIPPED = (rank_is(1, 2, 3), rank_is(2, 1), broadcasts(1, extents), _skipped)
+
+
+@declares("SkipLayerNormalization", *_SKIPPED, rank=1)
 def skip_norm(
     m: Expansion,
     x: Tensor,
@@ -276,13 +312,18 @@ def skip_norm(
     return [_norm(m, total, scale, offset, epsilon), None, None, total]
 
 
-@expands("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+@declares("SkipSimplifiedLayerNormalization", *_SKIPPED, rank=1)
 def skip_simple_norm(m: Expansion, x: Tensor, skip: Tensor, scale: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-5) -> Results:
     """The same without a mean."""
     return skip_norm(m, x, skip, scale, None, bias, epsilon=epsilon)
 
 
-@expands("EmbedLayerNormalization", domain=MICROSOFT)
+@declares(
+    "EmbedLayerNormalization",
+    "mask_index_type?: flag",
+    inputs=(1, 9),
+    rank=2,
+)
 def embedded_norm(
     m: Expansion,
     words: Tensor,

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands, is_fixed
+from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, declares, expands, is_fixed
 from deeploy.frontend.expand.products import to_float
 from deeploy.frontend.recurrent import ACTIVATIONS
-from deeploy.frontend.schemas import MICROSOFT
+from deeploy.frontend.vendors import ACTIVATIONS as ACTIVATION_NAMES
 from deeploy.graph.nodes import Tensor, concat, constant
 from deeploy.operators.recurrent import GATES
 
@@ -152,7 +152,13 @@ def computed(m: Expansion, x: Tensor, weights: Tensor, recurrence: Tensor) -> Re
     return _whole(m, m.op, x, weights.shape[0], products)
 
 
-@expands("DynamicQuantizeLSTM", domain=MICROSOFT)
+@declares(
+    "DynamicQuantizeLSTM",
+    f"hidden_size: positive; activations?: strings {ACTIVATION_NAMES}; activation_alpha? activation_beta?: floats; clip?: float; "
+    "direction?: string forward|reverse|bidirectional; input_forget?: int",
+    inputs=(1, 12),
+    rank=3,
+)
 def dynamic(m: Expansion, x: Tensor, weights: Tensor) -> Results:
     """Inputs, and in every step the states, are quantised by their extremes and multiplied by integers."""
     lengths = m.value(4)
