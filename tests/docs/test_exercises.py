@@ -47,6 +47,35 @@ def hardmax_is_right(tree: Path) -> bool:
     return result.returncode == 0 and result.stdout.count("y: ok, 100.00% equal") == 2  # the interpreter and onnxruntime
 
 
+HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "my.domain" : 1]> '
+TRIED = """
+import sys
+import numpy as np
+import onnx
+import deeploy
+onnx.save(onnx.parser.parse_model(sys.argv[1]), "m.onnx")
+rng = np.random.default_rng(1)
+{code}
+np.testing.assert_allclose(deeploy.compile("m.onnx").run(inputs)[0], expected, atol=1e-5)
+"""
+
+
+def computes(model: str, code: str) -> Callable[[Path], bool]:
+    """Whether a model, in the text form of the onnx package, computes what Python code that gives it ``inputs`` says is ``expected``."""
+
+    def is_done(tree: Path) -> bool:
+        command = [sys.executable, "-c", TRIED.format(code=code), HEAD + model]
+        return subprocess.run(command, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, capture_output=True).returncode == 0
+
+    return is_done
+
+
+def negations_are_gone(tree: Path) -> bool:
+    model = "g (float[2] x) => (float[2] y) { a = Neg(x) b = Neg(a) y = Exp(b) }"
+    onnx.save(onnx.parser.parse_model(HEAD + model), tree / "m.onnx")
+    return "Neg" not in deeploy(tree, "inspect", "m.onnx", "--after", "decompose").stdout
+
+
 def variant_is_right(tree: Path) -> bool:
     result = deeploy(tree, "target", "check", "siracusa", "--kernel", "pulp_conv2d_threes", "--samples", "4")
     return result.returncode == 0 and re.search(r"pulp_conv2d_threes\s+ok", result.stdout) is not None
@@ -69,6 +98,49 @@ def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
 
 
 '''
+SUM = '''@declares("BiasAdd", rank=1)
+def biased_sum(x: Tensor, bias: Tensor, skip: Tensor) -> Tensor:
+    """The sum of two tensors and of an element for each column."""
+    return x + bias + skip
+
+
+'''
+DISTANCES = '''@declares("CDist", "metric: string euclidean|sqeuclidean")
+def distances(a: Tensor, b: Tensor, *, metric: str = "") -> Tensor:
+    """The distance between every row of one matrix and every row of another one."""
+    d = a.reshape([a.shape[0], 1, a.shape[1]]) - b
+    squares = (d * d).reduce("Sum", 2, keepdims=0)
+    return squares if metric == "sqeuclidean" else squares.apply("Sqrt")
+
+
+'''
+UNIT = '''@declares("MinimalGatedUnit", domain="my.domain", rank=2)
+def minimal_unit(x: Tensor, weights: Tensor, recurrence: Tensor) -> Tensor:
+    """The last state: h becomes h + f * (tanh(W x + U (f * h)) - h), where f is the sigmoid of W x + U h."""
+    h, products = constant(np.zeros((1, recurrence.shape[0]), np.float32)), x @ weights
+    for step in range(x.shape[0]):
+        p = products.cut(0, step, step + 1)
+        f = (p + h @ recurrence).apply("Sigmoid")
+        h = h + f * ((p + (f * h) @ recurrence).apply("Tanh") - h)
+    return h
+
+
+'''
+STATES = """
+inputs = x, w, u = [rng.standard_normal(shape).astype(np.float32) for shape in ((5, 2), (2, 3), (3, 3))]
+expected = np.zeros((1, 3))
+for p in x @ w:
+    f = 1 / (1 + np.exp(-(p + expected @ u)))
+    expected = expected + f * (np.tanh(p + (f * expected) @ u) - expected)
+"""
+QUANTISED_TANH = '    "QLinearTanh": vendor(4, 5, _one_scale, form=QuantisedForm("Tanh")),\n'
+TWICE = '''@standard("Neg", kind="f")
+def twice(x: Tensor) -> Result:
+    """What is negated twice is what it was."""
+    return need(x.made_by("Neg")).operands[0]
+
+
+'''
 NORMS = '@standard("LpNormalization", kind="f")'
 TYPES = "from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard\n"
 PAIRS = '    _few_windows("pulp_conv2d_pairs", 2, "two for every core fit"),'
@@ -87,6 +159,49 @@ EXERCISES = {
         ),
         1,
         hardmax_is_right,
+    ),
+    "elementwise": Exercise(
+        (Edit("deeploy/frontend/expand/products.py", '@declares("BiasGelu"', f'{SUM}@declares("BiasGelu"'),),
+        1,
+        computes(
+            "g (float[2,3] x, float[3] b, float[2,3] s) => (float[2,3] y) { y = com.microsoft.BiasAdd(x, b, s) }",
+            "inputs = [rng.standard_normal(shape).astype(np.float32) for shape in ((2, 3), (3,), (2, 3))]; expected = sum(inputs)",
+        ),
+    ),
+    "irregular": Exercise(
+        (
+            Edit("deeploy/frontend/expand/places.py", '@expands("Compress")', f'{DISTANCES}@expands("Compress")'),
+            Edit("deeploy/frontend/expand/places.py", "Results, expands", "Results, declares, expands"),
+        ),
+        1,
+        computes(
+            'g (float[3,4] a, float[2,4] b) => (float[3,2] y) { y = com.microsoft.CDist <metric = "euclidean"> (a, b) }',
+            "inputs = a, b = [rng.standard_normal((n, 4)).astype(np.float32) for n in (3, 2)]; "
+            "expected = np.linalg.norm(a[:, None] - b, axis=2)",
+        ),
+    ),
+    "recurrent": Exercise(
+        (Edit("deeploy/frontend/expand/recurrent.py", "@expands(*_STEPS)", f"{UNIT}@expands(*_STEPS)"),),
+        1,
+        computes("g (float[5,2] x, float[2,3] w, float[3,3] u) => (float[1,3] y) { y = my.domain.MinimalGatedUnit(x, w, u) }", STATES),
+    ),
+    "quantised form": Exercise(
+        (Edit("deeploy/frontend/vendors.py", '    "QLinearSigmoid"', f'{QUANTISED_TANH}    "QLinearSigmoid"'),),
+        1,
+        computes(
+            "g (uint8[2,3] x) => (uint8[2,3] y) <float s = {0.0625}, uint8 z = {128}, float t = {0.0078125}>"
+            "{ y = com.microsoft.QLinearTanh(x, s, z, t, z) }",
+            "inputs = [rng.integers(0, 256, (2, 3)).astype(np.uint8)]; "
+            "expected = np.clip(np.rint(np.tanh((inputs[0] - 128.0) / 16) * 128) + 128, 0, 255)",
+        ),
+    ),
+    "rewrite": Exercise(
+        (
+            Edit("deeploy/frontend/lower/decompose.py", NORMS, TWICE + NORMS),
+            Edit("deeploy/frontend/lower/decompose.py", " normalise,", " normalise, twice,"),
+        ),
+        1,
+        negations_are_gone,
     ),
     "variant": Exercise(
         (Edit("targets/siracusa/kernels.py", PAIRS, THREES + PAIRS), Edit("targets/siracusa/timing.toml", TIMED, TIMING + TIMED)),
