@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 from onnx import TensorProto, helper, numpy_helper
 
 from deeploy.frontend import CustomShapes, import_model
 from deeploy.frontend.pins import Value
-from deeploy.graph.surgeon import write_graph
+from deeploy.graph.values import Graph
 
 Spec = tuple[Sequence[int | str | None], int]  # shape and element type of an input
 
@@ -49,11 +48,11 @@ def read(
     dims: Mapping[str, int] | None = None,
     custom_shapes: CustomShapes | None = None,
     pins: Mapping[str, Value] | None = None,
-) -> gs.Graph:
+) -> Graph:
     """Write the model and import it."""
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
-    return write_graph(import_model(path, dims, custom_shapes, pins))
+    return import_model(path, dims, custom_shapes, pins)
 
 
 def one(
@@ -66,7 +65,7 @@ def one(
     domain: str = "",
     kind: int = TensorProto.FLOAT,
     **attributes: Any,
-) -> gs.Graph:
+) -> Graph:
     """Import a model of one node that reads ``x`` and constants; None leaves an optional input out."""
     names = [f"c{i}" if value is not None else "" for i, value in enumerate(operands)]
     results = ["y", *(f"y{i}" for i in range(1, outputs))]

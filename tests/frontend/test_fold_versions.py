@@ -100,7 +100,7 @@ def test_a_shape_computed_from_a_shape(tmp_path: Path, opset: int) -> None:
         helper.make_node("Reshape", ["x", "target"], ["y"]),
     ]
     constants = {"zero": np.array(0), "zeros": ints(0), "minus": ints(-1)}
-    assert read(build(nodes, {"x": f32(2, 3, 4)}, ["y"], constants, opset), tmp_path).outputs[0].shape == [2, 12]
+    assert list(read(build(nodes, {"x": f32(2, 3, 4)}, ["y"], constants, opset), tmp_path).outputs[0].shape) == [2, 12]
 
 
 def test_what_only_onnxruntime_computes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def test_convolution(tmp_path: Path, attributes: dict[str, Any], pads: list[int]
     expected = {"strides": [1, 1], "dilations": [1, 1], **attributes, "kernel_shape": [3, 3], "group": 1, "pads": pads}
     expected.pop("auto_pad", None)
     assert node.attrs == expected
-    assert graph.outputs[0].shape == shape
+    assert list(graph.outputs[0].shape) == shape
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_channels_that_disagree(tmp_path: Path, op: str, channels: int, shape: t
 
 @pytest.mark.parametrize("index", [2, -3])
 def test_constant_indices_beyond_the_axis(tmp_path: Path, index: int) -> None:
-    assert one(tmp_path, "Gather", (2, 3), ints(1, -2)).outputs[0].shape == [2, 3]
+    assert list(one(tmp_path, "Gather", (2, 3), ints(1, -2)).outputs[0].shape) == [2, 3]
     with pytest.raises(ModelError, match="of an axis that has 2"):
         one(tmp_path, "Gather", (2, 3), ints(0, index))
 
@@ -77,7 +77,7 @@ def test_constant_indices_beyond_the_axis(tmp_path: Path, index: int) -> None:
 def test_gathering_all_entries_in_order_is_a_reshape(tmp_path: Path) -> None:
     graph = one(tmp_path, "Gather", (2, 3), np.array([[0, 1, 2]]), axis=1)
     assert [(node.op, node.attrs, len(node.inputs)) for node in graph.nodes] == [("Reshape", {}, 1)]
-    assert graph.outputs[0].shape == [2, 1, 3]
+    assert list(graph.outputs[0].shape) == [2, 1, 3]
     for indices in (ints(0, 1), ints(1, 0, 2), ints(0, 1, 2, 0)):
         assert one(tmp_path, "Gather", (2, 3), indices, axis=1).nodes[0].op == "Gather"
 
@@ -129,7 +129,7 @@ def test_ceil_mode_becomes_padding(
     assert "ceil_mode" not in graph.nodes[0].attrs
     fitted = graph.nodes[0].attrs["pads"]
     assert fitted[0] == pads[0]
-    assert graph.outputs[0].shape == [1, 1, out]
+    assert list(graph.outputs[0].shape) == [1, 1, out]
     assert (size + sum(fitted) - kernel) // stride + 1 == out
     assert fitted[1] >= end
 
@@ -140,7 +140,7 @@ def test_average_that_counts_its_own_padding_only(tmp_path: Path) -> None:
     assert [n.op for n in graph.nodes] == ["Pad", "AveragePool"]
     assert graph.nodes[0].attrs == {"pads": [0, 0, 1, 0, 0, 1], "mode": "constant", "value": 0.0}
     assert graph.nodes[1].attrs == {"kernel_shape": [4], "strides": [3], "dilations": [1], "pads": [0, 1], "count_include_pad": 0}
-    assert graph.outputs[0].shape == [1, 1, 3]
+    assert list(graph.outputs[0].shape) == [1, 1, 3]
 
 
 def test_one_axis_that_ceil_mode_makes_longer_is_enough(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_one_axis_that_ceil_mode_makes_longer_is_enough(tmp_path: Path) -> None:
     assert [n.op for n in graph.nodes] == ["Pad", "AveragePool"]
     assert graph.nodes[0].attrs["pads"] == [0, 0, 1, 1, 0, 0, 1, 1]
     assert (graph.nodes[1].attrs["pads"], graph.nodes[1].attrs["count_include_pad"]) == ([0, 0, 1, 0], 0)
-    assert graph.outputs[0].shape == [1, 1, 3, 3]
+    assert list(graph.outputs[0].shape) == [1, 1, 3, 3]
 
 
 @pytest.mark.parametrize("opset", [11, 13])
@@ -164,7 +164,7 @@ def test_axes_and_other_settings_in_both_forms(tmp_path: Path, opset: int, form:
             one(tmp_path, op, shape, opset=opset, **attributes) if form == "attribute" else one(tmp_path, op, shape, *operands, opset=opset)
         )
         assert len(graph.nodes[0].inputs) == 1
-        return graph.nodes[0].op, graph.nodes[0].attrs, graph.outputs[0].shape
+        return graph.nodes[0].op, graph.nodes[0].attrs, list(graph.outputs[0].shape)
 
     assert normalised("Squeeze", [1, 3, 1], [ints(-1)], axes=[-1]) == ("Reshape", {}, [1, 3])
     assert normalised("Unsqueeze", [3, 4], [ints(0, -1)], axes=[0, -1]) == ("Reshape", {}, [1, 3, 4, 1])
@@ -181,14 +181,14 @@ def test_reductions_without_axes(tmp_path: Path) -> None:
     assert one(tmp_path, "ReduceMean", (2, 3)).nodes[0].attrs == {"axes": [0, 1], "keepdims": 1}
     assert one(tmp_path, "ReduceSum", (2, 3), ints()).nodes[0].attrs["axes"] == [0, 1]
     graph = one(tmp_path, "ReduceSum", (2, 3), noop_with_empty_axes=1)
-    assert (graph.nodes[0].op, graph.outputs[0].shape) == ("Reshape", [2, 3])
+    assert (graph.nodes[0].op, list(graph.outputs[0].shape)) == ("Reshape", [2, 3])
     assert one(tmp_path, "ReduceMax", (2, 3), ints(1), opset=20, keepdims=0).nodes[0].attrs == {"axes": [1], "keepdims": 0}
 
 
 def test_slices_backwards_and_empty(tmp_path: Path) -> None:
     graph = one(tmp_path, "Slice", (5,), ints(-1), ints(-100), ints(0), ints(-2))
-    assert [(n.op, n.attrs, n.inputs[1].values.tolist()) for n in graph.nodes] == [("Gather", {"axis": 0}, [4, 2, 0])]
-    assert graph.outputs[0].shape == [3]
+    assert [(n.op, n.attrs, n.inputs[1].data.tolist()) for n in graph.nodes] == [("Gather", {"axis": 0}, [4, 2, 0])]
+    assert list(graph.outputs[0].shape) == [3]
     graph = one(tmp_path, "Slice", (5, 6), ints(-1, 1), ints(-4, 5))
     assert [n.op for n in graph.nodes] == ["Slice"]
     graph = one(tmp_path, "Slice", (5, 6, 4), ints(-1, 1, 2), ints(-4, 5, -9), ints(0, 1, 2), ints(-1, 2, -1))
@@ -197,10 +197,10 @@ def test_slices_backwards_and_empty(tmp_path: Path) -> None:
         ("Gather", {"axis": 0}),
         ("Gather", {"axis": 2}),
     ]
-    assert [n.inputs[1].values.tolist() for n in graph.nodes[1:]] == [[4, 3, 2], [2, 1, 0]]
-    assert [n.outputs[0].shape for n in graph.nodes] == [[5, 2, 4], [3, 2, 4], [3, 2, 3]]
+    assert [n.inputs[1].data.tolist() for n in graph.nodes[1:]] == [[4, 3, 2], [2, 1, 0]]
+    assert [list(n.outputs[0].shape) for n in graph.nodes] == [[5, 2, 4], [3, 2, 4], [3, 2, 3]]
     graph = one(tmp_path, "Slice", (5,), ints(4), ints(2))
-    assert (graph.nodes[0].attrs, graph.outputs[0].shape) == ({"starts": [0], "ends": [0], "steps": [1]}, [0])
+    assert (graph.nodes[0].attrs, list(graph.outputs[0].shape)) == ({"starts": [0], "ends": [0], "steps": [1]}, [0])
     with pytest.raises(ModelError, match="the node"):
         one(tmp_path, "Slice", (5,), ints(0), ints(5), ints(0), ints(0))
 
@@ -213,7 +213,7 @@ def test_padding_of_some_axes_and_cropping(tmp_path: Path) -> None:
         ("Slice", {"starts": [1, 0], "ends": [4, 4], "steps": [1, 1]}),
         ("Pad", {"pads": [0, 2, 0, 0], "mode": "constant", "value": 3.0}),
     ]
-    assert graph.outputs[0].shape == [3, 6]
+    assert list(graph.outputs[0].shape) == [3, 6]
     assert [n.op for n in one(tmp_path, "Pad", (4, 5), ints(-1, 0, 0, 0)).nodes] == ["Slice"]
     with pytest.raises(UnsupportedError, match="reflect"):
         one(tmp_path, "Pad", (4, 5), ints(-1, 2, 0, 0), mode="reflect")
@@ -231,7 +231,7 @@ def test_padding_of_some_axes_and_cropping(tmp_path: Path) -> None:
 def test_split(tmp_path: Path, opset: int, attributes: dict[str, Any], operands: list[np.ndarray], outputs: int, sizes: list[int]) -> None:
     graph = one(tmp_path, "Split", (6,), *operands, opset=opset, outputs=outputs, **attributes)
     assert graph.nodes[0].attrs == {"axis": 0, "split": sizes}
-    assert [t.shape for t in graph.outputs] == [[n] for n in sizes]
+    assert [list(t.shape) for t in graph.outputs] == [[n] for n in sizes]
 
 
 @pytest.mark.parametrize(
@@ -251,10 +251,10 @@ def test_softmax(tmp_path: Path, opset: int, shape: tuple[int, ...], attributes:
     graph = one(tmp_path, "Softmax", shape, opset=opset, **attributes)
     assert [n.op for n in graph.nodes] == ops
     assert next(n for n in graph.nodes if n.op == "Softmax").attrs["axis"] == axis
-    assert graph.outputs[0].shape == list(shape)
+    assert list(graph.outputs[0].shape) == list(shape)
     if len(ops) == 3:
         start = attributes.get("axis", 1)
-        assert graph.nodes[1].inputs[0].shape == [int(np.prod(shape[:start])), int(np.prod(shape[start:]))]
+        assert list(graph.nodes[1].inputs[0].shape) == [int(np.prod(shape[:start])), int(np.prod(shape[start:]))]
 
 
 def test_reshapes(tmp_path: Path) -> None:
@@ -267,9 +267,9 @@ def test_reshapes(tmp_path: Path) -> None:
     ]:
         graph = one(tmp_path, op, (2, 3, 4), *operands, **attributes)
         assert [(n.op, n.attrs, len(n.inputs)) for n in graph.nodes] == [("Reshape", {}, 1)]
-        assert graph.outputs[0].shape == shape
+        assert list(graph.outputs[0].shape) == shape
     graph = one(tmp_path, "Expand", (2, 1), ints(2, 5))
-    assert [(n.op, n.attrs, len(n.inputs), n.outputs[0].shape) for n in graph.nodes] == [("Expand", {}, 1, [2, 5])]
+    assert [(n.op, n.attrs, len(n.inputs), list(n.outputs[0].shape)) for n in graph.nodes] == [("Expand", {}, 1, [2, 5])]
 
 
 def test_what_changes_nothing_disappears(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_quantisation_axes(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="scales"):
         one(tmp_path, "QuantizeLinear", (2, 8), *blocks, opset=21, block_size=2)
     vendor = one(tmp_path, "QuantizeLinear", (2, 3), np.float32(1), np.uint8(3), domain="com.microsoft")
-    assert (vendor.nodes[0].domain, vendor.outputs[0].dtype) == ("", np.uint8)
+    assert (vendor.nodes[0].domain, vendor.outputs[0].dtype.numpy) == ("", np.uint8)
 
 
 @pytest.mark.parametrize("domain", ["", "PACTOps", "ai.onnx.contrib"])
@@ -327,7 +327,7 @@ def test_dialect_attributes_are_plain(tmp_path: Path, domain: str) -> None:
     assert node.attrs == {"div": 256, "n_levels": 255, "signed": True}
     assert [type(value) for value in node.attrs.values()].count(int) == 2
     assert node.attrs["signed"] is True
-    assert graph.outputs[0].shape == [1, 4, 5]
+    assert list(graph.outputs[0].shape) == [1, 4, 5]
 
 
 def test_a_recurrent_layer_with_projected_states(tmp_path: Path) -> None:
@@ -335,4 +335,4 @@ def test_a_recurrent_layer_with_projected_states(tmp_path: Path) -> None:
     w, r, h, c = (np.zeros(shape, np.float32) for shape in ((1, 16, 6), (1, 16, 4), (1, 1, 4), (1, 1, 8)))
     with pytest.raises(ModelError, match=r"input 6 of shape \[1, 1, 8\] instead of \[1, 1, 4\].*no projection"):
         one(tmp_path, "LSTM", (7, 1, 6), w, r, None, None, h, c, opset=14, hidden_size=4)
-    assert one(tmp_path, "LSTM", (7, 1, 6), w, r, None, None, h, h, opset=14, hidden_size=4).outputs[0].shape == [7, 1, 1, 4]
+    assert list(one(tmp_path, "LSTM", (7, 1, 6), w, r, None, None, h, h, opset=14, hidden_size=4).outputs[0].shape) == [7, 1, 1, 4]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 import pytest
 from onnx import TensorProto, helper
 
@@ -15,6 +14,7 @@ from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend import import_model
 from deeploy.frontend.schemas import DIALECT_OPS, keeps_shape
 from deeploy.frontend.shapes import Value
+from deeploy.graph.nodes import Node
 from tests.frontend import nodes
 from tests.frontend.models import build, f32, ints, one, read
 
@@ -35,11 +35,11 @@ def test_every_dialect_operator_has_shapes(tmp_path: Path) -> None:
         model = nodes.models()[op]
         given = model.graph.input[0]
         given.CopyFrom(helper.make_tensor_value_info(given.name, TensorProto.FLOAT, (2, 0, 3)))
-        assert read(model, tmp_path).outputs[0].shape == [2, 0, 3]
+        assert list(read(model, tmp_path).outputs[0].shape) == [2, 0, 3]
     graph = one(tmp_path, "IntegerDiv", (2, 1, 5), np.ones((3, 1), np.float32), Delta=1, eps=1, eta=1)
-    assert graph.outputs[0].shape == [2, 3, 5]
+    assert list(graph.outputs[0].shape) == [2, 3, 5]
     graph = one(tmp_path, "IntegerMean", (2, 3, 5), axes=[-1], keepdims=0)
-    assert (graph.outputs[0].shape, graph.nodes[0].attrs) == ([2, 3], {"axes": [2], "keepdims": 0})
+    assert (list(graph.outputs[0].shape), graph.nodes[0].attrs) == ([2, 3], {"axes": [2], "keepdims": 0})
 
 
 def test_microsoft_operators_have_shapes_and_types(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_microsoft_operators_have_shapes_and_types(tmp_path: Path) -> None:
 
     def shape(op: str, of: tuple[int, ...], *operands: np.ndarray | None, **attributes: object) -> tuple[list[int], np.dtype[np.generic]]:
         out = one(tmp_path, op, of, *operands, domain="com.microsoft", kind=uint8, **attributes).outputs[0]
-        return out.shape, out.dtype
+        return list(out.shape), out.dtype.numpy
 
     b = np.ones((3, 1), np.uint8)
     assert shape("QLinearAdd", (2, 1, 4), s, z, b, s, z, s, z) == ([2, 3, 4], np.uint8)
@@ -64,13 +64,13 @@ def test_microsoft_operators_have_shapes_and_types(tmp_path: Path) -> None:
     assert shape("QLinearSoftmax", (2, 3), s, z, s, z, opset=13, axis=-1) == ([2, 3], np.uint8)
     node = helper.make_node("QLinearConcat", ["s", "z", "x", "s", "z", "x", "s", "z"], ["y"], axis=-1, domain="com.microsoft")
     graph = read(build([node], {"x": ([2, 3], uint8)}, ["y"], {"s": s, "z": z}), tmp_path)
-    assert (graph.outputs[0].shape, graph.outputs[0].dtype, graph.nodes[0].attrs["axis"]) == ([2, 6], np.uint8, 1)
+    assert (list(graph.outputs[0].shape), graph.outputs[0].dtype.numpy, graph.nodes[0].attrs["axis"]) == ([2, 6], np.uint8, 1)
 
 
 def test_batched_gemm_of_the_dialect(tmp_path: Path) -> None:
     weight = np.ones((6, 4), np.float32)
-    assert one(tmp_path, "Gemm", (2, 3, 4), weight, np.zeros(6, np.float32), transB=1).outputs[0].shape == [2, 3, 6]
-    assert one(tmp_path, "Gemm", (2, 6, 3), weight, transA=1).outputs[0].shape == [2, 3, 4]
+    assert list(one(tmp_path, "Gemm", (2, 3, 4), weight, np.zeros(6, np.float32), transB=1).outputs[0].shape) == [2, 3, 6]
+    assert list(one(tmp_path, "Gemm", (2, 6, 3), weight, transA=1).outputs[0].shape) == [2, 3, 4]
     with pytest.raises(ModelError, match="multiplies"):
         one(tmp_path, "Gemm", (2, 3, 5), weight)
 
@@ -81,12 +81,12 @@ def test_contradicting_types_do_not_matter(tmp_path: Path) -> None:
     nodes = [node("Conv", ["x", "w"], ["c"]), node("Add", ["c", "b"], ["a"]), node("MatMul", ["a", "m"], ["y"])]
     constants = {"w": np.ones((3, 2, 1, 1), np.float32), "b": np.ones((3, 1, 1), np.int32), "m": np.ones((4, 6), np.float32)}
     graph = read(build(nodes, {"x": ([1, 2, 5, 4], TensorProto.INT8)}, ["y"], constants, 11), tmp_path)
-    assert [t.shape for n in graph.nodes for t in n.outputs] == [[1, 3, 5, 4], [1, 3, 5, 4], [1, 3, 5, 6]]
+    assert [list(t.shape) for n in graph.nodes for t in n.outputs] == [[1, 3, 5, 4], [1, 3, 5, 4], [1, 3, 5, 6]]
 
 
 def test_attributes_stored_as_another_type(tmp_path: Path) -> None:
     """Pad with an integer ``value``, as dialect files have it, and Softmax with a tensor as ``axis``."""
-    assert one(tmp_path, "Pad", (2,), pads=[1, 1], value=0, mode="constant").outputs[0].shape == [4]
+    assert list(one(tmp_path, "Pad", (2,), pads=[1, 1], value=0, mode="constant").outputs[0].shape) == [4]
     axis = helper.make_tensor("axis", TensorProto.INT64, [1], [1])
     assert one(tmp_path, "Softmax", (2, 3), axis=axis).nodes[0].attrs["axis"] == 1
 
@@ -94,7 +94,7 @@ def test_attributes_stored_as_another_type(tmp_path: Path) -> None:
 def test_zero_lengths_are_legal(tmp_path: Path) -> None:
     node = helper.make_node("Concat", ["past", "new"], ["present"], axis=2)
     graph = read(build([node], {"past": f32(1, 4, 0, 8), "new": f32(1, 4, 1, 8)}, ["present"]), tmp_path)
-    assert graph.outputs[0].shape == [1, 4, 1, 8]
+    assert list(graph.outputs[0].shape) == [1, 4, 1, 8]
 
 
 def test_operators_that_only_a_target_knows(tmp_path: Path) -> None:
@@ -102,19 +102,19 @@ def test_operators_that_only_a_target_knows(tmp_path: Path) -> None:
     model = build(nodes, {"x": f32(2, 4)}, ["y"])
     seen: list[tuple[str, object]] = []
 
-    def shapes(node: gs.Node) -> list[list[int]] | None:
+    def shapes(node: Node) -> list[list[int]] | None:
         if not node.inputs:  # asked whether the operator is known at all
             return []
         seen.append((node.op, node.attrs["factor"]))
         return [[*node.inputs[0].shape, 3]]
 
     graph = read(model, tmp_path, custom_shapes=shapes)
-    assert graph.outputs[0].shape == [2, 4, 3]
+    assert list(graph.outputs[0].shape) == [2, 4, 3]
     assert seen == [("Wobble", 3)]
     with pytest.raises(UnsupportedError, match="Wobble"):
         read(model, tmp_path, custom_shapes=lambda node: None)
     model.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [2, 9]))
-    assert read(model, tmp_path).outputs[0].shape == [2, 9]
+    assert list(read(model, tmp_path).outputs[0].shape) == [2, 9]
 
 
 @pytest.mark.parametrize("op", ["Relu", "RequantShift"])
@@ -127,7 +127,7 @@ def test_operators_of_other_vendors_are_not_taken_for_standard_ones(tmp_path: Pa
 def test_shapes_that_depend_on_values_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="'y', output of node 'the node'"):
         one(tmp_path, "NonZero", (2, 3))
-    assert one(tmp_path, "Tile", (2, 3), ints(2, 1)).outputs[0].shape == [4, 3]
+    assert list(one(tmp_path, "Tile", (2, 3), ints(2, 1)).outputs[0].shape) == [4, 3]
 
 
 def test_real_networks_have_the_shapes_that_they_declare(shared_models: Path) -> None:
@@ -161,7 +161,7 @@ def test_operands_of_unequal_shapes_broadcast_in_every_opset(tmp_path: Path, op:
     graph = read(
         build([helper.make_node(op, ["a", "b", "c"], ["y"])], {"a": f32(1), "b": f32(2, 1), "c": f32(1, 3)}, ["y"], opset=opset), tmp_path
     )
-    assert graph.outputs[0].shape == [2, 3]
+    assert list(graph.outputs[0].shape) == [2, 3]
 
 
 @pytest.mark.parametrize(("domain", "op"), [("ai.onnx.ml", "CategoryMapper"), ("com.microsoft", "MoE")])
@@ -198,4 +198,4 @@ def test_operators_that_the_standard_defines_by_others_have_shapes(tmp_path: Pat
     assert {("GreaterOrEqual", 12), ("LessOrEqual", 12)} <= silent
     others = {(op, version) for op, version in silent if not keeps_shape("", op)}
     for op, version in sorted(others):
-        assert one(tmp_path, op, (2, 1, 5), np.ones((3, 1), np.float32), opset=version).outputs[0].shape == [2, 3, 5]
+        assert list(one(tmp_path, op, (2, 1, 5), np.ones((3, 1), np.float32), opset=version).outputs[0].shape) == [2, 3, 5]
