@@ -238,7 +238,7 @@ def test_thresholds_that_are_refused(thresholds: np.ndarray, problem: str, tmp_p
     ("more", "problem"),
     [
         ({"rounding_mode": "SIDEWAYS", "signed": 1, "narrow": 0}, "rounding_mode = 'SIDEWAYS', not one of"),
-        ({"rounding_mode": "ROUND", "signed": 1}, "has no narrow"),
+        ({"rounding_mode": "ROUND", "signed": 1}, "lacks the attribute 'narrow'"),
         ({"rounding_mode": "ROUND", "signed": 2, "narrow": 0}, "signed = 2"),
     ],
 )
