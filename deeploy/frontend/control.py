@@ -18,7 +18,7 @@ from deeploy.frontend.branches import is_heavy, unfolded
 from deeploy.frontend.predicates import Known, type_of, type_text, value_of
 from deeploy.frontend.rounds import Ends, keep
 from deeploy.frontend.shapes import read_type
-from deeploy.frontend.structure import Scanned, body_of, branches, check_and_sort, describe, scanned
+from deeploy.frontend.structure import CONTROL, Scanned, body_of, branches, check_and_sort, describe, scanned
 from deeploy.frontend.walk import Walk
 
 
@@ -255,4 +255,4 @@ def _hand_on(walk: Walk, names: Sequence[str], results: Sequence[str]) -> None:
     walk.over(helper.make_node("Identity", [name], [result]) for name, result in zip(names, results, strict=False) if result)
 
 
-CONTROL: Mapping[str, Callable[[Walk, onnx.NodeProto], None]] = {"If": choose, "Loop": loop, "Scan": scan}
+UNFOLD: Mapping[str, Callable[[Walk, onnx.NodeProto], None]] = dict(zip(CONTROL, (choose, loop, scan), strict=True))

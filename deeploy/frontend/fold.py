@@ -19,6 +19,7 @@ from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.schemas import Attributes, signature
 from deeploy.frontend.shapes import Value
 from deeploy.frontend.structure import describe
+from deeploy.graph.nodes import pad
 
 # Their constants stay in the graph: scale and zero point of a weight are what a quantised model consists of.
 _KEPT = frozenset({"DequantizeLinear"})
@@ -118,10 +119,8 @@ def _pad(attributes: Attributes, arrays: Arrays) -> np.ndarray:
     for i, axis in enumerate(axes):
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
     fill = attributes.get("value", 0) if given[1] is None else given[1].reshape(())
-    mode: Any = attributes.get("mode", "constant")
     cut = data[tuple(slice(max(-b, 0), extent - max(-a, 0)) for b, a, extent in zip(before, after, data.shape, strict=True))]
-    width = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
-    return np.pad(cut, width, mode, **({"constant_values": fill} if mode == "constant" else {}))
+    return pad(cut, pads=[max(n, 0) for n in (*before, *after)], mode=attributes.get("mode", "constant"), value=fill)
 
 
 _OWN: dict[str, Callable[[Attributes, Arrays], np.ndarray]] = {"GatherElements": _gather_elements, "Pad": _pad}

@@ -7,12 +7,10 @@ import onnx
 from deeploy.errors import UnsupportedError
 from deeploy.frontend.rules import Draft, absent, broken, describe, integer, operand
 from deeploy.graph.nodes import Tensor
+from deeploy.operators.recurrent import GATES
 
-ACTIVATIONS = {
-    "LSTM": ("Sigmoid", "Tanh", "Tanh"),
-    "GRU": ("Sigmoid", "Tanh"),
-    "RNN": ("Tanh",),
-}  # of one direction, where the file names none
+# Of one direction, where the file names none.
+ACTIVATIONS = dict(zip(GATES, (("Sigmoid", "Tanh", "Tanh"), ("Sigmoid", "Tanh"), ("Tanh",)), strict=True))
 _LENGTHS = 4  # the position of the sequence lengths
 # The integer form's name of a function, and the parameters of which a file states those that differ.
 FUNCTIONS: dict[str, tuple[str, tuple[float, ...]]] = {

@@ -17,7 +17,7 @@ from deeploy.errors import ModelError, UnsupportedError, shorten
 
 _EXPORT_AGAIN = "the file is damaged or was edited; export the model again"
 _MOST_SHOWN = 5  # nodes of a cycle that a message names
-_CONTROL = ("If", "Loop", "Scan")
+CONTROL = ("If", "Loop", "Scan")
 
 
 def describe(node: onnx.NodeProto) -> str:
@@ -139,7 +139,7 @@ def _check_attributes(node: onnx.NodeProto) -> None:
 
 def is_control(node: onnx.NodeProto) -> bool:
     """Whether a node is control flow, which holds graphs."""
-    return node.op_type in _CONTROL and is_standard(node)
+    return node.op_type in CONTROL and is_standard(node)
 
 
 def is_standard(node: onnx.NodeProto) -> bool:

@@ -18,7 +18,7 @@ from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.branches import Names
 from deeploy.frontend.constraints import check_constraints, check_types
-from deeploy.frontend.control import CONTROL
+from deeploy.frontend.control import UNFOLD
 from deeploy.frontend.expand import expand
 from deeploy.frontend.fold import evaluate, is_foldable
 from deeploy.frontend.lower.lookup import real_constant
@@ -71,7 +71,7 @@ def _step(custom_shapes: CustomShapes | None, dims: Mapping[str, int], is_dialec
             "set the domain if they are the same, else give the operator a name of its own and add it to the target",
         )
     if is_control(node):
-        CONTROL[node.op_type](state, node)
+        UNFOLD[node.op_type](state, node)
         return
     place = len(state.flat)
     state.flat.append(node)

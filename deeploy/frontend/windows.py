@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend.rules import Draft, broken, describe, integer, integers, operand
 from deeploy.frontend.schemas import WEIGHTS
@@ -29,6 +31,12 @@ class _Window:
     @property
     def reach(self) -> list[int]:
         return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+
+    def spans(self, pads: list[int]) -> list[int]:
+        """How far the window can move in the padded input."""
+        begins, ends = np.split(np.array(pads), 2)
+        spans: list[int] = (self.sizes + begins + ends - self.reach).tolist()
+        return spans
 
 
 def _window(node: Draft, weight: Tensor | None) -> _Window:
@@ -86,8 +94,7 @@ def convolution(node: Draft) -> Tensor | None:
     window = _window(node, weight)
     groups = _groups(node, weight)
     pads = _explicit_pads(node, window)
-    begins, ends = pads[: len(window.sizes)], pads[len(window.sizes) :]
-    spans = [n + b + e - r for n, b, e, r in zip(window.sizes, begins, ends, window.reach, strict=True)]
+    spans = window.spans(pads)
     if min(spans) < 0 or [span // s + 1 for span, s in zip(spans, window.strides, strict=True)] != window.outputs:
         raise _impossible(node, window)
     _store(node, window, pads, group=groups)
@@ -144,9 +151,8 @@ def pool(node: Draft) -> Tensor | None:
     pads = _explicit_pads(node, window)
     rank = len(window.sizes)
     ends = [_end(window, axis, pads[axis], pads[rank + axis]) for axis in range(rank)]
-    spans = [n + b + e - r for n, b, e, r in zip(window.sizes, pads[:rank], pads[rank:], window.reach, strict=True)]
     # The standard's output of a window that is wider by a stride or more has no elements.
-    is_wider = any(n > 0 and span <= -s for n, span, s in zip(window.outputs, spans, window.strides, strict=True))
+    is_wider = any(n > 0 and span <= -s for n, span, s in zip(window.outputs, window.spans(pads), window.strides, strict=True))
     if is_wider or (ends != pads[rank:] and not integer(node, "ceil_mode", 0)):
         raise _impossible(node, window)
     counts = integer(node, "count_include_pad", 0)

@@ -284,7 +284,7 @@ TRUTHS = frozenset(["And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOr
 _BROADCASTING = TRUTHS | {"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Where", "Binary", "ScaledAdd", "ScaledDiv", "RequantAdd"}
 
 
-def _pad(x: np.ndarray, *, pads: Sequence[int], mode: Any, value: float) -> np.ndarray:
+def pad(x: np.ndarray, *, pads: Sequence[int], mode: Any, value: npt.ArrayLike) -> np.ndarray:
     width: Any = list(zip(pads[: x.ndim], pads[x.ndim :], strict=True))
     return np.pad(x, width, mode, **({"constant_values": value} if mode == "constant" else {}))
 
@@ -308,7 +308,7 @@ _ARRAYS: Mapping[str, Callable[..., np.ndarray]] = {
     **{"And": np.logical_and, "Or": np.logical_or, "Equal": np.equal, "Greater": np.greater, "Less": np.less, "Where": np.where},
     **{"GreaterOrEqual": np.greater_equal, "Abs": np.abs, "Sign": np.sign, "Ceil": np.ceil, "Floor": np.floor, "Round": np.rint},
     **{"Div": _divide, "Clip": lambda x, min, max: np.clip(x, min, max)},
-    **{"Neg": np.negative, "Sqrt": np.sqrt, "Expand": np.asarray, "Reshape": np.asarray, "Cast": np.asarray, "Pad": _pad},
+    **{"Neg": np.negative, "Sqrt": np.sqrt, "Expand": np.asarray, "Reshape": np.asarray, "Cast": np.asarray, "Pad": pad},
     "Transpose": lambda x, perm: x.transpose(perm),
     "Gather": lambda x, places, axis: np.take(x, places, axis),
     "Concat": lambda *parts, axis: np.concatenate(parts, axis),

@@ -256,7 +256,7 @@ def fused_conv(
     activation_params: Sequence[float] = (),
 ) -> Tensor:
     """A convolution, perhaps a summand, and an activation."""
-    result = m.compute("Conv", x, weights, *([] if bias is None else [bias]), **_without_activation(m))
+    result = m.compute(m.op.removeprefix("Fused"), x, weights, *([] if bias is None else [bias]), **_without_activation(m))
     return _activated(m, _biased(result, summand), activation_params)
 
 
@@ -271,7 +271,9 @@ def fused_gemm(m: Expansion) -> Tensor:
     """A product and an activation."""
     named = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
     return _activated(
-        m, m.compute("Gemm", *m.inputs(), **_without_activation(m)), [float(m.attrs[name]) for name in named if name in m.attrs]
+        m,
+        m.compute("Gemm", *m.inputs(), **_without_activation(m)),
+        [float(m.attrs[name]) for name in named if name in m.attrs],
     )
 
 

@@ -66,7 +66,7 @@ def _rnn(layer: _Direction, a: Tensor, h: Tensor) -> State:
     return ((a + layer.of_state(h)).apply("Tanh"),)
 
 
-_STEPS: dict[str, Callable[..., State]] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+_STEPS: dict[str, Callable[..., State]] = dict(zip(GATES, (_lstm, _gru, _rnn), strict=True))
 
 
 def _run(m: Expansion, op: str, layer: _Direction, x: Tensor, is_reverse: bool) -> tuple[list[Tensor], State]:

@@ -20,6 +20,7 @@ from deeploy.frontend.schemas import PRODUCTS
 from deeploy.graph.nodes import Node, Tensor, compute, constant, inverse
 from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require, standard
 from deeploy.graph.surgeon import read_model, write_model
+from deeploy.operators.conv import CONV
 
 _VIEWS = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten")  # the last three only in files
 _AFFINE = ("BatchNormalization", *ARITHMETIC)
@@ -101,11 +102,11 @@ def _over_weights(product: Node, scale: np.ndarray) -> np.ndarray:
     if product.op == "ConvTranspose":
         groups = int(product.attrs.get("group", 1))
         return np.repeat(scale.reshape(groups, -1), weights[0] // groups, axis=0).reshape([*weights[:2]] + [1] * (len(weights) - 2))
-    is_first = product.op == "Conv" or product.attrs.get("transB", 0)
+    is_first = product.op == CONV.name or product.attrs.get("transB", 0)
     return scale.reshape([-1] + [1] * (len(weights) - 1)) if is_first else scale
 
 
-@lowered("Conv")
+@lowered(CONV.name)
 def fold_borders(m: Match) -> Result:
     """What stands for zeros around an image is a border of its convolution, as far as filters reach; views may stand in between."""
     views, tensor = m.views(m.x)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from deeploy.frontend.lower.lookup import real_constant
+from deeploy.frontend.schemas import WEIGHTS
 from deeploy.graph.nodes import Tensor, compute, constant, inverse
 from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.operators.scan import RUNNING_SUM
@@ -170,7 +171,7 @@ def _filters(weights: Tensor, groups: int, is_transposed: bool) -> Tensor:
     return planes_first.reshape([*joined, *window])
 
 
-@standard("Conv", "ConvTranspose", "ConvInteger")
+@standard(*WEIGHTS)
 def volume(m: Match, x: Tensor, weights: Tensor, *, group: int, pads: Sequence[int]) -> Result:
     """Planes become channels of images, and those of the result images of a batch."""
     require(x.rank == 5)

@@ -24,12 +24,9 @@ from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
 
 _LARGEST = 2.0**62  # of constants
-_ACCUMULATING = (
-    *(*PRODUCTS, "ReduceSum", "ReduceMean", "IntegerMean", "GlobalAveragePool"),
-    *("iGELU", "iHardswish", "IntegerDiv", "TrueIntegerDiv", "iNoNorm", *ARITHMETIC, "Neg"),
-)
 _RESULTS = {
-    **dict.fromkeys(_ACCUMULATING, DType.INT32),
+    **dict.fromkeys((*PRODUCTS, *ARITHMETIC, "Neg", "ReduceSum", "ReduceMean", "IntegerMean", "GlobalAveragePool"), DType.INT32),
+    **dict.fromkeys(("iGELU", "iHardswish", "IntegerDiv", "TrueIntegerDiv", "iNoNorm"), DType.INT32),
     **dict.fromkeys(("iLayerNorm", "iRMSNorm"), DType.INT8),
     **dict.fromkeys(TRUTHS, DType.BOOL),
 }

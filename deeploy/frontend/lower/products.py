@@ -17,6 +17,7 @@ from deeploy.frontend.schemas import Attributes
 from deeploy.graph.nodes import Tensor, compute, constant
 from deeploy.graph.rewriting import Result, need, require
 from deeploy.graph.types import DType
+from deeploy.operators.conv import CONV
 
 
 def convolution(call: Call) -> Result:
@@ -55,12 +56,12 @@ def integer_convolution(call: Call) -> Result:
     known, factor, sums = 0 if zero is None else zero.number, constant(filters(weights), label="weights"), _sum_filters(weights)
     if known is not None:
         bias = constant(-known * sums, DType.INT32, "bias")
-        return call.replace_image("Conv", call.image(x), factor, bias, zero_point=known, epilogue=("bias",), **attrs)
+        return call.replace_image(CONV.name, call.image(x), factor, bias, zero_point=known, epilogue=("bias",), **attrs)
     if any(pads):
         source, (before, after) = need(x.made_by("Quantize")), np.array(pads).reshape(2, -1).tolist()
         wider = compute("Pad", source.operands[0], pads=(0, 0, *before, 0, 0, *after), mode="constant", value=0)
         x, attrs["pads"] = compute("Quantize", wider, *source.operands[1:], dtype=x.dtype, **source.attrs), (0, 0, 0, 0)
-    products = call.create_image("Conv", call.image(x), factor, zero_point=0, epilogue=(), **attrs)
+    products = call.create_image(CONV.name, call.image(x), factor, zero_point=0, epilogue=(), **attrs)
     return call.replace_image("Sub", products, _correct(call, sums))
 
 

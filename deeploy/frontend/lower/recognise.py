@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from deeploy.frontend.lower.lookup import OF_TWO, elementwise, real_constant, real_number, tabulate
+from deeploy.frontend.lower.lookup import OF_TWO, UNARY, elementwise, real_constant, real_number, tabulate
 from deeploy.frontend.lower.quant import Quantised, plain
 from deeploy.frontend.lower.rows import CENTRED
 from deeploy.graph.nodes import Attributes, Node, Tensor, constant, inverse
@@ -20,7 +20,6 @@ from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.operators.elementwise import FUNCTIONS
 
 _DEEPEST = 12  # operators between a function's result and its operand
-_TRANSCENDENTAL = ("Erf", "Tanh", "Sigmoid", "Exp", "Softplus", "HardSigmoid", "Clip")
 _GRID = np.linspace(-12, 12, 1201)
 _CLOSE = 2e-5  # exact and tanh Gelu differ by 5e-4
 
@@ -51,7 +50,7 @@ def _find_ancestors(m: Match) -> Iterator[Tensor]:
 def by_value(m: Match) -> Result:
     """x * sigmoid(x), x/2 * (1 + erf(x / sqrt 2)), and other functions that have a name."""
     candidates = list(_find_ancestors(m))
-    require(any(m.source(tensor, *_TRANSCENDENTAL) for tensor in candidates))
+    require(any(m.source(tensor, "Clip", *UNARY) for tensor in candidates))
     for operand in candidates:
         grid = plain(operand), _GRID
         match tabulate(m.y, {operand: grid}.get, depth=_DEEPEST):
