@@ -38,7 +38,8 @@ ARROWS = {
     "distribute": {*BASE, "graph", "operators", "frontend"},
     "midend": {*BASE, "graph", "operators", "frontend"},
     "schedule": {*BASE, "graph", "midend"},
-    "backend": {*BASE, "graph", "operators", "frontend", "midend", "schedule"},
+    "certify": {*BASE, "graph", "operators"},
+    "backend": {*BASE, "graph", "operators", "frontend", "midend", "schedule", "certify"},
     "runners": {*BASE, "graph", "backend"},
     "simulate": {*BASE, "graph", "operators", "frontend", "distribute", "midend", "schedule"},
     "verification": {*BASE, "graph", "midend", "schedule", "runners", "simulate"},
@@ -48,7 +49,7 @@ ARROWS = {
     "bringup": {*BASE, "graph", "operators", "target", "midend", "backend", "report", "verification"},
     "driver": {
         *{*BASE, "target", "graph", "operators", "frontend", "distribute", "midend"},
-        *{"schedule", "backend", "runners", "simulate", "report", "fallback", "advice"},
+        *{"schedule", "certify", "backend", "runners", "simulate", "report", "fallback", "advice"},
     },
     "devices": {*BASE, "graph", "operators", "frontend", "distribute", "midend", "backend", "report", "driver"},
     "generation": {*BASE, "graph", "midend"},

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from deeploy.backend import calls as c
 from deeploy.backend.constants import shared
 from deeploy.backend.describe import describe
 from deeploy.backend.emit import Project, arenas_of, chip_files, common_files, kernel_folders, runtime_files
-from deeploy.backend.templates import TemplateLookup, templates
 from deeploy.documents import Contents, Document
+from deeploy.graph.interface import Instance
 from deeploy.graph.target import Target
+from deeploy.graph.templates import TemplateLookup, templates
 from deeploy.midend.plan import Plan
 from deeploy.resources import resource
 from deeploy.schemas import GENERATOR, SCHEMA
@@ -45,7 +45,7 @@ def emit(
     """
     lookup = templates(tuple(target.template_folders))
     files: dict[str, str | bytes] = {}
-    instances: dict[str, c.Instance] = {}
+    instances: dict[str, Instance] = {}
     entries = []
     for chip, (plan, description) in enumerate(zip(plans, descriptions, strict=True)):
         plans_here, descriptions_here = {PREFIX: plan}, {PREFIX: description}

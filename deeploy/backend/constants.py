@@ -12,10 +12,10 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from deeploy.backend.calls import c_float, c_floats, c_int
-from deeploy.backend.templates import TemplateLookup
 from deeploy.documents import Contents, Document
 from deeploy.graph import names
+from deeploy.graph.interface import c_float, c_floats, c_int
+from deeploy.graph.templates import TemplateLookup
 from deeploy.graph.types import WHOLE, DType
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Buffer, Program, Role, content

@@ -11,14 +11,14 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from deeploy.backend import calls as c
 from deeploy.backend.constants import Additions, Shared, shared
 from deeploy.backend.describe import describe
 from deeploy.backend.network import arena_bytes, constant_files, machine, network
-from deeploy.backend.templates import TemplateLookup, templates
 from deeploy.documents import Document
 from deeploy.errors import TargetError
+from deeploy.graph.interface import Instance
 from deeploy.graph.target import Target
+from deeploy.graph.templates import TemplateLookup, templates
 from deeploy.midend.plan import Plan
 from deeploy.resources import resource
 from deeploy.version import VERSION
@@ -40,7 +40,7 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: A
     target = first.target
     lookup = templates(tuple(target.template_folders))
     files: dict[str, str | bytes] = {}
-    instances: dict[str, c.Instance] = {}
+    instances: dict[str, Instance] = {}
     common = shared(plans, descriptions, add)
     for addition in common.generators.values():
         files |= addition.files(lookup)
@@ -57,7 +57,7 @@ def chip_files(
     plans: Mapping[str, Plan],
     descriptions: Mapping[str, Document],
     lookup: TemplateLookup,
-    instances: dict[str, c.Instance],
+    instances: dict[str, Instance],
     common: Shared,
     has_code: bool = True,
 ) -> dict[str, str | bytes]:
@@ -84,7 +84,7 @@ def arenas_of(plans: Mapping[str, Plan]) -> dict[str, int]:
     return {name: max(arena_bytes(plan, name) for plan in plans.values()) for name in next(iter(plans.values())).memory}
 
 
-def common_files(target: Target, instances: Mapping[str, c.Instance], lookup: TemplateLookup, project: str) -> dict[str, str | bytes]:
+def common_files(target: Target, instances: Mapping[str, Instance], lookup: TemplateLookup, project: str) -> dict[str, str | bytes]:
     """What does not depend on a network but for the kernel instances that it needs: kernels, runtime, headers.
 
     Args:
@@ -118,7 +118,7 @@ def kernel_folders(files: Project) -> list[str]:
     return sorted({str(Path(name).parent) for name in files if name.startswith("kernels/")})
 
 
-def instance_source(instance: c.Instance, kernel: str) -> str:
+def instance_source(instance: Instance, kernel: str) -> str:
     """The C of a kernel instance: ``kernel``, the file of the kernel's C, with the instance's types and name."""
     place = {"KERNEL": "DEEPLOY_CODE "}
     defines = "\n".join(f"#define {name} {place.get(name, '')}{value}" for name, value in instance.macros)
@@ -126,11 +126,11 @@ def instance_source(instance: c.Instance, kernel: str) -> str:
     return f'#include <stdint.h>\n\n{declared}\n\n{_CODE}{defines}\n#include "{kernel}"\n'
 
 
-def _prototype(instance: c.Instance) -> str:
+def _prototype(instance: Instance) -> str:
     return f"void {instance.name}(const struct {instance.struct} *k);"
 
 
-def _prototypes(instances: Mapping[str, c.Instance], project: str) -> str:
+def _prototypes(instances: Mapping[str, Instance], project: str) -> str:
     guard = f"{project.upper()}_KERNELS_H"
     headers = sorted({f"{i.struct}.h" for i in instances.values()})
     lines = ["/* Kernel instances of this project. */", f"#ifndef {guard}", f"#define {guard}", ""]

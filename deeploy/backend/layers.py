@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from deeploy.backend import calls as c
 from deeploy.backend.comments import comment
 from deeploy.backend.instance import SELF, loads
-from deeploy.backend.templates import TemplateLookup
+from deeploy.graph import interface
 from deeploy.graph.expr import Named, Value, Variable
 from deeploy.graph.kernel import SUMS
 from deeploy.graph.mentions import Mentions, mentions
 from deeploy.graph.target import Target
+from deeploy.graph.templates import TemplateLookup
 from deeploy.graph.types import DType
 from deeploy.midend.program import Buffer, Program
 from deeploy.schedule.ir import (
@@ -89,7 +90,7 @@ class Printer:
     places: Mapping[str, str]
     target: Target
     lookup: TemplateLookup
-    instances: dict[str, c.Instance]
+    instances: dict[str, interface.Instance]
     project: str
 
     def layer(self, step: int) -> str:
@@ -240,9 +241,9 @@ class Printer:
 
     def tickets(self) -> dict[str, int]:
         """The enumerators of all tickets; that of whole constants is called after the layer that needs them."""
-        found = {self._ticket(node.token, None): node.token.ticket for node in _every(self.schedule.initialise) if isinstance(node, Move)}
+        found = {self._ticket(node.token, None): node.token.ticket for node in every(self.schedule.initialise) if isinstance(node, Move)}
         for layer in self.schedule.layers:
-            for node in _every([*(node for body in layer.procedures.values() for node in body), *layer.body]):
+            for node in every([*(node for body in layer.procedures.values() for node in body), *layer.body]):
                 if isinstance(node, Move):
                     found[self._ticket(node.token, node.owner)] = node.token.ticket
         return dict(sorted(found.items(), key=lambda item: (item[0].startswith("FOR_"), item[1])))
@@ -285,19 +286,19 @@ class Printer:
         """All that a core does for a tile in a part of a call: where it lies, where its operands are, and the call of the kernel."""
         call, work = layer.call, layer.work
         stored = {name: self._dtype(call.operands[name].buffer) for name in call.operands}
-        views: dict[str, c.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
-        views |= {n: c.view(call, n, stored[n], work.operands[n].axes, work.operands[n].strides) for n in call.operands}
+        views: dict[str, interface.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
+        views |= {n: interface.view(call, n, stored[n], work.operands[n].axes, work.operands[n].strides) for n in call.operands}
         if SUMS in work.operands:
-            views[SUMS] = c.kept_sums(call, work.operands[SUMS].axes, work.operands[SUMS].strides)
-        part = c.parts(call, views, stored)[number]
-        phases = c.phases(part, self._columns(layer))
+            views[SUMS] = interface.kept_sums(call, work.operands[SUMS].axes, work.operands[SUMS].strides)
+        part = interface.parts(call, views, stored)[number]
+        phases = interface.phases(part, columns_before(layer))
         level = self.target.engine(call.kernel.engine).memory.lower()
         bases = {key: Text((SELF, f"->{level} + {macro(name)}")) for key, name in call.scratch.items()}
-        scratch = c.pieces(part.call, layer.tiling.sizes, bases)
+        scratch = interface.pieces(part.call, layer.tiling.sizes, bases)
         extent: dict[str, Value] = {**call.geometry.extents}
         extent |= {dim: work.parts[dim][1] for dim in call.geometry.dynamic if dim in work.parts}
         is_team = layer.cores > 1 and (bool(number) or is_shared(Compute(layer.step, 0), self.schedule.layers))
-        is_divided = is_team and self._columns(layer) != 0
+        is_divided = is_team and columns_before(layer) != 0
         meetings = is_team * (len(phases) if is_divided else 1)
         with mentions() as first:
             empty = [line for count in work.empty for line in _block(f"if ({count} <= 0)", ["rt_barrier();"] * meetings + ["return;"])]
@@ -306,18 +307,13 @@ class Printer:
             texts = []
             for phase in phases:
                 function = c.called(phase.call, phase.stored, self.instances, self.project)
-                texts.append(c.render(phase.call, function, phase.views, scratch, extent, self.lookup, message, layer.work.cores))
+                texts.append(interface.render(phase.call, function, phase.views, scratch, extent, self.lookup, message, layer.work.cores))
             pointers = [self._pointer(layer, name) for name in _printed(noted, work.operands)]
             if layer.sums is not None:
                 pointers.append(f"int32_t *const {SUMS} = (int32_t *)({self._address(layer.sums)});")
         lines = declarations(first.parts()) + empty
         lines += declarations(part for part in noted.parts() if part not in first.parts()) + pointers
         return lines + ("\n".join(texts) if not is_team else _behind_barrier(texts, is_divided)).splitlines()
-
-    def _columns(self, layer: Layer) -> Value:
-        """Columns of a row before the share of the core that runs, where cores divide rows that a later phase of the kernel reads whole."""
-        share, geometry = layer.work.share, layer.call.geometry
-        return share[1][0] if share is not None and layer.call.kernel.phases and geometry.dims()[share[0]].whole else 0
 
     def _windows(self, layer: Layer) -> dict[str, list[str]]:
         """The memories in which operands have windows, from the kernel's own outwards."""
@@ -340,6 +336,12 @@ class Printer:
         if outside is not None and outside.is_pointer:  # C converts one of unknown type, but does not add to it
             begin = str(outside) if operand.element == 0 else f"({kind}){outside}"
         return f"{kind}const {name} = {begin};" if operand.element == 0 else f"{kind}const {name} = {begin} + {_factor(operand.element)};"
+
+
+def columns_before(layer: Layer) -> Value:
+    """Columns of a row before the share of the core that runs, where cores divide rows that a later phase of the kernel reads whole."""
+    share, geometry = layer.work.share, layer.call.geometry
+    return share[1][0] if share is not None and layer.call.kernel.phases and geometry.dims()[share[0]].whole else 0
 
 
 def _forked(layer: Layer) -> list[str]:
@@ -397,12 +399,12 @@ def _printed(noted: Mentions, operands: Iterable[str]) -> list[str]:
     return [name for name in operands if name in names]
 
 
-def _every(nodes: Iterable[Node]) -> Iterator[Node]:
+def every(nodes: Iterable[Node]) -> Iterator[Node]:
     """The nodes, and those inside of guards and loops."""
     for node in nodes:
         yield node
         if isinstance(node, Guard | Loop):
-            yield from _every(node.body)
+            yield from every(node.body)
 
 
 def _condition(condition: Condition) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deeploy.backend import calls as c
 from deeploy.backend.instance import SELF
 from deeploy.backend.layers import Outside, Printer, macro
 from deeploy.backend.network import places
-from deeploy.backend.templates import TemplateLookup
 from deeploy.frontend.rounds import Body
+from deeploy.graph.interface import Instance
 from deeploy.graph.kernel import Part
+from deeploy.graph.templates import TemplateLookup
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Buffer, Role
 from deeploy.schedule import build
@@ -43,7 +43,7 @@ def loop(plan: Plan, body: Body, lookup: TemplateLookup, struct: str) -> Text:
     inputs, outputs = ([program.buffers[name].bytes for name in names] for names in (program.inputs, program.outputs))
     outside = {name: Outside((SELF, f"->inputs[{at}]")) for at, name in enumerate((*program.inputs, *(b.name for b in constants)))}
     outside |= {name: Outside((SELF, f"->outputs[{at}]")) for at, name in enumerate(program.outputs)}
-    instances: dict[str, c.Instance] = {}
+    instances: dict[str, Instance] = {}
     printer = Printer(schedule, program, outside, places(plan), plan.target, lookup, instances, _PREFIX)
     layers = [printer.layer(layer.step) for layer in schedule.layers]
     arena = _aligned(plan.memory[plan.target.memories[0].name].peak)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from deeploy.backend import calls as c
 from deeploy.backend.constants import WEIGHTS, Shared, blob, constants, context, stored_bytes, symbol
 from deeploy.backend.instance import CONSTANTS, POSITION, SELF, fields, levels
 from deeploy.backend.layers import Outside, Printer, macro
-from deeploy.backend.templates import TemplateLookup
 from deeploy.documents import Document
 from deeploy.graph import names
+from deeploy.graph.interface import Instance
+from deeploy.graph.templates import TemplateLookup
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Role
@@ -32,7 +32,7 @@ def network(
     prefix: str,
     plan: Plan,
     lookup: TemplateLookup,
-    instances: dict[str, c.Instance],
+    instances: dict[str, Instance],
     description: Document,
     version: str,
     common: Shared,

@@ -13,10 +13,10 @@ from pathlib import PurePosixPath
 from typing import Literal, get_args
 
 from deeploy.backend.emit import Project, kernel_folders
-from deeploy.backend.templates import templates
 from deeploy.documents import Document
 from deeploy.errors import UsageError, shorten
 from deeploy.graph.target import Target
+from deeploy.graph.templates import templates
 from deeploy.graph.types import DType
 from deeploy.resources import resource
 from deeploy.version import VERSION

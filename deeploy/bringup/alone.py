@@ -16,14 +16,14 @@ from random import Random
 
 import numpy as np
 
-from deeploy.backend import calls
 from deeploy.backend.emit import instance_source, kernel_files
-from deeploy.backend.templates import templates
 from deeploy.bringup import runs
 from deeploy.bringup.cases import Case
 from deeploy.bringup.runs import Run
+from deeploy.graph import interface
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
+from deeploy.graph.templates import templates
 from deeploy.resources import resource
 from deeploy.verification.compare import differences, excess
 
@@ -52,7 +52,7 @@ class Program:
     """Runs of a kernel, the instances of its C that they call, and what the program knows of the machine, in C."""
 
     runs: Sequence[Run]
-    instances: Mapping[str, calls.Instance]
+    instances: Mapping[str, interface.Instance]
     machine: tuple[str, ...]
 
 
@@ -83,7 +83,7 @@ def try_kernel(kernel: Kernel, target: Target, given: Sequence[Case], folder: Pa
 def write_program(kernel: Kernel, target: Target, given: Sequence[Case], folder: Path, seed: int = 0) -> Program:
     """Write the C of every case in its forms: a file for each instance of the kernel, and ``main.c``, which calls them."""
     lookup = templates(tuple(target.template_folders))
-    instances: dict[str, calls.Instance] = {}
+    instances: dict[str, interface.Instance] = {}
     made: list[Run] = []
     engine = next((engine for engine in target.engines if engine.name == kernel.engine), None)
     cores = 1 if engine is None else 0 if engine.accelerator else engine.cores

@@ -15,11 +15,12 @@ from random import Random
 import numpy as np
 
 from deeploy.backend import calls
-from deeploy.backend.templates import TemplateLookup
 from deeploy.bringup.cases import Case
+from deeploy.graph import interface
 from deeploy.graph.expr import Span, Variable
 from deeploy.graph.kernel import SUMS, Kernel
 from deeploy.graph.nest import Geometry, Kind, Window, strides
+from deeploy.graph.templates import TemplateLookup
 from deeploy.graph.types import DType
 from deeploy.midend import bind, tiling
 from deeploy.midend.lifetime import overwrites
@@ -92,7 +93,7 @@ class Subject:
 
     def call(self, accesses: Mapping[str, Access]) -> Call:
         operands = {n: Operand(n, a) for n, a in accesses.items()}
-        return Call("call", self.case.node, self.kernel, self.geometry, operands, {n: n for n in self.kernel.scratch})
+        return Call(self.case.node, self.kernel, self.geometry, operands, "call", {n: n for n in self.kernel.scratch})
 
     def dense(self) -> dict[str, Access]:
         return {n: Access.dense(a.shape) for n, a in self.arrays.items()}
@@ -267,12 +268,12 @@ def _parts(given: Subject, places: Mapping[str, Access], box: Box, rng: Random) 
     return tuple({**box, name: (begin, min(begin + share - 1, last))} for begin in range(first, last + 1, share))
 
 
-def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, dict[str, calls.Instance]]:
+def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, dict[str, interface.Instance]]:
     """The C of a form, its memory, and what is in it afterwards; and the instances of kernels that it calls."""
     call = given.call(form.accesses)
     if form.dynamic:
         call = replace(call, geometry=replace(given.geometry, dynamic=frozenset({form.dynamic})))
-    instances: dict[str, calls.Instance] = {}
+    instances: dict[str, interface.Instance] = {}
     whole = {n: _part(given.geometry, n, form.box, a.shape)[0] for n, a in given.arrays.items()}
     accesses = {n: _packed(whole[n], form.copied[n]) if n in form.copied else a for n, a in form.accesses.items()}
     arrays = {n: a[whole[n]] if n in form.copied else a for n, a in given.arrays.items()}
@@ -300,17 +301,17 @@ def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, dict[
     return Run(given.number, form.way, memory, kinds, tuple(body), wanted, scratch, given.kernel.is_exact(given.case.node)), instances
 
 
-def _pieces(call: Call, form: Form) -> dict[str, calls.Piece]:
+def _pieces(call: Call, form: Form) -> dict[str, interface.Piece]:
     """The scratch memory of the form's tile."""
     sizes = {name: last - first + 1 for name, (first, last) in form.box.items()}
-    return calls.pieces(call, sizes, {name: f"m_{name}" for name in call.kernel.scratch})
+    return interface.pieces(call, sizes, {name: f"m_{name}" for name in call.kernel.scratch})
 
 
 def _body(
     given: Subject,
     form: Form,
     call: Call,
-    instances: dict[str, calls.Instance],
+    instances: dict[str, interface.Instance],
     lookup: TemplateLookup,
     core: int,
     box: Box,
@@ -318,7 +319,7 @@ def _body(
     phase: int,
 ) -> list[str]:
     """The call of one core, or a phase of it: pointers to what its part touches, and the kernel's template."""
-    views: dict[str, calls.View | None] = dict.fromkeys(name.rstrip("?") for name in given.kernel.inputs)
+    views: dict[str, interface.View | None] = dict.fromkeys(name.rstrip("?") for name in given.kernel.inputs)
     lines = [f"core = {core};"]
     live = Variable(ROWS, 0, given.geometry.extents.get(form.dynamic, 0))
     for name, array in given.arrays.items():
@@ -328,10 +329,10 @@ def _body(
         origin = [w.start for w in held] if name in form.copied else [0] * len(part)
         kind = given.types[name]
         first = access.offset + sum((s.start - o) * step for s, o, step in zip(part, origin, access.strides, strict=True))
-        views[name] = calls.View(
+        views[name] = interface.View(
             ptr=Variable(name, 0, 0),
             extent=tuple(live if axis in grown else s.stop - s.start for axis, s in enumerate(part)),
-            stride=calls.steps(call, name, access.strides, [s.stop - s.start for s in held]),
+            stride=interface.steps(call, name, access.strides, [s.stop - s.start for s in held]),
             before=before,
             first=tuple(s.start for s in part),
             shape=array.shape,
@@ -346,10 +347,12 @@ def _body(
     pointers = _pieces(call, form)
     extents = {name: live if name == form.dynamic else size for name, size in given.geometry.extents.items()}
     columns = next((span[0] for name, span in box.items() if given.geometry.dims()[name].whole), 0)
-    phases = [calls.phases(part, columns) for part in calls.parts(call, views, given.types)]
+    phases = [interface.phases(part, columns) for part in interface.parts(call, views, given.types)]
     every = [found[phase] for found in phases]
     is_last = all(box.get(name, (0, extents[name] - 1))[1] == extents[name] - 1 for name in given.geometry.nest.accumulated)
-    text = _text(call, every, instances, is_last, lambda part, name: calls.render(part.call, name, part.views, pointers, extents, lookup))
+    text = _text(
+        call, every, instances, is_last, lambda part, name: interface.render(part.call, name, part.views, pointers, extents, lookup)
+    )
     if _names(ROWS, text):
         lines.append(f"const int32_t {ROWS} = {box[form.dynamic][1] + 1};")
     used = [line for line in lines if ("= m_" not in line and "*)m_" not in line) or _names(line.split("*")[1].split()[0], text)]
@@ -373,22 +376,22 @@ def _held(given: Subject, form: Form, name: str, box: Box, steps: Sequence[Box])
     return parts[-1], replace(_packed(parts[-1], form.copied[name]), offset=before)
 
 
-def _kept_sums(given: Subject, form: Form, call: Call, box: Box, lines: list[str]) -> calls.View:
+def _kept_sums(given: Subject, form: Form, call: Call, box: Box, lines: list[str]) -> interface.View:
     """What a core's part sees of the sums of a tile's outputs, which are packed; ``lines`` get the pointer to it."""
     (name,) = call.writes
     part, whole = (_part(given.geometry, name, each, given.arrays[name].shape)[0] for each in (box, form.box))
     steps = _packed(whole, tuple(range(len(part)))).strides
     first = sum((s.start - w.start) * step for s, w, step in zip(part, whole, steps, strict=True))
     lines.append(f"int32_t *{SUMS} = (int32_t *)m_{SUMS} + {first};")
-    return calls.kept_sums(call, [Window(s.start, s.stop - s.start, 0, 0) for s in part], steps)
+    return interface.kept_sums(call, [Window(s.start, s.stop - s.start, 0, 0) for s in part], steps)
 
 
 def _text(
     call: Call,
-    every: Sequence[calls.Part],
-    instances: dict[str, calls.Instance],
+    every: Sequence[interface.Part],
+    instances: dict[str, interface.Instance],
     is_last: bool,
-    text: Callable[[calls.Part, str], str],
+    text: Callable[[interface.Part, str], str],
 ) -> str:
     """The calls of a kernel's parts: the second one is done by all cores in turn, when the job of the first is, and sums are complete."""
     texts = [text(part, calls.called(part.call, part.stored, instances, "")) for part in every]

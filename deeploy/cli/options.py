@@ -152,6 +152,7 @@ class Choices:
             autocompletion=words("cycles", "ram", "traffic"),
         ),
     ] = "cycles"
+    no_certify: Annotated[bool, typer.Option("--no-certify", help="Do not compare the C with the graph (docs/trust.md).")] = False
     no_chains: Annotated[bool, typer.Option("--no-chains", help="Do not interleave the tiles of several layers (docs/chains.md).")] = False
     seconds: Annotated[
         float | None, typer.Option("--seconds", help="Limit of the solver per problem, in deterministic seconds: equal on every machine.")
@@ -236,6 +237,7 @@ class Choices:
             package=cast(Any, self.package),
             budgets={name: bytes_of(size, f"--{name} ") for name, size in budgets.items() if size is not None},
             mhz=self.mhz,
+            certify=not self.no_certify,
         )
 
     def machine(self) -> Target:

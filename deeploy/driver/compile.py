@@ -78,7 +78,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         plans, notes = together(plans, again)
     told = {prefix: (*networks[prefix].notes, *([notes[prefix]] if prefix in notes else [])) for prefix in models}
     result = {prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}
-    return Compiled(result, clock.seconds, request.additions, request.budgets, request.package)
+    return Compiled(result, clock.seconds, request.additions, request.budgets, request.package, request.certify)
 
 
 def _unpacked(request: Request, plan: Plan) -> list[str]:
@@ -114,7 +114,7 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     systems = clock("partition", partitioned, found.graph, cut, target, topology, request.options)
     built = [build(system, found, model.name, target, topology, request.options, clock) for system in systems]
     best = min(built, key=lambda one: one.predicted.cycles if one.predicted is not None else 0.0)
-    return replace(best, digest=digest_of(model))
+    return replace(best, digest=digest_of(model), is_certified=request.certify)
 
 
 def build(

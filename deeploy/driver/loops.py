@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from deeploy.backend.loops import ALIGNMENT, Text, loop
-from deeploy.backend.templates import templates
 from deeploy.fallback.portable import HEADER, STRUCT
 from deeploy.frontend.rounds import BODY, LOOPS, Body
 from deeploy.graph.kernel import Kernel, Operator, Reference, Scratch, Tiling
 from deeploy.graph.nest import Map, Nest, coupled
 from deeploy.graph.nodes import Node, constant
 from deeploy.graph.target import Memory, Rate, Target
+from deeploy.graph.templates import templates
 from deeploy.graph.values import Graph, change_nodes
 from deeploy.midend import cost
 from deeploy.midend.assemble import assemble

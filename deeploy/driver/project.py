@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from html import escape
@@ -23,8 +23,10 @@ from deeploy.backend import chips, project
 from deeploy.backend.constants import Additions
 from deeploy.backend.emit import arenas_of, emit
 from deeploy.backend.packages import Package, package
+from deeploy.certify import Printed, certify
 from deeploy.distribute.system import System
 from deeploy.documents import Contents, Document
+from deeploy.driver.certificate import of_chip, printed
 from deeploy.driver.plan import Requantisation, over_budget
 from deeploy.driver.prefixes import check_files
 from deeploy.errors import UsageError, shorten
@@ -174,6 +176,20 @@ class Project(ABC):
     """What is written, shown and run of the units of a project."""
 
     seconds: Mapping[str, float]  # of the stages that made it
+    is_certified: bool  # whether what is emitted is compared with the graph
+
+    @abstractmethod
+    def printed(self, files: Mapping[str, str | bytes]) -> Iterator[Printed]:
+        """What is certified of files of the project, network by network."""
+
+    def certify(self, files: Mapping[str, str | bytes]) -> None:
+        """Check that the C in files does what the graph of every network says, for all inputs.
+
+        Raises:
+            CertificateError: it does not.
+        """
+        for each in self.printed(files):
+            certify(each)
 
     @property
     @abstractmethod
@@ -191,6 +207,8 @@ class Project(ABC):
     def files(self) -> Mapping[str, str | bytes]:
         """The emitted project: relative paths and contents."""
         sources = self.measured(self.sources())
+        if self.is_certified:
+            self.certify(sources)
         return {**sources, **self._reports(json.loads(sources["deploy.json"]))}
 
     def measured(self, sources: Mapping[str, str | bytes]) -> Mapping[str, str | bytes]:
@@ -233,6 +251,7 @@ class Compiled(Project):
     additions: Additions | None = None
     budgets: Mapping[str, int] = field(default_factory=dict)
     package: Package | None = None
+    is_certified: bool = True
 
     def __repr__(self) -> str:
         names = ", ".join(shorten(network.model) for network in self.networks.values())
@@ -268,6 +287,11 @@ class Compiled(Project):
     @property
     def units(self) -> Mapping[str, Unit]:
         return {name: Unit(name, network, network.predicted) for name, network in self.networks.items()}
+
+    def printed(self, files: Mapping[str, str | bytes]) -> Iterator[Printed]:
+        for prefix, network in self.networks.items():
+            if network.graph is not None:
+                yield printed(files, prefix, next(iter(self.networks)), network.plan, network.graph)
 
     def sources(self) -> Mapping[str, str | bytes]:
         plans = {name: network.plan for name, network in self.networks.items()}
@@ -352,6 +376,12 @@ class Distributed(Project):
     seconds: Mapping[str, float]
     pinned: tuple[Pinned, ...] = ()
     digest: str = ""
+    is_certified: bool = True
+
+    def printed(self, files: Mapping[str, str | bytes]) -> Iterator[Printed]:
+        for chip, (graph, plan) in enumerate(zip(self.system.chips, self.plans, strict=True)):
+            if self.leads[chip] == chip:
+                yield printed(of_chip(files, chip), chips.PREFIX, chips.PREFIX, plan, graph)
 
     @property
     def units(self) -> Mapping[str, Unit]:

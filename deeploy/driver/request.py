@@ -55,6 +55,7 @@ class Request:
         additions: finds networks to which packages beside the compiler add functions.
         package: what the project is to be a package for, besides having its Makefile.
         budgets: bytes of ``flash``, ``ram`` and ``stack`` that the program may take on a microcontroller.
+        certify: whether the C is compared with the graph (docs/trust.md).
         mhz: the clock that converts cycles to times, of one chip or of all; None: as a topology file says, else the target.
     """
 
@@ -77,6 +78,7 @@ class Request:
     package: Package | None = None
     budgets: Mapping[str, int] = field(default_factory=dict)
     mhz: float | None = None
+    certify: bool = True
 
     def check(self) -> None:
         """Raise UsageError unless the file of a sample, where one is named, is there, and element types and choices are known."""

@@ -345,7 +345,7 @@ class _Assembler:
                 "Give the target a kernel that takes any strides (Kernel.strided), or compile with a fixed length (--dim).",
             )
         call = self.names.unique(node.name)
-        self.calls.append(Call(call, node, kernel, geometry, operands, self._scratch(call, node, kernel, geometry)))
+        self.calls.append(Call(node, kernel, geometry, operands, call, self._scratch(call, node, kernel, geometry)))
         self.others.append(tuple(others))
         for copy in copies:
             self._call(copy)
@@ -372,7 +372,7 @@ class _Assembler:
             geometry, loose = self._grown(kernel, node, names, bound)
         except ValueError:
             return None
-        variant = Call(call.name, node, kernel, geometry, moving, {})
+        variant = Call(node, kernel, geometry, moving, call.name, {})
         if loose is not None or (shared is not None and shared not in overwrites(program, variant)):
             return None
         every: dict[str, Operand] = {}

@@ -13,10 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.graph import epilogue
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.nest import Geometry, Nest
-from deeploy.graph.nodes import Node
+from deeploy.graph.interface import Bound
 from deeploy.graph.types import DType
 from deeploy.operators.views import Access
 
@@ -81,6 +78,10 @@ class Operand:
     step: int = 0
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        return self.access.shape
+
+    @property
     def access_elements(self) -> int:
         """Elements that the call sees."""
         return math.prod(self.access.shape)
@@ -94,54 +95,17 @@ class Operand:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class Call(Bound):
     """One kernel on its operands; ``name`` is a unique C identifier derived from the node's name."""
 
-    name: str
-    node: Node
-    kernel: Kernel
-    geometry: Geometry
     operands: Mapping[str, Operand]
+    name: str
     scratch: Mapping[str, str]  # scratch name -> buffer
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """Names of the operands written by the call."""
-        return (*self.geometry.nest.writes, *self.geometry.nest.updates)
 
     @cached_property
     def known(self) -> dict[object, Any]:
         """What was worked out of the call and holds as long as it does (``deeploy.midend.cost``)."""
         return {}
-
-    @cached_property
-    def parts(self) -> tuple[Call, ...]:
-        """What an accelerator does of the call, and then cores; the call itself where one of them does all."""
-        second = self.kernel.second
-        if second is None:
-            return (self,)
-        extra = epilogue.operands(self.node.epilogue)
-        body = {name: operand for name, operand in self.operands.items() if name not in extra}
-        first = replace(self, node=second.body(self.node), kernel=replace(self.kernel, second=None), operands=body)
-        stages = tuple(stage for stage in self.node.epilogue if stage != "bias")
-        inputs = self.node.inputs[-len(epilogue.operands(stages)) :]
-        attrs = {**self.node.attrs, "epilogue": stages}
-        rest = replace(self.node, inputs=(None, *inputs), attrs=attrs, words=second.words(self.node))
-        others = {name: operand for name, operand in self.operands.items() if name in extra or name in self.writes}
-        return first, replace(self, node=rest, kernel=second.kernel, operands=others, scratch={})
-
-    @cached_property
-    def phases(self) -> tuple[Call, ...]:
-        """What the kernels do that the call's kernel consists of, in order; the call itself where it is of one piece."""
-        found = []
-        for phase in self.kernel.phases:
-            operands = {own: self.operands[name] for name, own in phase.operands.items() if name in self.operands}
-            maps = {own: access for name, own in phase.operands.items() if (access := self.geometry.nest.maps().get(name)) is not None}
-            written = phase.kernel.outputs
-            nest = Nest({n: m for n, m in maps.items() if n not in written}, {n: maps[n] for n in written}, extents=self.geometry.extents)
-            geometry = replace(self.geometry, nest=nest)
-            found.append(replace(self, node=phase.node(self.node), kernel=phase.kernel, geometry=geometry, operands=operands, scratch={}))
-        return tuple(found) or (self,)
 
 
 @dataclass(frozen=True)

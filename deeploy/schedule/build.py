@@ -56,12 +56,12 @@ PAST, LIVE = "past_rows", "live_rows"  # rows of the states before an inference,
 ONCE = 2  # ticket of constants that are fetched before the first inference
 
 
-def past_rows(program: Program) -> Value:
+def past_rows(program: Program) -> Variable | int:
     """Rows of the states before an inference; 0 where nothing outlives one."""
     return _rows(program, PAST, 0) if program.growth is not None else 0
 
 
-def live_rows(program: Program) -> Value:
+def live_rows(program: Program) -> Variable | int:
     """Rows of the states with those of an inference; 0 where nothing outlives one."""
     return _rows(program, LIVE, program.growth.rows) if program.growth is not None else 0
 

@@ -30,7 +30,7 @@ def test_an_output_lies_over_an_input_of_the_same_elements(types: tuple[str, ...
     body = Node("node", "Add", tuple(tensors[:2]), tuple(tensors[2:]), {})
     operands = {t.name: Operand(t.name, Access.dense(t.shape)) for t in tensors}
     buffers = {t.name: Buffer(t.name, t.name, Role.LOCAL, t.dtype, t.shape) for t in tensors}
-    call = Call("call", node, ADD, bound_geometry(ADD, body, {}), operands, {})
+    call = Call(node, ADD, bound_geometry(ADD, body, {}), operands, "call", {})
     assert overwrites(Program("net", buffers, (call,), (), (), {}), call) == [("y", x) for x in pairs]
 
 
@@ -44,7 +44,7 @@ def test_what_is_read_later_lives_on() -> None:
         body = Node(result, "Add", node.inputs, node.outputs, {})
         names = dict(zip("aby", (left, right, result), strict=True))
         operands = {operand: Operand(name, Access.dense((3, 4, 2))) for operand, name in names.items()}
-        calls.append(Call(result, node, ADD, bound_geometry(ADD, body, {}), operands, {}))
+        calls.append(Call(node, ADD, bound_geometry(ADD, body, {}), operands, result, {}))
     program = Program("net", buffers, tuple(calls), (), (), {})
     assert spans(program) == {"a": (0, 1), "b": (0, 0), "c": (0, 1), "d": (1, 1)}
     assert united(program) == {0: ("c", "b"), 1: ("d", "a")}

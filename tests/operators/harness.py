@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 from mako.lookup import TemplateLookup
 
-from deeploy.backend import calls
-from deeploy.graph import epilogue
+from deeploy.graph import epilogue, interface
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
@@ -116,7 +115,7 @@ def run(kernel: Kernel, node: Node, inputs: Mapping[str, np.ndarray], strided: b
     dense = {n: kernel.strided.get(n, len(s)) if strided else len(s) for n, s in shapes.items()}
     access = {n: _access(shape, dense[n]) for n, shape in shapes.items()}
     scratch = {n: found.total(node, geometry.extents) for n, found in kernel.scratch.items()}
-    call = Call("call", node, kernel, geometry, {n: Operand(n, a) for n, a in access.items()}, {n: n for n in scratch})
+    call = Call(node, kernel, geometry, {n: Operand(n, a) for n, a in access.items()}, "call", {n: n for n in scratch})
     memory = {n: _spread(a, access[n]) for n, a in stored.items()}
     memory |= {n: np.full(_span(access[n]) * types[n].bytes, POISON, np.uint8).view(types[n].numpy) for n in results}
     memory |= {n: np.zeros(size, np.uint8) for n, size in scratch.items()}
@@ -199,7 +198,7 @@ def _gather(flat: np.ndarray, access: Access, dtype: DType) -> np.ndarray:
 
 
 def _execute(call: Call, types: Mapping[str, DType], memory: Mapping[str, np.ndarray], outputs: tuple[str, ...]) -> dict[str, np.ndarray]:
-    instance = calls.instance(call, types)
+    instance = interface.instance(call, types)
     text = _main(call, instance, types, memory, outputs)
     program = _program(text, instance)
     with tempfile.TemporaryDirectory(dir=_folder()) as work:
@@ -216,14 +215,14 @@ def _execute(call: Call, types: Mapping[str, DType], memory: Mapping[str, np.nda
 
 
 def _main(
-    call: Call, instance: calls.Instance, types: Mapping[str, DType], memory: Mapping[str, np.ndarray], outputs: tuple[str, ...]
+    call: Call, instance: interface.Instance, types: Mapping[str, DType], memory: Mapping[str, np.ndarray], outputs: tuple[str, ...]
 ) -> str:
-    scratch = calls.pieces(call, {}, {name: name for name in call.scratch})
-    views: dict[str, calls.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
+    scratch = interface.pieces(call, {}, {name: name for name in call.scratch})
+    views: dict[str, interface.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
     for name, operand in call.operands.items():
         seen = Footprints(call.geometry, name, operand).in_place({}, name)
-        views[name] = calls.view(call, name, types[name], seen, operand.access.strides)
-    body = calls.render(call, instance.name, views, scratch, call.geometry.extents, _lookup)
+        views[name] = interface.view(call, name, types[name], seen, operand.access.strides)
+    body = interface.render(call, instance.name, views, scratch, call.geometry.extents, _lookup)
     lines = ["#include <math.h>", "#include <stdint.h>", "#include <stdio.h>", "#include <stdlib.h>", f'#include "{instance.struct}.h"']
     lines += [f"void {instance.name}(const struct {instance.struct} *k);"]
     lines += ["int main(int argc, char **argv) {", "    if (argc != 3) return 2;", '    FILE *in = fopen(argv[1], "rb");']
@@ -264,7 +263,7 @@ def _kept(*parts: str) -> Path:
     return (cache_folder("objects") or _folder()) / name
 
 
-def _program(text: str, instance: calls.Instance) -> Path:
+def _program(text: str, instance: interface.Instance) -> Path:
     """The program of a call."""
     target = _kept("program", text, _text(instance))
     if not target.is_file():
@@ -275,13 +274,13 @@ def _program(text: str, instance: calls.Instance) -> Path:
     return target
 
 
-def _text(instance: calls.Instance) -> str:
+def _text(instance: interface.Instance) -> str:
     defines = "".join(f"#define {name} {value}\n" for name, value in instance.macros)
     return f'#include <stdint.h>\n{defines}#include "{Path(instance.source).name}"\n'
 
 
 @functools.cache
-def _object(instance: calls.Instance) -> Path:
+def _object(instance: interface.Instance) -> Path:
     """Compile an instance with sanitizers; of a part of them, drawn by ``--draw``, others must accept it without a warning too."""
     text = _text(instance)
     is_drawn = samples.is_drawn(text, WARNED)

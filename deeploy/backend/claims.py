@@ -1,0 +1,43 @@
+"""What is claimed of the layers of a plan, for whoever checks the C that is printed of it (``deeploy.certify``)."""
+
+from __future__ import annotations
+
+from deeploy.backend.layers import columns_before, every
+from deeploy.certify import Claim, ClaimedOperand
+from deeploy.graph.mentions import mentions
+from deeploy.midend.plan import Plan
+from deeploy.midend.program import Program
+from deeploy.schedule import build
+from deeploy.schedule.build import live_rows, past_rows
+from deeploy.schedule.ir import Compute, Layer, Operand, Schedule
+
+
+def claims(plan: Plan) -> dict[str, Claim]:
+    """How the layers of a plan are divided, by their names in C."""
+    schedule = build(plan)
+    return {layer.call.name: _claim(layer, schedule, plan.program) for layer in schedule.layers}
+
+
+def _claim(layer: Layer, schedule: Schedule, program: Program) -> Claim:
+    around = (each for each in schedule.layers if layer.step in {n.step for n in every(each.body) if isinstance(n, Compute)})
+    with mentions() as noted:
+        operands = {name: _operand(operand) for name, operand in layer.work.operands.items()}
+        box = {dim: [str(first), str(count)] for dim, (first, count) in layer.work.parts.items()}
+        columns = str(columns_before(layer))
+    rows = () if program.growth is None else (past_rows(program), live_rows(program))
+    return {
+        "inside": next(around, layer).call.name,
+        "tiles": layer.tiling.tiles,
+        "cores": layer.work.cores,
+        "sizes": layer.tiling.sizes,
+        "rows": {row.name: (row.low, row.high) for row in rows if not isinstance(row, int)},
+        "names": {part.name: str(part.value) for part in noted.parts()},
+        "box": box,
+        "operands": operands,
+        "columns": columns,
+    }
+
+
+def _operand(operand: Operand) -> ClaimedOperand:
+    window = [[str(axis.first), str(axis.count), str(axis.before)] for axis in operand.axes]
+    return {"window": window, "strides": [str(stride) for stride in operand.strides]}

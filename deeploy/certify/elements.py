@@ -1,0 +1,187 @@
+"""Numbers of the bytes of tensors: those of a view are its source's, those of what a call computes are its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from deeploy.certify.memory import CertificateError, Region
+from deeploy.graph.interface import Bound
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.values import Graph
+from deeploy.operators.views import APPEND, KEEP, MATERIALISE, VIEWS, Access, View
+
+MISSING = -(2**31)  # the number of rows that no inference has appended yet, which no byte holds
+POSITION = "position of the first new row"  # the input that the emitted code gives itself
+
+
+class Elements:
+    """The number of the first byte of every element of every tensor, by name: others in every inference, but those of states."""
+
+    def __init__(self, graph: Graph, calls: Iterable[Bound]) -> None:
+        self.known: dict[str, np.ndarray] = {}
+        self.next = 8
+        self.past = 0
+        self.makers: dict[str, Node] = {}
+        for node in [*(call.node for call in calls), *(node for node in graph.nodes if node.op in VIEWS)]:
+            self.makers |= {tensor.name: node for tensor in node.outputs}
+        self.grown = [node for node in graph.nodes if node.op == APPEND]
+        self.kept = [node for node in graph.nodes if node.op == KEEP]
+        self.states: dict[str, np.ndarray] = {}  # what outlives an inference
+        for node in self.grown:
+            self.states[node.outputs[0].name] = np.full(node.outputs[0].shape, MISSING, np.int32)
+        for node in self.kept:
+            self.states[_state(node).name] = np.zeros(_state(node).shape, np.int32)
+
+    # ---- inferences
+
+    def begin(self, past: int, rows: int) -> None:
+        """An inference behind ``past`` rows begins, which appends ``rows``."""
+        for node in self.kept if self.known else ():
+            self.states[_state(node).name] = self.of(node.operands[0])
+        self.known, self.past = dict(self.states), past
+        for node in self.grown:
+            _rows(self.states[node.outputs[0].name], int(node.attrs["axis"]), past, rows)[...] = self.of(node.operands[0])
+
+    def fill(self, begin: int, end: int, regions: Sequence[Region]) -> None:
+        """Let states hold rows that no inference appended, as far apart from each other as the last two blocks that were appended.
+
+        Raises:
+            CertificateError: these do not lie in the same way.
+        """
+        for node in self.grown:
+            state, axis, size = self.states[node.outputs[0].name], int(node.attrs["axis"]), node.outputs[0].dtype.bytes
+            count = begin - self.past
+            blocks = [_rows(state, axis, at, count) for at in (begin - 2 * count, begin - count)]
+            low, high = int(blocks[1].min(initial=0)), int(blocks[1].max(initial=0)) + size
+            found = [place for region in regions for place in _places(region, *(bytes_of(block, size).ravel() for block in blocks))]
+            more = range(2, 2 + (end - begin) // count)
+            free = [(region, at, step) for region, at, step in found if _is_free(region, at, step, more)]
+            if not free:
+                raise CertificateError(f"rows of {node.outputs[0].name} do not lie as those before them")
+            region, first, step = free[0]
+            for number, at in enumerate(range(begin, end, count), 1):
+                shift = self.reserve(high - low) - low
+                _rows(state, axis, at, count)[...] = blocks[1] + shift
+                region.holds[first + (number + 1) * step] = bytes_of(blocks[1] + shift, size).ravel()
+
+    # ---- numbers
+
+    def reserve(self, count: int) -> int:
+        """The first of so many numbers that nothing has yet."""
+        self.next += count
+        return self.next - count
+
+    def fresh(self, shape: tuple[int, ...], size: int) -> np.ndarray:
+        """Numbers that nothing has yet, for elements of ``size`` bytes."""
+        begin = self.reserve(math.prod(shape) * size)
+        return np.arange(begin, self.next, size, dtype=np.int32).reshape(shape)
+
+    def named(self, name: str, shape: tuple[int, ...], size: int) -> np.ndarray:
+        """The numbers of what has a name and is made by nothing."""
+        if name not in self.known:
+            self.known[name] = self.fresh(shape, size)
+        return self.known[name]
+
+    def describe(self, number: int) -> str:
+        """What a byte with this number is a part of."""
+        if number <= 0:
+            return "part of a constant" if number else "nothing"
+        for name, numbers in self.known.items():
+            at = np.nonzero((numbers <= number) & (number < numbers + 8))
+            if at[0].size:
+                return f"element {[int(index[-1]) for index in at]} of {name}"
+        return "sums, or what an earlier inference left"
+
+    def of(self, tensor: Tensor, same: Tensor | None = None) -> np.ndarray:
+        """The numbers of a tensor's elements; those of ``same`` where nothing is known of it."""
+        if tensor.name not in self.known:
+            node = self.makers.get(tensor.name)
+            if node is None and same is not None and tensor.data is None:
+                return self.of(same)
+            self.known[tensor.name] = self._made(tensor, node)
+        return self.known[tensor.name]
+
+    def value(self, tensor: Tensor) -> np.ndarray | None:
+        """The values of a tensor that is constant, or a view of a constant."""
+        node = self.makers.get(tensor.name)
+        if tensor.data is not None or node is None or node.op not in VIEWS:
+            return tensor.data
+        view = VIEWS[node.op](node)
+        container = _side(node, view.container)
+        value = self.value(container) if view.container[0] == "in" else None
+        return None if value is None else self._viewed(value, tensor, node, view)
+
+    def _made(self, tensor: Tensor, node: Node | None) -> np.ndarray:
+        if node is not None and node.op == MATERIALISE:
+            return self.of(node.operands[0]).reshape(tensor.shape)
+        if node is None or node.op not in VIEWS:
+            return self.fresh(tensor.shape, tensor.dtype.bytes)
+        view = VIEWS[node.op](node)
+        container = _side(node, view.container)
+        if view.container[0] == "in":
+            return self._viewed(self.of(container), tensor, node, view)
+        result = np.zeros(container.shape, np.int32)
+        for side, place in view.parts:
+            access = place(Access.dense(container.shape))
+            assert access is not None
+            _boxed(result, access, 0)[...] = self.of(_side(node, side))
+        return result
+
+    def _viewed(self, values: np.ndarray, tensor: Tensor, node: Node, view: View) -> np.ndarray:
+        """What a view shows of a container with these values."""
+        dense = Access.dense(values.shape)
+        access = next(place for side, place in view.parts if _side(node, side).name == tensor.name)(dense)
+        assert access is not None
+        back = 0 if view.slides is None else self.past * dense.strides[view.slides]
+        return _boxed(np.ascontiguousarray(values), access, back).copy()
+
+
+def _state(node: Node) -> Tensor:
+    """The memory that a Keep writes."""
+    return node.operands[1]
+
+
+def _side(node: Node, place: tuple[str, int]) -> Tensor:
+    sides: Mapping[str, tuple[Tensor | None, ...]] = {"in": node.inputs, "out": node.outputs}
+    tensor = sides[place[0]][place[1]]
+    assert tensor is not None
+    return tensor
+
+
+def _rows(state: np.ndarray, axis: int, begin: int, count: int) -> np.ndarray:
+    """Rows of a state."""
+    return state[(*(slice(None),) * axis, slice(begin, begin + count))]
+
+
+def _places(region: Region, first: np.ndarray, second: np.ndarray) -> Iterator[tuple[Region, np.ndarray, int]]:
+    """Where two blocks of rows lie that follow each other: places of the first one's bytes, and how far the second is behind them."""
+    places = {int(region.holds[at]): int(at) for at in np.nonzero(np.isin(region.holds, first))[0]}
+    if len(places) == len(np.unique(first)):
+        at = np.array([places[int(number)] for number in first])
+        for other in np.nonzero(region.holds == second[0])[0]:
+            ends = at + (other - at[0])
+            if ends.min() >= 0 and ends.max() < len(region.holds) and (region.holds[ends] == second).all():
+                yield region, at, int(other - at[0])
+
+
+def _is_free(region: Region, at: np.ndarray, step: int, numbers: range) -> bool:
+    """Whether nothing was ever put where further blocks would lie."""
+    ends = [at + number * step for number in numbers]
+    return all(end.min() >= 0 and end.max() < len(region.holds) and not region.holds[end].any() for end in ends)
+
+
+def bytes_of(numbers: np.ndarray, size: int) -> np.ndarray:
+    """The numbers of all bytes of elements of a size, along a further axis; nothing has none."""
+    return np.where(numbers[..., None] == 0, 0, numbers[..., None] + np.arange(size, dtype=np.int32))
+
+
+def _boxed(values: np.ndarray, access: Access, back: int) -> np.ndarray:
+    """The elements of dense values at an access, which begins ``back`` elements before its place."""
+    if 0 in access.shape:
+        return np.zeros(access.shape, values.dtype)
+    steps = tuple(stride * values.itemsize for stride in access.strides)
+    return as_strided(values.reshape(-1)[access.offset - back :], access.shape, steps)

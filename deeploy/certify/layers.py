@@ -1,0 +1,220 @@
+"""What the call of a layer has to do, from the declarations of its operator and kernel: elements, argument and function.
+
+How a layer is divided is claimed by whoever printed it (``Claim``) and never trusted: here a claim becomes the argument that the kernel
+needs for it, and the elements that it then reads and writes, and these are what the printed C is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, TypedDict
+
+from deeploy.certify.c_text import Unit, tokens
+from deeploy.graph import interface
+from deeploy.graph.expr import Named, Value, Variable, maximum, minimum, named, quotient
+from deeploy.graph.interface import Bound, Part, View
+from deeploy.graph.kernel import SUMS
+from deeploy.graph.mentions import mentions
+from deeploy.graph.nest import Window
+from deeploy.graph.templates import TemplateLookup
+from deeploy.graph.types import DType
+
+UNKNOWN = 1 << 80  # addresses that only the printed C knows are multiples of this, until it says them
+
+
+class ClaimedOperand(TypedDict):
+    """``window``: per axis the first element, their number, and how many are in front of the border; ``strides`` in elements."""
+
+    window: Sequence[Sequence[str]]
+    strides: Sequence[str]
+
+
+class Claim(TypedDict):
+    """How a layer is divided: expressions over the tile ``t``, the core ``rt_core()`` and the rows of states.
+
+    ``inside`` is the layer whose function calls the kernel, where no function of its own does; ``sizes`` are those of the largest tile
+    by dimension, ``names`` parts of expressions, ``box`` the first iteration and the number of them of every dimension that is not whole.
+    """
+
+    inside: str
+    tiles: int
+    cores: int
+    sizes: Mapping[str, int]
+    rows: Mapping[str, Sequence[int]]
+    names: Mapping[str, str]
+    box: Mapping[str, Sequence[str]]
+    operands: Mapping[str, ClaimedOperand]
+    columns: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a kernel reads or writes of an operand: the operand's name in the call, its address, window and strides in elements."""
+
+    operand: str
+    address: int
+    first: Sequence[int]
+    count: Sequence[int]
+    strides: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel of a tile: the functions that are called with their arguments, and what these read and write."""
+
+    calls: Sequence[tuple[str, Sequence[Any]]]
+    seen: Sequence[Seen]
+    scratch: Mapping[str, tuple[int, int]]  # of the calling core: address and bytes, by name
+    box: Mapping[str, tuple[int, int]]  # the iterations of dimensions that are not whole
+    needed: Mapping[str, Sequence[Sequence[int]]]  # of each operand: the window that these need, and the one that is claimed
+
+
+class Layer:
+    """The layer of a call; ``stored`` are the types of its operands as they are stored, ``message`` the number of what it sends."""
+
+    def __init__(
+        self,
+        call: Bound,
+        claim: Claim,
+        stored: Mapping[str, DType],
+        unit: Unit,
+        lookup: TemplateLookup,
+        project: str,
+        message: int | None,
+        capture: Callable[[Callable[[], object]], list[tuple[str, Sequence[Any]]]],
+    ) -> None:
+        self.call, self.claim, self.stored, self.unit, self.lookup = call, claim, stored, unit, lookup
+        self.project, self.message, self.capture = project, message, capture
+        self.values = _values(claim)
+        self.box = {dim: (self.value(first), self.value(count)) for dim, (first, count) in claim["box"].items()}
+
+    def value(self, text: str) -> Value:
+        """An expression of the claim."""
+        value: Value = eval(text.replace("/", "//").replace("rt_core()", "core"), {"__builtins__": {}}, self.values)
+        return value
+
+    @cached_property
+    def windows(self) -> Mapping[str, tuple[Window, ...]]:
+        """What is claimed of the windows of operands."""
+        return {
+            name: tuple(Window(self.value(first), self.value(count), self.value(before), 0) for first, count, before in claimed["window"])
+            for name, claimed in self.claim["operands"].items()
+        }
+
+    @cached_property
+    def strides(self) -> Mapping[str, tuple[Value, ...]]:
+        return {name: tuple(map(self.value, claimed["strides"])) for name, claimed in self.claim["operands"].items()}
+
+    def needed(self, name: str) -> tuple[Window, ...]:
+        """What the part of the iterations that is computed needs of an operand."""
+        shape, geometry = self.call.geometry.shapes[name], self.call.geometry
+        is_mapped = name not in geometry.nest.indirect and any(name in nest.maps() for nest in (geometry.nest, *geometry.nest.phases))
+        if not is_mapped:
+            return tuple(Window(0, size, 0, 0) for size in shape)
+        return tuple(geometry.window(name, axis, size, self.box, f"needed_{name}_{axis}") for axis, size in enumerate(shape))
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        views: dict[str, View | None] = {name.rstrip("?"): None for name in self.call.kernel.inputs}
+        views |= {
+            name: interface.view(self.call, name, self.stored[name], self.windows[name], self.strides[name]) for name in self.call.operands
+        }
+        if SUMS in self.windows:
+            views[SUMS] = interface.kept_sums(self.call, self.windows[SUMS], self.strides[SUMS])
+        return interface.parts(self.call, views, self.stored)
+
+    @cached_property
+    def _parts_steps(self) -> list[Callable[[int, Sequence[int]], list[Step]]]:
+        return [self._steps(part) for part in self.parts]
+
+    def steps(self, number: int, tile: int, rows: Sequence[int]) -> list[Step]:
+        """What the kernels of a part do in a tile, on the core that runs."""
+        return self._parts_steps[number](tile, rows)
+
+    def _steps(self, part: Part) -> Callable[[int, Sequence[int]], list[Step]]:
+        claim, call = self.claim, self.call
+        bases = {name: Variable(f"scratch_{name}", 0, 0) for name in part.call.kernel.scratch}
+        pieces = interface.pieces(part.call, claim["sizes"], bases)
+        extent: dict[str, Value] = {**call.geometry.extents}
+        extent |= {dim: self.box[dim][1] for dim in call.geometry.dynamic if dim in self.box}
+        names = [*dict.fromkeys([*part.views, *call.operands, SUMS, *(base.name for base in bases.values())])]
+        pointers = {name: (index + 1) * UNKNOWN for index, name in enumerate(names)}
+        sizes = {name: dtype.bytes for name, dtype in part.stored.items()} | {SUMS: 4}
+        parameters = [("t", 0), *((name, sizes.get(name, 1)) for name in pointers), *((row, 0) for row in claim["rows"])]
+        made = []
+        outer = [{own: name for name, own in phase.operands.items()} for phase in call.kernel.phases] or [{}]
+        for phase, names_outside in zip(interface.phases(part, self.value(claim["columns"])), outer, strict=True):
+            text, facts, seen = self._phase(phase, pieces, extent)
+            made.append(
+                (
+                    self._compile("computes", parameters, text),
+                    self._compile("sees", parameters, facts),
+                    [names_outside.get(name, name) for name in seen],
+                )
+            )
+        box, needed, operands = self._needs(part, parameters)
+
+        def steps(tile: int, rows: Sequence[int]) -> list[Step]:
+            values = [tile, *pointers.values(), *rows]
+            result = []
+            for compute, facts, names in made:
+                calls = self.capture(partial(compute, *values))
+                seen = [Seen(name, *entry) for name, entry in zip(names, facts(*values), strict=True)]
+                scratch = {name: (pointers[bases[name].name], piece.bytes) for name, piece in pieces.items()}
+                boxed = dict(zip(self.box, map(tuple, box(*values)), strict=True))
+                result.append(Step(calls, seen, scratch, boxed, dict(zip(operands, needed(*values), strict=True))))
+            return result
+
+        return steps
+
+    def _needs(self, part: Part, parameters: list[tuple[str, int]]) -> tuple[Callable[..., Any], Callable[..., Any], list[str]]:
+        """Functions of the box of iterations, and of the windows of operands that it needs and that are claimed."""
+        operands = [name for name in part.call.operands if name in self.call.operands]
+        with mentions() as noted:
+            facts = ", ".join(_listed(span) for span in self.box.values())
+        box = self._compile("box", parameters, f"{_declared(noted.parts())} return {{{facts}}};")
+        facts_of = []
+        with mentions() as noted:
+            for name in operands:
+                windows = self.needed(name), self.windows[name]
+                lists = [[getattr(w, what) for w in window] for window in windows for what in ("first", "count", "before")]
+                facts_of.append("{" + ", ".join(map(_listed, lists)) + "}")
+        return box, self._compile("needed", parameters, f"{_declared(noted.parts())} return {{{', '.join(facts_of)}}};"), operands
+
+    def _phase(self, phase: Part, pieces: Mapping[str, interface.Piece], extent: Mapping[str, Value]) -> tuple[str, str, list[str]]:
+        """The C that calls a kernel, the C of what that sees, and the operands that these are."""
+        kernel = "" if phase.call.kernel.link is not None else interface.instance(phase.call, phase.stored, self.project).name
+        with mentions() as noted:
+            text = interface.render(phase.call, kernel, phase.views, pieces, extent, self.lookup, self.message, self.claim["cores"])
+        text = _declared(noted.parts()) + text
+        names, facts = [], []
+        with mentions() as noted:
+            for name, view in phase.views.items():
+                if view is not None:
+                    names.append(name)
+                    facts.append("{" + ", ".join([str(view.ptr), *map(_listed, (view.first, view.extent, view.stride))]) + "}")
+        return text, f"{_declared(noted.parts())} return {{{', '.join(facts)}}};", names
+
+    def _compile(self, name: str, parameters: list[tuple[str, int]], text: str) -> Callable[..., Any]:
+        return self.unit.compile(name, parameters, tokens(text))
+
+
+def _listed(values: Iterable[Value]) -> str:
+    return "{" + ", ".join(map(str, values)) + "}"
+
+
+def _declared(parts: Sequence[Named]) -> str:
+    return "".join(f"const int32_t {part.name} = {part.value};\n" for part in parts)
+
+
+def _values(claim: Claim) -> dict[str, Any]:
+    """What the expressions of a claim may mention."""
+    values: dict[str, Any] = {"smaller": minimum, "larger": maximum, "quotient": quotient}
+    values["t"] = Variable("t", 0, claim["tiles"] - 1) if claim["tiles"] > 1 else 0
+    values["core"] = Variable("rt_core()", 0, claim["cores"] - 1) if claim["cores"] > 1 else 0
+    values |= {name: Variable(name, low, high) for name, (low, high) in claim["rows"].items()}
+    for name, text in claim["names"].items():
+        values[name] = named(name, eval(text.replace("/", "//").replace("rt_core()", "core"), {"__builtins__": {}}, values))
+    return values

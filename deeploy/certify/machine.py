@@ -1,0 +1,150 @@
+"""The runtime's functions, on memories that hold numbers: what cores, transfers and jobs do, in the order that barriers and waits leave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from deeploy.certify.memory import CertificateError, Flight, Memories, Span
+from deeploy.graph.target import Target
+
+
+class Machine:
+    """A machine of a target; ``arenas`` and ``beside`` are the addresses of arenas, and of constants beside them, by memory."""
+
+    def __init__(self, target: Target) -> None:
+        self.target, self.memories = target, Memories()
+        self.arenas: dict[str, int] = {}
+        self.beside: dict[str, int] = {}
+        self.core, self.where = 0, "the beginning"
+        self.team: list[list[Callable[[], None]]] | None = None  # what a core of a team does, from barrier to barrier
+
+    @property
+    def functions(self) -> dict[str, Any]:
+        """What C calls, by its names."""
+        names = [name for name in dir(self) if name.startswith(("rt_", "mem")) and name != "memories"]
+        return {name: getattr(self, name) for name in (*names, "slide_part")}
+
+    def error(self, what: str) -> CertificateError:
+        return CertificateError(f"{self.where}: {what}")
+
+    def do(self, event: Callable[[], None]) -> None:
+        """At once, or when the team that runs comes there."""
+        if self.team is None:
+            event()
+        else:
+            self.team[-1].append(event)
+
+    def rt_core(self) -> int:
+        return self.core
+
+    def rt_arena(self, level: int) -> int:
+        return self.arenas[self.target.memories[level].name]
+
+    def rt_constants(self, level: int) -> int:
+        return self.beside[self.target.memories[level].name]
+
+    def rt_enter(self, entry: Callable[[object], int], argument: object) -> int:
+        return entry(argument)
+
+    def rt_barrier(self) -> None:
+        if self.team is None:
+            return
+        self.team.append([])
+
+    def rt_fork(self, cores: int, body: Callable[[object], object], argument: object) -> None:
+        teams = []
+        for core in range(cores):
+            self.core, self.team = core, [[]]
+            body(argument)
+            teams.append(self.team)
+        self.team = None
+        if len({len(phases) for phases in teams}) > 1:
+            raise self.error(f"cores come to different numbers of barriers: {[len(phases) - 1 for phases in teams]}")
+        self.memories.barrier()
+        self.memories.is_team = cores > 1
+        for phase in range(len(teams[0])):
+            for core, phases in enumerate(teams):
+                self.core = core
+                for event in phases[phase]:
+                    event()
+            self.memories.barrier()
+        self.core, self.memories.is_team = 0, False
+
+    def rt_wait(self, engine: int, ticket: int) -> None:
+        self.do(lambda: self.memories.wait((engine, ticket)))
+
+    def rt_job_wait(self, accelerator: object) -> None:
+        self.do(lambda: self.memories.wait(("job", accelerator), True))
+
+    def rt_fetch(self, engine: int, ticket: int, box: Mapping[str, Any]) -> None:
+        self.move(engine, ticket, False, box["near"], box["far"], box["bytes"], box["count"][: box["axes"]], box["pitch"][: box["axes"]])
+
+    def rt_store(self, engine: int, ticket: int, box: Mapping[str, Any]) -> None:
+        self.move(engine, ticket, True, box["near"], box["far"], box["bytes"], box["count"][: box["axes"]], box["pitch"][: box["axes"]])
+
+    def rt_fetch_run(self, engine: int, ticket: int, near: int, far: int, size: int) -> None:
+        self.move(engine, ticket, False, near, far, size, [], [])
+
+    def rt_store_run(self, engine: int, ticket: int, near: int, far: int, size: int) -> None:
+        self.move(engine, ticket, True, near, far, size, [], [])
+
+    def rt_fetch_rows(self, engine: int, ticket: int, near: int, far: int, size: int, rows: int, pitch: int) -> None:
+        self.move(engine, ticket, False, near, far, size, [rows], [pitch])
+
+    def rt_store_rows(self, engine: int, ticket: int, near: int, far: int, size: int, rows: int, pitch: int) -> None:
+        self.move(engine, ticket, True, near, far, size, [rows], [pitch])
+
+    def move(
+        self, engine: int, ticket: int, is_store: bool, near: int, far: int, size: int, count: Sequence[int], pitch: Sequence[int]
+    ) -> None:
+        counts = (*count, size)
+        if not all(counts):
+            return
+
+        def begin() -> None:
+            packed = [math.prod(counts[axis + 1 :]) for axis in range(len(counts))]
+            what = "what is stored" if is_store else "what is fetched"
+            inside = self.span(near, counts, packed, what)
+            outside = self.span(far, counts, (*pitch, 1), what)
+            source, goal = (inside, outside) if is_store else (outside, inside)
+            if not goal.region.is_writable:
+                raise self.error(f"a transfer writes {goal.region.name}")
+            label = f"a transfer from {source.region.name} byte {source.low} to {goal.region.name} byte {goal.low}"
+            self.guarded(
+                lambda: self.memories.begin(
+                    (engine, ticket), Flight(label, [source], [goal]), [(goal, source.of(source.region.holds).copy())]
+                )
+            )
+
+        self.do(begin)
+
+    def memcpy(self, to: int, source: int, size: int) -> None:
+        self.memmove(to, source, size)
+
+    def memmove(self, to: int, source: int, size: int) -> None:
+        if size <= 0:
+            return
+
+        def event() -> None:
+            holds = self.memories.read(self.core, self.span(source, (size,), (1,), "what is copied"), "what is copied").copy()
+            self.memories.write(self.core, self.span(to, (size,), (1,), "what is copied"), "what is copied", holds)
+
+        self.do(lambda: self.guarded(event))
+
+    def slide_part(self, ring: int, begin: int, size: int, core: int, cores: int) -> None:
+        share = (size // cores + 4) & ~3
+        first = core * share
+        self.memmove(ring + first, ring + begin + first, min(first + share, size) - first)
+
+    def span(self, address: int, counts: Sequence[int], steps: Sequence[int], what: str) -> Span:
+        found: list[Span] = []
+        self.guarded(lambda: found.append(self.memories.span(address, counts, steps, what)))
+        return found[0]
+
+    def guarded(self, event: Callable[[], object]) -> None:
+        try:
+            event()
+        except CertificateError as error:
+            raise error if str(error).startswith(self.where) else self.error(str(error)) from None

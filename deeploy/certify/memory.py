@@ -1,0 +1,195 @@
+"""What every byte of every memory holds, and who works on it: the memories of a machine, transfers and jobs under way, cores side by side.
+
+A byte holds a number: that of a byte of a tensor, of a constant, or 0 where nothing was put. Transfers and kernels move and make numbers;
+no value is ever computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+SHIFT = 40  # the bits of an address below the number of its memory
+
+
+class CertificateError(Exception):
+    """The printed C does not do what the graph says."""
+
+
+@dataclass(eq=False)
+class Region:
+    """A run of bytes: the arena of a memory, an array of the caller, a constant."""
+
+    name: str
+    holds: np.ndarray
+    is_writable: bool = True
+
+    def __post_init__(self) -> None:
+        self.marks = np.zeros(0, np.int8)
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """Bytes of a region along axes: ``begin``, counts and distances, the last axis one byte apart."""
+
+    region: Region
+    begin: int
+    counts: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def low(self) -> int:
+        return self.begin + sum(min(0, (n - 1) * step) for n, step in zip(self.counts, self.steps, strict=True))
+
+    @property
+    def high(self) -> int:
+        return self.begin + sum(max(0, (n - 1) * step) for n, step in zip(self.counts, self.steps, strict=True)) + 1
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return id(self.region), self.begin, self.counts, self.steps
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        """These bytes of an array that has an element for every byte of the region."""
+        size = array.itemsize
+        return as_strided(array[self.begin :], self.counts, tuple(step * size for step in self.steps))
+
+    def meets(self, other: Span) -> bool:
+        """Whether both have a byte in common."""
+        if self.region is not other.region or self.low >= other.high or other.low >= self.high:
+            return False
+        if not self.region.marks.size:
+            self.region.marks = np.zeros(len(self.region.holds), np.int8)
+        self.of(self.region.marks)[...] = 1
+        found = bool(other.of(self.region.marks).any())
+        self.of(self.region.marks)[...] = 0
+        return found
+
+
+@dataclass(eq=False)
+class Flight:
+    """A transfer or a job that was begun and not yet waited for."""
+
+    label: str
+    reads: list[Span]
+    writes: list[Span]
+
+
+@dataclass
+class _Access:
+    core: int
+    span: Span
+    label: str
+    holds: np.ndarray | None  # what is written; None of what is read
+
+
+Event = Callable[[int], None]  # applied on behalf of a core
+
+
+@dataclass
+class Memories:
+    """The state of all memories while the first core, or a team, runs."""
+
+    regions: dict[int, Region] = field(default_factory=dict)
+    flights: dict[object, list[Flight]] = field(default_factory=dict)
+    _touched: list[Flight] = field(default_factory=list)  # under way at some time since the last barrier
+    _accesses: list[_Access] = field(default_factory=list)  # since the last barrier, of a team
+    is_team: bool = False
+
+    def add(self, region: Region) -> int:
+        """The address of a new region."""
+        number = len(self.regions) + 1
+        self.regions[number] = region
+        return number << SHIFT
+
+    def span(self, address: int, counts: Sequence[int], steps: Sequence[int], what: str) -> Span:
+        """Bytes behind an address.
+
+        Raises:
+            CertificateError: they are not inside of one memory.
+        """
+        region = self.regions.get(address >> SHIFT)
+        if region is None:
+            raise CertificateError(f"{what} is at no address of any memory")
+        found = Span(region, address & ((1 << SHIFT) - 1), tuple(counts), tuple(steps))
+        if found.low < 0 or found.high > len(region.holds):
+            raise CertificateError(f"{what} are bytes {found.low} to {found.high - 1} of {region.name}, which has {len(region.holds)}")
+        return found
+
+    def read(self, core: int, span: Span, label: str) -> np.ndarray:
+        """What a core finds."""
+        self._check(core, span, label, False)
+        self._note(core, span, label, None)
+        return span.of(span.region.holds)
+
+    def write(self, core: int, span: Span, label: str, holds: np.ndarray | int) -> None:
+        """A core puts something."""
+        if not span.region.is_writable:
+            raise CertificateError(f"{label} is written to {span.region.name}, which is not to be written")
+        self._check(core, span, label, True)
+        view = span.of(span.region.holds)
+        self._note(core, span, label, np.broadcast_to(np.asarray(holds), view.shape))
+        view[...] = holds
+
+    def begin(self, queue: object, flight: Flight, makes: Sequence[tuple[Span, np.ndarray | int]]) -> None:
+        """A transfer or a job sets out: what it reads and writes belongs to it until it is waited for."""
+        for span in flight.reads:
+            self._check(0, span, flight.label, False)
+        for span, holds in makes:
+            self._check(0, span, flight.label, True)
+            span.of(span.region.holds)[...] = holds
+        self.flights.setdefault(queue, []).append(flight)
+        self._touched.append(flight)
+
+    def wait(self, queue: object, is_oldest: bool = False) -> None:
+        """All that was begun in a queue is over, or the oldest of it."""
+        waiting = self.flights.get(queue, [])
+        del waiting[: 1 if is_oldest else len(waiting)]
+
+    def barrier(self) -> None:
+        """All cores of a team have come here: checks that what they did since the last one does not depend on their order."""
+        accesses, self._accesses = self._accesses, []
+        for access in accesses:
+            for flight in self._touched if access.core else ():
+                self._apart(access.span, access.label, access.holds is not None, flight)
+        self._check_races(accesses)
+        self._touched = [flight for waiting in self.flights.values() for flight in waiting]
+
+    def _check(self, core: int, span: Span, label: str, is_write: bool) -> None:
+        for waiting in self.flights.values():
+            for flight in waiting:
+                self._apart(span, label, is_write, flight)
+
+    def _apart(self, span: Span, label: str, is_write: bool, flight: Flight) -> None:
+        others = [*flight.writes, *flight.reads] if is_write else flight.writes
+        if any(span.meets(other) for other in others):
+            verb = "is written" if is_write else "is read"
+            raise CertificateError(f"{label} {verb} while {flight.label} is under way")
+
+    def _note(self, core: int, span: Span, label: str, holds: np.ndarray | None) -> None:
+        if self.is_team:
+            self._accesses.append(_Access(core, span, label, None if holds is None else holds.copy()))
+
+    def _check_races(self, accesses: list[_Access]) -> None:
+        unique: dict[object, _Access] = {}
+        for access in accesses:
+            known = unique.setdefault((access.span.key, access.holds is None), access)
+            if known.core != access.core and access.holds is not None and known.holds is not None:
+                self._equal(known, access)
+        writes = [access for access in unique.values() if access.holds is not None]
+        for access in unique.values():
+            for other in writes:
+                if access.core != other.core and access.span.meets(other.span):
+                    if access.holds is None:
+                        raise CertificateError(f"core {access.core} reads {access.label} while core {other.core} writes {other.label}")
+                    self._equal(access, other)
+
+    def _equal(self, one: _Access, other: _Access) -> None:
+        """Cores may write the same bytes only where they write the same."""
+        assert one.holds is not None and other.holds is not None
+        now = one.span.of(one.span.region.holds)
+        if (now != one.holds).any() or (other.span.of(other.span.region.holds) != other.holds).any():
+            raise CertificateError(f"cores {one.core} and {other.core} write {one.label} and {other.label} to the same place")

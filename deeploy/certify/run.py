@@ -1,0 +1,449 @@
+"""Runs the printed C on the numbers of elements."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from deeploy.certify.c_text import TextError, Unit
+from deeploy.certify.elements import POSITION, Elements, bytes_of
+from deeploy.certify.layers import UNKNOWN, Claim, Layer, Seen, Step
+from deeploy.certify.machine import Machine
+from deeploy.certify.memory import SHIFT, CertificateError, Flight, Region, Span
+from deeploy.graph.interface import Bound
+from deeploy.graph.kernel import SUMS
+from deeploy.graph.nodes import Tensor
+from deeploy.graph.target import Target
+from deeploy.graph.templates import templates
+from deeploy.graph.types import DType
+from deeploy.graph.values import Graph
+
+_LEVEL = re.compile(r'^    \{"(\w+)", (\d+), \d+, (\d+), [01]\},', re.MULTILINE)
+_CORES = re.compile(r"rt_machine = \{\"\w+\", (\d+),")
+_CONSTANT = re.compile(r"^(?:DEEPLOY_CONSTANTS )?const (\w+) (\w+)\[\d+\] = \{\n(.*?)\n\};", re.DOTALL | re.MULTILINE)
+_INCLUDED = re.compile(r"^CONSTANT\((\w+), (\d+), (\d+)\);", re.MULTILINE)
+_TYPES = {f"{sign}int{bits}_t": np.dtype(f"{sign[:1]}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What was printed of a network, and what is claimed of it.
+
+    Attributes:
+        files: of the project, by path.
+        prefix: of the network's names in C; ``project`` begins those of kernels.
+        graph: what it has to compute, whose nodes are run by ``calls``, by their names in C.
+        stored: the types of the operands of each call as they are stored; ``constants`` are their values, where they are constant.
+        claims: how each call is divided.
+    """
+
+    files: Mapping[str, str | bytes]
+    prefix: str
+    project: str
+    target: Target
+    graph: Graph
+    calls: Mapping[str, Bound]
+    stored: Mapping[str, Mapping[str, DType]]
+    constants: Mapping[str, Mapping[str, np.ndarray]]
+    claims: Mapping[str, Claim]
+
+
+def certify(printed: Printed) -> None:
+    """Check that the C of a network computes every element of every output as the graph says.
+
+    Raises:
+        CertificateError: it does not; the text names the layer, the tile, and what is there instead.
+    """
+    try:
+        _Run(printed).run()
+    except (TextError, ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
+        raise CertificateError(f"the C cannot be read: {type(error).__name__}: {error}") from error
+
+
+class _Run(Machine):
+    def __init__(self, printed: Printed) -> None:
+        super().__init__(printed.target)
+        self.printed = printed
+        self.elements = Elements(printed.graph, printed.calls.values())
+        self.captured: list[tuple[str, Sequence[Any]]] | None = None
+        self.under_way: dict[tuple[str, int], tuple[int, int, list[Step]]] = {}
+        self.sums: dict[object, _Sums] = {}
+        self.constants = [np.zeros(1, np.uint8)]  # the bytes of all constants
+        self.layers: dict[str, Layer] = {}
+        self.inside: dict[str, list[str]] = {}
+        for name, claim in printed.claims.items():
+            if claim["inside"] != name:
+                self.inside.setdefault(claim["inside"], []).append(name)
+        self.instance = SimpleNamespace()
+        self.unit = self._unit()
+
+    # ---- what there is
+
+    def _text(self, path: str) -> str:
+        text = self.printed.files.get(path, "")
+        return text if isinstance(text, str) else text.decode()
+
+    def _blob(self) -> np.ndarray:
+        content = self.printed.files.get(f"{self.printed.prefix}_weights.bin", b"")
+        return np.frombuffer(content if isinstance(content, bytes) else content.encode(), np.uint8)
+
+    def _unit(self) -> Unit:
+        prefix, table = self.printed.prefix, self._text("src/machine.c")
+        outside = self.functions | {name: self.memories.add(self.constant(name, data)) for name, data in self._compiled_in().items()}
+        cores = _CORES.search(table)
+        outside["rt_machine"] = SimpleNamespace(cores=int(cores.group(1)) if cores else 1)
+        outside |= {"deeploy_messages": _Messages(), "unknown": lambda value: value, "_address": self.field}
+        at = 0
+        for name, size, beside in _LEVEL.findall(table):
+            self.arenas[name] = self.memories.add(Region(name, np.zeros(int(size), np.int32)))
+            if int(beside):
+                self.beside[name] = self.memories.add(self.constant(f"the constants in {name}", self._blob()[at : at + int(beside)]))
+                at += int(beside)
+        headers = ["include/deeploy_machine.h", f"include/{prefix}.h", f"src/{prefix}_weights.h"]
+        return Unit([*map(self._text, headers), self._text(f"src/{prefix}.c")], outside, self.call)
+
+    def _compiled_in(self) -> dict[str, np.ndarray]:
+        """The bytes of the constants that are compiled in."""
+        text = self._text(f"src/{self.printed.prefix}_weights.c")
+        found = {name: _numbers(kind, values).view(np.uint8).reshape(-1) for kind, name, values in _CONSTANT.findall(text)}
+        return found | {name: self._blob()[int(at) : int(at) + int(size)] for name, at, size in _INCLUDED.findall(text)}
+
+    def constant(self, name: str, data: np.ndarray) -> Region:
+        """A region that holds the bytes of a constant: numbers below 0."""
+        begin = sum(map(len, self.constants))
+        self.constants.append(data)
+        return Region(name, -np.arange(begin, begin + len(data), dtype=np.int32), False)
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """The bytes of all constants, by their numbers without the sign."""
+        return np.concatenate(self.constants)
+
+    def field(self, instance: SimpleNamespace, name: str) -> int:
+        """The address of a field of the instance, which holds the position of an inference."""
+        numbers = bytes_of(self.elements.named(POSITION, (1,), 8), 8).ravel()
+        return self.memories.add(Region(name, numbers, False))
+
+    # ---- the whole
+
+    def run(self) -> None:
+        """The initialisation, and inferences at all positions that differ."""
+        prefix = self.printed.prefix
+        size = self.number("ARENA_BYTES")
+        init, infer = (getattr(self.unit, f"{prefix}_instance_{name}") for name in ("init", "run"))
+        self.where = "the initialisation"
+        arena = self.arenas["the arena"] = self.memories.add(Region("the arena", np.zeros(size, np.int32)))
+        init(self.instance, arena, size)
+        self.finish()
+        states = self.elements.states
+        last = self.number("CONTEXT") - self.number("ROWS") if states else 0
+        rows = self.number("ROWS") if states else 1
+        for past in sorted({0, min(rows, last), *((last - rows, last) if self.elements.grown and last > rows else ())}):
+            if states:
+                self.advance(past)
+            self.elements.begin(past, rows)
+            self.inference(infer, f" at position {past}" if states else "")
+
+    def number(self, name: str) -> int:
+        """A number that the header of the network defines."""
+        return int(self.unit.macros[f"{self.printed.prefix.upper()}_{name}"][1][0])
+
+    def advance(self, past: int) -> None:
+        """Go on at a position: rows that inferences in between would have left lie as far apart as those of the first two."""
+        now = self.instance.past_rows
+        if past > now:
+            self.elements.fill(now, past, [self.memories.regions[address >> SHIFT] for address in self.arenas.values()])
+            self.instance.past_rows = past
+
+    def inference(self, infer: Callable[..., object], when: str) -> None:
+        graph = self.printed.graph
+        inputs = [t for t in graph.inputs if t.name != POSITION]
+        given = [self.memories.add(Region(f"input {i}", self.held(t), False)) for i, t in enumerate(inputs)]
+        results = [Region(f"output {i}", np.zeros(t.elements * t.dtype.bytes, np.int32)) for i, t in enumerate(graph.outputs)]
+        self.where = f"the inference{when}"
+        status = infer(self.instance, given, list(map(self.memories.add, results)))
+        if status != "DEEPLOY_OK":
+            raise self.error(f"it ends with {status}")
+        self.finish()
+        self.where = f"the end{when}"
+        for region, tensor in zip(results, graph.outputs, strict=True):
+            self.compare(region.holds, self.held(tensor), region.name)
+
+    def held(self, tensor: Tensor) -> np.ndarray:
+        return bytes_of(self.elements.of(tensor), tensor.dtype.bytes).ravel()
+
+    def finish(self) -> None:
+        """Nothing is under way, nothing is half done."""
+        self.memories.barrier()
+        waiting = [flight.label for flights in self.memories.flights.values() for flight in flights]
+        if waiting:
+            raise self.error(f"nobody waits for {waiting[0]}")
+        if self.under_way:
+            raise self.error(f"a kernel of {next(iter(self.under_way))[0]} is not called")
+
+    # ---- kernels
+
+    def capture(self, compute: Callable[[], object]) -> list[tuple[str, Sequence[Any]]]:
+        """The calls of kernels that a text makes."""
+        self.captured, found = [], self.captured
+        try:
+            compute()
+            return self.captured
+        finally:
+            self.captured = found
+
+    def call(self, function: str, name: str, arguments: Sequence[Any], tile: int) -> None:
+        if self.captured is not None:
+            self.captured.append((name, arguments))
+            return
+        kind, _, layer = function.partition("_")
+        self.do(lambda: self.kernel(kind, layer, name, arguments, tile))
+
+    def layer(self, name: str) -> Layer:
+        if name not in self.layers:
+            printed = self.printed
+            if name not in printed.calls:
+                raise self.error(f"{name} is no layer")
+            before = list(printed.calls)[: list(printed.calls).index(name)]
+            links = sum(printed.calls[each].kernel.link is not None for each in before)
+            self.layers[name] = Layer(
+                printed.calls[name],
+                printed.claims[name],
+                printed.stored[name],
+                self.unit,
+                templates(tuple(self.target.template_folders)),
+                printed.project,
+                links if printed.calls[name].kernel.link is not None else None,
+                self.capture,
+            )
+        return self.layers[name]
+
+    def kernel(self, kind: str, name: str, function: str, arguments: Sequence[Any], tile: int) -> None:
+        """A call of a kernel, in the function of a layer, which calls those of layers without functions as well."""
+        inside = [] if kind in ("body", "second") else self.inside.get(name, [])
+        pending = [each for each in inside if (each, self.core) in self.under_way]
+        failures = []
+        for each in pending or [name, *inside]:
+            self.where = f"layer {each}, tile {tile}, core {self.core}"
+            try:
+                self.match(each, int(kind == "second"), function, arguments, tile)
+                return
+            except CertificateError as error:
+                failures.append(error)
+        raise failures[0]
+
+    def match(self, name: str, number: int, function: str, arguments: Sequence[Any], tile: int) -> None:
+        """The call of a kernel as one of a layer.
+
+        Raises:
+            CertificateError: it is none.
+        """
+        layer = self.layer(name)
+        key = (name, self.core)
+        begun, at, steps = self.under_way.get(key) or (tile, 0, None)
+        if steps is None:
+            steps = layer.steps(number, tile, [getattr(self.instance, row) for row in layer.claim["rows"]])
+        calls = [(step, is_last, call) for step in steps for is_last, call in _marked(step.calls)]
+        step, is_last, (expected, fields) = calls[at]
+        if begun != tile or function != expected:
+            raise self.error(f"{function} is called instead of {expected}")
+        bound: dict[int, int] = {}
+        self.argument(fields, arguments, function, bound)
+        self.under_way.pop(key, None)
+        if at + 1 < len(calls):
+            self.under_way[key] = tile, at + 1, steps
+        if is_last:
+            self.apply(name, layer, number, step, bound)
+
+    def argument(self, expected: Any, given: Any, where: str, bound: dict[int, int]) -> None:
+        """Compare an argument with what it has to be; addresses that only the C knows are noted."""
+        if isinstance(expected, dict):
+            if not isinstance(given, dict) or expected.keys() != given.keys():
+                raise self.error(f"{where} has other fields than expected")
+            for field_name, value in expected.items():
+                self.argument(value, given[field_name], f"{where}.{field_name}", bound)
+        elif isinstance(expected, list):
+            if not isinstance(given, list) or len(expected) != len(given):
+                raise self.error(f"{where} has another length than expected")
+            for index, value in enumerate(expected):
+                self.argument(value, given[index], f"{where}[{index}]", bound)
+        elif isinstance(expected, int) and abs(expected) >= UNKNOWN // 2 and isinstance(given, int):
+            which = (expected + UNKNOWN // 2) // UNKNOWN
+            address = given - (expected - which * UNKNOWN)
+            if bound.setdefault(which, address) != address:
+                raise self.error(f"{where} is another address than before")
+        elif expected != given and not (expected != expected and given != given):
+            raise self.error(f"{where} is {given} instead of {expected}")
+
+    def apply(self, name: str, layer: Layer, number: int, step: Step, bound: Mapping[int, int]) -> None:
+        """Check what a kernel finds, and note what it leaves."""
+        call, kernel = layer.call, layer.parts[number].call.kernel
+        accelerator = self.target.engine(kernel.engine).accelerator and ("job", self.unit.globals[f"ACCELERATOR_{kernel.engine}"])
+        reads: list[tuple[str, Span]] = []
+        makes: list[tuple[str, Span, np.ndarray | int]] = []
+        state = _progress(call, step.box)
+        sums = self.sums.get((name, state.outputs))
+        is_split = call.kernel.second is not None
+        for scratch, (address, size) in step.scratch.items():
+            at = _resolved(address, bound)
+            if at is not None and scratch != SUMS and size:
+                makes.append((scratch, self.span(at, (size,), (1,), f"scratch memory {scratch}"), 0))
+        is_summing = SUMS in {seen.operand for seen in step.seen} or (is_split and not number)
+        if is_summing and not (is_split and number):
+            sums = self.add(name, state, sums)
+        is_complete = not is_summing or (sums is not None and sums.iterations == state.iterations)
+        for seen in step.seen:
+            at, is_sums = _resolved(seen.address, bound), seen.operand == SUMS or (is_split and not number and seen.operand in call.writes)
+            if at is None or not all(seen.count):
+                continue
+            size = 4 if is_sums else layer.stored[seen.operand].bytes
+            steps = (*(stride * size for stride in seen.strides), 1)
+            span = self.span(at, (*seen.count, size), steps, seen.operand)
+            if is_sums:
+                self.add_sums(seen, span, sums, is_split and bool(number), reads, makes)
+            elif seen.operand in call.writes:
+                if is_complete:
+                    numbers = self.elements.of(call.tensors[seen.operand])[_box(seen)]
+                    makes.append((seen.operand, span, bytes_of(numbers, size)))
+            else:
+                self.find(name, layer, seen, span, size)
+                reads.append((seen.operand, span))
+        for operand, needed in step.needed.items():
+            self.cover(operand, needed, operand in call.writes)
+        for operand, span in reads:
+            for result, other, _ in makes:
+                if span.meets(other) and (result, operand) not in call.kernel.overwrites and SUMS not in (operand, result):
+                    raise self.error(f"{result} overwrites {operand}, which the kernel still reads")
+        if accelerator:
+            flight = Flight(f"a job of layer {name}", [span for _, span in reads], [span for _, span, _ in makes])
+            self.guarded(lambda: self.memories.begin(accelerator, flight, [(span, holds) for _, span, holds in makes]))
+            return
+        for operand, span in reads:
+            self.guarded(partial(self.memories.read, self.core, span, operand))
+        for operand, span, holds in makes:
+            self.guarded(partial(self.memories.write, self.core, span, operand, holds))
+
+    def find(self, name: str, layer: Layer, seen: Seen, span: Span, size: int) -> None:
+        """Check that a kernel finds what it reads of an operand."""
+        tensor, result = layer.call.tensors[seen.operand], layer.call.node.outputs[0] if layer.call.node.outputs else None
+        found = span.of(span.region.holds)
+        data = self.printed.constants[name].get(seen.operand)
+        data = self.elements.value(tensor) if data is None and span.region.holds.size and (found < 0).all() else data
+        if data is not None and (found < 0).all():
+            wanted = np.ascontiguousarray(data).reshape(-1).view(np.uint8).reshape(*data.shape, size)[_box(seen)]
+            if (self.values[-found] != wanted).any():
+                raise self.error(f"{seen.operand} is another constant than {tensor.name}")
+            return
+        numbers = self.elements.of(tensor, result)[_box(seen)]
+        self.compare(found, bytes_of(numbers, size), seen.operand, tensor)
+
+    def compare(self, found: np.ndarray, wanted: np.ndarray, what: str, tensor: Tensor | None = None) -> None:
+        """Check that bytes hold what they have to."""
+        wrong = found != wanted
+        if wrong.any():
+            at = tuple(int(index[0]) for index in np.nonzero(wrong))
+            raise self.error(
+                f"{what} does not hold element {list(at[:-1] or at)} of its window, but {self.elements.describe(int(found[at]))}"
+            )
+
+    def cover(self, operand: str, needed: Sequence[Sequence[int]], is_written: bool) -> None:
+        """Check that what is claimed of an operand's window is what the iterations need."""
+        first, count, before, own_first, own_count, own_before = needed
+        if not all(count):
+            return
+        is_equal = list(own_count) == list(count) if is_written else all(a >= b for a, b in zip(own_count, count, strict=True))
+        if list(first) != list(own_first) or list(before) != list(own_before) or not is_equal:
+            raise self.error(f"{operand} has the window {own_first} + {own_count} instead of {first} + {count}")
+
+    def add(self, name: str, state: _Progress, sums: _Sums | None) -> _Sums:
+        """A tile along reductions is added to what the tiles before it left."""
+        key = name, state.outputs
+        if sums is None or sums.iterations == state.iterations:
+            sums = self.sums[key] = _Sums()
+        if any(all(a < b + m and b < a + n for (a, n), (b, m) in zip(state.part, other, strict=True)) for other in sums.parts):
+            raise self.error("the same products are added twice")
+        if (not sums.parts) != all(first == 0 for first, _ in state.part):
+            raise self.error("sums begin with another tile than the first")
+        sums.parts.append(state.part)
+        sums.iterations += math.prod(count for _, count in state.part)
+        sums.before, sums.base = sums.base, 0
+        return sums
+
+    def add_sums(self, seen: Seen, span: Span, sums: _Sums | None, is_second: bool, reads: list[Any], makes: list[Any]) -> None:
+        """Sums of a tile: those of the tile before are read, its own are left."""
+        if sums is None:
+            raise self.error("sums are read that nobody made")
+        shape = (*seen.count, 4)
+
+        def numbers(base: int) -> np.ndarray:
+            return np.arange(base, base + math.prod(shape), dtype=np.int32).reshape(shape)
+
+        if is_second or sums.before:
+            self.compare(span.of(span.region.holds), numbers(sums.base if is_second else sums.before), "the sums")
+            reads.append((SUMS, span))
+        if not is_second:
+            sums.base = sums.base or self.elements.reserve(math.prod(shape))
+            makes.append((SUMS, span, numbers(sums.base)))
+
+
+@dataclass
+class _Sums:
+    """What tiles along reductions have added up: the number of the first byte, and that before the last tile."""
+
+    parts: list[tuple[tuple[int, int], ...]] = field(default_factory=list)
+    iterations: int = 0
+    base: int = 0
+    before: int = 0
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """The part of the reductions that a tile adds, of how many iterations, for which outputs."""
+
+    outputs: tuple[object, ...]
+    part: tuple[tuple[int, int], ...]
+    iterations: int
+
+
+def _progress(call: Bound, box: Mapping[str, tuple[int, int]]) -> _Progress:
+    accumulated = call.geometry.nest.accumulated
+    part = tuple(box.get(dim, (0, call.geometry.extents[dim])) for dim in accumulated)
+    outputs = tuple((dim, *span) for dim, span in box.items() if dim not in accumulated)
+    return _Progress(outputs, part, math.prod(call.geometry.extents[dim] for dim in accumulated))
+
+
+def _resolved(address: int, bound: Mapping[int, int]) -> int | None:
+    """An address, where the C said what it is relative to."""
+    which = (address + UNKNOWN // 2) // UNKNOWN
+    return bound[which] + address - which * UNKNOWN if which in bound else None
+
+
+def _box(seen: Seen) -> tuple[slice, ...]:
+    return tuple(slice(first, first + count) for first, count in zip(seen.first, seen.count, strict=True))
+
+
+class _Messages:
+    """The table of messages: each has a peer and a tag of its own."""
+
+    def __getitem__(self, number: int) -> SimpleNamespace:
+        return SimpleNamespace(peer=("peer", number), tag=("tag", number))
+
+
+def _marked(calls: Sequence[Any]) -> list[tuple[bool, Any]]:
+    return [(index == len(calls) - 1, call) for index, call in enumerate(calls)]
+
+
+def _numbers(kind: str, text: str) -> np.ndarray:
+    """The values of a constant that is written as C."""
+    text = re.sub(r"INT64_C\(([^)]*)\)", r"\1", text).replace("INT32_MIN", str(-(2**31))).replace("INT64_MIN", str(-(2**63)))
+    words = text.replace("\n", " ").replace(",", " ").split()
+    if kind == "float":
+        return np.array([float(word.rstrip("f").replace("INFINITY", "inf").replace("NAN", "nan")) for word in words], np.float32)
+    return np.array([int(word.rstrip("u")) for word in words], np.int64).astype(_TYPES[kind])

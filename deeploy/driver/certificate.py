@@ -1,0 +1,33 @@
+"""Certificates of what was compiled: that the printed C of every network does what its graph says (``deeploy.certify``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from deeploy.backend.claims import claims
+from deeploy.certify import Printed
+from deeploy.graph.values import Graph
+from deeploy.midend.plan import Plan
+
+
+def printed(files: Mapping[str, str | bytes], prefix: str, project: str, plan: Plan, graph: Graph) -> Printed:
+    """What is certified of a network; ``files`` by the paths of a project for one chip, ``project`` the prefix of its first one."""
+    calls, buffers = plan.program.calls, plan.program.buffers
+    stored = {call.name: {name: buffers[operand.buffer] for name, operand in call.operands.items()} for call in calls}
+    return Printed(
+        files,
+        prefix,
+        project,
+        plan.target,
+        graph,
+        {call.name: call for call in calls},
+        {name: {operand: buffer.dtype for operand, buffer in operands.items()} for name, operands in stored.items()},
+        {name: {o: buffer.data for o, buffer in operands.items() if buffer.data is not None} for name, operands in stored.items()},
+        claims(plan),
+    )
+
+
+def of_chip(files: Mapping[str, str | bytes], chip: int) -> dict[str, str | bytes]:
+    """The files of a chip by the paths that they would have in a project of its own."""
+    folder = f"chips/{chip}/"
+    return {**files, **{path.removeprefix(folder): text for path, text in files.items() if path.startswith(folder)}}
