@@ -94,6 +94,7 @@ def compile(
     on_stage: Stage | None = None,
     package: Package | None = None,
     mhz: float | None = None,
+    certify: bool = True,
 ) -> Compiled:
     """Compile an ONNX model or a PyTorch module, or several ONNX files into one project (a mapping from C prefix to path).
 
@@ -105,7 +106,8 @@ def compile(
         dims, pins: values of symbolic dimensions, and of inputs that become constants; of one of several networks as ``PREFIX:NAME``.
         options: how much of the target may be used otherwise (``deeploy.Options``).
         on_stage: called with the name of each stage as it begins, to show progress.
-        unroll, weight_bits, states, context, quantised_io, requantise, save_after, fallback, package, mhz: see ``deeploy.api.Request``.
+        unroll, weight_bits, states, context, quantised_io, requantise, save_after, fallback, package, mhz, certify: see
+            ``deeploy.api.Request``.
 
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
@@ -114,7 +116,9 @@ def compile(
     sizes = {name: bytes_of(size, f"{name}=") for name, size in given.items() if size is not None}
     limits = Options(**{**vars(options or Options()), "capacities": {**(options or Options()).capacities, **sizes}})
     head = inputs, input_types or {}, dialect, dims or {}, pins or {}, unroll, weight_bits, states or {}, context
-    request = Request(*head, quantised_io, requantise, save_after, limits, fallback, on_stage, generators, package, mhz=mhz)
+    request = Request(
+        *head, quantised_io, requantise, save_after, limits, fallback, on_stage, generators, package, mhz=mhz, certify=certify
+    )
     if isinstance(model, Mapping):
         return compile_networks(model, loaded(target), request)
     with _file(model, example_inputs) as path:

@@ -9,24 +9,24 @@ from deeploy.midend.plan import Plan
 from deeploy.midend.program import Program
 from deeploy.schedule import build
 from deeploy.schedule.build import live_rows, past_rows
-from deeploy.schedule.ir import Compute, Layer, Operand, Schedule
+from deeploy.schedule.ir import Compute, Layer, Operand
 
 
 def claims(plan: Plan) -> dict[str, Claim]:
     """How the layers of a plan are divided, by their names in C."""
-    schedule = build(plan)
-    return {layer.call.name: _claim(layer, schedule, plan.program) for layer in schedule.layers}
+    layers = build(plan).layers
+    inside = {node.step: layer.call.name for layer in layers for node in every(layer.body) if isinstance(node, Compute)}
+    return {layer.call.name: _claim(layer, inside.get(layer.step, layer.call.name), plan.program) for layer in layers}
 
 
-def _claim(layer: Layer, schedule: Schedule, program: Program) -> Claim:
-    around = (each for each in schedule.layers if layer.step in {n.step for n in every(each.body) if isinstance(n, Compute)})
+def _claim(layer: Layer, inside: str, program: Program) -> Claim:
     with mentions() as noted:
         operands = {name: _operand(operand) for name, operand in layer.work.operands.items()}
         box = {dim: [str(first), str(count)] for dim, (first, count) in layer.work.parts.items()}
         columns = str(columns_before(layer))
     rows = () if program.growth is None else (past_rows(program), live_rows(program))
     return {
-        "inside": next(around, layer).call.name,
+        "inside": inside,
         "tiles": layer.tiling.tiles,
         "cores": layer.work.cores,
         "sizes": layer.tiling.sizes,

@@ -122,6 +122,18 @@ def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
             raise
 
 
+def read_file(path: Path) -> bytes:
+    """A file of a project.
+
+    Raises:
+        UsageError: it is not there.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{shorten(str(path))} cannot be read: {error.strerror}", "Compile the project again.") from error
+
+
 def read_manifest(folder: Path) -> Contents:
     """The parsed ``deploy.json`` of a project.
 

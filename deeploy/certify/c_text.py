@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 _TOKEN = re.compile(
     r"\d[\d.]*[eE][-+]?\d+f?|\d[\w.]*|\w+|##|->|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|\"(?:[^\"\\]|\\.)*\"|[-+*/%&|^!~<>=?:;,.(){}\[\]]"
@@ -43,10 +43,10 @@ class Unit:
             of the tile.
     """
 
-    def __init__(self, texts: list[str], outside: Mapping[str, Any], call: Callable[..., object]) -> None:
+    def __init__(self, texts: list[str], outside: Mapping[str, object], call: Callable[..., object]) -> None:
         self.macros: dict[str, tuple[list[str] | None, list[str]]] = {}
         self.functions: dict[str, tuple[list[str], list[str]]] = {}  # parameters and tokens of the body
-        self.globals: dict[str, Any] = {
+        self.globals: dict[str, object] = {
             "_call": call,
             "_F": self,
             "_quotient": lambda a, b: a // b,
@@ -74,8 +74,7 @@ class Unit:
         lines = _Function(self, name, body, parameters).lines
         source = f"def {name}({', '.join(parameter for parameter, _ in parameters)}):\n" + "\n".join(lines or [" pass"])
         exec(compile(source, f"<{name}>", "exec"), self.globals)
-        function: Callable[..., Any] = self.globals.pop(name)
-        return function
+        return cast("Callable[..., Any]", self.globals.pop(name))
 
     def _read(self, text: str) -> None:
         text = _IGNORED.sub(" ", text).replace("\\\n", " ")
@@ -170,7 +169,8 @@ class _Function:
 
     def __init__(self, unit: Unit, name: str, body: list[str], parameters: list[tuple[str, int]]) -> None:
         self.unit, self.name = unit, name
-        self.found, self.at = [*self._expanded(body), "}"], 0
+        self.at = 0
+        self.found: list[str] = [*(body if unit.macros.keys().isdisjoint(body) else self._expanded(body)), "}"]
         self.scopes: list[dict[str, tuple[str, int]]] = [{parameter: (parameter, size) for parameter, size in parameters}]
         self.lines: list[str] = []
         self.taken = {parameter for parameter, _ in parameters}

@@ -14,6 +14,7 @@ from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.values import Graph
 from deeploy.operators.views import APPEND, KEEP, MATERIALISE, VIEWS, Access, View
 
+FIRST = 4096  # number of a byte of a tensor; those below are what cores leave in scratch memory
 MISSING = -(2**31)  # the number of rows that no inference has appended yet, which no byte holds
 POSITION = "position of the first new row"  # the input that the emitted code gives itself
 
@@ -23,7 +24,7 @@ class Elements:
 
     def __init__(self, graph: Graph, calls: Iterable[Bound]) -> None:
         self.known: dict[str, np.ndarray] = {}
-        self.next = 8
+        self.next = FIRST
         self.past = 0
         self.makers: dict[str, Node] = {}
         for node in [*(call.node for call in calls), *(node for node in graph.nodes if node.op in VIEWS)]:
@@ -88,8 +89,8 @@ class Elements:
 
     def describe(self, number: int) -> str:
         """What a byte with this number is a part of."""
-        if number <= 0:
-            return "part of a constant" if number else "nothing"
+        if number < FIRST:
+            return "nothing" if not number else "part of a constant" if number < 0 else "scratch"
         for name, numbers in self.known.items():
             at = np.nonzero((numbers <= number) & (number < numbers + 8))
             if at[0].size:

@@ -66,7 +66,7 @@ class Step:
 
     calls: Sequence[tuple[str, Sequence[Any]]]
     seen: Sequence[Seen]
-    scratch: Mapping[str, tuple[int, int]]  # of the calling core: address and bytes, by name
+    scratch: Mapping[str, tuple[int, int, bool]]  # by name: address, bytes, and whether every core has so many, one behind the other
     box: Mapping[str, tuple[int, int]]  # the iterations of dimensions that are not whole
     needed: Mapping[str, Sequence[Sequence[int]]]  # of each operand: the window that these need, and the one that is claimed
 
@@ -143,65 +143,49 @@ class Layer:
         pointers = {name: (index + 1) * UNKNOWN for index, name in enumerate(names)}
         sizes = {name: dtype.bytes for name, dtype in part.stored.items()} | {SUMS: 4}
         parameters = [("t", 0), *((name, sizes.get(name, 1)) for name in pointers), *((row, 0) for row in claim["rows"])]
-        made = []
         outer = [{own: name for name, own in phase.operands.items()} for phase in call.kernel.phases] or [{}]
-        for phase, names_outside in zip(interface.phases(part, self.value(claim["columns"])), outer, strict=True):
-            text, facts, seen = self._phase(phase, pieces, extent)
-            made.append(
-                (
-                    self._compile("computes", parameters, text),
-                    self._compile("sees", parameters, facts),
-                    [names_outside.get(name, name) for name in seen],
-                )
-            )
-        box, needed, operands = self._needs(part, parameters)
+        operands = [name for name in part.call.operands if name in call.operands]
+        computes, seen = [], []
+        with mentions() as noted:
+            facts = [_listed(map(_listed, self.box.values())), _listed(self._needed(name) for name in operands)]
+            for phase, outside in zip(interface.phases(part, self.value(claim["columns"])), outer, strict=True):
+                computes.append(self._compile("computes", parameters, self._text(phase, pieces, extent)))
+                views = {name: view for name, view in phase.views.items() if view is not None}
+                seen.append([outside.get(name, name) for name in views])
+                facts += [_listed([v.ptr, *map(_listed, (v.first, v.extent, v.stride))]) for v in views.values()]
+        states = self._compile("states", parameters, f"{_declared(noted.parts())} return {_listed(facts)};")
 
         def steps(tile: int, rows: Sequence[int]) -> list[Step]:
             values = [tile, *pointers.values(), *rows]
+            box, needed, *views = states(*values)
+            scratch = {name: (pointers[bases[name].name], piece.bytes, piece.cores > 1) for name, piece in pieces.items()}
+            boxed = dict(zip(self.box, map(tuple, box), strict=True))
             result = []
-            for compute, facts, names in made:
+            for compute, names in zip(computes, seen, strict=True):
                 calls = self.capture(partial(compute, *values))
-                seen = [Seen(name, *entry) for name, entry in zip(names, facts(*values), strict=True)]
-                scratch = {name: (pointers[bases[name].name], piece.bytes) for name, piece in pieces.items()}
-                boxed = dict(zip(self.box, map(tuple, box(*values)), strict=True))
-                result.append(Step(calls, seen, scratch, boxed, dict(zip(operands, needed(*values), strict=True))))
+                found = [Seen(name, *views.pop(0)) for name in names]
+                result.append(Step(calls, found, scratch, boxed, dict(zip(operands, needed, strict=True))))
             return result
 
         return steps
 
-    def _needs(self, part: Part, parameters: list[tuple[str, int]]) -> tuple[Callable[..., Any], Callable[..., Any], list[str]]:
-        """Functions of the box of iterations, and of the windows of operands that it needs and that are claimed."""
-        operands = [name for name in part.call.operands if name in self.call.operands]
-        with mentions() as noted:
-            facts = ", ".join(_listed(span) for span in self.box.values())
-        box = self._compile("box", parameters, f"{_declared(noted.parts())} return {{{facts}}};")
-        facts_of = []
-        with mentions() as noted:
-            for name in operands:
-                windows = self.needed(name), self.windows[name]
-                lists = [[getattr(w, what) for w in window] for window in windows for what in ("first", "count", "before")]
-                facts_of.append("{" + ", ".join(map(_listed, lists)) + "}")
-        return box, self._compile("needed", parameters, f"{_declared(noted.parts())} return {{{', '.join(facts_of)}}};"), operands
+    def _needed(self, name: str) -> str:
+        """The window of an operand that the iterations need, and the one that is claimed: first elements, numbers, how many are missing."""
+        windows = self.needed(name), self.windows[name]
+        return _listed(_listed(getattr(axis, what) for axis in window) for window in windows for what in ("first", "count", "before"))
 
-    def _phase(self, phase: Part, pieces: Mapping[str, interface.Piece], extent: Mapping[str, Value]) -> tuple[str, str, list[str]]:
-        """The C that calls a kernel, the C of what that sees, and the operands that these are."""
+    def _text(self, phase: Part, pieces: Mapping[str, interface.Piece], extent: Mapping[str, Value]) -> str:
+        """The C that calls a kernel."""
         kernel = "" if phase.call.kernel.link is not None else interface.instance(phase.call, phase.stored, self.project).name
         with mentions() as noted:
             text = interface.render(phase.call, kernel, phase.views, pieces, extent, self.lookup, self.message, self.claim["cores"])
-        text = _declared(noted.parts()) + text
-        names, facts = [], []
-        with mentions() as noted:
-            for name, view in phase.views.items():
-                if view is not None:
-                    names.append(name)
-                    facts.append("{" + ", ".join([str(view.ptr), *map(_listed, (view.first, view.extent, view.stride))]) + "}")
-        return text, f"{_declared(noted.parts())} return {{{', '.join(facts)}}};", names
+        return _declared(noted.parts()) + text
 
     def _compile(self, name: str, parameters: list[tuple[str, int]], text: str) -> Callable[..., Any]:
         return self.unit.compile(name, parameters, tokens(text))
 
 
-def _listed(values: Iterable[Value]) -> str:
+def _listed(values: Iterable[Value | str]) -> str:
     return "{" + ", ".join(map(str, values)) + "}"
 
 
@@ -209,9 +193,9 @@ def _declared(parts: Sequence[Named]) -> str:
     return "".join(f"const int32_t {part.name} = {part.value};\n" for part in parts)
 
 
-def _values(claim: Claim) -> dict[str, Any]:
+def _values(claim: Claim) -> dict[str, object]:
     """What the expressions of a claim may mention."""
-    values: dict[str, Any] = {"smaller": minimum, "larger": maximum, "quotient": quotient}
+    values: dict[str, object] = {"smaller": minimum, "larger": maximum, "quotient": quotient}
     values["t"] = Variable("t", 0, claim["tiles"] - 1) if claim["tiles"] > 1 else 0
     values["core"] = Variable("rt_core()", 0, claim["cores"] - 1) if claim["cores"] > 1 else 0
     values |= {name: Variable(name, low, high) for name, (low, high) in claim["rows"].items()}

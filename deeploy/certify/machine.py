@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypedDict
 
 from deeploy.certify.memory import CertificateError, Flight, Memories, Span
 from deeploy.graph.target import Target
+
+
+class Box(TypedDict):
+    """What C says of a box: see ``struct rt_box``."""
+
+    near: int
+    far: int
+    bytes: int
+    axes: int
+    count: list[int]
+    pitch: list[int]
 
 
 class Machine:
@@ -17,17 +28,23 @@ class Machine:
         self.target, self.memories = target, Memories()
         self.arenas: dict[str, int] = {}
         self.beside: dict[str, int] = {}
+        self.cores = 1
         self.core, self.where = 0, "the beginning"
         self.team: list[list[Callable[[], None]]] | None = None  # what a core of a team does, from barrier to barrier
 
     @property
-    def functions(self) -> dict[str, Any]:
+    def functions(self) -> dict[str, object]:
         """What C calls, by its names."""
         names = [name for name in dir(self) if name.startswith(("rt_", "mem")) and name != "memories"]
         return {name: getattr(self, name) for name in (*names, "slide_part")}
 
     def error(self, what: str) -> CertificateError:
         return CertificateError(f"{self.where}: {what}")
+
+    def alone(self, what: str) -> None:
+        """Check that the first core does what is for it alone."""
+        if self.core:
+            raise self.error(f"core {self.core} {what}, which is for the first one")
 
     def do(self, event: Callable[[], None]) -> None:
         """At once, or when the team that runs comes there."""
@@ -54,6 +71,8 @@ class Machine:
         self.team.append([])
 
     def rt_fork(self, cores: int, body: Callable[[object], object], argument: object) -> None:
+        if self.team is not None or cores > self.cores:
+            raise self.error(f"a team of {cores} cores is forked" + (" inside of a team" if self.team is not None else f" of {self.cores}"))
         teams = []
         for core in range(cores):
             self.core, self.team = core, [[]]
@@ -73,15 +92,17 @@ class Machine:
         self.core, self.memories.is_team = 0, False
 
     def rt_wait(self, engine: int, ticket: int) -> None:
+        self.alone("waits for transfers")
         self.do(lambda: self.memories.wait((engine, ticket)))
 
     def rt_job_wait(self, accelerator: object) -> None:
+        self.alone("waits for a job")
         self.do(lambda: self.memories.wait(("job", accelerator), True))
 
-    def rt_fetch(self, engine: int, ticket: int, box: Mapping[str, Any]) -> None:
+    def rt_fetch(self, engine: int, ticket: int, box: Box) -> None:
         self.move(engine, ticket, False, box["near"], box["far"], box["bytes"], box["count"][: box["axes"]], box["pitch"][: box["axes"]])
 
-    def rt_store(self, engine: int, ticket: int, box: Mapping[str, Any]) -> None:
+    def rt_store(self, engine: int, ticket: int, box: Box) -> None:
         self.move(engine, ticket, True, box["near"], box["far"], box["bytes"], box["count"][: box["axes"]], box["pitch"][: box["axes"]])
 
     def rt_fetch_run(self, engine: int, ticket: int, near: int, far: int, size: int) -> None:
@@ -99,6 +120,7 @@ class Machine:
     def move(
         self, engine: int, ticket: int, is_store: bool, near: int, far: int, size: int, count: Sequence[int], pitch: Sequence[int]
     ) -> None:
+        self.alone("starts a transfer")
         counts = (*count, size)
         if not all(counts):
             return

@@ -6,7 +6,7 @@ no value is ever computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,20 +33,24 @@ class Region:
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """Bytes of a region along axes: ``begin``, counts and distances, the last axis one byte apart."""
+    """Bytes of a region along axes: ``begin``, counts and distances, the last axis one byte apart; from ``low`` to in front of ``high``."""
 
     region: Region
     begin: int
     counts: tuple[int, ...]
     steps: tuple[int, ...]
+    low: int = field(init=False)
+    high: int = field(init=False)
 
-    @property
-    def low(self) -> int:
-        return self.begin + sum(min(0, (n - 1) * step) for n, step in zip(self.counts, self.steps, strict=True))
-
-    @property
-    def high(self) -> int:
-        return self.begin + sum(max(0, (n - 1) * step) for n, step in zip(self.counts, self.steps, strict=True)) + 1
+    def __post_init__(self) -> None:
+        low = high = self.begin
+        for count, step in zip(self.counts, self.steps, strict=True):
+            if step < 0:
+                low += (count - 1) * step
+            else:
+                high += (count - 1) * step
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high + 1)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -80,7 +84,7 @@ class Flight:
 
 @dataclass
 class _Access:
-    core: int
+    cores: set[int]
     span: Span
     label: str
     holds: np.ndarray | None  # what is written; None of what is read
@@ -153,7 +157,7 @@ class Memories:
         """All cores of a team have come here: checks that what they did since the last one does not depend on their order."""
         accesses, self._accesses = self._accesses, []
         for access in accesses:
-            for flight in self._touched if access.core else ():
+            for flight in self._touched if any(access.cores) else ():
                 self._apart(access.span, access.label, access.holds is not None, flight)
         self._check_races(accesses)
         self._touched = [flight for waiting in self.flights.values() for flight in waiting]
@@ -171,20 +175,23 @@ class Memories:
 
     def _note(self, core: int, span: Span, label: str, holds: np.ndarray | None) -> None:
         if self.is_team:
-            self._accesses.append(_Access(core, span, label, None if holds is None else holds.copy()))
+            self._accesses.append(_Access({core}, span, label, None if holds is None else holds.copy()))
 
     def _check_races(self, accesses: list[_Access]) -> None:
         unique: dict[object, _Access] = {}
         for access in accesses:
             known = unique.setdefault((access.span.key, access.holds is None), access)
-            if known.core != access.core and access.holds is not None and known.holds is not None:
+            if not access.cores <= known.cores and access.holds is not None:
                 self._equal(known, access)
-        writes = [access for access in unique.values() if access.holds is not None]
+            known.cores |= access.cores
+        regions: dict[int, list[_Access]] = {}
         for access in unique.values():
-            for other in writes:
-                if access.core != other.core and access.span.meets(other.span):
+            regions.setdefault(id(access.span.region), []).append(access)
+        for found in regions.values():
+            for access, other in _near(found):
+                if len(access.cores | other.cores) > 1 and access.span.meets(other.span):
                     if access.holds is None:
-                        raise CertificateError(f"core {access.core} reads {access.label} while core {other.core} writes {other.label}")
+                        raise CertificateError(f"{_named(access)} is read while {_named(other)} is written")
                     self._equal(access, other)
 
     def _equal(self, one: _Access, other: _Access) -> None:
@@ -192,4 +199,21 @@ class Memories:
         assert one.holds is not None and other.holds is not None
         now = one.span.of(one.span.region.holds)
         if (now != one.holds).any() or (other.span.of(other.span.region.holds) != other.holds).any():
-            raise CertificateError(f"cores {one.core} and {other.core} write {one.label} and {other.label} to the same place")
+            raise CertificateError(f"{_named(one)} and {_named(other)} are written to the same place")
+
+
+def _near(accesses: list[_Access]) -> Iterator[tuple[_Access, _Access]]:
+    """Pairs of an access and one that writes, of which neither ends before the other begins."""
+    open_: list[_Access] = []
+    for access in sorted(accesses, key=lambda each: each.span.low):
+        open_ = [other for other in open_ if other.span.high > access.span.low]
+        for other in open_:
+            if other.holds is not None:
+                yield access, other
+            elif access.holds is not None:
+                yield other, access
+        open_.append(access)
+
+
+def _named(access: _Access) -> str:
+    return f"{access.label} of core{'s' * (len(access.cores) > 1)} {', '.join(map(str, sorted(access.cores)))}"

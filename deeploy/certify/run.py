@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,30 +91,38 @@ class _Run(Machine):
         text = self.printed.files.get(path, "")
         return text if isinstance(text, str) else text.decode()
 
-    def _blob(self) -> np.ndarray:
-        content = self.printed.files.get(f"{self.printed.prefix}_weights.bin", b"")
+    def _blob(self, path: str) -> np.ndarray:
+        content = self.printed.files.get(path, b"")
         return np.frombuffer(content if isinstance(content, bytes) else content.encode(), np.uint8)
 
     def _unit(self) -> Unit:
         prefix, table = self.printed.prefix, self._text("src/machine.c")
         outside = self.functions | {name: self.memories.add(self.constant(name, data)) for name, data in self._compiled_in().items()}
         cores = _CORES.search(table)
-        outside["rt_machine"] = SimpleNamespace(cores=int(cores.group(1)) if cores else 1)
+        self.cores = int(cores.group(1)) if cores else 1
+        outside["rt_machine"] = SimpleNamespace(cores=self.cores)
         outside |= {"deeploy_messages": _Messages(), "unknown": lambda value: value, "_address": self.field}
-        at = 0
+        blob, at = self._blob("weights.bin" if "weights.bin" in self.printed.files else f"{prefix}_weights.bin"), 0
         for name, size, beside in _LEVEL.findall(table):
             self.arenas[name] = self.memories.add(Region(name, np.zeros(int(size), np.int32)))
             if int(beside):
-                self.beside[name] = self.memories.add(self.constant(f"the constants in {name}", self._blob()[at : at + int(beside)]))
+                self.beside[name] = self.memories.add(self.constant(f"the constants in {name}", blob[at : at + int(beside)]))
                 at += int(beside)
-        headers = ["include/deeploy_machine.h", f"include/{prefix}.h", f"src/{prefix}_weights.h"]
+        headers = ["include/deeploy_machine.h", f"include/{prefix}.h", *self._sources("h")]
         return Unit([*map(self._text, headers), self._text(f"src/{prefix}.c")], outside, self.call)
+
+    def _sources(self, kind: str) -> list[str]:
+        """The files with the constants of all networks, of which each may read those of another."""
+        return [path for path in self.printed.files if path.startswith("src/") and path.endswith(f"_weights.{kind}")]
 
     def _compiled_in(self) -> dict[str, np.ndarray]:
         """The bytes of the constants that are compiled in."""
-        text = self._text(f"src/{self.printed.prefix}_weights.c")
-        found = {name: _numbers(kind, values).view(np.uint8).reshape(-1) for kind, name, values in _CONSTANT.findall(text)}
-        return found | {name: self._blob()[int(at) : int(at) + int(size)] for name, at, size in _INCLUDED.findall(text)}
+        found: dict[str, np.ndarray] = {}
+        for path in self._sources("c"):
+            text, blob = self._text(path), self._blob(f"{PurePosixPath(path).stem}.bin")
+            found |= {name: _numbers(kind, values).view(np.uint8).reshape(-1) for kind, name, values in _CONSTANT.findall(text)}
+            found |= {name: blob[int(at) : int(at) + int(size)] for name, at, size in _INCLUDED.findall(text)}
+        return found
 
     def constant(self, name: str, data: np.ndarray) -> Region:
         """A region that holds the bytes of a constant: numbers below 0."""
@@ -291,10 +300,10 @@ class _Run(Machine):
         state = _progress(call, step.box)
         sums = self.sums.get((name, state.outputs))
         is_split = call.kernel.second is not None
-        for scratch, (address, size) in step.scratch.items():
-            at = _resolved(address, bound)
+        for scratch, (address, size, is_own) in step.scratch.items():
+            at, core = _resolved(address, bound), self.core * is_own
             if at is not None and scratch != SUMS and size:
-                makes.append((scratch, self.span(at, (size,), (1,), f"scratch memory {scratch}"), 0))
+                makes.append((scratch, self.span(at + core * size, (size,), (1,), f"scratch memory {scratch}"), 1 + core))
         is_summing = SUMS in {seen.operand for seen in step.seen} or (is_split and not number)
         if is_summing and not (is_split and number):
             sums = self.add(name, state, sums)
@@ -322,6 +331,7 @@ class _Run(Machine):
                 if span.meets(other) and (result, operand) not in call.kernel.overwrites and SUMS not in (operand, result):
                     raise self.error(f"{result} overwrites {operand}, which the kernel still reads")
         if accelerator:
+            self.alone("starts a job")
             flight = Flight(f"a job of layer {name}", [span for _, span in reads], [span for _, span, _ in makes])
             self.guarded(lambda: self.memories.begin(accelerator, flight, [(span, holds) for _, span, holds in makes]))
             return
@@ -334,17 +344,20 @@ class _Run(Machine):
         """Check that a kernel finds what it reads of an operand."""
         tensor, result = layer.call.tensors[seen.operand], layer.call.node.outputs[0] if layer.call.node.outputs else None
         found = span.of(span.region.holds)
+        is_constant = bool((found < 0).all())
         data = self.printed.constants[name].get(seen.operand)
-        data = self.elements.value(tensor) if data is None and span.region.holds.size and (found < 0).all() else data
-        if data is not None and (found < 0).all():
+        data = self.elements.value(tensor) if data is None and is_constant else data
+        if data is not None and is_constant:
             wanted = np.ascontiguousarray(data).reshape(-1).view(np.uint8).reshape(*data.shape, size)[_box(seen)]
             if (self.values[-found] != wanted).any():
                 raise self.error(f"{seen.operand} is another constant than {tensor.name}")
             return
-        numbers = self.elements.of(tensor, result)[_box(seen)]
-        self.compare(found, bytes_of(numbers, size), seen.operand, tensor)
+        numbers = self.elements.of(tensor, result)
+        if numbers.shape != layer.call.geometry.shapes[seen.operand]:  # a constant is stored in another form
+            raise self.error(f"{seen.operand} does not hold the constant {tensor.name}, but {self.elements.describe(int(found.flat[0]))}")
+        self.compare(found, bytes_of(numbers[_box(seen)], size), seen.operand)
 
-    def compare(self, found: np.ndarray, wanted: np.ndarray, what: str, tensor: Tensor | None = None) -> None:
+    def compare(self, found: np.ndarray, wanted: np.ndarray, what: str) -> None:
         """Check that bytes hold what they have to."""
         wrong = found != wanted
         if wrong.any():

@@ -229,6 +229,31 @@ def verify(
 
 
 @app.command()
+def certify(project: Project, as_json: JsonOption = False) -> None:
+    """Prove that the C of a project does what the graph of its model says, for all inputs (docs/trust.md)."""
+    from deeploy.backend import project as files
+    from deeploy.certify import CertificateError
+
+    files.read_manifest(project)
+    models, choices = _given(None, project / BUILD, Choices())
+    with Progress() as progress:
+        made = _compiled(models, choices.machine(), choices.cut(), choices.request(None, progress))
+    failure = None
+    try:
+        made.certify({path: files.read_file(project / path) for path in made.sources()})
+    except CertificateError as error:
+        failure = str(error)
+    if as_json:
+        show(json.dumps({"certified": failure is None, "failure": failure}, indent=1))
+    elif failure is None:
+        show("certified: the C does what the graph says, for all inputs")
+    else:
+        show(f"not certified: {failure}\ncompile again, or report this if nobody changed the C (deeploy reduce)", to_errors=True)
+    if failure is not None:
+        raise typer.Exit(1)
+
+
+@app.command()
 def run(
     project: Project,
     inputs: Annotated[

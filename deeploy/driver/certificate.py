@@ -13,18 +13,14 @@ from deeploy.midend.plan import Plan
 def printed(files: Mapping[str, str | bytes], prefix: str, project: str, plan: Plan, graph: Graph) -> Printed:
     """What is certified of a network; ``files`` by the paths of a project for one chip, ``project`` the prefix of its first one."""
     calls, buffers = plan.program.calls, plan.program.buffers
-    stored = {call.name: {name: buffers[operand.buffer] for name, operand in call.operands.items()} for call in calls}
-    return Printed(
-        files,
-        prefix,
-        project,
-        plan.target,
-        graph,
-        {call.name: call for call in calls},
-        {name: {operand: buffer.dtype for operand, buffer in operands.items()} for name, operands in stored.items()},
-        {name: {o: buffer.data for o, buffer in operands.items() if buffer.data is not None} for name, operands in stored.items()},
-        claims(plan),
-    )
+    stored, constants = {}, {}
+    for call in calls:
+        own = {name: buffers[operand.buffer] for name, operand in call.operands.items()}
+        stored[call.name] = {name: buffer.dtype for name, buffer in own.items()}
+        data = {name: buffer.data for name, buffer in own.items() if call.tensors[name].data is not None}  # not views of constants
+        constants[call.name] = {name: values for name, values in data.items() if values is not None}
+    by_name = {call.name: call for call in calls}
+    return Printed(files, prefix, project, plan.target, graph, by_name, stored, constants, claims(plan))
 
 
 def of_chip(files: Mapping[str, str | bytes], chip: int) -> dict[str, str | bytes]:
