@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,6 +28,9 @@ _TYPES = {*_SIZES, "const", "static", "struct", "unsigned", "instance", "TILED_L
 _SKIPPED = ("RT_STEP", "RT_STEP_AT_BARRIER", "RT_REGION")  # what only the model of the machine reads
 _WORDS = {"smaller": "_min", "larger": "_max", "quotient": "_quotient", "INT64_C": "_int", "INFINITY": "1e999", "NAN": "(1e999 * 0)"}
 _WORDS |= {"INT32_MIN": str(-(2**31)), "INT64_MIN": str(-(2**63))}
+
+
+_ENDS = frozenset(",;)}]")
 
 
 class TextError(Exception):
@@ -334,6 +338,8 @@ class _Function:
     # ---- expressions: the Python of one, and the size of the elements that it points to
 
     def expression(self) -> tuple[str, int]:
+        if self.found[self.at + 1] in _ENDS:  # one token, as most are
+            return self.postfix()
         condition, size = self.binary(0)
         if self.found[self.at] != "?":
             return condition, size
@@ -464,6 +470,7 @@ class _Function:
         return f"_call({self.name!r}, {token!r}, [{', '.join(values)}], {tile})"
 
 
+@cache
 def _number(token: str) -> str:
     if re.fullmatch(r"0[xX][0-9a-fA-F]+[uUlL]*|\d+[uUlL]*", token):
         return str(int(token.rstrip("uUlL"), 0))
