@@ -18,6 +18,7 @@ from deeploy.certify.elements import POSITION, Elements, bytes_of
 from deeploy.certify.layers import UNKNOWN, Claim, Layer, Seen, Step
 from deeploy.certify.machine import Machine
 from deeploy.certify.memory import SHIFT, CertificateError, Flight, Region, Span
+from deeploy.certify.messages import Message
 from deeploy.graph.interface import Bound
 from deeploy.graph.kernel import SUMS
 from deeploy.graph.nodes import Tensor
@@ -56,14 +57,16 @@ class Printed:
     claims: Mapping[str, Claim]
 
 
-def certify(printed: Printed) -> None:
-    """Check that the C of a network computes every element of every output as the graph says.
+def certify(printed: Printed) -> list[Message]:
+    """Check that the C of a network computes every element of every output as the graph says; returns the messages of an inference.
 
     Raises:
         CertificateError: it does not; the text names the layer, the tile, and what is there instead.
     """
     try:
-        _Run(printed).run()
+        run = _Run(printed)
+        run.run()
+        return run.messages
     except (TextError, ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
         raise CertificateError(f"the C cannot be read: {type(error).__name__}: {error}") from error
 
@@ -76,6 +79,7 @@ class _Run(Machine):
         self.captured: list[tuple[str, Sequence[Any]]] | None = None
         self.under_way: dict[tuple[str, int], tuple[int, int, list[Step]]] = {}
         self.sums: dict[object, _Sums] = {}
+        self.messages: list[Message] = []  # of the inference
         self.constants = [np.zeros(1, np.uint8)]  # the bytes of all constants
         self.layers: dict[str, Layer] = {}
         self.inside: dict[str, list[str]] = {}
@@ -176,7 +180,7 @@ class _Run(Machine):
         inputs = [t for t in graph.inputs if t.name != POSITION]
         given = [self.memories.add(Region(f"input {i}", self.held(t), False)) for i, t in enumerate(inputs)]
         results = [Region(f"output {i}", np.zeros(t.elements * t.dtype.bytes, np.int32)) for i, t in enumerate(graph.outputs)]
-        self.where = f"the inference{when}"
+        self.where, self.messages = f"the inference{when}", []
         status = infer(self.instance, given, list(map(self.memories.add, results)))
         if status != "DEEPLOY_OK":
             raise self.error(f"it ends with {status}")
@@ -265,6 +269,8 @@ class _Run(Machine):
             raise self.error(f"{function} is called instead of {expected}")
         bound: dict[int, int] = {}
         self.argument(fields, arguments, function, bound)
+        if layer.message is not None:
+            self.messages.append(Message(layer.call.kernel.link == "send", arguments[0][1], arguments[3]))
         self.under_way.pop(key, None)
         if at + 1 < len(calls):
             self.under_way[key] = tile, at + 1, steps

@@ -27,3 +27,9 @@ def of_chip(files: Mapping[str, str | bytes], chip: int) -> dict[str, str | byte
     """The files of a chip by the paths that they would have in a project of its own."""
     folder = f"chips/{chip}/"
     return {**files, **{path.removeprefix(folder): text for path, text in files.items() if path.startswith(folder)}}
+
+
+def text_of(files: Mapping[str, str | bytes], path: str) -> str:
+    """A file that holds text."""
+    content = files[path]
+    return content if isinstance(content, str) else content.decode()

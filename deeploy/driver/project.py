@@ -23,10 +23,10 @@ from deeploy.backend import chips, project
 from deeploy.backend.constants import Additions
 from deeploy.backend.emit import arenas_of, emit
 from deeploy.backend.packages import Package, package
-from deeploy.certify import Printed, certify
+from deeploy.certify import CertificateError, Printed, certify, exchange
 from deeploy.distribute.system import System
 from deeploy.documents import Contents, Document
-from deeploy.driver.certificate import of_chip, printed
+from deeploy.driver.certificate import of_chip, printed, text_of
 from deeploy.driver.plan import Requantisation, over_budget
 from deeploy.driver.prefixes import check_files
 from deeploy.errors import UsageError, shorten
@@ -179,17 +179,12 @@ class Project(ABC):
     is_certified: bool  # whether what is emitted is compared with the graph
 
     @abstractmethod
-    def printed(self, files: Mapping[str, str | bytes]) -> Iterator[Printed]:
-        """What is certified of files of the project, network by network."""
-
     def certify(self, files: Mapping[str, str | bytes]) -> None:
         """Check that the C in files does what the graph of every network says, for all inputs.
 
         Raises:
             CertificateError: it does not.
         """
-        for each in self.printed(files):
-            certify(each)
 
     @property
     @abstractmethod
@@ -289,9 +284,14 @@ class Compiled(Project):
         return {name: Unit(name, network, network.predicted) for name, network in self.networks.items()}
 
     def printed(self, files: Mapping[str, str | bytes]) -> Iterator[Printed]:
+        """What is certified of files of the project, network by network."""
         for prefix, network in self.networks.items():
             if network.graph is not None:
                 yield printed(files, prefix, next(iter(self.networks)), network.plan, network.graph)
+
+    def certify(self, files: Mapping[str, str | bytes]) -> None:
+        for each in self.printed(files):
+            certify(each)
 
     def sources(self) -> Mapping[str, str | bytes]:
         plans = {name: network.plan for name, network in self.networks.items()}
@@ -378,10 +378,21 @@ class Distributed(Project):
     digest: str = ""
     is_certified: bool = True
 
-    def printed(self, files: Mapping[str, str | bytes]) -> Iterator[Printed]:
+    def printed(self, files: Mapping[str, str | bytes]) -> Iterator[tuple[int, Printed]]:
+        """What is certified of files of the project, for each first chip with a code."""
         for chip, (graph, plan) in enumerate(zip(self.system.chips, self.plans, strict=True)):
             if self.leads[chip] == chip:
-                yield printed(of_chip(files, chip), chips.PREFIX, chips.PREFIX, plan, graph)
+                yield chip, printed(of_chip(files, chip), chips.PREFIX, chips.PREFIX, plan, graph)
+
+    def certify(self, files: Mapping[str, str | bytes]) -> None:
+        messages = {}
+        for chip, each in self.printed(files):
+            try:
+                messages[chip] = certify(each)
+            except CertificateError as error:
+                raise CertificateError(f"chip {chip}: {error}") from error
+        tables = [text_of(files, f"chips/{chip}/src/messages.c") for chip in range(len(self.plans))]
+        exchange([messages[lead] for lead in self.leads], tables, self.topology.queue)
 
     @property
     def units(self) -> Mapping[str, Unit]:
