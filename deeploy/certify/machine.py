@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypedDict
 
-from deeploy.certify.memory import CertificateError, Flight, Memories, Span
+from deeploy.certify.memory import CertificateError, Memories
 from deeploy.graph.target import Target
 
 
@@ -38,13 +38,10 @@ class Machine:
         names = [name for name in dir(self) if name.startswith(("rt_", "mem")) and name != "memories"]
         return {name: getattr(self, name) for name in (*names, "slide_part")}
 
-    def error(self, what: str) -> CertificateError:
-        return CertificateError(f"{self.where}: {what}")
-
     def alone(self, what: str) -> None:
         """Check that the first core does what is for it alone."""
         if self.core:
-            raise self.error(f"core {self.core} {what}, which is for the first one")
+            raise CertificateError(f"core {self.core} {what}, which is for the first one")
 
     def do(self, event: Callable[[], None]) -> None:
         """At once, or when the team that runs comes there."""
@@ -72,7 +69,9 @@ class Machine:
 
     def rt_fork(self, cores: int, body: Callable[[object], object], argument: object) -> None:
         if self.team is not None or cores > self.cores:
-            raise self.error(f"a team of {cores} cores is forked" + (" inside of a team" if self.team is not None else f" of {self.cores}"))
+            raise CertificateError(
+                f"a team of {cores} cores is forked" + (" inside of a team" if self.team is not None else f" of {self.cores}")
+            )
         teams = []
         for core in range(cores):
             self.core, self.team = core, [[]]
@@ -80,7 +79,7 @@ class Machine:
             teams.append(self.team)
         self.team = None
         if len({len(phases) for phases in teams}) > 1:
-            raise self.error(f"cores come to different numbers of barriers: {[len(phases) - 1 for phases in teams]}")
+            raise CertificateError(f"cores come to different numbers of barriers: {[len(phases) - 1 for phases in teams]}")
         self.memories.barrier()
         self.memories.is_team = cores > 1
         for phase in range(len(teams[0])):
@@ -127,18 +126,11 @@ class Machine:
 
         def begin() -> None:
             packed = [math.prod(counts[axis + 1 :]) for axis in range(len(counts))]
-            what = "what is stored" if is_store else "what is fetched"
-            inside = self.span(near, counts, packed, what)
-            outside = self.span(far, counts, (*pitch, 1), what)
+            inside = self.memories.span(near, counts, packed, "what is moved")
+            outside = self.memories.span(far, counts, (*pitch, 1), "what is moved")
             source, goal = (inside, outside) if is_store else (outside, inside)
-            if not goal.region.is_writable:
-                raise self.error(f"a transfer writes {goal.region.name}")
             label = f"a transfer from {source.region.name} byte {source.low} to {goal.region.name} byte {goal.low}"
-            self.guarded(
-                lambda: self.memories.begin(
-                    (engine, ticket), Flight(label, [source], [goal]), [(goal, source.of(source.region.holds).copy())]
-                )
-            )
+            self.memories.begin((engine, ticket), label, [source], [(goal, source.of(source.region.holds).copy())])
 
         self.do(begin)
 
@@ -150,23 +142,13 @@ class Machine:
             return
 
         def event() -> None:
-            holds = self.memories.read(self.core, self.span(source, (size,), (1,), "what is copied"), "what is copied").copy()
-            self.memories.write(self.core, self.span(to, (size,), (1,), "what is copied"), "what is copied", holds)
+            places = [self.memories.span(at, (size,), (1,), "what is copied") for at in (source, to)]
+            holds = self.memories.read(self.core, places[0], "what is copied").copy()
+            self.memories.write(self.core, places[1], "what is copied", holds)
 
-        self.do(lambda: self.guarded(event))
+        self.do(event)
 
     def slide_part(self, ring: int, begin: int, size: int, core: int, cores: int) -> None:
         share = (size // cores + 4) & ~3
         first = core * share
         self.memmove(ring + first, ring + begin + first, min(first + share, size) - first)
-
-    def span(self, address: int, counts: Sequence[int], steps: Sequence[int], what: str) -> Span:
-        found: list[Span] = []
-        self.guarded(lambda: found.append(self.memories.span(address, counts, steps, what)))
-        return found[0]
-
-    def guarded(self, event: Callable[[], object]) -> None:
-        try:
-            event()
-        except CertificateError as error:
-            raise error if str(error).startswith(self.where) else self.error(str(error)) from None

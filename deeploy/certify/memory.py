@@ -125,26 +125,28 @@ class Memories:
 
     def read(self, core: int, span: Span, label: str) -> np.ndarray:
         """What a core finds."""
-        self._check(core, span, label, False)
+        self._check(span, label, False)
         self._note(core, span, label, None)
         return span.of(span.region.holds)
 
     def write(self, core: int, span: Span, label: str, holds: np.ndarray | int) -> None:
         """A core puts something."""
-        if not span.region.is_writable:
-            raise CertificateError(f"{label} is written to {span.region.name}, which is not to be written")
-        self._check(core, span, label, True)
-        view = span.of(span.region.holds)
-        self._note(core, span, label, np.broadcast_to(np.asarray(holds), view.shape))
-        view[...] = holds
+        self._put(span, label, holds)
+        self._note(core, span, label, span.of(span.region.holds))
 
-    def begin(self, queue: object, flight: Flight, makes: Sequence[tuple[Span, np.ndarray | int]]) -> None:
+    def _put(self, span: Span, label: str, holds: np.ndarray | int) -> None:
+        if not span.region.is_writable:
+            raise CertificateError(f"{label} writes {span.region.name}")
+        self._check(span, label, True)
+        span.of(span.region.holds)[...] = holds
+
+    def begin(self, queue: object, label: str, reads: list[Span], makes: Sequence[tuple[Span, np.ndarray | int]]) -> None:
         """A transfer or a job sets out: what it reads and writes belongs to it until it is waited for."""
-        for span in flight.reads:
-            self._check(0, span, flight.label, False)
+        flight = Flight(label, reads, [span for span, _ in makes])
+        for span in reads:
+            self._check(span, label, False)
         for span, holds in makes:
-            self._check(0, span, flight.label, True)
-            span.of(span.region.holds)[...] = holds
+            self._put(span, label, holds)
         self.flights.setdefault(queue, []).append(flight)
         self._touched.append(flight)
 
@@ -162,7 +164,7 @@ class Memories:
         self._check_races(accesses)
         self._touched = [flight for waiting in self.flights.values() for flight in waiting]
 
-    def _check(self, core: int, span: Span, label: str, is_write: bool) -> None:
+    def _check(self, span: Span, label: str, is_write: bool) -> None:
         for waiting in self.flights.values():
             for flight in waiting:
                 self._apart(span, label, is_write, flight)

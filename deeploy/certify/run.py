@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ from deeploy.certify.c_text import TextError, Unit
 from deeploy.certify.elements import POSITION, Elements, bytes_of
 from deeploy.certify.layers import UNKNOWN, Claim, Layer, Seen, Step
 from deeploy.certify.machine import Machine
-from deeploy.certify.memory import SHIFT, CertificateError, Flight, Region, Span
+from deeploy.certify.memory import SHIFT, CertificateError, Region, Span
 from deeploy.certify.messages import Message
 from deeploy.graph.interface import Bound
 from deeploy.graph.kernel import SUMS
@@ -63,12 +63,14 @@ def certify(printed: Printed) -> list[Message]:
     Raises:
         CertificateError: it does not; the text names the layer, the tile, and what is there instead.
     """
+    run = _Run(printed)
     try:
-        run = _Run(printed)
         run.run()
-        return run.messages
+    except CertificateError as error:
+        raise CertificateError(f"{run.where}: {error}") from error
     except (TextError, ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
-        raise CertificateError(f"the C cannot be read: {type(error).__name__}: {error}") from error
+        raise CertificateError(f"{run.where}: the C cannot be read: {type(error).__name__}: {error}") from error
+    return run.messages
 
 
 class _Run(Machine):
@@ -87,7 +89,6 @@ class _Run(Machine):
             if claim["inside"] != name:
                 self.inside.setdefault(claim["inside"], []).append(name)
         self.instance = SimpleNamespace()
-        self.unit = self._unit()
 
     # ---- what there is
 
@@ -99,7 +100,9 @@ class _Run(Machine):
         content = self.printed.files.get(path, b"")
         return np.frombuffer(content if isinstance(content, bytes) else content.encode(), np.uint8)
 
-    def _unit(self) -> Unit:
+    @cached_property
+    def unit(self) -> Unit:
+        """The C of the network, in a machine with its memories."""
         prefix, table = self.printed.prefix, self._text("src/machine.c")
         outside = self.functions | {name: self.memories.add(self.constant(name, data)) for name, data in self._compiled_in().items()}
         cores = _CORES.search(table)
@@ -183,7 +186,7 @@ class _Run(Machine):
         self.where, self.messages = f"the inference{when}", []
         status = infer(self.instance, given, list(map(self.memories.add, results)))
         if status != "DEEPLOY_OK":
-            raise self.error(f"it ends with {status}")
+            raise CertificateError(f"it ends with {status}")
         self.finish()
         self.where = f"the end{when}"
         for region, tensor in zip(results, graph.outputs, strict=True):
@@ -197,9 +200,9 @@ class _Run(Machine):
         self.memories.barrier()
         waiting = [flight.label for flights in self.memories.flights.values() for flight in flights]
         if waiting:
-            raise self.error(f"nobody waits for {waiting[0]}")
+            raise CertificateError(f"nobody waits for {waiting[0]}")
         if self.under_way:
-            raise self.error(f"a kernel of {next(iter(self.under_way))[0]} is not called")
+            raise CertificateError(f"a kernel of {next(iter(self.under_way))[0]} is not called")
 
     # ---- kernels
 
@@ -223,7 +226,7 @@ class _Run(Machine):
         if name not in self.layers:
             printed = self.printed
             if name not in printed.calls:
-                raise self.error(f"{name} is no layer")
+                raise CertificateError(f"{name} is no layer")
             before = list(printed.calls)[: list(printed.calls).index(name)]
             links = sum(printed.calls[each].kernel.link is not None for each in before)
             self.layers[name] = Layer(
@@ -266,7 +269,7 @@ class _Run(Machine):
         calls = [(step, is_last, call) for step in steps for is_last, call in _marked(step.calls)]
         step, is_last, (expected, fields) = calls[at]
         if begun != tile or function != expected:
-            raise self.error(f"{function} is called instead of {expected}")
+            raise CertificateError(f"{function} is called instead of {expected}")
         bound: dict[int, int] = {}
         self.argument(fields, arguments, function, bound)
         if layer.message is not None:
@@ -281,21 +284,21 @@ class _Run(Machine):
         """Compare an argument with what it has to be; addresses that only the C knows are noted."""
         if isinstance(expected, dict):
             if not isinstance(given, dict) or expected.keys() != given.keys():
-                raise self.error(f"{where} has other fields than expected")
+                raise CertificateError(f"{where} has other fields than expected")
             for field_name, value in expected.items():
                 self.argument(value, given[field_name], f"{where}.{field_name}", bound)
         elif isinstance(expected, list):
             if not isinstance(given, list) or len(expected) != len(given):
-                raise self.error(f"{where} has another length than expected")
+                raise CertificateError(f"{where} has another length than expected")
             for index, value in enumerate(expected):
                 self.argument(value, given[index], f"{where}[{index}]", bound)
         elif isinstance(expected, int) and abs(expected) >= UNKNOWN // 2 and isinstance(given, int):
             which = (expected + UNKNOWN // 2) // UNKNOWN
             address = given - (expected - which * UNKNOWN)
             if bound.setdefault(which, address) != address:
-                raise self.error(f"{where} is another address than before")
+                raise CertificateError(f"{where} is another address than before")
         elif expected != given and not (expected != expected and given != given):
-            raise self.error(f"{where} is {given} instead of {expected}")
+            raise CertificateError(f"{where} is {given} instead of {expected}")
 
     def apply(self, name: str, layer: Layer, number: int, step: Step, bound: Mapping[int, int]) -> None:
         """Check what a kernel finds, and note what it leaves."""
@@ -309,7 +312,7 @@ class _Run(Machine):
         for scratch, (address, size, is_own) in step.scratch.items():
             at, core = _resolved(address, bound), self.core * is_own
             if at is not None and scratch != SUMS and size:
-                makes.append((scratch, self.span(at + core * size, (size,), (1,), f"scratch memory {scratch}"), 1 + core))
+                makes.append((scratch, self.memories.span(at + core * size, (size,), (1,), f"scratch memory {scratch}"), 1 + core))
         is_summing = SUMS in {seen.operand for seen in step.seen} or (is_split and not number)
         if is_summing and not (is_split and number):
             sums = self.add(name, state, sums)
@@ -320,7 +323,7 @@ class _Run(Machine):
                 continue
             size = 4 if is_sums else layer.stored[seen.operand].bytes
             steps = (*(stride * size for stride in seen.strides), 1)
-            span = self.span(at, (*seen.count, size), steps, seen.operand)
+            span = self.memories.span(at, (*seen.count, size), steps, seen.operand)
             if is_sums:
                 self.add_sums(seen, span, sums, is_split and bool(number), reads, makes)
             elif seen.operand in call.writes:
@@ -335,16 +338,15 @@ class _Run(Machine):
         for operand, span in reads:
             for result, other, _ in makes:
                 if span.meets(other) and (result, operand) not in call.kernel.overwrites and SUMS not in (operand, result):
-                    raise self.error(f"{result} overwrites {operand}, which the kernel still reads")
+                    raise CertificateError(f"{result} overwrites {operand}, which the kernel still reads")
         if accelerator:
             self.alone("starts a job")
-            flight = Flight(f"a job of layer {name}", [span for _, span in reads], [span for _, span, _ in makes])
-            self.guarded(lambda: self.memories.begin(accelerator, flight, [(span, holds) for _, span, holds in makes]))
+            self.memories.begin(accelerator, f"a job of {name}", [s for _, s in reads], [(s, holds) for _, s, holds in makes])
             return
         for operand, span in reads:
-            self.guarded(partial(self.memories.read, self.core, span, operand))
+            self.memories.read(self.core, span, operand)
         for operand, span, holds in makes:
-            self.guarded(partial(self.memories.write, self.core, span, operand, holds))
+            self.memories.write(self.core, span, operand, holds)
 
     def find(self, name: str, layer: Layer, seen: Seen, span: Span, size: int) -> None:
         """Check that a kernel finds what it reads of an operand."""
@@ -356,11 +358,13 @@ class _Run(Machine):
         if data is not None and is_constant:
             wanted = np.ascontiguousarray(data).reshape(-1).view(np.uint8).reshape(*data.shape, size)[_box(seen)]
             if (self.values[-found] != wanted).any():
-                raise self.error(f"{seen.operand} is another constant than {tensor.name}")
+                raise CertificateError(f"{seen.operand} is another constant than {tensor.name}")
             return
         numbers = self.elements.of(tensor, result)
         if numbers.shape != layer.call.geometry.shapes[seen.operand]:  # a constant is stored in another form
-            raise self.error(f"{seen.operand} does not hold the constant {tensor.name}, but {self.elements.describe(int(found.flat[0]))}")
+            raise CertificateError(
+                f"{seen.operand} does not hold the constant {tensor.name}, but {self.elements.describe(int(found.flat[0]))}"
+            )
         self.compare(found, bytes_of(numbers[_box(seen)], size), seen.operand)
 
     def compare(self, found: np.ndarray, wanted: np.ndarray, what: str) -> None:
@@ -368,7 +372,7 @@ class _Run(Machine):
         wrong = found != wanted
         if wrong.any():
             at = tuple(int(index[0]) for index in np.nonzero(wrong))
-            raise self.error(
+            raise CertificateError(
                 f"{what} does not hold element {list(at[:-1] or at)} of its window, but {self.elements.describe(int(found[at]))}"
             )
 
@@ -379,7 +383,7 @@ class _Run(Machine):
             return
         is_equal = list(own_count) == list(count) if is_written else all(a >= b for a, b in zip(own_count, count, strict=True))
         if list(first) != list(own_first) or list(before) != list(own_before) or not is_equal:
-            raise self.error(f"{operand} has the window {own_first} + {own_count} instead of {first} + {count}")
+            raise CertificateError(f"{operand} has the window {own_first} + {own_count} instead of {first} + {count}")
 
     def add(self, name: str, state: _Progress, sums: _Sums | None) -> _Sums:
         """A tile along reductions is added to what the tiles before it left."""
@@ -387,9 +391,9 @@ class _Run(Machine):
         if sums is None or sums.iterations == state.iterations:
             sums = self.sums[key] = _Sums()
         if any(all(a < b + m and b < a + n for (a, n), (b, m) in zip(state.part, other, strict=True)) for other in sums.parts):
-            raise self.error("the same products are added twice")
+            raise CertificateError("the same products are added twice")
         if (not sums.parts) != all(first == 0 for first, _ in state.part):
-            raise self.error("sums begin with another tile than the first")
+            raise CertificateError("sums begin with another tile than the first")
         sums.parts.append(state.part)
         sums.iterations += math.prod(count for _, count in state.part)
         sums.before, sums.base = sums.base, 0
@@ -398,7 +402,7 @@ class _Run(Machine):
     def add_sums(self, seen: Seen, span: Span, sums: _Sums | None, is_second: bool, reads: list[Any], makes: list[Any]) -> None:
         """Sums of a tile: those of the tile before are read, its own are left."""
         if sums is None:
-            raise self.error("sums are read that nobody made")
+            raise CertificateError("sums are read that nobody made")
         shape = (*seen.count, 4)
 
         def numbers(base: int) -> np.ndarray:
