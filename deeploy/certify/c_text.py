@@ -6,6 +6,7 @@ does. A structure is a dictionary, an array a list. Functions are translated whe
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -75,8 +76,8 @@ class Unit:
 
     def compile(self, name: str, parameters: list[tuple[str, int]], body: list[str]) -> Callable[..., Any]:
         """A Python function with this body, tokens of C; parameters with the sizes of the elements that they point to, 0 for numbers."""
-        lines = _Function(self, name, body, parameters).lines
-        source = f"def {name}({', '.join(parameter for parameter, _ in parameters)}):\n" + "\n".join(lines or [" pass"])
+        function = _Function(self, name, body, parameters)
+        source = "\n".join([f"def {name}({', '.join(function.parameters)}):", *function.lines])
         exec(compile(source, f"<{name}>", "exec"), self.globals)
         return cast("Callable[..., Any]", self.globals.pop(name))
 
@@ -175,9 +176,10 @@ class _Function:
         self.unit, self.name = unit, name
         self.at = 0
         self.found: list[str] = [*(body if unit.macros.keys().isdisjoint(body) else self._expanded(body)), "}"]
-        self.scopes: list[dict[str, tuple[str, int]]] = [{parameter: (parameter, size) for parameter, size in parameters}]
+        self.scopes: list[dict[str, tuple[str, int]]] = [{}]
         self.lines: list[str] = []
-        self.taken = {parameter for parameter, _ in parameters}
+        self.taken: set[str] = set()
+        self.parameters = [self.declare(parameter, size) for parameter, size in parameters]
         self.block(1)
 
     def _expanded(self, body: list[str]) -> Iterator[str]:
@@ -312,7 +314,7 @@ class _Function:
 
     def declare(self, name: str, size: int) -> str:
         own = name
-        while own in self.taken:
+        while own in self.taken or keyword.iskeyword(own):
             own += "_"
         self.taken.add(own)
         self.scopes[-1][name] = (own, size)

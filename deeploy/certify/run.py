@@ -68,7 +68,7 @@ def certify(printed: Printed) -> list[Message]:
         run.run()
     except CertificateError as error:
         raise CertificateError(f"{run.where}: {error}") from error
-    except (TextError, ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
+    except (TextError, SyntaxError, ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
         raise CertificateError(f"{run.where}: the C cannot be read: {type(error).__name__}: {error}") from error
     return run.messages
 
@@ -264,6 +264,8 @@ class _Run(Machine):
         layer = self.layer(name)
         key = (name, self.core)
         begun, at, steps = self.under_way.get(key) or (tile, 0, None)
+        if not 0 <= tile < layer.claim["tiles"]:
+            raise CertificateError(f"there are {layer.claim['tiles']} tiles")
         if steps is None:
             steps = layer.steps(number, tile, [getattr(self.instance, row) for row in layer.claim["rows"]])
         calls = [(step, is_last, call) for step in steps for is_last, call in _marked(step.calls)]
