@@ -120,6 +120,9 @@ class Machine:
         self, engine: int, ticket: int, is_store: bool, near: int, far: int, size: int, count: Sequence[int], pitch: Sequence[int]
     ) -> None:
         self.alone("starts a transfer")
+        path = self.target.paths[engine]
+        if not 0 <= ticket < path.tickets:
+            raise CertificateError(f"ticket {ticket} of {path.name} is used, which has {path.tickets}")
         counts = (*count, size)
         if not all(counts):
             return
