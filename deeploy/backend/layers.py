@@ -318,10 +318,11 @@ class Printer:
     def _windows(self, layer: Layer) -> dict[str, list[str]]:
         """The memories in which operands have windows, from the kernel's own outwards."""
         found: dict[str, list[str]] = {}
-        for region in layer.regions.values():
-            found.setdefault(region.operand, []).append(region.near.level)
-        inner = self.target.engine(layer.call.kernel.engine).memory
-        return {name: sorted(levels, key=lambda level: level != inner) for name, levels in found.items()}
+        for path in self.target.outward(self.target.engine(layer.call.kernel.engine).memory):
+            for stream in layer.tiling.streams:
+                if stream.path == path.name:
+                    found.setdefault(stream.operand, []).append(path.near)
+        return found
 
     def _dtype(self, buffer: str) -> DType:
         found: Buffer = self.program.buffers[buffer]

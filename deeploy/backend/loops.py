@@ -14,7 +14,6 @@ from deeploy.graph.templates import TemplateLookup
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Buffer, Role
 from deeploy.schedule import build
-from deeploy.schedule.check import check
 
 ALIGNMENT = 8  # bytes, of what lies in the working memory of the loop
 _PREFIX = "part"
@@ -38,7 +37,6 @@ def loop(plan: Plan, body: Body, lookup: TemplateLookup, struct: str) -> Text:
         struct: what the kernel takes: inputs, outputs and scratch memory.
     """
     program, schedule = plan.program, build(plan)
-    check(plan, schedule)
     constants = tuple(buffer for buffer in program.buffers.values() if buffer.role is Role.CONSTANT)
     inputs, outputs = ([program.buffers[name].bytes for name in names] for names in (program.inputs, program.outputs))
     outside = {name: Outside((SELF, f"->inputs[{at}]")) for at, name in enumerate((*program.inputs, *(b.name for b in constants)))}

@@ -22,7 +22,6 @@ from deeploy.midend.plan import Plan
 from deeploy.midend.program import Role
 from deeploy.schedule import build
 from deeploy.schedule.build import far_name
-from deeploy.schedule.check import check
 from deeploy.schedule.ir import Layer, Move
 
 LAST = 2**31 - 1
@@ -44,7 +43,6 @@ def network(
     stored = (common.store.constants[prefix], *resident.values())
     outside = _outside(prefix, plan, {k.name: k.far for kept in stored for k in kept})
     schedule = build(plan)
-    check(plan, schedule)
     printer = Printer(schedule, program, outside, places(plan), target, lookup, instances, common.project)
     kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
     values = context(prefix, plan, description, version, common) | {

@@ -42,7 +42,6 @@ from deeploy.schedule.ir import (
     Node,
     Operand,
     Purpose,
-    Region,
     Schedule,
     Second,
     Token,
@@ -171,7 +170,6 @@ class _Builder:
             self.engine.name if self.engine.accelerator else None,
             self.team,
             self._sums() if self.team else None,
-            {region.near.block: region for region in (self._region(stream, self.tiling.index) for stream in self.tiling.streams)},
             self.procedures,
             self._work(),
             (*self._constants(), *(self._tiles() if self.chain is None else ())),
@@ -202,8 +200,8 @@ class _Builder:
             is_elsewhere = not stream.is_early if is_early else stream.is_early and stream.moves == 1
             if is_elsewhere or (purpose == "in" and distance == 0 and (stream.operand in self.late) is not is_late):
                 continue
-            held = self._region(stream, tile)
-            move = Move(Token(stream.path, purpose, TICKETS[purpose]), is_output, held.near, held.far, held.box, self.step, stream.operand)
+            near, (far, box) = self._slot(stream, tile), self._far(stream, tile)
+            move = Move(Token(stream.path, purpose, TICKETS[purpose]), is_output, near, far, box, self.step, stream.operand)
             conditions: list[Condition] = []
             if not is_output and not is_early:
                 conditions += [Condition(tile, "!=", 0)] if stream.is_early else []
@@ -240,8 +238,8 @@ class _Builder:
         windows = self.windows[name]
         return tuple(windows.window(axis, parts, f"{label}_{axis}") for axis in range(len(windows.shape)))
 
-    def _region(self, stream: Stream, tile: Value) -> Region:
-        """What the slot that serves a tile holds."""
+    def _far(self, stream: Stream, tile: Value) -> tuple[Address, Box]:
+        """What the slot that serves a tile holds: where that lies one memory further out, and its box."""
         name = stream.operand
         unit, order = self._dtype(name).bytes, self.windows[name].order
         shown = self._shown(name, self.tiling.parts(self.geometry, self.live, tile, stream.loops), name)
@@ -257,7 +255,7 @@ class _Builder:
             far = self._buffer(name)
         place = sum((first * (stride * unit) for first, stride in zip(firsts, strides, strict=True)), start=far.offset)
         box = _box([(shown[axis].count, strides[axis] * unit) for axis in reversed(order)], unit)
-        return Region(name, self._slot(stream, tile), replace(far, offset=plain(place)), box)
+        return replace(far, offset=plain(place)), box
 
     # ---- what a core computes
 

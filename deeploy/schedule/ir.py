@@ -94,16 +94,6 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Region:
-    """What a slot of an operand's window holds in a tile: ``box`` from ``far``, which the kernel or a memory further in works on."""
-
-    operand: str
-    near: Address
-    far: Address
-    box: Box
-
-
-@dataclass(frozen=True)
 class Slide:
     """Moves what stays in a ring to its beginning, and makes room behind it: ``bytes`` from the offset ``begin`` on.
 
@@ -290,7 +280,6 @@ class Layer:
         team: cores that do the second part of a tile; 0 where there is none.
         begins_at_barrier: the call before may still be computed when this one begins, until the barrier of its first tile.
         sums: the slot in which the first part of a tile leaves what the second one reads; None where there is none.
-        regions: what the slots of all windows hold in a tile, by the block of the window.
         procedures: by name, over the variable ``TILE``.
         body: what runs the call; that of the last call of a chain runs all of them, and the others have none.
         others: the largest team of the calls that the body runs besides its own.
@@ -304,7 +293,6 @@ class Layer:
     accelerator: str | None
     team: int
     sums: Address | None
-    regions: Mapping[str, Region]
     procedures: Mapping[str, tuple[Node, ...]]
     work: Work
     body: tuple[Node, ...]

@@ -26,8 +26,7 @@ from deeploy.runners import host
 from deeploy.runners.runner import Snapshots
 from deeploy.schedule.build import build, rows
 from deeploy.schedule.ir import Compute
-from deeploy.schedule.rings import box
-from deeploy.schedule.unroll import Unrolled
+from deeploy.schedule.unroll import Table, Unrolled
 from deeploy.simulate.interpreter import Rows, access_at, begin, execute, interpret, window
 from deeploy.verification.compare import allowed, compare, excess
 from deeploy.verification.compare import differences as far
@@ -272,9 +271,20 @@ def _flat_outputs(
             buffer = plan.program.buffers[call.operands[name].buffer]
             whole = wholes.setdefault((step, name), np.zeros(math.prod(buffer.shape), buffer.dtype.numpy))
             found[step][name] = window(whole, call.operands[name].access)
-            seen = box(table.layer, name, tile, table)
-            whole[seen.elements] = _stored(plan, snapshot, call, name)[seen.places]
+            places, elements = _seen(table, name, tile)
+            whole[elements] = _stored(plan, snapshot, call, name)[places]
     return found
+
+
+def _seen(table: Table, name: str, tile: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a tile sees of an operand: where its elements lie behind the address, and which elements of the whole buffer they are."""
+    operand, access = table.layer.work.operands[name], table.layer.call.operands[name].access
+    places, elements = np.zeros((), np.int64), np.full((), access.offset, np.int64)
+    for axis, stride, pitch in zip(operand.axes, access.strides, operand.strides, strict=True):
+        indices = np.arange(table.at(axis.count, tile), dtype=np.int64)
+        places = np.add.outer(places, indices * table.at(pitch, tile))
+        elements = np.add.outer(elements, (indices + table.at(axis.first, tile)) * stride)
+    return (places + table.at(operand.element, tile)).ravel(), elements.ravel()
 
 
 def _host_snapshots(project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:

@@ -17,9 +17,9 @@ from deeploy.midend.program import Role
 from deeploy.midend.tiling import Footprints, Loop, cut_dims, in_place
 from deeploy.runners import host
 from deeploy.schedule import build
-from deeploy.schedule.check import check
 from deeploy.schedule.ir import Compute, Finish
 from deeploy.schedule.unroll import Unrolled
+from tests.schedule.proofs import prove
 from tests.schedule.test_managed_chains import Quantised
 
 L1 = 40000
@@ -63,7 +63,7 @@ def test_the_accelerator_works_on_one_tile_while_cores_compute_another(chained: 
 
 
 def test_what_is_computed_side_by_side_is_right(chained: deeploy.Compiled, tmp_path: Path) -> None:
-    check(chained.plan)
+    prove(chained)
     chained.write(tmp_path / "out")
     entry = project.select_network(project.read_manifest(tmp_path / "out"))
     sample = [np.random.default_rng(3).integers(-128, 128, entry["inputs"][0]["shape"]).astype(np.int8)]

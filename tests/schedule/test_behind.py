@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 import deeploy
+from deeploy.certify import CertificateError
 from deeploy.driver import chains
 from deeploy.midend.machine import Options
 from deeploy.midend.tiling import Loop
 from deeploy.schedule import build
-from deeploy.schedule.check import ScheduleError, check
 from deeploy.schedule.ir import Compute, Finish, Second
 from deeploy.schedule.unroll import Unrolled
 from deeploy.simulate.walk import walk
+from tests.schedule.proofs import prove
 from tests.schedule.test_managed_chains import CHANGES, Quantised, equal_on_the_host, unsafe
 
 SIZE = [1, 32, 25, 10]
@@ -68,7 +69,7 @@ def test_a_job_begins_while_cores_complete_the_call_before(both: tuple[deeploy.C
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_makes_such_a_chain_unsafe_is_found(what: str, both: tuple[deeploy.Compiled, deeploy.Compiled]) -> None:
-    assert bool(unsafe(both[0].plan, what)) is not what.startswith("a move of rows")
+    assert bool(unsafe(both[0], what)) is not what.startswith("a move of rows")
 
 
 def test_first_tiles_need_all_tiles_but_the_last(both: tuple[deeploy.Compiled, deeploy.Compiled]) -> None:
@@ -82,8 +83,8 @@ def test_first_tiles_need_all_tiles_but_the_last(both: tuple[deeploy.Compiled, d
     calls = list(plan.calls)
     calls[member.step] = replace(calls[member.step], tiling=replace(calls[member.step].tiling, loops=longer.loops))
     members = tuple(longer if one is member else one for one in chain.members)
-    with pytest.raises(ScheduleError, match="is not what"):
-        check(replace(plan, calls=tuple(calls), chains=(replace(chain, members=members),)))
+    with pytest.raises(CertificateError, match="does not hold element"):
+        prove(both[0], replace(plan, calls=tuple(calls), chains=(replace(chain, members=members),)))
 
 
 def test_the_same_network_has_the_same_chains(both: tuple[deeploy.Compiled, deeploy.Compiled], tmp_path: Path) -> None:

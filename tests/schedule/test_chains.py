@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +19,8 @@ from deeploy.midend.machine import Options
 from deeploy.midend.plan import Plan
 from deeploy.runners import host
 from deeploy.schedule import Schedule, build
-from deeploy.schedule.check import ScheduleError, check
 from deeploy.schedule.ir import Condition, Do, Guard, Loop, Node, Slide
+from tests.schedule.proofs import prove, refuse, refuse_schedules
 from tests.simulate.nets import compiled, node
 
 RAM = Options(objective="ram")
@@ -125,6 +125,11 @@ def _later(value: Value) -> Value:
     return value + 1
 
 
+def mutants(schedule: Schedule, change: Callable[[Node], Node | None]) -> Iterator[Schedule]:
+    """The schedule with one node changed, for each of those that a change concerns."""
+    return takewhile(lambda mutant: mutant is not None, (changed(schedule, change, number) for number in count()))
+
+
 CHANGES: dict[str, Callable[[Node], Node | None]] = {
     "a move is left out": lambda n: n if isinstance(n, Slide) else None,
     "a move begins a row early": lambda n: replace(n, begin=n.begin - 4) if isinstance(n, Slide) else None,
@@ -147,15 +152,8 @@ def _early(one: Node) -> Node | None:
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_makes_a_chain_unsafe_is_found(what: str, tmp_path: Path) -> None:
-    plan = residual(tmp_path).plan
-    schedule = build(plan)
-    check(plan, schedule)
-    number = 0
-    while (mutant := changed(schedule, CHANGES[what], number)) is not None:
-        with pytest.raises((ScheduleError, IndexError)):
-            check(plan, mutant)
-        number += 1
-    assert number >= 2
+    one = residual(tmp_path)
+    assert refuse_schedules(one, mutants(build(one.plan), CHANGES[what])) >= 2
 
 
 def with_member(plan: Plan, number: int, member: Member) -> Plan:
@@ -166,17 +164,13 @@ def with_member(plan: Plan, number: int, member: Member) -> Plan:
 
 def test_no_call_of_a_chain_could_begin_earlier_and_no_ring_be_smaller(tmp_path: Path) -> None:
     """Each start is the least with which the rows that tiles read are there; each ring is the smallest that holds them."""
-    plan = residual(tmp_path).plan
-    check(plan)
+    one = residual(tmp_path)
+    plan = one.plan
+    prove(one)
     waiting = [(n, m) for n, m in enumerate(plan.chains[0].members) if m.start > 0]
     assert len(waiting) > 3
-    for number, member in waiting:
-        with pytest.raises(ScheduleError):
-            check(with_member(plan, number, replace(member, start=member.start - 1)))
+    refuse(one, (with_member(plan, number, replace(member, start=member.start - 1)) for number, member in waiting))
     chain = plan.chains[0]
     shrinkable = {name: ring for name, ring in chain.rings.items() if ring.rows > chain.member(ring.producer).rows}
-    assert shrinkable
-    for name, ring in shrinkable.items():
-        smaller = {**chain.rings, name: replace(ring, rows=ring.rows - chain.member(ring.producer).rows)}
-        with pytest.raises(ScheduleError):
-            check(replace(plan, chains=(Chain(chain.members, smaller), *plan.chains[1:])))
+    smaller = ({**chain.rings, name: replace(ring, rows=ring.rows - chain.member(ring.producer).rows)} for name, ring in shrinkable.items())
+    assert refuse(one, (replace(plan, chains=(Chain(chain.members, rings), *plan.chains[1:])) for rings in smaller))

@@ -17,10 +17,10 @@ from deeploy.midend.machine import Options
 from deeploy.midend.order import Load, arranged, side_by_side
 from deeploy.report.explain import explanations
 from deeploy.runners import host
-from deeploy.schedule.check import check
 from deeploy.simulate.walk import walk
 from deeploy.verify import run_project
 from tests.midend.test_order import branches, is_legal
+from tests.schedule.proofs import prove
 from tests.schedule.test_managed_chains import Quantised
 
 
@@ -54,7 +54,7 @@ def test_the_order_that_is_faster_is_taken_and_computes_the_same(both: deeploy.C
     names = [call.name for call in plan.program.calls]
     assert names != [*choice.file] and sorted(names) == sorted(choice.file) and is_legal(plan.program)
     assert round(walk(plan).cycles) == choice.cycles_other < 0.99 * choice.cycles_file
-    check(plan)
+    prove(both)
     both.write(tmp_path / "out")
     entry = project.select_network(project.read_manifest(tmp_path / "out"))
     assert entry["order"]["cycles_other"] == choice.cycles_other

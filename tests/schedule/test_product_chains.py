@@ -20,9 +20,9 @@ from deeploy.midend.machine import Options
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Program
 from deeploy.runners import host
-from deeploy.schedule.check import ScheduleError, check
 from deeploy.simulate.walk import walk
 from deeploy.target import load
+from tests.schedule.proofs import refuse
 from tests.schedule.test_managed_chains import CHANGES, moved, unsafe
 from tests.schedule.test_reductions import Deep
 
@@ -148,7 +148,7 @@ def test_weights_move_once_for_every_tile_of_rows(name: str, folder: Path) -> No
 @pytest.mark.parametrize("name", CASES)
 def test_what_makes_such_a_chain_unsafe_is_found(name: str, what: str, folder: Path) -> None:
     absent = ("a move of rows", "nobody waits for a job") if "cores" in name else ("a move of rows",)
-    assert bool(unsafe(compiled(folder, name).plan, what)) is not what.startswith(absent)
+    assert bool(unsafe(compiled(folder, name), what)) is not what.startswith(absent)
 
 
 @pytest.mark.parametrize("name", CASES)
