@@ -99,19 +99,19 @@ def _moves(node: Node, layers: Sequence[Layer]) -> Sequence[Move] | None:
 
 def _is_apart(plan: Plan, layer: Layer, address: Address) -> bool:
     """Whether an address lies where the cores of a layer use nothing: outside of the arenas, or in a block that is alive beside theirs."""
-    used = blocks(layer)
+    used = _blocks(layer)
     if not address.level:
         return address.block not in used
-    found = placements(plan, address.block, layer.step)
+    found = _placements(plan, address.block, layer.step)
     return bool(found) and not used.intersection(name for placement in found for name in placement.buffers)
 
 
-def blocks(layer: Layer) -> set[str]:
+def _blocks(layer: Layer) -> set[str]:
     """The blocks that the cores of a call read or write."""
     found = {operand.address.block for operand in layer.work.operands.values()} | set(layer.call.scratch.values())
     return found | ({layer.sums.block} if layer.sums is not None else set())
 
 
-def placements(plan: Plan, name: str, step: int) -> list[Placement]:
+def _placements(plan: Plan, name: str, step: int) -> list[Placement]:
     """Where a block lies in a step."""
     return [p for p in plan.placements if name in p.buffers and p.first <= step <= p.last]

@@ -1,7 +1,7 @@
 """A network in memories of random sizes: it is compiled to C that is right, or it does not fit.
 
-The planner takes few of the chains that it finds. Of those that it does not take, some get addresses as well, and their schedules are
-checked: a chain that is built wrongly is found though it is not the fastest one.
+The planner takes few of the chains that it finds. Of those that it does not take, some get addresses as well, and their C is
+compared with the graph: a chain that is built wrongly is found though it is not the fastest one.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from deeploy.midend import fuse
 from deeploy.midend.machine import Options
 from deeploy.midend.place import Overfull
 from deeploy.runners import host
-from deeploy.schedule.check import check as check_schedule
 from deeploy.target import load
 from tests.random.check import Difference, Outcome, _equal, failure
 from tests.random.choices import Choices
+from tests.schedule.proofs import prove
 from tests.schedule.test_reductions import Deep
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ MODELS = ROOT.parent / "shared" / "models"  # networks that are no part of the r
 FOLDERS = ("real", "mlperf_tiny", "dialect", "shapes", "hf")
 LARGEST = 500_000  # bytes of a model: larger ones take minutes
 MACHINES = ((6, "siracusa"), (2, "pulp_open"), (1, "snitch"), (1, "tcm"), (2, "duo"))
-CHECKED = 6  # chains of each kind whose schedules are checked
+CHECKED = 6  # chains of each kind whose C is compared with the graph
 LEAST = 2000  # bytes of a memory
 
 
@@ -205,11 +205,11 @@ def given_networks(largest: int = LARGEST) -> list[Path]:
 
 
 def check(case: Case, choices: Choices, chains: int = CHECKED) -> Outcome:
-    """Compile a network, check the schedules of some ``chains`` of each kind that it could have, run its C; no exception leaves it."""
+    """Compile a network, certify the C of some ``chains`` of each kind that it could have, run its C; no exception leaves it."""
     try:
         with _offered() as found:
             compiled = _compiled(case)
-        checked = sum(_checked(choices, fuser, kind, chains) for fuser, kinds in found for kind in kinds)
+        checked = sum(_certified(choices, compiled, fuser, kind, chains) for fuser, kinds in found for kind in kinds)
         _run(case, compiled)
         return Outcome("passed", compared=[case.target, *(["chains"] if checked else [])])
     except FitError as error:
@@ -243,11 +243,11 @@ def _offered() -> Iterator[list[tuple[fuse.Fuser, Kinds]]]:
         yield found
 
 
-def _checked(choices: Choices, fuser: fuse.Fuser, kind: Sequence[fuse.Fused], count: int) -> int:
-    """How many of some chains have a schedule without hazards: all that there is room for.
+def _certified(choices: Choices, compiled: deeploy.Compiled, fuser: fuse.Fuser, kind: Sequence[fuse.Fused], count: int) -> int:
+    """How many of some chains have C that does what the graph says: all that there is room for.
 
     Raises:
-        ScheduleError: one has a hazard.
+        CertificateError: that of one does not.
     """
     some = [choices.pick(kind) for _ in range(min(count, len(kind)))]
     checked = 0
@@ -256,7 +256,7 @@ def _checked(choices: Choices, fuser: fuse.Fuser, kind: Sequence[fuse.Fused], co
             plan = fuse.placed(fuse.chained(fuser.plan, [one], fuser.buffers))
         except Overfull:
             continue
-        check_schedule(plan)
+        prove(compiled, plan)
         checked += 1
     return checked
 

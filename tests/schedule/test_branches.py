@@ -71,9 +71,7 @@ def test_cores_are_busy_with_one_while_the_accelerator_works_on_the_other(both: 
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_makes_branches_unsafe_is_found(what: str, both: tuple[deeploy.Compiled, deeploy.Compiled]) -> None:
-    assert bool(unsafe(both[0], what)) is what.startswith(
-        ("transfers or", "another tile", "nobody waits for a job")
-    )  # all else is in L1
+    assert bool(unsafe(both[0], what)) is what.startswith(("transfers or", "another tile", "nobody waits for a job"))  # all else is in L1
 
 
 def test_the_same_network_has_the_same_branches_beside_each_other(both: tuple[deeploy.Compiled, deeploy.Compiled], tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count, pairwise, takewhile
+from itertools import count, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +127,11 @@ def _later(value: Value) -> Value:
 
 def mutants(schedule: Schedule, change: Callable[[Node], Node | None]) -> Iterator[Schedule]:
     """The schedule with one node changed, for each of those that a change concerns."""
-    return takewhile(lambda mutant: mutant is not None, (changed(schedule, change, number) for number in count()))
+    for number in count():
+        mutant = changed(schedule, change, number)
+        if mutant is None:
+            return
+        yield mutant
 
 
 CHANGES: dict[str, Callable[[Node], Node | None]] = {

@@ -90,8 +90,8 @@ CHANGES: dict[str, Change] = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_hazards_are_found(name: str, buffering: Buffering, tmp_path: Path) -> None:
     one = compiled(name, buffering, tmp_path)
-    found = [(f"{name} {buffering} {what} {step} {n}", m) for what, change in CHANGES.items() for step, n, m in mutants(build(one.plan), change)]
-    drawn = [mutant for label, mutant in found if is_drawn(label, SHARE)]
+    found = [(what, *mutant) for what, change in CHANGES.items() for mutant in mutants(build(one.plan), change)]
+    drawn = [mutant for *place, mutant in found if is_drawn(f"{name} {buffering} {place}", SHARE)]
     assert refuse_schedules(one, drawn) == len(drawn) > SHARE * 20
 
 

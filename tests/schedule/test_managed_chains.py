@@ -260,6 +260,7 @@ def first_waits(node: Node) -> Node | None:
 def test_no_call_could_begin_earlier_and_no_ring_be_smaller(fused: tuple[str, deeploy.Compiled]) -> None:
     one = fused[1]
     plan = one.plan
+    plans = list[Plan]()
     for position, chain in enumerate(plan.chains):
         others = [
             replace(chain, members=tuple(replace(m, start=m.start - 1) if m is member else m for m in chain.members))
@@ -270,7 +271,8 @@ def test_no_call_could_begin_earlier_and_no_ring_be_smaller(fused: tuple[str, de
             rows = chain.member(ring.producer).rows
             if ring.rows > rows and ring.tiles == 1:
                 others.append(replace(chain, rings={**chain.rings, name: replace(ring, rows=ring.rows - rows)}))
-        assert refuse(one, (replace(plan, chains=(*plan.chains[:position], other, *plan.chains[position + 1 :])) for other in others))
+        plans += [replace(plan, chains=(*plan.chains[:position], other, *plan.chains[position + 1 :])) for other in others]
+    assert refuse(one, plans)
 
 
 def test_the_loop_over_clocks_is_one_loop(fused: tuple[str, deeploy.Compiled]) -> None:
