@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from deeploy.certify.memory import CertificateError, Region
 from deeploy.graph.interface import Bound
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.values import Graph
@@ -26,6 +25,7 @@ class Elements:
         self.known: dict[str, np.ndarray] = {}
         self.next = FIRST
         self.past = 0
+        self.assumed = range(0)  # numbers of rows that no inference appended
         self.makers: dict[str, Node] = {}
         for node in [*(call.node for call in calls), *(node for node in graph.nodes if node.op in VIEWS)]:
             self.makers |= {tensor.name: node for tensor in node.outputs}
@@ -47,27 +47,13 @@ class Elements:
         for node in self.grown:
             _rows(self.states[node.outputs[0].name], int(node.attrs["axis"]), past, rows)[...] = self.of(node.operands[0])
 
-    def fill(self, begin: int, end: int, regions: Sequence[Region]) -> None:
-        """Let states hold rows that no inference appended, as far apart from each other as the last two blocks that were appended.
-
-        Raises:
-            CertificateError: these do not lie in the same way.
-        """
+    def skip(self, begin: int, end: int) -> None:
+        """Let states have rows that no inference appends: they are assumed to lie where they are looked for and nothing was ever put."""
+        first = self.next
         for node in self.grown:
-            state, axis, size = self.states[node.outputs[0].name], int(node.attrs["axis"]), node.outputs[0].dtype.bytes
-            count = begin - self.past
-            blocks = [_rows(state, axis, at, count) for at in (begin - 2 * count, begin - count)]
-            low, high = int(blocks[1].min(initial=0)), int(blocks[1].max(initial=0)) + size
-            found = [place for region in regions for place in _places(region, *(bytes_of(block, size).ravel() for block in blocks))]
-            more = range(2, 2 + (end - begin) // count)
-            free = [(region, at, step) for region, at, step in found if _is_free(region, at, step, more)]
-            if not free:
-                raise CertificateError(f"rows of {node.outputs[0].name} do not lie as those before them")
-            region, first, step = free[0]
-            for number, at in enumerate(range(begin, end, count), 1):
-                shift = self.reserve(high - low) - low
-                _rows(state, axis, at, count)[...] = blocks[1] + shift
-                region.holds[first + (number + 1) * step] = bytes_of(blocks[1] + shift, size).ravel()
+            rows = _rows(self.states[node.outputs[0].name], int(node.attrs["axis"]), begin, end - begin)
+            rows[...] = self.fresh(rows.shape, node.outputs[0].dtype.bytes)
+        self.assumed = range(first, self.next)
 
     # ---- numbers
 
@@ -156,23 +142,6 @@ def _side(node: Node, place: tuple[str, int]) -> Tensor:
 def _rows(state: np.ndarray, axis: int, begin: int, count: int) -> np.ndarray:
     """Rows of a state."""
     return state[(*(slice(None),) * axis, slice(begin, begin + count))]
-
-
-def _places(region: Region, first: np.ndarray, second: np.ndarray) -> Iterator[tuple[Region, np.ndarray, int]]:
-    """Where two blocks of rows lie that follow each other: places of the first one's bytes, and how far the second is behind them."""
-    places = {int(region.holds[at]): int(at) for at in np.nonzero(np.isin(region.holds, first))[0]}
-    if len(places) == len(np.unique(first)):
-        at = np.array([places[int(number)] for number in first])
-        for other in np.nonzero(region.holds == second[0])[0]:
-            ends = at + (other - at[0])
-            if ends.min() >= 0 and ends.max() < len(region.holds) and (region.holds[ends] == second).all():
-                yield region, at, int(other - at[0])
-
-
-def _is_free(region: Region, at: np.ndarray, step: int, numbers: range) -> bool:
-    """Whether nothing was ever put where further blocks would lie."""
-    ends = [at + number * step for number in numbers]
-    return all(end.min() >= 0 and end.max() < len(region.holds) and not region.holds[end].any() for end in ends)
 
 
 def bytes_of(numbers: np.ndarray, size: int) -> np.ndarray:
