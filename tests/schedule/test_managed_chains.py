@@ -17,6 +17,7 @@ from deeploy.backend import project
 from deeploy.documents import Document
 from deeploy.errors import UsageError
 from deeploy.midend.chain import Chain
+from deeploy.midend.fuse import placed
 from deeploy.midend.machine import Options
 from deeploy.midend.plan import Objective, Plan
 from deeploy.runners import host
@@ -240,6 +241,7 @@ def equal_on_the_host(one: deeploy.Compiled, folder: Path) -> Document:
     return entry
 
 
+@pytest.mark.share(0.3)
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_makes_a_chain_unsafe_is_found(what: str, fused: tuple[str, deeploy.Compiled]) -> None:
     one = fused[1]
@@ -354,4 +356,4 @@ def test_what_makes_a_chain_of_attention_unsafe_is_found(tmp_path: Path) -> None
         if member.start
     ]
     assert chain.rings
-    assert refuse(one, (replace(one.plan, chains=(other,)) for other in others))
+    assert refuse(one, (placed(replace(one.plan, chains=(other,))) for other in others))

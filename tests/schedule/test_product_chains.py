@@ -144,6 +144,7 @@ def test_weights_move_once_for_every_tile_of_rows(name: str, folder: Path) -> No
     assert run.traffic["L2_L1"].bytes <= 2 * rows * width + rounds * size
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.parametrize("name", CASES)
 def test_what_makes_such_a_chain_unsafe_is_found(name: str, what: str, folder: Path) -> None:
