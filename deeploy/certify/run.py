@@ -333,8 +333,12 @@ class _Run(Machine):
             self.cover(operand, needed, operand in call.writes)
         for operand, span in reads:
             for result, other, _ in makes:
-                if span.meets(other) and (result, operand) not in call.kernel.overwrites and SUMS not in (operand, result):
+                if span.meets(other) and (result, operand) not in call.kernel.overwrites and operand != SUMS:
                     raise CertificateError(f"{result} overwrites {operand}, which the kernel still reads")
+        for at, (result, span, _) in enumerate(makes):
+            for other_result, other, _ in makes[:at]:
+                if span.meets(other):
+                    raise CertificateError(f"{result} and {other_result} are in the same place")
         if accelerator:
             self.alone("starts a job")
             self.memories.begin(accelerator, f"a job of {name}", [s for _, s in reads], [(s, holds) for _, s, holds in makes])
