@@ -180,6 +180,7 @@ class _Function:
         self.lines: list[str] = []
         self.taken: set[str] = set()
         self.parameters = [self.declare(parameter, size) for parameter, size in parameters]
+        self.tile = "t" if ("t", 0) in parameters else "0"
         self.block(1)
 
     def _expanded(self, body: list[str]) -> Iterator[str]:
@@ -468,8 +469,7 @@ class _Function:
             return f"_F.{token}({', '.join(values)})"
         if token in self.unit.globals:
             return f"{token}({', '.join(values)})"
-        tile = next((scope["t"][0] for scope in reversed(self.scopes) if "t" in scope), "0")
-        return f"_call({self.name!r}, {token!r}, [{', '.join(values)}], {tile})"
+        return f"_call({self.name!r}, {token!r}, [{', '.join(values)}], {self.tile})"
 
 
 @cache

@@ -30,6 +30,7 @@ class Elements:
         for node in [*(call.node for call in calls), *(node for node in graph.nodes if node.op in VIEWS)]:
             self.makers |= {tensor.name: node for tensor in node.outputs}
         self.grown = [node for node in graph.nodes if node.op == APPEND]
+        self.begins = any(node.attrs.get("begins") for node in self.grown)  # whether there are no inferences behind others
         self.kept = [node for node in graph.nodes if node.op == KEEP]
         self.states: dict[str, np.ndarray] = {}  # what outlives an inference
         for node in self.grown:
@@ -92,9 +93,11 @@ class Elements:
             self.known[tensor.name] = self._made(tensor, node)
         return self.known[tensor.name]
 
-    def value(self, tensor: Tensor) -> np.ndarray | None:
-        """The values of a tensor that is constant, or a view of a constant."""
+    def value(self, tensor: Tensor, same: Tensor | None = None) -> np.ndarray | None:
+        """The values of a tensor that is constant, or a view of a constant; those of ``same`` where nothing is known of it."""
         node = self.makers.get(tensor.name)
+        if node is None and same is not None and tensor.data is None:
+            return self.value(same)
         if tensor.data is not None or node is None or node.op not in VIEWS:
             return tensor.data
         view = VIEWS[node.op](node)

@@ -20,7 +20,7 @@ def printed(files: Mapping[str, str | bytes], prefix: str, project: str, plan: P
         data = {name: buffer.data for name, buffer in own.items() if call.tensors[name].data is not None}  # not views of constants
         constants[call.name] = {name: values for name, values in data.items() if values is not None}
     by_name = {call.name: call for call in calls}
-    return Printed(files, prefix, project, plan.target, graph, by_name, stored, constants, claims(plan))
+    return Printed(files, prefix, project, plan.target, graph, by_name, stored, constants, claims(plan), plan.program.live)
 
 
 def of_chip(files: Mapping[str, str | bytes], chip: int) -> dict[str, str | bytes]:
