@@ -2,11 +2,15 @@
 
     python -m tests.hal.mutants MODEL.onnx --target siracusa --count 100 --seed 1 [--l1 BYTES] [--l2 BYTES] [--default-memory L3]
                                 [--buffering double] [--dim NAME=VALUE] [--context N] [--inputs IN.npz] [--kind REGEX] [--jobs N] [--all]
+                                [--by model|certificate|both]
 
 A mutant differs from the emitted C in one place (``tests.hal.mutate``). It runs on the host machine model, in every mode, on several
 samples, and is killed where the model stops it, outputs differ, it does not compile or does not end; what is left runs once more with the
 sanitizers. For every survivor a reason is looked for why it is equivalent (``tests.hal.equivalent``). Exit status: 0; 1 where one is left
 without a reason; 2 and 3 where the model cannot be compiled.
+
+``--by certificate`` builds and runs nothing: a mutant is killed where ``deeploy.certify`` refuses it. ``--by both`` then runs those that
+it lets pass, and names those that are wrong nevertheless. There are no mutants of the table of lifetimes then: only the model reads it.
 """
 
 from __future__ import annotations
@@ -19,14 +23,15 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from deeploy import api, verify
 from deeploy.backend import project
 from deeploy.backend.project import select_network
+from deeploy.certify import CertificateError, certify
 from deeploy.cli.options import dims_of
 from deeploy.errors import DeeployError
 from deeploy.midend.machine import Options
@@ -53,7 +58,16 @@ class Verdict:
     def by(self) -> str:
         """What killed it, in a word or two."""
         assert self.killed is not None
-        heads = ("compiler", "host model", "outputs differ", "address sanitizer", "thread sanitizer", "garbage", "it does not end")
+        heads = (
+            "certificate",
+            "compiler",
+            "host model",
+            "outputs differ",
+            "address sanitizer",
+            "thread sanitizer",
+            "garbage",
+            "it does not end",
+        )
         return next((head for head in heads if self.killed.startswith(head)), "crash")
 
 
@@ -70,10 +84,40 @@ def drawn(mutants: Iterable[Mutant], count: int | None, seed: int) -> list[Mutan
     return order[:count]
 
 
+class Certificate:
+    """Judges mutants of a compiled network by its certificate: nothing is built, and nothing is run."""
+
+    def __init__(self, compiled: api.Compiled) -> None:
+        (self.printed,) = compiled.printed(compiled.files())
+        certify(self.printed)
+        path = f"src/{self.printed.prefix}.c"
+        self.sources = {path: str(self.printed.files[path])}
+
+    def killed(self, sources: Mapping[str, str]) -> str | None:
+        """Why it refuses these sources; None where it lets them pass."""
+        try:
+            certify(replace(self.printed, files={**self.printed.files, **sources}))
+        except CertificateError as error:
+            return f"certificate: {error}"
+        return None
+
+    def judge(self, mutants: Sequence[Mutant], told: Callable[[Verdict], None] = lambda verdict: None) -> list[Verdict]:
+        """What it says of mutants, in their order."""
+        verdicts = []
+        for mutant in mutants:
+            verdicts.append(Verdict(mutant, self.killed(mutant.sources)))
+            told(verdicts[-1])
+        return verdicts
+
+
 def judge(
-    subject: Subject, mutants: Sequence[Mutant], jobs: int = 1, told: Callable[[Verdict], None] = lambda verdict: None
+    subject: Subject,
+    mutants: Sequence[Mutant],
+    jobs: int = 1,
+    told: Callable[[Verdict], None] = lambda verdict: None,
+    certificate: Certificate | None = None,
 ) -> list[Verdict]:
-    """What becomes of every mutant of a project, in their order."""
+    """What becomes of every mutant of a project, in their order; with a certificate, only those that it lets pass are run."""
     assert subject.outputs is not None  # built once, before it is copied
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for index in range(len(mutants)):
@@ -87,7 +131,10 @@ def judge(
         try:
             while not failures:
                 index = waiting.get_nowait()
-                found[index] = _judged(own, equivalence, mutants[index])
+                refused = None if certificate is None else certificate.killed(mutants[index].sources)
+                found[index] = Verdict(mutants[index], refused) if refused else _judged(own, equivalence, mutants[index])
+                if certificate is not None and not refused and found[index].killed and equivalence.is_right_elsewhere(mutants[index]):
+                    found[index] = Verdict(mutants[index], None, f"right, wherever memory is not watched: {found[index].killed}")
                 told(found[index])
         except queue.Empty:
             return
@@ -145,8 +192,8 @@ def subject_of(compiled: api.Compiled, folder: Path, inputs: Path | None = None)
     return subject
 
 
-def summary(verdicts: Sequence[Verdict]) -> list[str]:
-    """The share that was killed, by kind and by what killed them; then the survivors."""
+def summary(verdicts: Sequence[Verdict], is_certified: bool = False) -> list[str]:
+    """The share that was killed, by kind and by what killed them; then those that a certificate lets pass, and the survivors."""
     kinds = list(dict.fromkeys(verdict.mutant.kind for verdict in verdicts))
     lines = ["| kind | mutants | killed | equivalent | not explained |", "|---|---|---|---|---|"]
     for kind in kinds:
@@ -157,6 +204,11 @@ def summary(verdicts: Sequence[Verdict]) -> list[str]:
     lines += ["", f"{killed} of {count} killed ({killed / max(count, 1):.1%}): {', '.join(f'{n} by {who}' for who, n in by.most_common())}"]
     lines.append(f"{equivalent} are equivalent, {left} are not explained")
     survivors = [verdict for verdict in verdicts if verdict.killed is None]
+    if is_certified:
+        missed = [verdict for verdict in verdicts if verdict.killed is not None and verdict.by != "certificate"]
+        share = (killed - len(missed)) / max(killed, 1)
+        lines.append(f"the certificate kills {killed - len(missed)} of the {killed} that are wrong ({share:.1%})")
+        lines += [f"  {verdict.mutant.name}\n    MISSED by the certificate: {verdict.killed}" for verdict in missed]
     return lines + [f"  {verdict.mutant.name}\n    {verdict.reason or 'NOT EXPLAINED'}" for verdict in survivors]
 
 
@@ -182,6 +234,9 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--context", type=int)
     parser.add_argument("--buffering", choices=("auto", "single", "double"), default="auto")
     parser.add_argument("--jobs", "-j", type=int, default=1)
+    parser.add_argument(
+        "--by", choices=("model", "certificate", "both"), default="model", help="what judges: a run, a certificate, or both"
+    )
     return parser.parse_args(words)
 
 
@@ -195,15 +250,25 @@ def main(words: Sequence[str] | None = None) -> int:
         try:
             sizes = {"dims": dims_of(given.dim), "context": given.context}
             compiled = api.compile(given.model, given.target, inputs=given.inputs, options=Options(**options), **sizes)
-            subject = subject_of(compiled, Path(scratch) / "project", given.inputs)
+            certificate = None if given.by == "model" else Certificate(compiled)
+            subject = None if given.by == "certificate" else subject_of(compiled, Path(scratch) / "project", given.inputs)
         except DeeployError as error:
             print(error, file=sys.stderr)
             return error.exit_status
-        every = [mutant for mutant in every_mutant(subject.sources()) if re.search(given.kind, mutant.kind)]
+        sources = {} if certificate is None else certificate.sources
+        sources = sources if subject is None else subject.sources()
+        every = [mutant for mutant in every_mutant(sources) if re.search(given.kind, mutant.kind)]
+        if certificate is not None:
+            every = [mutant for mutant in every if not mutant.path.endswith("_checks.h")]
         chosen = drawn(every, None if given.all else given.count, given.seed)
         print(f"{given.model.name} for {given.target}: {len(chosen)} of {len(every)} mutants, seed {given.seed}", flush=True)
-        verdicts = judge(subject, chosen, given.jobs, _progress(len(chosen)))
-    print("\n".join(summary(verdicts)))
+        told = _progress(len(chosen))
+        if subject is not None:
+            verdicts = judge(subject, chosen, given.jobs, told, certificate)
+        else:
+            assert certificate is not None
+            verdicts = certificate.judge(chosen, told)
+    print("\n".join(summary(verdicts, given.by == "both")))
     return int(not all(verdict.is_explained for verdict in verdicts))
 
 

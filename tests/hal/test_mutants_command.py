@@ -159,6 +159,25 @@ def test_the_command(tmp_path: Path, subject: Subject, capsys: pytest.CaptureFix
     assert int(re.findall(r"(\d+) of 16 killed", shown)[0]) > 8
 
 
+def test_a_certificate_judges_without_a_run(subject: Subject, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(mutants, "subject_of", None)
+    model = [str(subject.folder.parent / "model.onnx"), "--l1", "1500", "--buffering", "double", "--default-memory", "L3"]
+    assert mutants.main([*model, "--by", "certificate", "--kind", "^(wait|transfer|team) dropped|pointers|ticket"]) == 0
+    count, killed, by = re.findall(
+        r": (\d+) of .*?(\d+) of \d+ killed \(100.0%\): (\d+) by certificate", capsys.readouterr().out, re.DOTALL
+    )[0]
+    assert int(count) == int(killed) == int(by) > 15
+
+
+@pytest.mark.slow
+def test_what_a_certificate_lets_pass_is_run(subject: Subject, capsys: pytest.CaptureFixture[str]) -> None:
+    model = [str(subject.folder.parent / "model.onnx"), "--l1", "1500", "--buffering", "double", "--default-memory", "L3"]
+    assert mutants.main([*model, "--by", "both", "--count", "48"]) == 0
+    shown = capsys.readouterr().out
+    killed, wrong = map(int, re.findall(r"the certificate kills (\d+) of the (\d+) that are wrong", shown)[0])
+    assert killed == wrong > 30, shown
+
+
 def test_what_cannot_be_compiled_is_said_in_two_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert mutants.main([str(tmp_path / "none.onnx")]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 2
