@@ -64,7 +64,7 @@ ORDER = (
     ),
     Mistake("a window does not leave", "doubled", r"rt_store_rows\([^;]*;", ";", r"layer y_node, .* x does not hold element \[0, 0\]"),
     Mistake("a layer does not run", "doubled", r"TEAM_LAYER\(0, a_node\);", "", "layer y_node, tile 0, core 0: x does not hold"),
-    Mistake("no team is started", "doubled", r"rt_fork\([^;]*;", ";", r"output 0 does not hold element \[0\]"),
+    Mistake("no team is started", "doubled", r"rt_fork\([^;]*;", ";", r"output 0 does not hold element \[0, 0\]"),
     Mistake("a tile is computed twice", "doubled", r"body_a_node\(self, t\);", "body_a_node(self, 0);", "layer a_node, tile 0"),
     Mistake(
         "cores do not wait for each other",
