@@ -104,6 +104,12 @@ PLACES = (
         "columns of core 0 and columns of core 1 are written to the same place",
     ),
     Mistake(
+        "sums of a job over what it reads", "sums", r"AT_CONV_T2_SUMS_2 = 0", "AT_CONV_T2_SUMS_2 = 127360", "sums overwrites x, which the"
+    ),
+    Mistake(
+        "a result over scratch memory", "staged", r"AT_CONV_T7__Y = \d+", "AT_CONV_T7__Y = 7264", "y and columns are in the same place"
+    ),
+    Mistake(
         "a result over what is read",
         "chained",
         r"AT_H_CHANNELS_LAST = 0",
