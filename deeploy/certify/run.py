@@ -476,8 +476,9 @@ def _marked(calls: Sequence[Any]) -> list[tuple[bool, Any]]:
 
 def _numbers(kind: str, text: str) -> np.ndarray:
     """The values of a constant that is written as C."""
-    text = re.sub(r"INT64_C\(([^)]*)\)", r"\1", text).replace("INT32_MIN", str(-(2**31))).replace("INT64_MIN", str(-(2**63)))
-    words = text.replace("\n", " ").replace(",", " ").split()
     if kind == "float":
-        return np.array([float(word.rstrip("f").replace("INFINITY", "inf").replace("NAN", "nan")) for word in words], np.float32)
-    return np.array([int(word.rstrip("u")) for word in words], np.int64).astype(_TYPES[kind])
+        values = text.replace("f", "").replace("INFINITY", "inf").replace("NAN", "nan")
+        return np.fromstring(values, np.float64, sep=",").astype(np.float32)
+    for word, value in (("u", ""), ("INT64_C", ""), ("(", ""), (")", ""), ("INT32_MIN", str(-(2**31))), ("INT64_MIN", str(-(2**63)))):
+        text = text.replace(word, value)
+    return np.fromstring(text, np.int64, sep=",").astype(_TYPES[kind])

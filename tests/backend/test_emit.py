@@ -82,7 +82,7 @@ def test_a_project_is_written_whole_and_replaces_only_our_own(model: Path, tmp_p
     manifest = project.read_manifest(ours)
     assert manifest["memory"]["arena"] == {"capacity": None, "peak": 16, "lower_bound": 16, "io": 38, "reserved": 0, "constants": 44}
     assert [(c["op"], c["macs"], c["engine"]) for c in manifest["calls"]] == [("MatMul", 24, "core"), ("Add", 0, "core")]
-    assert json.loads((ours / "timings.json").read_text()).keys() == {"total", "import", "lower", "bind", "plan", "emit"}
+    assert json.loads((ours / "timings.json").read_text()).keys() == {"total", "import", "lower", "bind", "plan", "certify", "emit"}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["foreign", "ours", "small.onnx"]
 
 
