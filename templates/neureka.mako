@@ -45,7 +45,7 @@ if shape is not None:
     full = "" if is_known else " && ".join(f"{sizes[name]} == {most[name]}" for name in extents)
     sizes = largest if is_known else sizes
 elif linear and is_known and sizes["height"] == 1:
-    sizes |= dict(height=sizes["width"], width=1)
+    sizes |= dict(height=sizes["width"], width=1, x_row=sizes["x_pixel"], y_row=sizes["y_pixel"])
 is_one = is_one or (is_known and shape is not None) or (is_known and not linear)
 %>\
 % if full:

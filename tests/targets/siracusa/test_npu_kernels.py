@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from deeploy.graph.target import Rate
+from deeploy.graph.templates import templates
 from deeploy.midend.bind import mismatch
 from deeploy.midend.machine import Options
 from deeploy.target import Target, load
@@ -122,6 +125,23 @@ def test_windows_of_one_column_of_outputs(tmp_path: Path, l1: int) -> None:
     assert {kernel.name for kernel in kernels_of(made)} == {"neureka_windows"}
     assert (made.plan.tiling(0).tiles > 1) == (l1 < 200_000)
     check(made, layers, tmp_path)
+
+
+def test_jobs_of_linear_images_take_all_of_their_pixels() -> None:
+    """An image whose rows follow each other may be computed as one of another shape, where that fills the engine better."""
+    tile = templates(tuple(load("siracusa").template_folders)).get_template("neureka.mako").get_def("tile")
+    jobs = 0
+    for height, width in itertools.product((1, 2, 3), range(1, 70)):
+        sizes = {"height": height, "width": width, "channels_in": 4, "channels_out": 4, "x_pixel": 4, "y_pixel": 16}
+        sizes |= {"x_row": 4 * width, "y_row": 16 * width} | dict.fromkeys(("top", "left", "bottom", "right"), 0)
+        text = tile.render("kernel", {"config": "0"}, {"weights": "w"}, sizes, (1, 0, 0), True)
+        if "neureka_known_job" in text:
+            job = {name: int(value) for name, value in re.findall(r"\.(\w+) = (\d+)", text)}
+            for side, pixel in (("x", 4), ("y", 16)):
+                rows, columns = np.arange(job["height"])[:, None] * job[f"{side}_row"], np.arange(job["width"]) * job[f"{side}_pixel"]
+                np.testing.assert_array_equal(np.sort((rows + columns).ravel()), np.arange(height * width) * pixel)
+            jobs += 1
+    assert jobs > 100
 
 
 def test_windows_in_strips_are_those_of_few_channels(tmp_path: Path) -> None:
