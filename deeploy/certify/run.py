@@ -45,6 +45,7 @@ class Printed:
         stored: the types of the operands of each call as they are stored; ``constants`` are their values, where they are constant.
         claims: how each call is divided.
         live: axes of tensors along which only the rows exist that states have.
+        is_exhaustive: whether all positions of states are run, instead of the first and the last two.
     """
 
     files: Mapping[str, str | bytes]
@@ -57,6 +58,7 @@ class Printed:
     constants: Mapping[str, Mapping[str, np.ndarray]]
     claims: Mapping[str, Claim]
     live: Mapping[str, frozenset[int]]
+    is_exhaustive: bool = False
 
 
 def certify(printed: Printed) -> list[Message]:
@@ -163,7 +165,8 @@ class _Run(Machine):
         states = self.elements.states
         last = self.number("CONTEXT") - self.number("ROWS") if states and not self.elements.begins else 0
         rows = self.number("ROWS") if states else 1
-        for past in sorted({0, min(rows, last), *((last - rows, last) if self.elements.grown and last > rows else ())}):
+        ends = (last - rows, last) if self.elements.grown and last > rows else ()
+        for past in range(0, last + 1, rows) if self.printed.is_exhaustive else sorted({0, min(rows, last), *ends}):
             if states and past > self.instance.past_rows:
                 self.elements.skip(self.instance.past_rows, past)
                 self.instance.past_rows = past

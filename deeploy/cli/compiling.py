@@ -229,7 +229,13 @@ def verify(
 
 
 @app.command()
-def certify(project: Project, as_json: JsonOption = False) -> None:
+def certify(
+    project: Project,
+    every_position: Annotated[
+        bool, typer.Option("--every-position", help="Run all positions of states, instead of the first and the last two.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Prove that the C of a project does what the graph of its model says, for all inputs (docs/trust.md)."""
     from deeploy.backend import project as files
     from deeploy.certify import CertificateError
@@ -240,7 +246,7 @@ def certify(project: Project, as_json: JsonOption = False) -> None:
         made = _compiled(models, choices.machine(), choices.cut(), choices.request(None, progress))
     failure = None
     try:
-        made.certify({path: files.read_file(project / path) for path in made.sources()})
+        made.certify({path: files.read_file(project / path) for path in made.sources()}, every_position)
     except CertificateError as error:
         failure = str(error)
     if as_json:

@@ -10,7 +10,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from html import escape
 from pathlib import Path
@@ -179,8 +179,11 @@ class Project(ABC):
     is_certified: bool  # whether what is emitted is compared with the graph
 
     @abstractmethod
-    def certify(self, files: Mapping[str, str | bytes]) -> None:
+    def certify(self, files: Mapping[str, str | bytes], is_exhaustive: bool = False) -> None:
         """Check that the C in files does what the graph of every network says, for all inputs.
+
+        Args:
+            is_exhaustive: at all positions of states, instead of the first and the last two.
 
         Raises:
             CertificateError: it does not.
@@ -291,9 +294,9 @@ class Compiled(Project):
             if network.graph is not None:
                 yield printed(files, prefix, next(iter(self.networks)), network.plan, network.graph)
 
-    def certify(self, files: Mapping[str, str | bytes]) -> None:
+    def certify(self, files: Mapping[str, str | bytes], is_exhaustive: bool = False) -> None:
         for each in self.printed(files):
-            certify(each)
+            certify(replace(each, is_exhaustive=is_exhaustive))
 
     def sources(self) -> Mapping[str, str | bytes]:
         plans = {name: network.plan for name, network in self.networks.items()}
@@ -386,11 +389,11 @@ class Distributed(Project):
             if self.leads[chip] == chip:
                 yield chip, printed(of_chip(files, chip), chips.PREFIX, chips.PREFIX, plan, graph)
 
-    def certify(self, files: Mapping[str, str | bytes]) -> None:
+    def certify(self, files: Mapping[str, str | bytes], is_exhaustive: bool = False) -> None:
         messages = {}
         for chip, each in self.printed(files):
             try:
-                messages[chip] = certify(each)
+                messages[chip] = certify(replace(each, is_exhaustive=is_exhaustive))
             except CertificateError as error:
                 raise CertificateError(f"chip {chip}: {error}") from error
         tables = [text_of(files, f"chips/{chip}/src/messages.c") for chip in range(len(self.plans))]

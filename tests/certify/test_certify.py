@@ -161,6 +161,17 @@ def test_what_is_printed_is_certified(name: str, made: Make) -> None:
     certify(made(name))
 
 
+@pytest.mark.slow
+def test_a_mistake_at_one_position_is_found_where_all_are_run(made: Make) -> None:
+    printed = made("states")
+    wrong = re.sub(r"past_rows = self->past_rows;", "past_rows = self->past_rows + (self->past_rows == 5);", str(printed.files[NETWORK]))
+    assert wrong != printed.files[NETWORK]
+    certify(replace(printed, is_exhaustive=True))
+    certify(changed(printed, wrong))
+    with pytest.raises(CertificateError, match="element"):
+        certify(replace(changed(printed, wrong), is_exhaustive=True))
+
+
 @pytest.mark.parametrize("mistake", [*WAITS, *ORDER, *PLACES, *SIZES], ids=lambda mistake: mistake.what)
 def test_a_mistake_is_named(mistake: Mistake, made: Make) -> None:
     printed = made(mistake.network)
