@@ -15,7 +15,6 @@ from deeploy.operators.views import APPEND, KEEP, MATERIALISE, VIEWS, Access, Vi
 
 FIRST = 4096  # number of a byte of a tensor; those below are what cores leave in scratch memory
 MISSING = -(2**31)  # the number of rows that no inference has appended yet, which no byte holds
-POSITION = "position of the first new row"  # the input that the emitted code gives itself
 
 
 class Elements:

@@ -92,10 +92,7 @@ class Layer:
 
     def value(self, text: str) -> Value:
         """An expression of the claim."""
-        if text.isdigit():
-            return int(text)
-        value: Value = eval(text.replace("/", "//").replace("rt_core()", "core"), {"__builtins__": {}}, self.values)
-        return value
+        return _evaluated(text, self.values)
 
     @cached_property
     def windows(self) -> Mapping[str, tuple[Window, ...]]:
@@ -202,5 +199,13 @@ def _values(claim: Claim) -> dict[str, object]:
     values["core"] = Variable("rt_core()", 0, claim["cores"] - 1) if claim["cores"] > 1 else 0
     values |= {name: Variable(name, low, high) for name, (low, high) in claim["rows"].items()}
     for name, text in claim["names"].items():
-        values[name] = named(name, eval(text.replace("/", "//").replace("rt_core()", "core"), {"__builtins__": {}}, values))
+        values[name] = named(name, _evaluated(text, values))
     return values
+
+
+def _evaluated(text: str, values: dict[str, object]) -> Value:
+    """An expression of a claim, of these values."""
+    if text.isdigit():
+        return int(text)
+    value: Value = eval(text.replace("/", "//").replace("rt_core()", "core"), {"__builtins__": {}}, values)
+    return value

@@ -35,8 +35,8 @@ class Machine:
     @property
     def functions(self) -> dict[str, object]:
         """What C calls, by its names."""
-        names = [name for name in dir(self) if name.startswith(("rt_", "mem")) and name != "memories"]
-        return {name: getattr(self, name) for name in (*names, "slide_part")}
+        names = [name for name in dir(self) if name.startswith("rt_")]
+        return {name: getattr(self, name) for name in (*names, "memcpy", "memmove", "slide_part")}
 
     def alone(self, what: str) -> None:
         """Check that the first core does what is for it alone."""

@@ -6,7 +6,7 @@ no value is ever computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,9 +88,6 @@ class _Access:
     span: Span
     label: str
     holds: np.ndarray | None  # what is written; None of what is read
-
-
-Event = Callable[[int], None]  # applied on behalf of a core
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.certify.c_text import TextError, Unit
-from deeploy.certify.elements import POSITION, Elements, bytes_of
+from deeploy.certify.elements import Elements, bytes_of
 from deeploy.certify.layers import UNKNOWN, Claim, Layer, Seen, Step
 from deeploy.certify.machine import Machine
 from deeploy.certify.memory import CertificateError, Region, Span
@@ -26,6 +26,7 @@ from deeploy.graph.target import Target
 from deeploy.graph.templates import templates
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
+from deeploy.operators.views import POSITION
 
 _LEVEL = re.compile(r'^    \{"(\w+)", (\d+), \d+, (\d+), [01]\},', re.MULTILINE)
 _CORES = re.compile(r"rt_machine = \{\"\w+\", (\d+),")
@@ -277,13 +278,13 @@ class _Run(Machine):
             raise CertificateError(f"{function} is called instead of {expected}")
         bound: dict[int, int] = {}
         self.argument(fields, arguments, function, bound)
-        if layer.message is not None:
-            self.messages.append(Message(layer.call.kernel.link == "send", arguments[0][1], arguments[3]))
         self.under_way.pop(key, None)
         if at + 1 < len(calls):
             self.under_way[key] = tile, at + 1, steps
         if is_last:
             self.apply(name, layer, number, step, bound)
+        if layer.message is not None:
+            self.messages.append(Message(layer.call.kernel.link == "send", arguments[0][1], arguments[3]))
 
     def argument(self, expected: Any, given: Any, where: str, bound: dict[int, int]) -> None:
         """Compare an argument with what it has to be; addresses that only the C knows are noted."""

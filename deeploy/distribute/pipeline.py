@@ -17,11 +17,10 @@ from deeploy.distribute.balance_levels import INPUT, Cuts, Layer, Levels, levels
 from deeploy.distribute.shards import bytes_of
 from deeploy.distribute.system import System, names_of, ordered
 from deeploy.errors import UnsupportedError, UsageError, shorten
-from deeploy.frontend.positions import POSITION
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.values import Graph
 from deeploy.operators.link import receive, send
-from deeploy.operators.views import APPEND
+from deeploy.operators.views import APPEND, POSITION
 
 Balance = Literal["layers", "vendor", "profile", "parameters", "cycles"]
 BALANCES: tuple[Balance, ...] = ("layers", "vendor", "profile", "parameters", "cycles")

@@ -16,12 +16,12 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from deeploy.errors import ModelError, UsageError, shorten
-from deeploy.frontend.positions import POSITION
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.target import Memory, Target
 from deeploy.graph.topology import Topology
 from deeploy.graph.values import Graph
 from deeploy.operators.link import RECV, SEND
+from deeploy.operators.views import POSITION
 
 Pair = tuple[int, int, int]  # sender, receiver, tag
 PAGE = 4096  # bytes that the memory of queues is a multiple of

@@ -25,7 +25,6 @@ from deeploy.frontend.io import Port, ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.lower.reading import TIES
 from deeploy.frontend.pins import Pinned
-from deeploy.frontend.positions import POSITION
 from deeploy.frontend.rounds import LOOPS, Body
 from deeploy.frontend.states import Known, append, begin, keep
 from deeploy.frontend.wider import note_narrow, packed_types
@@ -38,6 +37,7 @@ from deeploy.midend.bind import custom_type, inferred_shapes
 from deeploy.midend.machine import kernels_of
 from deeploy.midend.plan import Machine
 from deeploy.midend.program import Program
+from deeploy.operators.views import POSITION
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

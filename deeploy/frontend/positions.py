@@ -16,10 +16,9 @@ from deeploy.errors import UnsupportedError, shorten
 from deeploy.graph.nodes import INTEGER_FORM, Tensor, compute
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph, substitute
-from deeploy.operators.views import SLIDE
+from deeploy.operators.views import POSITION, SLIDE
 
 FOLLOWED = "cannot be followed"
-POSITION = "position of the first new row"  # the input that the emitted code gives itself
 Fold = Callable[[onnx.ModelProto, int], Graph]  # imports a model with caches of so many rows in all
 
 

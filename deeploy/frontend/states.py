@@ -15,11 +15,10 @@ import numpy as np
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.io import scalar_parameters
-from deeploy.frontend.positions import POSITION
 from deeploy.graph.nodes import Attributes, Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph, substitute
-from deeploy.operators.views import APPEND, KEEP
+from deeploy.operators.views import APPEND, KEEP, POSITION
 
 _MOVERS = ("Transpose", "Reshape")
 _ROWWISE = ("RequantShift", "Lookup", "Clip", "Cast", "Quantize", "Dequantize", "Unary", "Copy")  # commute with appending rows

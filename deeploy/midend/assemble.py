@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.frontend.positions import POSITION
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.names import Names, is_short
@@ -28,7 +27,7 @@ from deeploy.midend.joins import with_joined
 from deeploy.midend.lifetime import overwrites, united
 from deeploy.midend.lookups import with_lookups
 from deeploy.midend.program import Buffer, Call, Growth, Operand, Program, Role, State, digest
-from deeploy.operators.views import APPEND, KEEP, MATERIALISE, VIEWS, Access, Place, by_rows
+from deeploy.operators.views import APPEND, KEEP, MATERIALISE, POSITION, VIEWS, Access, Place, by_rows
 
 MOST_INFERENCES = 2**31 - 2  # of a sequence, where no state grows
 

@@ -78,6 +78,7 @@ class Access:
         return None if merged else Access(shape, self.offset, tuple(result))
 
 
+POSITION = "position of the first new row"  # the input that the emitted code gives itself
 MATERIALISE = "Copy"  # the operator that writes a view out as a tensor of its own
 
 Shared = Callable[[Sequence[int | None], Kept], Attributes | None]

@@ -158,7 +158,7 @@ def changed(printed: Printed, text: str) -> Printed:
 
 @pytest.mark.parametrize("name", [*NETWORKS, "attention", "states"])
 def test_what_is_printed_is_certified(name: str, made: Make) -> None:
-    certify(made(name))
+    assert certify(made(name)) == []  # no messages to other chips
 
 
 @pytest.mark.slow

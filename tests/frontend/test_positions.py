@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.positions import POSITION, differing, look_up, slide, sliding
+from deeploy.frontend.positions import differing, look_up, slide, sliding
 from deeploy.graph.surgeon import read_graph
 from deeploy.graph.values import Graph
-from deeploy.operators.views import SLIDE
+from deeploy.operators.views import POSITION, SLIDE
 
 ROWS, CONTEXT = 3, 10
 
