@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -49,7 +50,7 @@ class Candidate:
 
 
 class Strip(NamedTuple):
-    """A call as a call of a chain has it: cycles of an accelerator and of cores, and bytes that move.
+    """A call as a call of a chain has it: cycles of an accelerator, and bytes that move, by path.
 
     ``busy`` are cycles of the first core, those in which it starts transfers among them, without ``set_up``, those in which it sets tiles
     of an accelerator up, which ``job`` has as well.
@@ -57,8 +58,7 @@ class Strip(NamedTuple):
 
     candidate: Candidate
     job: int
-    cores: int
-    traffic: int
+    traffic: Mapping[str, int]
     busy: int
     set_up: int
 

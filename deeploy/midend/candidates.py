@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -303,7 +304,14 @@ class Tiler:
         )
         # other kernels run between two tiles of a chain
         again, set_up = self.cold * (tiles - 1) * (self.second is None), (tiles * self.overhead + self.once) * bool(job)
-        return Strip(candidate, job, cycles - job, sum(size for _, size, _, _ in moved), int(busy + again), int(set_up))
+        return Strip(candidate, job, self.traffic(tiling), int(busy + again), int(set_up))
+
+    def traffic(self, tiling: Tiling) -> Mapping[str, int]:
+        """Bytes of all windows that move for a tiling of the call, by path."""
+        found = Counter[str]()
+        for stream in tiling.streams:
+            found[stream.path] += self._traffic(tiling, stream)[0]
+        return found
 
     def _used(self, distances: Distances, depth: int) -> tuple[Numeric, Numeric, Numeric]:
         """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it; which fit."""

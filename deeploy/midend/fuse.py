@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from itertools import accumulate
 
 from deeploy.midend.candidate import Candidate, Strip, with_early
 from deeploy.midend.candidates import Tiler
 from deeploy.midend.chain import Chain, Cut, Lines, Member, Ring, Slots, Sweep, cut, lines
-from deeploy.midend.cost import kind
-from deeploy.midend.lifetime import FOR_EVER, during, lifetimes, spans
+from deeploy.midend.cost import kind, met
+from deeploy.midend.lifetime import during, lifetimes, spans
 from deeploy.midend.place import Placement, place, tenants
 from deeploy.midend.plan import UNLIMITED, ChainReason, Plan
 from deeploy.midend.program import Buffer, Call, Program, Role
@@ -32,6 +34,14 @@ LONGEST = 8  # calls of a chain
 WAYS = 1 << 13  # groups of calls in a number of tiles that are looked at: in long networks, fewer numbers of tiles and shorter groups
 
 
+class Turn(IntEnum):
+    """What happens to a tile: an accelerator begins with it, is waited for, or cores compute."""
+
+    BEGIN = 0
+    FINISH = 1
+    COMPUTE = 2
+
+
 @dataclass(frozen=True, eq=False)
 class Fused:
     """A chain, with the candidates of its calls; cycles are an estimate.
@@ -39,8 +49,7 @@ class Fused:
     Attributes:
         programmed: its calls, which may run by other kernels than in the plan without chains.
         bytes: in the memory of the engines.
-        cycles: of computing, as far as it does not happen at the same time.
-        traffic: bytes that move for it.
+        traffic: bytes of windows that move for it, by path.
     """
 
     chain: Chain
@@ -48,7 +57,17 @@ class Fused:
     calls: tuple[Candidate, ...]
     bytes: int
     cycles: int
-    traffic: int
+    traffic: Mapping[str, int]
+
+    @property
+    def steps(self) -> range:
+        """Those of its calls."""
+        return range(self.chain.first, self.chain.last + 1)
+
+    @property
+    def moved(self) -> int:
+        """Bytes of windows on all paths."""
+        return sum(self.traffic.values())
 
 
 @dataclass(frozen=True)
@@ -132,7 +151,8 @@ class Fuser:
             for first in range(len(self.program.calls) - 1):
                 for group in self._groups_from(first, trips):
                     strips = self._strips(group, trips)
-                    cycles, traffic = self.estimate(self._calls(group.steps), strips), sum(strip.traffic for strip in strips)
+                    cycles = self.estimate(self._calls(group.steps), strips)
+                    traffic = sum(size for strip in strips for size in strip.traffic.values())
                     if promises(group.steps, cycles, traffic):
                         if (fused := self._fused(group, trips)) is not None:
                             wanted.add(group.steps)
@@ -192,6 +212,10 @@ class Fuser:
                 self._alike[key] = Tiler(call, self.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
             self.tilers[call] = self._alike[key]
         return self.tilers[call]
+
+    def traffic(self, step: int) -> Mapping[str, int]:
+        """Bytes of all windows that a call moves without chains, by path."""
+        return self.tiler(self.program.calls[step]).traffic(self.plan.tiling(step))
 
     def along(self, step: int) -> Lines | None:
         """How a call is cut into rows; None where it cannot be part of a chain."""
@@ -286,13 +310,56 @@ class Fuser:
                 break
         return self.together(sweep.members(steps[0]), self._calls(steps), strips, rings, inside, size)
 
-    def estimate(self, calls: Sequence[Call], strips: Sequence[Strip], is_nested: bool = False) -> int:
-        """Cycles of a chain: what cores do of a call hides behind what an accelerator does of the next one, or the other way round."""
+    def estimate(self, calls: Sequence[Call], strips: Sequence[Strip]) -> int:
+        """Cycles that a chain of rows takes at least: all that cores do of a call hides what an accelerator does of the next one."""
         is_ahead = self._is_ahead(calls)
         jobs, cores = [max(strip.job - strip.set_up, 0) for strip in strips], [strip.busy for strip in strips]
-        behind = jobs if is_nested else [*jobs[1:], jobs[0] if is_ahead else 0]
-        cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead and not is_nested)
+        behind = [*jobs[1:], jobs[0] if is_ahead else 0]
+        cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead)
         return cycles + sum(strip.set_up for strip in strips)
+
+    def cycles(self, chain: Chain, calls: Sequence[Call], strips: Sequence[Strip]) -> int:
+        """Cycles of a chain in the order of its schedule (``deeploy.schedule.chained``), with tiles of equal length.
+
+        Transfers are taken to arrive in time.
+        """
+        rows = zip(strips, calls, chain.members, strict=True)
+        costs = [(s.set_up / m.trips, max(s.job - s.set_up, 0) / m.trips, s.busy / m.trips, self.tiler(c).slower) for s, c, m in rows]
+        now, running, ends = 0.0, 0, [0.0] * len(costs)
+        for _, _, turn, number in sorted(self._turns(chain, calls)):
+            set_up, job, cores, _ = costs[number]
+            if turn is Turn.BEGIN:
+                now += set_up
+                running, ends[number] = number, now + job
+            elif turn is Turn.FINISH:
+                now = max(now, ends[number])
+            elif (left := ends[running] - now) > 0:
+                left, took = met(left, cores, (costs[running][3][0], costs[number][3][1]))
+                ends[running] = now + left
+                now += took
+            else:
+                now += cores
+        return round(now)
+
+    def _turns(self, chain: Chain, calls: Sequence[Call]) -> Iterator[tuple[int, int, Turn, int]]:
+        """What happens in a chain, to be sorted: the clock, the turn in it, what begins or ends, and the number of the call.
+
+        An accelerator begins with a tile while cores compute the call in front of it: in the same clock, or in the one before.
+        """
+        count = len(calls)
+        for number, (member, call) in enumerate(zip(chain.members, calls, strict=True)):
+            has_job, is_ahead = bool(self.accelerator(call)), chain.is_ahead and number == 0
+            for tile in range(member.trips):
+                clock = member.start + member.every * (tile // member.burst) + tile % member.burst
+                if chain.is_nested:
+                    before, ended, computed = (clock - 1, count + number), number, 2 * count + number
+                else:
+                    before = (clock - 1, 3 * count - 2) if is_ahead else (clock, 3 * number - 2)
+                    ended, computed = 3 * number, 3 * number + 2
+                if has_job:
+                    yield *before, Turn.BEGIN, number
+                    yield clock, ended, Turn.FINISH, number
+                yield clock, computed, Turn.COMPUTE, number
 
     def together(
         self,
@@ -318,9 +385,11 @@ class Fuser:
         if used > self.room[self.near.name] or not self._is_held(steps, inside, strips):
             self._missed(steps, "no room", used)
             return None
-        cycles = self.estimate(calls, strips, is_nested)
         chain = Chain(members, rings or {}, self._is_ahead(calls) and not is_nested, slots or {}, is_nested)
-        return Fused(chain, tuple(calls), tuple(s.candidate for s in strips), used, cycles, sum(s.traffic for s in strips))
+        traffic = Counter[str]()
+        for strip in strips:
+            traffic.update(strip.traffic)
+        return Fused(chain, tuple(calls), tuple(s.candidate for s in strips), used, self.cycles(chain, calls, strips), traffic)
 
     def _is_held(self, steps: range, inside: Mapping[str, bool], strips: Sequence[Strip]) -> bool:
         """Whether the memories around that of the engines have room for the windows that come through them."""
@@ -452,21 +521,3 @@ def placed(plan: Plan) -> Plan:
         for name, use in plan.memory.items()
     }
     return replace(plan, placements=placements, memory=memory)
-
-
-def part(plan: Plan, steps: range) -> Plan:
-    """Some calls of a plan alone, with chains that are among them; what calls before them fetch is there."""
-    program = replace(plan.program, calls=plan.program.calls[steps[0] : steps[-1] + 1], further=())
-    calls = plan.calls[steps[0] : steps[-1] + 1]
-    chains = [
-        replace(
-            chain,
-            members=tuple(replace(member, step=member.step - steps[0]) for member in chain.members),
-            rings={name: replace(ring, producer=ring.producer - steps[0]) for name, ring in chain.rings.items()},
-        )
-        for chain in plan.chains
-        if chain.first in steps
-    ]
-    fetched = {name: step - steps[0] if step >= steps[0] else FOR_EVER for name, step in plan.fetched.items()}
-    calls = (with_early(calls[0], False), *calls[1:])
-    return replace(plan, program=program, calls=calls, chains=tuple(chains), fetched=fetched, offered=(), variants=())

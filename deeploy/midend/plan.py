@@ -80,9 +80,7 @@ class Prediction:
     greedy: int | None
 
 
-ChainReason = Literal[
-    "taken", "cannot be cut", "read elsewhere", "no room", "slower", "more bytes", "less saved", "not packed", "not walked"
-]
+ChainReason = Literal["taken", "cannot be cut", "read elsewhere", "no room", "slower", "more bytes", "less saved", "not packed"]
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,10 @@ class ChainChoice:
         reason: ``taken``, or why not: a call ``cannot be cut`` into rows; another call reads what should stay inside (``read elsewhere``);
             windows, rings and weights need more than there is (``no room``); it does not save enough cycles (``slower``); it moves no
             fewer bytes (``more bytes``); other chains with these calls save more (``less saved``); no addresses were found for it
-            (``not packed``); its estimate promised less than those of others (``not walked``).
-        cycles_apart: of the calls one after the other, by the walk; None where nothing was walked, as for ``cycles_chained``.
-        bytes_apart: that the calls move, by path; empty where nothing was walked, as for ``bytes_chained``.
+            (``not packed``).
+        cycles_apart: of the calls one after the other, by the walk; None where no chain of them is possible.
+        cycles_chained: of the chain: by the walk where it was chosen once, else estimated.
+        bytes_apart: that the calls move, by path; empty where no chain of them is possible, as for ``bytes_chained``.
         peak_apart: bytes of the engines' memory while the calls run one after the other.
         peak_chained: bytes of it that the chain needs; None where it cannot be cut.
     """

@@ -48,8 +48,8 @@ def products(fuser: Fuser) -> Iterator[Fused]:
 
 def _front(ways: Sequence[Fused]) -> list[Fused]:
     found: list[Fused] = []
-    for one in sorted(ways, key=lambda one: (one.cycles, one.traffic)):
-        if not found or one.traffic < found[-1].traffic:
+    for one in sorted(ways, key=lambda one: (one.cycles, one.moved)):
+        if not found or one.moved < found[-1].moved:
             found.append(one)
     return found[:KEPT]
 

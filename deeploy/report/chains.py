@@ -20,7 +20,6 @@ _WHY = {
     "more bytes": "it moves no fewer bytes",
     "less saved": "another chain with these layers saves more",
     "not packed": "no place was found for what it holds",
-    "not walked": "the estimate promised more of other chains",
 }
 _SHOWN = 24  # groups of layers in a table, those that are taken and those that come closest first
 
@@ -48,7 +47,7 @@ def growing(entry: Document) -> str | None:
 
 
 def _rank(choice: Document) -> tuple[bool, bool, float]:
-    """The order in which chains are told: what is taken, then what was walked over, by what it saves."""
+    """The order in which chains are told: what is taken, then what is possible, by what it saves."""
     saved = choice["cycles_apart"] - choice["cycles_chained"] if choice["cycles_apart"] is not None else 0
     return choice["reason"] != "taken", choice["cycles_apart"] is None, -saved
 

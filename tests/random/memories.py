@@ -232,14 +232,17 @@ Kinds = Sequence[Sequence[fuse.Fused]]
 def _offered() -> Iterator[list[tuple[fuse.Fuser, Kinds]]]:
     """The chains that the planner finds meanwhile."""
     found: list[tuple[fuse.Fuser, Kinds]] = []
-    walked: Callable[..., Any] = driver._walked
+    possible: Callable[..., list[fuse.Fused]] = driver._possible
 
-    def noted(fuser: fuse.Fuser, kinds: Kinds, *others: Any) -> Any:
-        found.append((fuser, kinds))
-        return walked(fuser, kinds, *others)
+    def noted(fuser: fuse.Fuser, *others: Any) -> list[fuse.Fused]:
+        chains, kinds = possible(fuser, *others), dict[tuple[bool, bool], list[fuse.Fused]]()
+        for one in chains:
+            kinds.setdefault((one.chain.is_nested, bool(one.chain.slots)), []).append(one)
+        found.append((fuser, list(kinds.values())))
+        return chains
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "_walked", noted)
+        patch.setattr(driver, "_possible", noted)
         yield found
 
 

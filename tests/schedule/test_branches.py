@@ -38,9 +38,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[deeploy.Compiled, de
 
 
 def compiled(model: Path, has_chains: bool) -> deeploy.Compiled:
-    """The network without chains of calls that follow each other, which would have the branches in them."""
+    """The network with no other chains than branches beside each other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "following", lambda fuser: ())
+        patch.setattr(fuse, "TRIPS", ())
         return deeploy.compile(model, "siracusa", options=Options(chains=has_chains))
 
 
