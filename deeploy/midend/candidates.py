@@ -135,6 +135,11 @@ class Tiler:
         return bool(np.all((theirs <= mine)[near]) and np.all((theirs - other.cold <= mine - self.cold)[near]))
 
     @cached_property
+    def packed(self) -> Mapping[str, frozenset[str]]:
+        """Per operand the dimensions that are not cut where it is used as it lies."""
+        return {name: in_place(self.call, windows) for name, windows in self.windows.items()}
+
+    @cached_property
     def whole(self) -> Numeric:
         """Per combination of tile sizes: cycles of all tiles, and of their second parts."""
         return self.computed[0] + self._joined(self.size, self.tiles)
@@ -324,7 +329,7 @@ class Tiler:
                 used = used + self._aligned(self.volumes[name].widest, 0) * slots
                 around = around + self._aligned(self.volumes[name].widest, 1) * slots if distances[name] > 1 else around
             else:
-                fits = fits & ~self._is_cut(in_place(self.call, self.windows[name]))
+                fits = fits & ~self._is_cut(self.packed[name])
         for level, taken in zip(self.levels if self.paths else (), (used, around), strict=False):
             fits = fits & (taken <= self.capacities[level])
         return used, around, np.flatnonzero(fits)

@@ -26,7 +26,7 @@ from deeploy.midend.lifetime import during, lifetimes, spans
 from deeploy.midend.place import Placement, place, tenants
 from deeploy.midend.plan import UNLIMITED, ChainReason, Plan
 from deeploy.midend.program import Buffer, Call, Program, Role
-from deeploy.midend.tiling import Footprints, Loop, in_place
+from deeploy.midend.tiling import Loop
 
 TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
 ROOM = (4, 2, 1)  # tiles between two moves of the rows that stay in a ring, the most first
@@ -278,7 +278,7 @@ class Fuser:
         """Whether loops cut a constant where it lies of which the kernel wants what it reads packed."""
         cut = {loop.dim for loop in loops if loop.trips > 1}
         fixed = (n for n, o in call.operands.items() if distances[n] == 0 and self.buffers[o.buffer].role is Role.CONSTANT)
-        return any(cut & in_place(call, Footprints(call.geometry, name, call.operands[name])) for name in fixed)
+        return any(cut & self.tiler(call).packed[name] for name in fixed)
 
     def distances(self, call: Call, inside: Sequence[str]) -> dict[str, int] | None:
         """How far the operands of a call lie, of which some buffers are in the memory of the engines; None where no path leads to one."""

@@ -36,7 +36,7 @@ from deeploy.midend.plan import UNLIMITED, LevelUse, Machine, Plan, Prediction
 from deeploy.midend.prefetch import prefetched
 from deeploy.midend.problem import DETERMINISTIC_SECONDS, Choice, Problem, Residence, Search, Share, Users, least, obvious
 from deeploy.midend.program import Buffer, Call, Program, Role, ahead, chosen
-from deeploy.midend.reduce import bundled, coarse, found_again, settled, without_harmless
+from deeploy.midend.reduce import bundled, coarse, found_again, settled, tight_steps, without_harmless
 from deeploy.midend.repeat import expanded, repetition, shortened
 
 WORTH_STREAMING = 1 / 32  # of the memory around the engines' own
@@ -96,6 +96,7 @@ class Planner:
         self.may_pin = is_near(target, machine)
         self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
         self.users = _users(program)
+        self.tight = set(range(len(program.calls)))  # steps in which what is nearest to the engines may have to leave room
 
     def _room(self, distance: int, level: str) -> int:
         """Bytes of a memory that are the plan's: the caller's arrays lie in the memory next to the engines' own."""
@@ -161,6 +162,7 @@ class Planner:
             distances += [distance for distance in self._private(uses) if block.size <= self.room[self.levels[distance]]]
             wanted = self.machine.residences.get(block.buffers[0])
             distances = [distance for distance in distances if wanted in (None, self.levels[distance])]
+            distances = distances[:1] if self.tight.isdisjoint(range(steps[0], steps[1] + 1)) and not far else distances
             result.append(Residence(block.buffers[0], self.aligned(block.size, self.around), steps, tuple(distances)))
         if self.may_pin:
             result += pinnable(self.program, self.room[self.levels[0]], self.target.memory(self.levels[0]).alignment)
@@ -269,7 +271,12 @@ class Planner:
             FitError: nothing fits.
         """
         is_open = [min(self.capacities(far)) >= 0 for far in Far]  # beside what is there in any case
-        solved = self._solve_repeated(without_harmless(self.problem(Far.NONE))) if is_open[Far.NONE] else None
+        solved = None
+        if is_open[Far.NONE]:
+            if not self.target.is_flat and len({self.reach[name][0] for name in self.machine.engines}) == 1:
+                self.tight = set()  # all activations are as near as they can, at first
+                self.tight = tight_steps(self.problem(Far.NONE), 0)
+            solved = self._solve_repeated(without_harmless(self.problem(Far.NONE)))
         for far in (Far.LARGE, Far.ALL) if self.is_far else ():
             if solved is None and is_open[far]:
                 problem = without_harmless(self.problem(far))

@@ -35,6 +35,18 @@ def without_harmless(problem: Problem) -> Problem:
     return replace(problem, shares=[share for share in problem.shares if share.distance in tight])
 
 
+def tight_steps(problem: Problem, distance: int) -> set[int]:
+    """The steps in which a memory might not hold everything that could be chosen at once."""
+    most, shares = Most(problem), sum(share.size for share in problem.shares if share.distance == distance)
+    taken = [shares + most(step, distance) for step in range(len(problem.candidates))]
+    for step, candidates in enumerate(problem.candidates):
+        taken[step] += max((c.bytes[distance] for c in candidates), default=0)
+        early = max((c.early_bytes for c in candidates if c.own == distance and c.early), default=0)
+        for before in range(problem.start(step), step) if step else ():
+            taken[before] += early
+    return {step for step, size in enumerate(taken) if size > problem.capacities[distance]}
+
+
 def coarse(problem: Problem) -> Problem:
     """The problem with a few candidates per call and combination of sources."""
     return replace(problem, candidates=_possible(problem, problem.residences, FEW))
