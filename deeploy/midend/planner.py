@@ -162,11 +162,16 @@ class Planner:
             distances += [distance for distance in self._private(uses) if block.size <= self.room[self.levels[distance]]]
             wanted = self.machine.residences.get(block.buffers[0])
             distances = [distance for distance in distances if wanted in (None, self.levels[distance])]
-            distances = distances[:1] if self.tight.isdisjoint(range(steps[0], steps[1] + 1)) and not far else distances
+            if not far and self.tight.isdisjoint(range(steps[0], steps[1] + 1)) and self._work_in(uses) == {*distances[:1]}:
+                distances = distances[:1]
             result.append(Residence(block.buffers[0], self.aligned(block.size, self.around), steps, tuple(distances)))
         if self.may_pin:
             result += pinnable(self.program, self.room[self.levels[0]], self.target.memory(self.levels[0]).alignment)
         return result + (self._far_constants(far) if far and self.is_far else [])
+
+    def _work_in(self, steps: Sequence[int]) -> set[int]:
+        """The own memories of all engines that could run some calls."""
+        return {self.reach[call.kernel.engine][0] for step in steps for call in self.program.variants(step)}
 
     def _private(self, steps: Sequence[int]) -> list[int]:
         """Own memories of further engines that could run all of these calls."""
@@ -273,7 +278,7 @@ class Planner:
         is_open = [min(self.capacities(far)) >= 0 for far in Far]  # beside what is there in any case
         solved = None
         if is_open[Far.NONE]:
-            if not self.target.is_flat and len({self.reach[name][0] for name in self.machine.engines}) == 1:
+            if not self.target.is_flat:
                 self.tight = set()  # all activations are as near as they can, at first
                 self.tight = tight_steps(self.problem(Far.NONE), 0)
             solved = self._solve_repeated(without_harmless(self.problem(Far.NONE)))
