@@ -497,14 +497,19 @@ class Tiler:
 
     def _smallest(self, distances: Distances, depth: int) -> list[Candidate]:
         """The candidates that no other beats in bytes of the engine's memory and of the one around it: they decide what fits."""
-        used, around, fits = self._used(distances, depth)
         found: list[Candidate] = []
-        least = math.inf
-        for i in fits[np.lexsort((around[fits], used[fits]))]:
-            if around[i] < least:
-                least = around[i]
-                every = [Cell(int(i), order, depth) for order in range(len(self.orders))]
-                found.append(min(self._candidates(distances, every), key=lambda c: c.cycles))
+        for number, _ in self.fewest(distances, depth):
+            every = [Cell(number, order, depth) for order in range(len(self.orders))]
+            found.append(min(self._candidates(distances, every), key=lambda c: c.cycles))
+        return found
+
+    def fewest(self, distances: Distances, depth: int) -> list[tuple[int, tuple[int, int]]]:
+        """The combinations that no other beats in bytes of the engine's memory and of the one around it, and these bytes."""
+        used, around, fits = self._used(distances, depth)
+        found: list[tuple[int, tuple[int, int]]] = []
+        for i in fits[np.lexsort((around[fits], used[fits]))].tolist():
+            if not found or around[i] < found[-1][1][1]:
+                found.append((i, (int(used[i]), int(around[i]))))
         return found
 
 

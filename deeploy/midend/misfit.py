@@ -6,8 +6,10 @@ inputs of activations, more memory than the limit where the target has it. It is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import gt
 from typing import NamedTuple
 
 from deeploy.errors import FitError, shorten
@@ -15,11 +17,10 @@ from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.candidate import Candidate
 from deeploy.midend.candidates import Tiler
-from deeploy.midend.plan import Machine, constants_in
-from deeploy.midend.problem import Problem, Residence
+from deeploy.midend.plan import UNLIMITED, Machine, constants_in
+from deeploy.midend.problem import Problem, Residence, Share
 from deeploy.midend.program import Call, Program, Role
-
-_ENOUGH = 2**40
+from deeploy.midend.tiling import Tiling
 
 
 class Held(NamedTuple):
@@ -80,7 +81,7 @@ def remedy(program: Program, target: Target, there: Sequence[Held], sizes: tuple
         tries.append(f"weights of {FEW_BITS} bits ({fewer}), about {constants + others} bytes then")
     tries += options
     if constants <= room and any(not one.is_constant for one in there):
-        tries.append("smaller inputs")
+        tries.append(f"smaller inputs, on which {others} bytes depend")
     return f"Try, in this order: {'; '.join([*tries, last])}." if tries else f"Try {last}."
 
 
@@ -124,137 +125,181 @@ def more(target: Target, level: str, size: int, beside: int = 0) -> str:
 
 
 @dataclass(frozen=True)
-class Misfit:
-    """What did not fit; memories by their distance from the engines' own.
+class Relaxed:
+    """A network that may not fit, as the problem of its bytes alone; memories by their distance from the engines' own.
 
     Attributes:
-        at: the problem for another capacity of one memory, with every residence and candidate that could help.
-        beside: bytes of constants beside the arena of every memory.
+        problem: with the fewest bytes of every variant of every call, and every residence that could help.
+        beside: bytes of constants beside the arena of every memory, whatever is chosen.
         room: bytes of every memory that the plan and these constants may take.
         io: bytes of the caller's arrays, which lie in the memory around the engines' own.
-        again: plans the network on another machine.
+        at: the same on another machine.
     """
 
     program: Program
     target: Target
     machine: Machine
     levels: Sequence[str]
-    at: Callable[[int, int], Problem]
+    problem: Problem
     beside: Sequence[int]
     room: Sequence[int]
     io: int
-    again: Callable[[Machine], object]
+    at: Callable[[Machine], Relaxed]
+
+    def least(self, distance: int, others: int | None = None) -> int | None:
+        """The fewest bytes of a memory with which a choice exists; None where the other memories are too small.
+
+        Args:
+            others: bytes of each of these, instead of what they have. Those that constants alone overfill count as large enough.
+        """
+        from deeploy.midend.choose import smallest
+
+        free = [room - beside if others is None else others for room, beside in zip(self.room, self.beside, strict=True)]
+        found = smallest(replace(self.problem, capacities=[size if size >= 0 else UNLIMITED for size in free]), distance)
+        return None if found is None else found + self.beside[distance]
+
+    def constants(self, distance: int) -> int:
+        """Bytes of constants that lie in a memory whichever variants are chosen: those of the variants with the fewest count."""
+        shares = [share for share in self.problem.shares if share.distance == distance]
+        return self.beside[distance] + fewest(shares, list(map(len, self.problem.operands)))
 
 
-def misfit(case: Misfit) -> FitError:
-    """The error for a problem without a solution."""
-    return _call_too_large(case.program, case.target, case.machine, case.levels) or _network_too_large(case)
+def fewest(shares: Iterable[Share], variants: Sequence[int]) -> int:
+    """Bytes of some shares of constants that no choice goes below; ``variants`` says how many each call has.
+
+    What several calls share is divided among them.
+    """
+    taken: dict[tuple[int, int], float] = {}
+    for share in shares:
+        for user in share.users:
+            taken[user] = taken.get(user, 0) + share.size / len({step for step, _ in share.users})
+    return int(sum(min(taken.get((step, number), 0) for number in range(count)) for step, count in enumerate(variants)))
 
 
-def _call_too_large(program: Program, target: Target, machine: Machine, levels: Sequence[str]) -> FitError | None:
+def bounds(tiler: Tiler, distances: Mapping[str, int], depth: int) -> list[Candidate]:
+    """The bytes that no candidate of a call goes below, as candidates without loops that take no time."""
+    around, further = tuple(distances[name] for name in tiler.call.operands), (0,) * len(tiler.levels)
+    every = [(*taken, *further)[: len(tiler.levels)] for _, taken in tiler.fewest(distances, depth)]
+    return [Candidate(Tiling((), (), None), around, taken, 0, 0, 0, 0, 0, False) for taken in every]
+
+
+def misfit(case: Relaxed) -> FitError | None:
+    """Why a network does not fit; None where no memory is too small for its bytes."""
+    return _call_too_large(case) or _network_too_large(case)
+
+
+def _call_too_large(case: Relaxed) -> FitError | None:
     """The first memory is too small for the smallest tile of some call."""
-    depths = {"auto": (1,), "double": (2,), "single": (1,)}[machine.buffering]
-    worst: tuple[int, str, Call, Candidate] | None = None
-    for step, call in enumerate(program.calls):
-        variants = [variant for variant in program.variants(step) if target.engine(variant.kernel.engine).memory == levels[0]]
-        if len(variants) < len(program.variants(step)) and any(
-            _fits(variant, program, target, machine, depths) for variant in program.variants(step)
-        ):
-            continue
-        if not variants:
-            continue
-        needed = min((_smallest_tile(variant, program, target, machine, depths) for variant in variants), key=lambda c: c.bytes[0])
-        if needed.bytes[0] > machine.capacities[levels[0]] and (worst is None or needed.bytes[0] > worst[0]):
-            largest = max(needed.tiling.streams, key=lambda s: s.bytes)
-            what = f"node {shorten(call.node.name)} ({call.node.op}) needs {needed.bytes[0]} bytes of {levels[0]} for its smallest tile"
-            worst = needed.bytes[0], f"{what} (largest: operand {largest.operand}, {largest.bytes} bytes)", call, needed
+    program, target, machine, level = case.program, case.target, case.machine, case.levels[0]
+    worst: tuple[int, Call] | None = None
+    for step, candidates in enumerate(case.problem.candidates):
+        variants = program.variants(step)
+        fixed = [[bool(program.buffers[operand.buffer].memory) for operand in call.operands.values()] for call in variants]
+        away = [c for c in candidates if all(near or far for near, far in zip(fixed[c.variant], c.distances, strict=True))]
+        if not any(c.bytes[c.own] <= machine.capacities[case.levels[c.own]] for c in away):
+            own = [(c.bytes[0], c.variant) for c in away if not c.own]
+            if own and (worst is None or min(own)[0] > worst[0]):
+                worst = min(own)[0], variants[min(own)[1]]
     if worst is None:
         return None
-    least, what, call, tile = worst
-    windows = [(call.operands[s.operand].buffer, s.bytes * s.depth) for s in tile.tiling.streams if s.bytes]
-    options = ["--buffering single"] if machine.buffering == "double" else []
-    room = machine.capacities[levels[0]]
-    remedies = remedy(program, target, held(program, target, windows), (least, room), options, more(target, levels[0], least))
-    return FitError(f"{what}, {room} are there", remedies)
+    depths = {"auto": (1,), "double": (2,), "single": (1,)}
+    tile = _smallest_tile(worst[1], case, depths[machine.buffering])
+    largest, room = max(tile.tiling.streams, key=lambda s: s.bytes), machine.capacities[level]
+    options = []
+    if machine.buffering == "double":
+        options = [f"--buffering single, {_smallest_tile(worst[1], case, depths['single']).bytes[0]} bytes then"]
+    windows = [(worst[1].operands[s.operand].buffer, s.bytes * s.depth) for s in tile.tiling.streams if s.bytes]
+    needed = tile.bytes[0]
+    return FitError(
+        f"node {shorten(worst[1].node.name)} ({worst[1].node.op}) needs {needed} bytes of {level} for its smallest tile "
+        f"(largest: operand {largest.operand}, {largest.bytes} bytes), {room} are there",
+        remedy(program, target, held(program, target, windows), (needed, room), options, more(target, level, needed)),
+    )
 
 
-def _smallest_tile(call: Call, program: Program, target: Target, machine: Machine, depths: tuple[int, ...]) -> Candidate:
+def _smallest_tile(call: Call, case: Relaxed, depths: tuple[int, ...]) -> Candidate:
     """The candidate that needs the least of its engine's memory, from operands in the memory around it."""
-    engine = target.engine(call.kernel.engine)
-    tiler = Tiler(call, program.buffers, target, {**machine.capacities, engine.memory: _ENOUGH}, machine.cores)
-    distances = {name: 0 if program.buffers[operand.buffer].memory else 1 for name, operand in call.operands.items()}
+    capacities = {**case.machine.capacities, case.levels[0]: UNLIMITED}
+    tiler = Tiler(call, case.program.buffers, case.target, capacities, case.machine.cores)
+    distances = {name: 0 if case.program.buffers[operand.buffer].memory else 1 for name, operand in call.operands.items()}
     return min(tiler.candidates(distances, depths), key=lambda c: c.bytes[0])
 
 
-def _fits(call: Call, program: Program, target: Target, machine: Machine, depths: tuple[int, ...]) -> bool:
-    capacity = machine.capacities[target.engine(call.kernel.engine).memory]
-    return _smallest_tile(call, program, target, machine, depths).bytes[0] <= capacity
-
-
-def _network_too_large(case: Misfit) -> FitError:
-    """Every call fits alone; the buffers of some memory do not."""
-    for distance in range(len(case.levels) - 1, -1, -1):
-        needed, beside, level = _least(case, distance), case.beside[distance], case.levels[distance]
-        if needed is None or needed + beside <= case.room[distance]:
+def _network_too_large(case: Relaxed) -> FitError | None:
+    """Every call fits alone; constants, or what is there at once, do not fit some memory."""
+    for others, distance in itertools.product((None, UNLIMITED), reversed(range(len(case.levels)))):
+        room, constants, level = case.room[distance], case.constants(distance), case.levels[distance]
+        lies_beside = f" beside {case.io} bytes of inputs and outputs" if room < case.machine.capacities[level] else ""
+        most = case.target.memory(level).capacity
+        is_known = constants > room >= 0 and most is not None and constants > most  # there is no use in knowing how much more it takes
+        needed = constants if is_known else case.least(distance, others)
+        if needed is None:
             continue
-        step, alive = _fullest(case.at(1, _ENOUGH))
-        names = [f"{h.name} ({h.size})" for h in alive[:3]] or ["constants"]
-        call = case.program.calls[step]
-        rest = f" beside {beside} bytes of constants" if beside else ""
-        rest += f" and {case.io} of inputs and outputs" if distance == 1 and case.room[distance] < case.machine.capacities[level] else ""
-        return FitError(
-            f"{level} is too small: node {shorten(call.node.name)} ({call.node.op}) needs {needed} bytes at once{rest}, "
-            f"{max(0, case.room[distance])} are there; largest buffers then: {', '.join(map(shorten, names))}",
-            _remedy(case, distance, needed + beside, alive),
-        )
-    program = case.program
-    there = held(program, case.target, [(name, buffer.bytes) for name, buffer in program.buffers.items()])
-    size = sum(one.bytes for one in there)
-    return FitError("the network fits no memory of the target", remedy(program, case.target, there, (size, 0), [], "another target"))
+        if needed <= room and others is None and not any(map(gt, case.beside, case.room)):
+            return None
+        if needed <= room:
+            continue
+        step, alive = _fullest(case.problem)
+        alive = [] if is_known else alive
+        if constants > room >= 0:
+            what = f"the constants take {constants} bytes{lies_beside}, {max(0, room)} are there"
+        else:
+            call = case.program.calls[step]
+            names = [f"{h.name} ({h.size})" for h in alive[:3]] or ["constants"]
+            rest = f" beside {constants} bytes of constants" if constants else ""
+            rest += f" and {case.io} of inputs and outputs" if lies_beside else ""
+            what = f"node {shorten(call.node.name)} ({call.node.op}) needs {needed - constants} bytes at once{rest}, {room} are there"
+            what += f"; largest buffers then: {', '.join(map(shorten, names))}"
+        return FitError(f"{level} is too small: {what}", _remedy(case, distance, needed, alive))
+    return None
 
 
-def _least(case: Misfit, distance: int) -> int | None:
-    """The smallest arena with which a choice exists, the other memories as they are; None where they are too small."""
-    from deeploy.midend.choose import smallest
-
-    return smallest(_unlimited(case.at(distance, _ENOUGH)), distance)
-
-
-def _unlimited(problem: Problem) -> Problem:
-    """The problem with memories that are full already taken as large enough: one is looked at after the other."""
-    return replace(problem, capacities=[_ENOUGH if c < 0 else c for c in problem.capacities])
-
-
-def _remedy(case: Misfit, distance: int, size: int, alive: Sequence[Residence]) -> str:
-    level, room, buffers = case.levels[distance], case.room[distance], case.program.buffers
-    ports = {buffers[name].dtype for name in (*case.program.inputs, *case.program.outputs)}
-    is_full_of_ports = distance == 1 and room < case.machine.capacities[level]
-    options = ["--quantised-io"] * (is_full_of_ports and DType.FLOAT32 in ports and not case.program.is_float)
-    far = next((m.name for m in case.target.memories if m.is_far), case.machine.default_memory)
-    if far != case.machine.default_memory and _has_plan(case, replace(case.machine, default_memory=far)):
-        options.append(f"--default-memory {far}")
-    options += ["a smaller --context"] * any(b.role is Role.STATE for b in buffers.values())
+def _remedy(case: Relaxed, distance: int, size: int, alive: Sequence[Residence]) -> str:
+    level, room, program, machine = case.levels[distance], case.room[distance], case.program, case.machine
+    buffers, options = program.buffers, list[str]()
+    saved = _converted(program) if distance == 1 and room < machine.capacities[level] and not program.is_float else 0
+    if saved:
+        options.append(f"--quantised-io, {case.io - saved} bytes of inputs and outputs then")
+    far = next((m.name for m in case.target.memories if m.is_far), machine.default_memory)
+    if far != machine.default_memory:
+        fewest = case.at(replace(machine, default_memory=far)).least(distance)
+        options += [f"--default-memory {far}, about {fewest} bytes then"] * (fewest is not None and fewest <= room)
+    states = sum(buffer.bytes for buffer in buffers.values() if buffer.role is Role.STATE)
+    if states and program.growth is not None:
+        options.append(f"a smaller --context (states take {states // max(1, program.growth.context)} bytes for each row)")
     names = {name for residence in alive for name in residence.buffers if name in buffers}
-    names |= {name for name in _certain(case.program) if (buffers[name].memory or case.machine.default_memory) == level}
-    there = held(case.program, case.target, [(name, buffers[name].bytes) for name in sorted(names)])
-    last = more(case.target, level, size, case.io * (distance == 1))
-    return remedy(case.program, case.target, there, (size, max(0, room)), options, last)
+    names |= {name for name in _constants(program) if (buffers[name].memory or machine.default_memory) == level}
+    there = held(program, case.target, [(name, buffers[name].bytes) for name in sorted(names)])
+    return remedy(program, case.target, there, (size, max(0, room)), options, more(case.target, level, size, case.io * (distance == 1)))
 
 
-def _has_plan(case: Misfit, machine: Machine) -> bool:
-    try:
-        case.again(machine)
-    except FitError:
-        return False
-    return True
+def _converted(program: Program) -> int:
+    """Bytes that inputs and outputs take less as the integers that calls only convert them to or from."""
+    saved = 0
+    for call in program.calls:
+        whole = (operand.buffer for operand in call.operands.values() if operand.access.is_dense)
+        operands = [program.buffers[name] for name in dict.fromkeys(whole)]
+        ports = [b for b in operands if b.role in (Role.INPUT, Role.OUTPUT) and b.dtype is DType.FLOAT32]
+        inner = [b for b in operands if b.role is Role.LOCAL and b.dtype.is_integer]
+        if len(ports) == len(inner) == 1:
+            saved += ports[0].bytes - inner[0].bytes
+    return saved
 
 
-def _certain(program: Program) -> set[str]:
-    """The constants that a network needs by whichever variants its calls run."""
+def unpacked(target: Target, level: str, needed: int, room: int) -> FitError:
+    """The error for a network whose buffers fit a memory by their bytes, and for which no addresses were found."""
+    what = f"{level} is too small: no addresses were found for the buffers of the network, which take {needed} bytes side by side"
+    return FitError(f"{what}, {room} are there", f"Try {more(target, level, needed)}.")
+
+
+def _constants(program: Program) -> set[str]:
+    """The constants that a network reads by the variants of its calls that have the fewest bytes of them."""
     found = set[str]()
     for step in range(len(program.calls)):
-        found |= set.intersection(*({operand.buffer for operand in call.operands.values()} for call in program.variants(step)))
-    return {name for name in found if program.buffers[name].role is Role.CONSTANT}
+        every = [{o.buffer for o in call.operands.values()} for call in program.variants(step)]
+        own = [{name for name in names if program.buffers[name].role is Role.CONSTANT} for names in every]
+        found |= min(own, key=lambda names: sum(program.buffers[name].bytes for name in names))
+    return found
 
 
 def _fullest(problem: Problem) -> tuple[int, list[Residence]]:

@@ -26,7 +26,7 @@ from deeploy.midend.cost import kind
 from deeploy.midend.greedy import greedy
 from deeploy.midend.lifetime import FOR_EVER, lifetimes, most_alive
 from deeploy.midend.machine import levels_of
-from deeploy.midend.misfit import Misfit, check_constants, misfit
+from deeploy.midend.misfit import Relaxed, bounds, check_constants, fewest, misfit, unpacked
 from deeploy.midend.offer import offered
 from deeploy.midend.order import ordered
 from deeploy.midend.pack import Packing
@@ -34,9 +34,9 @@ from deeploy.midend.pin import is_near, pinnable
 from deeploy.midend.place import Overfull, Placement, place, tenants
 from deeploy.midend.plan import UNLIMITED, LevelUse, Machine, Plan, Prediction
 from deeploy.midend.prefetch import prefetched
-from deeploy.midend.problem import DETERMINISTIC_SECONDS, Choice, Problem, Residence, Search, Share, Users, least, obvious
+from deeploy.midend.problem import DETERMINISTIC_SECONDS, Choice, Problem, Residence, Search, Share, Users, least, users_of
 from deeploy.midend.program import Buffer, Call, Program, Role, ahead, chosen
-from deeploy.midend.reduce import bundled, coarse, found_again, settled, tight_steps, without_harmless
+from deeploy.midend.reduce import bundled, cheapest, coarse, found_again, settled, tight_steps, tightened, without_harmless
 from deeploy.midend.repeat import expanded, repetition, shortened
 
 WORTH_STREAMING = 1 / 32  # of the memory around the engines' own
@@ -69,9 +69,11 @@ class Planner:
         machine: Machine,
         seconds: float = DETERMINISTIC_SECONDS,
         every: bool = False,
+        is_relaxed: bool = False,
     ) -> None:
         self.given = program
         self.every = every or target.timing is None  # every variant of a call is offered
+        self.is_relaxed = is_relaxed  # bytes alone are asked for, in memories that are large enough
         self.target = target
         self.machine = machine
         self.search = Search(seconds)
@@ -82,9 +84,10 @@ class Planner:
         }
         self.around = 0 if target.is_flat else 1  # the memory in which buffers and constants lie that are nowhere else
         self.io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
-        self.room = {level: self._room(distance, level) for distance, level in enumerate(self.levels)}
+        self.room = {level: UNLIMITED if is_relaxed else self._room(distance, level) for distance, level in enumerate(self.levels)}
         self.depths = {"auto": (1, 2), "double": (2,), "single": (1,)}[machine.buffering]
         self._tilers: dict[tuple[object, ...], Tiler] = {}
+        self._roomy: dict[tuple[object, ...], Tiler] = {}  # those of relaxed problems
         self._found: dict[tuple[object, ...], list[Candidate]] = {}
         if not self.every:
             program = offered(program, lambda call: self._tiler(call, program), lambda call: kind(call, program.buffers))
@@ -93,9 +96,10 @@ class Planner:
         self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
         self.is_long = len(program.calls) > LONG
         self.is_far = not target.is_flat and target.memory(machine.default_memory).is_far
-        self.may_pin = is_near(target, machine)
+        self.may_pin = is_near(target, machine) and not is_relaxed
         self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
-        self.users = _users(program)
+        self.users = users_of(program)
+        self.overfull: tuple[str, int] | None = None  # the memory for which no addresses were found last, and bytes that would do
         self.tight = set(range(len(program.calls)))  # steps in which what is nearest to the engines may have to leave room
 
     def _room(self, distance: int, level: str) -> int:
@@ -247,7 +251,8 @@ class Planner:
         wanted = (kind(call, self.program.buffers), number, tuple(distances.values()))
         if wanted not in self._found:
             tiler = self._tiler(call, self.program)
-            found = tiler.candidates({name: reach.index(distance) for name, distance in distances.items()}, self.depths)
+            given = {name: reach.index(distance) for name, distance in distances.items()}
+            found = bounds(tiler, given, min(self.depths)) if self.is_relaxed else tiler.candidates(given, self.depths)
             self._found[wanted] = [self._numbered(candidate, number, reach) for candidate in found]
         return self._found[wanted]
 
@@ -275,35 +280,58 @@ class Planner:
         Raises:
             FitError: nothing fits.
         """
-        is_open = [min(self.capacities(far)) >= 0 for far in Far]  # beside what is there in any case
-        solved = None
-        if is_open[Far.NONE]:
-            if not self.target.is_flat:
-                self.tight = set()  # all activations are as near as they can, at first
-                self.tight = tight_steps(self.problem(Far.NONE), 0)
-            solved = self._solve_repeated(without_harmless(self.problem(Far.NONE)))
-        for far in (Far.LARGE, Far.ALL) if self.is_far else ():
-            if solved is None and is_open[far]:
-                problem = without_harmless(self.problem(far))
-                solved = self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
+        if self._is_overfull():
+            self.check()
+        solved = self._solved(Far.NONE) or (self._solved(Far.LARGE) if self.is_far else None)
+        if solved is None:
+            self.check()
+        if solved is None and self.is_far:
+            solved = self._solved(Far.ALL)
         if solved is None and not self.every:
             return Planner(self.given, self.target, self.machine, self.search.seconds, every=True).plan()
         if solved is None:
-            raise misfit(self._misfit())
+            level, needed = self.overfull or (self.levels[0], self.room[self.levels[0]] + 1)
+            raise unpacked(self.target, level, needed, self.room[level])
         return self._finish(*solved)
 
-    def _misfit(self) -> Misfit:
-        def at(distance: int, capacity: int) -> Problem:
-            planner = Planner(self.program, self.target, self.machine, every=True)
-            planner.room[self.levels[distance]], planner.may_pin = capacity, False
-            return planner.problem(Far.ALL if self.is_far else Far.NONE)
+    def _is_overfull(self) -> bool:
+        """Whether what no choice goes below takes more than there is: constants, activations of a step, the smallest tile of a call."""
+        far, steps = Far.ALL if self.is_far else Far.NONE, range(len(self.program.calls))
+        shares, variants = self.shares(far), [self.program.variants(step) for step in steps]
+        room = self.capacities(far)
+        for distance in range(len(room)):
+            room[distance] -= fewest((share for share in shares if share.distance == distance), list(map(len, variants)))
+        near = [size for size, level in zip(room, self.levels, strict=True) if self.is_far or not self.target.memory(level).is_far]
+        if min(room) < 0 or most_alive(self.blocks, len(steps)) > sum(near):
+            return True
+        tilers = ([self._tiler(variant, self.program) for variant in each] for each in variants)
+        return any(all(tiler.least > tiler.capacities[tiler.engine.memory] for tiler in each) for each in tilers)
 
-        def again(machine: Machine) -> Plan:
-            return Planner(self.given, self.target, machine, self.search.seconds).plan()
+    def _solved(self, far: Far) -> Solved | None:
+        """A choice with addresses; None where there is none."""
+        if min(self.capacities(far)) < 0:  # beside what is there in any case
+            return None
+        if far is Far.NONE and not self.target.is_flat:
+            self.tight = set()  # all activations are as near as they can, at first
+            self.tight = tight_steps(self.problem(far), 0)
+        problem = without_harmless(self.problem(far))
+        if far is Far.NONE:
+            return self._solve_repeated(problem)
+        return self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
 
-        beside = [self.beside(distance) for distance in range(len(self.levels))]
+    def check(self) -> None:
+        """Raise ``FitError`` where some memory is too small whatever is chosen, without looking for a plan."""
+        error = misfit(self._relaxed(self.machine))
+        if error is not None:
+            raise error
+
+    def _relaxed(self, machine: Machine) -> Relaxed:
+        planner = Planner(self.given, self.target, machine, every=True, is_relaxed=True)
+        planner._tilers = self._roomy
+        beside = [planner.beside(distance) for distance in range(len(self.levels))]
         room = [self.room[level] for level in self.levels]
-        return Misfit(self.program, self.target, self.machine, self.levels, at, beside, room, self.io, again)
+        problem = planner.problem(Far.ALL if planner.is_far else Far.NONE)
+        return Relaxed(self.given, self.target, machine, self.levels, problem, beside, room, self.io, self._relaxed)
 
     def _solve_repeated(self, problem: Problem) -> Solved | None:
         """A large problem by its repeated blocks, where it has some; any other in one piece."""
@@ -322,7 +350,7 @@ class Planner:
         ]
         blocks = repetition(signatures)
         short = shortened(problem, blocks) if blocks is not None else None
-        first = _cheapest(short, replace(self.search, gap=LARGE_GAP)) if short is not None else None
+        first = cheapest(short, replace(self.search, gap=LARGE_GAP)) if short is not None else None
         choice = expanded(problem, blocks, first) if blocks is not None and first is not None else None
         if choice is None:
             return self._solve(problem)
@@ -335,7 +363,7 @@ class Planner:
     def _solve_large(self, problem: Problem) -> Solved | None:
         """A problem whose far residences are settled first, by a few candidates of each call."""
         few = coarse(problem)
-        first = _cheapest(few, replace(self.search, gap=LARGE_GAP))
+        first = cheapest(few, replace(self.search, gap=LARGE_GAP))
         if first is None:
             return self._solve(problem)
         every = settled(problem, first)
@@ -354,16 +382,17 @@ class Planner:
         search = search or self.search
         forbidden: list[Choice] = []
         while True:
-            choice = _cheapest(problem, search, forbidden)
+            choice = cheapest(problem, search, forbidden)
             if choice is None:
                 return None
             try:
                 return *self._placed(problem, choice), problem
             except Overfull as overfull:
+                self.overfull = overfull.level, overfull.error.needed
                 forbidden.append(choice)
                 if len(forbidden) >= MOST_CUTS:
                     forbidden.clear()
-                    problem = _tightened(problem, self.levels.index(overfull.level), overfull.error.needed)
+                    problem = tightened(problem, self.levels.index(overfull.level), overfull.error.needed)
 
     def _placed(self, problem: Problem, choice: Choice) -> tuple[Choice, tuple[Placement, ...], dict[str, Packing]]:
         """The choice with addresses; its fetches begin as early as there is room, unless that cannot be packed."""
@@ -445,36 +474,6 @@ class Planner:
         return result
 
 
-def _users(program: Program) -> dict[str, Users]:
-    """The (step, variant) that need each constant, for those that another choice does without."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    certain = set()
-    for step in range(len(program.calls)):
-        variants = [{operand.buffer for operand in call.operands.values()} for call in program.variants(step)]
-        certain |= set.intersection(*variants)
-        for number, names in enumerate(variants):
-            for name in sorted(names):
-                found.setdefault(name, []).append((step, number))
-    return {b.name: tuple(found[b.name]) for b in program.buffers.values() if b.role is Role.CONSTANT and b.name in {*found} - certain}
-
-
-def _cheapest(problem: Problem, search: Search, forbidden: Sequence[Choice] = ()) -> Choice | None:
-    """The cheapest choice that fits; None where there is none."""
-    found = None if forbidden else obvious(problem)
-    if found is not None:
-        return found
-    from deeploy.midend.choose import choose  # importing the solver takes a third of a second, which flat machines need not pay
-
-    return choose(problem, forbidden, search)
-
-
-def _tightened(problem: Problem, distance: int, needed: int) -> Problem:
-    """The problem with less of the capacity that could not be packed."""
-    capacities = list(problem.capacities)
-    capacities[distance] -= max(16, needed - capacities[distance])
-    return replace(problem, capacities=capacities)
-
-
 def make_plan(program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> Plan:
     """Plan a network.
 
@@ -488,8 +487,10 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
             other = ordered(program)
             if other is program:
                 raise
+            planner = Planner(other, target, machine, seconds)
             with suppress(FitError):
-                return Planner(other, target, machine, seconds).plan()
+                planner.check()
+                return planner.plan()
             raise
     name = target.memories[0].name
     roomy = replace(machine, capacities=dict.fromkeys(machine.capacities, UNLIMITED))

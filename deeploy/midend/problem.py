@@ -13,6 +13,7 @@ from itertools import accumulate
 
 from deeploy.midend.cached import Code, saved
 from deeploy.midend.candidate import Candidate
+from deeploy.midend.program import Program, Role
 
 DETERMINISTIC_SECONDS = 20.0
 
@@ -261,3 +262,16 @@ def obvious(problem: Problem) -> Choice | None:
     choice = Choice(picks, (False,) * len(picks), residences, {}, 0, 0)
     cycles = least(problem)
     return replace(choice, cycles=cycles, bound=cycles) if fits(problem, choice) and evaluate(problem, choice) == cycles else None
+
+
+def users_of(program: Program) -> dict[str, Users]:
+    """The (step, variant) that need each constant, for those that another choice does without."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    certain = set()
+    for step in range(len(program.calls)):
+        variants = [{operand.buffer for operand in call.operands.values()} for call in program.variants(step)]
+        certain |= set.intersection(*variants)
+        for number, names in enumerate(variants):
+            for name in sorted(names):
+                found.setdefault(name, []).append((step, number))
+    return {b.name: tuple(found[b.name]) for b in program.buffers.values() if b.role is Role.CONSTANT and b.name in {*found} - certain}

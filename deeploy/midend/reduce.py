@@ -1,4 +1,4 @@
-"""Smaller problems with nearly the same answers, for networks too large to be chosen in one piece."""
+"""Smaller problems with nearly the same answers, for networks too large to be chosen in one piece; and the answer of any problem."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deeploy.midend.candidate import Candidate
-from deeploy.midend.problem import Choice, Most, Problem, Residence, Users
+from deeploy.midend.problem import Choice, Most, Problem, Residence, Search, Users, obvious
 
 FEW = 2  # candidates per combination of sources
 
@@ -94,3 +94,20 @@ def _few(group: list[Candidate], most: int | None) -> list[Candidate]:
         if smallest not in kept:
             kept.append(smallest)
     return kept
+
+
+def tightened(problem: Problem, distance: int, needed: int) -> Problem:
+    """The problem with less of the capacity that could not be packed."""
+    capacities = list(problem.capacities)
+    capacities[distance] -= max(16, needed - capacities[distance])
+    return replace(problem, capacities=capacities)
+
+
+def cheapest(problem: Problem, search: Search, forbidden: Sequence[Choice] = ()) -> Choice | None:
+    """The cheapest choice that fits; None where there is none."""
+    found = None if forbidden else obvious(problem)
+    if found is not None:
+        return found
+    from deeploy.midend.choose import choose  # importing the solver takes a third of a second, which flat machines need not pay
+
+    return choose(problem, forbidden, search)

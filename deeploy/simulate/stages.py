@@ -27,20 +27,12 @@ from deeploy.graph.values import Graph
 from deeploy.midend.assemble import assemble
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import Options, kernels_of, machine_of, own_options
-from deeploy.midend.misfit import Misfit
 from deeploy.midend.plan import Plan
 from deeploy.midend.planner import Far, Planner
 from deeploy.midend.program import Role
 from deeploy.simulate.walk import walk
 
 MOST_ROUNDS = 40  # of choosing and planning
-
-
-class _Planner(Planner):
-    """Does not look for a capacity that would do where nothing fits: other cuts are tried."""
-
-    def _misfit(self) -> Misfit:
-        raise FitError("the stage does not fit", "Ask for more chips: --chips.")
 
 
 @dataclass(frozen=True)
@@ -113,7 +105,7 @@ class PlannedStages:
         except UsageError as error:  # less memory is left than an option asks for
             raise FitError(error.what, error.remedy) from error
         program = assemble("stage", part(self.graph, self.levels, first, end), *kernels_of(target, machine))
-        return _Planner(program, target, machine, options.seconds)
+        return Planner(program, target, machine, options.seconds)
 
     def _left(self, first: int, end: int) -> Target:
         """The target without the memory that a stage's queues at both ends take, and what it forwards."""

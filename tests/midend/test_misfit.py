@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import FitError
+from deeploy.midend import planner
 from deeploy.midend.machine import Options
 from deeploy.midend.plan import Buffering, Machine, Plan
 from deeploy.midend.planner import make_plan
@@ -53,6 +55,8 @@ def test_the_stated_smallest_l1_is_the_smallest(name: str, buffering: Buffering,
     smallest = stated(error.value, "L1")
     assert int(found[1]) == smallest
     assert ("--buffering single" in error.value.remedy) == (buffering == "double")
+    for left in re.findall(r"--buffering single, (\d+) bytes then", error.value.remedy):
+        assert replan(whole, int(left), buffering="single").memory["L1"].peak <= int(left) < smallest
     assert replan(whole, smallest, buffering=buffering).memory["L1"].peak <= smallest
     with pytest.raises(FitError) as below:
         replan(whole, smallest - 1, buffering=buffering)
@@ -69,9 +73,9 @@ def test_the_stated_smallest_l2_is_the_smallest(name: str, l1: int, memory: str,
         replan(whole, l1, 8)
     except FitError as error:
         smallest = stated(error, "L2")
-        found = re.search(r"L2 is too small: node \S+ \(\w+\) needs \d+ bytes at once", error.what)
+        at_once = r"node \S+ \(\w+\) needs \d+ bytes at once( beside \d+ bytes of constants)?, 8 are there; largest buffers then: .*"
+        found = re.fullmatch(rf"L2 is too small: ({at_once}|the constants take \d+ bytes, 8 are there)", error.what)
         assert found, error.what
-        assert ", 8 are there; largest buffers then: " in error.what
         assert memory == "L2" or "--default-memory" not in error.remedy
     else:
         assert memory == "L3"
@@ -99,6 +103,45 @@ def test_no_capacity_is_asked_for_that_the_target_does_not_have(tmp_path: Path) 
             assert f"has no more than {most} bytes" in error.value.remedy, "what is left beside reserved bytes and the caller's"
             plan = nets.compiled(tmp_path, nodes, *shapes, {}, Options({"l2": 200_000}, default_memory="L3")).plan
             assert plan.memory["L2"].peak <= 200_000
+
+
+def squares(folder: Path, options: Options) -> deeploy.Compiled:
+    """Two tensors of 16384 bytes at once."""
+    nodes = [nets.node("Neg", "x", "a"), nets.node("Softmax", "a", "b", axis=1), nets.node("Add", "a b", "y")]
+    return nets.compiled(folder, nodes, {"x": [1, 64, 64]}, {"y": [1, 64, 64]}, {}, options)
+
+
+CERTAIN: list[tuple[Callable[[Path, Options], deeploy.Compiled], dict[str, int], str]] = [
+    (nets.perceptron, {"l2": 1000}, r"L2 is too small: the constants take \d+ bytes, 1000 are there"),
+    (nets.convolutions, {"l1": 32}, r"node \S+ \(\w+\) needs \d+ bytes of L1 for its smallest tile .*, 32 are there"),
+    (squares, {"l1": 4000, "l2": 20000}, r"L2 is too small: node .+ \(\w+\) needs 32768 bytes at once, 20000 are there; largest .*"),
+]
+
+
+@pytest.mark.parametrize(("network", "sizes", "told"), CERTAIN)
+def test_what_is_certain_is_said_without_planning(
+    network: Callable[[Path, Options], deeploy.Compiled], sizes: dict[str, int], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Constants, activations of one step, the smallest tile of a call: nothing is chosen to find that they are too large."""
+    monkeypatch.setattr(planner, "cheapest", None)
+    with pytest.raises(FitError) as error:
+        network(tmp_path, Options(sizes))
+    assert re.fullmatch(told, error.value.what), error.value.what
+
+
+def test_integers_at_the_edges_leave_the_bytes_that_are_told(tmp_path: Path) -> None:
+    shape, ends = [1, 8, 180, 180], [numpy_helper.from_array(np.float32(0.1), "s"), numpy_helper.from_array(np.int8(0), "z")]
+    ways = (("QuantizeLinear", "x", "a"), ("DequantizeLinear", "a", "b"), ("QuantizeLinear", "c", "d"), ("DequantizeLinear", "d", "y"))
+    nodes = [nets.node(op, f"{source} s z", result) for op, source, result in ways]
+    nodes.insert(2, nets.node("Add", "b b", "c"))
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], ends)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    with pytest.raises(FitError) as error:
+        deeploy.compile(tmp_path / "m.onnx", "siracusa")
+    found = re.search(r"--quantised-io, (\d+) bytes of inputs and outputs then", error.value.remedy)
+    assert found, error.value.remedy
+    assert deeploy.compile(tmp_path / "m.onnx", "siracusa", quantised_io=True).memory["L2"].io == int(found[1])
 
 
 def test_the_command_line_ends_with_status_3(tmp_path: Path) -> None:
@@ -146,8 +189,11 @@ def test_what_a_misfit_advises_can_be_done_and_helps(target: str, memory: str, i
     assert memory in ("FLASH", "L1", "L2") or not any(item.startswith("weights") for item in items), "constants lie in flash"
     assert memory != "FLASH" or "smaller inputs" not in items, "the size of inputs changes no constant"
     for item in items:
-        if item.startswith("--default-memory"):
-            assert fit(160, default_memory=item.split()[1]).memory[memory].peak <= 160
+        found = re.fullmatch(r"--default-memory (\w+), about (\d+) bytes then", item)
+        assert (found is not None) == item.startswith("--default-memory")
+        if found is not None:
+            assert fit(160, default_memory=found[1]).memory[memory].peak <= 160
+            assert fit(int(found[2]), default_memory=found[1]).memory[memory].peak <= int(found[2])
     (size,) = re.findall(r"--(?:memory \w+=|l[12] )(\d+)", items[-1])
     largest = fit(int(size))
     assert memory not in largest.memory or largest.memory[memory].peak <= int(size)
