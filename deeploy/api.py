@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -47,6 +48,7 @@ __all__ = [
     "Options",
     "Request",
     "Verdict",
+    "advise",
     "compile",
     "evaluate",
     "explore",
@@ -119,10 +121,15 @@ def compile(
     request = Request(
         *head, quantised_io, requantise, save_after, limits, fallback, on_stage, generators, package, mhz=mhz, certify=certify
     )
-    if isinstance(model, Mapping):
-        return compile_networks(model, loaded(target), request)
-    with _file(model, example_inputs) as path:
-        return compile_networks({"network": path}, loaded(target), request)
+
+    def compiled(target: Target, request: Request) -> Compiled:
+        if isinstance(model, Mapping):
+            return compile_networks(model, target, request)
+        with _file(model, example_inputs) as path:
+            return compile_networks({"network": path}, target, request)
+
+    chosen = loaded(target)
+    return replace(compiled(chosen, request), origin=(compiled, chosen, request))
 
 
 def quantize(
@@ -227,7 +234,7 @@ def inspect(model: Model, *, dims: Mapping[str, int] | None = None, pins: Mappin
 
 
 def report(project: str | Path | Compiled, network: str | None = None) -> Contents:
-    """What a network costs and where everything lies: its entry of ``deploy.json``, with ``advice`` on what would make it faster.
+    """What a network costs and where everything lies: its entry of ``deploy.json``, with what ``deeploy advise`` found as ``advice``.
 
     Raises:
         UsageError: the folder is no project, or has no such network.
@@ -238,6 +245,18 @@ def report(project: str | Path | Compiled, network: str | None = None) -> Conten
             return report(Path(scratch) / "project", network)
     entry = select_network(read_manifest(Path(project)), network)
     return {**entry, "advice": list(advice.read(Path(project)).get(entry["name"], []))}
+
+
+def advise(compiled: Compiled) -> Mapping[str, list[Contents]]:
+    """What would make the networks of a project faster, by their names: the project is compiled again with every change that could.
+
+    Args:
+        compiled: what ``compile`` returned.
+    """
+    from deeploy.advice.advise import advise as advised
+
+    assert compiled.origin is not None, "what compile returns has one"
+    return advised(compiled, *compiled.origin)
 
 
 def explore(

@@ -43,20 +43,20 @@ ARROWS = {
     "runners": {*BASE, "graph", "backend"},
     "simulate": {*BASE, "graph", "operators", "frontend", "distribute", "midend", "schedule"},
     "verification": {*BASE, "graph", "midend", "schedule", "runners", "simulate"},
-    "advice": {*BASE, "graph", "operators", "frontend", "midend"},
     "report": {*BASE, "graph", "operators", "midend", "schedule"},
     "fallback": {*BASE, "graph", "frontend"},
     "bringup": {*BASE, "graph", "operators", "target", "midend", "backend", "report", "verification"},
     "driver": {
         *{*BASE, "target", "graph", "operators", "frontend", "distribute", "midend"},
-        *{"schedule", "certify", "backend", "runners", "simulate", "report", "fallback", "advice"},
+        *{"schedule", "certify", "backend", "runners", "simulate", "report", "fallback"},
     },
+    "advice": {*BASE, "graph", "operators", "frontend", "midend", "report", "driver"},
     "devices": {*BASE, "graph", "operators", "frontend", "distribute", "midend", "backend", "report", "driver"},
     "generation": {*BASE, "graph", "midend"},
     "quantization": {*BASE, "graph", "frontend", "driver", "report"},
     "explore": {*BASE, "graph", "operators", "frontend", "midend", "report"},
 }
-BESIDE = {"explore", "devices", "generation", "bringup", "quantization"}  # what no other part may import
+BESIDE = {"advice", "explore", "devices", "generation", "bringup", "quantization"}  # what no other part may import
 KNOWN_CIRCLES = {  # imports that are still to be turned around
     ("deeploy.graph.expr", "deeploy.graph.nest"),
 }

@@ -6,14 +6,26 @@ Only what decides by which kernels a layer can run, and in which form they requa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from deeploy.graph import epilogue
 from deeploy.graph.nodes import Node, Tensor, constant
-from deeploy.graph.values import Graph, change_nodes, reading
+from deeploy.graph.rewriting import Pass
+from deeploy.graph.values import Graph, reading
 from deeploy.operators.table import OPERATORS
+
+
+@dataclass(frozen=True)
+class Rewrite(Pass):
+    """A change of a whole graph, as a pass of a target."""
+
+    change: Callable[[Graph], Graph]
+
+    def __call__(self, graph: Graph) -> Graph:
+        return self.change(graph)
+
 
 _BYTE = -128, 127
 MOST_SHIFT = 30  # of a multiplier of 32 bits
@@ -47,8 +59,3 @@ def _with(node: Node, former: Tensor, values: np.ndarray, kind: str) -> Node:
     narrow = tuple(dtype for dtype in former.narrow if dtype.stores(values))
     other = replace(constant(values), name=f"{former.name}_{kind}", narrow=narrow)
     return reading(node, lambda tensor: other if tensor is former else tensor)
-
-
-def changed(graph: Graph, change: Callable[[Node], Node]) -> tuple[Graph, set[str]]:
-    """A graph of changed nodes, and the names of those that are others."""
-    return change_nodes(graph, change), {node.name for node in graph.nodes if change(node) is not node}

@@ -260,6 +260,35 @@ def certify(
 
 
 @app.command()
+def advise(project: Project, as_json: JsonOption = False) -> None:
+    """Plan what would make a project faster, and say by how many cycles (docs/slow.md); report and explain show it from then on."""
+    from deeploy.advice.advise import advise as advised
+    from deeploy.backend import project as files
+    from deeploy.report import advice
+    from deeploy.schemas import REASONS
+
+    manifest = files.read_manifest(project)
+    models, choices = _given(None, project / BUILD, Choices())
+    cut, target = choices.cut(), choices.machine()
+    with Progress() as progress:
+        request = choices.request(None, progress)
+        made = _compiled(models, target, cut, request)
+        if json.loads(made.sources()["deploy.json"]) != {name: value for name, value in manifest.items() if name != "sizes"}:
+            what = f"{shorten(str(project))} is not what its model, target and options are compiled to now"
+            raise UsageError(what, "Compile it again: deeploy compile --config deeploy.toml -o OUT")
+        found = advised(made, lambda given, wanted: _compiled(models, given, cut, wanted), target, request)
+        pages = made.reports(manifest, found)
+    for name in ("report.html", REASONS):
+        if name in pages:
+            files.write_file(project / name, pages[name].encode(), "OUT")
+    if as_json:
+        show(json.dumps({"advice": found if len(found) > 1 else next(iter(found.values()))}, indent=1))
+        return
+    for name, entries in found.items():
+        show("\n".join([*([f"{name}:"] if len(found) > 1 else []), *advice.lines(entries)]))
+
+
+@app.command()
 def run(
     project: Project,
     inputs: Annotated[

@@ -67,8 +67,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
             requantised, plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan)
             graph = found[prefix] = replace(graph, graph=requantised)
         about = graph.inputs, graph.outputs, graph.dialect, (*graph.notes, *_unpacked(request, plan)), graph.pinned
-        imported = graph.imported if plan.program.is_float else None
-        networks[prefix] = Network(plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path), imported=imported)
+        networks[prefix] = Network(plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path))
 
     def again(prefix: str, given: Machine) -> Plan:
         return bind_and_plan(clock, prefix, found[prefix].graph, target, given, request.options)

@@ -71,7 +71,6 @@ class Lowered:
         shorter: the same one step of its states before, where that is a check.
         pinned: inputs of the model that are constants.
         target: with the kernels that are the model's own.
-        imported: before the passes.
     """
 
     graph: Graph
@@ -82,7 +81,6 @@ class Lowered:
     shorter: Graph | None
     target: Target
     pinned: tuple[Pinned, ...] = ()
-    imported: Graph | None = None
 
     def check(self, program: Program) -> None:
         """Raise where a shape depends on the rows of the states that the graph takes for fixed."""
@@ -118,7 +116,7 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
         shorter, _ = finished(shorter)
     inputs = tuple(port for port in sources if port.name != POSITION)
     results = [replace(port, labels=source.labels.get(port.name, ())) for port in results]
-    return Lowered(graph, inputs, tuple(results), dialect, (*source.notes, *notes), shorter, target, source.pinned, source.graph)
+    return Lowered(graph, inputs, tuple(results), dialect, (*source.notes, *notes), shorter, target, source.pinned)
 
 
 def lowered_for_chips(clock: Clock, model: Path, target: Target, request: Request) -> Lowered:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from html import escape
@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from deeploy.advice.advise import Subject, advise
 from deeploy.backend import chips, project
 from deeploy.backend.constants import Additions
 from deeploy.backend.emit import arenas_of, emit
@@ -29,6 +28,7 @@ from deeploy.documents import Contents, Document
 from deeploy.driver.certificate import of_chip, printed, text_of
 from deeploy.driver.plan import Requantisation, over_budget
 from deeploy.driver.prefixes import check_files
+from deeploy.driver.request import Request
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import Integers
@@ -42,6 +42,7 @@ from deeploy.midend.plan import LevelUse, Plan
 from deeploy.midend.program import Program
 from deeploy.report.explain import explanations
 from deeploy.report.page import page
+from deeploy.report.quantised import quantise_first
 from deeploy.runners.host import Host
 from deeploy.runners.sizes import measure
 from deeploy.simulate import chips as golden
@@ -64,8 +65,7 @@ class Network:
 
     Attributes:
         requantisation: what engines requantise otherwise than exactly, where that was asked for.
-        graph: that kernels were chosen for; None where that is not known. ``imported`` is a float network's before it was lowered.
-        is_part: whether it is what one of several chips computes.
+        graph: that kernels were chosen for; None where that is not known.
         samples: npz with inputs, by which that is measured.
         digest: SHA-256 of the ONNX file, in hexadecimal digits; empty where that is not known.
     """
@@ -81,8 +81,6 @@ class Network:
     graph: Graph | None = None
     samples: str | Path | None = None
     digest: str = ""
-    is_part: bool = False
-    imported: Graph | None = None
 
     @property
     def program(self) -> Program:
@@ -92,13 +90,6 @@ class Network:
     def predicted(self) -> Run | None:
         """One inference as predicted, where the target says how long things take."""
         return _walked(self.plan)
-
-    def advice(self, entry: Document) -> Contents:
-        """What would make the network faster, as ``advice``; ``entry`` is its part of ``deploy.json``."""
-        if self.graph is None:
-            return {}
-        about = self.requantisation is None, self.dialect != "", self.is_part, self.imported
-        return {"advice": advise(Subject(self.plan, self.graph, entry, *about))}
 
     @cached_property
     def requantised(self) -> Contents | None:
@@ -136,12 +127,14 @@ class Unit:
     Attributes:
         title: for people, in the trace.
         run: one inference as predicted, where that is known.
+        cycles: of an inference of all that it is a part of.
         is_lead: whether it is the first unit with its code, of which pages show all.
     """
 
     title: str
     network: Network
     run: Run | None
+    cycles: float | None
     is_lead: bool = True
 
     def description(self) -> Contents:
@@ -209,18 +202,27 @@ class Project(ABC):
             start = time.perf_counter()
             self.certify(sources)
             (seconds if seconds is not None else {})["certify"] = time.perf_counter() - start
-        return {**sources, **self._reports(json.loads(sources["deploy.json"]))}
+        return {**sources, **self.reports(json.loads(sources["deploy.json"]))}
 
     def measured(self, sources: Mapping[str, str | bytes]) -> Mapping[str, str | bytes]:
         """The emitted files with what a cross compiler makes of them in ``deploy.json``, where the target has one."""
         return sources
 
-    def _reports(self, manifest: Document) -> Mapping[str, str]:
-        """The files of the project that are made for people."""
+    def reports(self, manifest: Document, advice: Mapping[str, Sequence[Contents]] | None = None) -> Mapping[str, str]:
+        """The files of the project that are made for people.
+
+        Args:
+            manifest: ``deploy.json``.
+            advice: what would help, by the names of units, where that was planned (``deeploy advise``).
+        """
         is_system = "chips" in manifest
         entries = manifest["chips"] if is_system else manifest.get("networks") or [manifest]
         shown = {name: (unit, entry) for (name, unit), entry in zip(self.units.items(), entries, strict=True) if unit.is_lead}
-        reasons = {name: {**explanations(u.network.plan, e), **u.network.advice(e)} for name, (u, e) in shown.items()}
+        reasons = {name: explanations(unit.network.plan, entry) for name, (unit, entry) in shown.items()}
+        for name, (unit, _) in shown.items():
+            told = advice.get(name) if advice is not None else None
+            if told is not None or unit.network.program.is_float:
+                reasons[name]["advice"] = told or [quantise_first(unit.network.program, unit.network.plan.target)]
         timelines = {name: timeline(unit.run) for name, (unit, _) in shown.items() if unit.run is not None}
         runs = {unit.title: (unit.network.plan, unit.run) for unit in self.units.values() if unit.run is not None}
         rows = strips([run for _, run in runs.values()], LINK) if is_system else ()
@@ -244,7 +246,7 @@ class Project(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Compiled(Project):
-    """The result of ``deeploy.compile``: one or several networks, planned for one chip."""
+    """The result of ``deeploy.compile``: one or several networks, planned for one chip; by ``origin`` it is compiled again."""
 
     networks: Mapping[str, Network]
     seconds: Mapping[str, float]
@@ -252,6 +254,7 @@ class Compiled(Project):
     budgets: Mapping[str, int] = field(default_factory=dict)
     package: Package | None = None
     is_certified: bool = True
+    origin: tuple[Callable[[Target, Request], Compiled], Target, Request] | None = None
 
     def __repr__(self) -> str:
         names = ", ".join(shorten(network.model) for network in self.networks.values())
@@ -286,7 +289,9 @@ class Compiled(Project):
 
     @property
     def units(self) -> Mapping[str, Unit]:
-        return {name: Unit(name, network, network.predicted) for name, network in self.networks.items()}
+        runs = {name: network.predicted for name, network in self.networks.items()}
+        cycles = {name: run.cycles if run is not None else None for name, run in runs.items()}
+        return {name: Unit(name, network, runs[name], cycles[name]) for name, network in self.networks.items()}
 
     def printed(self, files: Mapping[str, str | bytes]) -> Iterator[Printed]:
         """What is certified of files of the project, network by network."""
@@ -405,9 +410,9 @@ class Distributed(Project):
         result = {}
         for chip, (graph, plan) in enumerate(zip(self.system.chips, self.plans, strict=True)):
             inputs, outputs = (tuple(ports[t.name] for t in side if t.name in ports) for side in (graph.inputs, graph.outputs))
-            network = Network(plan, self.model, inputs, outputs, self.dialect, (), graph=graph, digest=self.digest, is_part=True)
-            run = self.predicted.chips[chip] if self.predicted is not None else None
-            result[f"chip{chip}"] = Unit(f"chip {chip}", network, run, self.leads[chip] == chip)
+            network = Network(plan, self.model, inputs, outputs, self.dialect, (), graph=graph, digest=self.digest)
+            run, cycles = (self.predicted.chips[chip], self.predicted.cycles) if self.predicted is not None else (None, None)
+            result[f"chip{chip}"] = Unit(f"chip {chip}", network, run, cycles, self.leads[chip] == chip)
         return result
 
     def sources(self) -> Mapping[str, str | bytes]:

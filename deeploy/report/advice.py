@@ -13,11 +13,12 @@ from deeploy.schemas import REASONS
 
 _LAYERS = 3  # that an entry names in a terminal
 _NONE = "No change that is known here would save a hundredth of the cycles or make the network smaller."
-_NOTE = "Each gain is the most that one change alone would save, predicted from this plan. Gains do not add up."
+_UNKNOWN = "deeploy advise OUT plans the changes that could help."
+_NOTE = "Each gain is the difference of two plans, with one change alone. Gains do not add up."
 
 
 def read(project: Path) -> Mapping[str, Sequence[Document]]:
-    """The advice of every network of a project; none where nothing is known of cycles."""
+    """The advice of every network of a project; none where nothing was planned."""
     if not (project / REASONS).is_file():
         return {}
     networks = read_document(project / REASONS, REASONS)["networks"]
@@ -25,14 +26,14 @@ def read(project: Path) -> Mapping[str, Sequence[Document]]:
 
 
 def lines(found: Sequence[Document] | None, verbose: bool = True) -> list[str]:
-    """The ranked list for a terminal, with ``verbose`` its reasons and layers too; nothing where there was nothing to predict from."""
+    """The ranked list for a terminal, with ``verbose`` its reasons and layers too; how to get one where there is none."""
     if found is None:
-        return []
+        return [f"what would help: {_UNKNOWN}"]
     if not found:
         return ["what would help: " + _NONE[0].lower() + _NONE[1:]]
-    rows = ["what would help, each change alone (at most, predicted from this plan):"]
+    rows = ["what would help, each change alone:"]
     for place, entry in enumerate(found, 1):
-        gain = f": at most -{100 * entry['share']:.1f} % ({plain(entry['gain'])} cycles)" if entry["gain"] else ""
+        gain = f": -{100 * entry['share']:.1f} % ({plain(entry['gain'])} cycles)" if entry["gain"] else ""
         rows.append(f"  {place}. {entry['title']}{gain}")
         if not verbose and entry["kind"] != "quantise":
             continue
@@ -56,25 +57,19 @@ def of_layer(found: Sequence[Document], layer: str) -> list[Contents]:
 
 def layer_lines(found: Sequence[Document]) -> list[str]:
     """``of_layer`` for a terminal."""
-    shown = [f"  {entry['title']}: at most -{plain(entry['gain'])} cycles ({entry['text']})" for entry in found]
-    return (
-        ["", "  what would help this layer (each change alone, predicted from this plan):", *(f"  {line}" for line in shown)]
-        if shown
-        else []
-    )
+    shown = [f"  {entry['title']}: -{plain(entry['gain'])} cycles ({entry['text']})" for entry in found]
+    return ["", "  what would help this layer (each change alone):", *(f"  {line}" for line in shown)] if shown else []
 
 
 def advice(found: Sequence[Document] | None) -> str:
     """The section that the page of a network opens with."""
-    if found is None:
-        return ""
     if not found:
-        return section("What would help", tag("p", text(_NONE)))
+        return section("What would help", tag("p", text(_UNKNOWN if found is None else _NONE)))
     return section("What would help", tag("ol", *map(_item, found), class_="advice"), note=_NOTE)
 
 
 def _item(entry: Document) -> str:
-    gain = [tag("b", f"at most {MINUS}{100 * entry['share']:.1f}{THIN}%", class_="gain")] if entry["gain"] else []
+    gain = [tag("b", f"{MINUS}{100 * entry['share']:.1f}{THIN}%", class_="gain")] if entry["gain"] else []
     head = (*gain, tag("span", text(entry["title"]), class_="change"))
     layers = [
         tag("li", tag("b", name(layer["node"], 48)), f" {MINUS}{number(layer['gain'])} cycles, {text(layer['text'])}")

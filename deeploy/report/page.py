@@ -82,7 +82,8 @@ def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[st
 
 def article(entry: Document, timeline: Document | None, explanation: Document | None) -> str:
     """All that is shown of one network; ``entry`` is its part of ``deploy.json``."""
-    parts = [sections.heading(entry), advice(explanation.get("advice") if explanation is not None else None)]
+    told = explanation.get("advice") if explanation is not None else None
+    parts = [sections.heading(entry), advice(told) if told or entry["cycles"] is not None else ""]
     parts += [sections.headline(entry), sections.spent(entry)]
     parts += [_timeline(entry), layers(entry), chains(entry), graph(entry), _memory(entry), sections.sizes(entry)]
     parts += [sections.arrangements(entry), sections.bounds(entry)]
