@@ -3,14 +3,12 @@
 A step is roomy for a candidate when everything that could be alive beside it fits as well: every buffer that may be resident in
 the engines' own memory, and the largest windows that the next call could fetch early. Such a candidate replaces any other with
 the same residences that takes no fewer cycles, with and without its instructions cached; where these are others, also what later calls
-could save behind the one or the other counts. Where that memory holds at once whatever might lie there, candidates with operands further
-out are replaced as well, if that can be done for all calls that use a buffer. What is left is small where memory is plenty, and
-everything where it is short.
+could save behind the one or the other counts. What is left is small where memory is plenty, and everything where it is short.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from itertools import product, takewhile
 
 from deeploy.midend.candidate import Candidate
@@ -22,25 +20,7 @@ Places = frozenset[tuple[str, int]]  # where the operands of a call are
 def undominated(problem: Problem) -> list[list[int]]:
     """Per call the numbers of the candidates worth choosing from; sums of bytes decide, not addresses."""
     behind, beside = _behind(problem), _Beside(problem)
-    steps = [_Step(problem, step, behind[step], beside) for step in range(len(problem.candidates))]
-    near = _near(problem, steps, beside)
-    return [step.kept(near) for step in steps]
-
-
-def _near(problem: Problem, steps: Sequence[_Step], beside: _Beside) -> set[str]:
-    """The residences that are in the first memory in a cheapest choice: it holds everything at once, and no call is the slower for it."""
-    shared = sum(share.size for share in problem.shares if share.distance == 0)
-    for number in range(len(steps)):
-        largest = max((c.bytes[0] for c in problem.candidates[number]), default=0)
-        if beside(number, (), 0) + largest + shared > problem.capacities[0]:
-            return set()
-    near = {residence.name for residence in problem.residences if 0 in residence.distances and len(residence.distances) > 1}
-    while near:
-        away = {name for step in steps for name in step.better_away(near)}
-        if not away:
-            break
-        near -= away
-    return near
+    return [_Step(problem, step, behind[step], beside).kept() for step in range(len(problem.candidates))]
 
 
 def _behind(problem: Problem) -> list[int]:
@@ -87,22 +67,10 @@ class _Step:
         pairs = zip(a.states, b.states, strict=True) if is_equal else product(a.states, b.states)
         return all(_is_no_slower(a, b, mine, theirs, self.is_awaited, behind) for mine, theirs in pairs) and _is_no_larger(a, b, before)
 
-    def better_away(self, near: set[str]) -> set[str]:
-        """Residences with candidates that none replaces in which all of ``near`` are in the first memory."""
-        found: set[str] = set()
-        for places, numbers in self.groups.items():
-            away = {name for name, distance in places if distance and name in near}
-            rivals = self.groups.get(frozenset((name, 0 if name in near else distance) for name, distance in places), []) if away else []
-            if away and not all(any(self.replaces(m, n) for m in rivals) for n in numbers):
-                found |= away
-        return found
-
-    def kept(self, near: set[str]) -> list[int]:
-        """The candidates that no other one replaces, of those in which all of ``near`` are in the first memory."""
+    def kept(self) -> list[int]:
+        """The candidates that no other one replaces."""
         kept: list[int] = []
         for places, group in self.groups.items():
-            if any(distance and name in near for name, distance in places):
-                continue
             elsewhere = {own: [name for name, distance in places if distance != own] for own in {self.candidates[n].own for n in group}}
             room = {own: self.problem.capacities[own] - self.beside(self.step, names, own) for own, names in elsewhere.items()}
             roomy = [n for n in group if self.candidates[n].bytes[self.candidates[n].own] <= room[self.candidates[n].own]]

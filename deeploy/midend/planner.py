@@ -166,7 +166,7 @@ class Planner:
             distances += [distance for distance in self._private(uses) if block.size <= self.room[self.levels[distance]]]
             wanted = self.machine.residences.get(block.buffers[0])
             distances = [distance for distance in distances if wanted in (None, self.levels[distance])]
-            if not far and self.tight.isdisjoint(range(steps[0], steps[1] + 1)) and self._work_in(uses) == {*distances[:1]}:
+            if self.tight.isdisjoint(range(steps[0], steps[1] + 1)) and self._work_in(uses) == {*distances[:1]}:
                 distances = distances[:1]
             result.append(Residence(block.buffers[0], self.aligned(block.size, self.around), steps, tuple(distances)))
         if self.may_pin:
@@ -311,7 +311,7 @@ class Planner:
         """A choice with addresses; None where there is none."""
         if min(self.capacities(far)) < 0:  # beside what is there in any case
             return None
-        if far is Far.NONE and not self.target.is_flat:
+        if not self.target.is_flat:
             self.tight = set()  # all activations are as near as they can, at first
             self.tight = tight_steps(self.problem(far), 0)
         problem = without_harmless(self.problem(far))
