@@ -16,7 +16,7 @@ from typing import NamedTuple
 from deeploy.midend.behind import following
 from deeploy.midend.beside import branches
 from deeploy.midend.fuse import Fused, Fuser, chained, placed
-from deeploy.midend.place import Overfull
+from deeploy.midend.pack import Overfull
 from deeploy.midend.plan import ChainChoice, ChainReason, Plan
 from deeploy.midend.program import Program
 from deeploy.midend.tilewise import products

@@ -18,6 +18,7 @@ from deeploy.midend.assemble import assemble
 from deeploy.midend.copies import with_copies
 from deeploy.midend.machine import Options, check_code, kernels_of, machine_of, own_options, shared
 from deeploy.midend.misfit import held, remedy
+from deeploy.midend.pack import check_placements
 from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.planner import make_plan
 from deeploy.midend.program import Program, Role
@@ -68,6 +69,12 @@ def plan_program(program: Program, target: Target, machine: Machine, options: Op
             f"the arena takes {peak} bytes, addresses in the generated code go up to {MOST_BYTES}",
             "Check the shapes, or pin smaller dimensions: --dim NAME=VALUE.",
         )
+    return _checked(plan)
+
+
+def _checked(plan: Plan) -> Plan:
+    """The plan, whose addresses hold."""
+    check_placements(plan.placements, {level: (use.alignment, use.peak - use.constants) for level, use in plan.memory.items()})
     return plan
 
 
@@ -145,7 +152,7 @@ def together(plans: Mapping[str, Plan], again: Callable[[str, Machine], Plan]) -
     shared_plans = share(plans, again)
     leads = groups({name: plan.program for name, plan in shared_plans.items()})
     notes = {name: f"network {name} shares the caches of network {lead}" for name, lead in leads.items() if lead != name}
-    return dict(shared_plans), notes
+    return {name: _checked(plan) for name, plan in shared_plans.items()}, notes
 
 
 def plan_chips(clock: Clock, system: System, target: Target, topology: Topology, options: Options) -> tuple[list[Plan], list[int]]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from deeploy.errors import FitError
 from deeploy.midend.chain import Arrangement, Chain, Cut, Ring, Sweep, cut
-from deeploy.midend.lifetime import lifetimes, spans
+from deeploy.midend.lifetime import lifetimes, spans, wanted_blocks
 from deeploy.midend.misfit import held, more, remedy
-from deeploy.midend.place import place, tenants
+from deeploy.midend.pack import place
 from deeploy.midend.plan import UNLIMITED, ChainChoice, Machine, Plan
 from deeploy.midend.program import Program, Role
 
@@ -256,7 +256,7 @@ def _placed(plan: Plan, chains: tuple[Chain, ...], machine: Machine) -> Plan:
     )
     blocks = [b for b in lifetimes(plan.program, chains) if plan.program.buffers[b.buffers[0]].role is not Role.SCRATCH]
     residences = dict.fromkeys((block.buffers[0] for block in blocks), name)
-    placements, packings = place(tenants(plan.program, plan.target, calls, residences, blocks, {}), plan.target, {name: UNLIMITED})
+    placements, packings = place(wanted_blocks(plan.program, plan.target, calls, residences, blocks, {}), plan.target, {name: UNLIMITED})
     beside = plan.memory[name].constants
     use = plan.memory[name]
     use = replace(use, peak=packings[name].peak + beside, lower_bound=packings[name].lower_bound + beside)

@@ -10,7 +10,7 @@ call is cheaper behind one that runs the same instructions (``deeploy.midend.cac
 before. Constants that come from a far memory and are no longer streamed than at once may stay for ever, or be fetched for their first
 use, before or during the call before.
 
-Bound. The solver's own; addresses are not in the model: what cannot be packed comes back as a cut (``deeploy.midend.place``).
+Bound. The solver's own; addresses are not in the model: what cannot be packed comes back as a cut (``deeploy.midend.pack``).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from deeploy.midend.lifetime import FOR_EVER
-from deeploy.midend.place import Placement
+from deeploy.midend.pack import Placement
 from deeploy.midend.plan import Plan
 
 

@@ -22,8 +22,8 @@ from deeploy.midend.candidate import Candidate, Strip, with_early
 from deeploy.midend.candidates import Tiler
 from deeploy.midend.chain import Chain, Cut, Lines, Member, Ring, Slots, Sweep, cut, lines
 from deeploy.midend.cost import kind, met
-from deeploy.midend.lifetime import during, lifetimes, spans
-from deeploy.midend.place import Placement, place, tenants
+from deeploy.midend.lifetime import during, lifetimes, spans, wanted_blocks
+from deeploy.midend.pack import Placement, place
 from deeploy.midend.plan import UNLIMITED, ChainReason, Plan
 from deeploy.midend.program import Buffer, Call, Program, Role
 from deeploy.midend.tiling import Loop
@@ -513,7 +513,7 @@ def placed(plan: Plan) -> Plan:
     program = plan.program
     kept = {n: during((p.first, p.last), plan.chains) for p in plan.placements for n in p.buffers if n in plan.fetched}
     blocks = [b for b in lifetimes(program, plan.chains) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
-    everything = tenants(program, plan.target, plan.calls, plan.residences, blocks, kept, plan.chains)
+    everything = wanted_blocks(program, plan.target, plan.calls, plan.residences, blocks, kept, plan.chains)
     room = {name: (UNLIMITED if use.capacity is None else use.capacity) - use.constants for name, use in plan.memory.items()}
     placements, packings = place(everything, plan.target, room)
     memory = {

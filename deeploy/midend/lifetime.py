@@ -1,30 +1,23 @@
-"""When every buffer is alive, and which buffers may share memory because one is overwritten by the other.
+"""When every buffer is live, and which buffers may share memory because one is overwritten by the other.
 
-Steps are positions in the list of calls. A local buffer lives from its first write to its last use; scratch memory lives
-in the step of its call. Buffers that a kernel may overwrite in place are united: they get one address.
+Steps are positions in the list of calls. A local buffer lives from its first write to its last use; scratch memory and windows live
+in the step of their call, windows that are fetched early from a step before. Buffers that a kernel may overwrite in place are united: they
+get one address.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
+from deeploy.graph.target import Target
+from deeploy.midend.candidate import Candidate
 from deeploy.midend.chain import Chain
-from deeploy.midend.program import Buffer, Call, Operand, Program, Role
+from deeploy.midend.pack import Block
+from deeploy.midend.program import Buffer, Call, Operand, Program, Role, ahead, content
 
 FOR_EVER = -1  # the first step of what is there before an inference begins
-
-
-@dataclass(frozen=True)
-class Lifetime:
-    """Buffers that share one address, from step ``first`` to step ``last`` (inclusive), in ``size`` bytes; states for ever."""
-
-    buffers: tuple[str, ...]
-    first: int
-    last: int
-    size: int
 
 
 def spans(program: Program) -> dict[str, tuple[int, int]]:
@@ -37,7 +30,7 @@ def spans(program: Program) -> dict[str, tuple[int, int]]:
     return found
 
 
-def most_alive(blocks: Iterable[Lifetime], steps: int) -> int:
+def most_alive(blocks: Iterable[Block], steps: int) -> int:
     """The most bytes that are alive at once, in so many steps."""
     change = [0] * (steps + 1)
     for block in blocks:
@@ -46,8 +39,8 @@ def most_alive(blocks: Iterable[Lifetime], steps: int) -> int:
     return max(itertools.accumulate(change))
 
 
-def lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Lifetime]:
-    """The blocks to be packed: buffers united where a call may overwrite a dying operand.
+def lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Block]:
+    """The blocks of states, live for ever, and of buffers, united where a call may overwrite a dying operand.
 
     The calls of a chain run side by side: what one of them needs is there during all of it, and nothing is overwritten.
     """
@@ -55,7 +48,7 @@ def lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Lifetime]:
     inside = {step for chain in chains for step in range(chain.first, chain.last + 1)}
     successor = {x: y for step, (y, x) in united(program).items() if step not in inside}
     end = len(program.calls)
-    states = [Lifetime((b.name,), FOR_EVER, end, b.bytes) for b in program.buffers.values() if b.role is Role.STATE]
+    states = [Block((b.name,), FOR_EVER, end, b.bytes) for b in program.buffers.values() if b.role is Role.STATE]
     heads = [name for name in alive if name not in successor.values()]
     held = {name: elements for chain in chains for name, elements in chain.held.items()}
     result = []
@@ -64,8 +57,55 @@ def lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Lifetime]:
         while shared[-1] in successor:
             shared.append(successor[shared[-1]])
         size = max(_bytes(program.buffers[name], held.get(name)) for name in shared)
-        result.append(Lifetime(tuple(shared), alive[head][0], alive[shared[-1]][1], size))
+        result.append(Block(tuple(shared), alive[head][0], alive[shared[-1]][1], size))
     return states + result
+
+
+def window_name(call: str, operand: str, level: str, engine_level: str) -> str:
+    """The name of a window's block."""
+    return f"{call}.{operand}" if level == engine_level else f"{call}.{operand}@{level}"
+
+
+def wanted_blocks(
+    program: Program,
+    target: Target,
+    candidates: Sequence[Candidate],
+    residences: Mapping[str, str],
+    blocks: Sequence[Block],
+    kept: Mapping[str, tuple[int, int]],
+    chains: Sequence[Chain] = (),
+) -> dict[str, list[Block]]:
+    """Everything that needs an address, by memory.
+
+    Args:
+        residences: the level of every block's first buffer.
+        blocks: of local buffers and states.
+        kept: first and last step of the copies of far constants.
+        chains: calls that run side by side, so that what each of them has is there during all of them.
+    """
+    result: dict[str, list[Block]] = {memory.name: [] for memory in target.memories}
+    for block in blocks:
+        if block.buffers[0] in residences:
+            result[residences[block.buffers[0]]].append(block)
+    copies: dict[object, list[str]] = {}
+    for name, steps in kept.items():
+        copies.setdefault((residences[name], steps, content(program.buffers[name])), []).append(name)
+    for names in copies.values():
+        result[residences[names[0]]].append(Block(tuple(names), *kept[names[0]], program.buffers[names[0]].bytes))
+    for step, (call, candidate) in enumerate(zip(program.calls, candidates, strict=True)):
+        tiling = candidate.tiling
+        inner = target.engine(call.kernel.engine).memory
+        first, last = during((step, step), chains)
+        for stream in tiling.streams:
+            level = next(path.near for path in target.paths if path.name == stream.path)
+            name = window_name(call.name, stream.operand, level, inner)
+            begin = step - ahead(program.calls, step) if stream.is_early else first
+            result[level].append(Block((name,), begin, last, stream.bytes * stream.depth))
+        tile = {**call.geometry.extents, **tiling.sizes} if call.scratch else {}
+        for key, name in call.scratch.items():
+            size = int(call.kernel.scratch[key].total(call.node, tile)) * call.kernel.slots(key, candidate.is_double and tiling.tiles > 1)
+            result[inner].append(Block((name,), first, last, size))
+    return result
 
 
 def during(ends: tuple[int, int], chains: Sequence[Chain]) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from deeploy.graph.target import Target
 from deeploy.midend.candidate import Candidate
 from deeploy.midend.chain import Arrangement, Chain
 from deeploy.midend.lifetime import FOR_EVER
-from deeploy.midend.place import Placement
+from deeploy.midend.pack import Placement
 from deeploy.midend.program import Buffer, Call, Program, Role, ahead
 from deeploy.midend.tiling import Tiling
 

@@ -24,14 +24,13 @@ from deeploy.midend.candidates import Tiler
 from deeploy.midend.chains import chained, within
 from deeploy.midend.cost import kind
 from deeploy.midend.greedy import greedy
-from deeploy.midend.lifetime import FOR_EVER, lifetimes, most_alive
+from deeploy.midend.lifetime import FOR_EVER, lifetimes, most_alive, wanted_blocks
 from deeploy.midend.machine import levels_of
 from deeploy.midend.misfit import Relaxed, bounds, check_constants, fewest, misfit, unpacked
 from deeploy.midend.offer import offered
 from deeploy.midend.order import ordered
-from deeploy.midend.pack import Packing
+from deeploy.midend.pack import Overfull, Packing, Placement, place
 from deeploy.midend.pin import is_near, pinnable
-from deeploy.midend.place import Overfull, Placement, place, tenants
 from deeploy.midend.plan import UNLIMITED, LevelUse, Machine, Plan, Prediction
 from deeploy.midend.prefetch import prefetched
 from deeploy.midend.problem import DETERMINISTIC_SECONDS, Choice, Problem, Residence, Search, Share, Users, least, users_of
@@ -388,11 +387,11 @@ class Planner:
             try:
                 return *self._placed(problem, choice), problem
             except Overfull as overfull:
-                self.overfull = overfull.level, overfull.error.needed
+                self.overfull = overfull.level, overfull.needed
                 forbidden.append(choice)
                 if len(forbidden) >= MOST_CUTS:
                     forbidden.clear()
-                    problem = tightened(problem, self.levels.index(overfull.level), overfull.error.needed)
+                    problem = tightened(problem, self.levels.index(overfull.level), overfull.needed)
 
     def _placed(self, problem: Problem, choice: Choice) -> tuple[Choice, tuple[Placement, ...], dict[str, Packing]]:
         """The choice with addresses; its fetches begin as early as there is room, unless that cannot be packed."""
@@ -407,7 +406,7 @@ class Planner:
         program = self._program(problem, choice)
         room = {level: self.room[level] - self.beside(distance, program) for distance, level in enumerate(self.levels)}
         residences, kept = self._levels_of(problem, choice, program), self._kept(problem, choice, program)
-        return place(tenants(program, self.target, self._chosen(problem, choice), residences, self.blocks, kept), self.target, room)
+        return place(wanted_blocks(program, self.target, self._chosen(problem, choice), residences, self.blocks, kept), self.target, room)
 
     def _program(self, problem: Problem, choice: Choice) -> Program:
         """The program with the calls that were chosen."""

@@ -2,7 +2,7 @@
 
 A call has candidates for every combination of residences of its operands, and for every kernel that may run it. A residence is a memory
 by its distance: 0 keeps an activation where most kernels work, 1 in the memory around it, 2 one further out; further numbers are own
-memories of other engines. Addresses come later (``deeploy.midend.place``).
+memories of other engines. Addresses come later (``deeploy.midend.pack``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deeploy.midend.place import Placement
+from deeploy.midend.pack import Placement
 from deeploy.midend.plan import Plan
 
 ENDLESS = 2**40  # bytes of a memory without a capacity

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from deeploy.errors import FitError, UsageError, shorten
 from deeploy.frontend.states import Known
 from deeploy.midend.lifetime import FOR_EVER
-from deeploy.midend.place import Placement
+from deeploy.midend.pack import Placement
 from deeploy.midend.plan import LevelUse, Machine, Plan
 from deeploy.midend.program import Program, Role, State, content
 

@@ -16,7 +16,7 @@ from deeploy.midend.candidate import Candidate, with_early
 from deeploy.midend.cost import instance
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import levels_of
-from deeploy.midend.place import Placement
+from deeploy.midend.pack import Placement
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Role, ahead
 from deeploy.midend.rooms import Rooms

@@ -19,8 +19,7 @@ from deeploy.graph.memo import by_object
 from deeploy.graph.nest import Part, Window
 from deeploy.graph.types import DType
 from deeploy.midend.chain import Chain
-from deeploy.midend.lifetime import FOR_EVER
-from deeploy.midend.place import window_name
+from deeploy.midend.lifetime import FOR_EVER, window_name
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Program
 from deeploy.midend.tiling import Footprints, Stream

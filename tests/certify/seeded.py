@@ -40,7 +40,7 @@ from tests.hal.equivalent import unwatched
 from tests.hal.subject import PLAIN, Subject
 
 ROOT = Path(__file__).resolve().parents[2]
-MIDEND = ("tiling", "place", "pack_instance", "lifetime", "assemble", "chain", "fuse")
+MIDEND = ("tiling", "pack", "lifetime", "assemble", "chain", "fuse")
 FILES = (
     *(f"deeploy/schedule/{name}.py" for name in ("build", "chained", "ir", "team", "unroll")),
     *(f"deeploy/backend/{name}.py" for name in ("layers", "network")),

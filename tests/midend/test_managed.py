@@ -13,7 +13,7 @@ import deeploy
 from deeploy.errors import FitError
 from deeploy.midend.cached import code_of, saved
 from deeploy.midend.machine import Options
-from deeploy.midend.place import Overfull
+from deeploy.midend.pack import Overfull
 from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.planner import Far, Planner, make_plan
 from deeploy.midend.problem import Choice, Problem
@@ -89,7 +89,7 @@ def packs(planner: Planner, problem: Problem, choice: Choice) -> bool:
     try:
         planner._place(problem, choice)
     except Overfull as overfull:
-        assert overfull.error.proven
+        assert overfull.is_proven
         return False
     return True
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deeploy.midend.place import tenants
+from deeploy.midend.lifetime import wanted_blocks
 from deeploy.midend.tiling import Loop, Stream, Tiling
 from deeploy.target import load
 
@@ -26,9 +26,9 @@ def test_windows_take_all_their_slots_from_where_their_fetch_begins(links: tuple
     program: Any = SimpleNamespace(calls=calls, buffers={})
     early, late = (Stream(name, "L2_L1", 0, 1, 1, depth, 64, False, is_early=depth == 2) for name, depth in (("w", 2), ("x", 1)))
     candidate: Any = SimpleNamespace(tiling=Tiling((Loop("k", 2, 1),), (early, late), None), is_double=True)
-    found = tenants(program, load("siracusa"), [candidate] * 4, {}, [], {})
+    found = wanted_blocks(program, load("siracusa"), [candidate] * 4, {}, [], {})
     for step in range(4):
-        windows = {t.buffers[0]: t for t in found if t.last == step}
-        assert set(windows) == {f"c{step}.w", f"c{step}.x"} and {t.level for t in windows.values()} == {"L1"}
+        windows = {block.buffers[0]: block for block in found["L1"] if block.last == step}
+        assert set(windows) == {f"c{step}.w", f"c{step}.x"} and not any(blocks for level, blocks in found.items() if level != "L1")
         assert (windows[f"c{step}.w"].size, windows[f"c{step}.w"].first) == (128, first[step])
         assert (windows[f"c{step}.x"].size, windows[f"c{step}.x"].first) == (64, step)

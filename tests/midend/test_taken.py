@@ -6,7 +6,7 @@ import numpy as np
 
 from deeploy.midend.fuse import LONGEST, TRIPS, WAYS, Taken, limits
 from deeploy.midend.lifetime import FOR_EVER
-from deeploy.midend.place import Placement
+from deeploy.midend.pack import Placement
 
 
 def test_bytes_between_two_steps_are_those_of_the_placements_that_are_there() -> None:

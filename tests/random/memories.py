@@ -28,7 +28,7 @@ from deeploy.errors import BuildError, DeeployError, FitError
 from deeploy.graph.target import Target
 from deeploy.midend import fuse
 from deeploy.midend.machine import Options
-from deeploy.midend.place import Overfull
+from deeploy.midend.pack import Overfull
 from deeploy.runners import host
 from deeploy.target import load
 from tests.random.check import Difference, Outcome, _equal, failure
