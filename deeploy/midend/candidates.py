@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from functools import cached_property
 from operator import le
 
@@ -33,6 +34,13 @@ ORDERS = 6  # loop orders tried
 DYNAMIC = 1.1  # by how much a division of rows has to be better than others: with few of them, cores have nothing to do
 
 Distances = Mapping[str, int]
+
+
+class Tile(Enum):
+    """The first tile of a call, as large as any, or the last one."""
+
+    FIRST = "first"
+    LAST = "last"
 
 
 class Tiler:
@@ -234,22 +242,27 @@ class Tiler:
             best, which, compared = np.where(is_better, cycles, best), np.where(is_better, number, which), np.minimum(wanted, compared)
         return best + tiles * self.overhead + self.once, which
 
-    def _count(self, size: Mapping[str, Numeric], core: str | None) -> cost.Count:
-        """Per combination: what tiles along a dimension, of which ``core`` is divided, are in whole steps."""
-        extents = self.call.geometry.extents
-        return lambda name, step: self._steps(extents[name], size.get(name, extents[name]), step, self.cores if name == core else 1)
+    def _count(self, size: Mapping[str, Numeric], core: str | None, tile: Tile | None = None) -> cost.Count:
+        """Per combination: what tiles along a dimension, of which ``core`` is divided, are in whole steps; all of them, or one."""
+        return self._steps(size, core, self.cores, self.work, tile)
 
-    def _steps(self, extent: int, size: Numeric, step: int, cores: int) -> Numeric:
-        """The largest parts of ``cores`` of all tiles of ``size`` along a dimension, in whole steps; the tiles for step 0.
+    def _steps(self, size: Mapping[str, Numeric], core: str | None, team: int, work: cost.Work, tile: Tile | None) -> cost.Count:
+        """The largest parts of all tiles along a dimension, or of one, in whole steps; the tiles for step 0.
 
         A tile in which several cores have a part counts for more, as they meet in one memory.
         """
-        trips = -(-extent // size)
-        last = extent - (trips - 1) * size
-        whole, rest = (cost.steps(-(-n // cores), step) if step else 1 for n in (size, last))
-        if cores > 1:
-            whole, rest = (steps * self.work.slower(cost.active(n, cores)) for n, steps in ((size, whole), (last, rest)))
-        return (trips - 1) * whole + rest
+
+        def count(name: str, step: int) -> Numeric:
+            extent, cores = self.call.geometry.extents[name], team if name == core else 1
+            first = size.get(name, extent)
+            trips = -(-extent // first)
+            last = extent - (trips - 1) * first
+            whole, rest = (cost.steps(-(-n // cores), step) if step else 1 for n in (first, last))
+            if cores > 1:
+                whole, rest = (steps * work.slower(cost.active(n, cores)) for n, steps in ((first, whole), (last, rest)))
+            return whole if tile is Tile.FIRST else rest if tile is Tile.LAST else (trips - 1) * whole + rest
+
+        return count
 
     def candidates(self, distances: Distances, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
@@ -259,13 +272,10 @@ class Tiler:
         loads = {path.name: cost.load(windows, self.target, path.name) for path in self.paths[:1]}
         issue: Numeric = sum(w.issue for w in windows)
         early: Numeric = sum(load.early for load in loads.values())
-        alone, beside = self._accelerated(self.tiles, windows)
-        second = self._joined(self.size, self.tiles)
-        last = second / self._meetings(self.size, self.tiles)
-        found = []
+        shared, found = self._shared(self.size, self.tiles, windows), []
         for depth in sorted(depths):
             used, _, fits = self._used(distances, depth)
-            cycles = cost.total(self.computed[0], self.tiles, issue, loads, depth > 1, alone, beside, second, last, self.slower)
+            cycles = cost.total(self.computed[0], self.tiles, issue, loads, depth > 1, shared)
             found.append(cells(used, cycles, early, len(self.orders), fits, depth))
         front = best_cells(np.concatenate(found, axis=1))
         if max(distances.values(), default=0) > 1:
@@ -415,41 +425,39 @@ class Tiler:
         loads = {path: cost.load(together, self.target, path) for path, together in windows.items()}
         early = _whole(sum((load.early for load in loads.values()), start=np.zeros(len(tilings))))
         compute = self.computed[0][numbers]
-        alone, beside = self._accelerated(tiles, [window for together in windows.values() for window in together])
-        second = self._joined(size, tiles)
-        last = second / self._meetings(size, tiles)
-        cycles = _whole(cost.total(compute, tiles, issue, loads, is_double, alone, beside, second, last, self.slower))
-        rest = alone - np.minimum(alone, self.cold)
-        cached = _whole(cost.total(compute - self.cold, tiles, issue, loads, is_double, rest, beside, second, last, self.slower))
+        shared = self._shared(size, tiles, [window for together in windows.values() for window in together])
+        cycles = _whole(cost.total(compute, tiles, issue, loads, is_double, shared))
+        warm = shared._replace(set_up=shared.set_up - np.minimum(shared.set_up, self.cold))
+        cached = _whole(cost.total(compute - self.cold, tiles, issue, loads, is_double, warm))
         tail, warm_tail = compute / tiles, self.cold / tiles
         if self.engine.accelerator:  # its last tile is set up before early windows of the next call are started
-            overlaps = is_double & (tiles > 1) & (second > 0)
-            tail, warm_tail = (second + np.where(overlaps, 0.0, compute - alone)) / tiles, np.zeros(len(tilings))
+            overlaps = is_double & (tiles > 1) & (shared.second > 0)
+            tail, warm_tail = np.where(overlaps, shared.last, (shared.second + compute - shared.set_up) / tiles), np.zeros(len(tilings))
         far = sum((load.data for path, load in loads.items() if path != self.paths[0].name), start=np.zeros(len(tilings)))
         early_issue = np.where(early > 0, early_issue, 0.0)
         figures = cycles, early, early_bytes, _whole(tail), _whole(far), is_double, cycles - cached, _whole(warm_tail), _whole(early_issue)
         rows = zip(*(figure.tolist() for figure in figures), strict=True)
         return [Candidate(t, distances, tuple(taken), *row) for t, taken, row in zip(tilings, used.T.tolist(), rows, strict=True)]
 
-    def _accelerated(self, tiles: Numeric, windows: Sequence[cost.TransferCost]) -> tuple[Numeric, Numeric]:
-        """Cycles in which the first core sets tiles of an accelerator up, and starts transfers while it computes."""
+    def _shared(self, size: Mapping[str, Numeric], tiles: Numeric, windows: Sequence[cost.TransferCost]) -> cost.Shared:
+        """How an accelerator and cores share tiles of these sizes."""
         if not self.engine.accelerator:
-            return 0.0, 0.0
-        return tiles * self.overhead + self.once, cost.later(windows)
+            return cost.Shared(slower=self.slower)
+        alone, beside, last = tiles * self.overhead + self.once, cost.later(windows), 0.0
+        if self.second is not None:
+            last = self._seconds(self.second, size, Tile.LAST) + self.second.overhead
+        first = self.work.cycles(self._count(size, None, Tile.FIRST))
+        return cost.Shared(alone, beside, first, self._joined(size, tiles), last, self.slower)
 
     def _joined(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
         """Cycles of the second parts of all tiles; 0 where there are none."""
-        if self.second is None:
-            return 0.0
-        extents, second, sums = self.call.geometry.extents, self.second, self.call.geometry.nest.accumulated
-        tiles = self._meetings(size, tiles)
+        return 0.0 if self.second is None else self._seconds(self.second, size) + self._meetings(size, tiles) * self.second.overhead
 
-        def steps(name: str, step: int) -> Numeric:
-            if name in sums:
-                return 1
-            return self._steps(extents[name], size.get(name, extents[name]), step, second.cores if name == second.dim else 1)
-
-        return second.work.cycles(steps) + tiles * second.overhead
+    def _seconds(self, second: cost.Second, size: Mapping[str, Numeric], tile: Tile | None = None) -> Numeric:
+        """Cycles of the second parts of all tiles, or of one, without overheads: what is added up counts once."""
+        sums, work = self.call.geometry.nest.accumulated, second.work.divided(second.dim)
+        count = self._steps(size, second.dim, second.cores, work, tile)
+        return work.cycles(lambda name, step: 1 if name in sums else count(name, step))
 
     def _meetings(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
         """How many tiles have a second part: of those that add up, the last one."""

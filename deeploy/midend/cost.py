@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import update_wrapper
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -416,58 +416,59 @@ def barrier(call: Call, target: Target) -> float:
     return timing_of(target).barrier.get(call.kernel.engine, 0.0)
 
 
+class Shared(NamedTuple):
+    """How an accelerator and cores share the tiles of a call; numbers, or arrays of them. All 0 where cores do all.
+
+    Attributes:
+        set_up: cycles in which the first core sets tiles of an accelerator up.
+        beside: of starting transfers, what the first core does while the accelerator computes.
+        first: of the accelerator for the first tile.
+        second: what cores do of all tiles in a second part, and ``last`` of the last one.
+        slower: by which part both are slower while they work side by side (``met``).
+    """
+
+    set_up: Numeric = 0.0
+    beside: Numeric = 0.0
+    first: Numeric = 0.0
+    second: Numeric = 0.0
+    last: Numeric = 0.0
+    slower: tuple[float, float] = (0.0, 0.0)
+
+
+ALONE = Shared()
+
+
 def total(
-    compute: Numeric,
-    tiles: Numeric,
-    issue: Numeric,
-    loads: Mapping[str, Load],
-    is_double: Numeric,
-    alone: Numeric = 0.0,
-    beside: Numeric = 0.0,
-    second: Numeric = 0.0,
-    last: Numeric = 0.0,
-    slower: tuple[float, float] = (0.0, 0.0),
+    compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], is_double: Numeric, shared: Shared = ALONE
 ) -> Numeric:
     """Cycles of a call whose ``tiles`` take ``compute`` in all; works on numbers and on arrays of them.
 
-    ``issue`` is what the first core spends to start transfers; it overlaps with nothing but an accelerator. Where one computes,
-    ``alone`` is what of ``compute`` the first core needs before that, and ``beside`` what of ``issue`` it does meanwhile. What cores do
-    of all tiles in a ``second`` part overlaps with what the accelerator does of the tiles behind them, all but that of the ``last`` one;
-    both are ``slower`` meanwhile (``met``).
+    ``issue`` is what the first core spends to start transfers; it overlaps with nothing but an accelerator. What cores do of tiles in a
+    second part overlaps with what the accelerator does of the tiles behind them, all but that of the last one.
     """
-    added_up = compute + second + issue + sum(load.data for load in loads.values())
+    added_up = compute + shared.second + issue + sum(load.data for load in loads.values())
     if not np.any(is_double):
         return added_up
-    overlapped = _overlapped(compute, tiles, issue, loads, alone, beside, second, last, slower)
+    overlapped = _overlapped(compute, tiles, issue, loads, shared)
     return overlapped if np.all(is_double) else np.where(is_double, overlapped, added_up)
 
 
-def _overlapped(
-    compute: Numeric,
-    tiles: Numeric,
-    issue: Numeric,
-    loads: Mapping[str, Load],
-    alone: Numeric,
-    beside: Numeric,
-    second: Numeric,
-    last: Numeric,
-    slower: tuple[float, float],
-) -> Numeric:
+def _overlapped(compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], shared: Shared) -> Numeric:
     """The same where windows have two slots."""
     ends: Numeric = sum(load.first + load.last for load in loads.values())
-    between = larger(tiles - 1, 1)
-    if np.any(second):
-        job, rest, start = (compute - alone) / tiles, (second - last) / between, issue / tiles
-        ended, joined = met(job, rest, slower)
+    between, alone = larger(tiles - 1, 1), shared.set_up
+    if np.any(shared.second):
+        job, rest, start = (compute - alone - shared.first) / between, (shared.second - shared.last) / between, issue / tiles
+        ended, joined = met(job, rest, shared.slower)
         inner = larger(ended, joined + start)
         for load in loads.values():
             inner = larger(inner, (load.data - load.first - load.last) / between)
-        return alone + job + (tiles - 1) * inner + last + start + ends
+        return alone + shared.first + (tiles - 1) * inner + shared.last + start + ends
     first = inner = final = (compute - alone) / tiles
     for load in loads.values():
-        fetch, store = (beside + load.fetched - load.first) / between, (load.stored - load.last) / between
+        fetch, store = (shared.beside + load.fetched - load.first) / between, (load.stored - load.last) / between
         first, inner, final = larger(first, fetch), larger(inner, fetch + store), larger(final, store)
-    return alone + first + (tiles - 2) * inner + final + issue - beside + ends
+    return alone + first + (tiles - 2) * inner + final + issue - shared.beside + ends
 
 
 def kind(call: Call, buffers: Mapping[str, Buffer]) -> tuple[object, ...]:
