@@ -312,8 +312,7 @@ class Compiled(Project):
     def measured(self, sources: Mapping[str, str | bytes]) -> Mapping[str, str | bytes]:
         plans = {name: network.plan for name, network in self.networks.items()}
         arenas = [size for name, size in arenas_of(plans).items() if not self.plan.target.memory(name).is_far]
-        growths = [(plan, plan.program.growth) for plan in plans.values() if plan.program.growth is not None]
-        states = max((sum(plan.program.buffers[s.buffer].bytes for s in growth.states) for plan, growth in growths), default=0)
+        states = max(sum(plan.program.buffers[state.buffer].bytes for state in plan.program.states) for plan in plans.values())
         largest = max(plans.values(), key=lambda plan: plan.memory[plan.target.memories[0].name].peak)
         found = measure(sources, sum(arenas), states, self.budgets, partial(over_budget, largest))
         if found is None:

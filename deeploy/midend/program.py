@@ -164,6 +164,11 @@ class Program:
         return (self.calls[step], *(self.further[step] if self.further else ()))
 
     @property
+    def states(self) -> tuple[State, ...]:
+        """What outlives an inference."""
+        return self.growth.states if self.growth is not None else ()
+
+    @property
     def is_float(self) -> bool:
         """Whether it computes floats, and no activation has 8 or 16 bits: it was never quantised."""
         written = {self.buffers[call.operands[name].buffer] for call in self.calls for name in call.writes}

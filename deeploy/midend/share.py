@@ -1,39 +1,32 @@
 """Several networks on one machine: what outlives inferences lies at one place in the plans of all of them.
 
-Caches of the same name are one cache. The beginning of every memory belongs to what is there for ever: the states of all
-networks, and copies of far constants, equal ones once. Above it lies what each network needs while it runs, and constants
-beside the arenas, equal ones once. Networks are planned one by one; those that leave too little room for the others are planned again.
+Problem. Networks run one after the other, with plans of their own. What is there for ever has one address in all of them: states, caches of
+one name being one cache, and copies of far constants, equal ones once. Constants beside the arenas are stored once as well.
 
-A block that is alive in all steps lies above or below every other one, so that it can be moved to the beginning of its memory
-without any loss.
+Model. In the packing problem (``deeploy.midend.pack``) of all networks, one behind the other in time, what is there for ever lives
+throughout, and the rest falls into one part for each network. So the beginning of every memory belongs to what is there for ever, and above
+it every network keeps its own packing, with nothing lost. Networks that then take too much are planned again with less room.
+
+Bound. That of each network, and the bytes that the others keep for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from deeploy.errors import FitError, UsageError, shorten
 from deeploy.frontend.states import Known
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.pack import Placement
-from deeploy.midend.plan import LevelUse, Machine, Plan
+from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.program import Program, Role, State, content
 
-_ROUNDS = 8  # of planning again, before it is said that nothing fits
+_ROUNDS = 9  # of looking whether networks fit, and of planning again those that do not
 
-Key = tuple[object, ...]
+Key = tuple[str, object]  # a level, and what is the same there
 Again = Callable[[str, Machine], Plan]
-
-
-@dataclass(frozen=True)
-class _Lasting:
-    """A block that is there for ever, in bytes of whole alignments, and whose it is first."""
-
-    level: str
-    size: int
-    owner: str
-    buffer: str
 
 
 def groups(programs: Mapping[str, Program]) -> dict[str, str]:
@@ -46,18 +39,16 @@ def groups(programs: Mapping[str, Program]) -> dict[str, str]:
     for name, program in programs.items():
         if program.growth is None:
             continue
-        own = {state.past: state for state in program.growth.states}
+        own = {state.past: state for state in program.states}
         for lead in dict.fromkeys(leads.values()):
-            other = programs[lead].growth
-            assert other is not None
-            known = {state.past: state for state in other.states}
+            known = {state.past: state for state in programs[lead].states}
             common = [past for past in own if past in known]
             for past in common:
                 _check_equal((lead, programs[lead], known[past]), (name, program, own[past]))
-            if common and len(common) < max(len(own), len(known)):
-                alone = next(past for past in (*own, *known) if past not in common)
+            alone = [past for past in (*own, *known) if past not in common]
+            if common and alone:
                 raise UsageError(
-                    f"the networks {lead} and {name} share the cache {shorten(common[0])}, but only one of them has {shorten(alone)}",
+                    f"the networks {lead} and {name} share the cache {shorten(common[0])}, but only one of them has {shorten(alone[0])}",
                     "Networks of one project share all of their caches or none: rename them, or compile two projects.",
                 )
             if common:
@@ -70,11 +61,10 @@ def known_states(programs: Iterable[Program]) -> tuple[Known, ...]:
     """The states of networks, each once."""
     found: dict[str, Known] = {}
     for program in programs:
-        for s in program.growth.states if program.growth is not None else ():
-            if s.axis is None:
-                continue
-            stored = program.buffers[s.buffer].dtype
-            found.setdefault(s.past, Known(s.past, s.present, s.shape, s.axis, stored, s.scale, s.zero_point))
+        for s in program.states:
+            if s.axis is not None:
+                stored = program.buffers[s.buffer].dtype
+                found.setdefault(s.past, Known(s.past, s.present, s.shape, s.axis, stored, s.scale, s.zero_point))
     return tuple(found.values())
 
 
@@ -94,6 +84,8 @@ def _check_equal(first: tuple[str, Program, State], second: tuple[str, Program, 
 def share(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
     """Plans of networks in one project, with everything that lasts at one place in all of them.
 
+    On a flat machine, networks with the same states have one arena, and all others their own.
+
     Args:
         again: plans a network once more, for another machine.
 
@@ -102,43 +94,23 @@ def share(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
         FitError: the networks do not fit together.
     """
     leads = groups({name: plan.program for name, plan in plans.items()})
-    first = next(iter(plans.values()))
-    if first.target.is_flat:
-        return _on_flat_memory(plans, leads)
+    target = next(iter(plans.values())).target
+    if target.is_flat:
+        members = [[name for name in leads if leads[name] == lead] for lead in dict.fromkeys(leads.values())]
+        together = [_Together({name: plans[name] for name in names}, leads, {}) for names in members if len(names) > 1]
+        return dict(plans) | {name: plan for one in together for name, plan in one.moved().items()}
     rooms = {name: {level: use.capacity or 0 for level, use in plan.memory.items()} for name, plan in plans.items()}
-    together = _Together(dict(plans), leads, rooms)
+    found = _Together(plans, leads, rooms)
     for _ in range(_ROUNDS):
-        machines = together.changed()
+        machines = found.changed()
         if not machines:
-            break
-        together = replace(
-            together, plans={name: again(name, machines[name]) if name in machines else p for name, p in together.plans.items()}
-        )
-    if not together.changed():
-        return together.moved()
-    name, level, missing = next(together.misfits(), (next(iter(plans)), first.target.memories[0].name, 0))
+            return found.moved()
+        found = replace(found, plans={name: again(name, machines[name]) if name in machines else p for name, p in found.plans.items()})
+    name, level, missing = next(found.misfits(), (next(iter(plans)), target.memories[0].name, 0))
     raise FitError(
         f"the networks do not fit together: {level} lacks {missing} bytes for {name} beside what the others keep there",
         f"Give more with --{level.lower()}, or a smaller --context, or compile fewer networks into one project.",
     )
-
-
-def _on_flat_memory(plans: Mapping[str, Plan], leads: Mapping[str, str]) -> dict[str, Plan]:
-    """Networks with the same states get one arena; all others have their own."""
-    result = dict(plans)
-    for lead in dict.fromkeys(leads.values()):
-        members = {name: plans[name] for name in leads if leads[name] == lead}
-        if len(members) > 1:
-            result |= _Together(members, leads, {}).moved()
-    return result
-
-
-def _aligned(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
-
-
-def _is_lasting(plan: Plan, placement: Placement) -> bool:
-    return placement.first == FOR_EVER and placement.last >= len(plan.program.calls)
 
 
 @dataclass(frozen=True)
@@ -149,39 +121,39 @@ class _Together:
     leads: Mapping[str, str]
     rooms: Mapping[str, Mapping[str, int]]
 
-    def _unit(self, level: str) -> int:
-        return next(iter(self.plans.values())).target.memory(level).alignment
+    def _aligned(self, size: int, level: str) -> int:
+        unit = next(iter(self.plans.values())).target.memory(level).alignment
+        return -(-size // unit) * unit
 
-    def _key(self, name: str, buffer: str) -> Key:
-        program = self.plans[name].program
-        state = next((s for s in program.growth.states if s.buffer == buffer), None) if program.growth is not None else None
-        return ("state", self.leads[name], state.past) if state is not None else content(program.buffers[buffer])
+    @cached_property
+    def own(self) -> Mapping[str, Mapping[Key, Placement]]:
+        """What each network keeps for ever."""
+        found: dict[str, dict[Key, Placement]] = {}
+        for name, plan in self.plans.items():
+            states = {state.buffer: (self.leads[name], state.past) for state in plan.program.states}
+            lasting = [p for p in plan.placements if p.first == FOR_EVER and p.last >= len(plan.program.calls)]
+            found[name] = {(p.level, states.get(p.buffers[0]) or content(plan.program.buffers[p.buffers[0]])): p for p in lasting}
+        return found
 
-    def _own(self, name: str) -> dict[tuple[str, Key], Placement]:
-        """What a network keeps for ever."""
-        plan = self.plans[name]
-        return {(p.level, self._key(name, p.buffers[0])): p for p in plan.placements if _is_lasting(plan, p)}
-
-    def lasting(self) -> dict[tuple[str, Key], _Lasting]:
-        """What the networks keep for ever in arenas, equal blocks once."""
-        found: dict[tuple[str, Key], _Lasting] = {}
-        for name in self.plans:
-            for (level, key), p in self._own(name).items():
-                found.setdefault((level, key), _Lasting(level, _aligned(p.size, self._unit(level)), name, p.buffers[0]))
+    @cached_property
+    def lasting(self) -> Mapping[Key, tuple[str, Placement]]:
+        """What the networks keep for ever in arenas, equal blocks once, and whose it is first."""
+        found: dict[Key, tuple[str, Placement]] = {}
+        for name, own in self.own.items():
+            for key, placement in own.items():
+                found.setdefault(key, (name, placement))
         return found
 
     def beside(self, level: str) -> int:
         """Bytes of the constants of all networks beside the arena of a level, equal ones once."""
-        if not any(plan.memory[level].constants for plan in self.plans.values()):
-            return 0
         constants = (b for plan in self.plans.values() for b in plan.program.buffers.values() if b.role is Role.CONSTANT)
-        return sum({content(b): _aligned(b.bytes, self._unit(level)) for b in constants}.values())
+        is_used = any(plan.memory[level].constants for plan in self.plans.values())
+        return sum({content(b): self._aligned(b.bytes, level) for b in constants}.values()) if is_used else 0
 
     def foreign(self, name: str, level: str) -> int:
         """Bytes of a level that the other networks keep, beyond what this one keeps itself."""
-        own = self._own(name)
-        blocks = sum(block.size for key, block in self.lasting().items() if key not in own and block.level == level)
-        return blocks + self.beside(level) - self.plans[name].memory[level].constants
+        others = [p for key, (_, p) in self.lasting.items() if key not in self.own[name] and p.level == level]
+        return sum(self._aligned(p.size, level) for p in others) + self.beside(level) - self.plans[name].memory[level].constants
 
     def misfits(self) -> Iterator[tuple[str, str, int]]:
         """Networks, the levels that are too small for them beside the others, and by how much."""
@@ -193,67 +165,65 @@ class _Together:
 
     def changed(self) -> dict[str, Machine]:
         """The networks to be planned again, and the machines for them: states where others have them, room for what others keep."""
-        result: dict[str, Machine] = {}
-        for name, plan in self.plans.items():
-            residences = self._residences(name)
-            if any(plan.residences[buffer] != level for buffer, level in residences.items()):
-                result[name] = replace(plan.machine, residences=residences)
-        if result:
-            return result
-        for name, level, _ in self.misfits():
-            machine = result.get(name, self.plans[name].machine)
+        machines = {name: replace(plan.machine, residences=self._residences(name)) for name, plan in self.plans.items()}
+        apart = [n for n, m in machines.items() if any(self.plans[n].residences[buffer] != level for buffer, level in m.residences.items())]
+        if apart:
+            return {name: machines[name] for name in apart}
+        found = list(self.misfits())
+        for name, level, _ in found:
             room = max(1, self.rooms[name][level] - self.foreign(name, level))
-            result[name] = replace(machine, capacities={**machine.capacities, level: room}, residences=self._residences(name))
-        return result
+            machines[name] = replace(machines[name], capacities={**machines[name].capacities, level: room})
+        return {name: machines[name] for name, _, _ in found}
 
     def _residences(self, name: str) -> dict[str, str]:
         """Where the states of a network are resident: where the one of its group has them that appends the fewest rows."""
-        growth = self.plans[name].program.growth
-        if growth is None:
-            return {}
-        members = [p for n, p in self.plans.items() if self.leads.get(n) == self.leads[name]]
-        lead = min(members, key=lambda p: p.program.growth.rows if p.program.growth is not None else 0)
-        assert lead.program.growth is not None
-        levels = {state.past: lead.residences[state.buffer] for state in lead.program.growth.states}
-        return {state.buffer: levels[state.past] for state in growth.states}
+        rows = {
+            plan: plan.program.growth.rows
+            for n, plan in self.plans.items()
+            if plan.program.growth and self.leads[n] == self.leads.get(name)
+        }
+        lead = min(rows, key=rows.__getitem__, default=self.plans[name])
+        levels = {state.past: lead.residences[state.buffer] for state in lead.program.states}
+        return {state.buffer: levels[state.past] for state in self.plans[name].program.states}
 
     def moved(self) -> dict[str, Plan]:
         """The plans with their lasting blocks at the beginning of every memory, in one order, and all else above."""
         ends: dict[str, int] = {}
-        offsets: dict[tuple[str, Key], int] = {}
-        for key, block in self.lasting().items():
+        offsets: dict[Key, int] = {}
+        for key, (_, block) in self.lasting.items():
             offsets[key] = ends.get(block.level, 0)
-            ends[block.level] = offsets[key] + block.size
+            ends[block.level] = offsets[key] + self._aligned(block.size, block.level)
         result = {}
         for name, plan in self.plans.items():
-            placements = self._placements(name, offsets, ends)
-            memory = {level: self._use(name, placements, level) for level in plan.memory}
-            result[name] = replace(plan, placements=placements, memory=memory)
+            more = {level: self.foreign(name, level) for level in plan.memory}
+            rooms: Mapping[str, int | None] = self.rooms.get(name) or {level: use.capacity for level, use in plan.memory.items()}
+            memory = {
+                level: replace(
+                    use,
+                    capacity=rooms[level],
+                    peak=use.peak + more[level],
+                    lower_bound=use.lower_bound + more[level],
+                    constants=self.beside(level),
+                )
+                for level, use in plan.memory.items()
+            }
+            result[name] = replace(plan, placements=self._placements(name, offsets, ends), memory=memory)
         return result
 
-    def _placements(self, name: str, offsets: Mapping[tuple[str, Key], int], ends: Mapping[str, int]) -> tuple[Placement, ...]:
-        plan, own = self.plans[name], self._own(name)
+    def _placements(self, name: str, offsets: Mapping[Key, int], ends: Mapping[str, int]) -> tuple[Placement, ...]:
+        plan, own = self.plans[name], self.own[name]
         result = [replace(p, offset=offsets[key]) for key, p in own.items()]
         taken = {buffer for p in plan.placements for buffer in p.buffers}
-        for key, block in self.lasting().items():
+        for key, (owner, block) in self.lasting.items():
             if key not in own:
-                label = f"of_{block.owner}_{block.buffer}"
+                label = f"of_{owner}_{block.buffers[0]}"
                 while label in taken:
                     label += "_"
                 taken.add(label)
-                result.append(Placement(block.level, offsets[key], block.size, FOR_EVER, len(plan.program.calls), (label,)))
+                size = self._aligned(block.size, block.level)
+                result.append(Placement(block.level, offsets[key], size, FOR_EVER, len(plan.program.calls), (label,)))
         for p in plan.placements:
-            if not _is_lasting(plan, p):
-                below = sum(_aligned(q.size, self._unit(p.level)) for q in own.values() if q.level == p.level and q.offset < p.offset)
+            if p not in own.values():
+                below = sum(self._aligned(q.size, q.level) for q in own.values() if q.level == p.level and q.offset < p.offset)
                 result.append(replace(p, offset=ends.get(p.level, 0) + p.offset - below))
         return tuple(result)
-
-    def _use(self, name: str, placements: tuple[Placement, ...], level: str) -> LevelUse:
-        """What is used of a level when all networks are there."""
-        plan = self.plans[name]
-        use, constants = plan.memory[level], self.beside(level)
-        own = max((p.offset + p.size for p in plan.placements if p.level == level), default=0)
-        peak = max((p.offset + p.size for p in placements if p.level == level), default=0)
-        bound = use.lower_bound - use.constants + max(0, peak - own)
-        room = use.capacity if plan.target.is_flat else self.rooms[name][level]
-        return replace(use, capacity=room, peak=peak + constants, lower_bound=bound + constants, constants=constants)
