@@ -11,12 +11,11 @@ from dataclasses import asdict
 
 from deeploy.backend.constants import WEIGHTS
 from deeploy.documents import Contents, Document
-from deeploy.midend.bounds import bounds
+from deeploy.midend.bounds import bounds, peaks
 from deeploy.midend.chain import Chain
 from deeploy.midend.cost import FORMS, form
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.pack import Placement
-from deeploy.midend.peak import peaks
 from deeploy.midend.plan import Plan, constants_in
 from deeploy.midend.program import Buffer, Program, Role
 from deeploy.schemas import GENERATOR, SCHEMA

@@ -116,16 +116,14 @@ def search(blocks: Rectangles, goal: int, effort: float) -> tuple[Ints, int, int
 
 
 def _greedy(blocks: Rectangles, goal: int) -> Ints:
-    """The best of a few orders in which blocks get the lowest gap that holds them: large, in the fullest columns, and early ones first.
+    """The best of a few orders in which blocks get the lowest gap that holds them: large ones first, or early ones.
 
     Blocks that end above the goal are moved to the front of an order, and it is tried again, a few times (squeaky wheel optimisation:
     Joslin and Clements, Journal of Artificial Intelligence Research 10, 1999).
     """
-    length, loads = blocks.end - blocks.first, blocks.loads
-    fullest = np.array([loads[first:end].max() for first, end in zip(blocks.first, blocks.end, strict=True)], np.int64)
     best = np.cumsum(blocks.size) - blocks.size
-    for keys in ((-length, -blocks.size), (-blocks.size * length, -fullest), (-length, blocks.first)):
-        order = np.lexsort(keys)
+    length = blocks.end - blocks.first
+    for order in (np.lexsort((-length, -blocks.size)), np.lexsort((-length, blocks.first))):
         for _ in range(REPAIRS):
             offsets = _placed(blocks, order)
             if blocks.peak(offsets) <= blocks.peak(best):

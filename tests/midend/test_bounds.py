@@ -10,9 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.midend.bounds import bounds
+from deeploy.midend.bounds import bounds, peaks
 from deeploy.midend.machine import Options
-from deeploy.midend.peak import peaks
 from tests.e2e.test_constructs import model
 
 ROWS, INNER, COLUMNS = 32, 64, 48
