@@ -252,10 +252,14 @@ def advise(compiled: Compiled) -> Mapping[str, list[Contents]]:
 
     Args:
         compiled: what ``compile`` returned.
+
+    Raises:
+        UsageError: ``compile`` did not return it.
     """
     from deeploy.advice.advise import advise as advised
 
-    assert compiled.origin is not None, "what compile returns has one"
+    if compiled.origin is None:
+        raise UsageError(f"{compiled!r} cannot be compiled again", "Pass what deeploy.api.compile returned.")
     return advised(compiled, *compiled.origin)
 
 

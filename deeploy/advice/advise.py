@@ -74,25 +74,23 @@ def _entry(change: Change, before: Unit, after: Unit) -> Contents | None:
     cycles, gain = round(before.cycles or 0), round((before.cycles or 0) - (after.cycles or 0))
     layers = sorted(_layers(before, after), key=lambda layer: -int(layer["gain"])) if gain > 0 else []
     figures = {"gain": max(0, gain), "share": max(0, gain) / max(1, cycles), "layers": layers}
-    if change.kind == "quantise":
+    if change.kind == "quantise" and before.network.program.is_float:
         return {**quantise_first(before.network.program, change.target, after.network.program), **figures}
     if gain < LEAST * cycles or not gain:
         return None
-    why = change.why.format(f"{len(layers)} layer{'s' * (len(layers) != 1)}")
+    why = change.why.replace("{}", f"{len(layers)} layer{'s' * (len(layers) != 1)}", 1)
     head = {"kind": change.kind, "title": change.title, "why": why, "how": "The difference of two plans."}
     return {**head, "options": list(change.options), **figures}
 
 
 def _layers(before: Unit, after: Unit) -> Iterator[Contents]:
     """The layers that take fewer cycles, by nodes and operators: names in C hang on what else there is."""
-    then, by = _times(after), {(call.node.name, call.node.op): (after, step) for step, call in enumerate(after.network.program.calls)}
-    for (name, op), (step, cycles) in _times(before).items():
-        gain = round(cycles - then.get((name, op), (0, 0.0))[1])
-        if gain > 0:
-            call, text = before.network.program.calls[step], "is left out"
-            if (name, op) in by:
-                text = _told(before, step, *by[name, op])
-            yield {"name": call.name, "node": name, "gain": gain, "text": text}
+    then = _times(after)
+    for key, (step, cycles) in _times(before).items():
+        number, fewer = then.get(key, (None, 0.0))
+        if (gain := round(cycles - fewer)) > 0:
+            call, text = before.network.program.calls[step], "is left out" if number is None else _told(before, step, after, number)
+            yield {"name": call.name, "node": call.node.name, "gain": gain, "text": text}
 
 
 def _times(unit: Unit) -> dict[tuple[str, str], tuple[int, float]]:
@@ -106,12 +104,11 @@ def _times(unit: Unit) -> dict[tuple[str, str], tuple[int, float]]:
 
 def _told(before: Unit, step: int, after: Unit, number: int) -> str:
     """The kernel of a call, with the form in which it requantises, its engine, and its bytes of the engine's memory where these differ."""
-    call, engine = after.network.program.calls[number], after.network.program.calls[number].kernel.engine
-    plans = (before.network.plan, step), (after.network.plan, number)
-    used = [plan.calls[place].bytes[plan.calls[place].own] if plan.calls else 0 for plan, place in plans]
-    text = f"by {instance(call, after.network.plan.target)} on {engine}"
-    memory = after.network.plan.target.engine(engine).memory
-    return text if used[0] == used[1] else f"{text}, whose windows take {used[1]} bytes of {memory} instead of {used[0]}"
+    call, target = after.network.program.calls[number], after.network.plan.target
+    own = [unit.network.plan.calls[place : place + 1] for unit, place in ((before, step), (after, number))]
+    was, now = (sum(candidate.bytes[candidate.own] for candidate in each) for each in own)
+    text, memory = f"by {instance(call, target)} on {call.kernel.engine}", target.engine(call.kernel.engine).memory
+    return text if was == now else f"{text}, whose windows take {now} bytes of {memory} instead of {was}"
 
 
 # ---- what could be done

@@ -17,7 +17,7 @@ from deeploy.midend.alike import carried, signature, wording
 from deeploy.midend.assemble import assemble
 from deeploy.midend.copies import with_copies
 from deeploy.midend.machine import Options, check_code, kernels_of, machine_of, own_options, shared
-from deeploy.midend.misfit import held, remedy
+from deeploy.midend.misfit import remedy
 from deeploy.midend.pack import check_placements
 from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.planner import make_plan
@@ -94,7 +94,7 @@ def over_budget(plan: Plan, name: str, sizes: tuple[int, int], last: str) -> str
         least = make_plan(program, target, replace(plan.machine, objective="ram")).memory[level].peak
         saved = plan.memory[level].peak - least
         options = [f"--objective ram, about {sizes[0] - saved} bytes then"] * (saved > 0)
-    there = held(program, target, [(b.name, b.bytes) for b in program.buffers.values() if b.role in roles])
+    there = [(b.name, b.bytes) for b in program.buffers.values() if b.role in roles]
     return remedy(program, target, there, sizes, options, last)
 
 

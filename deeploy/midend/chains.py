@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from deeploy.errors import FitError
 from deeploy.midend.chain import Arrangement, Chain, Cut, Ring, Sweep, cut
 from deeploy.midend.lifetime import lifetimes, spans, wanted_blocks
-from deeploy.midend.misfit import held, more, remedy
+from deeploy.midend.misfit import more, remedy
 from deeploy.midend.pack import place
 from deeploy.midend.plan import UNLIMITED, ChainChoice, Machine, Plan
 from deeploy.midend.program import Program, Role
@@ -240,7 +240,7 @@ def chained(plan: Plan, machine: Machine) -> Plan:
         return replace(best, arrangements=network.arrangements(), chain_choices=network.choices(best))
     needed = best.memory[name].peak if best is not None else least + plan.memory[name].constants
     program, target = plan.program, plan.target
-    there = held(program, target, [(b.name, b.bytes) for b in program.buffers.values() if b.role in (Role.LOCAL, Role.STATE)])
+    there = [(b.name, b.bytes) for b in program.buffers.values() if b.role in (Role.LOCAL, Role.STATE)]
     raise FitError(
         f"{name}: the network needs {needed} bytes when it is computed a few rows at a time, {machine.capacities[name]} are there",
         remedy(program, target, there, (needed, machine.capacities[name]), [], more(target, name, needed)),

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import gt
-from typing import NamedTuple
 
 from deeploy.errors import FitError, shorten
 from deeploy.graph.target import Target
@@ -19,75 +18,61 @@ from deeploy.midend.candidate import Candidate
 from deeploy.midend.candidates import Tiler
 from deeploy.midend.plan import UNLIMITED, Machine, constants_in
 from deeploy.midend.problem import Problem, Residence, Share
-from deeploy.midend.program import Call, Program, Role
+from deeploy.midend.program import Buffer, Call, Program, Role
 from deeploy.midend.tiling import Tiling
-
-
-class Held(NamedTuple):
-    """Bytes that lie in the memory that is too small, of one buffer of a program.
-
-    Attributes:
-        may_be_packed: whether it is a constant that kernels of the target read in few bits too.
-    """
-
-    bytes: int
-    dtype: DType
-    is_constant: bool
-    may_be_packed: bool
-
 
 BYTE = 8
 FEW_BITS = 4  # of weights, as ``deeploy quantize --weights`` makes them
 
 
-def held(program: Program, target: Target, sizes: Iterable[tuple[str, int]]) -> list[Held]:
-    """What buffers hold of a memory; ``sizes`` are their names and the bytes there."""
+def remedy(
+    program: Program, target: Target, there: Iterable[tuple[str, int]], sizes: tuple[int, int], options: Sequence[str], last: str
+) -> str:
+    """What makes a network fit a memory, in the order in which it should be tried.
+
+    Args:
+        there: buffers that lie in the memory when it is fullest, and their bytes there.
+        sizes: bytes of it that the network takes, and those that it may take.
+        options: that were not given, and help.
+        last: how it gets more memory.
+    """
+    (needed, room), held, is_float = sizes, [(program.buffers[name], size) for name, size in there], program.is_float
+    whole = [sum(size for buffer, size in held if (buffer.role is Role.CONSTANT) is is_constant) for is_constant in (False, True)]
+    constants = min(needed, whole[True])
+    others = needed - constants  # what is there at the same time, and depends on the size of the inputs
+    parts = min(1.0, others / max(1, whole[False])), constants / max(1, whole[True])  # of what lies there; chains hold less at once
+
+    def total(measure: Callable[[Buffer, int], int], is_constant: bool = True) -> int:
+        found = sum(measure(buffer, size) for buffer, size in held if (buffer.role is Role.CONSTANT) is is_constant)
+        return round(parts[is_constant] * found)
+
+    def saved(buffer: Buffer, size: int) -> int:
+        """What elements of one byte take less."""
+        return size - size // buffer.dtype.bytes if buffer.dtype is DType.FLOAT32 else 0
+
+    def packed(buffer: Buffer, size: int) -> int:
+        """What weights take less that kernels read in few bits."""
+        is_weight = buffer.name in packable and (is_float or buffer.dtype.bits == BYTE)
+        return size // buffer.dtype.bytes * (BYTE - FEW_BITS) // BYTE if is_weight else 0
+
     packable = {
         operand.buffer
         for call in program.calls
         for name, operand in call.operands.items()
         if any(dtype.is_packed for kernel in target.kernels if kernel.op == call.node.op for dtype in kernel.types.get(name, ()))
     }
-    found = []
-    for name, size in sizes:
-        buffer = program.buffers[name]
-        is_constant = buffer.role is Role.CONSTANT
-        found.append(Held(size, buffer.dtype, is_constant, is_constant and name in packable))
-    return found
-
-
-def remedy(program: Program, target: Target, there: Sequence[Held], sizes: tuple[int, int], options: Sequence[str], last: str) -> str:
-    """What makes a network fit a memory, in the order in which it should be tried.
-
-    Args:
-        there: what lies in the memory when it is fullest.
-        sizes: bytes of it that the network takes, and those that it may take.
-        options: that were not given, and help.
-        last: how it gets more memory.
-    """
-    needed, room = sizes
-    part = min(1.0, needed / max(1, sum(one.bytes for one in there)))  # of what lies there; chains hold less at once
-    constants = round(part * sum(one.bytes for one in there if one.is_constant))
-    others = needed - constants  # what is there at the same time, and depends on the size of the inputs
-    tries, is_float = list[str](), program.is_float
-    if is_float and any(one.dtype is DType.FLOAT32 for one in there):
-        constants -= round(part * sum(_saved_by_bytes(one) for one in there if one.is_constant))
-        others -= round(part * sum(_saved_by_bytes(one) for one in there if not one.is_constant))
+    tries = list[str]()
+    if is_float and total(saved) + total(saved, False):
+        constants, others = constants - total(saved), others - total(saved, False)
         tries.append(f"int8 ({quantise(target)}), about {constants + others} bytes then")
-    weights = sum(one.bytes // one.dtype.bytes for one in there if one.may_be_packed and (is_float or one.dtype.bits == BYTE))
-    if weights and others <= room:
-        constants -= round(part * weights * (1 - FEW_BITS / BYTE))
+    if total(packed) and others <= room:
+        constants -= total(packed)
         fewer = f"deeploy quantize --weights {FEW_BITS}, of the float model"
         tries.append(f"weights of {FEW_BITS} bits ({fewer}), about {constants + others} bytes then")
     tries += options
-    if constants <= room and any(not one.is_constant for one in there):
+    if constants <= room and any(buffer.role is not Role.CONSTANT for buffer, _ in held):
         tries.append(f"smaller inputs, on which {others} bytes depend")
     return f"Try, in this order: {'; '.join([*tries, last])}." if tries else f"Try {last}."
-
-
-def _saved_by_bytes(one: Held) -> int:
-    """What elements of one byte take less."""
-    return one.bytes - one.bytes // one.dtype.bytes if one.dtype is DType.FLOAT32 else 0
 
 
 def quantise(target: Target) -> str:
@@ -101,9 +86,7 @@ def check_constants(program: Program, target: Target, machine: Machine) -> None:
     constants = [(b.name, b.bytes) for b in program.buffers.values() if b.role is Role.CONSTANT]
     size = sum(count for _, count in constants)
     if target.is_flat and level and size > machine.capacities[level]:
-        remedies = remedy(
-            program, target, held(program, target, constants), (size, machine.capacities[level]), [], more(target, level, size)
-        )
+        remedies = remedy(program, target, constants, (size, machine.capacities[level]), [], more(target, level, size))
         raise FitError(f"{level} is too small: the constants take {size} bytes, {machine.capacities[level]} are there", remedies)
 
 
@@ -160,20 +143,19 @@ class Relaxed:
 
     def constants(self, distance: int) -> int:
         """Bytes of constants that lie in a memory whichever variants are chosen: those of the variants with the fewest count."""
-        shares = [share for share in self.problem.shares if share.distance == distance]
-        return self.beside[distance] + fewest(shares, list(map(len, self.problem.operands)))
+        return self.beside[distance] + fewest(self.problem.shares, distance, self.problem.operands)
 
 
-def fewest(shares: Iterable[Share], variants: Sequence[int]) -> int:
-    """Bytes of some shares of constants that no choice goes below; ``variants`` says how many each call has.
+def fewest(shares: Iterable[Share], distance: int, variants: Sequence[Sequence[object]]) -> int:
+    """Bytes of shares of constants in a memory that no choice among the variants of calls goes below.
 
     What several calls share is divided among them.
     """
     taken: dict[tuple[int, int], float] = {}
-    for share in shares:
+    for share in (share for share in shares if share.distance == distance):
         for user in share.users:
             taken[user] = taken.get(user, 0) + share.size / len({step for step, _ in share.users})
-    return int(sum(min(taken.get((step, number), 0) for number in range(count)) for step, count in enumerate(variants)))
+    return int(sum(min(taken.get((step, number), 0) for number in range(len(each))) for step, each in enumerate(variants)))
 
 
 def bounds(tiler: Tiler, distances: Mapping[str, int], depth: int) -> list[Candidate]:
@@ -213,7 +195,7 @@ def _call_too_large(case: Relaxed) -> FitError | None:
     return FitError(
         f"node {shorten(worst[1].node.name)} ({worst[1].node.op}) needs {needed} bytes of {level} for its smallest tile "
         f"(largest: operand {largest.operand}, {largest.bytes} bytes), {room} are there",
-        remedy(program, target, held(program, target, windows), (needed, room), options, more(target, level, needed)),
+        remedy(program, target, windows, (needed, room), options, more(target, level, needed)),
     )
 
 
@@ -230,9 +212,7 @@ def _network_too_large(case: Relaxed) -> FitError | None:
     for others, distance in itertools.product((None, UNLIMITED), reversed(range(len(case.levels)))):
         room, constants, level = case.room[distance], case.constants(distance), case.levels[distance]
         lies_beside = f" beside {case.io} bytes of inputs and outputs" if room < case.machine.capacities[level] else ""
-        most = case.target.memory(level).capacity
-        is_known = constants > room >= 0 and most is not None and constants > most  # there is no use in knowing how much more it takes
-        needed = constants if is_known else case.least(distance, others)
+        needed = case.least(distance, others)
         if needed is None:
             continue
         if needed <= room and others is None and not any(map(gt, case.beside, case.room)):
@@ -240,16 +220,15 @@ def _network_too_large(case: Relaxed) -> FitError | None:
         if needed <= room:
             continue
         step, alive = _fullest(case.problem)
-        alive = [] if is_known else alive
         if constants > room >= 0:
-            what = f"the constants take {constants} bytes{lies_beside}, {max(0, room)} are there"
+            what = f"the constants take {constants} bytes{lies_beside}, {room} are there"
         else:
             call = case.program.calls[step]
             names = [f"{h.name} ({h.size})" for h in alive[:3]] or ["constants"]
             rest = f" beside {constants} bytes of constants" if constants else ""
             rest += f" and {case.io} of inputs and outputs" if lies_beside else ""
-            what = f"node {shorten(call.node.name)} ({call.node.op}) needs {needed - constants} bytes at once{rest}, {room} are there"
-            what += f"; largest buffers then: {', '.join(map(shorten, names))}"
+            what = f"node {shorten(call.node.name)} ({call.node.op}) needs {needed - constants} bytes at once{rest}"
+            what += f", {max(0, room)} are there; largest buffers then: {', '.join(map(shorten, names))}"
         return FitError(f"{level} is too small: {what}", _remedy(case, distance, needed, alive))
     return None
 
@@ -268,8 +247,9 @@ def _remedy(case: Relaxed, distance: int, size: int, alive: Sequence[Residence])
     if states and program.growth is not None:
         options.append(f"a smaller --context (states take {states // max(1, program.growth.context)} bytes for each row)")
     names = {name for residence in alive for name in residence.buffers if name in buffers}
-    names |= {name for name in _constants(program) if (buffers[name].memory or machine.default_memory) == level}
-    there = held(program, case.target, [(name, buffers[name].bytes) for name in sorted(names)])
+    read = (buffers[operand.buffer] for call in program.calls for operand in call.operands.values())
+    names |= {b.name for b in read if b.role is Role.CONSTANT and (b.memory or machine.default_memory) == level}
+    there = [(name, buffers[name].bytes) for name in sorted(names)]
     return remedy(program, case.target, there, (size, max(0, room)), options, more(case.target, level, size, case.io * (distance == 1)))
 
 
@@ -286,20 +266,10 @@ def _converted(program: Program) -> int:
     return saved
 
 
-def unpacked(target: Target, level: str, needed: int, room: int) -> FitError:
+def unpacked(target: Target, level: str, needed: int, room: Mapping[str, int]) -> FitError:
     """The error for a network whose buffers fit a memory by their bytes, and for which no addresses were found."""
     what = f"{level} is too small: no addresses were found for the buffers of the network, which take {needed} bytes side by side"
-    return FitError(f"{what}, {room} are there", f"Try {more(target, level, needed)}.")
-
-
-def _constants(program: Program) -> set[str]:
-    """The constants that a network reads by the variants of its calls that have the fewest bytes of them."""
-    found = set[str]()
-    for step in range(len(program.calls)):
-        every = [{o.buffer for o in call.operands.values()} for call in program.variants(step)]
-        own = [{name for name in names if program.buffers[name].role is Role.CONSTANT} for names in every]
-        found |= min(own, key=lambda names: sum(program.buffers[name].bytes for name in names))
-    return found
+    return FitError(f"{what}, {room[level]} are there", f"Try {more(target, level, needed)}.")
 
 
 def _fullest(problem: Problem) -> tuple[int, list[Residence]]:

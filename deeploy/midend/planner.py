@@ -95,6 +95,7 @@ class Planner:
         self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
         self.is_long = len(program.calls) > LONG
         self.is_far = not target.is_flat and target.memory(machine.default_memory).is_far
+        self.far = Far.ALL if self.is_far else Far.NONE  # what may live furthest out
         self.may_pin = is_near(target, machine) and not is_relaxed
         self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
         self.users = users_of(program)
@@ -112,10 +113,10 @@ class Planner:
         unit = self.target.memory(self.levels[distance]).alignment
         return -(-size // unit) * unit
 
-    def beside(self, distance: int, program: Program | None = None) -> int:
+    def beside(self, distance: int, program: Program | None = None, far: Far = Far.LARGE) -> int:
         """Bytes of constants that lie beside the arena of a memory, for ever: of a program, or of any that may be chosen."""
         constants = program.buffers.values() if program is not None else (b for b in self.constants if not self.users.get(b.name))
-        beside = (b for b in constants if b.role is Role.CONSTANT and distance in self._resident(b, Far.LARGE))
+        beside = (b for b in constants if b.role is Role.CONSTANT and distance in self._resident(b, far))
         return sum(self.aligned(b.bytes, distance) for b in beside)
 
     def _resident(self, buffer: Buffer, far: Far) -> tuple[int, ...]:
@@ -128,12 +129,7 @@ class Planner:
 
     def capacities(self, far: Far) -> list[int]:
         """Bytes per distance that a choice may fill beside the constants that it needs in any case."""
-        certain = [b for b in self.constants if not self.users.get(b.name)]
-        taken = [
-            sum(self.aligned(b.bytes, distance) for b in certain if distance in self._resident(b, far))
-            for distance in range(len(self.levels))
-        ]
-        return [self.room[level] - taken[distance] for distance, level in enumerate(self.levels)]
+        return [self.room[level] - self.beside(distance, far=far) for distance, level in enumerate(self.levels)]
 
     def shares(self, far: Far) -> list[Share]:
         """The constants that are there only if a call runs by a certain variant."""
@@ -284,24 +280,19 @@ class Planner:
         solved = self._solved(Far.NONE) or (self._solved(Far.LARGE) if self.is_far else None)
         if solved is None:
             self.check()
-        if solved is None and self.is_far:
-            solved = self._solved(Far.ALL)
+            solved = self._solved(Far.ALL) if self.is_far else None
         if solved is None and not self.every:
             return Planner(self.given, self.target, self.machine, self.search.seconds, every=True).plan()
         if solved is None:
-            level, needed = self.overfull or (self.levels[0], self.room[self.levels[0]] + 1)
-            raise unpacked(self.target, level, needed, self.room[level])
+            raise unpacked(self.target, *(self.overfull or (self.levels[0], self.room[self.levels[0]] + 1)), self.room)
         return self._finish(*solved)
 
     def _is_overfull(self) -> bool:
         """Whether what no choice goes below takes more than there is: constants, activations of a step, the smallest tile of a call."""
-        far, steps = Far.ALL if self.is_far else Far.NONE, range(len(self.program.calls))
-        shares, variants = self.shares(far), [self.program.variants(step) for step in steps]
-        room = self.capacities(far)
-        for distance in range(len(room)):
-            room[distance] -= fewest((share for share in shares if share.distance == distance), list(map(len, variants)))
+        variants, shares = [self.program.variants(step) for step in range(len(self.program.calls))], self.shares(self.far)
+        room = [size - fewest(shares, distance, variants) for distance, size in enumerate(self.capacities(self.far))]
         near = [size for size, level in zip(room, self.levels, strict=True) if self.is_far or not self.target.memory(level).is_far]
-        if min(room) < 0 or most_alive(self.blocks, len(steps)) > sum(near):
+        if min(room) < 0 or most_alive(self.blocks, len(variants)) > sum(near):
             return True
         tilers = ([self._tiler(variant, self.program) for variant in each] for each in variants)
         return any(all(tiler.least > tiler.capacities[tiler.engine.memory] for tiler in each) for each in tilers)
@@ -328,9 +319,8 @@ class Planner:
         planner = Planner(self.given, self.target, machine, every=True, is_relaxed=True)
         planner._tilers = self._roomy
         beside = [planner.beside(distance) for distance in range(len(self.levels))]
-        room = [self.room[level] for level in self.levels]
-        problem = planner.problem(Far.ALL if planner.is_far else Far.NONE)
-        return Relaxed(self.given, self.target, machine, self.levels, problem, beside, room, self.io, self._relaxed)
+        sizes = beside, list(self.room.values()), self.io
+        return Relaxed(self.given, self.target, machine, self.levels, planner.problem(planner.far), *sizes, self._relaxed)
 
     def _solve_repeated(self, problem: Problem) -> Solved | None:
         """A large problem by its repeated blocks, where it has some; any other in one piece."""
