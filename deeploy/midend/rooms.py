@@ -23,19 +23,14 @@ class Rooms:
         for placement in plan.placements:
             for step in range(max(0, placement.first), min(placement.last, steps - 1) + 1):
                 self.alive[placement.level][step].append(placement)
-        self._taken = {level: [sum(p.size for p in inside) for inside in self.alive[level]] for level in self.alive}
         self.own: dict[str, list[Placement]] = {}
         scratch = {name: call.name for call in plan.program.calls for name in call.scratch.values()}
         for placement in plan.placements:
             name = placement.buffers[0]
             self.own.setdefault(scratch.get(name, name.rsplit(".", 1)[0] if "." in name else ""), []).append(placement)
 
-    def taken(self, level: str, step: int, call: str) -> int:
-        """Bytes of a memory's arena that anything but the windows and the scratch memory of ``call`` takes in a step."""
-        own = sum(p.size for p in self.own.get(call, []) if p.level == level and p.first <= step <= p.last)
-        return self._taken[level][step] - own
-
     def free(self, level: str, step: int, call: str) -> int:
-        """Bytes of a memory that ``call`` may use in a step: those that nothing else takes."""
-        use = self.plan.memory[level]
-        return (use.capacity or ENDLESS) - use.constants - self.taken(level, step, call)
+        """Bytes of a memory that ``call`` may use in a step: those that nothing but its own windows and scratch memory takes."""
+        use, own = self.plan.memory[level], self.own.get(call, [])
+        others = sum(p.size for p in self.alive[level][step] if p not in own)
+        return (use.capacity or ENDLESS) - use.constants - others

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy import api, chips
 from deeploy.cli import app
+from deeploy.errors import UsageError
 from deeploy.graph.target import load_timing
 from deeploy.midend.machine import Options
 from deeploy.quantization.form import Form
@@ -316,6 +318,14 @@ def test_it_is_ranked_and_told_everywhere(project: Path) -> None:
     assert f"{told[0]['title']}: -" in run("explain", str(project), layer["name"])
     (explained,) = json.loads(run("explain", str(project), layer["name"], "--json"))
     assert explained["advice"][0]["gain"] == layer["gain"] and explained["advice"][0]["kind"] == told[0]["kind"]
+
+
+def test_a_project_of_something_else_is_not_advised(project: Path, tmp_path: Path) -> None:
+    shutil.copytree(project, tmp_path / "out")
+    entry = json.loads((project / "deploy.json").read_text())
+    (tmp_path / "out" / "deploy.json").write_text(json.dumps({**entry, "cycles": entry["cycles"] + 1}))
+    with pytest.raises(UsageError, match="is not what its model, target and options are compiled to now"):
+        CliRunner().invoke(app, ["advise", str(tmp_path / "out")], catch_exceptions=False)
 
 
 def test_kernels_are_named_with_their_form_and_the_share_of_the_peak(project: Path) -> None:
