@@ -19,9 +19,8 @@ from deeploy.errors import DeeployError
 from deeploy.frontend.lower.in_int8 import in_int8
 from deeploy.graph.target import Target
 from deeploy.graph.values import change_nodes
-from deeploy.midend.cost import form, instance
+from deeploy.midend.cost import instance
 from deeploy.midend.machine import Options, machine_of
-from deeploy.midend.program import Call
 from deeploy.operators.requantise import fused
 from deeploy.report.quantised import MOST_BYTES, quantise_first, weights_of
 
@@ -37,14 +36,13 @@ class Change:
     """What could be done: the target and the request that a network would be compiled with.
 
     Attributes:
+        title: what to do: options of ``deeploy compile``, where these make the change.
         why: with the number of layers that become faster in the place of ``{}``.
-        options: of the command ``deeploy compile``, where these make the change.
     """
 
     kind: str
     title: str
     why: str
-    options: tuple[str, ...]
     target: Target
     request: Request
 
@@ -80,7 +78,7 @@ def _entry(change: Change, before: Unit, after: Unit) -> Contents | None:
         return None
     why = change.why.replace("{}", f"{len(layers)} layer{'s' * (len(layers) != 1)}", 1)
     head = {"kind": change.kind, "title": change.title, "why": why, "how": "The difference of two plans."}
-    return {**head, "options": list(change.options), **figures}
+    return {**head, "options": change.title.split() if change.title.startswith("--") else [], **figures}
 
 
 def _layers(before: Unit, after: Unit) -> Iterator[Contents]:
@@ -135,10 +133,10 @@ def _memories(project: Project, compiled: Compile, target: Target, request: Requ
 
         def given(size: int, level: str = level) -> Change:
             sizes = {name: bytes for name, bytes in request.options.capacities.items() if name.lower() != level.lower()}
-            option = (f"--{level.lower()}", str(size)) if level in ("L1", "L2") else ("--memory", f"{level}={size}")
+            option = f"--{level.lower()} {size}" if level in ("L1", "L2") else f"--memory {level}={size}"
             wanted = replace(request, options=replace(request.options, capacities={**sizes, level.lower(): size}))
             why = f"{{}} would run faster with more {level}: the plan may use {now[level]} bytes, {target.name} has {most[level]}"
-            return Change("memory", " ".join(option), why, option, target, wanted)
+            return Change("memory", option, why, target, wanted)
 
         def gain(size: int) -> float:
             change = given(size)
@@ -158,18 +156,17 @@ def _machine(target: Target, request: Request) -> Iterator[Change]:
     options, now, every = request.options, machine_of(target, request.options), machine_of(target, Options())
     left_out = [name for name in every.engines if name not in now.engines]
 
-    def change(kind: str, title: str, why: str, given: tuple[str, ...], wanted: Options) -> Change:
-        return Change(kind, title, f"{{}} would run faster {why}", given, target, replace(request, options=wanted))
+    def change(kind: str, title: str, why: str, wanted: Options) -> Change:
+        return Change(kind, title, f"{{}} would run faster {why}", target, replace(request, options=wanted))
 
     if left_out:
         why = f"on {' and '.join(left_out)}, which --engines leaves out"
-        yield change("engines", "Leave --engines out", why, (), replace(options, engines=None))
+        yield change("engines", "Leave --engines out", why, replace(options, engines=None))
     if now.cores < every.cores:
-        given = "--cores", str(every.cores)
-        yield change("cores", " ".join(given), f"on {every.cores} cores instead of {now.cores}", given, replace(options, cores=None))
+        yield change("cores", f"--cores {every.cores}", f"on {every.cores} cores instead of {now.cores}", replace(options, cores=None))
     if now.buffering != "auto":
         why = f"with one or two buffers, whichever is better, instead of {now.buffering}"
-        yield change("buffering", "--buffering auto", why, ("--buffering", "auto"), replace(options, buffering="auto"))
+        yield change("buffering", "--buffering auto", why, replace(options, buffering="auto"))
 
 
 def _model(project: Project, target: Target, request: Request) -> Iterator[Change]:
@@ -180,37 +177,28 @@ def _model(project: Project, target: Target, request: Request) -> Iterator[Chang
     """
     networks = [unit.network for unit in project.units.values() if unit.is_lead]
     programs = [network.program for network in networks]
-    slow = [call for one in networks for call in one.program.calls if _is_slow(call, target)]
     nodes = [node for network in networks if network.graph is not None for node in network.graph.nodes]
 
     def rewritten(change: Rewrite, is_first: bool = False) -> Target:
         return replace(target, passes=(change, *target.passes) if is_first else (*target.passes, change))
 
     if any(program.is_float and program.growth is None and weights_of(program) <= MOST_BYTES for program in programs):
-        yield Change("quantise", "", "", (), rewritten(Rewrite("in int8", (), in_int8), True), request)
+        yield Change("quantise", "", "", rewritten(Rewrite("in int8", (), in_int8), True), request)
     ports = [program.buffers[name] for program in programs if not program.is_float for name in (*program.inputs, *program.outputs)]
     if not request.quantised_io and any(buffer.dtype.is_float for buffer in ports):
         why = "{} convert floats at the network's inputs and outputs or wait for that; an application that has integers needs none of it"
-        wanted = replace(request, quantised_io=True)
-        yield Change("quantised-io", "--quantised-io", why, ("--quantised-io",), target, wanted)
-    if any(network.dialect for network in networks) and any(powers_of_two(call.node) is not call.node for call in slow):
-        why = f"{{}} would be faster with scales of 2^n: {len(slow)} calls requantise in more than 32 bits, which are enough then"
+        yield Change("quantised-io", "--quantised-io", why, target, replace(request, quantised_io=True))
+    if any(network.dialect for network in networks) and any(powers_of_two(node) is not node for node in nodes):
+        why = "{} would be faster with scales of 2^n, with which 32 bits are enough to requantise"
         title = "Requantise with multipliers that are powers of two (scales of 2^n)"
         scales = Rewrite("scales", (), lambda graph: change_nodes(graph, powers_of_two))
-        yield Change("scales", title, why, (), rewritten(scales), request)
+        yield Change("scales", title, why, rewritten(scales), request)
     engines = machine_of(target, request.options).engines
     able = [engine.name for engine in target.engines if engine.requantiser is not None and engine.name in engines]
-    if able and request.requantise == "exact" and any(fused(call.node) is not None for call in slow):
+    if able and request.requantise == "exact" and any(fused(node) is not None for node in nodes):
         why = f"{{}} would be requantised by {' and '.join(able)} instead of cores; results differ by one step at most"
-        given = "--requantise", "engine"
-        yield Change("requantise", " ".join(given), why, given, target, replace(request, requantise="engine"))
+        yield Change("requantise", "--requantise engine", why, target, replace(request, requantise="engine"))
     if any(symmetric_weights(node) is not node for node in nodes):
         why = "{} would run by faster kernels, which want int8 weights without zero points"
         weights = Rewrite("weights", (), lambda graph: change_nodes(graph, symmetric_weights))
-        yield Change("weights", "Quantise weights symmetrically (zero point 0, int8)", why, (), rewritten(weights), request)
-
-
-def _is_slow(call: Call, target: Target) -> bool:
-    """Whether a call requantises in more than 32 bits, or in cores behind an accelerator."""
-    stages = call.node.epilogue
-    return "requantise" in stages and (call.kernel.second is not None or form(call, target) not in ("", "narrow"))
+        yield Change("weights", "Quantise weights symmetrically (zero point 0, int8)", why, rewritten(weights), request)
