@@ -23,7 +23,7 @@ from deeploy.midend.tilewise import products
 from deeploy.simulate.timing import Run
 from deeploy.simulate.walk import walk
 
-WORTH = 0.02  # of the cycles of its calls that a chain has to save
+WORTH = 0.01  # of the cycles of its calls that a chain has to save, which is more than estimates err
 SLOWER = 1.25  # times as many cycles that a chain may take to save bytes
 ATTEMPTS = 6  # networks with chains that are walked over
 

@@ -167,7 +167,7 @@ class Fuser:
     def _groups_from(self, first: int, trips: int) -> Iterator[_Group]:
         """The calls that may be a chain in so many tiles and begin with a given one, one more each time."""
         for step in range(first, min(first + self.longest, len(self.program.calls))):
-            if self._loop(step, trips) is None:
+            if self.loop(step, trips) is None:
                 if step - first < 2:
                     self.misses.setdefault(first, ("cannot be cut", None))
                 return
@@ -224,7 +224,7 @@ class Fuser:
             self.lines[step] = lines(self.program, call) if self.may(step, call) else None
         return self.lines[step]
 
-    def _loop(self, step: int, trips: int) -> Loop | None:
+    def loop(self, step: int, trips: int) -> Loop | None:
         """The loop of a call in so many tiles, or about as many, where it can be part of a chain."""
         along = self.along(step)
         loop = along.loop(-(-along.extent // trips)) if along is not None else None
@@ -255,7 +255,7 @@ class Fuser:
 
     def _strip(self, step: int, trips: int, distances: Mapping[str, int]) -> Strip:
         """A call in tiles, where operands lie so many paths away."""
-        loop = self._loop(step, trips)
+        loop = self.loop(step, trips)
         assert loop is not None
         return self._made(self.program.calls[step], (loop,), distances, False)
 
@@ -295,7 +295,7 @@ class Fuser:
         """Calls as a chain, where there is room for it."""
         sweep, steps = Sweep(), group.steps
         for step in steps:
-            loop = self._loop(step, trips)
+            loop = self.loop(step, trips)
             one = self.cut(step, loop) if loop is not None else None
             if one is None:
                 self._missed(steps, "cannot be cut", None)
