@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-REPAIRS = 8  # of a greedy order
+REPAIRS = 16  # how often a greedy order is tried
+MOST_PLACED = 16_000  # blocks that it may place again; long networks get fewer repairs
 WIDTH = 100  # states of a beam; measured on the minimalloc benchmarks: wider ones find more in one run and less in the same time
 ATTEMPTS = (60_000, 400_000, 2_000_000, 4_000_000)  # states at the goal at effort 1; about 200 000 take a second
 NEIGHBOUR = 100_000  # states at a peak between the goal and the best packing
@@ -93,38 +94,39 @@ def search(blocks: Rectangles, goal: int, effort: float) -> tuple[Ints, int, int
     Returns:
         Offsets, a proven lower bound of the peak, both in units, and the work in states.
     """
+    offsets, rest, height = np.zeros_like(blocks.size), np.arange(len(blocks.size)), 0
+    while (is_floor := blocks.end - blocks.first == blocks.columns).any():
+        tops = height + np.cumsum(blocks.size[is_floor])
+        offsets[rest[is_floor]], height = tops - blocks.size[is_floor], int(tops[-1])
+        rest, blocks = rest[~is_floor], blocks.part(np.flatnonzero(~is_floor))
+    goal -= height
     best = _greedy(blocks, goal)
     found, bound, work = best.copy(), blocks.bound, 0
-    if blocks.peak(best) <= goal:
-        return best, bound, work
     order = np.argsort(blocks.first, kind="stable")
     cuts = np.flatnonzero(blocks.first[order][1:] >= np.maximum.accumulate(blocks.end[order])[:-1]) + 1
-    is_floor = blocks.end - blocks.first == blocks.columns
-    if is_floor.any():
-        size, above = blocks.size[is_floor], np.flatnonzero(~is_floor)
-        offsets, least, work = search(blocks.part(above), goal - int(size.sum()), effort)
-        found[is_floor], found[above], bound = np.cumsum(size) - size, offsets + size.sum(), least + int(size.sum())
-    elif len(cuts):
+    if blocks.peak(best) > goal and len(cuts):
         for part in np.split(order, cuts):
             piece = blocks.part(part)
             found[part], least, spent = search(piece, goal, effort)
             bound, work = max(bound, least), work + spent
             goal = max(goal, piece.peak(found[part]))  # no part need be lower than another one is
-    elif len(order) * blocks.columns <= MOST_CELLS * effort:
+    elif blocks.peak(best) > goal and len(order) * blocks.columns <= MOST_CELLS * effort:
         found, bound, work = _improved(blocks, goal, best, effort)
-    return found if blocks.peak(found) < blocks.peak(best) else best, bound, work
+    offsets[rest] = height + (found if blocks.peak(found) < blocks.peak(best) else best)
+    return offsets, height + bound, work
 
 
 def _greedy(blocks: Rectangles, goal: int) -> Ints:
-    """The best of a few orders in which blocks get the lowest gap that holds them: large ones first, or early ones.
+    """The best of a few orders in which blocks get the lowest gap that holds them: first those of large sizes or areas, early or late ones.
 
     Blocks that end above the goal are moved to the front of an order, and it is tried again, a few times (squeaky wheel optimisation:
     Joslin and Clements, Journal of Artificial Intelligence Research 10, 1999).
     """
     best = np.cumsum(blocks.size) - blocks.size
     length = blocks.end - blocks.first
-    for order in (np.lexsort((-length, -blocks.size)), np.lexsort((-length, blocks.first))):
-        for _ in range(REPAIRS):
+    for keys in ((-length, -blocks.size), (-length * blocks.size,), (-length, blocks.first), (-length, -blocks.end)):
+        order = np.lexsort(keys)
+        for _ in range(min(REPAIRS, 1 + MOST_PLACED // (1 + len(order)))):
             offsets = _placed(blocks, order)
             if blocks.peak(offsets) <= blocks.peak(best):
                 best = offsets

@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_refuted() -> None:
 
 
 def test_blocks_that_live_throughout_lie_on_the_floor() -> None:
-    above = sliced(40, 1000, 30, 7)
+    above = sliced(40, 1000, 30, 37)
     assert above.peak(search(above, 1000, 0)[0]) > 1000
     table = np.stack((above.first, above.end - 1, above.size), axis=1)
     problem = instance([(0, above.columns - 1, 17), (0, above.columns - 1, 5), *map(tuple, table.tolist())])
@@ -171,6 +171,14 @@ def test_blocks_that_live_throughout_lie_on_the_floor() -> None:
     assert offsets[:2].max() < 22
     assert offsets[2:].min() == 22
     assert is_packing(above, offsets[2:] - 22)
+
+
+def test_deeply_nested_lifetimes_are_packed() -> None:
+    """Each block lives through all that begin after it: floors on floors, more of them than functions may call themselves."""
+    problem = instance([(step, 4000 - step, 1 + step % 7) for step in range(1200)])
+    offsets, bound, work = search(problem, problem.bound, 1.0)
+    assert (problem.peak(offsets), work) == (bound, 0)
+    assert sorted(zip(offsets.tolist(), problem.size.tolist(), strict=True))[-1][0] == bound - problem.size[offsets.argmax()]
 
 
 def test_a_part_of_the_schedule_is_not_searched_below_another_ones_peak() -> None:
