@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import gt
 
 from deeploy.errors import FitError, shorten
@@ -112,22 +113,28 @@ class Relaxed:
     """A network that may not fit, as the problem of its bytes alone; memories by their distance from the engines' own.
 
     Attributes:
-        problem: with the fewest bytes of every variant of every call, and every residence that could help.
+        build: the problem, with the fewest bytes of every variant of every call, and every residence that could help.
+        shares: its constants that only some variants need.
         beside: bytes of constants beside the arena of every memory, whatever is chosen.
         room: bytes of every memory that the plan and these constants may take.
         io: bytes of the caller's arrays, which lie in the memory around the engines' own.
-        at: the same on another machine.
+        far: the same on another machine, with everything in the furthest memory where it may lie.
     """
 
     program: Program
     target: Target
     machine: Machine
     levels: Sequence[str]
-    problem: Problem
+    build: Callable[[], Problem]
+    shares: Sequence[Share]
     beside: Sequence[int]
     room: Sequence[int]
     io: int
-    at: Callable[[Machine], Relaxed]
+    far: Callable[[Machine], Relaxed]
+
+    @cached_property
+    def problem(self) -> Problem:
+        return self.build()
 
     def least(self, distance: int, others: int | None = None) -> int | None:
         """The fewest bytes of a memory with which a choice exists; None where the other memories are too small.
@@ -143,11 +150,11 @@ class Relaxed:
 
     def constants(self, distance: int) -> int:
         """Bytes of constants that lie in a memory whichever variants are chosen: those of the variants with the fewest count."""
-        return self.beside[distance] + fewest(self.problem.shares, distance, self.problem.operands)
+        return self.beside[distance] + fewest(self.shares, distance, self.program)
 
 
-def fewest(shares: Iterable[Share], distance: int, variants: Sequence[Sequence[object]]) -> int:
-    """Bytes of shares of constants in a memory that no choice among the variants of calls goes below.
+def fewest(shares: Iterable[Share], distance: int, program: Program) -> int:
+    """Bytes of shares of constants in a memory that no choice among the variants of a program's calls goes below.
 
     What several calls share is divided among them.
     """
@@ -155,7 +162,8 @@ def fewest(shares: Iterable[Share], distance: int, variants: Sequence[Sequence[o
     for share in (share for share in shares if share.distance == distance):
         for user in share.users:
             taken[user] = taken.get(user, 0) + share.size / len({step for step, _ in share.users})
-    return int(sum(min(taken.get((step, number), 0) for number in range(len(each))) for step, each in enumerate(variants)))
+    variants = (range(len(program.variants(step))) for step in range(len(program.calls)))
+    return int(sum(min(taken.get((step, number), 0) for number in each) for step, each in enumerate(variants)))
 
 
 def bounds(tiler: Tiler, distances: Mapping[str, int], depth: int) -> list[Candidate]:
@@ -167,7 +175,20 @@ def bounds(tiler: Tiler, distances: Mapping[str, int], depth: int) -> list[Candi
 
 def misfit(case: Relaxed) -> FitError | None:
     """Why a network does not fit; None where no memory is too small for its bytes."""
-    return _call_too_large(case) or _network_too_large(case)
+    return _constants_too_large(case) or _call_too_large(case) or _network_too_large(case)
+
+
+def _constants_too_large(case: Relaxed) -> FitError | None:
+    """Some memory is too small for the constants that lie there in any case."""
+    for distance, (level, room) in enumerate(zip(case.levels, case.room, strict=True)):
+        size, most = case.constants(distance), case.target.memory(level).capacity
+        if size > room >= 0:
+            is_known = most is not None and size > most  # there is no use in knowing how much more the network takes
+            needed = size if is_known else case.least(distance) or case.least(distance, UNLIMITED) or size
+            rest = f" beside {case.io} bytes of inputs and outputs" if room < case.machine.capacities[level] else ""
+            what = f"{level} is too small: the constants take {size} bytes{rest}, {room} are there"
+            return FitError(what, _remedy(case, distance, needed, [] if is_known else _fullest(case.problem)[1]))
+    return None
 
 
 def _call_too_large(case: Relaxed) -> FitError | None:
@@ -208,10 +229,9 @@ def _smallest_tile(call: Call, case: Relaxed, depths: tuple[int, ...]) -> Candid
 
 
 def _network_too_large(case: Relaxed) -> FitError | None:
-    """Every call fits alone; constants, or what is there at once, do not fit some memory."""
+    """Every call fits alone; what is there at once does not fit some memory."""
     for others, distance in itertools.product((None, UNLIMITED), reversed(range(len(case.levels)))):
         room, constants, level = case.room[distance], case.constants(distance), case.levels[distance]
-        lies_beside = f" beside {case.io} bytes of inputs and outputs" if room < case.machine.capacities[level] else ""
         needed = case.least(distance, others)
         if needed is None:
             continue
@@ -220,15 +240,12 @@ def _network_too_large(case: Relaxed) -> FitError | None:
         if needed <= room:
             continue
         step, alive = _fullest(case.problem)
-        if constants > room >= 0:
-            what = f"the constants take {constants} bytes{lies_beside}, {room} are there"
-        else:
-            call = case.program.calls[step]
-            names = [f"{h.name} ({h.size})" for h in alive[:3]] or ["constants"]
-            rest = f" beside {constants} bytes of constants" if constants else ""
-            rest += f" and {case.io} of inputs and outputs" if lies_beside else ""
-            what = f"node {shorten(call.node.name)} ({call.node.op}) needs {needed - constants} bytes at once{rest}"
-            what += f", {max(0, room)} are there; largest buffers then: {', '.join(map(shorten, names))}"
+        call = case.program.calls[step]
+        names = [f"{h.name} ({h.size})" for h in alive[:3]] or ["constants"]
+        rest = f" beside {constants} bytes of constants" if constants else ""
+        rest += f" and {case.io} of inputs and outputs" if room < case.machine.capacities[level] else ""
+        what = f"node {shorten(call.node.name)} ({call.node.op}) needs {needed - constants} bytes at once{rest}, {max(0, room)} are there"
+        what += f"; largest buffers then: {', '.join(map(shorten, names))}"
         return FitError(f"{level} is too small: {what}", _remedy(case, distance, needed, alive))
     return None
 
@@ -241,8 +258,8 @@ def _remedy(case: Relaxed, distance: int, size: int, alive: Sequence[Residence])
         options.append(f"--quantised-io, {case.io - saved} bytes of inputs and outputs then")
     far = next((m.name for m in case.target.memories if m.is_far), machine.default_memory)
     if far != machine.default_memory:
-        fewest = case.at(replace(machine, default_memory=far)).least(distance)
-        options += [f"--default-memory {far}, about {fewest} bytes then"] * (fewest is not None and fewest <= room)
+        left = case.far(replace(machine, default_memory=far)).least(distance)
+        options += [f"--default-memory {far}, about {left} bytes then"] * (left is not None and left <= room)
     states = sum(buffer.bytes for buffer in buffers.values() if buffer.role is Role.STATE)
     if states and program.growth is not None:
         options.append(f"a smaller --context (states take {states // max(1, program.growth.context)} bytes for each row)")

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import IntEnum
+from functools import partial
+from typing import Literal
 
 from deeploy.errors import FitError
 from deeploy.graph.target import Target
@@ -68,11 +70,11 @@ class Planner:
         machine: Machine,
         seconds: float = DETERMINISTIC_SECONDS,
         every: bool = False,
-        is_relaxed: bool = False,
+        relaxed: Literal["", "bytes", "far"] = "",
     ) -> None:
         self.given = program
         self.every = every or target.timing is None  # every variant of a call is offered
-        self.is_relaxed = is_relaxed  # bytes alone are asked for, in memories that are large enough
+        self.relaxed = relaxed  # bytes alone are asked for, in memories that are large enough; "far": as little near as can be
         self.target = target
         self.machine = machine
         self.search = Search(seconds)
@@ -83,10 +85,9 @@ class Planner:
         }
         self.around = 0 if target.is_flat else 1  # the memory in which buffers and constants lie that are nowhere else
         self.io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
-        self.room = {level: UNLIMITED if is_relaxed else self._room(distance, level) for distance, level in enumerate(self.levels)}
+        self.room = {level: UNLIMITED if relaxed else self._room(distance, level) for distance, level in enumerate(self.levels)}
         self.depths = {"auto": (1, 2), "double": (2,), "single": (1,)}[machine.buffering]
         self._tilers: dict[tuple[object, ...], Tiler] = {}
-        self._roomy: dict[tuple[object, ...], Tiler] = {}  # those of relaxed problems
         self._found: dict[tuple[object, ...], list[Candidate]] = {}
         if not self.every:
             program = offered(program, lambda call: self._tiler(call, program), lambda call: kind(call, program.buffers))
@@ -96,7 +97,7 @@ class Planner:
         self.is_long = len(program.calls) > LONG
         self.is_far = not target.is_flat and target.memory(machine.default_memory).is_far
         self.far = Far.ALL if self.is_far else Far.NONE  # what may live furthest out
-        self.may_pin = is_near(target, machine) and not is_relaxed
+        self.may_pin = is_near(target, machine) and not relaxed
         self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
         self.users = users_of(program)
         self.overfull: tuple[str, int] | None = None  # the memory for which no addresses were found last, and bytes that would do
@@ -166,7 +167,11 @@ class Planner:
             result.append(Residence(block.buffers[0], self.aligned(block.size, self.around), steps, tuple(distances)))
         if self.may_pin:
             result += pinnable(self.program, self.room[self.levels[0]], self.target.memory(self.levels[0]).alignment)
-        return result + (self._far_constants(far) if far and self.is_far else [])
+        result += self._far_constants(far) if far and self.is_far else []
+        if self.relaxed == "far":
+            common = self.reach[self.target.engines[0].name]
+            result = [replace(one, distances=tuple([at for at in one.distances if at in common][-1:])) for one in result]
+        return result
 
     def _work_in(self, steps: Sequence[int]) -> set[int]:
         """The own memories of all engines that could run some calls."""
@@ -247,7 +252,7 @@ class Planner:
         if wanted not in self._found:
             tiler = self._tiler(call, self.program)
             given = {name: reach.index(distance) for name, distance in distances.items()}
-            found = bounds(tiler, given, min(self.depths)) if self.is_relaxed else tiler.candidates(given, self.depths)
+            found = bounds(tiler, given, min(self.depths)) if self.relaxed else tiler.candidates(given, self.depths)
             self._found[wanted] = [self._numbered(candidate, number, reach) for candidate in found]
         return self._found[wanted]
 
@@ -275,7 +280,8 @@ class Planner:
         Raises:
             FitError: nothing fits.
         """
-        if self._is_overfull():
+        tilers = ([self._tiler(one, self.program) for one in self.program.variants(step)] for step in range(len(self.program.calls)))
+        if any(all(tiler.least > tiler.capacities[tiler.engine.memory] for tiler in each) for each in tilers):
             self.check()
         solved = self._solved(Far.NONE) or (self._solved(Far.LARGE) if self.is_far else None)
         if solved is None:
@@ -287,15 +293,11 @@ class Planner:
             raise unpacked(self.target, *(self.overfull or (self.levels[0], self.room[self.levels[0]] + 1)), self.room)
         return self._finish(*solved)
 
-    def _is_overfull(self) -> bool:
-        """Whether what no choice goes below takes more than there is: constants, activations of a step, the smallest tile of a call."""
-        variants, shares = [self.program.variants(step) for step in range(len(self.program.calls))], self.shares(self.far)
-        room = [size - fewest(shares, distance, variants) for distance, size in enumerate(self.capacities(self.far))]
+    def is_overfull(self) -> bool:
+        """Whether constants, or these and the activations of a step, take more than there is, whatever is chosen."""
+        room = [size - fewest(self.shares(self.far), distance, self.program) for distance, size in enumerate(self.capacities(self.far))]
         near = [size for size, level in zip(room, self.levels, strict=True) if self.is_far or not self.target.memory(level).is_far]
-        if min(room) < 0 or most_alive(self.blocks, len(variants)) > sum(near):
-            return True
-        tilers = ([self._tiler(variant, self.program) for variant in each] for each in variants)
-        return any(all(tiler.least > tiler.capacities[tiler.engine.memory] for tiler in each) for each in tilers)
+        return min(room) < 0 or most_alive(self.blocks, len(self.program.calls)) > sum(near)
 
     def _solved(self, far: Far) -> Solved | None:
         """A choice with addresses; None where there is none."""
@@ -311,16 +313,13 @@ class Planner:
 
     def check(self) -> None:
         """Raise ``FitError`` where some memory is too small whatever is chosen, without looking for a plan."""
-        error = misfit(self._relaxed(self.machine))
-        if error is not None:
+        if (error := misfit(self._relaxed(self.machine, "bytes"))) is not None:
             raise error
 
-    def _relaxed(self, machine: Machine) -> Relaxed:
-        planner = Planner(self.given, self.target, machine, every=True, is_relaxed=True)
-        planner._tilers = self._roomy
-        beside = [planner.beside(distance) for distance in range(len(self.levels))]
-        sizes = beside, list(self.room.values()), self.io
-        return Relaxed(self.given, self.target, machine, self.levels, planner.problem(planner.far), *sizes, self._relaxed)
+    def _relaxed(self, machine: Machine, how: Literal["bytes", "far"] = "far") -> Relaxed:
+        planner = Planner(self.given, self.target, machine, every=True, relaxed=how)
+        sizes = planner.shares(planner.far), [*map(planner.beside, range(len(self.levels)))], [*self.room.values()], self.io
+        return Relaxed(self.given, self.target, machine, self.levels, partial(planner.problem, planner.far), *sizes, self._relaxed)
 
     def _solve_repeated(self, problem: Problem) -> Solved | None:
         """A large problem by its repeated blocks, where it has some; any other in one piece."""
@@ -471,6 +470,8 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
     """
     if not target.is_flat:
         try:
+            if (planner := Planner(program, target, machine, every=True)).is_overfull():
+                planner.check()
             return Planner(program, target, machine, seconds).plan()
         except FitError:
             other = ordered(program)
