@@ -67,6 +67,7 @@ def test_a_prompt_and_its_continuation(tmp_path: Path, where: str) -> None:
     prompt, step = project.read_manifest(tmp_path / "project")["networks"]
     places = [{b["name"]: (b["level"], b["offset"], b["bytes"]) for b in n["buffers"] if b["kind"] == "state"} for n in (prompt, step)]
     assert len(places[0]) == 4 and places[0] == places[1]
+    assert all(use["lower_bound"] <= use["peak"] for network in (prompt, step) for use in network["memory"].values())
     assert [state["past"] for state in prompt["states"]] == [state["past"] for state in step["states"]]
 
 
