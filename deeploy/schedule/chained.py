@@ -246,6 +246,9 @@ class _Chain:
     def _covered(self, before: _Member, member: _Member) -> int:
         """The clock up to which one call waits for what a later one needs as well: that is begun in the clock before."""
         one = before.member
+        is_in_front = one.step + 1 == member.step and not before.layer.accelerator and bool(member.layer.accelerator)
+        if is_in_front and one.start == member.member.start:
+            return 0  # the accelerator begins before the call in front of it waits for the first time
         if before.is_fetched_again and one.every == 1 and one.start <= member.member.start:
             return one.start + one.trips
         return one.start + 1 if before.fetches and one.start == member.member.start else 0

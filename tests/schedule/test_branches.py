@@ -81,15 +81,32 @@ def test_the_same_network_has_the_same_branches_beside_each_other(both: tuple[de
     assert again.chain_choices == both[0].plan.chain_choices
 
 
-def test_what_a_job_stores_itself_has_left_before_the_next_but_one_writes_there(tmp_path: Path) -> None:
-    """Sums of 32 bits that no core completes, beside a product of cores: the accelerator has two slots for them."""
+def sums_beside_a_product(path: Path, is_behind: bool = False) -> deeploy.Compiled:
+    """Sums of 32 bits that an accelerator makes, or makes behind it, and floats that cores multiply: neither needs the other."""
     weights = np.random.default_rng(4).integers(-127, 128, (64, 64)).astype(np.int8)
     nodes = [helper.make_node("Mul", ["s", "s"], ["t"]), helper.make_node("MatMulInteger", ["x", "w"], ["y"])]
     ports = (("x", TensorProto.UINT8, 900), ("s", TensorProto.FLOAT, 50), ("y", TensorProto.INT32, 900), ("t", TensorProto.FLOAT, 50))
     values = [helper.make_tensor_value_info(name, kind, [rows, 64]) for name, kind, rows in ports]
-    graph = helper.make_graph(nodes, "sums", values[:2], values[2:], [numpy_helper.from_array(weights, "w")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx")
-    found = deeploy.compile(tmp_path / "model.onnx", "siracusa", options=Options({"l1": 64_000}))
+    outputs = values[:1:-1] if is_behind else values[2:]
+    graph = helper.make_graph(nodes, "sums", values[:2], outputs, [numpy_helper.from_array(weights, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return deeploy.compile(path, "siracusa", options=Options({"l1": 64_000}))
+
+
+def test_a_job_that_needs_nothing_of_the_call_in_front_waits_for_its_own_first_tile(tmp_path: Path) -> None:
+    """It begins in the clock in which cores begin with that call, before these wait for what they read."""
+    found = sums_beside_a_product(tmp_path / "model.onnx", is_behind=True)
+    plan = replace(found.plan, memory={**found.plan.memory, "L1": replace(found.plan.memory["L1"], capacity=128_000)})
+    fuser = fuse.Fuser(plan, plan.program)
+    every = list(fuser.found(lambda *_: True))
+    assert [bool(fuser.accelerator(call)) for call in plan.program.calls] == [False, True] and every
+    for one in every:
+        prove(found, fuse.placed(fuse.chained(plan, [one], fuser.buffers)))
+
+
+def test_what_a_job_stores_itself_has_left_before_the_next_but_one_writes_there(tmp_path: Path) -> None:
+    """Sums of 32 bits that no core completes, beside a product of cores: the accelerator has two slots for them."""
+    found = sums_beside_a_product(tmp_path / "model.onnx")
     plan = found.plan
     plan = replace(plan, memory={**plan.memory, "L1": replace(plan.memory["L1"], capacity=128_000)})  # room for tiles of both
     fuser = fuse.Fuser(plan, plan.program)
