@@ -8,6 +8,13 @@ in units of the greatest common divisor of all sizes. Blocks that live in all co
 rearranged so, and columns between which no block lives are packed apart. What greedy orders do not solve then is given to a beam search
 and to CP-SAT in turns, with growing budgets: the one finds packings of hundreds of blocks, the other proves that there is none.
 
+Beam. A *state* is a skyline: the height up to which every column is filled. A stretch of equal height between higher walls is a *valley*.
+The column at one of its walls can only be filled next by a block that begins at this wall and ends within the valley, or be left empty up
+to the lower wall, if what still has to fit above allows the waste. So each wall of each valley names a complete list of options, and a
+state is continued at the wall with the fewest, in the narrowest valley: where every column is full to the goal, waste is impossible, moves
+are forced and dead ends show at once. (Blocks that rest above a valley with waste below them are found only at the height of a wall: the
+search is not exhaustive.) Of states that placed equal blocks and differ in their waste, the best is kept, then the ``WIDTH`` best of all.
+
 Bound. The largest load of a column, or one unit more than a peak for which CP-SAT proves that no packing reaches it.
 
 Budgets are states of the beam and deterministic time of the solver, arithmetic is in integers, and every sort is stable: the result is the
@@ -17,6 +24,7 @@ same on any machine.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise, zip_longest
 
@@ -173,45 +181,46 @@ def _improved(blocks: Rectangles, goal: int, best: Ints, effort: float) -> tuple
 
 def _beam_search(blocks: Rectangles, goal: int, budget: int, seeds: count[int]) -> tuple[Ints | None, int]:
     """Offsets within the goal or None, and the states visited, in runs of the next seeds: about as many as the budget says."""
-    visited, found, is_complete = 0, None, False
+    visited, found, is_complete, tables = 0, None, False, _tables(blocks)
     while found is None and not is_complete and visited <= budget:
-        found, states, is_complete = _beam(blocks, goal, next(seeds))
+        found, states, is_complete = _beam(blocks, tables, goal, next(seeds))
         visited += states
     return found, visited
 
 
-def _beam(blocks: Rectangles, goal: int, seed: int) -> tuple[Ints | None, int, bool]:
-    """Fill the memory from below, many part-filled memories side by side.
+def _tables(blocks: Rectangles) -> tuple[Ints, ...]:
+    """What runs of the beam read: arrays of all blocks, with one of no size behind them that stands for leaving a column empty.
 
-    A *state* is a skyline: the height up to which every column is filled. A stretch of equal height between higher walls is a *valley*. The
-    column at one of its walls can only be filled next by a block that begins at this wall and ends within the valley, or be left empty up
-    to the lower wall, if what still has to fit above allows the waste. So each wall of each valley names a complete list of options, and a
-    state is continued at the wall with the fewest, in the narrowest valley: where every column is full to the goal, waste is impossible,
-    moves are forced and dead ends show at once. (Blocks that rest above a valley with waste below them are found only at the height of a
-    wall: the search is not exhaustive.) Of states that placed equal blocks and differ in their waste, the best is kept, then the ``WIDTH``
-    best of all.
+    Returns:
+        First columns, ends and sizes, the columns of every block, the blocks that begin and those that end at every column, numbers of
+        which the sums tell sets of blocks apart, equal for equal blocks, and scores. There is an empty column before the first and behind
+        the last.
+    """
+    n = len(blocks.size)
+    first, end, size = (np.append(values, 0) for values in (blocks.first + 1, blocks.end + 1, blocks.size))
+    columns = np.arange(blocks.columns + 2)
+    covers = (first[:, None] <= columns) & (columns < end[:, None])
+    walls = [[n, *np.flatnonzero(at == column)] for at in (first[:n], end[:n] - 1) for column in columns]
+    options = np.array([*zip_longest(*walls, fillvalue=n)]).T.reshape(2, len(columns), -1)
+    _, alike = np.unique(np.stack((first, end, size)), axis=1, return_inverse=True)
+    hashes = np.random.RandomState(0).randint(0, 1 << 62, n + 1, np.int64)[alike.ravel()] * (size > 0)
+    value = np.sqrt(size * (1.0 * end - first))
+    return first, end, size, covers * size[:, None], options, hashes, (ONE * n / math.fsum(value) * value).astype(np.int64)
+
+
+def _beam(blocks: Rectangles, tables: tuple[Ints, ...], goal: int, seed: int) -> tuple[Ints | None, int, bool]:
+    """Fill the memory from below, many part-filled memories side by side.
 
     Returns:
         Offsets or None, the states visited, and whether no state was ever dropped for want of width.
     """
     draw = np.random.RandomState(seed)  # the one generator whose stream NumPy promises never to change, on any platform
     flush, waste = SCORES[seed % len(SCORES)]
-    n, closed = (
-        len(blocks.size),
-        goal + 1,
-    )  # block n: a column is left empty; full ones are as high as the ends of the schedule
-    first, end, size = (np.append(values, 0) for values in (blocks.first + 1, blocks.end + 1, blocks.size))
-    columns = np.arange(blocks.columns + 2)
-    covers = (first[:, None] <= columns) & (columns < end[:, None])
-    walls = [[n, *np.flatnonzero(at == column)] for at in (first[:n], end[:n] - 1) for column in columns]
-    options_at = np.array([*zip_longest(*walls, fillvalue=n)]).T.reshape(2, len(columns), -1)
-    _, alike = np.unique(np.stack((first, end, size)), axis=1, return_inverse=True)
-    hashes = np.random.RandomState(0).randint(0, 1 << 62, n + 1, np.int64)[alike.ravel()] * (size > 0)
-    value = np.sqrt(size * (1.0 * end - first))
-    gain = (ONE * n / math.fsum(value) * value).astype(np.int64)
+    first, end, size, heights, options, hashes, gain = tables
+    n, closed = len(blocks.size), goal + 1  # full columns are as high as the ends of the schedule
     slack = np.pad(goal - blocks.loads, 1)[None]  # waste that a column can still have
     spare = slack[0] + max(1, goal // ONE)
-    filled = np.full((1, len(columns)), closed)
+    filled = np.full((1, blocks.columns + 2), closed)
     filled[:, 1:-1] = 0
     left = np.arange(n + 1)[None] < n
     key = score = np.zeros(1, np.int64)
@@ -221,20 +230,13 @@ def _beam(blocks: Rectangles, goal: int, seed: int) -> tuple[Ints | None, int, b
         visited += len(filled)
         done = np.flatnonzero(~left.any(axis=1))
         if len(done):
-            offsets, state = np.zeros(n + 1, np.int64), done[0]
-            for parent, block, level in reversed(trail):
-                offsets[block[state]], state = level[state], parent[state]
-            return offsets[:n], visited, is_complete
-        # All valleys of all states: a step down, then a step up. Every row begins with the one and ends with the other.
-        row, edge = np.nonzero(np.diff(filled, axis=1))
-        is_down = filled[row, edge] > filled[row, edge + 1]
-        valley = np.flatnonzero(is_down[:-1] & ~is_down[1:])
-        row, begin, stop = row[valley], edge[valley] + 1, edge[valley + 1] + 1
+            return _traced(trail, done[0], n), visited, is_complete
+        row, begin, stop = _valleys(filled)
         level, before, behind = filled[row, begin], filled[row, begin - 1], filled[row, stop]
         rise = np.minimum(before, behind) - level
         # The options at both walls of each, then the wall with the fewest of each state.
         at = np.stack((begin, stop - 1), axis=1)
-        option = options_at[[0, 1], at]
+        option = options[[0, 1], at]
         fits = left[row[:, None, None], option] & (first[option] >= begin[:, None, None]) & (end[option] <= stop[:, None, None])
         fits[:, :, 0] = rise[:, None] <= slack[row[:, None], at]
         number = fits.sum(axis=2)
@@ -252,19 +254,34 @@ def _beam(blocks: Rectangles, goal: int, seed: int) -> tuple[Ints | None, int, b
         order = np.lexsort((-points, keys))
         order = order[np.append(True, np.diff(keys[order]) != 0)[: len(order)]]
         if len(order) > WIDTH:
-            is_complete = False
-            rank = points[order] + draw.randint(0, NOISE, len(order))
+            rank, is_complete = points[order] + draw.randint(0, NOISE, len(order)), False
             order = order[np.argsort(-rank, kind="stable")[:WIDTH]]
         parent, block, where, valley = parent[order], block[order], where[order], valley[order]
         trail.append((parent, block, level[valley]))
         key, score, filled, slack, left = keys[order], points[order], filled[parent], slack[parent], left[parent]
         left[np.arange(len(order)), block] = False
-        filled += covers[block] * size[block][:, None]
+        filled += heights[block]
         row = np.flatnonzero(block == n)
         filled[row, where[row]] += rise[valley[row]]
         slack[row, where[row]] -= rise[valley[row]]
         filled[filled + slack == goal] = closed
     return None, visited, is_complete
+
+
+def _traced(trail: Sequence[tuple[Ints, Ints, Ints]], state: np.int64, n: int) -> Ints:
+    """Offsets of ``n`` blocks, from the last generation of states back to the first."""
+    offsets = np.zeros(n + 1, np.int64)
+    for parent, block, level in reversed(trail):
+        offsets[block[state]], state = level[state], parent[state]
+    return offsets[:n]
+
+
+def _valleys(filled: Ints) -> tuple[Ints, Ints, Ints]:
+    """The row, the first column, and the one behind the last, of all valleys: a step down, then a step up. Every row begins and ends so."""
+    row, edge = np.nonzero(np.diff(filled, axis=1))
+    is_down = filled[row, edge] > filled[row, edge + 1]
+    valley = np.flatnonzero(is_down[:-1] & ~is_down[1:])
+    return row[valley], edge[valley] + 1, edge[valley + 1] + 1
 
 
 def _decided(blocks: Rectangles, peak: int, seconds: float) -> tuple[Ints | None, bool, float]:
