@@ -28,7 +28,6 @@ from deeploy.midend.front import Cell, Cut, beats, best_cells, cells, cheapest, 
 from deeploy.midend.program import Buffer, Call, Role
 from deeploy.midend.tiling import AxisCut, Footprints, Loop, Stream, Tiling, Volume, core_dims, cut_dims, in_place, period, sizes
 
-FAR_OFF = 2  # times as many cycles: what no plan is likely to want
 PLENTY = 4  # parts of a memory, of which every call may have one
 ORDERS = 6  # loop orders tried
 DYNAMIC = 1.1  # by how much a division of rows has to be better than others: with few of them, cores have nothing to do
@@ -67,7 +66,7 @@ class Tiler:
         self.plenty = capacities[self.levels[0]] // PLENTY  # bytes for which there is room in any plan
         self.slower = cost.beside(call.parts[0], target), cost.beside(call.parts[-1], target)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
-        self._relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
+        self.relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
         self._moved: dict[frozenset[str], tuple[Numeric, Numeric]] = {}
         self._cuts: dict[frozenset[str], Numeric] = {}
         self._transferred: dict[str, cost.TransferCost] = {}
@@ -82,9 +81,9 @@ class Tiler:
     @cached_property
     def scratch(self) -> Numeric:
         """Per combination: bytes of scratch memory."""
-        return self._scratch(self.size) + np.zeros(len(self.tiles), np.int64)
+        return self.scratch_of(self.size) + np.zeros(len(self.tiles), np.int64)
 
-    def _scratch(self, size: Mapping[str, Numeric], is_double: Numeric = False) -> Numeric:
+    def scratch_of(self, size: Mapping[str, Numeric], is_double: Numeric = False) -> Numeric:
         """Bytes of scratch memory of tiles of these sizes."""
         extents, kernel = {**self.call.geometry.extents, **size}, self.call.kernel
         slots = {name: 1 + (kernel.slots(name, True) - 1) * is_double for name in kernel.scratch}
@@ -115,33 +114,6 @@ class Tiler:
         """Per operand what its windows take."""
         return {name: self._volume(name) for name in self.moving}
 
-    def is_never_better(self, other: Tiler) -> bool:
-        """Whether another variant of the call on the same engine is better in any plan that matters.
-
-        The other one is better if it is ``FAR_OFF`` times as fast, and finds room for a tile where this one does. It is also better if it
-        needs no more scratch memory, may be cut wherever this one may, stores no more constants, and takes no more cycles. Tiles by which
-        this one takes more than ``FAR_OFF`` times its best are not looked at.
-        """
-        if self.engine is not other.engine or self.stored.keys() != other.stored.keys():
-            return False
-        if self.call.geometry.nest.accumulated and not other.call.geometry.nest.accumulated and other.least * PLENTY <= self.plenty:
-            return True  # what is not cut takes little room
-        mine, theirs = self.whole, other.whole
-        if theirs.min() * FAR_OFF <= mine.min() and (other.least <= self.plenty or other.least <= self.least):
-            return True
-        is_alike = self.choices == other.choices
-        if (
-            self.call.geometry.extents != other.call.geometry.extents
-            or self.windows.keys() != other.windows.keys()
-            or any(other.dims.get(name, 0) == 0 or multiple % other.dims[name] for name, multiple in self.dims.items())
-            or any(other.stored[memory] > size for memory, size in self.stored.items())
-            or np.any((other.scratch if is_alike else other._scratch(self.size)) > self.scratch)
-        ):
-            return False
-        theirs = theirs if is_alike else other._compute(self.size, self.tiles)[0] + other._joined(self.size, self.tiles)
-        near = mine <= FAR_OFF * mine.min()
-        return bool(np.all((theirs <= mine)[near]) and np.all((theirs - other.cold <= mine - self.cold)[near]))
-
     @cached_property
     def packed(self) -> Mapping[str, frozenset[str]]:
         """Per operand the dimensions that are not cut where it is used as it lies."""
@@ -151,6 +123,10 @@ class Tiler:
     def whole(self) -> Numeric:
         """Per combination of tile sizes: cycles of all tiles, and of their second parts."""
         return self.computed[0] + self._joined(self.size, self.tiles)
+
+    def computing(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
+        """The same for tiles of other sizes."""
+        return self._compute(size, tiles)[0] + self._joined(size, tiles)
 
     @cached_property
     def least(self) -> int:
@@ -167,10 +143,6 @@ class Tiler:
             if buffer.role is Role.CONSTANT:
                 found[buffer.memory] = found.get(buffer.memory, 0) + buffer.bytes
         return found
-
-    def relevant(self, name: str) -> frozenset[str]:
-        """The cut dimensions that an operand's window depends on."""
-        return self._relevant[name]
 
     def _volume(self, name: str) -> Volume:
         """What an operand's windows take, per combination."""
@@ -218,7 +190,7 @@ class Tiler:
         if name not in self._transferred:
             timing = self._timing(0)
             volume = self.volumes[name]
-            moves, rounds = self._moves(self.relevant(name))
+            moves, rounds = self._moves(self.relevant[name])
             is_output = name in self.call.writes
             cycles = timing.data(volume.total * rounds, volume.rows * rounds, is_output)
             commands = volume.transfers * rounds
@@ -302,7 +274,7 @@ class Tiler:
         tiling = Tiling(
             loops, tuple(replace(stream, is_early=False) for stream in moving), self.core_dims[which[0]] if which[0] >= 0 else None
         )
-        used = [int(np.max(self._scratch(sizes, is_double))), *(0 for _ in self.levels[1:])]
+        used = [int(np.max(self.scratch_of(sizes, is_double))), *(0 for _ in self.levels[1:])]
         for stream in tiling.streams:
             used[self.distances[stream.path]] += stream.bytes * stream.depth
         cycles, around = int(computed[0]) + second, tuple(distances[name] for name in self.call.operands)
@@ -330,12 +302,12 @@ class Tiler:
 
     def _used(self, distances: Distances, depth: int) -> tuple[Numeric, Numeric, Numeric]:
         """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it; which fit."""
-        used: Numeric = self.scratch if self.second is None else self._scratch(self.size, (self.tiles > 1) * (depth > 1))
+        used: Numeric = self.scratch if self.second is None else self.scratch_of(self.size, (self.tiles > 1) * (depth > 1))
         around: Numeric = np.zeros(len(self.tiles), np.int64)
         fits: Numeric = np.ones(len(self.tiles), bool)
         for name in self.moving:
             if distances[name]:
-                slots = np.where(self._is_cut(self.relevant(name)), depth, 1)
+                slots = np.where(self._is_cut(self.relevant[name]), depth, 1)
                 used = used + self._aligned(self.volumes[name].widest, 0) * slots
                 around = around + self._aligned(self.volumes[name].widest, 1) * slots if distances[name] > 1 else around
             else:
@@ -387,7 +359,7 @@ class Tiler:
         return self._streams[key]
 
     def _new_stream(self, name: str, distance: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
-        moving = period(loops, self.relevant(name), count)
+        moving = period(loops, self.relevant[name], count)
         tiles = math.prod(loop.trips for loop in loops)
         moves = -(-tiles // moving)
         size = self._slot(name, loops[:count], distance)
@@ -404,7 +376,7 @@ class Tiler:
         numbers, is_double = np.array([cell.number for cell in found]), np.array([cell.depth > 1 for cell in found])
         tiles, size = self.tiles[numbers], {name: figures[numbers] for name, figures in self.size.items()}
         used = np.zeros((len(self.levels), len(tilings)), np.int64)
-        used[0] = self._scratch(size, is_double & (tiles > 1))
+        used[0] = self.scratch_of(size, is_double & (tiles > 1))
         windows: dict[str, list[cost.TransferCost]] = {}
         issue: Numeric = np.zeros(len(tilings))
         early_issue, early_bytes = issue, np.zeros(len(tilings), np.int64)
@@ -493,7 +465,7 @@ class Tiler:
         sums, cuts = self.call.geometry.nest.accumulated, list[Cut]()
         for cell in front:
             loops = self._loops(cell)
-            splits = [d.dim for d in loops if d.dim not in sums and any(d.dim in self.relevant(name) for name in far)]
+            splits = [d.dim for d in loops if d.dim not in sums and any(d.dim in self.relevant[name] for name in far)]
             for steps in itertools.product(*(divisors(loop.trips) if loop.dim in splits else [1] for loop in loops)):
                 outer = tuple(Loop(p.dim, a, p.tile * (p.trips // a)) for p, a in zip(loops, steps, strict=True) if a > 1)
                 inner = tuple(Loop(p.dim, p.trips // a, p.tile) for p, a in zip(loops, steps, strict=True) if p.trips // a > 1)

@@ -16,8 +16,9 @@ rows that stay are moved to the beginning of the ring when its end is reached.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from fractions import Fraction
 from functools import cached_property
 
@@ -91,6 +92,14 @@ class Slots:
     loops: int
 
 
+class Turn(IntEnum):
+    """What happens to a tile: an accelerator begins with it, is waited for, or cores compute."""
+
+    BEGIN = 0
+    FINISH = 1
+    COMPUTE = 2
+
+
 @dataclass(frozen=True)
 class Chain:
     """Calls of consecutive steps, and what lies between them by buffer: the last rows in a ring, or single tiles in slots.
@@ -131,6 +140,26 @@ class Chain:
     def clocks(self) -> int:
         """How many clocks there are."""
         return max(m.start + m.every * (m.trips // m.burst - 1) + m.burst for m in self.members)
+
+    def turns(self, has_job: Sequence[bool]) -> list[tuple[Turn, int]]:
+        """What happens, in order, and to which call by its number; some have jobs of an accelerator.
+
+        An accelerator begins with a tile while cores compute the call in front of it: in the same clock, or in the one before.
+        """
+        count, found = len(self.members), list[tuple[int, int, Turn, int]]()  # by the clock, and the turn in it
+        for number, member in enumerate(self.members):
+            is_ahead = self.is_ahead and number == 0
+            for tile in range(member.trips):
+                clock = member.start + member.every * (tile // member.burst) + tile % member.burst
+                if self.is_nested:
+                    before, ended, computed = (clock - 1, count + number), number, 2 * count + number
+                else:
+                    before = (clock - 1, 3 * count - 2) if is_ahead else (clock, 3 * number - 2)
+                    ended, computed = 3 * number, 3 * number + 2
+                if has_job[number]:
+                    found += [(*before, Turn.BEGIN, number), (clock, ended, Turn.FINISH, number)]
+                found.append((clock, computed, Turn.COMPUTE, number))
+        return [(turn, number) for _, _, turn, number in sorted(found)]
 
     def member(self, step: int) -> Member:
         """The call of a step."""

@@ -15,12 +15,11 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from itertools import accumulate
 
 from deeploy.midend.candidate import Candidate, Strip, with_early
 from deeploy.midend.candidates import Tiler
-from deeploy.midend.chain import Chain, Cut, Lines, Member, Ring, Slots, Sweep, cut, lines
+from deeploy.midend.chain import Chain, Cut, Lines, Member, Ring, Slots, Sweep, Turn, cut, lines
 from deeploy.midend.cost import kind, met
 from deeploy.midend.lifetime import during, lifetimes, spans, wanted_blocks
 from deeploy.midend.pack import Placement, place
@@ -32,14 +31,6 @@ TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
 ROOM = (4, 2, 1)  # tiles between two moves of the rows that stay in a ring, the most first
 LONGEST = 8  # calls of a chain
 WAYS = 1 << 13  # groups of calls in a number of tiles that are looked at: in long networks, fewer numbers of tiles and shorter groups
-
-
-class Turn(IntEnum):
-    """What happens to a tile: an accelerator begins with it, is waited for, or cores compute."""
-
-    BEGIN = 0
-    FINISH = 1
-    COMPUTE = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,7 +317,7 @@ class Fuser:
         rows = zip(strips, calls, chain.members, strict=True)
         costs = [(s.set_up / m.trips, max(s.job - s.set_up, 0) / m.trips, s.busy / m.trips, self.tiler(c).slower) for s, c, m in rows]
         now, running, ends = 0.0, 0, [0.0] * len(costs)
-        for _, _, turn, number in sorted(self._turns(chain, calls)):
+        for turn, number in chain.turns([bool(self.accelerator(call)) for call in calls]):
             set_up, job, cores, _ = costs[number]
             if turn is Turn.BEGIN:
                 now += set_up
@@ -340,26 +331,6 @@ class Fuser:
             else:
                 now += cores
         return round(now)
-
-    def _turns(self, chain: Chain, calls: Sequence[Call]) -> Iterator[tuple[int, int, Turn, int]]:
-        """What happens in a chain, to be sorted: the clock, the turn in it, what begins or ends, and the number of the call.
-
-        An accelerator begins with a tile while cores compute the call in front of it: in the same clock, or in the one before.
-        """
-        count = len(calls)
-        for number, (member, call) in enumerate(zip(chain.members, calls, strict=True)):
-            has_job, is_ahead = bool(self.accelerator(call)), chain.is_ahead and number == 0
-            for tile in range(member.trips):
-                clock = member.start + member.every * (tile // member.burst) + tile % member.burst
-                if chain.is_nested:
-                    before, ended, computed = (clock - 1, count + number), number, 2 * count + number
-                else:
-                    before = (clock - 1, 3 * count - 2) if is_ahead else (clock, 3 * number - 2)
-                    ended, computed = 3 * number, 3 * number + 2
-                if has_job:
-                    yield *before, Turn.BEGIN, number
-                    yield clock, ended, Turn.FINISH, number
-                yield clock, computed, Turn.COMPUTE, number
 
     def together(
         self,
