@@ -95,11 +95,11 @@ def share(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
     """
     leads = groups({name: plan.program for name, plan in plans.items()})
     target = next(iter(plans.values())).target
+    rooms = {name: {level: use.capacity for level, use in plan.memory.items()} for name, plan in plans.items()}
     if target.is_flat:
         members = [[name for name in leads if leads[name] == lead] for lead in dict.fromkeys(leads.values())]
-        together = [_Together({name: plans[name] for name in names}, leads, {}) for names in members if len(names) > 1]
+        together = [_Together({name: plans[name] for name in names}, leads, rooms) for names in members if len(names) > 1]
         return dict(plans) | {name: plan for one in together for name, plan in one.moved().items()}
-    rooms = {name: {level: use.capacity or 0 for level, use in plan.memory.items()} for name, plan in plans.items()}
     found = _Together(plans, leads, rooms)
     for _ in range(_ROUNDS):
         machines = found.changed()
@@ -115,11 +115,11 @@ def share(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
 
 @dataclass(frozen=True)
 class _Together:
-    """Plans that share one machine; ``leads`` as ``groups`` says, ``rooms`` the bytes of each level that a plan may use."""
+    """Plans that share one machine; ``leads`` as ``groups`` says, ``rooms`` the bytes of each level that a plan may use (None: any)."""
 
     plans: Mapping[str, Plan]
     leads: Mapping[str, str]
-    rooms: Mapping[str, Mapping[str, int]]
+    rooms: Mapping[str, Mapping[str, int | None]]
 
     def _aligned(self, size: int, level: str) -> int:
         unit = next(iter(self.plans.values())).target.memory(level).alignment
@@ -159,7 +159,8 @@ class _Together:
         """Networks, the levels that are too small for them beside the others, and by how much."""
         for name, plan in self.plans.items():
             for level, use in plan.memory.items():
-                missing = use.peak + self.foreign(name, level) - self.rooms[name][level]
+                room = self.rooms[name][level]
+                missing = 0 if room is None else use.peak + self.foreign(name, level) - room
                 if missing > 0:
                     yield name, level, missing
 
@@ -170,8 +171,8 @@ class _Together:
         if apart:
             return {name: machines[name] for name in apart}
         found = list(self.misfits())
-        for name, level, _ in found:
-            room = max(1, self.rooms[name][level] - self.foreign(name, level))
+        for name, level, missing in found:
+            room = max(1, self.plans[name].memory[level].peak - missing)
             machines[name] = replace(machines[name], capacities={**machines[name].capacities, level: room})
         return {name: machines[name] for name, _, _ in found}
 
@@ -196,11 +197,10 @@ class _Together:
         result = {}
         for name, plan in self.plans.items():
             more = {level: self.foreign(name, level) for level in plan.memory}
-            rooms: Mapping[str, int | None] = self.rooms.get(name) or {level: use.capacity for level, use in plan.memory.items()}
             memory = {
                 level: replace(
                     use,
-                    capacity=rooms[level],
+                    capacity=self.rooms[name][level],
                     peak=use.peak + more[level],
                     lower_bound=use.lower_bound + more[level],
                     constants=self.beside(level),

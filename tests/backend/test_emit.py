@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.backend import project
 from deeploy.errors import UsageError
+from deeploy.target import load
 
 SNAPSHOT = Path(__file__).parent / "network.c.snapshot"
 
@@ -103,6 +105,20 @@ def test_two_networks_share_a_project_and_an_arena(model: Path, tmp_path: Path) 
     files = both.files()
     assert {"include/first.h", "include/second.h", "src/networks.c"} <= files.keys()
     assert np.array_equal(both.run([np.ones((2, 3), np.int8)])[0], deeploy.compile(model).run([np.ones((2, 3), np.int8)])[0])
+
+
+def test_networks_share_a_memory_whose_size_the_target_does_not_say(model: Path, tmp_path: Path) -> None:
+    siracusa, other = load("siracusa"), onnx.load(model)
+    far = next(memory for memory in siracusa.memories if memory.is_far)
+    target = replace(siracusa, memories=tuple(replace(m, capacity=None) if m is far else m for m in siracusa.memories))
+    for weights in other.graph.initializer:
+        weights.CopyFrom(numpy_helper.from_array(-numpy_helper.to_array(weights), weights.name))
+    onnx.save(other, tmp_path / "other.onnx")
+    options = deeploy.Options(default_memory=far.name)
+    both = deeploy.compile({"first": model, "second": tmp_path / "other.onnx"}, target, options=options)
+    uses = [network.plan.memory[far.name] for network in both.networks.values()]
+    assert uses[0].constants == uses[1].constants > deeploy.compile(model, target, options=options).plan.memory[far.name].constants
+    assert all(use.capacity is None and use.lower_bound <= use.peak for use in uses)
 
 
 @pytest.mark.parametrize("name", ["dialect", "operators", "transposes", "fuse"])
