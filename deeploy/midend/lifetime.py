@@ -56,8 +56,8 @@ def lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Block]:
         shared = [head]
         while shared[-1] in successor:
             shared.append(successor[shared[-1]])
-        size = max(_bytes(program.buffers[name], held.get(name)) for name in shared)
-        result.append(Block(tuple(shared), alive[head][0], alive[shared[-1]][1], size))
+        sizes = [held[b.name] * b.dtype.bytes if b.name in held else b.bytes for b in (program.buffers[name] for name in shared)]
+        result.append(Block(tuple(shared), alive[head][0], alive[shared[-1]][1], max(sizes)))
     return states + result
 
 
@@ -115,10 +115,6 @@ def during(ends: tuple[int, int], chains: Sequence[Chain]) -> tuple[int, int]:
         first = chain.first if chain.first <= first <= chain.last else first
         last = chain.last if chain.first <= last <= chain.last else last
     return first, last
-
-
-def _bytes(buffer: Buffer, elements: int | None) -> int:
-    return buffer.bytes if elements is None else elements * buffer.dtype.bytes
 
 
 def united(program: Program) -> dict[int, tuple[str, str]]:
