@@ -31,12 +31,12 @@ def offered(program: Program, tiler: Callable[[Call], Tiler], kind: Callable[[Ca
 
 def _worth(variants: Sequence[Tiler]) -> tuple[int, ...]:
     """The numbers of the variants that no other one replaces; of several that replace each other, the first."""
-    kept = list(range(len(variants)))
+    kept = sorted(range(len(variants)), key=lambda number: variants[number].whole.min())  # what replaces most is found first
     for number in reversed(range(len(variants))):
-        rivals = [other for other in kept if other != number and is_never_better(variants[number], variants[other])]
+        rivals = (other for other in kept if other != number and is_never_better(variants[number], variants[other]))
         if any(other < number or not is_never_better(variants[other], variants[number]) for other in rivals):
             kept.remove(number)
-    return tuple(kept)
+    return tuple(sorted(kept))
 
 
 def is_never_better(one: Tiler, other: Tiler) -> bool:
