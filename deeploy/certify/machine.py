@@ -146,8 +146,8 @@ class Machine:
 
         def event() -> None:
             places = [self.memories.span(at, (size,), (1,), "what is copied") for at in (source, to)]
-            holds = self.memories.read(self.core, places[0], "what is copied").copy()
-            self.memories.write(self.core, places[1], "what is copied", holds)
+            self.memories.read(self.core, places[0], "what is copied")
+            self.memories.write(self.core, places[1], "what is copied", places[0].of(places[0].region.holds).copy())
 
         self.do(event)
 

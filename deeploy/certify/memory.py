@@ -19,16 +19,35 @@ class CertificateError(Exception):
     """The printed C does not do what the graph says."""
 
 
-@dataclass(eq=False)
 class Region:
-    """A run of bytes: the arena of a memory, an array of the caller, a constant."""
+    """A run of bytes: the arena of a memory, an array of the caller, a constant.
 
-    name: str
-    holds: np.ndarray
-    is_writable: bool = True
+    Attributes:
+        holds: the numbers of the bytes.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, name: str, holds: np.ndarray, is_writable: bool = True) -> None:
+        self.name = name
+        self.holds = holds
+        self.size = len(holds)
+        self.is_writable = is_writable
         self.marks = np.zeros(0, np.int8)
+
+
+class Constant(Region):
+    """A constant of some ``values``, bytes with numbers below 0, ``begin`` of them in front; mostly it is read where it lies."""
+
+    def __init__(self, name: str, values: np.ndarray, begin: int) -> None:
+        super().__init__(name, values, False)
+        del self.holds
+        self.values = values
+        self.begin = begin
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        if name != "holds":
+            raise AttributeError(name)
+        self.holds = -np.arange(self.begin, self.begin + self.size, dtype=np.int32)
+        return self.holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +85,7 @@ class Span:
         if self.region is not other.region or self.low >= other.high or other.low >= self.high:
             return False
         if not self.region.marks.size:
-            self.region.marks = np.zeros(len(self.region.holds), np.int8)
+            self.region.marks = np.zeros(self.region.size, np.int8)
         self.of(self.region.marks)[...] = 1
         found = bool(other.of(self.region.marks).any())
         self.of(self.region.marks)[...] = 0
@@ -116,15 +135,14 @@ class Memories:
         if region is None:
             raise CertificateError(f"{what} is at no address of any memory")
         found = Span(region, address & ((1 << SHIFT) - 1), tuple(counts), tuple(steps))
-        if found.low < 0 or found.high > len(region.holds):
-            raise CertificateError(f"{what} are bytes {found.low} to {found.high - 1} of {region.name}, which has {len(region.holds)}")
+        if found.low < 0 or found.high > region.size:
+            raise CertificateError(f"{what} are bytes {found.low} to {found.high - 1} of {region.name}, which has {region.size}")
         return found
 
-    def read(self, core: int, span: Span, label: str) -> np.ndarray:
-        """What a core finds."""
+    def read(self, core: int, span: Span, label: str) -> None:
+        """A core reads something."""
         self._check(span, label, False)
         self._note(core, span, label, None)
-        return span.of(span.region.holds)
 
     def write(self, core: int, span: Span, label: str, holds: np.ndarray | int) -> None:
         """A core puts something."""

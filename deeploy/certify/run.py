@@ -17,7 +17,7 @@ from deeploy.certify.c_text import TextError, Unit
 from deeploy.certify.elements import Elements, bytes_of
 from deeploy.certify.layers import UNKNOWN, Claim, Layer, Seen, Step
 from deeploy.certify.machine import Machine
-from deeploy.certify.memory import CertificateError, Region, Span
+from deeploy.certify.memory import CertificateError, Constant, Region, Span
 from deeploy.certify.messages import Message
 from deeploy.graph.interface import Bound
 from deeploy.graph.kernel import SUMS
@@ -88,7 +88,9 @@ class _Run(Machine):
         self.sums: dict[object, _Sums] = {}
         self.messages: list[Message] = []  # of the inference
         self.constants = [np.zeros(1, np.uint8)]  # the bytes of all constants
+        self.stored = 1  # of them
         self.layers: dict[str, Layer] = {}
+        self.links = {name: number for number, name in enumerate(n for n, call in printed.calls.items() if call.kernel.link is not None)}
         self.inside: dict[str, list[str]] = {}
         for name, claim in printed.claims.items():
             if claim["inside"] != name:
@@ -138,9 +140,9 @@ class _Run(Machine):
 
     def constant(self, name: str, data: np.ndarray) -> Region:
         """A region that holds the bytes of a constant: numbers below 0."""
-        begin = sum(map(len, self.constants))
+        begin, self.stored = self.stored, self.stored + len(data)
         self.constants.append(data)
-        return Region(name, -np.arange(begin, begin + len(data), dtype=np.int32), False)
+        return Constant(name, data, begin)
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -231,8 +233,6 @@ class _Run(Machine):
             printed = self.printed
             if name not in printed.calls:
                 raise CertificateError(f"{name} is no layer")
-            before = list(printed.calls)[: list(printed.calls).index(name)]
-            links = sum(printed.calls[each].kernel.link is not None for each in before)
             self.layers[name] = Layer(
                 printed.calls[name],
                 printed.claims[name],
@@ -240,7 +240,7 @@ class _Run(Machine):
                 self.unit,
                 templates(tuple(self.target.template_folders)),
                 printed.project,
-                links if printed.calls[name].kernel.link is not None else None,
+                self.links.get(name),
                 self.capture,
             )
         return self.layers[name]
@@ -361,16 +361,18 @@ class _Run(Machine):
     def find(self, name: str, layer: Layer, seen: Seen, span: Span, size: int) -> None:
         """Check that a kernel finds what it reads of an operand."""
         tensor, result = layer.call.tensors[seen.operand], layer.call.node.outputs[0] if layer.call.node.outputs else None
-        found = span.of(span.region.holds)
-        is_constant = bool((found < 0).all())
+        stored = span.of(span.region.values) if isinstance(span.region, Constant) else None
+        found = span.of(span.region.holds) if stored is None else stored
+        is_constant = stored is not None or bool((found < 0).all())
         data = self.printed.constants[name].get(seen.operand)
         if data is None and is_constant:
             data = self.elements.value(tensor, result)
         if data is not None and is_constant:
             wanted = np.ascontiguousarray(data).reshape(-1).view(np.uint8).reshape(*data.shape, size)[_box(seen)]
-            if (self.values[-found] != wanted).any():
+            if ((self.values[-found] if stored is None else stored) != wanted).any():
                 raise CertificateError(f"{seen.operand} is another constant than {tensor.name}")
             return
+        found = span.of(span.region.holds)
         numbers = self.elements.of(tensor, result)
         if numbers.shape != layer.call.geometry.shapes[seen.operand]:  # a constant is stored in another form
             raise CertificateError(

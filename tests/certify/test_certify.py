@@ -104,7 +104,7 @@ PLACES = (
         "columns of core 0 and columns of core 1 are written to the same place",
     ),
     Mistake(
-        "sums of a job over what it reads", "sums", r"AT_CONV_T2_SUMS_2 = 0", "AT_CONV_T2_SUMS_2 = 127360", "sums overwrites x, which the"
+        "sums of a job over what it reads", "sums", r"AT_CONV_T2_SUMS_2 = \d+", "AT_CONV_T2_SUMS_2 = 127360", "sums overwrites x, which the"
     ),
     Mistake(
         "a result over scratch memory", "staged", r"AT_CONV_T7__Y = \d+", "AT_CONV_T7__Y = 7264", "y and columns are in the same place"

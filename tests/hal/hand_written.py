@@ -170,7 +170,7 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
             r"clock >= 4\) body_Conv_t12\(self, clock - 4",
             "clock >= 4) body_Conv_t12(self, clock - 3",
         ),
-        Change("weights come after their first use", "layer_Conv_t12", r"clock == 2\) fetch", "clock == 4) fetch"),
+        Change("weights come after their first use", "layer_Conv_t12", r"clock == 3\) supply", "clock == 5) supply"),
         Change("a store is overtaken", "layer_Conv_t12", _WAIT_OUT, "(void)0;"),
     ),
     "staged": (
