@@ -68,9 +68,9 @@ def with_chains(plan: Plan, given: Program) -> Plan:
         return plan
     by_bytes = plan.machine.objective == "traffic"
     before, fuser = walk(plan), Fuser(plan, given)
-    apart = _Apart(before)
-    options = {fused: _option(fuser, apart, fused) for fused in _possible(fuser, apart, by_bytes)}
-    best, least, taken, tried = plan, apart.total(by_bytes), set[Fused](), set[frozenset[Fused]]()
+    costs = _Costs(before)
+    options = {fused: _option(fuser, costs, fused) for fused in _possible(fuser, costs, by_bytes)}
+    best, least, taken, tried = plan, costs.total(by_bytes), set[Fused](), set[frozenset[Fused]]()
     for _ in range(ATTEMPTS):
         chosen = _chosen([one for one in options.values() if one.gains(by_bytes)[0] > 0], len(plan.calls), by_bytes)
         if not chosen or frozenset(one.fused for one in chosen) in tried:
@@ -84,14 +84,14 @@ def with_chains(plan: Plan, given: Program) -> Plan:
             options[worst.fused] = replace(worst, reason="not packed")
             continue
         after = walk(found)
-        now = _Apart(after)
+        now = _Costs(after)
         options |= {one.fused: replace(one, together=now.cost(one.fused.steps)) for one in chosen}
         if now.total(by_bytes) < least:
             least, taken, best = now.total(by_bytes), {one.fused for one in chosen}, predicted(found, before, after)
     return replace(best, chain_choices=_choices(fuser, list(options.values()), taken, by_bytes))
 
 
-class _Apart:
+class _Costs:
     """What the calls of a run take, one after the other."""
 
     def __init__(self, run: Run) -> None:
@@ -111,11 +111,11 @@ class _Apart:
         return (self.moved[-1], self.cycles[-1]) if by_bytes else (self.cycles[-1], self.moved[-1])
 
 
-def _possible(fuser: Fuser, apart: _Apart, by_bytes: bool) -> list[Fused]:
+def _possible(fuser: Fuser, costs: _Costs, by_bytes: bool) -> list[Fused]:
     """The chains of all kinds for which there is room."""
 
     def promises(steps: range, cycles: int, traffic: int) -> bool:
-        alone, moved = (row[steps[-1] + 1] - row[steps[0]] for row in (apart.cycles, apart.moved))
+        alone, moved = (row[steps[-1] + 1] - row[steps[0]] for row in (costs.cycles, costs.moved))
         return traffic < moved and cycles <= SLOWER * alone if by_bytes else cycles <= (1 - WORTH) * alone
 
     found = list(fuser.found(promises))
@@ -124,13 +124,13 @@ def _possible(fuser: Fuser, apart: _Apart, by_bytes: bool) -> list[Fused]:
     return found
 
 
-def _option(fuser: Fuser, apart: _Apart, fused: Fused) -> _Option:
+def _option(fuser: Fuser, costs: _Costs, fused: Fused) -> _Option:
     """A chain with the estimate of what it takes: besides windows, as much moves as without it."""
-    alone = apart.cost(fused.steps)
-    windows = [fuser.traffic(step) for step in fused.steps]
-    moved = {
-        n: size + fused.traffic.get(n, 0) - sum(one.get(n, 0) for one in windows) for n, size in {**fused.traffic, **alone.traffic}.items()
-    }
+    alone = costs.cost(fused.steps)
+    moved = Counter(alone.traffic)
+    moved.update(fused.traffic)
+    for step in fused.steps:
+        moved.subtract(fuser.traffic(step))
     return _Option(fused, alone, _Cost(fused.cycles, moved))
 
 
