@@ -10,7 +10,8 @@ call is cheaper behind one that runs the same instructions (``deeploy.midend.cac
 before. Constants that come from a far memory and are no longer streamed than at once may stay for ever, or be fetched for their first
 use, before or during the call before.
 
-Bound. The solver's own; addresses are not in the model: what cannot be packed comes back as a cut (``deeploy.midend.pack``).
+Bound. The solver's own; where residences are chosen first, that of a choice without early windows, less the most that these could save.
+Addresses are not in the model: what cannot be packed comes back as a cut (``deeploy.midend.pack``).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from deeploy.midend.dominance import undominated
 from deeploy.midend.problem import SEARCH, Choice, Problem, Residence, Search, Users, evaluate, least
 from deeploy.midend.solver import cp_model, new_solver, solve
 
-MANY_EARLY = (
-    600  # candidates with early windows: networks in little memory take 0 to 0.2 % more cycles so, and are solved in a tenth of the time
-)
+# Candidates with early windows. Four networks in little memory, which have more, take 0 to 0.2 % more cycles when residences are chosen
+# before early windows; the solver takes a sixth and a sixteenth of the time for two of them (docs/compile-time.md).
+MANY_EARLY = 600
 
 Held = cp_model.LinearExpr | int  # 0, 1, or an expression that is one of them
 

@@ -25,13 +25,7 @@ def bundled(residences: Sequence[Residence]) -> list[Residence]:
 
 def without_harmless(problem: Problem) -> Problem:
     """The problem without the shares of memories that hold everything that could be chosen at once."""
-    tight, most = set(), Most(problem)
-    for distance, capacity in enumerate(problem.capacities):
-        shares = sum(share.size for share in problem.shares if share.distance == distance)
-        for step, candidates in enumerate(problem.candidates):
-            if shares + most(step, distance) + max((c.bytes[distance] for c in candidates), default=0) > capacity:
-                tight.add(distance)
-                break
+    tight = {distance for distance in range(len(problem.capacities)) if tight_steps(problem, distance)}
     return replace(problem, shares=[share for share in problem.shares if share.distance in tight])
 
 

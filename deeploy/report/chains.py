@@ -58,11 +58,12 @@ def _ends(entry: Document, choice: Document) -> str:
 
 
 def _figures(choice: Document) -> str:
-    """What the chain takes, and what its layers take one after the other."""
+    """What the chain takes, which is an estimate of one that is not taken, and what its layers take one after the other."""
     found = []
     if choice["cycles_apart"] is not None:
         now, apart = (sum(choice[key].values()) for key in ("bytes_chained", "bytes_apart"))
-        found += [_instead(choice["cycles_chained"], choice["cycles_apart"], "cycles"), _instead(now, apart, "bytes moved")]
+        about = "" if choice["reason"] == "taken" else "about "
+        found += [about + _instead(choice["cycles_chained"], choice["cycles_apart"], "cycles"), _instead(now, apart, "bytes moved")]
     if choice["peak_chained"] is not None:
         found.append(_instead(choice["peak_chained"], choice["peak_apart"], "bytes of memory"))
     return f" ({', '.join(found)} one after the other)" if found else ""
