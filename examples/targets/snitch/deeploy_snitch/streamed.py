@@ -56,7 +56,7 @@ _DEPTHWISE = accumulate.on_floats(GENERIC.kernel("depthwise2d")).variant(
     types={"w": FLOAT},
     strided={},
     tiling=Tiling(whole=("fh", "fw"), multiple={"k": 2}),
-    cores=("k", "oh", "ow"),
+    cores=("oh", "ow"),
     reorders=True,
 )
 
