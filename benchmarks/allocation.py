@@ -22,7 +22,7 @@ from pathlib import Path
 
 from common import MODELS, PACKAGES, cpu, print_machine, version
 
-from deeploy.midend.pack import Block, pack
+from deeploy.planning.packing.addresses import Block, pack
 
 SECONDS = 60.0
 FIELDS = ("instance", "blocks", "lower bound", "capacity", "peak", "solved", "seconds", "states")

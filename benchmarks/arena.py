@@ -27,7 +27,7 @@ from onnx import TensorProto, helper
 
 import deeploy
 from benchmarks.graphs import Graph
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import host
 
 COLUMNS = "{:<22}{:>10}{:>12}{:>12}{:>9}{:>16}{:>16}{:>9}"

@@ -25,8 +25,8 @@ from networks import NETWORKS, Network, files
 
 from deeploy import api
 from deeploy.errors import DeeployError
-from deeploy.midend.bounds import bounds
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.bounds import bounds
+from deeploy.planning.planner.machine import Options
 
 ROW = "{:<22}{:>12}{:>12}{:>8}{:>14}{:>8}{:>12}{:>8}  {}"
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from deeploy.graph.nodes import Node
-from deeploy.midend.plan import Plan
 from deeploy.operators import conv
+from deeploy.planning.plan import Plan
 
 HERE = Path(__file__).resolve().parent
 PARTS = (

@@ -23,8 +23,8 @@ from distributed_plots import Bar, breakdown, energies, speedups
 from transformer_models import Shape, decoder, encoder
 
 from deeploy import chips
-from deeploy.midend.machine import Options
-from deeploy.midend.program import Role
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Role
 from deeploy.simulate.systems import LINK, SystemRun, walk_system
 from deeploy.target import Target, Topology, load
 

@@ -32,7 +32,7 @@ import deeploy
 from deeploy.backend.project import read_manifest
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
 from deeploy.runners.runner import write_samples
 

@@ -21,8 +21,8 @@ from common import MODELS, print_machine
 
 import deeploy
 from deeploy.errors import DeeployError, FitError
-from deeploy.midend.machine import Options
-from deeploy.midend.program import Role
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Role
 from deeploy.quantization.static import quantize
 from deeploy.report.text import number
 from deeploy.verify import verify

@@ -27,7 +27,7 @@ from deeploy.driver.lower import Clock, Lowered, lowered
 from deeploy.driver.request import Request
 from deeploy.errors import UsageError
 from deeploy.graph.target import Target
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import host
 from deeploy.simulate import chips as golden
 from deeploy.simulate.stages import PlannedStages

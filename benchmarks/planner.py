@@ -27,8 +27,8 @@ from common import MODELS, PACKAGES, ROOT, cpu, print_machine, version
 
 import deeploy
 from deeploy.errors import FitError
-from deeploy.midend.machine import Options
-from deeploy.midend.plan import Buffering
+from deeploy.planning.plan import Buffering
+from deeploy.planning.planner.machine import Options
 
 TARGET = "siracusa"
 BUDGET = 64_000  # bytes of L1 for times and code size

@@ -36,8 +36,8 @@ import deeploy
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.errors import DeeployError
-from deeploy.midend.machine import Options
-from deeploy.midend.program import Role
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Role
 from deeploy.runners import gvsoc
 from deeploy.simulate.timing import Run
 from deeploy.simulate.walk import walk

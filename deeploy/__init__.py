@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deeploy.api import compile as compile
     from deeploy.api import inspect as inspect
     from deeploy.api import quantize as quantize
-    from deeploy.midend.machine import Options as Options
+    from deeploy.planning.planner.machine import Options as Options
 
 _MODULES = ("api", "chips", "errors")
 __all__ = ["Compiled", "Form", "Options", "__version__", "api", "chips", "compile", "errors", "inspect", "quantize"]
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"deeploy.{name}")
     if name == "Options":
-        from deeploy.midend.machine import Options
+        from deeploy.planning.planner.machine import Options
 
         return Options
     if name in __all__:

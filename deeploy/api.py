@@ -34,7 +34,7 @@ from deeploy.frontend.walk import MOST_UNROLLED
 from deeploy.generation.generate import generators
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
-from deeploy.midend.machine import Options, bytes_of
+from deeploy.planning.planner.machine import Options, bytes_of
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.report import advice, text
 from deeploy.verify import Verdict

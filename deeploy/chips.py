@@ -9,7 +9,7 @@ from deeploy.driver.compile import build, compile_chips, loaded
 from deeploy.driver.project import Distributed
 from deeploy.driver.request import Cut, Request
 from deeploy.graph.target import Target
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 
 __all__ = ["Cut", "Distributed", "Options", "Planned", "Request", "build", "compile", "plan"]
 

@@ -23,7 +23,7 @@ from deeploy.frontend import in_floats
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.pins import Pinned
 from deeploy.graph.types import DType
-from deeploy.midend.program import Program
+from deeploy.planning.program import Program
 from deeploy.report import text
 from deeploy.runners import board as boards
 from deeploy.runners import gvsoc, host, qemu

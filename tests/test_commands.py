@@ -18,7 +18,7 @@ from deeploy import api
 from deeploy.cli import app
 from deeploy.cli.options import Choices
 from deeploy.errors import UnsupportedError, UsageError
-from deeploy.midend.machine import Options, bytes_of
+from deeploy.planning.planner.machine import Options, bytes_of
 from deeploy.runners.doctor import examine
 from deeploy.schemas import SCHEMAS
 from tests.report.browser import shown

@@ -36,25 +36,25 @@ ARROWS = {
     "frontend": {*BASE, "graph", "operators"},
     "target": {*BASE, "graph", "operators", "frontend"},
     "distribute": {*BASE, "graph", "operators", "frontend"},
-    "midend": {*BASE, "graph", "operators", "frontend"},
-    "schedule": {*BASE, "graph", "midend"},
+    "planning": {*BASE, "graph", "operators", "frontend"},
+    "schedule": {*BASE, "graph", "planning"},
     "certify": {*BASE, "graph", "operators"},
-    "backend": {*BASE, "graph", "operators", "frontend", "midend", "schedule", "certify"},
+    "backend": {*BASE, "graph", "operators", "frontend", "planning", "schedule", "certify"},
     "runners": {*BASE, "graph", "backend"},
-    "simulate": {*BASE, "graph", "operators", "frontend", "distribute", "midend", "schedule"},
-    "verification": {*BASE, "graph", "midend", "schedule", "runners", "simulate"},
-    "report": {*BASE, "graph", "operators", "midend", "schedule"},
+    "simulate": {*BASE, "graph", "operators", "frontend", "distribute", "planning", "schedule"},
+    "verification": {*BASE, "graph", "planning", "schedule", "runners", "simulate"},
+    "report": {*BASE, "graph", "operators", "planning", "schedule"},
     "fallback": {*BASE, "graph", "frontend"},
-    "bringup": {*BASE, "graph", "operators", "target", "midend", "backend", "report", "verification"},
+    "bringup": {*BASE, "graph", "operators", "target", "planning", "backend", "report", "verification"},
     "driver": {
-        *{*BASE, "target", "graph", "operators", "frontend", "distribute", "midend"},
+        *{*BASE, "target", "graph", "operators", "frontend", "distribute", "planning"},
         *{"schedule", "certify", "backend", "runners", "simulate", "report", "fallback"},
     },
-    "advice": {*BASE, "graph", "operators", "frontend", "midend", "report", "driver"},
-    "devices": {*BASE, "graph", "operators", "frontend", "distribute", "midend", "backend", "report", "driver"},
-    "generation": {*BASE, "graph", "midend"},
+    "advice": {*BASE, "graph", "operators", "frontend", "planning", "report", "driver"},
+    "devices": {*BASE, "graph", "operators", "frontend", "distribute", "planning", "backend", "report", "driver"},
+    "generation": {*BASE, "graph", "planning"},
     "quantization": {*BASE, "graph", "frontend", "driver", "report"},
-    "explore": {*BASE, "graph", "operators", "frontend", "midend", "report"},
+    "explore": {*BASE, "graph", "operators", "frontend", "planning", "report"},
 }
 BESIDE = {"advice", "explore", "devices", "generation", "bringup", "quantization"}  # what no other part may import
 KNOWN_CIRCLES = {  # imports that are still to be turned around
@@ -186,6 +186,19 @@ def test_imports_follow_the_arrows() -> None:
             wrong[str(path.relative_to(ROOT))] = parts(path) - ARROWS[part] - {part}
     assert len(wrong) > 15
     assert {path: names for path, names in wrong.items() if names} == {}
+
+
+def test_rooms_of_planning_are_read_in_their_order() -> None:
+    """Each imports those alone that the page at the front of the package names in front of it."""
+    folder = ROOT / "deeploy" / "planning"
+    rooms = re.findall(r"^\* ``(\w+)``:", (folder / "__init__.py").read_text(), re.MULTILINE)
+    assert {entry.name.removesuffix(".py") for entry in folder.iterdir() if not entry.name.startswith("_")} == set(rooms)
+    wrong = set()
+    for path in folder.rglob("*.py"):
+        room = path.relative_to(folder).parts[0].removesuffix(".py")
+        needed = {name.split(".")[2] for name in imports(path) if name.startswith("deeploy.planning.")}
+        wrong |= {(path.name, other) for other in needed if rooms.index(other) > rooms.index(room)} if room in rooms else set()
+    assert wrong == set()
 
 
 def test_only_the_top_of_the_package_stands_above_the_arrows() -> None:

@@ -17,7 +17,8 @@ from tests.schedule.test_reductions import Deep
 SCRIPT = """
 import random, signal, sys
 from deeploy.cli import main
-from deeploy.midend import choose, solver
+from deeploy.planning.choice import choose
+from deeploy.planning.packing import solver
 cp_model, solve = solver.cp_model, solver.solve
 
 def endless(given, model):

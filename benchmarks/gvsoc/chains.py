@@ -32,7 +32,7 @@ from networks import NETWORKS, files, measure
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from kernels import versions
 
 NAMES = ("kws_int8_qdq_pc", "ic_int8_qdq_pc", "ad_int8_qdq_pc", "vww_int8_qdq")

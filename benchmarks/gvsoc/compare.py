@@ -26,7 +26,7 @@ from layer import SimulationError
 from networks import Result, results
 from sweep import sweep
 
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 from kernels import versions
 

@@ -19,9 +19,9 @@ from sweep import compiled, sample_of
 
 from deeploy.bringup.fit import solve
 from deeploy.graph.target import Rate
-from deeploy.midend import cost
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Call
+from deeploy.planning import cost
+from deeploy.planning.plan import Plan
+from deeploy.planning.program import Call
 from deeploy.simulate.walk import walk
 from deeploy.target import Target
 

@@ -26,10 +26,10 @@ from deeploy.graph import epilogue
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
-from deeploy.midend.assemble import assemble
-from deeploy.midend.bind import operand_names
-from deeploy.midend.machine import Options, machine_of
-from deeploy.midend.planner import make_plan
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.kernels import operand_names
+from deeploy.planning.planner.machine import Options, machine_of
+from deeploy.planning.planner.network import make_plan
 from deeploy.runners import gvsoc
 from deeploy.target import Target, load
 

@@ -27,7 +27,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.graphs import Graph
 from deeploy.errors import DeeployError
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from kernels import versions
 from targets.siracusa.npu import Layer as Job
 from targets.siracusa.npu import Mode

@@ -15,8 +15,8 @@ from sweep import Swept, Team, sweep, writers
 
 from deeploy.bringup.fit import Array, solve
 from deeploy.graph.target import Loops, Rate
-from deeploy.midend import cost
-from deeploy.midend.plan import Plan
+from deeploy.planning import cost
+from deeploy.planning.plan import Plan
 from deeploy.simulate.walk import walk
 from deeploy.target import Target
 

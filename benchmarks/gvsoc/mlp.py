@@ -25,10 +25,10 @@ from networks import measure
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.midend import cost
-from deeploy.midend.bounds import bounds
-from deeploy.midend.machine import Options
-from deeploy.midend.plan import Plan
+from deeploy.planning import cost
+from deeploy.planning.plan import Plan
+from deeploy.planning.planner.bounds import bounds
+from deeploy.planning.planner.machine import Options
 from kernels import versions
 
 ROWS = 197

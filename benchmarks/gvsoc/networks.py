@@ -24,8 +24,8 @@ from common import MODELS
 from deeploy import api, verify
 from deeploy.backend.project import read_manifest
 from deeploy.errors import DeeployError
-from deeploy.midend.machine import Options
-from deeploy.midend.program import Call
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Call
 from deeploy.quantization.static import quantize
 
 DIALECT, TINY, EXPORTS = MODELS / "dialect" / "Models", MODELS / "mlperf_tiny", MODELS / "hf"

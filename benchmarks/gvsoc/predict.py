@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 from networks import NETWORKS, Layer, Result, results
 
 from deeploy.errors import UsageError
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from kernels import versions
 
 SHARE = 0.01  # of a network's cycles, below which a layer does not count

@@ -30,7 +30,7 @@ from deeploy.backend.project import read_manifest, select_network
 from deeploy.documents import Document
 from deeploy.errors import DeeployError
 from deeploy.frontend.arrays import Expected, load_arrays
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import gvsoc
 from deeploy.verification.compare import compare
 

@@ -26,9 +26,9 @@ from sweep import compiled, sample_of
 
 from deeploy.bringup.fit import solve
 from deeploy.graph.target import Rate
-from deeploy.midend import cost
-from deeploy.midend.plan import Plan
-from deeploy.midend.tiling import Loop
+from deeploy.planning import cost
+from deeploy.planning.plan import Plan
+from deeploy.planning.tiling.loops import Loop
 from deeploy.simulate.walk import walk
 from deeploy.target import Target, load
 from kernels import versions

@@ -18,11 +18,11 @@ from deeploy.frontend.io import ports
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
-from deeploy.midend.assemble import assemble
-from deeploy.midend.machine import Buffering, Options, machine_of
-from deeploy.midend.plan import Plan
-from deeploy.midend.planner import make_plan
-from deeploy.midend.program import Program, chosen
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.plan import Plan
+from deeploy.planning.planner.machine import Buffering, Options, machine_of
+from deeploy.planning.planner.network import make_plan
+from deeploy.planning.program import Program, chosen
 from deeploy.target import Target
 
 

@@ -18,7 +18,7 @@ from deeploy.devices.layers import Item
 from deeploy.distribute.balance_levels import Layer
 from deeploy.frontend import import_states
 from deeploy.graph.rewriting import rewrite
-from deeploy.midend.bind import inferred_shapes
+from deeploy.planning.binding.kernels import inferred_shapes
 
 FOLDER = Path(__file__).parent / "summaries"
 FORMAT = 1

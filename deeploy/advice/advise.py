@@ -19,9 +19,9 @@ from deeploy.errors import DeeployError
 from deeploy.frontend.lower.in_int8 import in_int8
 from deeploy.graph.target import Target
 from deeploy.graph.values import change_nodes
-from deeploy.midend.cost import instance
-from deeploy.midend.machine import Options, machine_of
 from deeploy.operators.requantise import fused
+from deeploy.planning.cost import instance
+from deeploy.planning.planner.machine import Options, machine_of
 from deeploy.report.quantised import MOST_BYTES, quantise_first, weights_of
 
 LEAST = 0.01  # of all cycles: what a change has to save

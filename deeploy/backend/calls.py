@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from deeploy.graph.interface import Bound, Instance, instance
 from deeploy.graph.types import DType
-from deeploy.midend.program import Program
+from deeploy.planning.program import Program
 
 
 def called(call: Bound, stored: Mapping[str, DType], instances: dict[str, Instance], project: str) -> str:

@@ -16,7 +16,7 @@ from deeploy.documents import Contents, Document
 from deeploy.graph.interface import Instance
 from deeploy.graph.target import Target
 from deeploy.graph.templates import TemplateLookup, templates
-from deeploy.midend.plan import Plan
+from deeploy.planning.plan import Plan
 from deeploy.resources import resource
 from deeploy.schemas import GENERATOR, SCHEMA
 from deeploy.version import VERSION

@@ -5,8 +5,8 @@ from __future__ import annotations
 from deeploy.backend.layers import columns_before, every
 from deeploy.certify import Claim, ClaimedOperand
 from deeploy.graph.mentions import mentions
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Program
+from deeploy.planning.plan import Plan
+from deeploy.planning.program import Program
 from deeploy.schedule import build
 from deeploy.schedule.build import live_rows, past_rows
 from deeploy.schedule.ir import Compute, Layer, Operand

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from deeploy.graph import names
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
-from deeploy.midend.cost import FORMS, form
-from deeploy.midend.program import Call
-from deeploy.midend.tiling import Tiling
+from deeploy.planning.cost import FORMS, form
+from deeploy.planning.program import Call
+from deeploy.planning.tiling.loops import Tiling
 from deeploy.schedule.ir import Layer
 
 _WIDTH = 140  # columns

@@ -17,9 +17,9 @@ from deeploy.graph import names
 from deeploy.graph.interface import c_float, c_floats, c_int
 from deeploy.graph.templates import TemplateLookup
 from deeploy.graph.types import WHOLE, DType
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Buffer, Program, Role, content
-from deeploy.midend.share import groups
+from deeploy.planning.plan import Plan
+from deeploy.planning.planner.sharing import groups
+from deeploy.planning.program import Buffer, Program, Role, content
 
 WEIGHTS = "weights.bin"  # the far constants of a project with several networks
 MOST_TEXT = 1 << 22  # bytes of the constants of a network that are written as C; more are included as they are

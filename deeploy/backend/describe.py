@@ -11,13 +11,13 @@ from dataclasses import asdict
 
 from deeploy.backend.constants import WEIGHTS
 from deeploy.documents import Contents, Document
-from deeploy.midend.bounds import bounds, peaks
-from deeploy.midend.chain import Chain
-from deeploy.midend.cost import FORMS, form
-from deeploy.midend.lifetime import FOR_EVER
-from deeploy.midend.pack import Placement
-from deeploy.midend.plan import Plan, constants_in
-from deeploy.midend.program import Buffer, Program, Role
+from deeploy.planning.cost import FORMS, form
+from deeploy.planning.packing.addresses import Placement
+from deeploy.planning.packing.lifetimes import FOR_EVER
+from deeploy.planning.plan import Plan, constants_in
+from deeploy.planning.planner.bounds import bounds, peaks
+from deeploy.planning.program import Buffer, Program, Role
+from deeploy.planning.tiling.chain import Chain
 from deeploy.schemas import GENERATOR, SCHEMA
 
 _UNKNOWN: Document = {

@@ -19,7 +19,7 @@ from deeploy.errors import TargetError
 from deeploy.graph.interface import Instance
 from deeploy.graph.target import Target
 from deeploy.graph.templates import TemplateLookup, templates
-from deeploy.midend.plan import Plan
+from deeploy.planning.plan import Plan
 from deeploy.resources import resource
 from deeploy.version import VERSION
 

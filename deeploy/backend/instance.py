@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from deeploy.graph.expr import Variable
-from deeploy.midend.plan import Plan
+from deeploy.planning.plan import Plan
 from deeploy.schedule.build import LIVE, PAST
 
 SELF = Variable("self", 0, 0)  # the pointer to the instance, in expressions and texts, which note that it is mentioned

@@ -21,7 +21,7 @@ from deeploy.graph.mentions import Mentions, mentions
 from deeploy.graph.target import Target
 from deeploy.graph.templates import TemplateLookup
 from deeploy.graph.types import DType
-from deeploy.midend.program import Buffer, Program
+from deeploy.planning.program import Buffer, Program
 from deeploy.schedule.ir import (
     CORE,
     TILE,

@@ -11,8 +11,8 @@ from deeploy.frontend.rounds import Body
 from deeploy.graph.interface import Instance
 from deeploy.graph.kernel import Part
 from deeploy.graph.templates import TemplateLookup
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Buffer, Role
+from deeploy.planning.plan import Plan
+from deeploy.planning.program import Buffer, Role
 from deeploy.schedule import build
 
 ALIGNMENT = 8  # bytes, of what lies in the working memory of the loop

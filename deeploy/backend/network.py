@@ -17,9 +17,9 @@ from deeploy.documents import Document
 from deeploy.graph import names
 from deeploy.graph.interface import Instance
 from deeploy.graph.templates import TemplateLookup
-from deeploy.midend.lifetime import FOR_EVER
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Role
+from deeploy.planning.packing.lifetimes import FOR_EVER
+from deeploy.planning.plan import Plan
+from deeploy.planning.program import Role
 from deeploy.schedule import build
 from deeploy.schedule.build import far_name
 from deeploy.schedule.ir import Layer, Move

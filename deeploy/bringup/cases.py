@@ -19,9 +19,9 @@ from deeploy.graph import epilogue
 from deeploy.graph.kernel import ANY, Kernel, Sample
 from deeploy.graph.nodes import Attributes, Node, Tensor
 from deeploy.graph.types import HALVES, NARROW, DType, pack, unpack
-from deeploy.midend import bind
 from deeploy.operators.draws import draw_extent
 from deeploy.operators.joined import node_of
+from deeploy.planning.binding import kernels as bind
 
 _TRIES = 24  # element types and epilogues that are tried for a fixed sample
 _FEW_TRIES = 6  # for a random one

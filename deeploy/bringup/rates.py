@@ -11,9 +11,9 @@ import numpy as np
 
 from deeploy.bringup.fit import solve
 from deeploy.graph.target import ESTIMATE, Rate
-from deeploy.midend import cost
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Call
+from deeploy.planning import cost
+from deeploy.planning.plan import Plan
+from deeploy.planning.program import Call
 from deeploy.target import Target
 
 _HEAD = """# Cycles of {target}, measured on {place} by deeploy calibrate. Give it to deeploy compile with --timing.

@@ -1,7 +1,7 @@
 """The forms in which a kernel runs a node: where operands lie, which tile, the parts of how many cores, what shares memory.
 
 They are what the planner may do with the kernel: the dimensions that may be cut or divided over cores, and the operands that may be
-used where they lie, are asked of it (``deeploy.midend.tiling``); strides, offsets and sharing are drawn over what the declaration says.
+used where they lie, are asked of it (``deeploy.planning.tiling``); strides, offsets and sharing are drawn over what the declaration says.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from deeploy.graph.kernel import SUMS, Kernel
 from deeploy.graph.nest import Geometry, Kind, Window, strides
 from deeploy.graph.templates import TemplateLookup
 from deeploy.graph.types import DType
-from deeploy.midend import bind, tiling
-from deeploy.midend.lifetime import overwrites
-from deeploy.midend.program import Buffer, Call, Operand, Program, Role
 from deeploy.operators.views import Access
+from deeploy.planning.binding import kernels as bind
+from deeploy.planning.program import Buffer, Call, Operand, Program, Role, overwrites
+from deeploy.planning.tiling import loops as tiling
 
 POISON = 0xA5
 ROWS = "live_rows"  # the C variable that says how many there are

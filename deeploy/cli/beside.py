@@ -143,7 +143,7 @@ def quantize(
 
 def _with_weights(form: Form, weights: int, group: int | None, weight_bytes: str | None, loss: float | None) -> Form:
     """The form with options of weights; raises UsageError where these make no sense."""
-    from deeploy.midend.machine import bytes_of
+    from deeploy.planning.planner.machine import bytes_of
 
     if weights not in (FEW, BITS):
         raise UsageError(f"--weights {weights} is not {FEW} or {BITS}", f"For example: --weights {FEW}")

@@ -205,7 +205,7 @@ class Choices:
         """
         from deeploy.driver.request import Request
         from deeploy.generation.generate import generators
-        from deeploy.midend.machine import Options, bytes_of
+        from deeploy.planning.planner.machine import Options, bytes_of
 
         if self.dialect not in (None, "integer", "standard"):
             raise UsageError(f"--dialect {self.dialect} is unknown", "Use --dialect integer or --dialect standard.")
@@ -346,7 +346,7 @@ def _number(text: str) -> float:
 
 
 def capacities_of(memory: list[str] | None) -> dict[str, int]:
-    from deeploy.midend.machine import bytes_of
+    from deeploy.planning.planner.machine import bytes_of
 
     found = pairs(memory, "--memory")
     return {name.lower(): bytes_of(value, f"--memory {shorten(name, 60)}=") for name, value in found.items()}

@@ -15,10 +15,10 @@ from deeploy.graph.kernel import Kernel
 from deeploy.graph.loops import from_geometry
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.values import Graph
-from deeploy.midend.assemble import assemble
-from deeploy.midend.program import Role
 from deeploy.operators.table import OPERATORS
 from deeploy.operators.views import VIEWS
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.program import Role
 
 BIAS_BYTES = 4  # of a product's result channel: an int32
 

@@ -16,7 +16,7 @@ from deeploy.graph.device import Device
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Member
 from deeploy.graph.values import Graph
-from deeploy.midend.machine import Options, machine_of
+from deeploy.planning.planner.machine import Options, machine_of
 
 BATCH = 15  # inputs that a throughput is given for: the study's
 USUAL = -1  # in place of a stage: a device as the target says

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from deeploy.backend.claims import claims
 from deeploy.certify import Printed
 from deeploy.graph.values import Graph
-from deeploy.midend.plan import Plan
+from deeploy.planning.plan import Plan
 
 
 def printed(files: Mapping[str, str | bytes], prefix: str, project: str, plan: Plan, graph: Graph) -> Printed:

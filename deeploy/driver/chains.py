@@ -1,4 +1,4 @@
-"""Which calls of a network on a machine with several memories become chains (``deeploy.midend.fuse``).
+"""Which calls of a network on a machine with several memories become chains (``deeploy.planning.groups.fuse``).
 
 What a chain saves is what its calls take alone, in the plan without chains, less what they take in the chain: cycles, or bytes that
 move. First that is an estimate, tile by tile. Those chains are chosen that save the most together; no call is in two. The walk over the
@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from deeploy.midend.behind import following
-from deeploy.midend.beside import branches
-from deeploy.midend.fuse import Fused, Fuser, chained, placed
-from deeploy.midend.pack import Overfull
-from deeploy.midend.plan import ChainChoice, ChainReason, Plan
-from deeploy.midend.program import Program
-from deeploy.midend.tilewise import products
+from deeploy.planning.groups.behind import following
+from deeploy.planning.groups.beside import branches
+from deeploy.planning.groups.fuse import Fused, Fuser, chained, placed
+from deeploy.planning.groups.products import products
+from deeploy.planning.packing.addresses import Overfull
+from deeploy.planning.plan import ChainChoice, ChainReason, Plan
+from deeploy.planning.program import Program
 from deeploy.simulate.timing import Run
 from deeploy.simulate.walk import walk
 

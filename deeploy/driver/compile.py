@@ -19,11 +19,11 @@ from deeploy.errors import UsageError
 from deeploy.frontend import readers_first
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
-from deeploy.midend.assemble import assemble
-from deeploy.midend.machine import Options, check_code, kernels_of, machine_of
-from deeploy.midend.plan import Machine, Plan
-from deeploy.midend.requantise import engines_of
-from deeploy.midend.share import known_states
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.plan import Machine, Plan
+from deeploy.planning.planner.machine import Options, check_code, kernels_of, machine_of
+from deeploy.planning.planner.requantise import engines_of
+from deeploy.planning.planner.sharing import known_states
 
 Models = Mapping[str, str | Path]  # by the prefixes of their names in C
 

@@ -20,11 +20,11 @@ from deeploy.graph.nodes import Node, constant
 from deeploy.graph.target import Memory, Rate, Target
 from deeploy.graph.templates import templates
 from deeploy.graph.values import Graph, change_nodes
-from deeploy.midend import cost
-from deeploy.midend.assemble import assemble
-from deeploy.midend.machine import Options, kernels_of, machine_of
-from deeploy.midend.planner import make_plan
-from deeploy.midend.program import Program
+from deeploy.planning import cost
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.planner.machine import Options, kernels_of, machine_of
+from deeploy.planning.planner.network import make_plan
+from deeploy.planning.program import Program
 from deeploy.simulate.interpreter import outputs
 
 Lower = Callable[[Body, Target], tuple[Graph, Target]]  # a round for a target, and the target with the kernels of loops in it

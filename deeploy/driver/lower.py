@@ -32,12 +32,12 @@ from deeploy.graph.rewriting import rewrite
 from deeploy.graph.surgeon import write_model
 from deeploy.graph.target import Target
 from deeploy.graph.values import Graph
-from deeploy.midend.assemble import assemble
-from deeploy.midend.bind import custom_type, inferred_shapes
-from deeploy.midend.machine import kernels_of
-from deeploy.midend.plan import Machine
-from deeploy.midend.program import Program
 from deeploy.operators.views import POSITION
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.kernels import custom_type, inferred_shapes
+from deeploy.planning.plan import Machine
+from deeploy.planning.planner.machine import kernels_of
+from deeploy.planning.program import Program
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -1,7 +1,7 @@
 """Which order of calls a network on a machine with several memories is planned in, where accelerators and cores could work side by side.
 
-Neighbours of which neither needs the other run beside each other (``deeploy.midend.beside``). So another order may be faster than that of
-the file: the one that list scheduling finds (``deeploy.midend.order``) is planned as well, and taken where the walk finds that it is.
+Neighbours of which neither needs the other run beside each other (``deeploy.planning.groups``). Another order may be faster than that
+of the file: the one that list scheduling finds (``deeploy.planning.packing``) is planned as well, and taken where the walk finds it faster.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import replace
 from deeploy.driver.chains import with_chains
 from deeploy.errors import FitError
 from deeploy.graph.target import Target
-from deeploy.midend.order import Load, arranged, is_free, side_by_side
-from deeploy.midend.plan import Machine, OrderChoice, Plan
-from deeploy.midend.planner import make_plan
-from deeploy.midend.program import Program
+from deeploy.planning.packing.order import Load, arranged, is_free, side_by_side
+from deeploy.planning.plan import Machine, OrderChoice, Plan
+from deeploy.planning.planner.network import make_plan
+from deeploy.planning.program import Program
 from deeploy.simulate.timing import Run
 from deeploy.simulate.walk import walk
 

@@ -17,12 +17,12 @@ from deeploy.errors import FitError, UsageError, shorten
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology, load_topology
 from deeploy.graph.values import Graph
-from deeploy.midend.alike import signature
-from deeploy.midend.assemble import assemble
-from deeploy.midend.bind import declarations
-from deeploy.midend.cost import barrier, once, overhead
-from deeploy.midend.machine import Options, kernels_of, machine_of, own_options
-from deeploy.midend.planner import make_plan
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.kernels import declarations
+from deeploy.planning.cost import barrier, once, overhead
+from deeploy.planning.planner.alike import signature
+from deeploy.planning.planner.machine import Options, kernels_of, machine_of, own_options
+from deeploy.planning.planner.network import make_plan
 from deeploy.simulate.stages import pipelined
 from deeploy.simulate.walk import walk
 

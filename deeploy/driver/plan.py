@@ -13,17 +13,17 @@ from deeploy.errors import FitError, NoKernelError
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
 from deeploy.graph.values import Graph
-from deeploy.midend.alike import carried, signature, wording
-from deeploy.midend.assemble import assemble
-from deeploy.midend.copies import with_copies
-from deeploy.midend.machine import Options, check_code, kernels_of, machine_of, own_options, shared
-from deeploy.midend.misfit import remedy
-from deeploy.midend.pack import check_placements
-from deeploy.midend.plan import Machine, Plan
-from deeploy.midend.planner import make_plan
-from deeploy.midend.program import Program, Role
-from deeploy.midend.requantise import Requantised, engines_of, requantise, with_nearest
-from deeploy.midend.share import groups, share
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.choice.misfit import remedy
+from deeploy.planning.packing.addresses import check_placements
+from deeploy.planning.plan import Machine, Plan
+from deeploy.planning.planner.alike import carried, signature, wording
+from deeploy.planning.planner.copies import with_copies
+from deeploy.planning.planner.machine import Options, check_code, kernels_of, machine_of, own_options, shared
+from deeploy.planning.planner.network import make_plan
+from deeploy.planning.planner.requantise import Requantised, engines_of, requantise, with_nearest
+from deeploy.planning.planner.sharing import groups, share
+from deeploy.planning.program import Program, Role
 from deeploy.simulate.walk import walk
 
 MOST_BYTES = 2**31 - 1  # of an arena: offsets are constants of the type int

@@ -38,8 +38,8 @@ from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
-from deeploy.midend.plan import LevelUse, Plan
-from deeploy.midend.program import Program
+from deeploy.planning.plan import LevelUse, Plan
+from deeploy.planning.program import Program
 from deeploy.report.explain import explanations
 from deeploy.report.page import page
 from deeploy.report.quantised import quantise_first

@@ -15,7 +15,7 @@ from deeploy.frontend.pins import Value
 from deeploy.frontend.walk import MOST_UNROLLED
 from deeploy.graph.target import Target
 from deeploy.graph.types import PACKED, WHOLE, DType
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 
 Dialect = Literal["integer", "standard"]
 Requantise = Literal["exact", "engine"]

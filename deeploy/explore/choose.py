@@ -218,7 +218,7 @@ def _solve(cost: Array, size: int, start: list[int], limit: float) -> tuple[list
 
     The steps need one variable per layer and level instead of one per layer and row (the "radius" form of the problem).
     """
-    from deeploy.midend.solver import cp_model, new_solver, solve
+    from deeploy.planning.packing.solver import cp_model, new_solver, solve
 
     least = cost.min(axis=0)
     scale = _SCALE / limit

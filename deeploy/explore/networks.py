@@ -17,9 +17,9 @@ from deeploy.frontend.states import append
 from deeploy.graph.loops import LOOPS, Layer, distinct, from_geometry
 from deeploy.graph.rewriting import rewrite
 from deeploy.graph.target import Target
-from deeploy.midend.assemble import assemble
-from deeploy.midend.bind import custom_type, inferred_shapes
-from deeploy.midend.program import Program, Role
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.kernels import custom_type, inferred_shapes
+from deeploy.planning.program import Program, Role
 
 _FORMAT = 1
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from deeploy.documents import Document
 from deeploy.graph.types import DType
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Growth, Program, Role
+from deeploy.planning.plan import Plan
+from deeploy.planning.program import Growth, Program, Role
 
 if TYPE_CHECKING:
     from mako.lookup import TemplateLookup

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from deeploy.documents import Document
-from deeploy.midend.repeat import repetition
+from deeploy.planning.choice.repeat import repetition
 
 _PART = re.compile(r"[^/.;_:]+[/.;_:]*")
 _COMMON = 0.6  # of all names: a part that more have says nothing

@@ -10,17 +10,17 @@ from collections.abc import Sequence
 
 from deeploy.documents import Contents, Document
 from deeploy.graph.kernel import Kernel
-from deeploy.midend.bind import mismatch
-from deeploy.midend.cached import code_of, is_cached
-from deeploy.midend.candidate import Candidate, with_early
-from deeploy.midend.cost import instance
-from deeploy.midend.lifetime import FOR_EVER
-from deeploy.midend.machine import levels_of
-from deeploy.midend.pack import Placement
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Call, Role, ahead
-from deeploy.midend.rooms import Rooms
-from deeploy.midend.tiling import Stream
+from deeploy.planning.binding.kernels import mismatch
+from deeploy.planning.candidates.cached import code_of, is_cached
+from deeploy.planning.candidates.candidate import Candidate, with_early
+from deeploy.planning.cost import instance
+from deeploy.planning.packing.addresses import Placement
+from deeploy.planning.packing.lifetimes import FOR_EVER
+from deeploy.planning.plan import Plan
+from deeploy.planning.planner.machine import levels_of
+from deeploy.planning.planner.occupancy import Rooms
+from deeploy.planning.program import Call, Role, ahead
+from deeploy.planning.tiling.loops import Stream
 from deeploy.report import chains
 from deeploy.schedule import build
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deeploy.documents import Document
-from deeploy.midend.cost import FORMS
+from deeploy.planning.cost import FORMS
 from deeploy.report.blocks import blocks, labels
 from deeploy.report.markup import DASH, name, number, percent, row, scrolled, section, table, tag, text
 from deeploy.report.sections import share_class, share_names

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from deeploy.documents import Contents
 from deeploy.graph.target import Target
-from deeploy.midend.lifetime import lifetimes, most_alive
-from deeploy.midend.misfit import quantise
-from deeploy.midend.program import Program, Role
+from deeploy.planning.choice.misfit import quantise
+from deeploy.planning.packing.lifetimes import lifetimes, most_alive
+from deeploy.planning.program import Program, Role
 
 MOST_BYTES = 1 << 26  # of a network's weights that are quantised to know what they take
 

@@ -18,11 +18,11 @@ from deeploy.graph.kernel import SUMS
 from deeploy.graph.memo import by_object
 from deeploy.graph.nest import Part, Window
 from deeploy.graph.types import DType
-from deeploy.midend.chain import Chain
-from deeploy.midend.lifetime import FOR_EVER, window_name
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Program
-from deeploy.midend.tiling import Footprints, Stream
+from deeploy.planning.packing.lifetimes import FOR_EVER, window_name
+from deeploy.planning.plan import Plan
+from deeploy.planning.program import Program
+from deeploy.planning.tiling.chain import Chain
+from deeploy.planning.tiling.loops import Footprints, Stream
 from deeploy.schedule.chained import slides, together
 from deeploy.schedule.ir import (
     CORE,

@@ -1,4 +1,4 @@
-"""The order of a chain: its calls clock by clock, and the rows that move in its rings (``deeploy.midend.chain``).
+"""The order of a chain: its calls clock by clock, and the rows that move in its rings (``deeploy.planning.tiling.chain``).
 
 Where there are several memories, what comes in for the next tile of a call, and what goes out of the last one, moves while the chain
 computes. An accelerator starts on its tile of a clock before cores compute the call in front of it in the program, so both work at once.
@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from deeploy.graph.epilogue import operands
 from deeploy.graph.expr import Value, Variable, maximum, plain, quotient, remainder
-from deeploy.midend.chain import CLOCK, Chain, Member
-from deeploy.midend.plan import Plan
+from deeploy.planning.plan import Plan
+from deeploy.planning.tiling.chain import CLOCK, Chain, Member
 from deeploy.schedule.ir import (
     TICKETS,
     Address,

@@ -13,8 +13,8 @@ from typing import Literal
 from deeploy.graph.expr import Value, Variable, bounds
 from deeploy.graph.mentions import mentions
 from deeploy.graph.nest import Part, Window
-from deeploy.midend.program import Call
-from deeploy.midend.tiling import Tiling
+from deeploy.planning.program import Call
+from deeploy.planning.tiling.loops import Tiling
 
 TILE = "t"  # the variable that counts tiles
 CORE = "rt_core()"  # the number of the calling core

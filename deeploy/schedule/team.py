@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from deeploy.midend.pack import Placement
-from deeploy.midend.plan import Plan
+from deeploy.planning.packing.addresses import Placement
+from deeploy.planning.plan import Plan
 from deeploy.schedule.ir import Address, Barrier, Compute, Do, Finish, Guard, Layer, Loop, Move, Node, Second, Section, Slide, Wait
 
 

@@ -15,9 +15,9 @@ from deeploy.distribute.system import System
 from deeploy.errors import ModelError
 from deeploy.graph.target import Target
 from deeploy.graph.values import Graph
-from deeploy.midend.assemble import assemble
-from deeploy.midend.program import Program
 from deeploy.operators.views import POSITION
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.program import Program
 from deeploy.simulate.interpreter import Rows, access_at, begin, end, execute, window
 
 Lines = dict[tuple[int, int], deque[tuple[int, np.ndarray]]]  # tags and contents on their way from a chip to another

@@ -15,9 +15,9 @@ import numpy as np
 from deeploy.errors import UsageError
 from deeploy.graph import epilogue
 from deeploy.graph.nodes import Node, Tensor
-from deeploy.midend.bind import operand_names
-from deeploy.midend.program import Call, Program, Role
 from deeploy.operators.views import Access
+from deeploy.planning.binding.kernels import operand_names
+from deeploy.planning.program import Call, Program, Role
 
 
 @dataclass

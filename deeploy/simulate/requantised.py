@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.midend.program import Program
-from deeploy.midend.requantise import Requantised
+from deeploy.planning.planner.requantise import Requantised
+from deeploy.planning.program import Program
 from deeploy.simulate.interpreter import Rows, access_at, begin, end, execute, window
 
 

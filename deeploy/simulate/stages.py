@@ -24,12 +24,12 @@ from deeploy.errors import FitError, UsageError, shorten
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
 from deeploy.graph.values import Graph
-from deeploy.midend.assemble import assemble
-from deeploy.midend.lifetime import FOR_EVER
-from deeploy.midend.machine import Options, kernels_of, machine_of, own_options
-from deeploy.midend.plan import Plan
-from deeploy.midend.planner import Far, Planner
-from deeploy.midend.program import Role
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.packing.lifetimes import FOR_EVER
+from deeploy.planning.plan import Plan
+from deeploy.planning.planner.machine import Options, kernels_of, machine_of, own_options
+from deeploy.planning.planner.network import Far, Planner
+from deeploy.planning.program import Role
 from deeploy.simulate.walk import walk
 
 MOST_ROUNDS = 40  # of choosing and planning

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from deeploy.documents import Contents
 from deeploy.graph.topology import Ports, Topology
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Call
+from deeploy.planning.plan import Plan
+from deeploy.planning.program import Call
 from deeploy.simulate.timing import Run, core_milliwatt
 from deeploy.simulate.walk import Walk
 

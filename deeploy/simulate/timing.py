@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from deeploy.documents import Contents
-from deeploy.midend.plan import Plan
+from deeploy.planning.plan import Plan
 
 
 class Interval(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
-from deeploy.midend.plan import Plan
+from deeploy.planning.plan import Plan
 from deeploy.simulate.timeline import MANY, thinned
 from deeploy.simulate.timing import Interval, Run
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from deeploy.graph.target import DmaPath, PathTiming
-from deeploy.midend import cost
-from deeploy.midend.cached import code_of, is_cached
-from deeploy.midend.plan import Plan
+from deeploy.planning import cost
+from deeploy.planning.candidates.cached import code_of, is_cached
+from deeploy.planning.plan import Plan
 from deeploy.schedule.build import build, rows
 from deeploy.schedule.ir import Compute, Finish, Layer, Move, Second, Section, Slide, Token, Wait, Work
 from deeploy.schedule.unroll import Event, Table, Unrolled

@@ -23,7 +23,7 @@ from onnx import helper, numpy_helper
 from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
 from deeploy.graph.types import DType
-from deeploy.midend.program import Program
+from deeploy.planning.program import Program
 from deeploy.verification import onnxruntime_reference as reference
 from deeploy.verification.compare import EQUAL_SHARE, Comparison, allowed, compare, differences, is_fine
 from deeploy.verification.layers import Place, find_places, run_layers

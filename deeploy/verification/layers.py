@@ -20,8 +20,8 @@ import onnx
 
 from deeploy.documents import Document
 from deeploy.errors import shorten
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Call, Operand, Program, Role
+from deeploy.planning.plan import Plan
+from deeploy.planning.program import Call, Operand, Program, Role
 from deeploy.runners import host
 from deeploy.runners.runner import Snapshots
 from deeploy.schedule.build import build, rows

@@ -23,7 +23,7 @@ from deeploy import api, chips
 from deeploy.cli import app
 from deeploy.errors import UsageError
 from deeploy.graph.target import load_timing
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.quantization.form import Form
 from deeploy.quantization.static import quantize
 from deeploy.report import advice as report
@@ -31,7 +31,7 @@ from deeploy.report import quantised
 from deeploy.target import load
 from tests.e2e.systems import towers
 from tests.frontend.lower.nets import Net
-from tests.midend.test_copies import BOARD
+from tests.planning.test_copies import BOARD
 
 Advice = dict[str, dict[str, Any]]  # by kind
 CLUSTER = ("cluster",)

@@ -14,10 +14,10 @@ from deeploy.backend.constants import ALIGNMENT, blob, constants, shared, store,
 from deeploy.backend.network import LAST, _blocks, loaded, machine
 from deeploy.backend.packages import Package
 from deeploy.graph.types import DType
-from deeploy.midend.lifetime import FOR_EVER
-from deeploy.midend.machine import Options
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Buffer, Program, Role
+from deeploy.planning.packing.lifetimes import FOR_EVER
+from deeploy.planning.plan import Plan
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Buffer, Program, Role
 from tests.simulate import nets
 
 

@@ -12,8 +12,8 @@ import pytest
 import deeploy
 from deeploy.backend.layers import declarations
 from deeploy.graph.mentions import mentions
-from deeploy.midend.machine import Options
-from deeploy.midend.plan import Buffering
+from deeploy.planning.plan import Buffering
+from deeploy.planning.planner.machine import Options
 from deeploy.resources import resource
 from deeploy.schedule import build
 from deeploy.schedule.ir import Layer

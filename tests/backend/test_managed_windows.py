@@ -12,8 +12,8 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.backend.project import select_network
-from deeploy.midend.machine import Options
-from deeploy.midend.plan import Buffering
+from deeploy.planning.plan import Buffering
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import host
 from deeploy.schedule import build as build_schedule
 from tests.simulate import nets

@@ -13,8 +13,8 @@ from mako.lookup import TemplateLookup
 import deeploy
 from deeploy.backend.layers import Printer
 from deeploy.graph.expr import Affine, Named, Variable
-from deeploy.midend.machine import Options
-from deeploy.midend.program import Program
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Program
 from deeploy.schedule.ir import Address, Box, Condition, Guard, Move, Node, Schedule, Token
 from deeploy.target import load
 from tests.e2e import decoders

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import deeploy
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from tests.e2e import decoders
 from tests.simulate import nets
 

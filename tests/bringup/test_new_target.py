@@ -13,7 +13,7 @@ import pytest
 import deeploy
 from deeploy.bringup import new
 from deeploy.errors import UsageError
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 
 ROOT = Path(__file__).resolve().parents[2]

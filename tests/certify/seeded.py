@@ -44,7 +44,7 @@ MIDEND = ("tiling", "pack", "lifetime", "assemble", "chain", "fuse")
 FILES = (
     *(f"deeploy/schedule/{name}.py" for name in ("build", "chained", "ir", "team", "unroll")),
     *(f"deeploy/backend/{name}.py" for name in ("layers", "network")),
-    *(f"deeploy/midend/{name}.py" for name in MIDEND),
+    *(f"deeploy/planning/{name}.py" for name in MIDEND),
 )
 SECONDS = 60  # of CPU time, after which a compile counts as one that does not end
 MEMORY = 6 << 30  # bytes that it may use

@@ -17,7 +17,7 @@ from deeploy.frontend import import_model
 from deeploy.graph.rewriting import rewrite
 from deeploy.graph.topology import Member
 from deeploy.graph.values import Graph
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
 from deeploy.target import load
 from tests.command import deeploy_cli

@@ -26,8 +26,8 @@ from deeploy.errors import ModelError, UsageError
 from deeploy.graph.nodes import Node, Tensor, constant
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
-from deeploy.midend.bind import declarations
-from deeploy.midend.machine import Options
+from deeploy.planning.binding.kernels import declarations
+from deeploy.planning.planner.machine import Options
 from deeploy.simulate import chips
 from deeploy.target import Link, Topology, load
 from tests.distribute.cuts import lowered, lowered_file, synchronisations

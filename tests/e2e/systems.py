@@ -14,7 +14,7 @@ from deeploy import chips
 from deeploy.distribute.system import System, ordered
 from deeploy.driver.lower import Clock, lowered
 from deeploy.driver.request import Request
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 from tests.distribute.cuts import cut
 

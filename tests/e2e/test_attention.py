@@ -10,7 +10,7 @@ import pytest
 
 import deeploy
 from deeploy.backend import project
-from deeploy.midend.program import Role
+from deeploy.planning.program import Role
 from deeploy.runners import host
 from deeploy.simulate.walk import walk
 from tests.e2e import decoders

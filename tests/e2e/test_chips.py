@@ -22,8 +22,8 @@ from deeploy import chips
 from deeploy.backend import project
 from deeploy.chips import Distributed
 from deeploy.errors import BuildError, UsageError
-from deeploy.midend.alike import signature
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.alike import signature
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import host
 from deeploy.simulate import chips as golden
 from tests.e2e.systems import distributed, layered, samples, star, towers

@@ -18,7 +18,7 @@ from deeploy import verify
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.errors import FitError
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import host
 from deeploy.simulate.interpreter import outputs as interpreted
 from deeploy.verification.compare import compare

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.graph.types import HALVES, DType, pack, unpack
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.verify import verify
 
 CODES = {DType.FLOAT16: TensorProto.FLOAT16, DType.BFLOAT16: TensorProto.BFLOAT16}

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.errors import UnsupportedError
 from deeploy.graph.types import DType
-from deeploy.midend.machine import Options
-from deeploy.midend.program import Role
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Role
 
 node = helper.make_node
 UNITS, STEPS, INPUTS = 8, 12, 6

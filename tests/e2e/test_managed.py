@@ -20,8 +20,8 @@ from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.errors import FitError
 from deeploy.graph.target import Target
-from deeploy.midend.machine import Options
-from deeploy.midend.plan import Buffering
+from deeploy.planning.plan import Buffering
+from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
 from deeploy.runners import host
 from deeploy.simulate.interpreter import outputs as interpreted

@@ -19,7 +19,7 @@ from deeploy.distribute.system import alone
 from deeploy.driver.lower import Clock, Lowered, lowered
 from deeploy.driver.request import Request
 from deeploy.graph.topology import Member
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
 from deeploy.report.chips import report
 from deeploy.runners import host

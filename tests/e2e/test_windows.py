@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 import deeploy
 from deeploy.errors import FitError
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 
 NODES = 10  # in one network
 SEEDS = 24

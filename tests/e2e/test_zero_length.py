@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 import deeploy
 from deeploy.backend.project import read_manifest
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.report import terminal
 from tests.e2e.test_bad_input import node, save
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import deeploy
 from deeploy.driver import lower
 from deeploy.graph.types import DType
-from deeploy.midend.program import Role
+from deeploy.planning.program import Role
 from deeploy.verify import verify
 from tests.frontend.lower.nets import Net
 

@@ -20,7 +20,7 @@ from deeploy.driver.request import Request
 from deeploy.errors import DeeployError, ModelError
 from deeploy.frontend.constraints import check_constraints
 from deeploy.frontend.schemas import DIALECT_OPS, RECORDS, find_record
-from deeploy.midend.assemble import assemble
+from deeploy.planning.binding.assemble import assemble
 from deeploy.target import load
 from tests.frontend import nodes
 

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.driver import chains
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from tests.e2e import decoders
 from tests.hal.mutate import Mutant
 from tests.schedule import test_alternating as alternating

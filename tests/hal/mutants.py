@@ -34,7 +34,7 @@ from deeploy.backend.project import select_network
 from deeploy.certify import CertificateError, certify
 from deeploy.cli.options import dims_of
 from deeploy.errors import DeeployError
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.runners.runner import split
 from deeploy.verification.compare import compare
 from tests.hal.equivalent import Equivalence

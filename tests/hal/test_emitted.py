@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deeploy import api
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
 from deeploy.resources import resource
 from tests.hal import mutate

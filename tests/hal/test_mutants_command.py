@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from tests.hal import mutants
 from tests.hal.mutate import Mutant, code, every_mutant
 from tests.hal.subject import Subject

@@ -30,10 +30,10 @@ from deeploy.graph import epilogue, interface
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
-from deeploy.midend import bind
-from deeploy.midend.program import Call, Operand
-from deeploy.midend.tiling import Footprints
 from deeploy.operators.views import Access
+from deeploy.planning.binding import kernels as bind
+from deeploy.planning.program import Call, Operand
+from deeploy.planning.tiling.loops import Footprints
 from deeploy.resources import cache_folder, put, resource
 from deeploy.runners import objects
 from tests import samples

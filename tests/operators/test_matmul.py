@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deeploy.midend import bind
 from deeploy.operators import matmul
+from deeploy.planning.binding import kernels as bind
 from tests.operators.harness import check, make_node
 from tests.operators.kernels import draw, kernel, requantisation, staged
 

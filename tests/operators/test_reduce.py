@@ -10,7 +10,7 @@ import pytest
 from deeploy.graph.nest import Combine
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
-from deeploy.midend import bind
+from deeploy.planning.binding import kernels as bind
 from tests.operators.harness import check, make_node
 from tests.operators.kernels import KERNELS, draw, kernel, requantisation, staged
 

@@ -9,8 +9,8 @@ import pytest
 
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
-from deeploy.midend import bind
 from deeploy.operators.elementwise import scaled_add_reference
+from deeploy.planning.binding import kernels as bind
 from tests.operators.harness import check
 from tests.operators.kernels import draw, kernel
 

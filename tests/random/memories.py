@@ -26,9 +26,9 @@ from deeploy.backend import project
 from deeploy.driver import chains as driver
 from deeploy.errors import BuildError, DeeployError, FitError
 from deeploy.graph.target import Target
-from deeploy.midend import fuse
-from deeploy.midend.machine import Options
-from deeploy.midend.pack import Overfull
+from deeploy.planning.groups import fuse
+from deeploy.planning.packing.addresses import Overfull
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import host
 from deeploy.target import load
 from tests.random.check import Difference, Outcome, _equal, failure

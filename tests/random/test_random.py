@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 pytest.importorskip("onnxruntime")
 
 import deeploy
-from deeploy.midend.machine import machine_of
+from deeploy.planning.planner.machine import machine_of
 from deeploy.runners.runner import Result
 from tests.random import cases, check, files, memories, tasks
 from tests.random.choices import Choices, shrink

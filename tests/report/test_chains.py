@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.backend import project
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.report import terminal, why
 from deeploy.report.text import number
 from tests.report.browser import Document, shown

@@ -13,7 +13,7 @@ import pytest
 import deeploy
 from deeploy.cli import main
 from deeploy.errors import UsageError
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.report import terminal, why
 from deeploy.report.explain import explanations
 from tests.report.browser import shown

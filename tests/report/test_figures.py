@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deeploy.backend.project import read_manifest
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.report import chips, terminal
 from deeploy.report.layers import layers
 from deeploy.report.markup import data

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.report.memory_map import memory_map
 from tests.report.browser import Document, shown
 from tests.simulate.nets import convolutions, perceptron

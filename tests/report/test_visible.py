@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deeploy.cli import app
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.report.blocks import blocks, labels
 from deeploy.report.compare import compare
 from deeploy.report.compare import page as compared

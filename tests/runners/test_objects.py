@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deeploy import resources
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import host
 from tests.simulate.nets import perceptron
 

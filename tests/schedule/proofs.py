@@ -11,7 +11,7 @@ import deeploy
 from deeploy.backend import network as emission
 from deeploy.certify import CertificateError
 from deeploy.driver import project as driver
-from deeploy.midend.plan import Plan
+from deeploy.planning.plan import Plan
 from deeploy.schedule import Schedule
 
 

@@ -11,10 +11,10 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.driver import chains
-from deeploy.midend.fuse import Fuser
-from deeploy.midend.machine import Options
-from deeploy.midend.program import Role
-from deeploy.midend.tiling import Footprints, Loop, cut_dims, in_place
+from deeploy.planning.groups.fuse import Fuser
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Role
+from deeploy.planning.tiling.loops import Footprints, Loop, cut_dims, in_place
 from deeploy.runners import host
 from deeploy.schedule import build
 from deeploy.schedule.ir import Compute, Finish

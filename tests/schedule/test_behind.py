@@ -10,8 +10,8 @@ import pytest
 import deeploy
 from deeploy.certify import CertificateError
 from deeploy.driver import chains
-from deeploy.midend.machine import Options
-from deeploy.midend.tiling import Loop
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.tiling.loops import Loop
 from deeploy.schedule import build
 from deeploy.schedule.ir import Compute, Finish, Second
 from deeploy.schedule.unroll import Unrolled

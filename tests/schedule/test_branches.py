@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.driver import chains
-from deeploy.midend import fuse
-from deeploy.midend.machine import Options
+from deeploy.planning.groups import fuse
+from deeploy.planning.planner.machine import Options
 from deeploy.schedule import build
 from deeploy.schedule.ir import Compute, Finish, Second
 from deeploy.schedule.unroll import Unrolled

@@ -14,9 +14,9 @@ import deeploy
 from deeploy.backend import project
 from deeploy.errors import FitError
 from deeploy.graph.expr import Value
-from deeploy.midend.chain import Chain, Member
-from deeploy.midend.machine import Options
-from deeploy.midend.plan import Plan
+from deeploy.planning.plan import Plan
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.tiling.chain import Chain, Member
 from deeploy.runners import host
 from deeploy.schedule import Schedule, build
 from deeploy.schedule.ir import Condition, Do, Guard, Loop, Node, Slide

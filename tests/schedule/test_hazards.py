@@ -12,8 +12,8 @@ import pytest
 import deeploy
 from deeploy.backend.layers import every
 from deeploy.certify import CertificateError, certify
-from deeploy.midend.machine import Options
-from deeploy.midend.plan import Buffering, Plan
+from deeploy.planning.plan import Buffering, Plan
+from deeploy.planning.planner.machine import Options
 from deeploy.schedule import Schedule, build
 from deeploy.schedule.build import past_rows
 from deeploy.schedule.ir import Barrier, Condition, Finish, Guard, Layer, Loop, Move, Node, Wait

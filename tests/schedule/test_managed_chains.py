@@ -16,11 +16,11 @@ import deeploy
 from deeploy.backend import project
 from deeploy.documents import Document
 from deeploy.errors import UsageError
-from deeploy.midend import behind, beside, fuse
-from deeploy.midend.chain import Chain
-from deeploy.midend.fuse import placed
-from deeploy.midend.machine import Options
-from deeploy.midend.plan import Objective, Plan
+from deeploy.planning.groups import behind, beside, fuse
+from deeploy.planning.groups.fuse import placed
+from deeploy.planning.plan import Objective, Plan
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.tiling.chain import Chain
 from deeploy.runners import host
 from deeploy.schedule import build
 from deeploy.schedule.ir import Compute, Do, Finish, Guard, Loop, Node, Schedule, Second, Slide, Wait

@@ -12,14 +12,14 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.driver import order
-from deeploy.midend.alike import carried
-from deeploy.midend.machine import Options
-from deeploy.midend.order import Load, arranged, side_by_side
+from deeploy.planning.packing.order import Load, arranged, side_by_side
+from deeploy.planning.planner.alike import carried
+from deeploy.planning.planner.machine import Options
 from deeploy.report.explain import explanations
 from deeploy.runners import host
 from deeploy.simulate.walk import walk
 from deeploy.verify import run_project
-from tests.midend.test_order import branches, is_legal
+from tests.planning.test_order import branches, is_legal
 from tests.schedule.proofs import prove
 from tests.schedule.test_managed_chains import Quantised
 

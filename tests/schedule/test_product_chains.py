@@ -14,11 +14,11 @@ from deeploy.backend import project
 from deeploy.driver import chains as driver
 from deeploy.driver import order
 from deeploy.graph.target import Target
-from deeploy.midend import fuse
-from deeploy.midend.chain import Chain
-from deeploy.midend.machine import Options
-from deeploy.midend.plan import Plan
-from deeploy.midend.program import Program
+from deeploy.planning.groups import fuse
+from deeploy.planning.plan import Plan
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Program
+from deeploy.planning.tiling.chain import Chain
 from deeploy.runners import host
 from deeploy.simulate.walk import walk
 from deeploy.target import load

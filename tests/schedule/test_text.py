@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.midend.machine import Options
-from deeploy.midend.plan import Plan
+from deeploy.planning.plan import Plan
+from deeploy.planning.planner.machine import Options
 from deeploy.schedule import build
 from tests.e2e import systems
 from tests.schedule.test_chains import residual

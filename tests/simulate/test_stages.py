@@ -19,7 +19,7 @@ from deeploy.frontend import import_model
 from deeploy.graph.rewriting import rewrite
 from deeploy.graph.topology import Member, Topology
 from deeploy.graph.values import Graph
-from deeploy.midend.machine import Options, own_options
+from deeploy.planning.planner.machine import Options, own_options
 from deeploy.quantization.static import quantize
 from deeploy.simulate import chips
 from deeploy.simulate.stages import PlannedStages, pipelined

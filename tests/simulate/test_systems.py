@@ -14,10 +14,10 @@ from deeploy.distribute.system import System
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.target import Loops, Rate
 from deeploy.graph.types import DType
-from deeploy.midend.assemble import assemble
-from deeploy.midend.machine import Options, kernels_of, machine_of
-from deeploy.midend.plan import Plan
-from deeploy.midend.planner import make_plan
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.plan import Plan
+from deeploy.planning.planner.machine import Options, kernels_of, machine_of
+from deeploy.planning.planner.network import make_plan
 from deeploy.simulate.systems import LINK, SystemRun, stream, walk_system
 from deeploy.simulate.walk import walk
 from deeploy.target import Link, Topology, load

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.simulate.timeline import MANY, thinned, timeline
 from deeploy.simulate.timing import Run
 from deeploy.simulate.walk import walk

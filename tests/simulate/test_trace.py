@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.simulate.timing import Run
 from deeploy.simulate.trace import trace
 from deeploy.simulate.walk import walk

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import deeploy
 from deeploy.backend import project
 from deeploy.graph.target import DmaPath, PathTiming, Rate, Target, Timing
-from deeploy.midend import cost
-from deeploy.midend.candidates import Tiler
-from deeploy.midend.machine import Options
+from deeploy.planning import cost
+from deeploy.planning.candidates.tiler import Tiler
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import host
 from deeploy.simulate.boxes import Axis, Batch, transfers
 from deeploy.simulate.timing import Engines, Run, engines, summary

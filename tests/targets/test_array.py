@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import UnsupportedError, UsageError
-from deeploy.midend.machine import Options
-from deeploy.midend.program import Role
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Role
 from deeploy.report import why
 
 ARRAY = Path(__file__).parent / "array"

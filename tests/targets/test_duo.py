@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.report import terminal
 
 DUO = Path(__file__).resolve().parents[2] / "examples" / "targets" / "duo" / "deeploy_duo"

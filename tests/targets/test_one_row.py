@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deeploy.backend.project import read_manifest, select_network
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import host
 from deeploy.target import load
 from tests.simulate.nets import compiled, node

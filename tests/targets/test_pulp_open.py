@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import FitError, UsageError
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
 from deeploy.runners import gvsoc
 from deeploy.target import load

@@ -27,7 +27,7 @@ from deeploy.driver.request import Request
 from deeploy.errors import BuildError, FitError, UsageError
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.report import terminal
 from deeploy.report import text as text_report
 from deeploy.runners import qemu, sizes

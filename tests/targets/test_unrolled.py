@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.errors import TargetError
 from deeploy.graph.target import Rate
-from deeploy.midend import cost
-from deeploy.midend.program import Call
+from deeploy.planning import cost
+from deeploy.planning.program import Call
 from deeploy.target import load, load_array
 from tests.command import deeploy_cli
 

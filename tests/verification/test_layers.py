@@ -16,7 +16,7 @@ import deeploy
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.documents import Document
 from deeploy.errors import BuildError, DeeployError
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import gvsoc
 from deeploy.verification import layers
 from deeploy.verify import run_project, verify

@@ -13,7 +13,7 @@ from deeploy.frontend.lower import reading, rotations, siblings, tables
 from deeploy.frontend.lower.quant import requant_constants
 from deeploy.graph.rewriting import Pass, rewrite
 from deeploy.graph.surgeon import read_graph
-from deeploy.midend.assemble import assemble
+from deeploy.planning.binding.assemble import assemble
 from deeploy.simulate.interpreter import outputs
 from deeploy.target import load
 from tests.frontend.lower import lowered as build

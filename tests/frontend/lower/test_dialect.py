@@ -16,7 +16,7 @@ from deeploy.errors import NoKernelError
 from deeploy.frontend.schemas import DIALECT_OPS
 from deeploy.graph.nodes import INTEGER_FORM as DOMAIN
 from deeploy.graph.nodes import Node
-from deeploy.midend.bind import mismatch
+from deeploy.planning.binding.kernels import mismatch
 from deeploy.target import load
 from tests.frontend.lower.nets import Net
 

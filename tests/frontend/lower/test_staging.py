@@ -9,7 +9,7 @@ import pytest
 
 import deeploy
 from deeploy.backend import project
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import host
 from deeploy.simulate.walk import walk
 from tests.e2e import decoders

@@ -16,11 +16,11 @@ from deeploy.frontend.io import ports
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
-from deeploy.midend.assemble import assemble
-from deeploy.midend.machine import Options, machine_of
-from deeploy.midend.planner import make_plan
-from deeploy.midend.program import chosen
 from deeploy.operators import conv, matmul
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.planner.machine import Options, machine_of
+from deeploy.planning.planner.network import make_plan
+from deeploy.planning.program import chosen
 from deeploy.runners import host
 from deeploy.target import Kernel, Target
 

@@ -14,8 +14,8 @@ from benchmarks.transformer_models import Shape, decoder
 from deeploy import chips
 from deeploy.backend.project import read_manifest
 from deeploy.errors import BuildError, UsageError
-from deeploy.midend.machine import Options
-from deeploy.midend.program import Role
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Role
 from deeploy.runners import gvsoc
 from deeploy.verify import run_project
 from tests.e2e.systems import samples, star

@@ -15,10 +15,10 @@ from deeploy.frontend.io import ports
 from deeploy.graph.nodes import INTEGER_FORM, Tensor, compute
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
-from deeploy.midend.assemble import assemble
-from deeploy.midend.machine import Options, machine_of
-from deeploy.midend.planner import make_plan
 from deeploy.operators import rotate
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.planner.machine import Options, machine_of
+from deeploy.planning.planner.network import make_plan
 from deeploy.runners import host
 from deeploy.target import Kernel, load
 from tests.operators import harness

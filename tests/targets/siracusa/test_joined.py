@@ -16,12 +16,12 @@ from deeploy.frontend.io import ports
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph, substitute
-from deeploy.midend import cost
-from deeploy.midend.assemble import assemble
-from deeploy.midend.joins import with_joined
-from deeploy.midend.machine import Options, kernels_of, machine_of
-from deeploy.midend.planner import make_plan
-from deeploy.midend.program import Program
+from deeploy.planning import cost
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.joins import with_joined
+from deeploy.planning.planner.machine import Options, kernels_of, machine_of
+from deeploy.planning.planner.network import make_plan
+from deeploy.planning.program import Program
 from deeploy.runners import host
 from deeploy.simulate.interpreter import outputs
 from deeploy.target import Target, load

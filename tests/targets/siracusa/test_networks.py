@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deeploy.api import compile as compile_model
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.runners.runner import split, write_samples
 from deeploy.verify import run_project
 

@@ -14,8 +14,8 @@ import pytest
 
 from deeploy.graph.target import Rate
 from deeploy.graph.templates import templates
-from deeploy.midend.bind import mismatch
-from deeploy.midend.machine import Options
+from deeploy.planning.binding.kernels import mismatch
+from deeploy.planning.planner.machine import Options
 from deeploy.target import Target, load
 from targets.siracusa import npu
 from targets.siracusa.npu import Mode

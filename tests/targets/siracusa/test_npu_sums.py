@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from deeploy.graph import epilogue
-from deeploy.midend.machine import Options
-from deeploy.midend.plan import Buffering
+from deeploy.planning.plan import Buffering
+from deeploy.planning.planner.machine import Options
 from deeploy.target import Target, load
 from targets.siracusa.npu_kernels import KERNELS
 from targets.siracusa.sums import FREE, Channels, channels

@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from deeploy import api
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 
 from .conftest import BARE, ROOT, SIMULATED, SOC, absent
 

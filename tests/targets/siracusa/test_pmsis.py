@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from deeploy import api
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
 
 from .conftest import ROOT, SECONDS, absent

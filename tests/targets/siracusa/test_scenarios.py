@@ -14,7 +14,7 @@ import pytest
 from deeploy import api
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.errors import DeeployError
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.runners import gvsoc
 from deeploy.verify import run_project
 

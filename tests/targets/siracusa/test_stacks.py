@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from deeploy import api
 from deeploy.errors import FitError, UnsupportedError
-from deeploy.midend.machine import Options
+from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 from tests.command import deeploy_cli
 

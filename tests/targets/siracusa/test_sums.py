@@ -17,11 +17,11 @@ from deeploy.frontend.io import ports
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.graph.values import Graph
-from deeploy.midend import bind
-from deeploy.midend.assemble import assemble
-from deeploy.midend.machine import Options, machine_of
-from deeploy.midend.planner import make_plan
 from deeploy.operators import requantise
+from deeploy.planning.binding import kernels as bind
+from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.planner.machine import Options, machine_of
+from deeploy.planning.planner.network import make_plan
 from deeploy.runners import host
 from deeploy.target import Kernel, load
 from tests.operators import harness

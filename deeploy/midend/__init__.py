@@ -1,1 +1,0 @@
-"""From a lowered graph to a plan: kernel selection, placement of views, memory."""

@@ -1,0 +1,69 @@
+"""One way to tile one variant of a call, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from deeploy.planning.tiling.loops import Tiling
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One variant of a call.
+
+    Attributes:
+        distances: per operand, where it comes from or goes to.
+        bytes: in the engine's memory, and then in every memory further out: windows and scratch.
+        cycles: predicted, when nothing was fetched before the call, and its instructions are not cached.
+        early: cycles saved when the early windows are there already.
+        early_bytes: of these windows, in the engine's memory.
+        early_issue: further cycles saved where the call before has an accelerator compute: they are started meanwhile.
+        tail: cycles of computing the last tile, in which early windows of the next call arrive.
+        far: cycles in which its own windows occupy the path from the far memory.
+        variant: which variant of the call (``Program.variants``).
+        own: the engine's own memory, as the number that ``distances`` and ``bytes`` count memories by.
+        warm: cycles saved when its instructions are cached, and ``warm_tail`` what the last tile takes less then.
+    """
+
+    tiling: Tiling
+    distances: tuple[int, ...]
+    bytes: tuple[int, ...]
+    cycles: int
+    early: int
+    early_bytes: int
+    tail: int
+    far: int
+    is_double: bool
+    warm: int = 0
+    warm_tail: int = 0
+    early_issue: int = 0
+    variant: int = 0
+    own: int = 0
+
+    @cached_property
+    def states(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Its cycles and those of its last tile, when its instructions are not cached and when they are."""
+        return (self.cycles, self.tail), (self.cycles - self.warm, self.tail - self.warm_tail)
+
+
+class Strip(NamedTuple):
+    """A call as a call of a chain has it: cycles of an accelerator, and bytes that move, by path.
+
+    ``busy`` are cycles of the first core, those in which it starts transfers among them, without ``set_up``, those in which it sets tiles
+    of an accelerator up, which ``job`` has as well.
+    """
+
+    candidate: Candidate
+    job: int
+    traffic: Mapping[str, int]
+    busy: int
+    set_up: int
+
+
+def with_early(candidate: Candidate, is_early: bool) -> Candidate:
+    """The candidate with its constants' first windows fetched before the call, or not."""
+    streams = tuple(replace(s, is_early=s.is_early and is_early) for s in candidate.tiling.streams)
+    return replace(candidate, tiling=replace(candidate.tiling, streams=streams))

@@ -1,0 +1,88 @@
+"""Fronts: of many tilings of a call, those that no other one beats in cycles and bytes, and of long fronts some that stand for all."""
+
+from __future__ import annotations
+
+from operator import le
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from deeploy.graph.types import Numeric
+
+if TYPE_CHECKING:
+    from deeploy.planning.candidates.candidate import Candidate
+    from deeploy.planning.tiling.loops import Loop
+
+MOST_KEPT = 8  # candidates for one combination of distances of the operands
+
+_T = TypeVar("_T")
+
+
+class Cell(NamedTuple):
+    """A combination of tile sizes (by number), an order of loops (by number) and a number of slots."""
+
+    number: int
+    order: int
+    depth: int
+
+
+class Cut(NamedTuple):
+    """The loops of a cell, of which the outermost ``outer`` move the windows of memories further out."""
+
+    cell: Cell
+    loops: tuple[Loop, ...]
+    outer: int
+
+
+def beats(a: Candidate, b: Candidate) -> bool:
+    """Whether one takes no more cycles and no more bytes of any memory than another."""
+    return a.cycles <= b.cycles and all(map(le, a.bytes, b.bytes))
+
+
+def cheapest(found: list[Candidate]) -> list[Candidate]:
+    """Those that no other beats in cycles and bytes, the cheapest first."""
+    kept: list[Candidate] = []
+    front: set[tuple[int, ...]] = set()  # what is cheaper needs: a candidate stays where none of it is smaller
+    for candidate in sorted(found, key=lambda c: (c.cycles, c.bytes)):
+        if not any(all(map(le, sizes, candidate.bytes)) for sizes in front):
+            front = {sizes for sizes in front if not all(map(le, candidate.bytes, sizes))} | {candidate.bytes}
+            kept.append(candidate)
+    return kept
+
+
+def cells(used: Numeric, cycles: Numeric, early: Numeric, orders: int, fits: Numeric, depth: int) -> Numeric:
+    """The cells of all orders and of the combinations that fit, as rows: depth, order, number, bytes, cycles and early cycles."""
+    shape = orders, len(used)
+    figures = [np.broadcast_to(row, shape)[:, fits].astype(np.int64) for row in (used, cycles, early)]
+    order, number = (axis[:, fits] for axis in np.indices(shape))
+    return np.stack([row.ravel() for row in (np.full_like(order, depth), order, number, *figures)])
+
+
+def best_cells(found: Numeric) -> list[Cell]:
+    """Of rows as ``cells`` makes them: what no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
+    *names, used, cycles, early = found
+    kept = set[int]()
+    for counted in (cycles, cycles - early):
+        ranked = np.lexsort((*names, used, counted))  # cheapest first: one stays when it needs fewer bytes than all before
+        sizes = used[ranked]
+        kept |= set(ranked[np.append(True, sizes[1:] < np.minimum.accumulate(sizes)[:-1])].tolist() if len(ranked) else ())
+    at = np.array(sorted(kept), np.int64)
+    ordered = at[np.lexsort((*(row[at] for row in names), used[at], cycles[at]))]
+    front = [Cell(int(found[2, i]), int(found[1, i]), int(found[0, i])) for i in ordered]
+    return thinned(front, int(used[ordered].argmin())) if front else []
+
+
+def thinned(ordered: list[_T], smallest: int) -> list[_T]:
+    """At most ``MOST_KEPT`` of a front that begins with the cheapest: half from there on, the others spread, and the smallest."""
+    if len(ordered) <= MOST_KEPT:
+        return ordered
+    half = MOST_KEPT // 2
+    rest = [i for i in range(half, len(ordered)) if i != smallest]
+    spread = [rest[round(i * (len(rest) - 1) / (half - 2))] for i in range(half - 1)]
+    return [ordered[i] for i in sorted({*range(half), *spread, smallest})]
+
+
+def divisors(count: int) -> list[int]:
+    """Divisors of a number of tiles; of many, four that are spread."""
+    every = [d for d in range(1, count + 1) if count % d == 0]
+    return every if len(every) <= 4 else [*every[:2], every[len(every) // 2], every[-1]]

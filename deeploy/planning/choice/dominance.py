@@ -1,0 +1,125 @@
+"""Candidates that cannot be part of a cheapest choice, because memory is never what speaks against a better one.
+
+A step is roomy for a candidate when everything that could be alive beside it fits as well: every buffer that may be resident in
+the engines' own memory, and the largest windows that the next call could fetch early. Such a candidate replaces any other with
+the same residences that takes no fewer cycles, with and without its instructions cached; where these are others, also what later calls
+could save behind the one or the other counts. What is left is small where memory is plenty, and everything where it is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import product, takewhile
+
+from deeploy.planning.candidates.candidate import Candidate
+from deeploy.planning.choice.problem import Most, Problem
+
+Places = frozenset[tuple[str, int]]  # where the operands of a call are
+
+
+def undominated(problem: Problem) -> list[list[int]]:
+    """Per call the numbers of the candidates worth choosing from; sums of bytes decide, not addresses."""
+    behind, beside = _behind(problem), _Beside(problem)
+    return [_Step(problem, step, behind[step], beside).kept() for step in range(len(problem.candidates))]
+
+
+def _behind(problem: Problem) -> list[int]:
+    """Per step the most cycles that calls behind it could save because of what it runs.
+
+    These are one on cores and one on an accelerator, by cached instructions, and early windows that are started beside an accelerator.
+    """
+    result, cores = [0] * len(problem.candidates), 0
+    for step in reversed(range(1, len(problem.candidates) if problem.codes else 1)):
+        rows = [(problem.codes[step][c.variant].is_short, c.warm) for c in problem.candidates[step]]
+        own, other = (max((warm for is_short, warm in rows if is_short is kind), default=0) for kind in (False, True))
+        cores = max(own, cores) if any(is_short for is_short, _ in rows) else own
+        result[step - 1] += cores + other
+        result[problem.start(step)] += max((c.early_issue for c in problem.candidates[step]), default=0)
+    return result
+
+
+class _Step:
+    """The candidates of a call, by where their operands are."""
+
+    def __init__(self, problem: Problem, step: int, behind: int, beside: _Beside) -> None:
+        self.problem = problem
+        self.beside = beside
+        self.step = step
+        self.behind = behind
+        self.candidates = problem.candidates[step]
+        self.codes = [problem.code(step, candidate) for candidate in self.candidates]
+        self.groups: dict[Places, list[int]] = {}
+        for number, candidate in enumerate(self.candidates):
+            pairs = zip(problem.operands[step][candidate.variant], candidate.distances, strict=True)
+            self.groups.setdefault(frozenset((name, distance) for name, distance in pairs if name is not None), []).append(number)
+        self.is_awaited = step + 1 in beside.fetches
+        self.sharing = beside.sharing.get(step, set())
+        earlier = range(problem.start(step), step) if step else ()
+        owns = {c.own for c in self.candidates}
+        self.before = {own: min((problem.capacities[own] - beside.most(s, own) for s in earlier), default=0) for own in owns}
+
+    def replaces(self, m: int, n: int) -> bool:
+        """Whether choosing one candidate for another costs nothing, given that its bytes fit."""
+        a, b, is_equal = self.candidates[m], self.candidates[n], self.codes[m] == self.codes[n]
+        if a.variant != b.variant and a.variant in self.sharing:
+            return False
+        behind, before = 0 if is_equal else self.behind, self.before[a.own]
+        pairs = zip(a.states, b.states, strict=True) if is_equal else product(a.states, b.states)
+        return all(_is_no_slower(a, b, mine, theirs, self.is_awaited, behind) for mine, theirs in pairs) and _is_no_larger(a, b, before)
+
+    def kept(self) -> list[int]:
+        """The candidates that no other one replaces."""
+        kept: list[int] = []
+        for places, group in self.groups.items():
+            elsewhere = {own: [name for name, distance in places if distance != own] for own in {self.candidates[n].own for n in group}}
+            room = {own: self.problem.capacities[own] - self.beside(self.step, names, own) for own, names in elsewhere.items()}
+            roomy = [n for n in group if self.candidates[n].bytes[self.candidates[n].own] <= room[self.candidates[n].own]]
+            equals = set(roomy)
+            roomy.sort(key=lambda n: self.candidates[n].cycles)  # what replaces most is found first
+            for n in group:
+                if not any(m != n and self.replaces(m, n) and (m < n or n not in equals or not self.replaces(n, m)) for m in roomy):
+                    kept.append(n)
+        return sorted(kept)
+
+
+class _Beside:
+    """What could be there beside a call, and who waits for what."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.residences = Most(problem)
+        self.fetches = {residence.steps[0] for residence in problem.residences if residence.fetch is not None}
+        self.sharing: dict[int, set[int]] = {}
+        for share in problem.shares:
+            for step, variant in share.users:
+                self.sharing.setdefault(step, set()).add(variant)
+
+    def __call__(self, step: int, elsewhere: Collection[str], own: int) -> int:
+        """The most bytes that could be alive in an engine's own memory beside the windows of a call, without what is ``elsewhere``."""
+        following = takewhile(lambda s: self.problem.start(s) <= step, range(step + 1, len(self.problem.candidates)))
+        early = sum(max((c.early_bytes for c in self.problem.candidates[s] if c.own == own), default=0) for s in following)
+        return self.residences(step, own, elsewhere) + early
+
+    def most(self, step: int, distance: int) -> int:
+        """The most bytes that could be alive in a memory in a step, without early windows of the next call."""
+        return self.residences(step, distance) + max((c.bytes[distance] for c in self.problem.candidates[step]), default=0)
+
+
+def _is_no_slower(a: Candidate, b: Candidate, mine: tuple[int, int], theirs: tuple[int, int], is_awaited: bool, behind: int) -> bool:
+    """Whether choosing ``a`` for ``b`` costs no time, where they take such cycles in all and for the last tile.
+
+    Cycles may not grow with or without early windows, nor the time in which the next call's windows hide, nor what the next
+    call waits for the far path, nor may later calls lose ``behind`` cycles, unless that is gained here.
+    """
+    (cycles, tail), (other, other_tail) = mine, theirs
+    saved = a.early - b.early
+    gained = other - cycles + min(0, saved, saved + a.early_issue - b.early_issue)
+    lost = behind + (max(0, max(0, other - b.far) - max(0, cycles - a.far)) if is_awaited else 0)
+    return gained >= lost and tail >= other_tail
+
+
+def _is_no_larger(a: Candidate, b: Candidate, before: int) -> bool:
+    """Whether choosing ``a`` for ``b`` takes no room, given that its bytes fit; ``before`` is what early windows may take."""
+    if any(x > y for distance, (x, y) in enumerate(zip(a.bytes, b.bytes, strict=True)) if distance != a.own):
+        return False
+    return not a.early or a.early_bytes <= before or (bool(b.early) and a.own == b.own and a.early_bytes <= b.early_bytes)

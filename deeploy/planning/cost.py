@@ -1,0 +1,483 @@
+"""Cycles of a tiled call, predicted in closed form from a target's timing.
+
+A kernel's cycles are linear in what it does, counted over the core with the largest part of a tile (``deeploy.graph.target.Rate``):
+the part is a box of the nest, and every term is a product of its extents, in whole steps.
+
+With single buffering everything adds up. With two slots per window, while a tile is computed the next one's windows arrive and those
+of the one before leave: the longer counts for every tile, besides the first window to arrive and the last one to leave. Nothing
+arrives beside the last tile, and nothing leaves beside the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import update_wrapper
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+
+from deeploy.graph.loops import from_geometry
+from deeploy.graph.nest import Kind
+from deeploy.graph.target import ESTIMATE, GENERATED, Rate, Target, Timing
+from deeploy.graph.types import Numeric
+from deeploy.planning.binding.kernels import operand_names
+from deeploy.planning.program import Buffer, Call, Role
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one path does for a call: cycles of all that comes in and of all that goes out, of the first windows in and the last ones out.
+
+    ``early`` is what is saved by early ones.
+    """
+
+    fetched: Numeric = 0.0
+    stored: Numeric = 0.0
+    first: Numeric = 0.0
+    last: Numeric = 0.0
+    early: Numeric = 0.0
+
+    @property
+    def data(self) -> Numeric:
+        """Cycles in which the path is busy."""
+        return self.fetched + self.stored
+
+
+@dataclass(frozen=True)
+class TransferCost:
+    """An operand's windows on one path; numbers, or arrays of them.
+
+    Attributes:
+        data: cycles in which the path moves all of them.
+        issue: cycles of the first core to start that, in ``commands`` transfers.
+        moves: how often they move.
+    """
+
+    data: Numeric
+    issue: Numeric
+    commands: Numeric
+    moves: Numeric
+    is_output: bool
+    is_early: bool
+
+
+def load(windows: Sequence[TransferCost], target: Target, path: str) -> Load:
+    """What a path does for all operands of a call.
+
+    Constants that are early save what the first windows take longer with them than without: nothing, where the path moves them
+    while the first core starts the others.
+    """
+    data_in, first = _way([w for w in windows if not w.is_output], target, path)
+    data_out, last = _way([w for w in windows if w.is_output], target, path)
+    _, rest = _way([w for w in windows if not w.is_output and not w.is_early], target, path)
+    return Load(data_in, data_out, first, last, larger(first - rest, 0.0))
+
+
+def _way(windows: Sequence[TransferCost], target: Target, path: str) -> tuple[Numeric, Numeric]:
+    """Cycles until all windows in one direction have moved, and until those of one tile have.
+
+    Windows that move at once are waited for together: the path's latency counts once for all of them. An operand's window
+    moves only when that of the operand that moves most often does, so these are as many times as that one moves. While the
+    first core starts the second transfer of those, the path works on the first, for as long as that has work.
+    """
+    if not windows:
+        return 0.0, 0.0
+    timing, loops = timing_of(target).paths[path], timing_of(target).loops
+    most = windows[0].moves
+    for w in windows[1:]:
+        most = larger(most, w.moves)
+    cycles, issue, commands = sum(w.data for w in windows), sum(w.issue for w in windows), sum(w.commands for w in windows)
+    first = cycles * most / larger(commands, 1.0)  # no commands at all where windows are empty
+    hidden = larger(smaller(issue - most * (loops.window + timing.issue), cycles - first), 0.0)
+    before: Numeric = 0.0  # what the path has to do when an operand's first transfer is started
+    behind: Numeric = 0.0
+    for w in windows:
+        moves, commands = larger(w.moves, 1.0), larger(w.commands / larger(w.moves, 1.0), 1.0)
+        start, rest = w.issue / moves / commands, w.data / moves * (1 - 1 / commands)
+        behind = behind + w.moves * (smaller(before, start) + smaller(start * (commands - 1), rest))
+        before = larger(before - start, 0.0) + w.data / moves
+    hidden = smaller(hidden, behind)
+    latency = timing.latency[windows[0].is_output]
+    return cycles + most * latency - hidden, sum(w.data / w.moves for w in windows) + latency - hidden / most
+
+
+def timing_of(target: Target) -> Timing:
+    """The figures of a target; where it has none, nothing takes any time."""
+    return target.timing or _NONE
+
+
+def larger(a: Numeric, b: Numeric) -> Numeric:
+    """Of numbers, or arrays of them."""
+    return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
+
+
+def smaller(a: Numeric, b: Numeric) -> Numeric:
+    """Of numbers, or arrays of them."""
+    return np.minimum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else min(a, b)
+
+
+def of_call(function: Callable[Concatenate[Call, Target, P], T]) -> Callable[Concatenate[Call, Target, P], T]:
+    """The same function, whose results are kept with the call: plans, chains and walks ask for them again and again."""
+
+    def found(call: Call, target: Target, /, *arguments: P.args, **named: P.kwargs) -> T:
+        key = function, id(target), *arguments, *named.values()
+        if key not in call.known:
+            call.known[key] = function(call, target, *arguments, **named), target  # which lives as long as its number is a key
+        result: T = call.known[key][0]
+        return result
+
+    update_wrapper(found, function)
+    return found
+
+
+def words(call: Call) -> frozenset[str]:
+    """What distinguishes the instance of a kernel that a call needs: types, stages of the epilogue, macros, a named function.
+
+    ``transposed``: a product reads rows of its second operand, as the graph stores it; kernels with a layout of their own do not.
+    ``grouped``: channels lie in several groups, which a kernel takes one by one.
+    """
+    node = call.node
+    found = {tensor.dtype.value for tensor in (*node.inputs, *node.outputs) if tensor is not None} | set(node.epilogue)
+    names = operand_names(call.kernel, node) or ()
+    packings = (call.kernel.packing(name, t) for name, t in zip(names, node.inputs, strict=False) if t is not None)
+    found |= {packing.value for packing in packings if packing is not None}
+    if call.kernel.macros is not None:
+        found |= set(call.kernel.macros(node).values())
+    if "requantise" in node.epilogue and not found & {"narrow", "split", "high"}:
+        found.add("wide")
+    if node.attrs.get("trans_b") and "b" not in call.kernel.layouts:
+        found.add("transposed")
+    if node.attrs.get("group", 1) != 1:
+        found.add("grouped")
+    found |= {*node.words}
+    return frozenset(found | ({str(node.attrs["function"])} if "function" in node.attrs else set()))
+
+
+FORMS = {  # of requantisations, in words (see ``deeploy.operators.staircase``); upper: as wide, by words of 32 bits
+    "narrow": "in 32 bits",
+    "split": "by two products of 32 bits",
+    "high": "by the upper half of a product of 64 bits",
+    "upper": "in 64 bits",
+    "wide": "in 64 bits",
+}
+
+
+def form(call: Call, target: Target) -> str:
+    """The form in which the cores of a call requantise; empty where they do not, or do it to the sums of an accelerator."""
+    is_alone = call.kernel.second is None and not target.engine(call.kernel.engine).accelerator
+    found = words(call) if is_alone else frozenset[str]()
+    return next((name for name in FORMS if name in found), "")
+
+
+def instance(call: Call, target: Target) -> str:
+    """The kernel of a call, and the form in which its cores requantise."""
+    return f"{call.kernel.name} {form(call, target)}".rstrip()
+
+
+@of_call
+def rate(call: Call, target: Target) -> Rate:
+    """The rate of the instance of a kernel that a call needs, which is of one piece."""
+    return timing_of(target).kernel(GENERATED if call.kernel.generator else call.kernel.name, words(call), call.kernel.engine)
+
+
+_NONE = Timing(0.0, {}, 0.0, {}, {}, {ESTIMATE: Rate(0.0, 0.0, 0.0)})
+Factors = Mapping[str, int]  # a product of the extents of dimensions, each in ``steps`` of so many iterations
+Count = Callable[[str, int], Numeric]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one core does in a kernel: cycles by products of extents.
+
+    Attributes:
+        terms: cycles, and what they are counted by.
+        dims: all dimensions of the call.
+        merged: dimensions whose elements follow each other in memory, the outermost first: one run, as long as it is not divided.
+        by_runs: numbers of the terms that count runs.
+    """
+
+    terms: tuple[tuple[float, Factors], ...]
+    dims: tuple[str, ...]
+    shared: float
+    merged: tuple[str, ...] = ()
+    by_runs: frozenset[int] = frozenset()
+
+    def divided(self, dim: str | None) -> Work:
+        """The work of cores that divide ``dim``: where it lies inside of runs, each step of the dimensions around it begins a new one."""
+        around = dict.fromkeys(self.merged[: self.merged.index(dim)], 1) if dim in self.merged else {}
+        if not around or not self.by_runs:
+            return self
+        terms = ((each, {**around, **factors} if n in self.by_runs else factors) for n, (each, factors) in enumerate(self.terms))
+        return replace(self, terms=tuple(terms))
+
+    def followed(self, other: Work, extents: Mapping[str, int]) -> Work:
+        """Both, one behind the other, on the same iterations; runs are those of the one that counts them."""
+        mine, theirs = (float(one.cycles(lambda name, step: steps(extents[name], step) if step else 1)) for one in (self, other))
+        shared = (mine * self.shared + theirs * other.shared) / max(mine + theirs, 1.0)
+        by_runs = self.by_runs | {len(self.terms) + number for number in other.by_runs}
+        return Work((*self.terms, *other.terms), self.dims, shared, self.merged if self.by_runs else other.merged, by_runs)
+
+    def slower(self, cores: Numeric) -> Numeric:
+        """By which factor a core takes longer where so many work at once."""
+        return 1 + self.shared * (cores - 1)
+
+    def cycles(self, count: Count) -> Numeric:
+        """Cycles of the core with the largest part; of one tile, or of all added up.
+
+        ``count(dim, step)`` is the extent in ``steps``, added up over tiles along the dimension, and for step 0 the number of those; where
+        the dimension is divided over cores, each times ``slower``. Numbers, or arrays of them.
+        """
+        total: Numeric = 0.0
+        known: dict[tuple[str, int], Numeric] = {}
+        for each, factors in self.terms:
+            value: Numeric = each
+            for dim in self.dims:
+                step = factors.get(dim, 0)
+                if (dim, step) not in known:
+                    known[dim, step] = count(dim, step)
+                value = value * known[dim, step]
+            total = total + value
+        return total
+
+
+@of_call
+def work(call: Call, target: Target) -> Work:
+    """What a call's kernel does, or the first part of it, without what every tile costs."""
+    first, *further = (work_of(phase, rate(phase, target)) for phase in call.parts[0].phases)
+    for other in further:
+        first = first.followed(other, call.geometry.extents)
+    return first
+
+
+@dataclass(frozen=True)
+class Second:
+    """What the second part of a kernel costs.
+
+    Attributes:
+        work: of which ``cores`` divide the dimension ``dim``.
+        overhead: what every tile costs besides.
+    """
+
+    work: Work
+    dim: str
+    cores: int
+    overhead: float
+
+    def cycles(self, sizes: Mapping[str, int]) -> float:
+        """Cycles of the core with the largest part of a tile of these sizes, without the overhead."""
+        slower = self.work.slower(active(sizes[self.dim], self.cores))
+        sizes = {**sizes, self.dim: -(-sizes[self.dim] // self.cores)}
+        return float(self.work.divided(self.dim).cycles(lambda name, step: steps(sizes[name], step) if step else 1) * slower)
+
+
+@of_call
+def second(call: Call, target: Target, cores: int) -> Second | None:
+    """What the second part of a call costs on a team of at most ``cores``; None where the call has none."""
+    part = call.parts[-1]
+    if part is call:
+        return None
+    found, (written,) = rate(part, target), call.geometry.nest.writes.values()
+    (dim,) = written.axes[-1].dims()
+    team = min(cores, target.engine(part.kernel.engine).cores)
+    meet = fork if call.kernel.forks else barrier
+    return Second(work_of(part, found), dim.name, team, meet(part, target) + found.call)
+
+
+def work_of(call: Call, found: Rate) -> Work:
+    """The same by a given rate."""
+    nest = call.geometry.nest
+    written = [access for access in (*nest.writes.values(), *nest.updates.values()) if access.axes]
+    outputs = [[dim.name for dim in access.dims()] for access in written]
+    last = {dim.name for dim in written[0].axes[-1].dims()} if written else set()
+    phases = [phase.iterated() for phase in (nest, *nest.phases)]
+    macs = [[dim.name for dim in dims] for dims in phases if any(dim.kind is Kind.REDUCTION for dim in dims)]
+    mac = found.mac * _idle(call, found)
+    plain = [(mac, dict.fromkeys(dims, 1)) for dims in macs] + [(found.output, dict.fromkeys(dims, 1)) for dims in outputs]
+    terms = [term for term in plain if term[0]]
+    rows = [name for name in (outputs[0] if outputs else ()) if name not in last]
+    around, merged = _runs(call)
+    groups = {"rows": rows, "channels": sorted(last), "runs": around}
+    by_runs = set()
+    for text, each in found.per.items():
+        factors = _factors(text, groups)
+        by_runs |= {len(terms)} if "runs" in text.split() else set()
+        terms += [(each, {**dict.fromkeys(dims, 1), **factors}) for dims in (macs if "macs" in text.split() else [[]])]
+    return Work(tuple(terms), tuple(call.geometry.extents), found.shared, merged, frozenset(by_runs))
+
+
+def _idle(call: Call, found: Rate) -> float:
+    """How many products an array of multipliers could have done for each that it does; 1 where nothing is unrolled."""
+    if found.slots is None:
+        return 1.0
+    names = [name.rstrip("?") for name in call.kernel.inputs]
+    constants = {name for name, tensor in zip(names, call.node.inputs, strict=False) if tensor is not None and tensor.data is not None}
+    layers = from_geometry(call.node.name, call.geometry, constants)
+    return sum(map(found.slots, layers)) / max(call.geometry.macs(), 1)
+
+
+def _factors(text: str, groups: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """The dimensions that a term of ``Rate.per`` names, and their steps."""
+    factors: dict[str, int] = {}
+    for factor in text.split():
+        name, below, limit = factor.partition("<")
+        name, _, step = name.partition("/")
+        if name != "macs":
+            factors |= dict.fromkeys(groups[name], 1) if name in groups else {name: -int(limit) if below else int(step or 1)}
+    return factors
+
+
+def _runs(call: Call) -> tuple[list[str], tuple[str, ...]]:
+    """The dimensions around the longest run of outputs whose elements, and those of all operands, follow each other in memory; its own."""
+    nest = call.geometry.nest
+    written = next((access for access in (*nest.writes.values(), *nest.updates.values()) if access.axes), None)
+    dims = [dim for dim in (axis.bare() for axis in written.axes)] if written is not None else []
+    names = [dim.name if dim is not None else "" for dim in dims]
+    merged = names[-1:]
+    while len(names) > 1 and all(_follows(call, name, names[-2], names[-1]) for name in nest.maps()):
+        names.pop()
+        merged.insert(0, names[-1])
+    return [name for name in names[:-1] if name], tuple(merged)
+
+
+def _follows(call: Call, operand: str, outer: str, inner: str) -> bool:
+    """Whether a step along one dimension of an operand goes where the last one along another ends, or it is not stored at all."""
+    extents = call.geometry.extents
+    if not outer or not inner:
+        return extents.get(outer) == 1
+    if operand not in call.operands:
+        return True
+    access, strides = call.geometry.nest.maps()[operand], call.operands[operand].access.strides
+
+    def stride(name: str) -> int:
+        return sum(strides[i] for i, axis in enumerate(access.axes) if (dim := axis.bare()) is not None and dim.name == name)
+
+    return extents[outer] == 1 or stride(outer) == stride(inner) * extents[inner]
+
+
+def steps(size: Numeric, step: int) -> Numeric:
+    """``size`` iterations in whole steps, the last of which may be incomplete; below zero: what is less than ``-step``, else 0."""
+    return -(-size // step) if step > 0 else size * (size < -step)
+
+
+def active(size: Numeric, cores: int) -> Numeric:
+    """How many of ``cores`` have a part of ``size`` iterations, of which all parts but the last are as large as the largest."""
+    return -(-size // -(-size // cores))
+
+
+@of_call
+def overhead(call: Call, target: Target) -> float:
+    """Cycles that every tile costs besides its share of the work: to set it up and to call the kernel."""
+    phases = call.parts[0].phases
+    meetings = sum(bool(phase.whole) for phase in call.kernel.phases) * any(dim.whole for dim in call.geometry.dims().values())
+    return timing_of(target).tile + sum(rate(phase, target).call for phase in phases) + meetings * barrier(call, target)
+
+
+def once(call: Call, is_cached: bool, target: Target) -> float:
+    """Cycles that a call costs once: more where its kernel's instructions are not cached (``candidates.cached``)."""
+    cold = 0.0 if is_cached else sum(rate(phase, target).cold for part in call.parts for phase in part.phases)
+    return timing_of(target).loops.layer + cold
+
+
+def moves(count: Numeric, target: Target) -> Numeric:
+    """Cycles to work out a window that moves ``count`` times."""
+    loops = timing_of(target).loops
+    return loops.first_window + (count - 1) * loops.window
+
+
+def later(windows: Sequence[TransferCost]) -> Numeric:
+    """What of starting the windows that come in is for other tiles than the first."""
+    return sum(w.issue * (1 - 1 / w.moves) for w in windows if not w.is_output)
+
+
+@of_call
+def beside(call: Call, target: Target) -> float:
+    """By which part a kernel, or one of its parts, takes longer while another engine works in the same memory."""
+    return max(rate(phase, target).beside for phase in call.phases)
+
+
+def met(first: Numeric, second: Numeric, slower: tuple[float, float]) -> tuple[Numeric, Numeric]:
+    """When two engines that begin together end, where each is ``slower`` while the other one works as well; numbers, or arrays of them."""
+    one, other = slower
+    both = smaller(first * (1 + one), second * (1 + other))
+    return first + both * one / (1 + one), second + both * other / (1 + other)
+
+
+def fork(call: Call, target: Target) -> float:
+    """Cycles to start a team and to join it, once for all calls of a section."""
+    return timing_of(target).fork.get(call.kernel.engine, 0.0)
+
+
+def barrier(call: Call, target: Target) -> float:
+    """Cycles that the cores of a team wait for each other before and behind the kernel of a tile."""
+    return timing_of(target).barrier.get(call.kernel.engine, 0.0)
+
+
+class Shared(NamedTuple):
+    """How an accelerator and cores share the tiles of a call; numbers, or arrays of them. All 0 where cores do all.
+
+    Attributes:
+        set_up: cycles in which the first core sets tiles of an accelerator up.
+        beside: of starting transfers, what the first core does while the accelerator computes.
+        first: of the accelerator for the first tile.
+        second: what cores do of all tiles in a second part, and ``last`` of the last one.
+        slower: by which part both are slower while they work side by side (``met``).
+    """
+
+    set_up: Numeric = 0.0
+    beside: Numeric = 0.0
+    first: Numeric = 0.0
+    second: Numeric = 0.0
+    last: Numeric = 0.0
+    slower: tuple[float, float] = (0.0, 0.0)
+
+
+ALONE = Shared()
+
+
+def total(
+    compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], is_double: Numeric, shared: Shared = ALONE
+) -> Numeric:
+    """Cycles of a call whose ``tiles`` take ``compute`` in all; works on numbers and on arrays of them.
+
+    ``issue`` is what the first core spends to start transfers; it overlaps with nothing but an accelerator. What cores do of tiles in a
+    second part overlaps with what the accelerator does of the tiles behind them, all but that of the last one.
+    """
+    added_up = compute + shared.second + issue + sum(load.data for load in loads.values())
+    if not np.any(is_double):
+        return added_up
+    overlapped = _overlapped(compute, tiles, issue, loads, shared)
+    return overlapped if np.all(is_double) else np.where(is_double, overlapped, added_up)
+
+
+def _overlapped(compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], shared: Shared) -> Numeric:
+    """The same where windows have two slots."""
+    ends: Numeric = sum(load.first + load.last for load in loads.values())
+    between, alone = larger(tiles - 1, 1), shared.set_up
+    if np.any(shared.second):
+        job, rest, start = (compute - alone - shared.first) / between, (shared.second - shared.last) / between, issue / tiles
+        ended, joined = met(job, rest, shared.slower)
+        inner = larger(ended, joined + start)
+        for load in loads.values():
+            inner = larger(inner, (load.data - load.first - load.last) / between)
+        return alone + shared.first + (tiles - 1) * inner + shared.last + start + ends
+    first = inner = final = (compute - alone) / tiles
+    for load in loads.values():
+        fetch, store = (shared.beside + load.fetched - load.first) / between, (load.stored - load.last) / between
+        first, inner, final = larger(first, fetch), larger(inner, fetch + store), larger(final, store)
+    return alone + first + (tiles - 2) * inner + final + issue - shared.beside + ends
+
+
+def kind(call: Call, buffers: Mapping[str, Buffer]) -> tuple[object, ...]:
+    """What two calls have in common when they have the same candidates."""
+    operands = tuple(
+        (name, operand.access, buffers[operand.buffer].dtype, buffers[operand.buffer].role is Role.CONSTANT)
+        for name, operand in call.operands.items()
+    )
+    attrs = tuple(sorted((name, str(value)) for name, value in call.node.attrs.items()))
+    scratch = tuple(buffers[name].bytes for name in call.scratch.values())
+    rates = words(call), words(call.parts[-1])  # which constants decide as well
+    return id(call.kernel), call.node.epilogue, rates, attrs, operands, scratch, call.geometry.dynamic

@@ -1,0 +1,86 @@
+"""Chains of neighbours of which none needs the other: an accelerator works on one while cores compute the other (``groups.fuse``).
+
+Branches of a network have such calls. Each of them is cut as in the plan without chains, or, on an accelerator, into a few tiles along one
+dimension. Nothing stays between them; what is gained is that one engine begins before the other one is through.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from deeploy.planning.groups.fuse import Fused, Fuser
+from deeploy.planning.packing.order import meet
+from deeploy.planning.program import Call
+from deeploy.planning.tiling.chain import Member
+from deeploy.planning.tiling.loops import Loop
+
+LONGEST = 3  # calls
+TRIPS = (2, 3, 4)  # tiles
+
+
+def branches(fuser: Fuser) -> Iterator[Fused]:
+    """The chains of independent calls for which there is room."""
+    calls = fuser.program.calls
+    for first in range(len(calls) - 1):
+        for last in range(first + 1, min(first + LONGEST, len(calls))):
+            some = calls[first : last + 1]
+            if not all(_may(fuser, step, call) for step, call in enumerate(some, first)) or not _are_independent(some):
+                break
+            ways = itertools.product(*(_loops(fuser, step) for step in range(first, last + 1)))
+            found = (one for loops in ways if (one := _beside(fuser, first, some, loops)) is not None)
+            yield from itertools.islice(sorted(found, key=lambda one: one.cycles), 1)
+
+
+def _loops(fuser: Fuser, step: int) -> list[tuple[Loop, ...]]:
+    """The loops of a call that are tried."""
+    call = fuser.program.calls[step]
+    extents, choices = call.geometry.extents, fuser.tiler(call).choices if fuser.accelerator(call) else {}
+    cuts = (Loop(dim, -(-extents[dim] // size), size) for dim, sizes in choices.items() for size in sizes)
+    return list(dict.fromkeys([fuser.plan.tiling(step).loops, *((loop,) for loop in cuts if loop.trips in TRIPS)]))
+
+
+def _may(fuser: Fuser, step: int, call: Call) -> bool:
+    """Whether a call can be part of such a chain."""
+    is_simple = call.kernel.link is None and not call.kernel.forks and not call.geometry.nest.updates and not call.geometry.dynamic
+    return is_simple and fuser.may(step, call)
+
+
+def _are_independent(calls: Sequence[Call]) -> bool:
+    """Whether no call touches elements that another one writes: parts of a concatenation are apart."""
+    for call, other in itertools.permutations(calls, 2):
+        for written, operand in itertools.product((call.operands[name] for name in call.writes), other.operands.values()):
+            if written.buffer == operand.buffer and meet(written, operand):
+                return False
+    return True
+
+
+def _starts(fuser: Fuser, calls: Sequence[Call], tiles: Sequence[int]) -> list[int] | None:
+    """The clock in which each call begins; None where no two engines have work at the same time.
+
+    Jobs follow each other, and so do tiles of cores. In a clock an accelerator begins with its tile of the next one, so cores compute
+    their first tile a clock before its first.
+    """
+    jobs = [bool(fuser.accelerator(call)) for call in calls]
+    if not any(jobs) or not any(not job or call.kernel.second is not None for job, call in zip(jobs, calls, strict=True)):
+        return None
+    found, clocks = list[int](), {True: int(not all(jobs)), False: 0}
+    for job, count in zip(jobs, tiles, strict=True):
+        found.append(clocks[job])
+        clocks[job] += count
+    return found
+
+
+def _beside(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[Loop, ...]]) -> Fused | None:
+    """The calls with these loops as a chain, where there is room for it."""
+    tiles = [math.prod(loop.trips for loop in own) for own in loops]
+    starts = _starts(fuser, calls, tiles)
+    strips = [fuser.strip(call, own, [], True) for call, own in zip(calls, loops, strict=True)] if starts is not None else []
+    found = [strip for strip in strips if strip is not None]
+    if starts is None or len(found) < len(calls):
+        return None
+    every = max(start + count for start, count in zip(starts, tiles, strict=True))
+    rows = zip(loops, starts, tiles, strict=True)
+    members = tuple(Member(step, own, every, start, count) for step, (own, start, count) in enumerate(rows, first))
+    return fuser.together(members, calls, found, is_nested=True)

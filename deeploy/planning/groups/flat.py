@@ -1,0 +1,272 @@
+"""Which calls of a network on a flat machine become chains (``tiling.chain``), so that its arena is small.
+
+The calls keep their order, so chains are intervals of it. First the least peak of all ways to divide the calls into intervals is found;
+then, among those ways that keep a peak, the one that costs the least: rows that are moved, and kernels that are called more often. Both
+are shortest paths over the positions between calls. A tile has some rows, and rings have room for some tiles more than they need: larger
+ones cost less and take more memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from deeploy.errors import FitError
+from deeploy.planning.choice.misfit import more, remedy
+from deeploy.planning.packing.addresses import place
+from deeploy.planning.packing.lifetimes import lifetimes, wanted_blocks
+from deeploy.planning.plan import UNLIMITED, ChainChoice, Machine, Plan
+from deeploy.planning.program import Program, Role, spans
+from deeploy.planning.tiling.chain import Arrangement, Chain, Cut, Ring, Sweep, cut
+
+LONGEST = 64  # calls of a chain
+ROWS = (1, 2, 4, 8)  # of a tile
+ROOM = (1, 4)  # tiles between two moves of the rows that stay in a ring
+CALL = 400  # what one more call of a kernel costs, in bytes that could be moved instead
+ATTEMPTS = 4  # to pack a choice
+MOST_ARRANGEMENTS = 16  # that are shown
+
+
+@dataclass(frozen=True)
+class _Interval:
+    """The calls from a step on, together or one by itself: bytes that are there at once, and what it costs.
+
+    ``rows`` and ``tiles`` are those of a chain (``ROWS``, ``ROOM``); 0 where there is none. A chain adds ``calls`` of kernels, and
+    ``moved`` bytes in its rings.
+    """
+
+    first: int
+    peak: int
+    calls: int = 0
+    moved: int = 0
+    rows: int = 0
+    tiles: int = 0
+
+    @property
+    def cost(self) -> int:
+        """In bytes that are moved."""
+        return self.moved + self.calls * CALL
+
+
+class _Growing:
+    """A chain that grows call by call: bytes that are there while it runs, and what it costs, without and with what is needed for rings."""
+
+    def __init__(self, network: _Network, first: int, tiles: int) -> None:
+        self.network = network
+        self.first = first
+        self.tiles = tiles
+        self.scratch, self.calls, self.moved = 0, 0, 0
+        self.rings: dict[str, Ring] = {}
+        ends = network.local.items()
+        self.bytes = network.states + sum(network.whole[name] for name, (begin, end) in ends if begin < first <= end)
+        self.certain = self.bytes  # that no further call takes away: what is read from before the chain, and rings
+
+    def add(self, sweep: Sweep, step: int) -> None:
+        """The call of a step, which the sweep has."""
+        network, one = self.network, sweep.cuts[-1]
+        self.scratch = max(self.scratch, network.scratch(step, {one.dim: one.rows}))
+        self.calls += one.trips - 1
+        self.bytes += sum(network.whole[name] for name in network.begun[step])
+        for name in network.over[step]:
+            makers = sweep.makers.get(name, ())
+            if network.local[name][0] >= self.first and len(makers) == 1 and sweep.cuts[makers[0]].is_all:
+                self._ring(name, sweep.cuts[makers[0]], self.first + makers[0], sweep.ring(name))
+
+    def _ring(self, name: str, made: Cut, producer: int, needed: int) -> None:
+        """A buffer that nothing behind the chain reads is a ring, where that is smaller."""
+        tiles = self.tiles if needed > made.rows else 1
+        held = needed + made.rows * (tiles - 1)
+        if held >= made.extent:
+            return
+        self.rings[name] = Ring(producer, held, made.pitch, tiles)
+        row = made.pitch * self.network.program.buffers[name].dtype.bytes
+        size = self.network.aligned(held * row)
+        self.bytes += size - self.network.whole[name]
+        self.certain += size
+        self.moved += -(-(made.extent - held) // (made.rows * tiles)) * (needed - made.rows) * row
+
+    def interval(self, rows: int) -> _Interval:
+        """All calls so far."""
+        return _Interval(self.first, self.bytes + self.scratch, self.calls, self.moved, rows, self.tiles)
+
+
+class _Network:
+    """The intervals of a network, by the step behind their last one."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.program: Program = plan.program
+        self.count = len(self.program.calls)
+        self.unit = plan.target.memories[0].alignment
+        roles = {name: buffer.role for name, buffer in self.program.buffers.items()}
+        self.states = sum(self.aligned(b.bytes) for b in self.program.buffers.values() if b.role is Role.STATE)
+        self.local = {name: ends for name, ends in spans(self.program).items() if roles[name] is Role.LOCAL}
+        self.whole = {name: self.aligned(self.program.buffers[name].bytes) for name in self.local}
+        self.begun = [[name for name, ends in self.local.items() if ends[0] == step] for step in range(self.count)]
+        self.over = [[name for name, ends in self.local.items() if ends[1] == step] for step in range(self.count)]
+        self.cuts = {rows: [cut(self.program, call, rows) for call in self.program.calls] for rows in ROWS}
+        self.single = self._single()
+        most = max(self.single, default=0)
+        self.found = {step + 1: [_Interval(step, peak)] for step, peak in enumerate(self.single)}
+        for rows, first in itertools.product(ROWS, range(self.count)):
+            growing = [_Growing(self, first, tiles) for tiles in ROOM]
+            for sweep, step in self._sweeps(rows, first):
+                for chain in growing:
+                    chain.add(sweep, step)
+                    if step > first and (interval := chain.interval(rows)).peak < most:
+                        self.found[step + 1].append(interval)
+                if min(chain.certain for chain in growing) >= most:
+                    break  # no longer chain is smaller than the calls one by one
+
+    def aligned(self, size: int) -> int:
+        """Bytes that a block takes."""
+        return -(-size // self.unit) * self.unit
+
+    def scratch(self, step: int, sizes: Mapping[str, int]) -> int:
+        """Bytes of scratch memory of a tile of these sizes."""
+        call = self.program.calls[step]
+        tile = {**call.geometry.extents, **sizes}
+        return sum(self.aligned(int(call.kernel.scratch[key].total(call.node, tile))) for key in call.scratch)
+
+    def _single(self) -> list[int]:
+        """Bytes that are there while each call runs by itself."""
+        peaks = [self.scratch(step, {}) for step in range(self.count)]
+        for block in lifetimes(self.program):
+            if self.program.buffers[block.buffers[0]].role is not Role.SCRATCH:
+                for step in range(max(block.first, 0), min(block.last + 1, self.count)):
+                    peaks[step] += self.aligned(block.size)
+        return peaks
+
+    def _sweeps(self, rows: int, first: int) -> Iterator[tuple[Sweep, int]]:
+        """A chain from a step on, as it grows, and the step that came last."""
+        sweep = Sweep()
+        for step in range(first, min(first + LONGEST, self.count)):
+            one = self.cuts[rows][step]
+            if one is None:
+                return
+            sweep.add(one)
+            yield sweep, step
+
+    def _chain(self, interval: _Interval, end: int) -> Chain:
+        """An interval, with everything that code needs."""
+        growing = _Growing(self, interval.first, interval.tiles)
+        sweep = Sweep()
+        for sweep, step in self._sweeps(interval.rows, interval.first):
+            growing.add(sweep, step)
+            if step + 1 == end:
+                break
+        return Chain(sweep.members(interval.first), growing.rings)
+
+    def least(self) -> int:
+        """The least peak of all ways to divide the calls."""
+        best = [0]
+        for end in range(1, self.count + 1):
+            best.append(min(max(best[i.first], i.peak) for i in self.found[end]))
+        return best[-1]
+
+    def cheapest(self, limit: int) -> list[tuple[_Interval, int]] | None:
+        """The intervals of the cheapest way whose peak is at most ``limit`` bytes, each with the step behind it."""
+        best: list[tuple[int, _Interval | None] | None] = [(0, None)]
+        for end in range(1, self.count + 1):
+            ways = [(known[0] + i.cost, i) for i in self.found[end] if i.peak <= limit and (known := best[i.first]) is not None]
+            best.append(min(ways, key=lambda way: way[0], default=None))
+        found: list[tuple[_Interval, int]] = []
+        end = self.count
+        while end:
+            way = best[end]
+            if way is None or way[1] is None:
+                return None
+            found.append((way[1], end))
+            end = way[1].first
+        return found[::-1]
+
+    def chains(self, limit: int) -> tuple[Chain, ...] | None:
+        """The chains of the cheapest way whose peak is at most ``limit`` bytes."""
+        found = self.cheapest(limit)
+        return None if found is None else tuple(self._chain(interval, end) for interval, end in found if interval.rows)
+
+    def choices(self, plan: Plan) -> tuple[ChainChoice, ...]:
+        """The chains of a plan, and what its memory holds at most during them."""
+        found = []
+        for chain in plan.chains:
+            steps = range(chain.first, chain.last + 1)
+            held = [sum(self.aligned(p.size) for p in plan.placements if p.first <= step <= p.last) for step in steps]
+            peaks = max(self.single[step] for step in steps), max(held)
+            found.append(ChainChoice(chain.first, chain.last, chain.members[0].trips, "taken", None, None, {}, {}, *peaks))
+        return tuple(found)
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The cheapest ways for ever lower limits, the least memory first; none of a network without calls."""
+        if not self.count:
+            return ()
+        found: list[Arrangement] = []
+        limit = UNLIMITED
+        while len(found) < MOST_ARRANGEMENTS and (way := self.cheapest(limit)) is not None:
+            peak = max(interval.peak for interval, _ in way)
+            found.append(Arrangement(peak, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
+            limit = min(peak - 1, peak * 15 // 16)
+        least = self.least()
+        if found[-1].bytes > least and (way := self.cheapest(least)) is not None:
+            found.append(Arrangement(least, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
+        return tuple(reversed(found))
+
+
+def chained(plan: Plan, machine: Machine) -> Plan:
+    """The plan of a flat machine with chains: the fastest one within its capacity, or one in as few bytes as possible.
+
+    Args:
+        plan: without chains, whatever its size.
+
+    Raises:
+        FitError: no plan is that small; says how many bytes would do.
+    """
+    network = _Network(plan)
+    name = plan.target.memories[0].name
+    room = machine.capacities[name] - plan.memory[name].constants
+    least = network.least()
+    limit, best = least if machine.objective == "ram" else room, None
+    for _ in range(ATTEMPTS):
+        chains = network.chains(limit)
+        if chains is None:
+            break
+        placed = _placed(plan, chains, machine)
+        if best is None or placed.memory[name].peak < best.memory[name].peak:
+            best = placed
+        over = placed.memory[name].peak - placed.memory[name].constants - limit
+        if over <= 0:
+            break
+        limit -= over
+    if best is not None and best.memory[name].peak <= machine.capacities[name]:
+        return replace(best, arrangements=network.arrangements(), chain_choices=network.choices(best))
+    needed = best.memory[name].peak if best is not None else least + plan.memory[name].constants
+    program, target = plan.program, plan.target
+    there = [(b.name, b.bytes) for b in program.buffers.values() if b.role in (Role.LOCAL, Role.STATE)]
+    raise FitError(
+        f"{name}: the network needs {needed} bytes when it is computed a few rows at a time, {machine.capacities[name]} are there",
+        remedy(program, target, there, (needed, machine.capacities[name]), [], more(target, name, needed)),
+    )
+
+
+def _placed(plan: Plan, chains: tuple[Chain, ...], machine: Machine) -> Plan:
+    """The plan with these chains and new addresses."""
+    name = plan.target.memories[0].name
+    members = {member.step: member for chain in chains for member in chain.members}
+    calls = tuple(
+        replace(candidate, tiling=members[step].tiling) if step in members else candidate for step, candidate in enumerate(plan.calls)
+    )
+    blocks = [b for b in lifetimes(plan.program, chains) if plan.program.buffers[b.buffers[0]].role is not Role.SCRATCH]
+    residences = dict.fromkeys((block.buffers[0] for block in blocks), name)
+    placements, packings = place(wanted_blocks(plan.program, plan.target, calls, residences, blocks, {}), plan.target, {name: UNLIMITED})
+    beside = plan.memory[name].constants
+    use = plan.memory[name]
+    use = replace(use, peak=packings[name].peak + beside, lower_bound=packings[name].lower_bound + beside)
+    return within(replace(plan, placements=placements, memory={**plan.memory, name: use}, calls=calls, chains=chains), machine)
+
+
+def within(plan: Plan, machine: Machine) -> Plan:
+    """The plan of a flat machine, made for another one that has more memory."""
+    memory = plan.target.memories[0]
+    capacity = machine.capacities[memory.name]
+    is_open = memory.capacity is None and capacity == UNLIMITED - memory.reserved
+    use = replace(plan.memory[memory.name], capacity=None if is_open else capacity)
+    return replace(plan, machine=machine, memory={**plan.memory, memory.name: use})

@@ -1,0 +1,494 @@
+"""Chains on a machine with several memories (``tiling.chain``): which there could be, and a plan with some of them.
+
+What is between the calls of a chain stays in the memory of the engines, a few rows of it at a time. What comes from outside, and what goes
+there, moves tile by tile as it does for single calls; weights are fetched once, and stay while the chain runs. Where calls run on an
+accelerator, it works on a tile of one call while cores compute another one.
+
+A chain is an interval of the calls of a plan without chains, and a number of tiles into which all of its calls are cut. Where buffers
+outside of it lie, and all other calls, stay as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from deeploy.planning.candidates.candidate import Candidate, Strip, with_early
+from deeploy.planning.candidates.tiler import Tiler
+from deeploy.planning.cost import kind, met
+from deeploy.planning.packing.addresses import Placement, place
+from deeploy.planning.packing.lifetimes import during, lifetimes, wanted_blocks
+from deeploy.planning.plan import UNLIMITED, ChainReason, Plan
+from deeploy.planning.program import Buffer, Call, Program, Role, spans
+from deeploy.planning.tiling.chain import Chain, Cut, Lines, Member, Ring, Slots, Sweep, Turn, cut, lines
+from deeploy.planning.tiling.loops import Loop
+
+TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
+ROOM = (4, 2, 1)  # tiles between two moves of the rows that stay in a ring, the most first
+LONGEST = 8  # calls of a chain
+WAYS = 1 << 13  # groups of calls in a number of tiles that are looked at: in long networks, fewer numbers of tiles and shorter groups
+
+
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """A chain, with the candidates of its calls; cycles are an estimate.
+
+    Attributes:
+        programmed: its calls, which may run by other kernels than in the plan without chains.
+        bytes: in the memory of the engines.
+        traffic: bytes of windows that move for it, by path.
+    """
+
+    chain: Chain
+    programmed: tuple[Call, ...]
+    calls: tuple[Candidate, ...]
+    bytes: int
+    cycles: int
+    traffic: Mapping[str, int]
+
+    @property
+    def steps(self) -> range:
+        """Those of its calls."""
+        return range(self.chain.first, self.chain.last + 1)
+
+    @property
+    def moved(self) -> int:
+        """Bytes of windows on all paths."""
+        return sum(self.traffic.values())
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Calls that may be a chain of rows: the buffers that they write, and whether only they use them; by call, how far its operands lie."""
+
+    steps: range
+    inside: Mapping[str, bool]
+    distances: tuple[Mapping[str, int], ...]
+
+
+def limits(count: int) -> tuple[tuple[int, ...], int]:
+    """Numbers of tiles that are tried of chains in a network of so many calls, and the calls of the longest ones."""
+    for longest, every in itertools.product((LONGEST, LONGEST // 2, 2), (1, 2, 3)):
+        if count * (longest - 1) * len(TRIPS[::every]) <= WAYS:
+            return TRIPS[::every], longest
+    return TRIPS[2:3], 2
+
+
+class Taken:
+    """Bytes of placements in a memory that are there at any time between two steps, without a look at each of them."""
+
+    def __init__(self, placed: Sequence[Placement], aligned: Callable[[int], int]) -> None:
+        self.begun, self.begun_bytes = self._summed((p.first, aligned(p.size)) for p in placed)
+        self.ended, self.ended_bytes = self._summed((p.last, aligned(p.size)) for p in placed)
+
+    def between(self, steps: range) -> int:
+        """Of those that begin before the last step is over, without those that end before the first one."""
+        return self.begun_bytes[bisect_right(self.begun, steps[-1])] - self.ended_bytes[bisect_left(self.ended, steps[0])]
+
+    @staticmethod
+    def _summed(events: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
+        ordered = sorted(events)
+        return [step for step, _ in ordered], [0, *accumulate(size for _, size in ordered)]
+
+
+class Fuser:
+    """The chains that a plan could have.
+
+    Args:
+        given: the program that it was made from, with all variants of its calls.
+    """
+
+    def __init__(self, plan: Plan, given: Program) -> None:
+        self.plan = plan
+        self.program = plan.program
+        self.given = {call.name: given.variants(step) for step, call in enumerate(given.calls)}
+        self.buffers = {**given.buffers, **plan.program.buffers}
+        self.near = plan.target.memory(plan.target.engines[0].memory)
+        self.around = tuple(path.far for path in plan.target.outward(self.near.name))
+        uses = {name: plan.memory[name] for name in (self.near.name, *self.around)}
+        self.room = {name: (UNLIMITED if use.capacity is None else use.capacity) - use.constants for name, use in uses.items()}
+        self.spans = spans(self.program)
+        self._taken = {name: Taken([p for p in plan.placements if p.level == name], self.aligned) for name in self.room}
+        self._blocks: dict[str, list[Placement]] = {}  # placements by their first buffers
+        self._windows: dict[str, list[Placement]] = {}  # and those of windows by calls
+        for p in plan.placements:
+            first = p.buffers[0]
+            is_buffer = first in self.program.buffers
+            (self._blocks if is_buffer else self._windows).setdefault(first if is_buffer else first.partition(".")[0], []).append(p)
+        self.longest = LONGEST
+        self.tilers: dict[Call, Tiler] = {}
+        self._alike: dict[tuple[object, ...], Tiler] = {}  # by what equal calls have in common
+        self.lines: dict[int, Lines | None] = {}
+        self.cuts: dict[tuple[int, int], Cut | None] = {}
+        self.misses: dict[int, tuple[ChainReason, int | None]] = {}  # why a call and the next one are no chain, and bytes that they need
+        self.strips: dict[tuple[Tiler, tuple[Loop, ...], tuple[int, ...], bool], Strip] = {}
+        self._groups: dict[range, _Group | None] = {}
+
+    def found(self, promises: Callable[[range, int, int], bool]) -> Iterator[Fused]:
+        """The chains of rows that promise something and for which there is room; of two calls that promise nothing, the fastest one.
+
+        Args:
+            promises: whether a chain of some steps is wanted that is estimated at so many cycles and bytes that move.
+        """
+        if self.program.growth is not None:
+            return
+        wanted, others = set[range](), dict[range, list[tuple[int, int]]]()
+        every, self.longest = limits(len(self.program.calls))
+        for trips in every:
+            for first in range(len(self.program.calls) - 1):
+                for group in self._groups_from(first, trips):
+                    strips = self._strips(group, trips)
+                    cycles = self.estimate(self._calls(group.steps), strips)
+                    traffic = sum(size for strip in strips for size in strip.traffic.values())
+                    if promises(group.steps, cycles, traffic):
+                        if (fused := self._fused(group, trips)) is not None:
+                            wanted.add(group.steps)
+                            yield fused
+                    elif len(group.steps) == 2:
+                        others.setdefault(group.steps, []).append((cycles, trips))
+        for steps, ways in others.items():
+            pair = self._group(steps) if steps not in wanted else None
+            built = (self._fused(pair, trips) for _, trips in sorted(ways) if pair is not None)
+            yield from itertools.islice((fused for fused in built if fused is not None), 1)
+
+    def _groups_from(self, first: int, trips: int) -> Iterator[_Group]:
+        """The calls that may be a chain in so many tiles and begin with a given one, one more each time."""
+        for step in range(first, min(first + self.longest, len(self.program.calls))):
+            if self.loop(step, trips) is None:
+                if step - first < 2:
+                    self.misses.setdefault(first, ("cannot be cut", None))
+                return
+            if step > first and (group := self._group(range(first, step + 1))) is not None:
+                yield group
+
+    def _group(self, steps: range) -> _Group | None:
+        """Calls with what is between them alone; None where others need that, or no path leads to what they read."""
+        if steps not in self._groups:
+            inside = self._inside(steps)
+            within = [name for name, is_inner in (inside or {}).items() if is_inner]
+            distances = [self.distances(call, within) for call in self._calls(steps)]
+            known = tuple(distance for distance in distances if distance is not None)
+            self._groups[steps] = _Group(steps, inside, known) if inside is not None and len(known) == len(distances) else None
+            if self._groups[steps] is None:
+                self._missed(steps, "read elsewhere" if inside is None else "cannot be cut", None)
+        return self._groups[steps]
+
+    # ---- calls
+
+    def others(self, step: int) -> list[Call]:
+        """The call of a step, and those of its variants that need no constants but those that are there anyway."""
+        call = self.program.calls[step]
+        variants = (one for one in self.given.get(call.name, ()) if one.kernel is not call.kernel)
+        constants = self.program.buffers.keys()
+        return [call, *(one for one in variants if constants >= {operand.buffer for operand in one.operands.values()})]
+
+    def is_beside(self, before: Call, call: Call) -> bool:
+        """Whether a call begins while cores compute the one before it."""
+        return bool(self.accelerator(call)) and (not self.accelerator(before) or before.kernel.second is not None)
+
+    def accelerator(self, call: Call) -> str | None:
+        """What a call runs on, where it is no team of cores."""
+        return self.plan.target.engine(call.kernel.engine).accelerator
+
+    def tiler(self, call: Call) -> Tiler:
+        """What cuts a call; equal calls share it."""
+        if call not in self.tilers:
+            key = kind(call, self.buffers)
+            if key not in self._alike:
+                target, cores = self.plan.target, self.plan.machine.cores
+                self._alike[key] = Tiler(call, self.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
+            self.tilers[call] = self._alike[key]
+        return self.tilers[call]
+
+    def traffic(self, step: int) -> Mapping[str, int]:
+        """Bytes of all windows that a call moves without chains, by path."""
+        return self.tiler(self.program.calls[step]).traffic(self.plan.tiling(step))
+
+    def along(self, step: int) -> Lines | None:
+        """How a call is cut into rows; None where it cannot be part of a chain."""
+        call = self.program.calls[step]
+        if step not in self.lines:
+            self.lines[step] = lines(self.program, call) if self.may(step, call) else None
+        return self.lines[step]
+
+    def loop(self, step: int, trips: int) -> Loop | None:
+        """The loop of a call in so many tiles, or about as many, where it can be part of a chain."""
+        along = self.along(step)
+        loop = along.loop(-(-along.extent // trips)) if along is not None else None
+        return loop if loop is not None and loop.trips > 1 else None
+
+    def cut(self, step: int, loop: Loop) -> Cut | None:
+        """What tiles of a call read and write; None where it reads backwards."""
+        if (step, loop.tile) not in self.cuts:
+            self.cuts[step, loop.tile] = cut(self.program, self.program.calls[step], loop.tile)
+        return self.cuts[step, loop.tile]
+
+    def may(self, step: int, call: Call) -> bool:
+        """Whether a call works in the memory of the engines."""
+        return self.plan.target.engine(call.kernel.engine).memory == self.near.name
+
+    def distance(self, name: str) -> int | None:
+        """Paths from the engines to a buffer: 0 to their memory and what they read in place; None where no path leads."""
+        buffer = self.program.buffers[name]
+        level = self.plan.residences.get(name, buffer.memory)
+        if level == self.near.name or buffer.memory:
+            return 0
+        level = level or self.around[0]
+        return 1 + self.around.index(level) if level in self.around else None
+
+    def _strips(self, group: _Group, trips: int) -> list[Strip]:
+        """Calls in tiles."""
+        return [self._strip(step, trips, distances) for step, distances in zip(group.steps, group.distances, strict=True)]
+
+    def _strip(self, step: int, trips: int, distances: Mapping[str, int]) -> Strip:
+        """A call in tiles, where operands lie so many paths away."""
+        loop = self.loop(step, trips)
+        assert loop is not None
+        return self._made(self.program.calls[step], (loop,), distances, False)
+
+    def _made(self, call: Call, loops: tuple[Loop, ...], distances: Mapping[str, int], is_double: bool) -> Strip:
+        """A call in the tiles of some loops; equal ones are made once."""
+        tiler = self.tiler(call)
+        key = tiler, loops, tuple(distances.values()), is_double
+        if key not in self.strips:
+            self.strips[key] = tiler.along(loops, distances, is_double)
+        return self.strips[key]
+
+    def strip(self, call: Call, loops: tuple[Loop, ...], inside: Sequence[str], is_double: bool = False) -> Strip | None:
+        """A call in the tiles of some loops; None where it needs what lies too far away, or a part of a constant that it wants packed."""
+        distances = self.distances(call, inside)
+        if distances is None or self._is_packed(call, loops, distances):
+            return None
+        return self._made(call, loops, distances, is_double and call.kernel.second is not None)
+
+    def _is_packed(self, call: Call, loops: tuple[Loop, ...], distances: Mapping[str, int]) -> bool:
+        """Whether loops cut a constant where it lies of which the kernel wants what it reads packed."""
+        cut = {loop.dim for loop in loops if loop.trips > 1}
+        fixed = (n for n, o in call.operands.items() if distances[n] == 0 and self.buffers[o.buffer].role is Role.CONSTANT)
+        return any(cut & self.tiler(call).packed[name] for name in fixed)
+
+    def distances(self, call: Call, inside: Sequence[str]) -> dict[str, int] | None:
+        """How far the operands of a call lie, of which some buffers are in the memory of the engines; None where no path leads to one."""
+        distances = {name: 0 if o.buffer in inside else self.distance(o.buffer) for name, o in call.operands.items()}
+        near = {name: distance for name, distance in distances.items() if distance is not None}
+        return near if len(near) == len(distances) else None
+
+    # ---- chains
+
+    def _calls(self, steps: range) -> tuple[Call, ...]:
+        return self.program.calls[steps[0] : steps[-1] + 1]
+
+    def _fused(self, group: _Group, trips: int) -> Fused | None:
+        """Calls as a chain, where there is room for it."""
+        sweep, steps = Sweep(), group.steps
+        for step in steps:
+            loop = self.loop(step, trips)
+            one = self.cut(step, loop) if loop is not None else None
+            if one is None:
+                self._missed(steps, "cannot be cut", None)
+                return None
+            sweep.add(one, step > steps[0] and self.is_beside(*self.program.calls[step - 1 : step + 1]))
+        strips, inside = self._strips(group, trips), group.inside
+        free = self.room[self.near.name] - self._beside(steps, inside) - sum(strip.candidate.bytes[0] for strip in strips)
+        rows = {name: sweep.ring(name) for name, makers in sweep.makers.items() if len(makers) == 1}
+        for tiles in ROOM:
+            rings, size = self._rings(sweep, steps, inside, rows, tiles)
+            if size <= free:
+                break
+        return self.together(sweep.members(steps[0]), self._calls(steps), strips, rings, inside, size)
+
+    def estimate(self, calls: Sequence[Call], strips: Sequence[Strip]) -> int:
+        """Cycles that a chain of rows takes at least: all that cores do of a call hides what an accelerator does of the next one."""
+        is_ahead = self._is_ahead(calls)
+        jobs, cores = [max(strip.job - strip.set_up, 0) for strip in strips], [strip.busy for strip in strips]
+        behind = [*jobs[1:], jobs[0] if is_ahead else 0]
+        cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead)
+        return cycles + sum(strip.set_up for strip in strips)
+
+    def cycles(self, chain: Chain, calls: Sequence[Call], strips: Sequence[Strip]) -> int:
+        """Cycles of a chain in the order of its schedule (``deeploy.schedule.chained``), with tiles of equal length.
+
+        Transfers are taken to arrive in time.
+        """
+        rows = zip(strips, calls, chain.members, strict=True)
+        costs = [(s.set_up / m.trips, max(s.job - s.set_up, 0) / m.trips, s.busy / m.trips, self.tiler(c).slower) for s, c, m in rows]
+        now, running, ends = 0.0, 0, [0.0] * len(costs)
+        for turn, number in chain.turns([bool(self.accelerator(call)) for call in calls]):
+            set_up, job, cores, _ = costs[number]
+            if turn is Turn.BEGIN:
+                now += set_up
+                running, ends[number] = number, now + job
+            elif turn is Turn.FINISH:
+                now = max(now, ends[number])
+            elif (left := ends[running] - now) > 0:
+                left, took = met(left, cores, (costs[running][3][0], costs[number][3][1]))
+                ends[running] = now + left
+                now += took
+            else:
+                now += cores
+        return round(now)
+
+    def together(
+        self,
+        members: tuple[Member, ...],
+        calls: Sequence[Call],
+        strips: Sequence[Strip],
+        rings: Mapping[str, Ring] | None = None,
+        inside: Mapping[str, bool] | None = None,
+        size: int = 0,
+        slots: Mapping[str, Slots] | None = None,
+        is_nested: bool = False,
+    ) -> Fused | None:
+        """Calls as a chain, where there is room for it.
+
+        Args:
+            size: bytes of what is between the calls and not in ``slots``, and ``inside`` whether it is only there.
+        """
+        steps = range(members[0].step, members[-1].step + 1)
+        held = {name: one.elements * one.count * self.program.buffers[name].dtype.bytes for name, one in (slots or {}).items()}
+        size += sum(map(self.aligned, held.values()))
+        inside = inside or dict.fromkeys(held, True)
+        used = self._beside(steps, inside) + size + sum(strip.candidate.bytes[0] for strip in strips)
+        if used > self.room[self.near.name] or not self._is_held(steps, inside, strips):
+            self._missed(steps, "no room", used)
+            return None
+        chain = Chain(members, rings or {}, self._is_ahead(calls) and not is_nested, slots or {}, is_nested)
+        traffic = Counter[str]()
+        for strip in strips:
+            traffic.update(strip.traffic)
+        return Fused(chain, tuple(calls), tuple(s.candidate for s in strips), used, self.cycles(chain, calls, strips), traffic)
+
+    def _is_held(self, steps: range, inside: Mapping[str, bool], strips: Sequence[Strip]) -> bool:
+        """Whether the memories around that of the engines have room for the windows that come through them."""
+        for distance, level in enumerate(self.around, 1):
+            size = sum(strip.candidate.bytes[distance] for strip in strips)
+            if size and self._beside(steps, inside, level) + size > self.room[level]:
+                return False
+        return True
+
+    def _missed(self, steps: range, reason: ChainReason, needed: int | None) -> None:
+        """Notes why two calls are no chain: of several ways to cut them, that which needs the least."""
+        known = self.misses.get(steps[0])
+        if len(steps) == 2 and (known is None or known[1] is None or (needed is not None and needed < known[1])):
+            self.misses[steps[0]] = reason, needed
+
+    def peak(self, steps: range) -> int:
+        """Bytes of the memory of the engines while calls run one after the other."""
+        return max(self._taken[self.near.name].between(range(step, step + 1)) for step in steps)
+
+    def follows(self, step: int) -> bool:
+        """Whether a call reads what the one before it writes."""
+        before, call = self.program.calls[step - 1 : step + 1]
+        return bool({before.operands[name].buffer for name in before.writes} & {operand.buffer for operand in call.operands.values()})
+
+    def _inside(self, steps: range) -> dict[str, bool] | None:
+        """The buffers that calls of the chain write, and whether only these use them; None where others need what they read."""
+        found, calls = {}, self._calls(steps)
+        read = {operand.buffer for call in calls for name, operand in call.operands.items() if name not in call.writes}
+        for name in (call.operands[call.writes[0]].buffer for call in calls):
+            ends = self.spans.get(name)
+            is_inner = ends is not None and ends[0] >= steps[0] and ends[1] <= steps[-1]
+            if name in read and not is_inner and self.distance(name) != 0:
+                return None
+            found[name] = is_inner
+        return found
+
+    def _rings(
+        self, sweep: Sweep, steps: range, inside: Mapping[str, bool], rows: Mapping[str, int], tiles: int
+    ) -> tuple[dict[str, Ring], int]:
+        """What holds the buffers that are in the chain alone, and bytes of all of them; ``rows`` are those that are needed of each."""
+        rings, size = {}, 0
+        for name in (name for name, is_inner in inside.items() if is_inner):
+            buffer, makers = self.program.buffers[name], sweep.makers[name]
+            made = sweep.cuts[makers[0]]
+            needed = rows[name] if len(makers) == 1 and made.is_all else made.extent
+            room = tiles if needed > made.rows else 1
+            held = needed + made.rows * (room - 1)
+            if held < made.extent and needed - made.rows <= room * made.rows:
+                rings[name] = Ring(steps[0] + makers[0], held, made.pitch, room)
+                size += self.aligned(held * made.pitch * buffer.dtype.bytes)
+            else:
+                size += self.aligned(buffer.bytes)
+        return rings, size
+
+    def _is_ahead(self, calls: Sequence[Call]) -> bool:
+        """Whether the first call may begin with its next tile while cores compute the last call: that one reads nothing that it writes."""
+        first, last = calls[0], calls[-1]
+        written = first.operands[first.writes[0]].buffer
+        has_cores = not self.accelerator(last) or last.kernel.second is not None
+        is_read = any(operand.buffer == written for operand in last.parts[-1].operands.values())
+        return bool(self.accelerator(first)) and has_cores and not is_read
+
+    def _beside(self, steps: range, inside: Mapping[str, bool], level: str = "") -> int:
+        """Bytes of what lies in a memory, by default that of the engines, while a chain runs, and is not the chain's own."""
+        own = {name for name, is_inner in inside.items() if is_inner}
+        own |= {scratch for step in steps for scratch in self.program.calls[step].scratch.values()}
+        windows = {self.program.calls[step].name for step in steps}
+        level = level or self.near.name
+        mine = [p for name in own for p in self._blocks.get(name, ()) if own.issuperset(p.buffers)]
+        mine += [p for name in windows for p in self._windows.get(name, ())]
+        there = (p for p in mine if p.level == level and p.first <= steps[-1] and p.last >= steps[0])
+        return self._taken[level].between(steps) - sum(self.aligned(p.size) for p in there)
+
+    def aligned(self, size: int) -> int:
+        return -(-size // self.near.alignment) * self.near.alignment
+
+
+def chained(plan: Plan, chains: Sequence[Fused], buffers: Mapping[str, Buffer]) -> Plan:
+    """The plan with some chains, in the order of their calls; addresses are those without them.
+
+    Args:
+        buffers: of the program that the plan was made from, with those of all variants of its calls.
+    """
+    calls, offered, variants = list(plan.calls), list(plan.offered), list(plan.variants)
+    residences, programmed = dict(plan.residences), list(plan.program.calls)
+    near = plan.target.engines[0].memory
+    users = spans(plan.program)
+    for one in chains:
+        for member, call, candidate in zip(one.chain.members, one.programmed, one.calls, strict=True):
+            variant = calls[member.step].variant
+            if call is not programmed[member.step]:
+                known = variants[member.step]
+                variants[member.step] = known if call in known else (*known, call)
+                variant, programmed[member.step] = variants[member.step].index(call), call
+            own = replace(candidate, variant=variant, own=calls[member.step].own)
+            own = replace(own, bytes=(*own.bytes, *(0 for _ in calls[member.step].bytes))[: len(calls[member.step].bytes)])
+            calls[member.step] = own
+            offered[member.step] = (*offered[member.step], own)
+            ends = users.get(call.operands[call.writes[0]].buffer)
+            if ends is not None and one.chain.first <= ends[0] and ends[1] <= one.chain.last:
+                residences[call.operands[call.writes[0]].buffer] = near
+    scratch = {name: buffers[name] for call in programmed for name in call.scratch.values() if name not in plan.program.buffers}
+    program = replace(plan.program, calls=tuple(programmed), buffers={**plan.program.buffers, **scratch})
+    found = replace(plan, program=program, calls=tuple(calls), offered=tuple(offered), variants=tuple(variants), residences=residences)
+    found = replace(found, chains=tuple(one.chain for one in chains))
+    return replace(found, calls=tuple(c if _may_be_early(found, step) else with_early(c, False) for step, c in enumerate(found.calls)))
+
+
+def _may_be_early(plan: Plan, step: int) -> bool:
+    """Whether what a call fetches early is there: another kernel of a call in a chain may leave a whole constant to a later one."""
+    used = {plan.program.calls[step].operands[stream.operand].buffer for stream in plan.tiling(step).streams if stream.is_early}
+    return not any(plan.first_uses.get(name) == step for name in used)
+
+
+def placed(plan: Plan) -> Plan:
+    """The plan with addresses for its chains.
+
+    Raises:
+        Overfull: there is no room.
+    """
+    program = plan.program
+    kept = {n: during((p.first, p.last), plan.chains) for p in plan.placements for n in p.buffers if n in plan.fetched}
+    blocks = [b for b in lifetimes(program, plan.chains) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
+    everything = wanted_blocks(program, plan.target, plan.calls, plan.residences, blocks, kept, plan.chains)
+    room = {name: (UNLIMITED if use.capacity is None else use.capacity) - use.constants for name, use in plan.memory.items()}
+    placements, packings = place(everything, plan.target, room)
+    memory = {
+        name: replace(use, peak=packings[name].peak + use.constants, lower_bound=packings[name].lower_bound + use.constants)
+        for name, use in plan.memory.items()
+    }
+    return replace(plan, placements=placements, memory=memory)

@@ -1,0 +1,224 @@
+"""Chains of products tile by tile in several dimensions, such as the MLP of a transformer (``groups.fuse``).
+
+A chain of rows keeps the weights of all its calls. Weights that are larger than the memory of the engines move tile by tile
+instead, once for every tile of rows, and columns are cut as well. There are two ways to do that:
+
+* *Nested*: for a tile of rows, the first call computes all columns, tile by tile; then the next call reads all of them. What is
+  between them has the rows of one tile.
+* *Along the reduction*, where the last call's kernel keeps sums (``Nest.accumulated``): some columns of what is in between are
+  computed, added to the sums, and forgotten. There need only be one tile, or two where an accelerator reads one while cores write the next.
+
+All calls have the outer loops in common. What a call reads in a round of them is what the one before it wrote in that round.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from deeploy.planning.candidates.candidate import Strip
+from deeploy.planning.groups.fuse import Fused, Fuser
+from deeploy.planning.program import Call, Role
+from deeploy.planning.tiling.chain import Member, Slots
+from deeploy.planning.tiling.loops import Footprints, Loop, cut_dims, sizes
+
+LONGEST = 4  # calls of such a chain
+GROWTH = 0.5  # between numbers of tiles along a dimension
+COLUMNS = 1.0  # the same along columns of nested calls
+KEPT = 8  # ways to cut a chain that are walked over
+
+
+def products(fuser: Fuser) -> Iterator[Fused]:
+    """The chains for which there is room: of the ways to cut each, those that no other one beats in cycles and bytes that move."""
+    for last in range(1, len(fuser.program.calls)):
+        for call in fuser.others(last):
+            if not fuser.may(last, call):
+                continue
+            for first in range(last - 1, max(last - LONGEST, -1), -1):
+                calls = (*fuser.program.calls[first:last], call)
+                if not fuser.may(first, calls[0]) or not _is_handed_on(fuser, first, calls):
+                    break
+                if call.geometry.nest.accumulated:
+                    ways = [one for loops in _ways(fuser, calls) if (one := _fused(fuser, first, calls, loops)) is not None]
+                else:
+                    ways = list(_nested(fuser, first, calls))
+                yield from _front(ways)
+
+
+def _front(ways: Sequence[Fused]) -> list[Fused]:
+    found: list[Fused] = []
+    for one in sorted(ways, key=lambda one: (one.cycles, one.moved)):
+        if not found or one.moved < found[-1].moved:
+            found.append(one)
+    return found[:KEPT]
+
+
+def _is_handed_on(fuser: Fuser, first: int, calls: Sequence[Call]) -> bool:
+    """Whether the first call writes a buffer of which the second one alone reads all."""
+    maker, reader = calls[0], calls[1]
+    if len(maker.writes) != 1 or maker.geometry.nest.updates or maker.geometry.dynamic or maker.kernel.link or maker.kernel.forks:
+        return False
+    written = maker.operands[maker.writes[0]]
+    buffer = fuser.program.buffers[written.buffer]
+    reads = [operand for name, operand in reader.operands.items() if operand.buffer == written.buffer and name not in reader.writes]
+    whole = math.prod(buffer.shape)
+    every = (written, *reads)
+    is_whole = all(one.access.is_dense and not one.access.offset and one.access_elements == whole for one in every)
+    is_far = fuser.distance(written.buffer) != 0  # what is next to the cores anyway need not be kept from moving
+    is_alone = fuser.spans.get(written.buffer) == (first, first + 1) and len(reads) == 1
+    return is_far and buffer.role is Role.LOCAL and is_alone and is_whole
+
+
+def _axes(call: Call, name: str) -> list[tuple[int, str | None]]:
+    """The extents of an operand along its axes, and the dimensions that run along them alone; without axes of one index."""
+    windows, found = Footprints(call.geometry, name, call.operands[name]), list[tuple[int, str | None]]()
+    for axis, (size, dim) in enumerate(zip(windows.shape, windows.dims, strict=True)):
+        if size > 1:
+            bare = [access.axes[axis].bare() for access in windows.maps]
+            is_bare = dim is not None and all(one is not None and one.name == dim for one in bare) and call.geometry.extents[dim] == size
+            found.append((size, dim if is_bare else None))
+    return found
+
+
+def _ways(fuser: Fuser, calls: Sequence[Call]) -> Iterator[tuple[tuple[Loop, ...], ...]]:
+    """The loops of every call, for all sizes of tiles that are tried."""
+    along = _shared_dims(calls)
+    if along is None:
+        return
+    choices = []
+    for dims in along:
+        extent = calls[-1].geometry.extents[dims[-1]]
+        multiple = math.lcm(*(cut_dims(call)[dim] for call, dim in zip(calls, dims, strict=True)))
+        choices.append(sizes(extent, multiple, GROWTH))
+    for found in itertools.product(*choices):
+        trips = [-(-calls[-1].geometry.extents[dims[-1]] // size) for dims, size in zip(along, found, strict=True)]
+        if trips[-1] > 1:
+            yield tuple(
+                tuple(Loop(dims[n], count, size) for dims, count, size in zip(along, trips, found, strict=True) if count > 1)
+                for n in range(len(calls))
+            )
+
+
+def _shared_dims(calls: Sequence[Call]) -> list[tuple[str, ...]] | None:
+    """The dimension of every call along the rows, and along the columns that the last call adds up; None where there are no such two."""
+    read = _read(calls[-2], calls[-1])
+    own = _axes(calls[-1], read)
+    kept = [axis for axis, (_, dim) in enumerate(own) if dim in calls[-1].geometry.nest.accumulated]
+    if len(own) != 2 or len(kept) != 1:
+        return None
+    found: list[tuple[str, ...]] = []
+    for axis in (1 - kept[0], kept[0]):
+        dims = [own[axis][1]]
+        for number in range(len(calls) - 1, 0, -1):
+            maker, reader = calls[number - 1 : number + 1]
+            here, there = _axes(reader, _read(maker, reader)), _axes(maker, maker.writes[0])
+            if [size for size, _ in here] != [size for size, _ in there]:
+                return None
+            dims.append(next((there[n][1] for n, (_, dim) in enumerate(here) if dim is not None and dim == dims[-1]), None))
+        names = tuple(dim for dim in reversed(dims) if dim is not None)
+        if len(names) < len(calls) or any(dim not in cut_dims(call) for call, dim in zip(calls, names, strict=True)):
+            return None
+        found.append(names)
+    return found
+
+
+def _read(maker: Call, reader: Call) -> str:
+    """The operand of a call that another one writes."""
+    written = maker.operands[maker.writes[0]].buffer
+    return next(name for name, operand in reader.operands.items() if operand.buffer == written)
+
+
+def _fused(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[Loop, ...]]) -> Fused | None:
+    """The chain along a reduction with some loops, where there is room for it."""
+    strips = [fuser.strip(call, own, _between(calls)) for call, own in zip(calls, loops, strict=True)]
+    if any(strip is None for strip in strips):
+        return None
+    start, starts = 0, [0]
+    for before, call in itertools.pairwise(calls):
+        start += fuser.is_beside(before, call)
+        starts.append(start)
+    slots = {}
+    for number, name in enumerate(_between(calls)):
+        slots[name] = Slots(_elements(calls[number], loops[number]), 1 + starts[number + 1] - starts[number], len(loops[number]))
+    members = tuple(Member(first + n, own, 1, start) for n, (own, start) in enumerate(zip(loops, starts, strict=True)))
+    return fuser.together(members, calls, [strip for strip in strips if strip is not None], slots=slots)
+
+
+def _between(calls: Sequence[Call]) -> list[str]:
+    """The buffers that calls hand on to the next one."""
+    return [call.operands[call.writes[0]].buffer for call in calls[:-1]]
+
+
+def _elements(call: Call, loops: Sequence[Loop]) -> int:
+    """Of what a call writes in a round of loops."""
+    held = {loop.dim: loop.tile for loop in loops}
+    return math.prod(held.get(dim or "", extent) for extent, dim in _axes(call, call.writes[0]))
+
+
+def _nested(fuser: Fuser, first: int, calls: Sequence[Call]) -> Iterator[Fused]:
+    """The nested chains of some calls for which there is room."""
+    rows = _rows(calls)
+    if rows is None:
+        return
+    extent = calls[0].geometry.extents[rows[0]]
+    multiple = math.lcm(*(cut_dims(call)[dim] for call, dim in zip(calls, rows, strict=True)))
+    for size in sizes(extent, multiple, GROWTH):
+        trips = -(-extent // size)
+        if trips < 2:
+            continue
+        choices = []
+        for call, dim in zip(calls, rows, strict=True):
+            outer = Loop(dim, trips, size)
+            cuts = [(outer, *inner) for inner in _columns(call, dim)]
+            found = [(cut, fuser.strip(call, cut, _between(calls), True)) for cut in cuts]
+            choices.append([(cut, strip) for cut, strip in found if strip is not None])
+        for way in itertools.product(*choices):
+            yield from filter(None, [_nest(fuser, first, calls, [cut for cut, _ in way], [strip for _, strip in way])])
+
+
+def _rows(calls: Sequence[Call]) -> list[str] | None:
+    """The dimension of every call along the rows of all that is between them; None where there is none that runs along them alone."""
+    found: list[str] = []
+    for maker, reader in itertools.pairwise(calls):
+        written, read = _axes(maker, maker.writes[0]), _axes(reader, _read(maker, reader))
+        if not written or not read or written[0][0] != read[0][0] or (found and written[0][1] != found[-1]):
+            return None
+        dims = [dim for _, dim in (written[0], read[0]) if dim is not None]
+        if len(dims) < 2 or any(dim not in cut_dims(call) for call, dim in zip((maker, reader), dims, strict=True)):
+            return None
+        if any(dim in call.geometry.nest.accumulated for call, dim in zip((maker, reader), dims, strict=True)):
+            return None
+        found += dims if not found else dims[1:]
+    return found
+
+
+def _columns(call: Call, rows: str) -> list[tuple[Loop, ...]]:
+    """The ways to cut a call along the columns that it writes."""
+    written = [dim for _, dim in _axes(call, call.writes[0]) if dim is not None and dim != rows and dim in cut_dims(call)]
+    found: list[tuple[Loop, ...]] = [()]
+    for dim in written[-1:]:
+        extent = call.geometry.extents[dim]
+        tiles = [(-(-extent // size), size) for size in sizes(extent, cut_dims(call)[dim], COLUMNS)]
+        found += [(Loop(dim, trips, size),) for trips, size in tiles if trips > 1]
+    return found
+
+
+def _nest(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[Loop, ...]], strips: Sequence[Strip]) -> Fused | None:
+    """A nested chain with some loops, where there is room for it.
+
+    In a clock an accelerator begins with its tile of the next one before cores compute theirs. So what it reads has to be there two clocks
+    before, where cores make it, and what it writes may be read by cores that long.
+    """
+    bursts = [math.prod(loop.trips for loop in own[1:]) for own in loops]
+    start, starts = 0, [0]
+    for burst, (before, call) in zip(bursts, itertools.pairwise(calls), strict=False):
+        start += burst + (fuser.is_beside(before, call) if fuser.accelerator(call) else -1)
+        starts.append(start)
+    is_read_late = fuser.accelerator(calls[0]) and calls[0].kernel.second is None and not fuser.accelerator(calls[1])
+    every = start + bursts[-1] + bool(is_read_late)
+    slots = {name: Slots(_elements(call, own[:1]), 1, 1) for name, call, own in zip(_between(calls), calls, loops, strict=False)}
+    members = tuple(
+        Member(first + n, own, every, start, burst) for n, (own, start, burst) in enumerate(zip(loops, starts, bursts, strict=True))
+    )
+    return fuser.together(members, calls, strips, slots=slots, is_nested=True)

@@ -1,0 +1,106 @@
+"""When every buffer is live, and what needs an address.
+
+Steps are positions in the list of calls. A local buffer lives from its first write to its last use; scratch memory and windows live
+in the step of their call, windows that are fetched early from a step before. Buffers that a kernel may overwrite in place are united: they
+get one address.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+from deeploy.graph.target import Target
+from deeploy.planning.candidates.candidate import Candidate
+from deeploy.planning.packing.addresses import Block
+from deeploy.planning.program import Program, Role, ahead, content, spans, united
+from deeploy.planning.tiling.chain import Chain
+
+FOR_EVER = -1  # the first step of what is there before an inference begins
+
+
+def most_alive(blocks: Iterable[Block], steps: int) -> int:
+    """The most bytes that are alive at once, in so many steps."""
+    change = [0] * (steps + 1)
+    for block in blocks:
+        change[max(block.first, 0)] += block.size
+        change[min(block.last + 1, steps)] -= block.size
+    return max(itertools.accumulate(change))
+
+
+def lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Block]:
+    """The blocks of states, live for ever, and of buffers, united where a call may overwrite a dying operand.
+
+    The calls of a chain run side by side: what one of them needs is there during all of it, and nothing is overwritten.
+    """
+    alive = {name: during(ends, chains) for name, ends in spans(program).items()}
+    inside = {step for chain in chains for step in range(chain.first, chain.last + 1)}
+    successor = {x: y for step, (y, x) in united(program).items() if step not in inside}
+    end = len(program.calls)
+    states = [Block((b.name,), FOR_EVER, end, b.bytes) for b in program.buffers.values() if b.role is Role.STATE]
+    heads = [name for name in alive if name not in successor.values()]
+    held = {name: elements for chain in chains for name, elements in chain.held.items()}
+    result = []
+    for head in heads:
+        shared = [head]
+        while shared[-1] in successor:
+            shared.append(successor[shared[-1]])
+        sizes = [held[b.name] * b.dtype.bytes if b.name in held else b.bytes for b in (program.buffers[name] for name in shared)]
+        result.append(Block(tuple(shared), alive[head][0], alive[shared[-1]][1], max(sizes)))
+    return states + result
+
+
+def window_name(call: str, operand: str, level: str, engine_level: str) -> str:
+    """The name of a window's block."""
+    return f"{call}.{operand}" if level == engine_level else f"{call}.{operand}@{level}"
+
+
+def wanted_blocks(
+    program: Program,
+    target: Target,
+    candidates: Sequence[Candidate],
+    residences: Mapping[str, str],
+    blocks: Sequence[Block],
+    kept: Mapping[str, tuple[int, int]],
+    chains: Sequence[Chain] = (),
+) -> dict[str, list[Block]]:
+    """Everything that needs an address, by memory.
+
+    Args:
+        residences: the level of every block's first buffer.
+        blocks: of local buffers and states.
+        kept: first and last step of the copies of far constants.
+        chains: calls that run side by side, so that what each of them has is there during all of them.
+    """
+    result: dict[str, list[Block]] = {memory.name: [] for memory in target.memories}
+    for block in blocks:
+        if block.buffers[0] in residences:
+            result[residences[block.buffers[0]]].append(block)
+    copies: dict[object, list[str]] = {}
+    for name, steps in kept.items():
+        copies.setdefault((residences[name], steps, content(program.buffers[name])), []).append(name)
+    for names in copies.values():
+        result[residences[names[0]]].append(Block(tuple(names), *kept[names[0]], program.buffers[names[0]].bytes))
+    for step, (call, candidate) in enumerate(zip(program.calls, candidates, strict=True)):
+        tiling = candidate.tiling
+        inner = target.engine(call.kernel.engine).memory
+        first, last = during((step, step), chains)
+        for stream in tiling.streams:
+            level = next(path.near for path in target.paths if path.name == stream.path)
+            name = window_name(call.name, stream.operand, level, inner)
+            begin = step - ahead(program.calls, step) if stream.is_early else first
+            result[level].append(Block((name,), begin, last, stream.bytes * stream.depth))
+        tile = {**call.geometry.extents, **tiling.sizes} if call.scratch else {}
+        for key, name in call.scratch.items():
+            size = int(call.kernel.scratch[key].total(call.node, tile)) * call.kernel.slots(key, candidate.is_double and tiling.tiles > 1)
+            result[inner].append(Block((name,), first, last, size))
+    return result
+
+
+def during(ends: tuple[int, int], chains: Sequence[Chain]) -> tuple[int, int]:
+    """The steps in which a buffer is alive, with all of the chains in which it is."""
+    first, last = ends
+    for chain in chains:
+        first = chain.first if chain.first <= first <= chain.last else first
+        last = chain.last if chain.first <= last <= chain.last else last
+    return first, last

@@ -1,0 +1,171 @@
+"""How much of a target a plan may use: the target's own figures, less what is reserved, unless options say otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from deeploy.errors import UsageError, shorten
+from deeploy.graph.kernel import Kernel
+from deeploy.graph.target import Target
+from deeploy.graph.topology import Topology
+from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS
+from deeploy.planning.plan import UNLIMITED, Buffering, Machine, Objective
+
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+MOST_BYTES = 2**50
+
+
+def bytes_of(size: int | str, option: str, least: int = 0) -> int:
+    """A size in bytes: a whole number, or one with k, M or G behind it (``64k`` is 65536).
+
+    Raises:
+        UsageError: it is something else, or less than ``least``.
+    """
+    text = str(size).strip().lower().removesuffix("ib").removesuffix("b")
+    number, unit = (text[:-1], text[-1]) if text and text[-1] in "kmg" else (text, "")
+    is_number = number.isascii() and number.isdigit() and len(number) < 20
+    found = int(number) * _UNITS[unit] if is_number else -1
+    if not least <= found <= MOST_BYTES:
+        raise UsageError(
+            f"{option}{shorten(str(size), 60)}: that is no size from {least} to {MOST_BYTES} bytes", f"For example: {option}64000, or 64k"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user decides about memory; None leaves it to the target.
+
+    Attributes:
+        capacities: bytes of a level's arena by the level's name in any case (``l1``).
+        cores: of every team.
+        buffering: ``auto`` lets the plan choose per call.
+        default_memory: where constants lie.
+        engines: that may run calls; all of them by default.
+        objective: the fewest cycles within the memory that there is; the least memory (machines with one memory); or chains that save the
+            most traffic between memories (machines with several).
+        chains: layers may be computed together, tile by tile (docs/chains.md).
+        seconds: deterministic time that the solver may spend on one problem (some work that takes about a second).
+    """
+
+    capacities: Mapping[str, int] = field(default_factory=dict)
+    cores: int | None = None
+    buffering: Buffering = "auto"
+    default_memory: str | None = None
+    seconds: float = DETERMINISTIC_SECONDS
+    engines: tuple[str, ...] | None = None
+    objective: Objective = "cycles"
+    chains: bool = True
+
+
+def own_options(options: Options, topology: Topology, chip: int) -> Options:
+    """What a chip may use of its target: the less of what the options and the topology say of it."""
+    member = topology.members.get(chip)
+    if member is None:
+        return options
+    given = {name.lower(): size for name, size in options.capacities.items()}
+    capacities = given | {name: min(size, given.get(name, size)) for name, size in member.capacities.items()}
+    cores = min((count for count in (options.cores, member.cores) if count is not None), default=None)
+    named = [engines for engines in (options.engines, member.engines) if engines is not None]
+    both = tuple(name for name in named[0] if all(name in engines for engines in named)) if named else None
+    return replace(options, capacities=capacities, cores=cores, engines=both)
+
+
+def check_code(target: Target) -> None:
+    """Raise ``UsageError`` where a target is for planning only."""
+    if target.device is not None:
+        raise UsageError(
+            f"target {target.name} is for planning only: no code is made for it",
+            "Plan with deeploy compile --chips N --partition pipeline, or take another target (deeploy targets).",
+        )
+
+
+def levels_of(target: Target) -> tuple[str, ...]:
+    """The memories by the numbers that a choice calls them: the first engine's own, those further out, other engines' own, the rest."""
+    first = target.engines[0].memory
+    outer = (path.far for path in target.outward(first))
+    return tuple(dict.fromkeys((first, *outer, *(engine.memory for engine in target.engines), *(m.name for m in target.memories))))
+
+
+def machine_of(target: Target, options: Options) -> Machine:
+    """The machine that a plan may use.
+
+    Raises:
+        UsageError: an option that the target does not have, or that is out of range.
+    """
+    given = (options.cores is not None, options.default_memory, options.buffering != "auto", options.engines)
+    if target.is_flat and any(given):
+        raise UsageError(f"target {target.name} has one flat memory and one core", "Leave out --cores, --engines, --buffering.")
+    if options.objective not in ("cycles", "ram", "traffic"):
+        raise UsageError(f"--objective {options.objective} is unknown", "Use --objective cycles, ram or traffic.")
+    if target.is_flat and (options.objective == "traffic" or not options.chains):
+        given_as = "--objective traffic" if options.objective == "traffic" else "--no-chains"
+        raise UsageError(
+            f"{given_as}: target {target.name} has one flat memory", "Leave it out: there, only --memory and --objective ram make chains."
+        )
+    if options.objective == "ram" and not target.is_flat:
+        name = target.engines[0].memory
+        raise UsageError(
+            f"--objective ram: target {target.name} has several memories", f"Say what each may take, for example --memory {name}=BYTES."
+        )
+    names = {memory.name.lower(): memory for memory in target.memories}
+    capacities = {m.name: (m.capacity if m.capacity is not None else UNLIMITED) - m.reserved for m in target.memories}
+    resident = {name for kernel in target.kernels for name in kernel.resident.values()}
+    for key, value in options.capacities.items():
+        memory = names.get(key.lower())
+        if memory is None:
+            raise UsageError(f"target {target.name} has no memory {key}", f"Its memories: {', '.join(m.name for m in target.memories)}.")
+        least = 0 if memory.name in resident else 1
+        if not least <= value <= capacities[memory.name]:
+            raise UsageError(
+                f"{_option(memory.name)}{value}: the arena of {memory.name} takes {least} to {capacities[memory.name]} bytes",
+                f"{memory.name} has {memory.capacity} bytes, of which {memory.reserved} are reserved for stacks and code.",
+            )
+        capacities[memory.name] = value
+    most = max(engine.cores for engine in target.engines)
+    cores = most if options.cores is None else options.cores
+    if not 1 <= cores <= most:
+        raise UsageError(f"--cores {cores}: target {target.name} has teams of 1 to {most} cores", f"For example: --cores {most}")
+    if options.buffering not in ("auto", "double", "single"):
+        raise UsageError(f"--buffering {options.buffering} is unknown", "Use --buffering double, single or auto.")
+    outer = [path.far for path in target.outward(target.engines[0].memory)]
+    default = "" if target.is_flat else options.default_memory or target.default_memory
+    if outer and default.upper() not in outer:
+        raise UsageError(f"--default-memory {default}: constants of target {target.name} lie in {' or '.join(outer)}", f"Use {outer[0]}.")
+    engines = _engines(target, options)
+    return Machine(capacities, cores, options.buffering, default.upper(), engines, objective=options.objective, chains=options.chains)
+
+
+def _option(memory: str) -> str:
+    return f"--{memory.lower()} " if memory in ("L1", "L2") else f"--memory {memory}="
+
+
+def shared(machine: Machine, target: Target) -> Machine:
+    """What each of several networks of a project may use: no constants that are resident or copied, as all begin where the memory does."""
+    resident = [name for kernel in target.kernels for name in kernel.resident.values()]
+    return replace(machine, capacities={**machine.capacities, **dict.fromkeys(resident, 0)}, copies=False)
+
+
+def _engines(target: Target, options: Options) -> tuple[str, ...]:
+    links = {kernel.engine for kernel in target.kernels if kernel.link is not None}  # there is no choice between these
+    known = tuple(engine.name for engine in target.engines if engine.name not in links or engine is target.engines[0])
+    wanted = known if options.engines is None else options.engines
+    unknown = [name for name in wanted if name not in known]
+    if unknown or not wanted:
+        raise UsageError(
+            f"--engines {','.join(wanted)}: target {target.name} has no engine {unknown[0]}" if unknown else "--engines names no engine",
+            f"Its engines: {', '.join(known)}.",
+        )
+    return tuple(name for name in known if name in wanted)
+
+
+def kernels_of(target: Target, machine: Machine) -> tuple[list[Kernel], list[Kernel]]:
+    """The kernels that a plan may choose from, and those of engines that are not to be used."""
+
+    def is_on(kernel: Kernel) -> bool:
+        is_wanted = not machine.engines or kernel.engine in machine.engines or kernel.link is not None
+        return is_wanted and all(machine.capacities[m] for m in kernel.resident.values())
+
+    on = [kernel for kernel in target.kernels if is_on(kernel)]
+    return on, [kernel for kernel in target.kernels if kernel not in on]

@@ -1,0 +1,500 @@
+"""Planning: Choose and Place, joined by cuts.
+
+On a flat machine buffers lie in the only memory, constants are part of the program, and a call is one tile. Where calls may change places
+and the network does not fit in the order of the file, the order that needs the least memory at once is tried. Where there are several
+memories, the constants are first all kept in the one around the engines' own, where reading them costs least. Only when that does not
+fit, further residences enter the problem: activations and constants that stay far away and are streamed through, and constants
+that are fetched for the calls that use them; large buffers at first, and all of them when that is not enough. A choice that
+cannot be packed is forbidden and the problem solved again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from enum import IntEnum
+from functools import partial
+from typing import Literal
+
+from deeploy.errors import FitError
+from deeploy.graph.target import Target
+from deeploy.planning.candidates.cached import code_of
+from deeploy.planning.candidates.candidate import Candidate, with_early
+from deeploy.planning.candidates.tiler import Tiler
+from deeploy.planning.candidates.variants import offered
+from deeploy.planning.choice.greedy import greedy
+from deeploy.planning.choice.misfit import Relaxed, bounds, check_constants, fewest, misfit, unpacked
+from deeploy.planning.choice.pin import is_near, pinnable
+from deeploy.planning.choice.prefetch import prefetched
+from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS, Choice, Problem, Residence, Search, Share, Users, least, users_of
+from deeploy.planning.choice.reduce import bundled, cheapest, coarse, found_again, settled, tight_steps, tightened, without_harmless
+from deeploy.planning.choice.repeat import expanded, repetition, shortened
+from deeploy.planning.cost import kind
+from deeploy.planning.groups.flat import chained, within
+from deeploy.planning.packing.addresses import Overfull, Packing, Placement, place
+from deeploy.planning.packing.lifetimes import FOR_EVER, lifetimes, most_alive, wanted_blocks
+from deeploy.planning.packing.order import ordered
+from deeploy.planning.plan import UNLIMITED, LevelUse, Machine, Plan, Prediction
+from deeploy.planning.planner.machine import levels_of
+from deeploy.planning.program import Buffer, Call, Program, Role, ahead, chosen
+
+WORTH_STREAMING = 1 / 32  # of the memory around the engines' own
+WORTH_STREAMING_LONG = 1 / 8  # of it, in long networks, where constants can arrive while calls before are computed
+WORTH_LEAVING = 1 / 2  # of it, that activations of long networks have to take before any of them may live further out
+LONG = 64  # calls of networks that are not long
+MOST_CANDIDATES = 3000  # of problems that are solved in one piece: those with more may be cut at repetitions or at far residences
+LARGE_GAP = 0.01  # that is good enough for those solved in two
+MOST_CUTS = 8  # choices that may fail to be packed before the capacity is lowered instead
+
+
+class Far(IntEnum):
+    """Which buffers may live in the far memory and be streamed from there."""
+
+    NONE = 0
+    LARGE = 1
+    ALL = 2
+
+
+Solved = tuple[Choice, tuple[Placement, ...], dict[str, Packing], Problem]
+
+
+class Planner:
+    """Builds the problems of one network and turns a choice into a Plan."""
+
+    def __init__(
+        self,
+        program: Program,
+        target: Target,
+        machine: Machine,
+        seconds: float = DETERMINISTIC_SECONDS,
+        every: bool = False,
+        relaxed: Literal["", "bytes", "far"] = "",
+    ) -> None:
+        self.given = program
+        self.every = every or target.timing is None  # every variant of a call is offered
+        self.relaxed = relaxed  # bytes alone are asked for, in memories that are large enough; "far": as little near as can be
+        self.target = target
+        self.machine = machine
+        self.search = Search(seconds)
+        self.levels = levels_of(target)
+        self.reach = {
+            engine.name: tuple(self.levels.index(level) for level in (engine.memory, *(path.far for path in target.outward(engine.memory))))
+            for engine in target.engines
+        }
+        self.around = 0 if target.is_flat else 1  # the memory in which buffers and constants lie that are nowhere else
+        self.io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
+        self.room = {level: UNLIMITED if relaxed else self._room(distance, level) for distance, level in enumerate(self.levels)}
+        self.depths = {"auto": (1, 2), "double": (2,), "single": (1,)}[machine.buffering]
+        self._tilers: dict[tuple[object, ...], Tiler] = {}
+        self._found: dict[tuple[object, ...], list[Candidate]] = {}
+        if not self.every:
+            program = offered(program, lambda call: self._tiler(call, program), lambda call: kind(call, program.buffers))
+        self.program = program
+        self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
+        self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
+        self.is_long = len(program.calls) > LONG
+        self.is_far = not target.is_flat and target.memory(machine.default_memory).is_far
+        self.far = Far.ALL if self.is_far else Far.NONE  # what may live furthest out
+        self.may_pin = is_near(target, machine) and not relaxed
+        self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
+        self.users = users_of(program)
+        self.overfull: tuple[str, int] | None = None  # the memory for which no addresses were found last, and bytes that would do
+        self.tight = set(range(len(program.calls)))  # steps in which what is nearest to the engines may have to leave room
+
+    def _room(self, distance: int, level: str) -> int:
+        """Bytes of a memory that are the plan's: the caller's arrays lie in the memory next to the engines' own."""
+        memory = self.target.memory(level)
+        if memory.capacity is None or distance != 1 or self.target.is_flat:
+            return self.machine.capacities[level]
+        return min(self.machine.capacities[level], memory.capacity - memory.reserved - self.io)
+
+    def aligned(self, size: int, distance: int) -> int:
+        unit = self.target.memory(self.levels[distance]).alignment
+        return -(-size // unit) * unit
+
+    def beside(self, distance: int, program: Program | None = None, far: Far = Far.LARGE) -> int:
+        """Bytes of constants that lie beside the arena of a memory, for ever: of a program, or of any that may be chosen."""
+        constants = program.buffers.values() if program is not None else (b for b in self.constants if not self.users.get(b.name))
+        beside = (b for b in constants if b.role is Role.CONSTANT and distance in self._resident(b, far))
+        return sum(self.aligned(b.bytes, distance) for b in beside)
+
+    def _resident(self, buffer: Buffer, far: Far) -> tuple[int, ...]:
+        """The memories that hold a constant for ever: where it lies, and with ``Far.NONE`` also where a far one is copied to."""
+        if self.target.is_flat:
+            return ()
+        if buffer.memory:
+            return (self.levels.index(buffer.memory),)
+        return ((1, 2) if far is Far.NONE else (2,)) if self.is_far else (1,)
+
+    def capacities(self, far: Far) -> list[int]:
+        """Bytes per distance that a choice may fill beside the constants that it needs in any case."""
+        return [self.room[level] - self.beside(distance, far=far) for distance, level in enumerate(self.levels)]
+
+    def shares(self, far: Far) -> list[Share]:
+        """The constants that are there only if a call runs by a certain variant."""
+        found: dict[tuple[int, Users], int] = {}
+        for buffer in self.constants:
+            for distance in self._resident(buffer, far) if self.users.get(buffer.name) else ():
+                key = distance, self.users[buffer.name]
+                found[key] = found.get(key, 0) + self.aligned(buffer.bytes, distance)
+        return [Share(distance, size, users) for (distance, users), size in found.items()]
+
+    def residences(self, far: Far) -> list[Residence]:
+        """The buffers to be placed, and where they may live."""
+        result = []
+        steps_of: dict[str, list[int]] = {}
+        for step, call in enumerate(self.program.calls):
+            for operand in call.operands.values():
+                steps_of.setdefault(operand.buffer, []).append(step)
+        load = most_alive(self.blocks, len(self.program.calls))
+        is_full = load > self.room[self.levels[self.around]] * WORTH_LEAVING
+        leaves = self.is_far and (far is Far.ALL or not self.is_long or is_full)
+        for block in self.blocks:
+            may_leave = leaves and self._may_leave(block.size, far)
+            common = self.reach[self.target.engines[0].name][: 3 if may_leave else 2]
+            distances = [distance for distance in common if self.target.is_flat or block.size <= self.room[self.levels[distance]]]
+            steps = max(block.first, 0), min(block.last, len(self.program.calls) - 1)
+            uses = sorted({step for name in block.buffers for step in steps_of.get(name, ())})
+            if any(self._is_indirect(step, name) for step in uses for name in block.buffers):
+                distances = [distance for distance in distances if distance < 2]
+            distances += [distance for distance in self._private(uses) if block.size <= self.room[self.levels[distance]]]
+            wanted = self.machine.residences.get(block.buffers[0])
+            distances = [distance for distance in distances if wanted in (None, self.levels[distance])]
+            if self.tight.isdisjoint(range(steps[0], steps[1] + 1)) and self._work_in(uses) == {*distances[:1]}:
+                distances = distances[:1]
+            result.append(Residence(block.buffers[0], self.aligned(block.size, self.around), steps, tuple(distances)))
+        if self.may_pin:
+            result += pinnable(self.program, self.room[self.levels[0]], self.target.memory(self.levels[0]).alignment)
+        result += self._far_constants(far) if far and self.is_far else []
+        if self.relaxed == "far":
+            common = self.reach[self.target.engines[0].name]
+            result = [replace(one, distances=tuple([at for at in one.distances if at in common][-1:])) for one in result]
+        return result
+
+    def _work_in(self, steps: Sequence[int]) -> set[int]:
+        """The own memories of all engines that could run some calls."""
+        return {self.reach[call.kernel.engine][0] for step in steps for call in self.program.variants(step)}
+
+    def _private(self, steps: Sequence[int]) -> list[int]:
+        """Own memories of further engines that could run all of these calls."""
+        able = [{self.reach[call.kernel.engine][0] for call in self.program.variants(step)} for step in steps]
+        common = self.reach[self.target.engines[0].name]
+        return [distance for distance in range(len(self.levels)) if distance not in common and all(distance in numbers for numbers in able)]
+
+    def _far_constants(self, far: Far) -> list[Residence]:
+        uses: dict[str, list[int]] = {}
+        for step in range(len(self.program.calls)):
+            for operand in (operand for call in self.program.variants(step) for operand in call.operands.values()):
+                uses.setdefault(operand.buffer, []).append(step)
+        path = self.target.outward(self.levels[0])[1]
+        assert self.target.timing is not None
+        timing = self.target.timing.paths[path.name]
+        large: list[Residence] = []
+        small: list[Residence] = []
+        for buffer in (b for b in self.constants if not b.memory):
+            steps = uses[buffer.name]
+            commands = max(1, -(-buffer.bytes // path.max_total))
+            fetch = int(timing.data(buffer.bytes, 0, False) + timing.latency[0] + commands * timing.issue)
+            is_indirect = any(self._is_indirect(step, buffer.name) for step in steps)
+            distances = (1, 2) if self._may_leave(buffer.bytes, far) and not is_indirect else (1,)
+            users = self.users.get(buffer.name, ())
+            residence = Residence(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), distances, fetch, (), users, 2)
+            (large if self._may_leave(buffer.bytes, Far.LARGE) and not is_indirect else small).append(residence)
+        return large + bundled(small)
+
+    def _may_leave(self, size: int, far: Far) -> bool:
+        """Whether a buffer may be streamed from a far memory: first those for which that is better than to hold them whole."""
+        worth = WORTH_STREAMING_LONG if self.is_long else WORTH_STREAMING
+        return far is Far.ALL or (far is Far.LARGE and size > self.room[self.levels[1]] * worth)
+
+    def _is_indirect(self, step: int, buffer: str) -> bool:
+        return any(call.operands[name].buffer == buffer for call in self.program.variants(step) for name in call.geometry.nest.indirect)
+
+    def problem(self, far: Far) -> Problem:
+        """What is to be chosen; see ``choice.choose``."""
+        residences = {residence.name: residence for residence in self.residences(far)}
+        bundles = {
+            member: residence.name for residence in residences.values() if len(residence.distances) > 1 for member in residence.members
+        }
+        candidates, operands = [], []
+        for step in range(len(self.program.calls)):
+            found: list[Candidate] = []
+            named = []
+            for number, call in enumerate(self.program.variants(step)):
+                names = {name: self._residence_of(operand.buffer, residences, bundles) for name, operand in call.operands.items()}
+                distinct = list(dict.fromkeys(residence for residence in names.values() if residence is not None))
+                reach = self.reach[call.kernel.engine]
+                for distances in itertools.product(
+                    *([distance for distance in residences[residence].distances if distance in reach] for residence in distinct)
+                ):
+                    given = dict(zip(distinct, distances, strict=True))
+                    unchosen = {n: reach[0] if self.program.buffers[o.buffer].memory else self.around for n, o in call.operands.items()}
+                    found += self._candidates(
+                        call, number, {n: unchosen[n] if residence is None else given[residence] for n, residence in names.items()}
+                    )
+                named.append(list(names.values()))
+            candidates.append(found)
+            operands.append(named)
+        starts = tuple(ahead(self.program.calls, step) for step in range(len(candidates)))
+        codes = [[code_of(call, self.target) for call in self.program.variants(step)] for step in range(len(candidates))]
+        return Problem(candidates, operands, list(residences.values()), self.capacities(far), self.shares(far), ahead=starts, codes=codes)
+
+    def _residence_of(self, buffer: str, residences: Mapping[str, Residence], bundles: Mapping[str, str]) -> str | None:
+        name = bundles.get(buffer, self.group.get(buffer, buffer))
+        return name if name in residences else None
+
+    def _candidates(self, call: Call, number: int, distances: Mapping[str, int]) -> list[Candidate]:
+        """The candidates of a variant of a call; equal calls share them."""
+        reach = self.reach[call.kernel.engine]
+        wanted = (kind(call, self.program.buffers), number, tuple(distances.values()))
+        if wanted not in self._found:
+            tiler = self._tiler(call, self.program)
+            given = {name: reach.index(distance) for name, distance in distances.items()}
+            found = bounds(tiler, given, min(self.depths)) if self.relaxed else tiler.candidates(given, self.depths)
+            self._found[wanted] = [self._numbered(candidate, number, reach) for candidate in found]
+        return self._found[wanted]
+
+    def _tiler(self, call: Call, program: Program) -> Tiler:
+        """What tiles a call; equal calls share it."""
+        key = kind(call, program.buffers)
+        if key not in self._tilers:
+            self._tilers[key] = Tiler(call, program.buffers, self.target, self.room, self.machine.cores)
+        return self._tilers[key]
+
+    def _numbered(self, candidate: Candidate, number: int, reach: Sequence[int]) -> Candidate:
+        """A candidate that counts memories as all engines do, and not from its own engine outwards.
+
+        Where nothing is known of time, what comes earlier in the order of preference is taken for faster.
+        """
+        sizes = dict(zip(reach, candidate.bytes, strict=True))
+        every = tuple(sizes.get(distance, 0) for distance in range(len(self.levels)))
+        distances = tuple(reach[distance] for distance in candidate.distances)
+        cycles = candidate.cycles if self.target.timing is not None else number
+        return replace(candidate, distances=distances, bytes=every, cycles=cycles, variant=number, own=reach[0])
+
+    def plan(self) -> Plan:
+        """The plan with the fewest predicted cycles.
+
+        Raises:
+            FitError: nothing fits.
+        """
+        tilers = ([self._tiler(one, self.program) for one in self.program.variants(step)] for step in range(len(self.program.calls)))
+        if any(all(tiler.least > tiler.capacities[tiler.engine.memory] for tiler in each) for each in tilers):
+            self.check()
+        solved = self._solved(Far.NONE) or (self._solved(Far.LARGE) if self.is_far else None)
+        if solved is None:
+            self.check()
+            solved = self._solved(Far.ALL) if self.is_far else None
+        if solved is None and not self.every:
+            return Planner(self.given, self.target, self.machine, self.search.seconds, every=True).plan()
+        if solved is None:
+            raise unpacked(self.target, *(self.overfull or (self.levels[0], self.room[self.levels[0]] + 1)), self.room)
+        return self._finish(*solved)
+
+    def is_overfull(self) -> bool:
+        """Whether constants, or these and the activations of a step, take more than there is, whatever is chosen."""
+        room = [size - fewest(self.shares(self.far), distance, self.program) for distance, size in enumerate(self.capacities(self.far))]
+        near = [size for size, level in zip(room, self.levels, strict=True) if self.is_far or not self.target.memory(level).is_far]
+        return min(room) < 0 or most_alive(self.blocks, len(self.program.calls)) > sum(near)
+
+    def _solved(self, far: Far) -> Solved | None:
+        """A choice with addresses; None where there is none."""
+        if min(self.capacities(far)) < 0:  # beside what is there in any case
+            return None
+        if not self.target.is_flat:
+            self.tight = set()  # all activations are as near as they can, at first
+            self.tight = tight_steps(self.problem(far), 0)
+        problem = without_harmless(self.problem(far))
+        if far is Far.NONE:
+            return self._solve_repeated(problem)
+        return self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
+
+    def check(self) -> None:
+        """Raise ``FitError`` where some memory is too small whatever is chosen, without looking for a plan."""
+        if (error := misfit(self._relaxed(self.machine, "bytes"))) is not None:
+            raise error
+
+    def _relaxed(self, machine: Machine, how: Literal["bytes", "far"] = "far") -> Relaxed:
+        planner = Planner(self.given, self.target, machine, every=True, relaxed=how)
+        sizes = planner.shares(planner.far), [*map(planner.beside, range(len(self.levels)))], [*self.room.values()], self.io
+        return Relaxed(self.given, self.target, machine, self.levels, partial(planner.problem, planner.far), *sizes, self._relaxed)
+
+    def _solve_repeated(self, problem: Problem) -> Solved | None:
+        """A large problem by its repeated blocks, where it has some; any other in one piece."""
+        if sum(map(len, problem.candidates)) <= MOST_CANDIDATES:
+            return self._solve(problem)
+        distances = {residence.name: residence.distances for residence in problem.residences}
+        signatures = [
+            (
+                tuple(problem.candidates[step]),  # of equal calls, other ones may be left out where more lies beside them
+                *(
+                    (kind(call, self.program.buffers), tuple(None if name is None else distances[name] for name in names))
+                    for call, names in zip(self.program.variants(step), problem.operands[step], strict=True)
+                ),
+            )
+            for step in range(len(problem.candidates))
+        ]
+        blocks = repetition(signatures)
+        short = shortened(problem, blocks) if blocks is not None else None
+        first = cheapest(short, replace(self.search, gap=LARGE_GAP)) if short is not None else None
+        choice = expanded(problem, blocks, first) if blocks is not None and first is not None else None
+        if choice is None:
+            return self._solve(problem)
+        try:
+            placements, packings = self._place(problem, choice)
+        except Overfull:
+            return self._solve(problem)
+        return replace(choice, bound=least(problem)), placements, packings, problem
+
+    def _solve_large(self, problem: Problem) -> Solved | None:
+        """A problem whose far residences are settled first, by a few candidates of each call."""
+        few = coarse(problem)
+        first = cheapest(few, replace(self.search, gap=LARGE_GAP))
+        if first is None:
+            return self._solve(problem)
+        every = settled(problem, first)
+        bound = least(problem)
+        if first.cycles <= (1 + LARGE_GAP) * bound:
+            with suppress(Overfull):
+                return *self._placed(every, replace(found_again(first, few, every), bound=bound)), every
+        solved = self._solve(every, replace(self.search, gap=LARGE_GAP))
+        if solved is None:
+            return self._solve(problem)
+        choice, placements, packings, reduced = solved
+        return replace(choice, bound=bound), placements, packings, reduced
+
+    def _solve(self, problem: Problem, search: Search | None = None) -> Solved | None:
+        """Choose and Place until a choice is packed; None when there is nothing left to choose."""
+        search = search or self.search
+        forbidden: list[Choice] = []
+        while True:
+            choice = cheapest(problem, search, forbidden)
+            if choice is None:
+                return None
+            try:
+                return *self._placed(problem, choice), problem
+            except Overfull as overfull:
+                self.overfull = overfull.level, overfull.needed
+                forbidden.append(choice)
+                if len(forbidden) >= MOST_CUTS:
+                    forbidden.clear()
+                    problem = tightened(problem, self.levels.index(overfull.level), overfull.needed)
+
+    def _placed(self, problem: Problem, choice: Choice) -> tuple[Choice, tuple[Placement, ...], dict[str, Packing]]:
+        """The choice with addresses; its fetches begin as early as there is room, unless that cannot be packed."""
+        earlier = prefetched(problem, choice)
+        if earlier is not choice:
+            earlier = replace(earlier, bound=min(choice.bound, least(problem)))
+            with suppress(Overfull):
+                return earlier, *self._place(problem, earlier)
+        return choice, *self._place(problem, choice)
+
+    def _place(self, problem: Problem, choice: Choice) -> tuple[tuple[Placement, ...], dict[str, Packing]]:
+        program = self._program(problem, choice)
+        room = {level: self.room[level] - self.beside(distance, program) for distance, level in enumerate(self.levels)}
+        residences, kept = self._levels_of(problem, choice, program), self._kept(problem, choice, program)
+        return place(wanted_blocks(program, self.target, self._chosen(problem, choice), residences, self.blocks, kept), self.target, room)
+
+    def _program(self, problem: Problem, choice: Choice) -> Program:
+        """The program with the calls that were chosen."""
+        return chosen(self.program, [candidate.variant for candidate in problem.chosen(choice.picks)])
+
+    def _chosen(self, problem: Problem, choice: Choice) -> list[Candidate]:
+        return [with_early(c, early) for c, early in zip(problem.chosen(choice.picks), choice.early, strict=True)]
+
+    def _levels_of(self, problem: Problem, choice: Choice, program: Program) -> dict[str, str]:
+        """The level where every buffer is resident."""
+        levels = {b.name: b.memory or self.levels[self.around] for b in program.buffers.values() if b.role is Role.CONSTANT}
+        for residence in problem.residences:
+            if residence.name in choice.residences:
+                levels |= dict.fromkeys(residence.buffers, self.levels[choice.residences[residence.name]])
+        return levels
+
+    def _kept(self, problem: Problem, choice: Choice, program: Program) -> dict[str, tuple[int, int]]:
+        """The steps in which copies of far constants are there."""
+        last = len(program.calls)
+        if self.is_far and not any(residence.fetch is not None for residence in problem.residences):
+            return {b.name: (FOR_EVER, last) for b in program.buffers.values() if b.role is Role.CONSTANT and not b.memory}
+        kept: dict[str, tuple[int, int]] = {}
+        for residence in problem.residences:
+            if choice.residences.get(residence.name, residence.origin) != residence.origin and residence.origin is not None:
+                steps = (choice.fetched[residence.name], residence.steps[1]) if residence.name in choice.fetched else (FOR_EVER, last)
+                kept |= dict.fromkeys((name for name in residence.buffers if name in program.buffers), steps)
+        return kept
+
+    def _finish(self, choice: Choice, placements: tuple[Placement, ...], packings: Mapping[str, Packing], problem: Problem) -> Plan:
+        program = self._program(problem, choice)
+        residences = self._levels_of(problem, choice, program)
+        level = residences | {name: residences[head] for name, head in self.group.items()}
+        fetched = {name: first for name, (first, _) in self._kept(problem, choice, program).items()}
+        is_timed = self.target.timing is not None
+        by_hand = greedy(problem) if is_timed and not self.target.is_flat else None
+        return Plan(
+            program,
+            self.target,
+            placements,
+            self._use(packings, program),
+            self.machine,
+            tuple(self._chosen(problem, choice)),
+            level,
+            fetched,
+            Prediction(choice.cycles, choice.bound, by_hand.cycles if by_hand is not None else None) if is_timed else None,
+            tuple(tuple(candidates) for candidates in problem.candidates) if is_timed else (),
+            tuple(self.program.variants(step) for step in range(len(program.calls))),
+        )
+
+    def _use(self, packings: Mapping[str, Packing], program: Program) -> dict[str, LevelUse]:
+        result = {}
+        for distance, level in enumerate(self.levels[:1] if self.target.is_flat else self.levels):
+            memory, packing = self.target.memory(level), packings[level]
+            beside = self.beside(distance, program)
+            result[level] = LevelUse(
+                self.room[level] if memory.capacity is not None else None,
+                memory.alignment,
+                packing.peak + beside,
+                packing.lower_bound + beside,
+                self.io if distance == self.around else 0,
+                beside,
+                memory.reserved,
+            )
+        return result
+
+
+def make_plan(program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> Plan:
+    """Plan a network.
+
+    Raises:
+        FitError: nothing fits; names the call, the buffer, the level and a capacity that would do.
+    """
+    if not target.is_flat:
+        try:
+            if (planner := Planner(program, target, machine, every=True)).is_overfull():
+                planner.check()
+            return Planner(program, target, machine, seconds).plan()
+        except FitError:
+            other = ordered(program)
+            if other is program:
+                raise
+            planner = Planner(other, target, machine, seconds)
+            with suppress(FitError):
+                planner.check()
+                return planner.plan()
+            raise
+    name = target.memories[0].name
+    roomy = replace(machine, capacities=dict.fromkeys(machine.capacities, UNLIMITED))
+    plans = [Planner(one, target, roomy, seconds).plan() for one in dict.fromkeys((program, ordered(program)))]
+    plan = min(plans, key=lambda plan: plan.memory[name].peak)
+    check_constants(plan.program, target, machine)
+    if machine.objective == "cycles" and plan.memory[name].peak <= machine.capacities[name]:
+        return within(plan, machine)
+    found, refused = list[Plan](), list[FitError]()
+    for one in plans:
+        try:
+            found.append(chained(one, machine))
+        except FitError as error:
+            refused.append(error)
+    if not found:
+        raise refused[-1]
+    return min(found, key=lambda plan: plan.memory[name].peak if machine.objective == "ram" else plan.added)
