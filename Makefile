@@ -12,70 +12,73 @@ TARGET ?= siracusa
 COUNT  ?= 100
 SEED   ?= 1
 
-.PHONY: demo story test test-full test-sample fuzz mutants defects replay replay-full lint format docs bench summaries calibrate clean
+.PHONY: help demo story test test-full test-sample fuzz mutants defects replay replay-full lint format docs bench summaries calibrate clean
 
-demo: $(STAMP)
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '%-12s %s\n' "$$name" "$$text"; done
+
+demo: $(STAMP) ## the main job: a quantised network becomes C, which runs
 	@$(BIN)/python examples/digits/demo.py
 
-story: $(STAMP)
+story: $(STAMP) ## a network from its floats to firmware, step by step
 	@$(BIN)/python examples/story/demo.py
 
 # Many tests start the command: what Python compiled of it is kept.
 test test-full test-sample: export PYTHONDONTWRITEBYTECODE =
 
 # A worker runs files that follow each other, so that what a file needs is made once.
-test: $(STAMP)
+test: $(STAMP) ## all fast tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gvsoc"
 
-test-full: $(STAMP)
+test-full: $(STAMP) ## all tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=default --draw all
 
 # Some of what `make test` leaves out: at most MOST tests, drawn by DRAW, that begin within LIMIT minutes (tests/samples.py).
 MOST  ?= 120
 DRAW  ?= 0
 LIMIT ?= 5
-test-sample: $(STAMP)
+test-sample: $(STAMP) ## some of the slow tests, drawn by DRAW
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not gvsoc" --most $(MOST) --draw $(DRAW) --minutes $(LIMIT)
 
 # Random graphs, contradictory nodes and damaged files (tests/random/README.md): SEEDS=FIRST:END, MINUTES at most for each. What was done before is not done again.
 SEEDS   ?= 0:1000
 MINUTES ?= 60
-fuzz: $(STAMP)
+fuzz: $(STAMP) ## random graphs and damaged files
 	@$(BIN)/python -m tests.random.fuzz graphs --seeds $(SEEDS) --minutes $(MINUTES)
 	@$(BIN)/python -m tests.random.fuzz memories --seeds $(SEEDS) --minutes $(MINUTES)
 	@$(BIN)/python -m tests.random.fuzz nodes --seeds $(SEEDS) --minutes $(MINUTES)
 	@$(BIN)/python -m tests.random.fuzz files --seeds $(SEEDS) --minutes $(MINUTES)
 
 # Mutants of the C of MODEL for TARGET, and why those that nothing notices are equivalent (docs/hazards.md).
-mutants: $(STAMP)
+mutants: $(STAMP) ## mutants of emitted C that nothing notices
 	@$(BIN)/python -m tests.hal.mutants $(MODEL) --target $(TARGET) --count $(COUNT) --seed $(SEED) --jobs $(WORKERS)
 
 # Defects that are seeded into the sources, and whether the tests of `make test` find them (tests/README.md).
-defects: $(STAMP)
+defects: $(STAMP) ## defects seeded into the sources
 	@$(BIN)/python -m tests.defects
 
 # What BASE and the working tree compile a corpus to, compared byte for byte (CONTRIBUTING.md). REPLAY='--show CASE' shows a difference in full.
 BASE   ?= HEAD
 REPLAY ?=
-replay: $(STAMP)
+replay: $(STAMP) ## what BASE and the working tree compile a corpus to, compared
 	@$(BIN)/python -m tests.replay $(BASE) $(REPLAY)
 
-replay-full: $(STAMP)
+replay-full: $(STAMP) ## the same of the whole corpus
 	@$(BIN)/python -m tests.replay $(BASE) --cases 0 $(REPLAY)
 
-lint: $(STAMP)
+lint: $(STAMP) ## ruff, mypy, clang-format
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/clang-format --dry-run --Werror $(C)
 
-format: $(STAMP)
+format: $(STAMP) ## mends what lint can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(C)
 
 # The pages as a site in build/site, links checked; what it needs is installed once, then no network is used.
-docs: $(STAMP) $(VENV)/.docs-installed
+docs: $(STAMP) $(VENV)/.docs-installed ## the pages as a site, links checked
 	@rm -rf build/pages build/site
 	@mkdir -p build && cp -r docs build/pages
 	@{ printf -- '---\nsearch: { exclude: true }\n---\n'; sed 's#](docs/#](#g' CHANGELOG.md; } > build/pages/release-notes.md
@@ -87,7 +90,7 @@ $(VENV)/.docs-installed: requirements/docs.txt $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/docs.txt
 	@touch $@
 
-bench: $(STAMP)
+bench: $(STAMP) ## the figures of the documentation that need no board
 	@$(BIN)/python benchmarks/spine.py
 	@$(BIN)/python benchmarks/allocation.py
 	@$(BIN)/python benchmarks/planner.py
@@ -102,15 +105,15 @@ bench: $(STAMP)
 	@$(BIN)/python benchmarks/slm.py
 
 # Writes the layer lists of the segmentation study anew; needs the extra `keras`, and a quarter of an hour.
-summaries: $(STAMP)
+summaries: $(STAMP) ## layer lists of the segmentation study
 	@$(BIN)/python benchmarks/summaries.py
 
 # Measures Siracusa's machine and kernels anew on GVSoC, which takes minutes, and writes targets/siracusa/timing.toml.
-calibrate: $(STAMP)
+calibrate: $(STAMP) ## Siracusa's timing, measured anew on GVSoC
 	@$(BIN)/python benchmarks/gvsoc/calibrate.py
 
 # The environment stays: `rm -r .venv` makes the next command install it anew.
-clean:
+clean: ## removes what was built
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -r {} +
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from deeploy.operators.table import OPERATORS
 from deeploy.operators.views import VIEWS
+from deeploy.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("deeploy", "targets", "kernels", "templates", "tests", "benchmarks", "examples")
@@ -324,7 +326,9 @@ def test_only_what_is_meant_to_lies_at_the_top() -> None:
     files = {
         ".clang-format",
         ".gitignore",
+        ".pre-commit-config.yaml",
         "CHANGELOG.md",
+        "CITATION.cff",
         "CONTRIBUTING.md",
         "LICENSE",
         "Makefile",
@@ -332,7 +336,21 @@ def test_only_what_is_meant_to_lies_at_the_top() -> None:
         "mkdocs.yml",
         "pyproject.toml",
     }
-    assert {name.partition("/")[0] for name in listed} == {*files, ".ci", "docs", "requirements", *FOLDERS}
+    assert {name.partition("/")[0] for name in listed} == {*files, ".ci", ".devcontainer", ".github", "docs", "requirements", *FOLDERS}
+
+
+def test_what_is_cited_and_what_a_container_installs_is_this_version() -> None:
+    assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
+    installed = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())["onCreateCommand"].split()
+    needed = re.findall(r"^need \S+ (.+)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert {"gcc", "make", "gcc-arm-none-eabi"} <= set(installed) & {package for row in needed for package in row.split()}
+
+
+def test_every_command_of_the_makefile_is_told() -> None:
+    """`make help` lists those with a comment behind them."""
+    text = (ROOT / "Makefile").read_text()
+    commands = set(re.findall(r"^\.PHONY: (.+)$", text, re.MULTILINE)[0].split())
+    assert commands == set(re.findall(r"^([\w-]+):.*## \w", text, re.MULTILINE))
 
 
 def test_no_advice_installs_a_package_that_no_index_has() -> None:
