@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ pytest_plugins = ["tests.samples"]
 # The same examples in every run, so that a commit passes or fails whoever tests it. ``make test-full`` draws others every time.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
+
+# Tests run beside each other: what they start takes no further cores unless it is told to.
+os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
 
 # As in the command itself (``deeploy.cli.main``): a compilation makes little that is garbage, and looking for it takes a tenth of the time.
 gc.set_threshold(200_000)

@@ -17,8 +17,10 @@ from deeploy.documents import Contents
 from deeploy.errors import BuildError, TargetError, UsageError, shorten
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import ESTIMATE, Target
+from deeploy.jobs import in_order
 from deeploy.operators.table import OPERATORS
 from deeploy.resources import resource
+from deeploy.target import load
 
 SAMPLES_PER_KERNEL = 16
 _SHOWN = 6  # names of kernels in a finding
@@ -72,15 +74,17 @@ def check(
     samples: int = SAMPLES_PER_KERNEL,
     seed: int = 0,
     on_kernel: Callable[[str], None] = lambda name: None,
+    place: str | None = None,
 ) -> Findings:
-    """Check a target.
+    """Check a target; kernels are tasks of ``deeploy.jobs``.
 
     Args:
         names: only kernels whose names begin so.
         everything: also the kernels whose C is the compiler's own, beside those of the target; its tests run those.
         samples: random nodes of every kernel.
         seed: of all that is random; the same one gives the same nodes and runs.
-        on_kernel: called with the name of every kernel before it is checked.
+        on_kernel: called with the name of every kernel as its turn comes.
+        place: the target's name or folder, by which other processes load it; without it, threads of this process check kernels.
 
     Raises:
         BuildError: there is no C compiler with sanitizers.
@@ -92,13 +96,16 @@ def check(
     if not kernels:
         raise UsageError(f"no kernel of {target.name} begins with {' or '.join(wanted)}", "Show them with: deeploy targets NAME")
     everything = everything or bool(wanted) or all(_is_borrowed(kernel, target) for kernel in kernels)
-    rows, borrowed = [*_levels(target)], 0
-    for kernel in kernels:
-        if not everything and _is_borrowed(kernel, target):
-            borrowed += 1
-            continue
-        on_kernel(kernel.name)
-        rows.append(_kernel(kernel, target, compiler, lambda kernel: cases(kernel, samples, seed), seed))
+    rows, chosen = [*_levels(target)], [kernel for kernel in kernels if everything or not _is_borrowed(kernel, target)]
+    with tempfile.TemporaryDirectory(prefix="deeploy-check-", ignore_cleanup_errors=True) as scratch:
+        tasks = [
+            _Task(place or target, target.kernels.index(kernel), compiler, samples, seed, Path(scratch).resolve()) for kernel in chosen
+        ]
+        results = in_order(_checked, tasks, threads=place is None, bounded=False)
+        for kernel in chosen:
+            on_kernel(kernel.name)
+            rows.append(next(results))
+    borrowed = len(kernels) - len(chosen)
     if borrowed:
         rows.append(Row("kernel", f"{borrowed} more", "note", 0, "their C is the compiler's own, and tested there; --all runs it here too"))
     return Findings(target.name, (*rows, *_timing(target), *_missing(target)), samples, seed)
@@ -133,7 +140,25 @@ def _levels(target: Target) -> Iterable[Row]:
         yield Row("path", path.name, "ok", 0, f"{path.far} to {path.near}: {limits}")
 
 
-def _kernel(kernel: Kernel, target: Target, compiler: str, draw: Callable[[Kernel], list[Case]], seed: int) -> Row:
+@dataclass(frozen=True)
+class _Task:
+    """A kernel to be checked: the number that it has in its target, which is given or said where it is, and where files may lie."""
+
+    target: Target | str
+    number: int
+    compiler: str
+    samples: int
+    seed: int
+    scratch: Path
+
+
+def _checked(task: _Task) -> Row:
+    target = task.target if isinstance(task.target, Target) else load(task.target)
+    task.scratch.mkdir(parents=True, exist_ok=True)  # on another machine
+    return _kernel(target.kernels[task.number], target, task, lambda kernel: cases(kernel, task.samples, task.seed))
+
+
+def _kernel(kernel: Kernel, target: Target, task: _Task, draw: Callable[[Kernel], list[Case]]) -> Row:
     """One kernel, on every case that it accepts."""
     if kernel.link:
         return Row("kernel", kernel.name, "note", 0, "it needs another chip: deeploy verify --chips runs it on the host model")
@@ -144,9 +169,9 @@ def _kernel(kernel: Kernel, target: Target, compiler: str, draw: Callable[[Kerne
     if not given:
         need = "it accepts none of the samples" if kernel.operator.draw or kernel.samples or kernel.phases else "there are no samples"
         return Row("kernel", kernel.name, "failed", 0, f"{need} of {shorten(kernel.op)}: give the declaration samples=(Sample(...),)")
-    with tempfile.TemporaryDirectory(prefix="deeploy-check-") as scratch:
+    with tempfile.TemporaryDirectory(dir=task.scratch) as scratch:
         try:
-            done = try_kernel(kernel, target, given, Path(scratch).resolve(), compiler, seed)
+            done = try_kernel(kernel, target, given, Path(scratch), task.compiler, task.seed)
         except subprocess.TimeoutExpired:
             return Row("kernel", kernel.name, "failed", 0, "it does not end")
         except TargetError as error:

@@ -39,16 +39,21 @@ def target_check(
     everything: Annotated[bool, typer.Option("--all", help="Include the compiler's own kernels.")] = False,
     samples: Annotated[int, typer.Option("--samples", min=0, help="Random test cases per kernel.")] = 16,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the random test cases.")] = 0,
+    jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", help="Kernels checked at once; default: one for each core.")] = None,
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Dask or Ray cluster that checks them: tcp://HOST:PORT.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Test every kernel of a target against its NumPy reference, with sanitizers; list limits, timing and what is missing."""
     from deeploy import target as registry
     from deeploy.bringup.check import check
+    from deeploy.jobs import workers
     from deeploy.report import checked
     from deeploy.report.progress import Progress
 
-    with Progress() as progress:
-        findings = check(registry.load(target), kernel or (), everything, samples, seed, progress)
+    with Progress() as progress, workers(jobs, scheduler):
+        findings = check(registry.load(target), kernel or (), everything, samples, seed, progress, target)
     print(json.dumps(findings.contents(), indent=1)) if as_json else checked.show(findings.contents())
     if not findings.passed:
         raise typer.Exit(1)

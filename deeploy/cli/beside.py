@@ -11,7 +11,20 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from deeploy.cli.options import Choices, DimOption, JsonOption, PinOption, dims_of, pairs, pins_of, show, target_names, words
+from deeploy.cli.options import (
+    Choices,
+    DimOption,
+    JobsOption,
+    JsonOption,
+    PinOption,
+    SchedulerOption,
+    dims_of,
+    pairs,
+    pins_of,
+    show,
+    target_names,
+    words,
+)
 from deeploy.errors import UsageError, shorten
 from deeploy.quantization.form import ACTIVATIONS, FLOAT_SHARE, LEAST, METHODS, PERCENTILE, Form
 from deeploy.report.progress import Progress
@@ -274,8 +287,8 @@ def explore(
     results: Annotated[
         Path | None, typer.Option("--results", help="Folder for the results of a sweep, from which it can be resumed.")
     ] = None,
-    workers: Annotated[int | None, typer.Option("--workers", help="Number of processes of a sweep, or of ZigZag.")] = None,
-    dask: Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help="Address of a Dask scheduler to run a sweep.")] = None,
+    jobs: JobsOption = None,
+    scheduler: SchedulerOption = None,
     target: Annotated[str, typer.Option("--target", "-t", help="Target whose kernels define the loop nests.")] = "generic",
     dim: DimOption = None,
     as_json: JsonOption = False,
@@ -283,11 +296,10 @@ def explore(
     """Explore accelerator designs: find the spatial unrollings that suit these networks best."""
     from deeploy import target as registry
     from deeploy.explore.command import Options, run
+    from deeploy.jobs import workers
 
-    options = Options(
-        configs, objective, prune, output, write_engine, emit_target, cost, tuple(vary or ()), results, workers, dask, as_json, machine
-    )
-    with Progress() as progress:
+    options = Options(configs, objective, prune, output, write_engine, emit_target, cost, tuple(vary or ()), results, as_json, machine)
+    with Progress() as progress, workers(jobs, scheduler):
         progress("explore")
         text = run(models, hardware, registry.load(target), dims_of(dim), options)
     show(text)

@@ -55,6 +55,13 @@ BoardOption = Annotated[
 ]
 PortOption = Annotated[str | None, typer.Option("--port", help="Serial line of the board; found where only one board is plugged in.")]
 NetworkOption = Annotated[str | None, typer.Option("--network", help="Network of the project to use; chipK selects a chip.")]
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", metavar="N", help="Processes that work at the same time; default: one for each core.")
+]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option("--scheduler", metavar="ADDRESS", help="Workers of a cluster instead: tcp://HOST:PORT of Dask, ray://HOST:PORT of Ray."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 

@@ -30,7 +30,6 @@ class Options:
         target: folder of the target to emit; machine: the target whose runtime and host model that one takes.
         cost: of ``COSTS``, what pairs cost.
         results: folder of a sweep's results; points that lie there already are not computed again.
-        dask: address of a scheduler; None for processes on this machine.
     """
 
     configs: int = 2
@@ -42,8 +41,6 @@ class Options:
     cost: str = "formulas"
     vary: tuple[str, ...] = ()
     results: Path | None = None
-    workers: int | None = None
-    dask: str | None = None
     as_json: bool = False
     machine: str = ""
 
@@ -55,15 +52,15 @@ def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[st
     layers = distinct([layer for model in models for layer in read(model, target, dims)])
     if options.vary:
         return _sweep(layers, hardware, objective, options)
-    if options.results is not None or options.dask is not None:
-        raise UsageError("--results and --dask belong to a sweep", "Say what to vary, for example: --vary pes=256,1024")
+    if options.results is not None:
+        raise UsageError("--results belongs to a sweep", "Say what to vary, for example: --vary pes=256,1024")
     if options.output is not None:
         _check_folder(options.output)
     if options.target is not None:
         _check_target(options.target)
     found = study(layers, accelerator, options.configs, objective, options.prune)
     if options.cost == "zigzag":
-        found = recosted(found, options.workers)
+        found = recosted(found)
     description = {"models": [model.name for model in models], **describe(found)}
     if options.engine is not None:
         from deeploy.explore.engine import engine_description
@@ -130,7 +127,7 @@ def _sweep(layers: Sequence[Layer], hardware: Path, objective: Objective, option
     if options.cost != "formulas":
         raise UsageError(f"--cost {options.cost} with --vary", "Sweep with the formulas, then study single points with ZigZag.")
     points = grid(options.vary)
-    rows = sweep(layers, hardware, points, options.configs, objective, options.prune, options.results, options.workers, options.dask)
+    rows = sweep(layers, hardware, points, options.configs, objective, options.prune, options.results)
     if options.as_json:
         return json.dumps(rows, indent=1)
     lines = []

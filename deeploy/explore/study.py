@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +15,7 @@ from deeploy.explore.cost import INNER, Assumptions, Costs, evaluate
 from deeploy.explore.hardware import Hardware
 from deeploy.explore.unrollings import Unrollings, unrollings
 from deeploy.graph.loops import LOOPS, Layer, distinct
+from deeploy.jobs import in_order
 
 Array = np.ndarray
 
@@ -74,10 +71,10 @@ def study(
     return Study(hardware, objective, tuple(kinds), found, costs, choices, seconds)
 
 
-def recosted(result: Study, workers: int | None = None) -> Study:
+def recosted(result: Study) -> Study:
     """A study whose sets are chosen by ZigZag's cycles and energy, of the unrollings that no other beats in every layer by the formulas.
 
-    Layers cost energy and cycles at the rate of the best set, as in ``tradeoff``. ZigZag runs in so many processes, all cores by default.
+    Layers cost energy and cycles at the rate of the best set, as in ``tradeoff``. Pairs are tasks of ``deeploy.jobs``.
 
     Raises:
         UsageError: ZigZag is not installed.
@@ -86,9 +83,8 @@ def recosted(result: Study, workers: int | None = None) -> Study:
     start = time.perf_counter()
     kept = undominated(_cost(result))
     factors = result.unrollings.factors[kept]
-    jobs = [(layer, row, result.hardware) for row in factors for layer in result.layers]
-    with processes(workers) as pool:
-        pairs = np.array(list(pool.map(_by_zigzag, jobs, chunksize=4))).reshape(len(kept), len(result.layers), 2)
+    pairs_of = [(layer, row, result.hardware) for row in factors for layer in result.layers]
+    pairs = np.array(list(in_order(_by_zigzag, pairs_of))).reshape(len(kept), len(result.layers), 2)
     own = Costs(*(getattr(result.costs, name)[kept] for name in Costs.__dataclass_fields__))
     ideal = np.array([layer.macs for layer in result.layers]) / (own.utilisation * result.hardware.pes)
     costs = Costs(pairs[..., 0], pairs[..., 1], own.utilisation, ideal / pairs[..., 0], own.inner)
@@ -98,25 +94,6 @@ def recosted(result: Study, workers: int | None = None) -> Study:
     choices = tuple(best_set(cycles, energy, size, result.objective) for size in sizes)
     seconds = {**result.seconds, "zigzag": time.perf_counter() - start}
     return Study(result.hardware, result.objective, result.layers, found, costs, choices, seconds)
-
-
-@contextlib.contextmanager
-def processes(workers: int | None) -> Iterator[ProcessPoolExecutor]:
-    """So many processes, all cores by default; whatever leaves the block ends their work at once."""
-    others = multiprocessing.active_children()
-    with ProcessPoolExecutor(workers, initializer=_leave_signals) as pool:
-        try:
-            yield pool
-        except BaseException:
-            for process in set(multiprocessing.active_children()) - {*others}:
-                process.terminate()
-            raise
-
-
-def _leave_signals() -> None:
-    """Ctrl-C reaches every process of a terminal: only the one that has begun the others says so, and ends them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _by_zigzag(job: tuple[Layer, Array, Hardware]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Sweeps: one study for every point of a grid of hardware parameters, in processes or on Dask, resumed where they stopped.
+"""Sweeps: one study for every point of a grid of hardware parameters, by the workers of ``deeploy.jobs``, resumed where they stopped.
 
 A point's result is a file in the folder of results, named after a digest of all that decides it and written whole or not at all.
 """
@@ -9,9 +9,8 @@ import hashlib
 import itertools
 import json
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import as_completed
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,9 +18,11 @@ from deeploy.documents import Contents, Document, read_document
 from deeploy.errors import DeeployError, UsageError, shorten
 from deeploy.explore.choose import Objective
 from deeploy.explore.hardware import Hardware, load
-from deeploy.explore.study import describe, processes, study
+from deeploy.explore.study import describe, study
 from deeploy.explore.unrollings import unrollings
 from deeploy.graph.loops import Layer
+from deeploy.jobs import completed
+from deeploy.resources import put
 from deeploy.version import VERSION
 
 _MOST_POINTS = 100_000
@@ -55,15 +56,11 @@ def sweep(
     objective: Objective,
     prune: bool,
     results: Path | None = None,
-    workers: int | None = None,
-    dask: str | None = None,
 ) -> list[Contents]:
     """The studies of all points, in order, each with its ``point``.
 
     Args:
         results: folder that keeps results; those that are there are not computed again.
-        workers: processes; the machine's cores by default.
-        dask: address of a Dask scheduler to use instead of processes.
     """
     tasks = [(list(layers), load(hardware, point), configs, objective, prune) for point in points]
     for task in tasks:  # an array that nothing fills ends the sweep before it begins
@@ -73,11 +70,12 @@ def sweep(
         results.mkdir(parents=True, exist_ok=True)
     found = {index: known for index, file in enumerate(files) if (known := _read(file)) is not None}
     missing = [index for index in range(len(tasks)) if index not in found]
-    run = _on_dask(dask) if dask is not None else _in_processes(workers or os.cpu_count() or 1)
-    for position, description in run([tasks[index] for index in missing]):
-        index = missing[position]
-        found[index] = description
-        _write(files[index], description)
+    with closing(completed(compute, [tasks[index] for index in missing])) as studies:
+        for position, description in studies:
+            if isinstance(description, DeeployError):
+                raise description
+            found[missing[position]] = description
+            _write(files[missing[position]], description)
     return [{"point": dict(point), **found[index]} for index, point in enumerate(points)]
 
 
@@ -93,42 +91,6 @@ def compute(task: Task) -> Contents:
     return describe(study(*task))
 
 
-Runner = Callable[[Sequence[Task]], Iterator[tuple[int, Contents]]]
-
-
-def _in_processes(workers: int) -> Runner:
-    def run(tasks: Sequence[Task]) -> Iterator[tuple[int, Contents]]:
-        if min(workers, len(tasks)) <= 1:
-            yield from ((position, compute(task)) for position, task in enumerate(tasks))
-            return
-        with processes(min(workers, len(tasks))) as pool:
-            futures = {pool.submit(compute, task): position for position, task in enumerate(tasks)}
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-
-    return run
-
-
-def _on_dask(address: str) -> Runner:
-    try:
-        from distributed import Client
-        from distributed import as_completed as completed
-    except ImportError as error:
-        raise UsageError("--dask needs the package distributed", "Install it: pip install distributed") from error
-
-    def run(tasks: Sequence[Task]) -> Iterator[tuple[int, Contents]]:
-        try:
-            client = Client(address, timeout=10)
-        except (OSError, ValueError) as error:
-            raise UsageError(f"no Dask scheduler answers at {shorten(address)}", "Start one with: dask scheduler") from error
-        with client:
-            futures = {client.submit(compute, task, pure=False): position for position, task in enumerate(tasks)}
-            for future in completed(list(futures)):
-                yield futures[future], future.result()
-
-    return run
-
-
 def _read(file: Path | None) -> Contents | None:
     if file is None or not file.is_file():
         return None
@@ -141,6 +103,5 @@ def _read(file: Path | None) -> Contents | None:
 def _write(file: Path | None, description: Document) -> None:
     """Whole or not at all: an interrupted sweep leaves no half file."""
     if file is not None:
-        part = file.with_suffix(".part")
-        part.write_text(json.dumps(description), encoding="utf-8")
-        part.replace(file)
+        with put(file) as fresh:
+            fresh.write_text(json.dumps(description), encoding="utf-8")

@@ -13,6 +13,7 @@ import pytest
 from deeploy.explore import networks, sweep
 from deeploy.explore.hardware import load
 from deeploy.graph.loops import Layer
+from deeploy.jobs import workers
 from tests.command import deeploy_cli
 
 ROOT = Path(__file__).parents[2]
@@ -112,14 +113,15 @@ def test_a_sweep_resumes(suite: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     points = sweep.grid(["pes=16,64", "memory.top.bandwidth=128,512"])
     assert points[1] == {"pes": 16.0, "memory.top.bandwidth": 512.0}
     folder = tmp_path / "results"
-    first = sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder, workers=2)
+    with workers(2):
+        first = sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder)
     assert [row["pes"] for row in first] == [16, 16, 64, 64]
     files = sorted(folder.iterdir())
     assert len(files) == 4
     files[0].unlink()  # as if interrupted before this one
     computed, study = [], sweep.compute
     monkeypatch.setattr(sweep, "compute", lambda task: computed.append(task) or {**study(task), "hardware": "again"})
-    again = sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder, workers=1)
+    again = sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder)
     assert len(computed) == 1
     assert sum(row["hardware"] == "again" for row in again) == 1
     assert sum(one == other for one, other in zip(first, again, strict=True)) == 3
@@ -127,10 +129,10 @@ def test_a_sweep_resumes(suite: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     for damaged in ("{", "1", json.dumps({**json.loads(files[1].read_text()), "sets": []})):  # computed again
         computed.clear()
         files[1].write_text(damaged)
-        sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder, workers=1)
+        sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder)
         assert len(computed) == 1
     computed.clear()
-    sweep.sweep(layers, HARDWARE, points, 3, "edp", True, folder, workers=1)
+    sweep.sweep(layers, HARDWARE, points, 3, "edp", True, folder)
     assert len(computed) == 4  # another question: nothing is reused
 
 
@@ -149,20 +151,11 @@ def test_results_are_reused_for_the_same_question_only(suite: Path) -> None:
 
 
 def test_a_sweep_from_the_command_line(suite: Path) -> None:
-    rows = explored(suite, "--hardware", HARDWARE, "--vary", "memory.*.bandwidth=128,256", "--workers", 1, "--configs", 1)
+    rows = explored(suite, "--hardware", HARDWARE, "--vary", "memory.*.bandwidth=128,256", "--jobs", 1, "--configs", 1)
     assert [row["point"] for row in rows] == [{"memory.*.bandwidth": 128.0}, {"memory.*.bandwidth": 256.0}]
     assert rows[0]["sets"][0]["edp"] > rows[1]["sets"][0]["edp"]
-    result = run(suite, "--hardware", HARDWARE, "--vary", "pes=16,32", "--workers", 1)
+    result = run(suite, "--hardware", HARDWARE, "--vary", "pes=16,32", "--jobs", 1)
     assert [line.split(":")[0] for line in result.stdout.splitlines()] == ["pes 16", "pes 32"]
-
-
-def test_a_sweep_on_dask(suite: Path) -> None:
-    distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
-    layers = networks.load(suite)
-    points = sweep.grid(["pes=16,64"])
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
-        remote = sweep.sweep(layers, HARDWARE, points, 2, "edp", True, dask=cluster.scheduler_address)
-    assert remote == sweep.sweep(layers, HARDWARE, points, 2, "edp", True, workers=1)
 
 
 @pytest.mark.parametrize(
@@ -181,8 +174,9 @@ def test_a_sweep_on_dask(suite: Path) -> None:
         (["--hardware", HARDWARE, "--vary", "pes=2", "--cost", "zigzag"], "error: --cost zigzag with --vary"),
         (["--hardware", HARDWARE, "-o", "tests"], "error: tests exists and holds no study"),
         (["--hardware", HARDWARE, "-o", "Makefile"], "error: Makefile exists and is not a folder"),
-        (["--hardware", HARDWARE, "--results", "out"], "error: --results and --dask belong to a sweep"),
-        (["--hardware", HARDWARE, "--vary", "pes=16,9973", "--workers", "2"], "error: no spatial unrolling fills 9973 elements"),
+        (["--hardware", HARDWARE, "--jobs", "0"], "error: --jobs 0 is no number of processes"),
+        (["--hardware", HARDWARE, "--results", "out"], "error: --results belongs to a sweep"),
+        (["--hardware", HARDWARE, "--vary", "pes=16,9973", "--jobs", "2"], "error: no spatial unrolling fills 9973 elements"),
     ],
 )
 def test_errors_have_two_lines(suite: Path, arguments: list[object], message: str) -> None:

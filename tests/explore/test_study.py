@@ -56,7 +56,7 @@ def test_other_costs_choose_among_what_the_formulas_leave(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(zigzag, "require", lambda: None)
     monkeypatch.setattr(zigzag, "evaluate", same)
-    again = recosted(found, 1)
+    again = recosted(found)
     assert len(again.unrollings) < len(found.unrollings)
     assert [[again.unrollings.labels[row] for row in choice.rows] for choice in again.choices] == [
         sorted((found.unrollings.labels[row] for row in choice.rows), key=again.unrollings.labels.index) for choice in found.choices
@@ -64,13 +64,13 @@ def test_other_costs_choose_among_what_the_formulas_leave(monkeypatch: pytest.Mo
     favoured = again.unrollings.labels[-1]
     factors = again.unrollings.factors[-1].tolist()
     monkeypatch.setattr(zigzag, "evaluate", lambda of, row, hardware: (1.0, 1.0) if row.tolist() == factors else (9.0, 9.0))
-    assert recosted(found, 1).choices[0].rows == (again.unrollings.labels.index(favoured),)
+    assert recosted(found).choices[0].rows == (again.unrollings.labels.index(favoured),)
 
 
 def test_where_one_unrolling_beats_all_others_it_is_the_only_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zigzag, "require", lambda: None)
     monkeypatch.setattr(zigzag, "evaluate", lambda of, row, hardware: (7.0, 3.0))
-    (choice,) = recosted(study(LAYERS[-1:], shared(64, 1000), 2), 1).choices
+    (choice,) = recosted(study(LAYERS[-1:], shared(64, 1000), 2)).choices
     assert (choice.rows, choice.cycles, choice.energy) == ((0,), 14.0, 6.0)
 
 
