@@ -97,6 +97,7 @@ def compile(
     package: Package | None = None,
     mhz: float | None = None,
     certify: bool = True,
+    fix: Mapping[str, str | int] | None = None,
 ) -> Compiled:
     """Compile an ONNX model or a PyTorch module, or several ONNX files into one project (a mapping from C prefix to path).
 
@@ -108,8 +109,7 @@ def compile(
         dims, pins: values of symbolic dimensions, and of inputs that become constants; of one of several networks as ``PREFIX:NAME``.
         options: how much of the target may be used otherwise (``deeploy.Options``).
         on_stage: called with the name of each stage as it begins, to show progress.
-        unroll, weight_bits, states, context, quantised_io, requantise, save_after, fallback, package, mhz, certify: see
-            ``deeploy.api.Request``.
+        unroll, weight_bits, states, context, quantised_io, requantise, save_after, fallback, package, mhz, certify, fix: see ``Request``.
 
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
@@ -119,7 +119,18 @@ def compile(
     limits = Options(**{**vars(options or Options()), "capacities": {**(options or Options()).capacities, **sizes}})
     head = inputs, input_types or {}, dialect, dims or {}, pins or {}, unroll, weight_bits, states or {}, context
     request = Request(
-        *head, quantised_io, requantise, save_after, limits, fallback, on_stage, generators, package, mhz=mhz, certify=certify
+        *head,
+        quantised_io,
+        requantise,
+        save_after,
+        limits,
+        fallback,
+        on_stage,
+        generators,
+        package,
+        mhz=mhz,
+        certify=certify,
+        fix=fix or {},
     )
 
     def compiled(target: Target, request: Request) -> Compiled:

@@ -61,6 +61,7 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         **({"chains": [_chain(chain) for chain in plan.chains]} if plan.chains else {}),
         **({"chain_choices": [asdict(choice) for choice in plan.chain_choices]} if plan.chain_choices else {}),
         **({"order": asdict(plan.order)} if plan.order is not None else {}),
+        **({"fixed": _fixed(plan)} if plan.machine.fixes else {}),
         **({"arrangements": [asdict(one) for one in plan.arrangements]} if plan.arrangements else {}),
         **_growth(plan),
         **({"requantised": description["requantised"]} if description.get("requantised") else {}),
@@ -115,6 +116,12 @@ def _call(plan: Plan, step: int, timing: Document) -> Contents:
         **(timing["calls"][step] if timing else {}),
         "operands": {name: operand.buffer for name, operand in call.operands.items()},
     }
+
+
+def _fixed(plan: Plan) -> Contents:
+    """What the user fixed, the calls or the buffer that each is about, and cycles of the plan in which nothing is fixed."""
+    fixes = [{"of": fix.subject, "what": fix.what, "value": fix.value, "names": sorted(fix.names)} for fix in plan.machine.fixes]
+    return {"fixes": fixes, "cycles_free": plan.free_cycles}
 
 
 def _chain(chain: Chain) -> Contents:

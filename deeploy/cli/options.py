@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -161,6 +162,14 @@ class Choices:
     ] = "cycles"
     no_certify: Annotated[bool, typer.Option("--no-certify", help="Do not compare the C with the graph (docs/trust.md).")] = False
     no_chains: Annotated[bool, typer.Option("--no-chains", help="Do not interleave the tiles of several layers (docs/chains.md).")] = False
+    fix: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fix",
+            metavar="NODE.engine=npu",
+            help="Fix the engine, kernel, tile.DIM, buffering or after of a node, or the memory of a tensor.",
+        ),
+    ] = None
     seconds: Annotated[
         float | None, typer.Option("--seconds", help="Limit of the solver per problem, in deterministic seconds: equal on every machine.")
     ] = None
@@ -245,6 +254,7 @@ class Choices:
             budgets={name: bytes_of(size, f"--{name} ") for name, size in budgets.items() if size is not None},
             mhz=self.mhz,
             certify=not self.no_certify,
+            fix=_fixes_of(self.fix),
         )
 
     def machine(self) -> Target:
@@ -317,6 +327,15 @@ def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
             raise UsageError(f"{option} {shorten(text, 60)} is not of the form NAME=VALUE", f"For example: {option} input=VALUE")
         result[name] = value
     return result
+
+
+def _fixes_of(texts: list[str] | None) -> dict[str, str]:
+    """What is fixed, by what it is about; nothing is fixed twice."""
+    found = pairs(texts, "--fix")
+    for first, second in itertools.combinations(dict.fromkeys(texts or []), 2):
+        if first.rpartition("=")[0] == second.rpartition("=")[0]:
+            raise UsageError(f"--fix {shorten(first, 60)} and --fix {shorten(second, 60)} contradict each other", "Leave one of them out.")
+    return found
 
 
 def whole(text: str, option: str, least: int, most: int, example: str) -> int:

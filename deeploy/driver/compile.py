@@ -21,6 +21,7 @@ from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.plan import Machine, Plan
+from deeploy.planning.planner.fixes import Wanted, wanted
 from deeploy.planning.planner.machine import Options, check_code, kernels_of, machine_of
 from deeploy.planning.planner.requantise import engines_of
 from deeploy.planning.planner.sharing import known_states
@@ -51,8 +52,9 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
     clock = Clock(request.on_stage)
     networks: dict[str, Network] = {}
     found: dict[str, Lowered] = {}
+    fixed: dict[str, Wanted] = {}
     own = {prefix: request.of(prefix, models) for prefix in models}
-    for prefix in readers_first(models, {prefix: wanted.dims for prefix, wanted in own.items()}, request.states):
+    for prefix in readers_first(models, {prefix: one.dims for prefix, one in own.items()}, request.states):
         path, known = Path(models[prefix]), known_states(network.program for network in networks.values())
         if request.fallback is False:
             graph = lowered(clock, path, target, own[prefix], known)
@@ -60,17 +62,18 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
             graph = filled(clock, path, target, own[prefix], known, machine)
         target = graph.target
         may_fill = request.fallback is False and not graph.dialect
-        plan = bind_and_plan(clock, prefix, graph.graph, target, machine, request.options, may_fill)
+        fixed[prefix] = wanted(own[prefix].fix, str(path))
+        plan = bind_and_plan(clock, prefix, graph.graph, target, machine, request.options, may_fill, fixed[prefix])
         graph.check(plan.program)
         found[prefix], changed = graph, None
         if request.requantise == "engine":
-            requantised, plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan)
+            requantised, plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan, fixed[prefix])
             graph = found[prefix] = replace(graph, graph=requantised)
         about = graph.inputs, graph.outputs, graph.dialect, (*graph.notes, *_unpacked(request, plan)), graph.pinned
         networks[prefix] = Network(plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path))
 
     def again(prefix: str, given: Machine) -> Plan:
-        return bind_and_plan(clock, prefix, found[prefix].graph, target, given, request.options)
+        return bind_and_plan(clock, prefix, found[prefix].graph, target, given, request.options, wanted=fixed[prefix])
 
     plans, notes = {prefix: networks[prefix].plan for prefix in models}, dict[str, str]()
     if len(models) > 1:
@@ -99,6 +102,8 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     check_code(target)
     request.check()
     request.check_exact("--chips")
+    if request.fix:
+        raise UsageError("--fix with --chips: what is fixed is of the plan of one chip", "Leave one of them out.")
     if request.package is not None:
         raise UsageError("--package with --chips: a package is code for one chip", "Leave one of them out.")
     topology = topology_of(target, cut.topology, request.options)

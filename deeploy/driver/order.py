@@ -30,7 +30,14 @@ def planned(program: Program, target: Target, machine: Machine, seconds: float) 
     alone = make_plan(program, target, machine, seconds)
     plan = with_chains(alone, program)
     has_engines = len({bool(target.engine(part.kernel.engine).accelerator) for call in alone.program.calls for part in call.parts}) > 1
-    is_wanted = has_engines and target.timing is not None and machine.chains and machine.objective == "cycles" and program.growth is None
+    is_wanted = (
+        has_engines
+        and target.timing is not None
+        and machine.chains
+        and not any(fix.what == "after" for fix in machine.fixes)
+        and machine.objective == "cycles"
+        and program.growth is None
+    )
     if target.is_flat or not is_wanted or not is_free(alone.program):
         return plan
     steps = {call.name: step for step, call in enumerate(program.calls)}

@@ -19,6 +19,7 @@ from deeploy.planning.packing.addresses import check_placements
 from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.alike import carried, signature, wording
 from deeploy.planning.planner.copies import with_copies
+from deeploy.planning.planner.fixes import Wanted
 from deeploy.planning.planner.machine import Options, check_code, kernels_of, machine_of, own_options, shared
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.planner.requantise import Requantised, engines_of, requantise, with_nearest
@@ -41,15 +42,24 @@ def resources(target: Target, options: Options, networks: int = 1) -> Machine:
 
 
 def bind_and_plan(
-    clock: Clock, prefix: str, graph: Graph, target: Target, machine: Machine, options: Options, may_fill: bool = False
+    clock: Clock,
+    prefix: str,
+    graph: Graph,
+    target: Target,
+    machine: Machine,
+    options: Options,
+    may_fill: bool = False,
+    wanted: Wanted | None = None,
 ) -> Plan:
     """The plan of a network on the part of a target that it may use.
 
     Args:
         may_fill: whether the remedy for a missing kernel is ``--fallback``.
+        wanted: what the user fixes.
 
     Raises:
         NoKernelError, FitError: there is none.
+        UsageError: what is fixed is not possible.
     """
     try:
         program = clock("bind", assemble, prefix, graph, *kernels_of(target, machine))
@@ -57,7 +67,16 @@ def bind_and_plan(
         if not may_fill:
             raise
         raise error.also("try --fallback") from error
-    return clock("plan", plan_program, program, target, machine, options)
+    if wanted is None or not wanted.fixes:
+        return clock("plan", plan_program, program, target, machine, options)
+    fixed, given = wanted.applied(program, target, machine)
+    free = clock("plan", plan_program, program, target, machine, options)
+    try:
+        found = clock("plan", plan_program, fixed, target, given, options)
+    except FitError as error:
+        named = " and ".join(map(str, given.fixes))
+        raise FitError(error.what, f"Leave out {named}: without what is fixed, the network fits.") from error
+    return replace(found, free_cycles=round(walk(free).cycles)) if target.timing is not None and not target.is_flat else found
 
 
 def plan_program(program: Program, target: Target, machine: Machine, options: Options) -> Plan:
@@ -120,7 +139,7 @@ class Requantisation:
 
 
 def plan_requantised(
-    clock: Clock, prefix: str, graph: Graph, target: Target, machine: Machine, options: Options, exact: Plan
+    clock: Clock, prefix: str, graph: Graph, target: Target, machine: Machine, options: Options, exact: Plan, wanted: Wanted | None = None
 ) -> tuple[Graph, Plan, Requantisation]:
     """The plan of a network whose layers are requantised by their engine where it runs them.
 
@@ -135,7 +154,7 @@ def plan_requantised(
     layers, kept = clock("requantise", requantise, graph, engines, kernels_of(target, machine)[0])
     while True:
         changed = with_nearest(graph, layers)
-        plan = bind_and_plan(clock, prefix, changed, target, machine, options)
+        plan = bind_and_plan(clock, prefix, changed, target, machine, options, wanted=wanted)
         run_by = {call.node.outputs[0].name: call.kernel.engine for call in plan.program.calls}
         done = [layer for layer in layers if run_by.get(layer.result) in engines]
         if len(done) == len(layers):

@@ -56,6 +56,8 @@ class Request:
         package: what the project is to be a package for, besides having its Makefile.
         budgets: bytes of ``flash``, ``ram`` and ``stack`` that the program may take on a microcontroller.
         certify: whether the C is compared with the graph (docs/trust.md).
+        fix: what the plan must have, by ``NODE.engine``, ``NODE.kernel``, ``NODE.tile.DIM``, ``NODE.buffering``, ``NODE.after`` and
+            ``TENSOR.memory`` (docs/planning.md); of one of several networks behind ``PREFIX:``.
         mhz: the clock that converts cycles to times, of one chip or of all; None: as a topology file says, else the target.
     """
 
@@ -79,6 +81,7 @@ class Request:
     budgets: Mapping[str, int] = field(default_factory=dict)
     mhz: float | None = None
     certify: bool = True
+    fix: Mapping[str, str | int] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise UsageError unless the file of a sample, where one is named, is there, and element types and choices are known."""
@@ -136,7 +139,13 @@ class Request:
     def of(self, prefix: str, models: Mapping[str, str | Path]) -> Request:
         """The request for one of several networks."""
         saved = self.save_after if len(models) == 1 or self.save_after is None else own_file(self.save_after, prefix)
-        return replace(self, dims=own(self.dims, prefix, models), pins=own(self.pins, prefix, models), save_after=saved)
+        return replace(
+            self,
+            dims=own(self.dims, prefix, models),
+            pins=own(self.pins, prefix, models),
+            save_after=saved,
+            fix=own(self.fix, prefix, models),
+        )
 
 
 def _type(name: str) -> DType:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from deeploy.errors import shorten
 from deeploy.graph.target import Target
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.packing.addresses import Placement
@@ -22,6 +23,27 @@ from deeploy.planning.tiling.loops import Tiling
 Buffering = Literal["auto", "double", "single"]
 Objective = Literal["cycles", "ram", "traffic"]
 UNLIMITED = 2**40  # bytes of a memory whose target does not say how many there are
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What the user fixes: ``what`` of a node or tensor (``engine``, ``kernel``, ``tile.DIM``, ``buffering``, ``after``, ``memory``).
+
+    ``names``: of the calls, or of the buffer, that this is about.
+    """
+
+    subject: str
+    what: str
+    value: str
+    names: frozenset[str] = frozenset()
+
+    @property
+    def dim(self) -> str:
+        """The dimension of a tile."""
+        return self.what.partition(".")[2]
+
+    def __str__(self) -> str:
+        return f"--fix {shorten(self.subject, 60)}.{self.what}={shorten(self.value, 40)}"
 
 
 @dataclass(frozen=True)
@@ -37,6 +59,7 @@ class Machine:
         objective: the fewest cycles within the capacities, the least memory of a flat machine, or chains that move the fewest bytes.
         chains: calls may be computed together; on a flat machine always.
         copies: constants of a flat machine may be copied to RAM for ever.
+        fixes: what the user fixes of calls and buffers.
     """
 
     capacities: Mapping[str, int]
@@ -48,6 +71,15 @@ class Machine:
     objective: Objective = "cycles"
     chains: bool = True
     copies: bool = True
+    fixes: tuple[Fix, ...] = ()
+
+    def fixed(self, name: str) -> dict[str, str]:
+        """What is fixed of a call or a buffer."""
+        return {fix.what: fix.value for fix in self.fixes if name in fix.names}
+
+    def tiles(self, call: str) -> dict[str, int]:
+        """Sizes of tiles that are fixed of a call, by dimension."""
+        return {fix.dim: int(fix.value) for fix in self.fixes if fix.dim and call in fix.names}
 
 
 @dataclass(frozen=True)
@@ -150,6 +182,7 @@ class Plan:
         arrangements: where there are chains, what other limits would give: from the least memory to none of them.
         chain_choices: chains that were taken, and that were not; none where chains are switched off.
         order: another order of calls that was planned as well; None where none was.
+        free_cycles: of the plan in which nothing is fixed; None where nothing is, or cycles are not known.
     """
 
     program: Program
@@ -167,6 +200,7 @@ class Plan:
     arrangements: tuple[Arrangement, ...] = ()
     chain_choices: tuple[ChainChoice, ...] = ()
     order: OrderChoice | None = None
+    free_cycles: int | None = None
 
     @property
     def added(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deeploy.documents import Contents, Document
+from deeploy.errors import shorten
 from deeploy.graph.kernel import Kernel
 from deeploy.planning.binding.kernels import mismatch
 from deeploy.planning.candidates.cached import code_of, is_cached
@@ -69,6 +70,7 @@ class _Explanation:
         self.step = step
         self.levels = levels
         self.entry = entry["calls"][step]
+        self.entry_cycles: int | None = entry["cycles"]
         self.chain = chains.reason(entry, step) or chains.growing(entry)
         self.call: Call = plan.program.calls[step]
         self.chosen = plan.calls[step]
@@ -88,7 +90,15 @@ class _Explanation:
             "node": call.node.name,
             "op": call.node.op,
             "considered": len(self.offered),
-            "reasons": [self.engine(), self.tile(), *([self.chain] if self.chain else []), *self.order(), self.residence(), self.time()],
+            "reasons": [
+                *self.fixed(),
+                self.engine(),
+                self.tile(),
+                *([self.chain] if self.chain else []),
+                *self.order(),
+                self.residence(),
+                self.time(),
+            ],
             "operands": [{"name": name, "tensor": self.tensor(name), "where": self.where(name)} for name in call.operands],
             "candidates": [self.candidate(c) for c in self.shown()],
             "schedule": self.overview.text[self.step],
@@ -119,6 +129,8 @@ class _Explanation:
     def refusals(self, fitting: Sequence[Kernel]) -> str:
         """Why each of the other engines with kernels for the operator does not run it; ``fitting`` are the kernels that could."""
         target, node = self.plan.target, self.call.node
+        if {"engine", "kernel"} & self.plan.machine.fixed(self.call.name).keys():
+            return ""
         shown = {variant.kernel.engine for variant in self.variants}
         others: dict[str, list[Kernel]] = {}
         for kernel in target.kernels:
@@ -193,6 +205,20 @@ class _Explanation:
         largest = sorted(inside, key=lambda p: (-p.size, p.offset))[:NEIGHBOURS]
         named = ", ".join(f"{p.buffers[0]} ({spaced(p.size)})" for p in largest)
         return f"; beside it lie {named}" if named else ""
+
+    def fixed(self) -> list[str]:
+        """What the user fixed of the call and of its operands, and what all that is fixed costs."""
+        names = {self.call.name, *(operand.buffer for operand in self.call.operands.values())}
+        own = [f"{shorten(fix.subject, 48)}.{fix.what}={shorten(fix.value, 48)}" for fix in self.plan.machine.fixes if fix.names & names]
+        if not own:
+            return []
+        now, free = self.entry_cycles, self.plan.free_cycles
+        cost = (
+            f" The network takes {spaced(now)} cycles, {spaced(free)} where nothing is fixed."
+            if now is not None and free is not None
+            else ""
+        )
+        return [f"Fixed by you: {', '.join(own)}.{cost}"]
 
     def order(self) -> list[str]:
         """What became of another order of calls, in which more of them can run side by side."""

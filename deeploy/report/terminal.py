@@ -65,6 +65,9 @@ def _time(entry: Document, macs: int, verbose: bool) -> list[str]:
         )
         each = f" (accelerators work for {number(beside['accelerators'])}, cores compute for {number(beside['cores'])})" if verbose else ""
         lines.append(f"  accelerators and cores {together}{each}")
+    if (fixed := entry.get("fixed")) is not None and fixed["cycles_free"] is not None:
+        named = ", ".join(f"{shorten(fix['of'], 40)}.{fix['what']}={shorten(fix['value'], 40)}" for fix in fixed["fixes"])
+        lines.append(f"  fixed by you: {named}; {number(fixed['cycles_free'])} cycles where nothing is fixed")
     prediction = entry["prediction"]
     if prediction is not None:
         planned, bound, greedy = prediction["cycles"], prediction["bound"], prediction["greedy"]

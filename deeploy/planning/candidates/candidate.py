@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 from typing import NamedTuple
 
 from deeploy.planning.tiling.loops import Tiling
+
+
+class Tile(Enum):
+    """The first tile of a call, as large as any, or the last one."""
+
+    FIRST = "first"
+    LAST = "last"
 
 
 @dataclass(frozen=True)

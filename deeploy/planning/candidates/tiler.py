@@ -13,7 +13,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from functools import cached_property
 from operator import le
 
@@ -23,7 +22,7 @@ from deeploy.graph.epilogue import operands
 from deeploy.graph.target import DmaPath, Target
 from deeploy.graph.types import Numeric
 from deeploy.planning import cost
-from deeploy.planning.candidates.candidate import Candidate, Strip
+from deeploy.planning.candidates.candidate import Candidate, Strip, Tile
 from deeploy.planning.candidates.front import Cell, Cut, beats, best_cells, cells, cheapest, divisors, thinned
 from deeploy.planning.program import Buffer, Call, Role
 from deeploy.planning.tiling.loops import AxisCut, Footprints, Loop, Stream, Tiling, Volume, core_dims, cut_dims, in_place, period, sizes
@@ -35,17 +34,18 @@ DYNAMIC = 1.1  # by how much a division of rows has to be better than others: wi
 Distances = Mapping[str, int]
 
 
-class Tile(Enum):
-    """The first tile of a call, as large as any, or the last one."""
-
-    FIRST = "first"
-    LAST = "last"
-
-
 class Tiler:
-    """Generates candidates of one call."""
+    """Generates candidates of one call; ``fixed`` are sizes of tiles by dimension that the user says."""
 
-    def __init__(self, call: Call, buffers: Mapping[str, Buffer], target: Target, capacities: Mapping[str, int], cores: int) -> None:
+    def __init__(
+        self,
+        call: Call,
+        buffers: Mapping[str, Buffer],
+        target: Target,
+        capacities: Mapping[str, int],
+        cores: int,
+        fixed: Mapping[str, int] | None = None,
+    ) -> None:
         self.call = call
         self.buffers = buffers
         self.target = target
@@ -57,6 +57,7 @@ class Tiler:
         self.distances = {path.name: distance for distance, path in enumerate(self.paths)}
         self.windows = {name: Footprints(call.geometry, name, operand) for name, operand in call.operands.items()}
         self.dims = {} if target.is_flat else cut_dims(call)
+        self.fixed = fixed or {}
         self.core_dims = tuple(sorted(core_dims(call, self.dims), key=lambda d: d in call.geometry.dynamic)) if self.cores > 1 else ()
         self.work = cost.work(call, target)
         self.overhead, self.once = cost.overhead(call, target), cost.once(call, False, target)
@@ -98,7 +99,7 @@ class Tiler:
             found = set(sizes(extent, multiple, growth))
             if name in self.core_dims and extent > self.cores:
                 found |= set(sizes(extent, math.lcm(multiple, self.cores), growth))
-            choices.append(sorted(found, reverse=True))
+            choices.append([min(self.fixed[name], extent)] if name in self.fixed else sorted(found, reverse=True))
         grid = np.meshgrid(*(np.arange(len(c)) for c in choices), indexing="ij") if choices else []
         self.choices = dict(zip(self.dims, choices, strict=True))
         self.index = {name: axis.ravel() for name, axis in zip(self.dims, grid, strict=True)}

@@ -223,7 +223,7 @@ def _call_too_large(case: Relaxed) -> FitError | None:
 def _smallest_tile(call: Call, case: Relaxed, depths: tuple[int, ...]) -> Candidate:
     """The candidate that needs the least of its engine's memory, from operands in the memory around it."""
     capacities = {**case.machine.capacities, case.levels[0]: UNLIMITED}
-    tiler = Tiler(call, case.program.buffers, case.target, capacities, case.machine.cores)
+    tiler = Tiler(call, case.program.buffers, case.target, capacities, case.machine.cores, case.machine.tiles(call.name))
     distances = {name: 0 if case.program.buffers[operand.buffer].memory else 1 for name, operand in call.operands.items()}
     return min(tiler.candidates(distances, depths), key=lambda c: c.bytes[0])
 

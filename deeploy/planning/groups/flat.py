@@ -9,11 +9,11 @@ ones cost less and take more memory.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deeploy.errors import FitError
-from deeploy.planning.choice.misfit import more, remedy
+from deeploy.planning.choice.misfit import check_constants, more, remedy
 from deeploy.planning.packing.addresses import place
 from deeploy.planning.packing.lifetimes import lifetimes, wanted_blocks
 from deeploy.planning.plan import UNLIMITED, ChainChoice, Machine, Plan
@@ -209,6 +209,28 @@ class _Network:
         if found[-1].bytes > least and (way := self.cheapest(least)) is not None:
             found.append(Arrangement(least, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
         return tuple(reversed(found))
+
+
+def best_of(plans: Sequence[Plan], machine: Machine) -> Plan:
+    """The plan of a flat machine: of several orders of its calls without limits, the smallest one, or with chains where that does not fit.
+
+    Raises:
+        FitError: no plan is small enough.
+    """
+    target, name = plans[0].target, plans[0].target.memories[0].name
+    plan = min(plans, key=lambda plan: plan.memory[name].peak)
+    check_constants(plan.program, target, machine)
+    if machine.objective == "cycles" and plan.memory[name].peak <= machine.capacities[name]:
+        return within(plan, machine)
+    found, refused = list[Plan](), list[FitError]()
+    for one in plans:
+        try:
+            found.append(chained(one, machine))
+        except FitError as error:
+            refused.append(error)
+    if not found:
+        raise refused[-1]
+    return min(found, key=lambda plan: plan.memory[name].peak if machine.objective == "ram" else plan.added)
 
 
 def chained(plan: Plan, machine: Machine) -> Plan:

@@ -228,8 +228,12 @@ class Fuser:
         return self.cuts[step, loop.tile]
 
     def may(self, step: int, call: Call) -> bool:
-        """Whether a call works in the memory of the engines."""
-        return self.plan.target.engine(call.kernel.engine).memory == self.near.name
+        """Whether a call works in the memory of the engines, and the user fixes neither its tiles nor where its operands lie."""
+        is_fixed = any(self.plan.machine.fixed(name).keys() - {"engine", "kernel", "after"} for name in self._named(call))
+        return self.plan.target.engine(call.kernel.engine).memory == self.near.name and not is_fixed
+
+    def _named(self, call: Call) -> tuple[str, ...]:
+        return (call.name, *(operand.buffer for operand in call.operands.values())) if self.plan.machine.fixes else ()
 
     def distance(self, name: str) -> int | None:
         """Paths from the engines to a buffer: 0 to their memory and what they read in place; None where no path leads."""

@@ -39,6 +39,21 @@ def arranged(program: Program, order: Sequence[int]) -> Program:
     return replace(program, calls=tuple(program.calls[step] for step in order), further=further)
 
 
+def in_order(program: Program, pairs: Iterable[tuple[int, int]]) -> list[int] | None:
+    """The steps of a program, those of each pair (later, earlier) in that order, and otherwise as they are; None where that is a circle."""
+    before, done, order = list(_Graph(program).before), 0, list[int]()
+    for later, earlier in pairs:
+        before[later] |= 1 << earlier
+    while len(order) < len(before):
+        ready = (step for step, needed in enumerate(before) if not done >> step & 1 and not needed & ~done)
+        step = next(ready, None)
+        if step is None:
+            return None
+        order.append(step)
+        done |= 1 << step
+    return order
+
+
 @dataclass(frozen=True)
 class Load:
     """Cycles in which a call keeps an accelerator busy, and then cores."""

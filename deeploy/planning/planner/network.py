@@ -25,18 +25,18 @@ from deeploy.planning.candidates.candidate import Candidate, with_early
 from deeploy.planning.candidates.tiler import Tiler
 from deeploy.planning.candidates.variants import offered
 from deeploy.planning.choice.greedy import greedy
-from deeploy.planning.choice.misfit import Relaxed, bounds, check_constants, fewest, misfit, unpacked
+from deeploy.planning.choice.misfit import Relaxed, bounds, fewest, misfit, unpacked
 from deeploy.planning.choice.pin import is_near, pinnable
 from deeploy.planning.choice.prefetch import prefetched
 from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS, Choice, Problem, Residence, Search, Share, Users, least, users_of
 from deeploy.planning.choice.reduce import bundled, cheapest, coarse, found_again, settled, tight_steps, tightened, without_harmless
 from deeploy.planning.choice.repeat import expanded, repetition, shortened
 from deeploy.planning.cost import kind
-from deeploy.planning.groups.flat import chained, within
+from deeploy.planning.groups.flat import best_of
 from deeploy.planning.packing.addresses import Overfull, Packing, Placement, place
 from deeploy.planning.packing.lifetimes import FOR_EVER, lifetimes, most_alive, wanted_blocks
-from deeploy.planning.packing.order import ordered
 from deeploy.planning.plan import UNLIMITED, LevelUse, Machine, Plan, Prediction
+from deeploy.planning.planner.fixes import reordered, where_fixed
 from deeploy.planning.planner.machine import levels_of
 from deeploy.planning.program import Buffer, Call, Program, Role, ahead, chosen
 
@@ -94,6 +94,7 @@ class Planner:
         self.program = program
         self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
         self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
+        self.homes = {self.group.get(name, name): fix.value for fix in machine.fixes if fix.what == "memory" for name in fix.names}
         self.is_long = len(program.calls) > LONG
         self.is_far = not target.is_flat and target.memory(machine.default_memory).is_far
         self.far = Far.ALL if self.is_far else Far.NONE  # what may live furthest out
@@ -160,7 +161,7 @@ class Planner:
             if any(self._is_indirect(step, name) for step in uses for name in block.buffers):
                 distances = [distance for distance in distances if distance < 2]
             distances += [distance for distance in self._private(uses) if block.size <= self.room[self.levels[distance]]]
-            wanted = self.machine.residences.get(block.buffers[0])
+            wanted = self.machine.residences.get(block.buffers[0]) or self.homes.get(block.buffers[0])
             distances = [distance for distance in distances if wanted in (None, self.levels[distance])]
             if self.tight.isdisjoint(range(steps[0], steps[1] + 1)) and self._work_in(uses) == {*distances[:1]}:
                 distances = distances[:1]
@@ -168,6 +169,9 @@ class Planner:
         if self.may_pin:
             result += pinnable(self.program, self.room[self.levels[0]], self.target.memory(self.levels[0]).alignment)
         result += self._far_constants(far) if far and self.is_far else []
+        if self.machine.fixes and not self.relaxed:
+            is_last = far is Far.ALL or not self.is_far
+            result = where_fixed(self.machine.fixes, result, self.group, self.levels, self.around if is_last else None)
         if self.relaxed == "far":
             common = self.reach[self.target.engines[0].name]
             result = [replace(one, distances=tuple([at for at in one.distances if at in common][-1:])) for one in result]
@@ -248,20 +252,25 @@ class Planner:
     def _candidates(self, call: Call, number: int, distances: Mapping[str, int]) -> list[Candidate]:
         """The candidates of a variant of a call; equal calls share them."""
         reach = self.reach[call.kernel.engine]
-        wanted = (kind(call, self.program.buffers), number, tuple(distances.values()))
+        wanted = (self._kind(call, self.program), number, tuple(distances.values()))
         if wanted not in self._found:
             tiler = self._tiler(call, self.program)
             given = {name: reach.index(distance) for name, distance in distances.items()}
-            found = bounds(tiler, given, min(self.depths)) if self.relaxed else tiler.candidates(given, self.depths)
+            depths = {"single": (1,), "double": (2,)}.get(self.machine.fixed(call.name).get("buffering", ""), self.depths)
+            found = bounds(tiler, given, min(depths)) if self.relaxed else tiler.candidates(given, depths)
             self._found[wanted] = [self._numbered(candidate, number, reach) for candidate in found]
         return self._found[wanted]
 
     def _tiler(self, call: Call, program: Program) -> Tiler:
         """What tiles a call; equal calls share it."""
-        key = kind(call, program.buffers)
+        key = self._kind(call, program)
         if key not in self._tilers:
-            self._tilers[key] = Tiler(call, program.buffers, self.target, self.room, self.machine.cores)
+            self._tilers[key] = Tiler(call, program.buffers, self.target, self.room, self.machine.cores, self.machine.tiles(call.name))
         return self._tilers[key]
+
+    def _kind(self, call: Call, program: Program) -> tuple[object, ...]:
+        """What equal calls have in common."""
+        return *kind(call, program.buffers), *sorted(self.machine.fixed(call.name).items())
 
     def _numbered(self, candidate: Candidate, number: int, reach: Sequence[int]) -> Candidate:
         """A candidate that counts memories as all engines do, and not from its own engine outwards.
@@ -283,7 +292,8 @@ class Planner:
         tilers = ([self._tiler(one, self.program) for one in self.program.variants(step)] for step in range(len(self.program.calls)))
         if any(all(tiler.least > tiler.capacities[tiler.engine.memory] for tiler in each) for each in tilers):
             self.check()
-        solved = self._solved(Far.NONE) or (self._solved(Far.LARGE) if self.is_far else None)
+        is_home = any(fix.what == "memory" for fix in self.machine.fixes) and self.is_far  # which of the first problems say nothing of
+        solved = None if is_home else self._solved(Far.NONE) or (self._solved(Far.LARGE) if self.is_far else None)
         if solved is None:
             self.check()
             solved = self._solved(Far.ALL) if self.is_far else None
@@ -474,7 +484,7 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
                 planner.check()
             return Planner(program, target, machine, seconds).plan()
         except FitError:
-            other = ordered(program)
+            other = reordered(program, machine)
             if other is program:
                 raise
             planner = Planner(other, target, machine, seconds)
@@ -482,19 +492,6 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
                 planner.check()
                 return planner.plan()
             raise
-    name = target.memories[0].name
     roomy = replace(machine, capacities=dict.fromkeys(machine.capacities, UNLIMITED))
-    plans = [Planner(one, target, roomy, seconds).plan() for one in dict.fromkeys((program, ordered(program)))]
-    plan = min(plans, key=lambda plan: plan.memory[name].peak)
-    check_constants(plan.program, target, machine)
-    if machine.objective == "cycles" and plan.memory[name].peak <= machine.capacities[name]:
-        return within(plan, machine)
-    found, refused = list[Plan](), list[FitError]()
-    for one in plans:
-        try:
-            found.append(chained(one, machine))
-        except FitError as error:
-            refused.append(error)
-    if not found:
-        raise refused[-1]
-    return min(found, key=lambda plan: plan.memory[name].peak if machine.objective == "ram" else plan.added)
+    plans = [Planner(one, target, roomy, seconds).plan() for one in dict.fromkeys((program, reordered(program, machine)))]
+    return best_of(plans, machine)
