@@ -118,20 +118,8 @@ def compile(
     sizes = {name: bytes_of(size, f"{name}=") for name, size in given.items() if size is not None}
     limits = Options(**{**vars(options or Options()), "capacities": {**(options or Options()).capacities, **sizes}})
     head = inputs, input_types or {}, dialect, dims or {}, pins or {}, unroll, weight_bits, states or {}, context
-    request = Request(
-        *head,
-        quantised_io,
-        requantise,
-        save_after,
-        limits,
-        fallback,
-        on_stage,
-        generators,
-        package,
-        mhz=mhz,
-        certify=certify,
-        fix=fix or {},
-    )
+    further: Any = {"mhz": mhz, "certify": certify, "fix": fix or {}}
+    request = Request(*head, quantised_io, requantise, save_after, limits, fallback, on_stage, generators, package, **further)
 
     def compiled(target: Target, request: Request) -> Compiled:
         if isinstance(model, Mapping):
