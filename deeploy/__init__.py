@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from deeploy.api import compile as compile
     from deeploy.api import inspect as inspect
     from deeploy.api import quantize as quantize
+    from deeploy.api import sweep as sweep
     from deeploy.planning.planner.machine import Options as Options
 
 _MODULES = ("api", "chips", "errors")
-__all__ = ["Compiled", "Form", "Options", "__version__", "api", "chips", "compile", "errors", "inspect", "quantize"]
+__all__ = ["Compiled", "Form", "Options", "__version__", "api", "chips", "compile", "errors", "inspect", "quantize", "sweep"]
 
 
 def __getattr__(name: str) -> Any:

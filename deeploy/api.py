@@ -18,7 +18,7 @@ import onnx
 
 from deeploy.backend.packages import Package
 from deeploy.backend.project import read_manifest, select_network
-from deeploy.documents import Contents
+from deeploy.documents import Contents, Document
 from deeploy.driver.compile import compile_networks, loaded
 from deeploy.driver.project import Compiled, Network
 from deeploy.driver.request import Dialect, Requantise, Request, Stage
@@ -55,6 +55,7 @@ __all__ = [
     "inspect",
     "quantize",
     "report",
+    "sweep",
     "verify",
 ]
 
@@ -281,6 +282,40 @@ def explore(
     wanted = Study(configs, objective, as_json=True)
     found: Contents = json.loads(run([Path(model) for model in models], Path(hardware), loaded(target), {}, wanted))
     return found
+
+
+def sweep(
+    matrix: str | Path | Document,
+    output: str | Path,
+    base: str | Path | None = None,
+    *,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+) -> Any:
+    """Compile and measure every combination of networks, targets and options (docs/sweep.md).
+
+    Args:
+        matrix: TOML file of the sweep, or what such a file holds, with paths from the working directory.
+        output: folder for the table, its page and the cells; those that are there are not computed again.
+        base: folder of another sweep, to compare with.
+        jobs, scheduler: what runs the cells; see ``deeploy.jobs.workers``.
+
+    Returns:
+        The table: a ``pandas.DataFrame``, or a list with a dictionary for each row where pandas is not installed.
+
+    Raises:
+        UsageError: the file is wrong, or the folder is something else. A cell that fails is a row.
+    """
+    from deeploy.jobs import workers
+    from deeploy.sweeps.run import sweep as run
+
+    with workers(jobs, scheduler):
+        rows = run(matrix, Path(output), Path(base) if base is not None else None)
+    try:
+        from pandas import DataFrame
+    except ImportError:
+        return rows
+    return DataFrame(rows)
 
 
 def _open(model: onnx.ModelProto, dims: Mapping[str, int], pins: Mapping[str, Value]) -> dict[str, str]:

@@ -303,3 +303,27 @@ def explore(
         progress("explore")
         text = run(models, hardware, registry.load(target), dims_of(dim), options)
     show(text)
+
+
+@app.command()
+def sweep(
+    matrix: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="Networks, and options with their values.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the table, its page and the cells.", show_default=False)],
+    base: Annotated[Path | None, typer.Option("--base", metavar="DIR", help="Folder of another sweep, to compare with.")] = None,
+    jobs: JobsOption = None,
+    scheduler: SchedulerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compile and measure every combination of networks, targets and options: a table, and a page with filters (docs/sweep.md)."""
+    from collections import Counter
+
+    from deeploy.jobs import workers
+    from deeploy.sweeps.run import sweep as run
+
+    with Progress() as progress, workers(jobs, scheduler):
+        rows = run(matrix, output, base, progress)
+    if as_json:
+        show(json.dumps(rows, indent=1))
+        return
+    counts = Counter(row["status"] for row in rows)
+    show(f"{len(rows)} cells: {', '.join(f'{count} {status}' for status, count in counts.items())}\nwritten to {output}")

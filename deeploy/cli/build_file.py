@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from deeploy.cli.options import Choices
-from deeploy.documents import digest_of, read_document
+from deeploy.documents import Document, digest_of, read_document
 from deeploy.schemas import BUILD
 from deeploy.version import VERSION
 
@@ -44,12 +44,17 @@ def read(file: Path) -> tuple[dict[str, Path], Choices, list[str]]:
     found = read_document(file, BUILD)
     models = {prefix: file.parent / path for prefix, path in found["models"].items()}
     values = {name: value for name, value in found.items() if name not in ("models", "sha256", "version")}
-    values |= {name: file.parent / values[name] for name in _PATHS if name in values}
-    if (file.parent / values.get("target", "")).is_dir() and "/" in values.get("target", ""):
-        values["target"] = str(file.parent / values["target"])
     version = found.get("version", VERSION)
     notes = [] if version == VERSION else [f"{file.name} was written by version {version}, this is {VERSION}"]
     for prefix, digest in found.get("sha256", {}).items():
         if prefix in models and models[prefix].is_file() and digest_of(models[prefix]) != digest:
             notes.append(f"{models[prefix].name} is not the file that {file.name} was written for")
-    return models, Choices(**values), notes
+    return models, choices_of(values, file.parent), notes
+
+
+def choices_of(values: Document, around: Path) -> Choices:
+    """Options as such a file has them; their paths are relative to a folder."""
+    given = {**values, **{name: around / values[name] for name in _PATHS if name in values}}
+    if (around / given.get("target", "")).is_dir() and "/" in given.get("target", ""):
+        given["target"] = str(around / given["target"])
+    return Choices(**given)

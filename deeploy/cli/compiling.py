@@ -37,7 +37,7 @@ from deeploy.schemas import BUILD
 if TYPE_CHECKING:
     from deeploy.devices.compile import Planned
     from deeploy.driver.project import Compiled, Distributed
-    from deeploy.driver.request import Cut, Request
+    from deeploy.driver.request import Cut, Request, Stage
     from deeploy.graph.target import Target
     from deeploy.verify import Verdict
 
@@ -95,17 +95,17 @@ def _single(models: dict[str, Path], request: Request) -> Path:
     return next(iter(models.values()))
 
 
-def _made(models: dict[str, Path], choices: Choices, saved: tuple[str, Path] | None) -> Compiled | Distributed | Planned:
+def made(
+    models: dict[str, Path], choices: Choices, saved: tuple[str, Path] | None = None, on_stage: Stage | None = None
+) -> Compiled | Distributed | Planned:
     """What is compiled, or planned for a target without code."""
-    cut = choices.cut()
-    with Progress() as progress:
-        request, target = choices.request(saved, progress), choices.machine()
-        if target.device is None:
-            return _compiled(models, target, cut, request)
-        from deeploy.devices.compile import plan_pipeline
-        from deeploy.driver.request import Cut
+    cut, request, target = choices.cut(), choices.request(saved, on_stage), choices.machine()
+    if target.device is None:
+        return _compiled(models, target, cut, request)
+    from deeploy.devices.compile import plan_pipeline
+    from deeploy.driver.request import Cut
 
-        return plan_pipeline(_single(models, request), target, cut or Cut(1, "pipeline", "parameters"), request)
+    return plan_pipeline(_single(models, request), target, cut or Cut(1, "pipeline", "parameters"), request)
 
 
 def _recorded(models: dict[str, Path], choices: Choices, output: Path) -> dict[str, str]:
@@ -157,11 +157,13 @@ def compile(
         project.write(output, {**kept.files, **_recorded(given, choices, output)})
     else:
         read = {} if place is None else _read(given, choices)
-        made = _made(given, choices, (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None)
-        _notify(made.notes)
-        made.write(output, _recorded(given, choices, output))
+        with Progress() as progress:
+            saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
+            compiled = made(given, choices, saved, progress)
+        _notify(compiled.notes)
+        compiled.write(output, _recorded(given, choices, output))
         if place is not None:
-            place.keep(output, made.notes, {**read, **stamps(loaded_modules())})
+            place.keep(output, compiled.notes, {**read, **stamps(loaded_modules())})
     from deeploy.devices import report as devices
     from deeploy.report import chips as together
     from deeploy.report import text

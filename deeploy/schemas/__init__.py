@@ -41,6 +41,9 @@ KINDS: Mapping[str, Kind] = {
     "device.toml": Kind("device file", "docs/segmentation.md lists what a device's file holds."),
     "array.toml": Kind("engine description", "Write the file with: deeploy explore MODEL --hardware HW.toml --write-engine FILE"),
     "study.json": Kind("result of a sweep", "Delete the file: the sweep computes it again."),
+    "sweep.toml": Kind("file of a sweep", "docs/sweep.md lists what it holds."),
+    "cell.json": Kind("cell of a sweep", "Delete the file: the sweep computes it again."),
+    "table.json": Kind("table of a sweep", "Name the folder (-o) of a sweep that has ended."),
     "layers.json": Kind("list of layers", "Write the list again with benchmarks/exploration.py, or explore the ONNX model."),
 }
 

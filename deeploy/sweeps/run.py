@@ -1,0 +1,182 @@
+"""A sweep from its file to its table: cells that are not there yet are computed, each kept by what decides it.
+
+The folder has ``cells/DIGEST.json``, written whole or not at all, with the report of the cell beside it, and ``models`` with networks that
+were quantised. A cell whose worker died, or had too little memory, is a row and is not kept: the next run tries it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+
+from deeploy.documents import Contents, Document, digest_of, read_document
+from deeploy.errors import DeeployError, UsageError, shorten
+from deeploy.frontend.load import files_of
+from deeploy.jobs import completed
+from deeploy.resources import put, resource
+from deeploy.sweeps import table
+from deeploy.sweeps.cell import failed, measure, quantised
+from deeploy.sweeps.matrix import Cell, read
+from deeploy.target import origin
+from deeploy.version import VERSION
+
+CELL = "cell.json"
+Say = Callable[[str], None]
+Held = Callable[[Path | None], list[str]]
+
+
+def sweep(given: str | Path | Document, output: Path, base: Path | None = None, on_progress: Say = lambda text: None) -> list[Contents]:
+    """Run a sweep, and write its table and page.
+
+    Args:
+        given: the file of the sweep, or what such a file holds.
+        output: folder for all of it; cells that lie there are not computed again.
+        base: folder of the sweep that this one is compared with, in place of the file's.
+        on_progress: called with how far it is.
+
+    Returns:
+        The rows of the table.
+
+    Raises:
+        UsageError: the file is wrong, or the folder is something else.
+    """
+    wanted = read(given)
+    base = base or wanted.base
+    if output.exists() and not (output.is_dir() and ((output / "cells").is_dir() or not any(output.iterdir()))):
+        raise UsageError(f"{shorten(str(output))} exists and holds no sweep", "Name another folder (-o), or empty this one.")
+    if base is not None:
+        read_document(base / table.TABLE, table.TABLE)
+    (output / "cells").mkdir(parents=True, exist_ok=True)
+    axes = list(wanted.cells[0].settings)
+    rows: dict[int, Contents] = {}
+    held = cache(_held)
+    cells = _in_their_forms(wanted.cells, output / "models", held, rows, on_progress)
+    files = {number: output / "cells" / f"{digest(cell, held)}.json" for number, cell in cells.items()}
+    rows |= {number: known for number, file in files.items() if (known := _known(file)) is not None}
+    missing = [number for number in files if number not in rows]
+    track = _Track(len(wanted.cells), [str(wanted.cells[number]) for number in missing], on_progress)
+    with closing(completed(measure, [cells[number] for number in missing])) as results:
+        for position, result in results:
+            number = missing[position]
+            rows[number] = _failed(result) if isinstance(result, DeeployError) else _put(files[number], *result)
+            track(position, rows[number]["status"])
+    whole = [_row(cell, rows[number], files.get(number)) for number, cell in enumerate(wanted.cells)]
+    for name, data in table.texts(table.beside(whole, base, axes) if base is not None else whole, axes).items():
+        with put(output / name) as fresh:
+            fresh.write_bytes(data)
+    return whole if base is None else table.beside(whole, base, axes)
+
+
+def _row(cell: Cell, found: Contents, file: Path | None) -> Contents:
+    report = file.with_suffix(".html") if file is not None else None
+    return {**cell.settings, **found, "report": f"cells/{report.name}" if report is not None and report.is_file() else None}
+
+
+def _failed(error: DeeployError) -> Contents:
+    return failed("not run", f"{error.what}; {error.remedy}")
+
+
+def _in_their_forms(cells: tuple[Cell, ...], folder: Path, held: Held, rows: dict[int, Contents], say: Say) -> dict[int, Cell]:
+    """The cells by their numbers, with networks that are quantised where that is wanted; ``rows`` gets those of which there are none."""
+    made: dict[Path, list[int]] = {}
+    for number, cell in enumerate(cells):
+        if cell.form is not None:
+            made.setdefault(
+                folder / _hash([_code(), held(cell.file), held(cell.calibrate), asdict(cell.form)]) / cell.file.name, []
+            ).append(number)
+    missing = [path for path in made if not path.is_file()]
+    if missing:
+        say(f"quantise {len(missing)} networks")
+    with closing(completed(quantised, [cells[made[path][0]] for path in missing])) as results:
+        for position, result in results:
+            if isinstance(result, DeeployError):
+                status = "refused" if type(result).__name__ != "LostError" else "not run"
+                rows |= {number: failed(status, f"{result.what}; {result.remedy}") for number in made[missing[position]]}
+                continue
+            with put(missing[position]) as fresh:
+                fresh.write_bytes(result)
+    files = {number: path for path, numbers in made.items() for number in numbers}
+    return {number: replace(cell, file=files.get(number, cell.file)) for number, cell in enumerate(cells) if number not in rows}
+
+
+def _known(file: Path) -> Contents | None:
+    """The columns of a cell that was computed before; None where it was not, or where somebody changed the file."""
+    try:
+        return read_document(file, CELL) if file.is_file() else None
+    except DeeployError:
+        return None
+
+
+def _put(file: Path, found: Contents, report: str) -> Contents:
+    """Keep a cell; its report first, so that a cell is whole where it is."""
+    for path, text in ((file.with_suffix(".html"), report), (file, json.dumps(found))):
+        if text:
+            with put(path) as fresh:
+                fresh.write_text(text, encoding="utf-8")
+    return found
+
+
+class _Track:
+    """How far a sweep is: what runs, and when it ends."""
+
+    def __init__(self, total: int, waiting: list[str], say: Say) -> None:
+        self.total, self.waiting, self.say = total, dict(enumerate(waiting)), say
+        self.count, self.begin, self.statuses = len(waiting), time.monotonic(), Counter[str]()
+        self._show()
+
+    def __call__(self, position: int, status: str) -> None:
+        del self.waiting[position]
+        self.statuses[status] += 1
+        self._show()
+
+    def _show(self) -> None:
+        left, done = len(self.waiting), self.count - len(self.waiting)
+        parts = [f"{self.total - left} of {self.total} cells"]
+        parts += [f"{count} {status}" for status, count in self.statuses.items() if status != "ok"]
+        if left:
+            parts.append(f"running: {shorten(next(iter(self.waiting.values())), 60)}")
+        if done and left:
+            seconds = round((time.monotonic() - self.begin) / done * left)
+            parts.append(f"ends in {seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}")
+        self.say("; ".join(parts))
+
+
+def digest(cell: Cell, held: Held) -> str:
+    """All that decides the columns of a cell, wherever its files lie."""
+    choices = {name: held(value) if isinstance(value, Path) else value for name, value in asdict(cell.choices).items()}
+    place = origin(cell.choices.target)
+    choices["target"] = [place.name, held(place)]
+    own = [cell.file.name, held(cell.file), held(cell.inputs), held(cell.labels), cell.is_verified, cell.has_report]
+    metric = held(Path(cell.metric.rpartition(":")[0])) if ":" in cell.metric else None
+    return _hash([_code(), choices, own, cell.metric, metric])
+
+
+def _held(path: Path | None) -> list[str]:
+    """What a file holds, a network with the files of its tensors, or a folder of Python and C."""
+    if path is None or not path.exists():
+        return []
+    if path.is_dir():
+        names = sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+        return [f"{file.relative_to(path).as_posix()} {digest_of(file)}" for file in names]
+    try:
+        return [digest_of(file) for file in (files_of(path) if path.suffix == ".onnx" else [path])]
+    except DeeployError:
+        return [digest_of(path)]
+
+
+@cache
+def _code() -> str:
+    """The compiler itself, by what its files hold."""
+    folders: Iterable[Path] = (Path(__file__).parents[1], *(resource(kind) for kind in ("kernels", "templates")))
+    return _hash([VERSION, *(_held(folder) for folder in folders)])
+
+
+def _hash(what: object) -> str:
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
