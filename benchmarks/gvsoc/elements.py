@@ -11,7 +11,7 @@ import numpy as np
 from families import RNG, Family, draw, stage
 from layer import Case
 
-from deeploy.graph.nodes import NARROW
+from deeploy.graph.types import DType
 from deeploy.operators.pairs import COMPARISONS
 
 # Rows that cores share: one, or fewer than there are cores.
@@ -168,7 +168,7 @@ def gathered() -> list[Case]:
 def few(case: Case) -> Case:
     """The case with a constant table of 4 bits."""
     operands = {**case.operands, "x": case.operands["x"] >> 4}
-    return Case(f"{case.name} of 4 bits", case.op, ("indices",), operands, case.y, {**case.attrs, NARROW: ("s4",)})
+    return replace(case, name=f"{case.name} of 4 bits", variables=("indices",), operands=operands, narrow={"x": DType.INT4})
 
 
 def scanned(kind: str) -> list[Case]:
@@ -351,6 +351,7 @@ FAST = (
     ),
     Family("pulp_quantize", {"": quantised("f32")}),  # its rows are the longest axis, which no term counts
     Family("pulp_dequantize", {"": quantised("s8")}, ROWS, divided=AXES),
+    Family("pulp_expand", {"": expanded("s8")}, ("rows", "runs")),
     Family("pulp_copy", {"": [*moves(), *each("Copy", "s8", "s8", {})]}, ("rows", "runs")),
     Family("pulp_lookup", {"": rows("Lookup", "s8", "s8", {}, table=lambda _: draw("s8", 256))}, ROWS, divided=AXES),
     Family(

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import cases
+import lines
 import numpy as np
 from layer import Case, node
 
-from deeploy.graph.nodes import NARROW
 from deeploy.graph.types import DType, pack, unpack
 from deeploy.operators import requantise
 
@@ -204,11 +204,10 @@ def few(make: Callable[..., Case], bits: int = 4) -> Callable[..., Case]:
     def narrow(shape: Any, form: cases.Form) -> Case:
         case = make(shape, form)
         dtype = DType(f"s{bits}")
-        operands = dict(case.operands)
-        for name, array in case.operands.items():
-            if name not in case.variables and array.dtype == np.int8:
-                operands[name] = unpack(pack(array >> (8 - bits), dtype), dtype, array.shape[-1])
-        return replace(case, name=f"{case.name} of {bits} bits", operands=operands, attrs={**case.attrs, NARROW: (dtype.value,)})
+        given = {name: a for name, a in case.operands.items() if name not in case.variables and a.dtype == np.int8}
+        weights = {name: unpack(pack(array >> (8 - bits), dtype), dtype, array.shape[-1]) for name, array in given.items()}
+        narrow = dict.fromkeys(weights, dtype)
+        return replace(case, name=f"{case.name} of {bits} bits", operands={**case.operands, **weights}, narrow=narrow)
 
     return narrow
 
@@ -341,8 +340,8 @@ def halves(forms: Mapping[str, Sequence[Case]], dtype: DType = DType.FLOAT16) ->
     def narrow(case: Case) -> Case:
         name = list(case.operands)[1]
         weights = unpack(pack(case.operands[name], dtype), dtype)
-        attrs = {**case.attrs, NARROW: (dtype.value,)}
-        return replace(case, name=f"{case.name} in {dtype.value}", operands={**case.operands, name: weights}, attrs=attrs)
+        operands = {**case.operands, name: weights}
+        return replace(case, name=f"{case.name} in {dtype.value}", operands=operands, narrow={name: dtype})
 
     return {form: [narrow(case) for case in found] for form, found in forms.items()}
 
@@ -431,6 +430,8 @@ PULP = (
     *(family for bits in range(1, 8) for family in _packed(bits)),
     Family("pulp_depthwise", forms(_depthwise, DEPTHWISE), COLUMNS, "oh/2 ow k/4"),
     Family("pulp_depthwise 2", forms(_depthwise, STRIDED), COLUMNS, "oh/2 ow k/4"),
+    Family("pulp_depthwise_rows", forms(lines.make(False), lines.SHAPES), lines.ROWS, divided=("oh", "ow", "k")),
+    Family("pulp_depthwise_columns", forms(lines.make(True), lines.SHAPES), lines.COLUMNS, divided=("oh", "ow", "k")),
 )
 
 BLOCKS = (ALL, "rows", "rows k", f"{ALL} m n<8 k", f"{ALL} m n<8", f"{ALL} m n/8 k", f"{ALL} m n/8")

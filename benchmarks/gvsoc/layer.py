@@ -59,6 +59,7 @@ class Case:
         operands: arrays of all operands in node order, as the graph has them.
         y: short name of the output's type.
         further: shapes and short names of types of outputs beyond the first.
+        narrow: types of fewer bits that constants are read in, by operand.
     """
 
     name: str
@@ -68,6 +69,16 @@ class Case:
     y: str
     attrs: Mapping[str, Any] = field(default_factory=dict)
     further: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    narrow: Mapping[str, DType] = field(default_factory=dict)
+
+    def tensors(self, suffix: str = "") -> dict[str, Tensor]:
+        """All operands as tensors, by name; constants with their values."""
+        found = {}
+        for name, array in self.operands.items():
+            narrow = (self.narrow[name],) if name in self.narrow else ()
+            data = None if name in self.variables else array
+            found[name] = Tensor(f"{name}{suffix}", array.shape, DType.of(array.dtype), data, narrow)
+        return found
 
 
 @dataclass(frozen=True)
@@ -82,8 +93,7 @@ class Measured:
 
 
 def node(case: Case, shape: tuple[int, ...] = ()) -> Node:
-    tensors = (Tensor(n, a.shape, DType.of(a.dtype), None if n in case.variables else a) for n, a in case.operands.items())
-    return Node("layer", case.op, tuple(tensors), (Tensor("y", shape, DType(case.y)),), case.attrs)
+    return Node("layer", case.op, tuple(case.tensors().values()), (Tensor("y", shape, DType(case.y)),), case.attrs)
 
 
 def expected(case: Case, target: Target) -> np.ndarray:
@@ -119,7 +129,7 @@ def runtime(target: Target) -> dict[str, Path]:
 
 def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> Compiled:
     """The case as a project of one layer."""
-    tensors = {n: Tensor(n, a.shape, DType.of(a.dtype), None if n in case.variables else a) for n, a in case.operands.items()}
+    tensors = case.tensors()
     node = Node("layer", case.op, tuple(tensors.values()), (Tensor("y", shape, DType(case.y)),), case.attrs)
     graph = Graph("network", tuple(tensors[n] for n in case.variables), node.outputs)
     options = Options({"l1": l1_bytes(target)}, cores=cores, buffering="single")

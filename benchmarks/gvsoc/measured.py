@@ -94,17 +94,17 @@ class Point:
 
 def point(variant: str, swept: Swept, team: Team, cores: int) -> Point:
     """What was measured of a call of one tile."""
-    call, dim = swept.plan.program.calls[team.step], swept.plan.tiling(team.step).core_dim
+    call, division = swept.plan.program.calls[team.step], swept.plan.tiling(team.step).division or ()
     sizes, active = dict(call.geometry.extents), 1
-    if dim is not None:
-        share = -(-sizes[dim] // cores)
-        active, sizes[dim] = -(-sizes[dim] // share), share
+    for dim, parts in division:
+        share = -(-sizes[dim] // parts)
+        active, sizes[dim] = active * -(-sizes[dim] // share), share
 
     def cycles(rate: Rate) -> float:
-        return float(cost.work_of(call, rate).divided(dim).cycles(lambda name, step: cost.steps(sizes[name], step) if step else 1))
+        return float(cost.work_of(call, rate).divided(division).cycles(lambda name, step: cost.steps(sizes[name], step) if step else 1))
 
     counts = (cycles(Rate(0, 1, 0)), cycles(Rate(0, 0, 1)), *(cycles(Rate(0, 0, 0, per={name: 1.0})) for name in ("rows", "runs")))
-    return Point(variant, call.name, cores, active, dim is not None, sizes, *counts, team.cold, team.warm)
+    return Point(variant, call.name, cores, active, bool(division), sizes, *counts, team.cold, team.warm)
 
 
 def points(families: Sequence[Family], target: Target) -> dict[str, list[Point]]:
@@ -189,7 +189,7 @@ def loops(target: Target, found: Machine) -> tuple[Loops, float, int]:
             runs = walk(replace(one.plan, target=replace(target, timing=timing))).calls
             for step, (layer, run) in enumerate(zip(one.layers, runs, strict=True)):
                 own = [team.cold for team in one.teams if team.step == step]
-                is_team = one.plan.tiling(step).core_dim is not None
+                is_team = bool(one.plan.tiling(step).division)
                 teams = sum(own) - len(own) * (found.forks[8] - found.barrier if is_team else found.forks[1])
                 features.append([1.0, *_windows(one.plan, step), one.plan.tiling(step).tiles])
                 issue = sum(traffic.transfers for traffic in run.traffic.values()) * timing.paths["L2_L1"].issue

@@ -60,9 +60,7 @@ def compiled(
     """The cases as a project of one layer each, side by side, on one engine or on any; ``kernels`` names the one of each case."""
     inputs, outputs = list[Tensor](), list[Tensor]()
     for number, case in enumerate(cases):
-        tensors = {
-            n: Tensor(f"{n}_{number}", a.shape, DType.of(a.dtype), None if n in case.variables else a) for n, a in case.operands.items()
-        }
+        tensors = case.tensors(f"_{number}")
         results = {"y": (_shape(case, target), case.y), **case.further}
         made = tuple(Tensor(f"{n}_{number}", tuple(shape), DType(kind)) for n, (shape, kind) in results.items())
         outputs += Node(f"layer_{number}", case.op, tuple(tensors.values()), made, case.attrs).outputs

@@ -38,7 +38,7 @@ def _kernel(layer: Layer, target: Target) -> str:
     if layer.accelerator is not None:
         where = f" for the accelerator {layer.accelerator}"
     elif cores > 1:
-        where = f" on {cores} cores of {kernel.engine}, split along {layer.tiling.core_dim}"
+        where = f" on {cores} cores of {kernel.engine}, split along {layer.tiling.core_dims}"
     else:
         where = f" on {kernel.engine}"
     how = f" (requantises {FORMS[used]})" if used else ""

@@ -111,7 +111,7 @@ def _call(plan: Plan, step: int, timing: Document) -> Contents:
         "tiles": tiling.tiles,
         "loops": [[loop.dim, loop.trips, loop.tile] for loop in tiling.loops],
         "is_double": plan.calls[step].is_double,
-        "core_dim": tiling.core_dim,
+        "core_dim": tiling.core_dims,
         "cycles": None,
         **(timing["calls"][step] if timing else {}),
         "operands": {name: operand.buffer for name, operand in call.operands.items()},

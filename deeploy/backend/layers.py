@@ -341,8 +341,8 @@ class Printer:
 
 def columns_before(layer: Layer) -> Value:
     """Columns of a row before the share of the core that runs, where cores divide rows that a later phase of the kernel reads whole."""
-    share, geometry = layer.work.share, layer.call.geometry
-    return share[1][0] if share is not None and layer.call.kernel.phases and geometry.dims()[share[0]].whole else 0
+    dims, divided = layer.call.geometry.dims(), [name for name, _ in layer.work.division if layer.call.kernel.phases]
+    return next((layer.work.parts[name][0] for name in divided if dims[name].whole), 0)
 
 
 def _forked(layer: Layer) -> list[str]:

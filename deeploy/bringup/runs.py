@@ -258,14 +258,17 @@ def _steps(extent: int, size: int | None) -> list[Span]:
 
 
 def _parts(given: Subject, places: Mapping[str, Access], box: Box, rng: Random) -> tuple[Box, ...]:
-    """The shares of several cores along a dimension that they may divide; cores of which nothing is left have none."""
-    dims = [name for name in tiling.core_dims(given.call(places), tiling.cut_dims(given.call(places))) if given.geometry.extents[name] > 1]
+    """The shares of several cores along dimensions that they may divide; cores of which nothing is left have none."""
+    call = given.call(places)
+    dims = [name for name in tiling.core_dims(call, tiling.cut_dims(call)) if given.geometry.extents[name] > 1]
     if not dims or not given.cores or given.kernel.team:
         return ()
-    name = rng.choice(dims)
-    first, last = box.get(name, (0, given.geometry.extents[name] - 1))
-    share = -(-(last - first + 1) // rng.randint(2, given.cores))
-    return tuple({**box, name: (begin, min(begin + share - 1, last))} for begin in range(first, last + 1, share))
+    found = [box]
+    for name, parts in rng.choice(tiling.divisions(call, dims, rng.randint(2, given.cores))):
+        first, last = box.get(name, (0, given.geometry.extents[name] - 1))
+        share = -(-(last - first + 1) // parts)
+        found = [{**each, name: (begin, min(begin + share - 1, last))} for each in found for begin in range(first, last + 1, share)]
+    return tuple(found)
 
 
 def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, dict[str, interface.Instance]]:

@@ -316,7 +316,8 @@ class Product(Atom):
             yield from factor.atoms()
 
     def __str__(self) -> str:
-        return " * ".join(_factor(factor, 1) for factor in self.factors)
+        first, *others = self.factors  # C divides from left to right
+        return " * ".join([str(first), *(f"({factor})" if isinstance(factor, Quotient | Remainder) else str(factor) for factor in others)])
 
 
 @dataclass(frozen=True)

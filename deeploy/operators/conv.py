@@ -132,6 +132,7 @@ PACKED_FILTERS = Stored(  # [K,bytes of FH,FW,C/g]
 )
 DEPTHWISE_LAST = Stored(nest=depthwise_nest(lambda k, fh, fw: Map(fh, fw, k)), layouts={"w": _channels(1, 2, 0)})  # [FH,FW,K]
 DEPTHWISE_COLUMNS = Stored(nest=depthwise_nest(lambda k, fh, fw: Map(k, fw, fh)), layouts={"w": _channels(0, 2, 1)})  # [K,FW,FH]
+DEPTHWISE_BYTES = depthwise_nest(lambda k, fh, fw: Map(k, *encoded("w_byte", of=[d for e in (fh, fw) for d in e.affine().dims()])))
 
 
 def is_dense(node: Node) -> bool:

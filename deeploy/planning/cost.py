@@ -10,6 +10,7 @@ arrives beside the last tile, and nothing leaves beside the first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import update_wrapper
@@ -23,6 +24,7 @@ from deeploy.graph.target import ESTIMATE, GENERATED, Rate, Target, Timing
 from deeploy.graph.types import Numeric
 from deeploy.planning.binding.kernels import operand_names
 from deeploy.planning.program import Buffer, Call, Role
+from deeploy.planning.tiling.loops import Division
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -206,9 +208,10 @@ class Work:
     merged: tuple[str, ...] = ()
     by_runs: frozenset[int] = frozenset()
 
-    def divided(self, dim: str | None) -> Work:
-        """The work of cores that divide ``dim``: where it lies inside of runs, each step of the dimensions around it begins a new one."""
-        around = dict.fromkeys(self.merged[: self.merged.index(dim)], 1) if dim in self.merged else {}
+    def divided(self, division: Division) -> Work:
+        """The work of cores that divide dimensions: inside of runs, each step of the dimensions around begins a new one."""
+        inner = max((self.merged.index(name) for name, _ in division if name in self.merged), default=0)
+        around = dict.fromkeys(self.merged[:inner], 1)
         if not around or not self.by_runs:
             return self
         terms = ((each, {**around, **factors} if n in self.by_runs else factors) for n, (each, factors) in enumerate(self.terms))
@@ -269,9 +272,7 @@ class Second:
 
     def cycles(self, sizes: Mapping[str, int]) -> float:
         """Cycles of the core with the largest part of a tile of these sizes, without the overhead."""
-        slower = self.work.slower(active(sizes[self.dim], self.cores))
-        sizes = {**sizes, self.dim: -(-sizes[self.dim] // self.cores)}
-        return float(self.work.divided(self.dim).cycles(lambda name, step: steps(sizes[name], step) if step else 1) * slower)
+        return largest(self.work, sizes, ((self.dim, self.cores),))
 
 
 @of_call
@@ -361,6 +362,13 @@ def _follows(call: Call, operand: str, outer: str, inner: str) -> bool:
 def steps(size: Numeric, step: int) -> Numeric:
     """``size`` iterations in whole steps, the last of which may be incomplete; below zero: what is less than ``-step``, else 0."""
     return -(-size // step) if step > 0 else size * (size < -step)
+
+
+def largest(work: Work, sizes: Mapping[str, int], division: Division) -> float:
+    """Cycles of the core with the largest part of a tile of ``sizes``."""
+    cores = math.prod(active(sizes[name], parts) for name, parts in division)
+    mine = {**sizes, **{name: -(-sizes[name] // parts) for name, parts in division}}
+    return float(work.divided(division).cycles(lambda name, step: steps(mine[name], step) if step else 1) * work.slower(cores))
 
 
 def active(size: Numeric, cores: int) -> Numeric:

@@ -113,7 +113,7 @@ class _Explanation:
     def engine(self) -> str:
         """Who computes, and what the best tiling of every other kernel would cost."""
         target, call = self.plan.target, self.call
-        dim = self.chosen.tiling.core_dim
+        dim = self.chosen.tiling.core_dims
         team = (
             f"{min(self.plan.machine.cores, target.engine(call.kernel.engine).cores)} cores share {dim}"
             if dim is not None
@@ -309,7 +309,7 @@ class _Explanation:
             "engine": self.variants[candidate.variant].kernel.engine,
             "loops": _loops(candidate),
             "is_double": candidate.is_double,
-            "core_dim": candidate.tiling.core_dim,
+            "core_dim": candidate.tiling.core_dims,
             "sources": self.sources(candidate),
             "bytes": list(candidate.bytes),
             "cycles": self.cycles(candidate),

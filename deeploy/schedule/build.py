@@ -141,7 +141,7 @@ class _Builder:
         self.paths = plan.target.outward(self.engine.memory)
         self.windows = {name: Footprints(self.geometry, name, operand) for name, operand in self.call.operands.items()}
         self.live = live_rows(plan.program)
-        self.cores = min(plan.machine.cores, self.engine.cores) if self.tiling.core_dim is not None else 1
+        self.cores = min(plan.machine.cores, self.engine.cores) if self.tiling.division else 1
         self.is_double = plan.calls[step].is_double and self.tiling.tiles > 1
         second = self.call.kernel.second
         self.team = min(plan.machine.cores, plan.target.engine(second.kernel.engine).cores) if second is not None else 0
@@ -261,25 +261,24 @@ class _Builder:
     def _work(self) -> Work:
         parts = self.tiling.parts(self.geometry, self.live)
         tile: dict[str, Value] = {name: parts[name][1] if name in parts else extent for name, extent in self.geometry.extents.items()}
-        share: tuple[str, Part] | None = None
-        dynamic = sorted({loop.dim for loop in self.tiling.loops} & self.geometry.dynamic - {self.tiling.core_dim})
+        division = self.tiling.division or ()
+        dynamic = sorted({loop.dim for loop in self.tiling.loops} & self.geometry.dynamic - dict(division).keys())
         empty = [parts[dim][1] for dim in dynamic]
-        dim, mine = self.tiling.core_dim, parts
-        if dim is not None and self.call.kernel.team:
-            share = dim, (0, self.geometry.extents[dim])
-        elif dim is not None:
+        mine, core = parts, Variable(CORE, 0, self.cores - 1)
+        number: Value = core
+        for dim, shares in () if self.call.kernel.team else division:
             first, count = parts.get(dim, (0, self.geometry.extents[dim]))
             whole = self.tiling.tile(dim, self.geometry.extents[dim])
             is_fixed = self.geometry.extents[dim] % whole == 0 and dim not in self.geometry.dynamic
-            each = -(-whole // self.cores) if is_fixed else quotient(count + (self.cores - 1), self.cores)
-            begin = named(f"part_{dim}", first + Variable(CORE, 0, self.cores - 1) * each)
-            share = dim, (begin, named(f"part_{dim}_n", minimum(each, first + count - begin)))
-            empty.append(share[1][1])
-            mine = {**parts, share[0]: share[1]}
+            each = -(-whole // shares) if is_fixed else quotient(count + (shares - 1), shares)
+            begin = named(f"part_{dim}", first + (remainder(number, shares) if len(division) > 1 else number) * each)
+            mine = {**mine, dim: (begin, named(f"part_{dim}_n", minimum(each, first + count - begin)))}
+            empty.append(mine[dim][1])
+            number = quotient(number, shares)
         operands = {name: self._operand(name, parts, mine) for name in self.call.operands}
         if self.geometry.nest.accumulated and not self.team:
             operands[SUMS] = self._kept_sums(parts, mine)
-        return Work(self.cores, tile, share, mine, operands, tuple(n for n in empty if bounds(n)[0] <= 0))
+        return Work(self.cores, tile, division, mine, operands, tuple(n for n in empty if bounds(n)[0] <= 0))
 
     def _operand(self, name: str, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> Operand:
         """What the calling core sees of an operand: in its buffer, or in the window that holds the tile's part of it."""

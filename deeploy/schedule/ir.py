@@ -14,7 +14,7 @@ from deeploy.graph.expr import Value, Variable, bounds
 from deeploy.graph.mentions import mentions
 from deeploy.graph.nest import Part, Window
 from deeploy.planning.program import Call
-from deeploy.planning.tiling.loops import Tiling
+from deeploy.planning.tiling.loops import Division, Tiling
 
 TILE = "t"  # the variable that counts tiles
 CORE = "rt_core()"  # the number of the calling core
@@ -258,14 +258,14 @@ class Work:
     Attributes:
         cores: of the team.
         tile: iterations of every dimension of the nest in the tile.
-        share: the dimension that is divided over the cores, and the part of the calling one; None where one core does all.
+        division: the dimensions that are divided over the cores, and into how many parts.
         parts: the part of the domain that the calling core computes, of the dimensions that are not whole.
         empty: counts of iterations; where one of them is not positive there is nothing to do.
     """
 
     cores: int
     tile: Mapping[str, Value]
-    share: tuple[str, Part] | None
+    division: Division
     parts: Mapping[str, Part]
     operands: Mapping[str, Operand]
     empty: tuple[Value, ...]

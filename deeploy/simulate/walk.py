@@ -265,15 +265,7 @@ def _of_tiles(table: Table, cycles: Callable[[dict[str, int]], float]) -> Sequen
 
 def _largest(rate: cost.Work, sizes: dict[str, int], work: Work) -> float:
     """Cycles of the core with the largest part of a tile of ``sizes``."""
-    active = 1
-    if min(sizes.values(), default=1) <= 0:
-        return 0.0
-    if work.share is not None:
-        dim = work.share[0]
-        active = cost.active(sizes[dim], work.cores)
-        sizes = {**sizes, dim: -(-sizes[dim] // work.cores)}
-        rate = rate.divided(dim)
-    return float(rate.cycles(lambda name, step: cost.steps(sizes[name], step) if step else 1) * rate.slower(active))
+    return 0.0 if min(sizes.values(), default=1) <= 0 else cost.largest(rate, sizes, work.division)
 
 
 class _LayerWalk:

@@ -53,7 +53,7 @@ def test_every_element_is_written_once(name: str, buffering: Buffering, memory: 
     little = {"l2": l2} if memory == "L3" else {}
     plan = network(tmp_path, Options({"l1": l1, **little}, None, buffering, memory)).plan
     assert max(candidate.tiling.tiles for candidate in plan.calls) > 2
-    assert any(candidate.tiling.core_dim is not None for candidate in plan.calls)
+    assert any(candidate.tiling.division for candidate in plan.calls)
     source = ["#include <stdint.h>", "#include <stdio.h>", '#include "deeploy_tile.h"', "static int core;", "#define rt_core() core"]
     for layer in build(plan).layers:
         (output,) = layer.call.writes

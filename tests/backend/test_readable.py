@@ -67,7 +67,7 @@ def test_comments_say_what_is_emitted(tmp_path: Path) -> None:
     for step, call in enumerate(compiled.plan.program.calls):
         comment = " ".join(next(found for found in comments if found.startswith(f"/* {call.node.name}: ")).split()).replace(" * ", " ")
         tiling = compiled.plan.tiling(step)
-        assert f"Kernel {call.kernel.name} on 8 cores of cluster, split along {tiling.core_dim}" in comment
+        assert f"Kernel {call.kernel.name} on 8 cores of cluster, split along {tiling.core_dims}" in comment
         assert (f"in {tiling.tiles} tiles " in comment) == (tiling.tiles > 1)
         for stream in tiling.streams:
             assert re.search(rf"\b{stream.operand} f32\[[\d,]+\][^;]* through windows in ", comment), stream

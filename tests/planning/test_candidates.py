@@ -108,15 +108,14 @@ def _steps(sizes: dict[str, int], name: str, step: int) -> int:
 def compute(tiler: Tiler, candidate: Candidate) -> float:
     """Cycles in kernels and around them: every tile takes as long as the core with the largest share of it."""
     tiling, extents = candidate.tiling, tiler.call.geometry.extents
-    dim = tiling.core_dim
+    division = tiling.division or ()
     total = tiler.once
     for t in range(tiling.tiles):
         sizes = extents | {name: last - first + 1 for name, (first, last) in spans(tiling, extents, t).items()}
-        rows = sizes[dim] if dim is not None else 1
-        active = sum(begin < rows for begin in range(0, CORES * -(-rows // CORES), -(-rows // CORES))) if dim is not None else 1
-        sizes |= {dim: -(-rows // CORES)} if dim is not None else {}
+        active = math.prod(len(range(0, sizes[dim], -(-sizes[dim] // parts))) for dim, parts in division)
+        sizes |= {dim: -(-sizes[dim] // parts) for dim, parts in division}
         work = tiler.work.cycles(functools.partial(_steps, sizes)) * (1 + tiler.work.shared * (active - 1))
-        total += work + tiler.overhead + (tiler.barrier if tiling.core_dim is not None else 0.0)
+        total += work + tiler.overhead + (tiler.barrier if division else 0.0)
     return total
 
 

@@ -59,7 +59,9 @@ def test_one_chip_runs_at_the_clock_that_is_asked_for(tmp_path: Path) -> None:
     slow = project.read_manifest(tmp_path / "1")
     assert "ms at 180 MHz" in terminal.report(slow)
     first = project.read_manifest(tmp_path / "0")
-    assert slow["cycles"] == first["cycles"] and slow["microseconds"] == pytest.approx(2 * first["microseconds"])
+    assert slow["cycles"] == first["cycles"] and slow["microseconds"] == pytest.approx(
+        2 * first["microseconds"], abs=0.0015
+    )  # nanoseconds are rounded
 
 
 @pytest.mark.parametrize(

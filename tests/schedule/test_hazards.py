@@ -117,7 +117,8 @@ def test_blocks_that_are_alive_together_lie_apart(tiled: deeploy.Compiled) -> No
 def test_an_engine_has_as_many_tickets_as_are_used(tiled: deeploy.Compiled) -> None:
     """Those of what comes in and of what goes out, and of whole constants; with one less, the C is not certified."""
     (printed,) = tiled.printed(emitted(tiled))
-    bodies = [body for layer in build(tiled.plan).layers for body in (layer.body, *layer.procedures.values())]
+    schedule = build(tiled.plan)
+    bodies = [schedule.initialise, *(body for layer in schedule.layers for body in (layer.body, *layer.procedures.values()))]
     tokens = [node.token for body in bodies for node in every(body) if isinstance(node, Move)]
     paths = [replace(path, tickets=max(one.ticket for one in tokens if one.path == path.name) + 1) for path in printed.target.paths]
     certify(replace(printed, target=replace(printed.target, paths=tuple(paths))))

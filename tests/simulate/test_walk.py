@@ -268,7 +268,7 @@ def test_the_planner_and_the_walk_count_the_same_computing(tmp_path: Path, outpu
     assert plan.machine is not None and plan.target.timing is not None
     (call,), (planned,), (walked,) = plan.program.calls, plan.calls, walk(plan).calls
     tiler = Tiler(call, plan.program.buffers, plan.target, dict(plan.machine.capacities), plan.machine.cores)
-    assert planned.tiling.tiles == 1 and planned.tiling.core_dim is not None
+    assert planned.tiling.tiles == 1 and planned.tiling.division
     (computed,) = tiler.computed[0][tiler.tiles == 1]
     assert math.isclose(computed, walked.compute + walked.overhead - cost.fork(call, plan.target), rel_tol=1e-9)
 

@@ -45,7 +45,7 @@ def test_windows_over_one_row_are_divided_and_right(tmp_path: Path) -> None:
     weights = {"w": [12, 1, 1, 5], "w2": [24, 1, 1, 5], "w3": [12, 4, 1, 5]}
     made = compiled(tmp_path, nodes, {"x": shape}, outputs, weights, Options({"l1": 6_000}))
     windows = [step for step, call in enumerate(made.plan.program.calls) if call.node.op in ("Conv", "MaxPool", "AveragePool")]
-    assert len(windows) == len(nodes) and {made.plan.tiling(step).core_dim for step in windows} == {"ow"}
+    assert len(windows) == len(nodes) and {made.plan.tiling(step).core_dims for step in windows} == {"ow"}
     made.write(tmp_path / "project")
     sample = [np.random.default_rng(2).uniform(-1, 1, shape).astype(np.float32)]
     entry = select_network(read_manifest(tmp_path / "project"))

@@ -22,14 +22,32 @@ from deeploy.graph.epilogue import operands
 from deeploy.graph.target import DmaPath, Target
 from deeploy.graph.types import Numeric
 from deeploy.planning import cost
+from deeploy.planning.candidates import shares
 from deeploy.planning.candidates.candidate import Candidate, Strip, Tile
 from deeploy.planning.candidates.front import Cell, Cut, beats, best_cells, cells, cheapest, divisors, thinned
 from deeploy.planning.program import Buffer, Call, Role
-from deeploy.planning.tiling.loops import AxisCut, Footprints, Loop, Stream, Tiling, Volume, core_dims, cut_dims, in_place, period, sizes
+from deeploy.planning.tiling.loops import (
+    AxisCut,
+    Division,
+    Footprints,
+    Loop,
+    Stream,
+    Tiling,
+    Volume,
+    core_dims,
+    cut_dims,
+    divisions,
+    in_place,
+    period,
+    sizes,
+)
 
 PLENTY = 4  # parts of a memory, of which every call may have one
 ORDERS = 6  # loop orders tried
-DYNAMIC = 1.1  # by how much a division of rows has to be better than others: with few of them, cores have nothing to do
+EVEN = 1.03  # times what a core has to do where cores share evenly
+# By how much a division of rows that may be few has to be better than others: cores have nothing to do then; and one of several dimensions:
+# windows of each share are smaller, which rates know less of.
+BETTER = 1.1
 
 Distances = Mapping[str, int]
 
@@ -59,6 +77,7 @@ class Tiler:
         self.dims = {} if target.is_flat else cut_dims(call)
         self.fixed = fixed or {}
         self.core_dims = tuple(sorted(core_dims(call, self.dims), key=lambda d: d in call.geometry.dynamic)) if self.cores > 1 else ()
+        self.divisions = divisions(call, self.core_dims, self.cores)
         self.work = cost.work(call, target)
         self.overhead, self.once = cost.overhead(call, target), cost.once(call, False, target)
         self.cold = self.once - cost.once(call, True, target)
@@ -205,37 +224,29 @@ class Tiler:
         return self._compute(self.size, self.tiles)
 
     def _compute(self, size: Mapping[str, Numeric], tiles: Numeric) -> tuple[Numeric, Numeric]:
-        """Per combination of tile sizes: cycles of all tiles, and the number of the dimension that is divided over the cores (-1: none)."""
-        best = compared = np.broadcast_to(self.work.cycles(self._count(size, None)), len(tiles)).astype(float)
-        which = np.full(len(tiles), -1)
-        for number, name in enumerate(self.core_dims):
-            cycles = self.work.divided(name).cycles(self._count(size, name)) + tiles * self.barrier
-            wanted = cycles * (DYNAMIC if name in self.call.geometry.dynamic and number else 1)
+        """Per combination of tile sizes: cycles of all tiles, and the number of the division over the cores (-1: none).
+
+        Several dimensions are only divided where no single one gives all cores about as much to do.
+        """
+        alone = np.broadcast_to(self._cycles(size, ()), len(tiles)).astype(float)
+        best, compared, which = alone, alone, np.full(len(tiles), -1)
+        for number, division in enumerate(self.divisions):
+            if number == len(self.core_dims) and np.all(best <= EVEN * alone / self.cores + tiles * self.barrier):
+                break
+            cycles = self._cycles(size, division) + tiles * self.barrier
+            is_doubtful = len(division) > 1 or (division[0][0] in self.call.geometry.dynamic and number)
+            wanted = cycles * (BETTER if is_doubtful else 1)
             is_better = wanted < compared
             best, which, compared = np.where(is_better, cycles, best), np.where(is_better, number, which), np.minimum(wanted, compared)
         return best + tiles * self.overhead + self.once, which
 
-    def _count(self, size: Mapping[str, Numeric], core: str | None, tile: Tile | None = None) -> cost.Count:
-        """Per combination: what tiles along a dimension, of which ``core`` is divided, are in whole steps; all of them, or one."""
-        return self._steps(size, core, self.cores, self.work, tile)
+    def division(self, number: int) -> Division | None:
+        """The division of a number that ``_compute`` gives."""
+        return self.divisions[number] if number >= 0 else None
 
-    def _steps(self, size: Mapping[str, Numeric], core: str | None, team: int, work: cost.Work, tile: Tile | None) -> cost.Count:
-        """The largest parts of all tiles along a dimension, or of one, in whole steps; the tiles for step 0.
-
-        A tile in which several cores have a part counts for more, as they meet in one memory.
-        """
-
-        def count(name: str, step: int) -> Numeric:
-            extent, cores = self.call.geometry.extents[name], team if name == core else 1
-            first = size.get(name, extent)
-            trips = -(-extent // first)
-            last = extent - (trips - 1) * first
-            whole, rest = (cost.steps(-(-n // cores), step) if step else 1 for n in (first, last))
-            if cores > 1:
-                whole, rest = (steps * work.slower(cost.active(n, cores)) for n, steps in ((first, whole), (last, rest)))
-            return whole if tile is Tile.FIRST else rest if tile is Tile.LAST else (trips - 1) * whole + rest
-
-        return count
+    def _cycles(self, size: Mapping[str, Numeric], division: Division, tile: Tile | None = None) -> Numeric:
+        """Per combination: cycles in kernels of all tiles, divided so, or of one."""
+        return shares.cycles(self.work, self.call.geometry.extents, size, division, tile)
 
     def candidates(self, distances: Distances, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
@@ -272,9 +283,7 @@ class Tiler:
             for name in self.moving
             for distance in range(distances[name])
         )
-        tiling = Tiling(
-            loops, tuple(replace(stream, is_early=False) for stream in moving), self.core_dims[which[0]] if which[0] >= 0 else None
-        )
+        tiling = Tiling(loops, tuple(replace(stream, is_early=False) for stream in moving), self.division(which[0]))
         used = [int(np.max(self.scratch_of(sizes, is_double))), *(0 for _ in self.levels[1:])]
         for stream in tiling.streams:
             used[self.distances[stream.path]] += stream.bytes * stream.depth
@@ -350,7 +359,7 @@ class Tiler:
                 for distance in range(distances[name]):
                     count = len(cut.loops) if distance == 0 else cut.outer
                     streams.append(self._stream(name, distance, cut.loops, count, cut.cell.depth, distance + 1 < distances[name]))
-            tilings.append(Tiling(cut.loops, tuple(streams), self.core_dims[core] if core >= 0 else None))
+            tilings.append(Tiling(cut.loops, tuple(streams), self.division(core)))
         return self._measured(tilings, [cut.cell for cut in cuts], tuple(distances[name] for name in self.call.operands))
 
     def _stream(self, name: str, distance: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
@@ -419,7 +428,7 @@ class Tiler:
         alone, beside, last = tiles * self.overhead + self.once, cost.later(windows), 0.0
         if self.second is not None:
             last = self._seconds(self.second, size, Tile.LAST) + self.second.overhead
-        first = self.work.cycles(self._count(size, None, Tile.FIRST))
+        first = self._cycles(size, (), Tile.FIRST)
         return cost.Shared(alone, beside, first, self._joined(size, tiles), last, self.slower)
 
     def _joined(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
@@ -428,9 +437,8 @@ class Tiler:
 
     def _seconds(self, second: cost.Second, size: Mapping[str, Numeric], tile: Tile | None = None) -> Numeric:
         """Cycles of the second parts of all tiles, or of one, without overheads: what is added up counts once."""
-        sums, work = self.call.geometry.nest.accumulated, second.work.divided(second.dim)
-        count = self._steps(size, second.dim, second.cores, work, tile)
-        return work.cycles(lambda name, step: 1 if name in sums else count(name, step))
+        division, once = ((second.dim, second.cores),), self.call.geometry.nest.accumulated
+        return shares.cycles(second.work, self.call.geometry.extents, size, division, tile, once)
 
     def _meetings(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
         """How many tiles have a second part: of those that add up, the last one."""

@@ -10,6 +10,7 @@ tiles between two moves, window number ``t // period`` serves tile t, in slot ``
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from deeploy.graph.nest import Geometry, Kind, Part, Window, is_broadcast
 from deeploy.graph.types import Numeric
 from deeploy.planning.program import Call, Operand
 
+Division = tuple[tuple[str, int], ...]  # dimensions and parts of each; a core has one part of all, the parts of the first ones vary fastest
 MOST_TRIPS = 4096  # tiles along one dimension that are considered
 
 
@@ -69,12 +71,17 @@ class Tiling:
     Attributes:
         loops: outermost first; none where the call is one tile.
         streams: windows in the engine's own memory and in those around it, in the order of the operands.
-        core_dim: the dimension that is divided over the cores, None where one core does the work.
+        division: the dimensions that are divided over the cores, and into how many parts each; None where one core does the work.
     """
 
     loops: tuple[Loop, ...]
     streams: tuple[Stream, ...]
-    core_dim: str | None
+    division: Division | None
+
+    @property
+    def core_dims(self) -> str | None:
+        """The names of the dimensions that are divided over the cores, as they are printed."""
+        return " and ".join(name for name, _ in self.division or ()) or None
 
     @cached_property
     def tiles(self) -> int:
@@ -296,6 +303,25 @@ def core_dims(call: Call, free: Collection[str]) -> tuple[str, ...]:
         return (call.kernel.team,)
     able = [name for name in free if name not in call.geometry.nest.accumulated]
     return tuple(name for name in (call.kernel.cores or able) if name in able and _parts_are_views(call, name))
+
+
+def divisions(call: Call, dims: Sequence[str], cores: int) -> tuple[Division, ...]:
+    """How ``cores`` may divide dimensions: one of them, or several whose numbers of parts have the product ``cores``.
+
+    A dimension whose parts a later phase reads whole, and one that runs over the rows that exist, is divided alone.
+    """
+    single = tuple(((name, cores),) for name in dims)
+    whole = {dim.whole for dim in call.geometry.dims().values()} | {n for n, dim in call.geometry.dims().items() if dim.whole}
+    able = [name for name in dims if name not in call.geometry.dynamic | whole and not call.kernel.team]
+    shares = [n for n in range(2, cores) if cores % n == 0]
+    several = (
+        tuple(zip(chosen, parts, strict=True))
+        for count in (2, 3)
+        for chosen in itertools.combinations(able, count)
+        for parts in itertools.product(shares, repeat=count)
+        if math.prod(parts) == cores
+    )
+    return (*single, *(found for found in several if all(call.geometry.extents[name] >= parts for name, parts in found)))
 
 
 def _parts_are_views(call: Call, dim: str) -> bool:

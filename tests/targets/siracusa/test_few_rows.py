@@ -80,7 +80,7 @@ def test_what_cores_divide() -> None:
     shapes = ((1, 512), (8, 512), (7, 8))
     cases = [_case("IntegerRMSNorm", shape, "weight") for shape in shapes]
     made = sweep.compiled([*cases, *(_softmax(shape) for shape in shapes)], load("siracusa"), 8)
-    assert [made.plan.tiling(step).core_dim for step in range(6)] == ["k", "d0", "d0"] * 2
+    assert [made.plan.tiling(step).core_dims for step in range(6)] == ["k", "d0", "d0"] * 2
 
 
 @pytest.mark.parametrize("case", [_case("IntegerRMSNorm", (1, 1001), "weight"), _softmax((1, 1001))], ids=lambda case: case.op)

@@ -98,7 +98,7 @@ def test_one_call_computes_what_two_do(tmp_path: Path, l1: int, cores: int) -> N
     entry = select_network(json.loads((tmp_path / "deploy.json").read_text()))
     for have, want in zip(host.Host(sanitize=True).run(tmp_path, entry, [arrays]).outputs, wanted, strict=True):
         np.testing.assert_array_equal(have[0], want)
-    dims = {plan.tiling(step).core_dim for step, call in enumerate(joined.calls) if len(call.phases) == 2}
+    dims = {plan.tiling(step).core_dims for step, call in enumerate(joined.calls) if len(call.phases) == 2}
     assert "k" in dims and dims & {"d0", "d1"} and any(plan.tiling(step).tiles > 1 for step in range(len(joined.calls))) == (l1 < 2000)
 
 

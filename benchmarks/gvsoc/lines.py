@@ -1,0 +1,35 @@
+"""Depthwise convolutions of any window: shapes that their kernels are calibrated with, and what cycles are counted by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import cases
+from layer import Case
+
+# Height, width, channels, taps, stride, dilation.
+SHAPES = (
+    *((14, 14, 16, (5, 5), 1, 1), (8, 8, 64, (5, 5), 1, 1), (4, 4, 64, (5, 5), 1, 1), (16, 16, 32, (7, 7), 1, 1)),
+    *((1, 128, 32, (1, 11), 1, 1), (1, 64, 40, (1, 17), 1, 1), (1, 96, 24, (1, 5), 2, 1), (1, 64, 64, (1, 3), 1, 1)),
+    *((30, 9, 8, (1, 7), 1, 1), (16, 16, 24, (5, 5), 2, 1), (9, 9, 48, (9, 9), 1, 1), (12, 12, 128, (3, 3), 1, 1)),
+    *((12, 8, 37, (2, 2), 2, 1), (9, 9, 32, (1, 1), 1, 1), (24, 24, 4, (3, 5), 1, 1), (8, 8, 256, (3, 3), 2, 1)),
+    *((1, 100, 16, (1, 9), 1, 2), (25, 25, 8, (11, 11), 1, 1), (20, 20, 16, (3, 3), 1, 2), (40, 16, 8, (5, 7), 2, 2)),
+)
+ROWS = ("oh ow k/4", "fh ow k/4", "oh k/4", "fh k/4", "oh k", "oh ow k", "oh ow/4 k", "oh ow/4 k fh", "oh ow/4 k fh fw/4", "k")
+COLUMNS = ("oh ow k/4", "fw oh k/4", "ow k/4", "fw k/4", "ow k", "oh ow k", "ow oh/4 k", "ow oh/4 k fw", "ow oh/4 k fw fh/4", "k")
+
+
+def make(is_down: bool) -> Callable[[Any, cases.Form], Case]:
+    """Depthwise convolutions of any window; images and windows turned where words hold the taps of a column."""
+
+    def case(shape: Any, form: cases.Form) -> Case:
+        *size, channels, taps, stride, dilation = shape
+        (height, width), window = (size[::-1], taps[::-1]) if is_down else (size, taps)
+        found = cases.conv((height, width, channels), channels, window, stride, 0, form, "u8", channels)
+        pads = [(each - 1) * dilation // 2 for each in window]
+        attrs = {**found.attrs, "dilations": (dilation,) * 2, "pads": (*pads, *pads)}
+        return replace(found, name=f"{found.name} by {dilation}", attrs=attrs)
+
+    return case

@@ -1,0 +1,205 @@
+#include "pulp_depthwise_any.h"
+
+#include "pulp_dots.h"
+
+/* What a box of y sees of four channels is copied first, one plane per channel: lines along which neighbouring taps are
+ * neighbouring bytes. Where taps are `dilation` apart, every line is as many segments, one for each remainder of a
+ * position by that. What is outside the image is the zero point. Then channel by channel: positions whose windows begin
+ * in one segment follow each other at one step, and four of them share the words of the filter. */
+
+struct box {
+    int lines, columns; /* of x, from the first one on that the box sees: */
+    int line, column;   /* in x, or outside */
+    int segment, pitch; /* bytes of a segment, of a line */
+    int high, wide;     /* of y */
+};
+
+static inline int least(int a, int b) {
+    return a < b ? a : b;
+}
+
+static inline int most(int a, int b) {
+    return a > b ? a : b;
+}
+
+/* Divisions take 35 cycles, and most windows have no dilation. */
+static inline int parts_of(int count, int size) {
+    return size == 1 ? count : (count + size - 1) / size;
+}
+
+/* Bytes of a segment that holds so many columns of a line, with those that words reach beyond. */
+static inline int segment_of(int columns, int dilation) {
+    return (parts_of(columns, dilation) + 7) & ~3;
+}
+
+/* Four words of four channels each become four of one channel each, `plane` bytes apart. */
+static inline void turn(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, X_T *to, int plane) {
+    const uint32_t even_bytes = 0x06020400, odd_bytes = 0x07030501, upper_bytes = 0x07060302;
+    const uint32_t first = xp_load(a), second = xp_load(b), third = xp_load(c), fourth = xp_load(d);
+    const uint32_t even = xp_shuffle2(first, second, even_bytes), odd = xp_shuffle2(first, second, odd_bytes);
+    const uint32_t next_even = xp_shuffle2(third, fourth, even_bytes);
+    const uint32_t next_odd = xp_shuffle2(third, fourth, odd_bytes);
+    xp_store(to, xp_pack(next_even, even));
+    xp_store(to + plane, xp_pack(next_odd, odd));
+    xp_store(to + 2 * plane, xp_shuffle2(even, next_even, upper_bytes));
+    xp_store(to + 3 * plane, xp_shuffle2(odd, next_odd, upper_bytes));
+}
+
+/* `count` elements of `lanes` channels; up to three bytes behind them are written, too. */
+static inline void load_run(const X_T *x, int step, int count, X_T *to, int plane, int lanes) {
+    if (lanes < 4) {
+        for (int i = 0; i < count; i++, x += step) {
+            for (int lane = 0; lane < lanes; lane++) to[lane * plane + i] = x[lane];
+        }
+        return;
+    }
+    const uint8_t *from = (const uint8_t *)x;
+    for (; count >= 4; count -= 4, from += 4 * step, to += 4) {
+        turn(from, from + step, from + 2 * step, from + 3 * step, to, plane);
+    }
+    if (count > 0) turn(from, from + (count > 1) * step, from + (count - 1) * step, from, to, plane);
+}
+
+/* What is outside x is the same for all channels, and filled for the first ones, but for bytes that runs wrote over. */
+OUT_OF_LINE void load_planes(const struct pulp_depthwise_any *k, const struct box *b, const X_T *x, int lanes,
+                             int is_first) {
+    const int dilation = k->along.dilation, plane = k->room, step = dilation * k->along.x_step;
+    for (int r = 0; r < dilation; r++) {
+        const int count = parts_of(most(b->columns - r, 0), dilation);
+        const int first = b->column + r, last = k->along.size - first; /* columns before x, and where it ends */
+        const int before = first < 0 ? least(parts_of(-first, dilation), count) : 0;
+        const int end = last > 0 ? least(parts_of(last, dilation), count) : 0, inside = most(end - before, 0);
+        const int behind = is_first || (inside & 3) ? count - before - inside : 0;
+        const X_T *from = x + b->line * k->across.x_step + (first + before * dilation) * k->along.x_step;
+        X_T *to = (X_T *)k->planes + r * b->segment;
+        for (int i = 0; i < b->lines; i++, from += k->across.x_step, to += b->pitch) {
+            const int is_inside = b->line + i >= 0 && b->line + i < k->across.size;
+            if (is_inside) load_run(from, step, inside, to + before, plane, lanes);
+            if (!is_first && !(is_inside && behind > 0)) continue;
+            for (int lane = 0; lane < 4; lane++) {
+                X_T *const own = to + lane * plane;
+                if (is_first) xp_fill(own, (uint8_t)k->zero_point, is_inside ? before : count);
+                if (is_inside && behind > 0) xp_fill(own + before + inside, (uint8_t)k->zero_point, behind);
+            }
+        }
+    }
+}
+
+/* How the words of a window lie: rows of so many, `skip` bytes from the end of one to the next. */
+struct words {
+    int rows, count, skip;
+    const W_T *w;
+};
+
+static inline int32_t one(const struct words *s, const X_T *x) {
+    const W_T *w = s->w;
+    int32_t acc = 0;
+    for (int row = s->rows; row > 0; row--, x += s->skip) {
+        for (int i = s->count; i > 0; i--, x += 4, w += 4) acc = dot4(xp_load(x), xp_load(w), acc);
+    }
+    return acc;
+}
+
+/* Four positions, `step` bytes apart. */
+static inline void four(const struct words *s, const X_T *x, int step, int32_t acc[4]) {
+#ifdef XPULP_INSN
+    int32_t a = 0, b = 0, c = 0, d = 0;
+    const W_T *w = s->w;
+    __asm__ volatile(BEGIN ".insn i 0x7b, 4, x1, %[rows], 2*12\n" LOOP("%[count]", 9) LOAD("t4", "w")
+                         WALK("t0", "x", "%[step]") WALK("t1", "x", "%[step]") WALK("t2", "x", "%[step]")
+                             WALK("t3", "x", "%[back]") DOT("a", "t0", "t4") DOT("b", "t1", "t4") DOT("c", "t2", "t4")
+                                 DOT("d", "t3", "t4") "add %[x], %[x], %[skip]\nnop\n" END
+                     : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d), [x] "+r"(x), [w] "+r"(w)
+                     : [rows] "r"(s->rows), [count] "r"(s->count), [skip] "r"(s->skip), [step] "r"(step),
+                       [back] "r"(4 - 3 * step), [sdot] "i"(SDOT)
+                     : "t0", "t1", "t2", "t3", "t4", "memory");
+    acc[0] = a, acc[1] = b, acc[2] = c, acc[3] = d;
+#else
+    for (int i = 0; i < 4; i++) acc[i] = one(s, x + i * step);
+#endif
+}
+
+/* Positions of one channel whose windows are `step` bytes apart; the last four may begin among those before them. */
+static inline void positions(const struct pulp_depthwise_any *k, const struct words *given, const X_T *x, int step,
+                             int count, Y_T *y, int y_step, const struct stages *stages) {
+    const struct words s = *given;
+    if (count < 4) {
+        for (; count > 0; count--, x += step, y += y_step)
+            y[0] = (Y_T)finish_with(one(&s, x), stages, &k->epilogue, &k->requantisation);
+        return;
+    }
+    for (int back = 0; count > 0; count -= 4, x += 4 * step, y += 4 * y_step) {
+        if (count < 4) back = 4 - count, x -= back * step, y -= back * y_step;
+        int32_t acc[4];
+        four(&s, x, step, acc);
+        for (int i = 0; i < 4; i++) y[i * y_step] = (Y_T)finish_with(acc[i], stages, &k->epilogue, &k->requantisation);
+    }
+}
+
+static int divisor(int a, int b) {
+    while (b) {
+        const int rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+OUT_OF_LINE void channel(const struct pulp_depthwise_any *k, const struct box *b, const X_T *plane, const W_T *w,
+                         Y_T *y, int number) {
+    const struct pulp_axis *const along = &k->along;
+    const int dilation = along->dilation, is_dense = dilation == 1;
+    const int common = is_dense ? 1 : divisor(along->stride, dilation), apart = is_dense ? 1 : dilation / common;
+    const int words = (along->taps + 3) >> 2, down = k->across.stride * b->pitch;
+    const int step = is_dense ? along->stride : along->stride / common, y_step = apart * along->y_step;
+    const struct words s = {k->across.taps, words, k->across.dilation * b->pitch - 4 * words, w};
+    const struct stages stages = stages_of(operands_at(&k->epilogue, &k->requantisation, number), 0);
+    for (int first = 0; first < apart && first < b->wide; first++, y += along->y_step) {
+        const int at = first * along->stride, count = parts_of(b->wide - first, apart);
+        const X_T *x = plane + (is_dense ? 0 : at % dilation * b->segment + at / dilation);
+        Y_T *line = y;
+        if (count < 4 && b->high >= 4) { /* down the columns */
+            for (int i = 0; i < count; i++, x += step, line += y_step)
+                positions(k, &s, x, down, b->high, line, k->across.y_step, &stages);
+            continue;
+        }
+        for (int i = 0; i < b->high; i++, x += down, line += k->across.y_step)
+            positions(k, &s, x, step, count, line, y_step, &stages);
+    }
+}
+
+/* Whole lines where there is room for them, or parts of one. */
+static inline void convolve(const struct pulp_depthwise_any *k, const X_T *x, Y_T *y) {
+    const struct pulp_axis across = k->across, along = k->along;
+    const int tall = (across.taps - 1) * across.dilation + 1, broad = (along.taps - 1) * along.dilation + 1;
+    const int filter = across.taps * ((along.taps + 3) & ~3);
+    const int line = along.dilation * segment_of((along.out - 1) * along.stride + broad, along.dilation);
+    int high = 1, wide = along.out;
+    if (tall * line > k->room) {
+        const int columns = (k->room / (tall * along.dilation) - 7) * along.dilation;
+        wide = (columns - broad) / along.stride + 1;
+    } else {
+        high = (k->room / line - tall) / across.stride + 1;
+    }
+    for (int oh = 0; oh < across.out; oh += high) {
+        for (int ow = 0; ow < along.out; ow += wide) {
+            struct box b = {.high = least(high, across.out - oh), .wide = least(wide, along.out - ow)};
+            b.lines = (b.high - 1) * across.stride + tall, b.columns = (b.wide - 1) * along.stride + broad;
+            b.line = oh * across.stride - across.before, b.column = ow * along.stride - along.before;
+            b.segment = segment_of(b.columns, along.dilation), b.pitch = along.dilation * b.segment;
+            Y_T *const to = y + oh * across.y_step + ow * along.y_step;
+            for (int first = 0, lanes, is_first = 1; first < k->channels; first += lanes, is_first = 0) {
+                lanes = least(k->channels - first, 4);
+                if (lanes < 4 && k->channels >= 4) first = k->channels - 4, lanes = 4;
+                load_planes(k, &b, x + first, lanes, is_first);
+                for (int i = 0; i < lanes; i++) {
+                    channel(k, &b, (const X_T *)k->planes + i * k->room, (const W_T *)k->w + (first + i) * filter,
+                            to + first + i, first + i);
+                }
+            }
+        }
+    }
+}
+
+void KERNEL(const struct pulp_depthwise_any *k) {
+    for (int n = 0; n < k->batch; n++) convolve(k, (const X_T *)k->x + n * k->x_batch, (Y_T *)k->y + n * k->y_batch);
+}
