@@ -120,6 +120,13 @@ class Tensor:
             raise ValueError(f"{list(self.shape)} cannot be repeated to {list(shape)}")
         return self.reshape(shape) if math.prod(shape) == self.elements else self.apply("Expand", shape=shape)
 
+    def repeat(self, times: Sequence[int]) -> Tensor:
+        """With every entry so often, one behind the other, along each axis; itself where that is once."""
+        axes = [(n, count) for n, count in zip(self.shape, times, strict=True)]
+        apart = self.reshape([m for n, count in axes for m in ((n, 1) if count > 1 else (n,))])
+        whole = apart.expand([m for n, count in axes for m in ((n, count) if count > 1 else (n,))])
+        return whole.reshape([n * count for n, count in axes])
+
     def cut(self, axis: int, begin: int, end: int, step: int = 1) -> Tensor:
         """Every ``step``-th of its elements from ``begin`` to ``end`` along an axis, as of a list; itself where these are all."""
         spans = [range(n)[begin:end:step] if i == axis % self.rank else range(n) for i, n in enumerate(self.shape)]

@@ -273,8 +273,11 @@ KERNELS: tuple[Kernel, ...] = (
         layouts=forms.WITHOUT_BIAS,
         settings=forms.settings,
     ),
-    GENERIC.kernel("copy").variant(
-        "pulp_copy", (_moves_words, "y of the type of x, of at most 4 bytes"), source="pulp/pulp_copy.c", struct="copy"
+    *(
+        GENERIC.kernel(name).variant(
+            f"pulp_{name}", (_moves_words, "y of the type of x, of at most 4 bytes"), source="pulp/pulp_copy.c", struct="copy"
+        )
+        for name in ("copy", "expand")
     ),
     GENERIC.kernel("lookup").variant("pulp_lookup", source="pulp/pulp_lookup.c", struct="lookup", types={"table": BYTES, "y": BYTES}),
     GENERIC.kernel("table_softmax").variant(

@@ -109,7 +109,7 @@ def reduction(m: Match) -> Result:
     return _move_behind(m, [x, *m.inputs[1:]], order, {**m.attrs, "axes": axes})
 
 
-@lowered("Concat", "Pad", "Slice", "Gather", *_ROWS)
+@lowered("Concat", "Pad", "Slice", "Expand", "Gather", *_ROWS)
 def by_axis(m: Match) -> Result:
     """Operators with axes in their attributes."""
     (x, perm), attrs = need(_find_transpose(m, m.x)), dict(m.attrs)
@@ -119,6 +119,7 @@ def by_axis(m: Match) -> Result:
     if m.op == "Gather" or m.op in _ROWS:
         require(m.inputs[1].rank == 1 if m.op == "Gather" else perm[-1] == rank - 1)
         return _move_behind(m, [x, *m.inputs[1:]], perm, attrs)
+    require(m.op != "Expand" or m.y.rank == rank)
     for name in {"Pad": ("pads",), "Slice": ("starts", "ends", "steps")}.get(m.op, ()):
         halves = [attrs[name][i : i + rank] for i in range(0, len(attrs[name]), rank)]
         attrs[name] = tuple(half[position] for half in halves for position in inverse(perm))

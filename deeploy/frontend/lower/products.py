@@ -13,9 +13,10 @@ import numpy as np
 from deeploy.frontend.lower.call import Call, filters, is_image, spatial, wide, window
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.quant import centred, dequantised, plain
+from deeploy.frontend.lower.transposed import Phases
 from deeploy.frontend.schemas import Attributes
 from deeploy.graph.nodes import Tensor, compute, constant
-from deeploy.graph.rewriting import Result, need, require
+from deeploy.graph.rewriting import Result, attempt, need, require
 from deeploy.graph.types import DType
 from deeploy.operators.conv import CONV
 
@@ -27,6 +28,9 @@ def convolution(call: Call) -> Result:
     attrs: Attributes = {**window(call.attrs), "group": call.attrs["group"], "zero_point": x.z}
     if axis:
         attrs["output_padding"] = spatial(call.attrs["output_padding"], 0)
+        result = attempt(transposed_convolution, call)
+        if result is not None:
+            return result
     if call.result is None:
         bias = [wide(tensor) for tensor in call.inputs[2:]]
         weights = weights.reshape([*weights.shape[:2], 1, weights.shape[2]]) if weights.rank == 3 else weights
@@ -39,6 +43,33 @@ def convolution(call: Call) -> Result:
     offset = offset if axis else offset - x.z * _sum_filters(values)
     operands = call.image(x.tensor), constant(filters(values), label="weights")
     return call.replace_image(call.op, *operands, ratio=unit / call.step, offset=offset, **attrs)
+
+
+def transposed_convolution(call: Call) -> Result:
+    """ConvTranspose with constant filters: a convolution of all phases."""
+    x, weights, bias = need(call.operand(0)), call.inputs[1], call.input(2)
+    if call.result is None:
+        values, offset = need(weights.data), np.zeros(1) if bias is None else need(bias.data)
+        require(x.z == 0)
+    else:
+        w = need(dequantised(weights))
+        require(w.is_scalar or w.axis == 1, w.scale.size in (1, weights.shape[1]))
+        values, repeats = need(centred(w)), call.attrs["group"] if w.scale.size > 1 else 1
+        unit = np.tile(w.scale.ravel().astype(np.float64), repeats) * x.s
+        offset = _find_bias(bias, unit, call.y.shape[1])
+    values = filters(values)
+    phases = Phases.of(call, values.shape[2:])
+    of_phases, offset = phases.filters(values), phases.of_all(offset)
+    operands = [call.image(x.tensor), constant(of_phases, label="weights")]
+    given = {**phases.attributes, "shape": phases.shape(call), "dtype": call.y.dtype, "zero_point": x.z, "label": "phases"}
+    if call.result is not None:
+        found = call.create(
+            CONV.name, *operands, ratio=phases.of_all(unit) / call.step, offset=offset - x.z * _sum_filters(of_phases), **given
+        )
+    else:
+        stage = [] if bias is None else [wide(constant(np.broadcast_to(offset, of_phases.shape[:1]), bias.dtype, "bias"))]
+        found = call.create(CONV.name, *operands, *stage, epilogue=("bias",) * len(stage), **given)
+    return phases.interleave(call, found)
 
 
 def _sum_filters(weights: np.ndarray) -> np.ndarray:

@@ -42,17 +42,20 @@ def resize(
     transformation, rounding = ("asymmetric", "floor") if is_old else (coordinate_transformation_mode, nearest_mode)
     is_exact, scales = mode == "nearest" or x.dtype.is_float, _scales(m, is_old)
     require(is_exact or x.dtype in BYTES)
-    result = x if is_exact else x.cast(DType.FLOAT32)
+    result, times = x if is_exact else x.cast(DType.FLOAT32), [1] * x.rank
     for axis, (size, out, scale) in enumerate(zip(x.shape, m.y.shape, scales, strict=True)):
         place = need(_locate(transformation, size, out, scale))
         if mode == "nearest" and rounding in _ROUNDING:
-            result = result.take(np.clip(_ROUNDING[rounding](place), 0, size - 1), axis)
+            entries = np.clip(_ROUNDING[rounding](place), 0, size - 1)
+            times[axis] = out // max(size, 1)
+            if not np.array_equal(entries, np.repeat(np.arange(size), times[axis])):
+                result, times[axis] = result.take(entries, axis), 1
         else:
             require(mode in _TAPS)
             shrink = min(scale, 1.0) if antialias else 1.0
             result = _multiply(result, axis, interpolation(place, size, mode, shrink, exclude_outside, cubic_coeff_a))
     if is_exact:
-        return result
+        return result.repeat(times)
     low, high = m.y.dtype.range  # bytes are limited, then cut off, as onnxruntime does
     return result.apply("Clip", min=float(low), max=float(high)).cast(m.y.dtype)
 

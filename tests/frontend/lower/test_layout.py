@@ -29,7 +29,8 @@ def _copies(name: str, path: Path) -> int:
     [
         # One at the input and one at the output, which are channels-first in the model.
         *((name, 2) for name in ("squeeze excite", "squeeze excite hard", "inverted residual", "residual", "pad", "prelu", "swish")),
-        *((name, 2) for name in ("resize sizes", "gather channel scalar", "split branches", "conv1d through 2d")),
+        *((name, 2) for name in ("gather channel scalar", "split branches", "conv1d through 2d")),
+        ("resize sizes", 1),  # repeated where it is written
         ("channel shuffle", 3),  # the shuffle itself
         ("channels last", 0),
         ("global head", 1),
@@ -81,13 +82,14 @@ def test_flattening_everything_keeps_its_transpose() -> None:
     assert [node.op for node in after.nodes] == ["Transpose", "Reshape"]
 
 
-def test_nearest_resize_gathers_along_changed_axes_only() -> None:
-    x, y = build.variable("x", np.int8, [1, 2, 3, 4]), build.variable("y", np.int8, [1, 2, 3, 8])
+def test_nearest_resize_repeats_or_gathers_along_changed_axes_only() -> None:
+    x, y, wide = (build.variable(name, np.int8, [1, 2, 3, n]) for name, n in (("x", 4), ("y", 8), ("y", 6)))
     scales = build.const("scales", [1, 1, 1, 2], np.float32)
     graph = gs.Graph([gs.Node("Upsample", "u", {"mode": "nearest"}, [x, scales], [y])], [x], [y])
-    after = resize.PASS(read_graph(graph))
-    (node,) = after.nodes
-    assert (node.op, node.attrs["axis"], node.operands[1].data.tolist()) == ("Gather", 3, [0, 0, 1, 1, 2, 2, 3, 3])
+    assert [(node.op, node.outputs[0].shape[3:]) for node in resize.PASS(read_graph(graph)).nodes][1:2] == [("Expand", (4, 2))]
+    scales = build.const("scales", [1, 1, 1, 1.5], np.float32)
+    (node,) = resize.PASS(read_graph(gs.Graph([gs.Node("Upsample", "u", {"mode": "nearest"}, [x, scales], [wide])], [x], [wide]))).nodes
+    assert (node.op, node.attrs["axis"], node.operands[1].data.tolist()) == ("Gather", 3, [0, 0, 1, 2, 2, 3])
 
 
 @pytest.mark.parametrize(("perm", "rest"), [((0, 1, 3, 2), None), ((0, 2, 3, 1), (0, 2, 1, 3)), ((0, 3, 2, 1), (0, 3, 2, 1))])
