@@ -7,12 +7,41 @@ products over dimensions, so that each is added up over tiles dimension by dimen
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
+
+from deeploy.graph.nest import Geometry
 from deeploy.graph.types import Numeric
 from deeploy.planning import cost
 from deeploy.planning.candidates.candidate import Tile
 from deeploy.planning.tiling.loops import Division
+
+EVEN = 1.03  # times what a core has to do where cores share evenly
+# By how much a division of rows that may be few has to be better than others: cores have nothing to do then; and one of several dimensions:
+# windows of each share are smaller, which rates know less of.
+BETTER = 1.1
+
+
+def best(
+    work: cost.Work, geometry: Geometry, size: Mapping[str, Numeric], divisions: Sequence[Division], tiles: np.ndarray, barrier: float
+) -> tuple[Numeric, Numeric]:
+    """Per combination of tile sizes: cycles of all tiles, with a barrier for each, and the number of the division (-1: one core).
+
+    Several dimensions are only divided where no single one gives all cores about as much to do.
+    """
+    alone = np.broadcast_to(cycles(work, geometry.extents, size, ()), len(tiles)).astype(float)
+    found, compared, which = alone, alone, np.full(len(tiles), -1)
+    for number, division in enumerate(divisions):
+        is_several, cores = len(division) > 1, math.prod(parts for _, parts in division)
+        if is_several and np.all(found <= EVEN * alone / cores + tiles * barrier):
+            break
+        shared = cycles(work, geometry.extents, size, division) + tiles * barrier
+        wanted = shared * (BETTER if is_several or (number and division[0][0] in geometry.dynamic) else 1)
+        is_better = wanted < compared
+        found, which, compared = np.where(is_better, shared, found), np.where(is_better, number, which), np.minimum(wanted, compared)
+    return found, which
 
 
 def cycles(

@@ -44,10 +44,6 @@ from deeploy.planning.tiling.loops import (
 
 PLENTY = 4  # parts of a memory, of which every call may have one
 ORDERS = 6  # loop orders tried
-EVEN = 1.03  # times what a core has to do where cores share evenly
-# By how much a division of rows that may be few has to be better than others: cores have nothing to do then; and one of several dimensions:
-# windows of each share are smaller, which rates know less of.
-BETTER = 1.1
 
 Distances = Mapping[str, int]
 
@@ -224,20 +220,8 @@ class Tiler:
         return self._compute(self.size, self.tiles)
 
     def _compute(self, size: Mapping[str, Numeric], tiles: Numeric) -> tuple[Numeric, Numeric]:
-        """Per combination of tile sizes: cycles of all tiles, and the number of the division over the cores (-1: none).
-
-        Several dimensions are only divided where no single one gives all cores about as much to do.
-        """
-        alone = np.broadcast_to(self._cycles(size, ()), len(tiles)).astype(float)
-        best, compared, which = alone, alone, np.full(len(tiles), -1)
-        for number, division in enumerate(self.divisions):
-            if number == len(self.core_dims) and np.all(best <= EVEN * alone / self.cores + tiles * self.barrier):
-                break
-            cycles = self._cycles(size, division) + tiles * self.barrier
-            is_doubtful = len(division) > 1 or (division[0][0] in self.call.geometry.dynamic and number)
-            wanted = cycles * (BETTER if is_doubtful else 1)
-            is_better = wanted < compared
-            best, which, compared = np.where(is_better, cycles, best), np.where(is_better, number, which), np.minimum(wanted, compared)
+        """Per combination of tile sizes: cycles of all tiles, and the number of the division over the cores (-1: none)."""
+        best, which = shares.best(self.work, self.call.geometry, size, self.divisions, tiles, self.barrier)
         return best + tiles * self.overhead + self.once, which
 
     def division(self, number: int) -> Division | None:
