@@ -42,7 +42,7 @@ def read_attributes(node: onnx.NodeProto, domain: str) -> Attributes:
     """The attributes as ints, floats, strings, lists of these, or arrays.
 
     Numbers that a file stores as tensors become plain numbers. For operators of the dialect, floats with integer values
-    become ints, ``n_levels_out`` is called ``n_levels``, and ``signed`` is a bool.
+    become ints, ``n_levels_out`` is called ``n_levels``, ``signed`` is a bool, and one axis alone is a list of axes.
 
     Raises:
         ModelError: an attribute is damaged.
@@ -56,6 +56,8 @@ def read_attributes(node: onnx.NodeProto, domain: str) -> Attributes:
     if "n_levels_out" in attributes:
         attributes["n_levels"] = attributes.pop("n_levels_out")
     attributes = {name: int(v) if isinstance(v, float) and v.is_integer() else v for name, v in attributes.items()}
+    if isinstance(attributes.get("axes"), int):
+        attributes["axes"] = [attributes["axes"]]
     if isinstance(attributes.get("signed"), int):
         attributes["signed"] = bool(attributes["signed"])
     return attributes

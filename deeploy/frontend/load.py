@@ -41,6 +41,8 @@ _MOST_NODES = 1_000_000  # calls of local functions are expanded; nested ones ca
 
 _FLOATS = frozenset(onnx.TensorProto.DataType.Value(name) for name in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"))
 
+_EPSILON = 1e-6  # of RMSNorm: with it, the published float microLlama is what its files say within 1e-6
+
 _EXPORT_AGAIN = "export the model again, or check that the file is complete"
 
 
@@ -74,18 +76,26 @@ def read_whole(path: Path) -> onnx.ModelProto:
     ):
         read_array(tensor, tensor.name)  # or whoever looks at its value finds that it is damaged
     model = _inline_functions(model)
-    for node in (node for graph in graphs(model.graph) for node in graph.node):
-        _give_one_name(node)
+    nodes = [node for graph in graphs(model.graph) for node in graph.node]
+    if any(node.op_type == "RMSNorm" and node.domain in DIALECT_DOMAINS for node in nodes):
+        for node in nodes:
+            _of_floats(node)
     check(model.graph)
     return model
 
 
-def _give_one_name(node: onnx.NodeProto) -> None:
-    """Call RMSNorm of the dialect, which is of floats, as onnxruntime does; it says its epsilon, for there is no default to rely on."""
-    epsilon = next((attribute for attribute in node.attribute if attribute.name in ("eps", "epsilon")), None)
-    if node.op_type == "RMSNorm" and node.domain in DIALECT_DOMAINS and epsilon is not None:
+def _of_floats(node: onnx.NodeProto) -> None:
+    """A node of the dialect's float form as the standard and onnxruntime have it.
+
+    RMSNorm adds 1e-6 where it says nothing else. Softmax is one of the last axis; before version 13, the standard has it of axis 1.
+    """
+    given = {attribute.name: attribute for attribute in node.attribute}
+    if node.op_type == "RMSNorm" and node.domain in DIALECT_DOMAINS:
+        epsilon = given.get("eps") or given.get("epsilon") or node.attribute.add(type=onnx.AttributeProto.FLOAT, f=_EPSILON)
         epsilon.name = "epsilon"
         node.op_type, node.domain = "SimplifiedLayerNormalization", ""
+    elif node.op_type == "Softmax" and not node.domain and "axis" not in given:
+        node.attribute.append(helper.make_attribute("axis", -1))
 
 
 def _parse(path: Path) -> onnx.ModelProto:

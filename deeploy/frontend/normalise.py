@@ -14,9 +14,12 @@ from deeploy.errors import UnsupportedError
 from deeploy.frontend import integers, recurrent, regions, windows
 from deeploy.frontend.rules import Draft, Rule, axis_of, broken, describe, integer, operand, restate
 from deeploy.frontend.schemas import MICROSOFT, WEIGHTS, defaults
+from deeploy.frontend.vendors import DIALECT
 from deeploy.graph.nodes import Tensor, compute
 from deeploy.operators.recurrent import GATES
 
+_INTEGER_FORMS = {"Div": "IntegerDiv", "HardSwish": "iHardswish"}
+_OF_INTEGERS = {name for op in _INTEGER_FORMS.values() for name in DIALECT[op].attributes}
 _UNBOUNDED = float(np.finfo(np.float32).max)
 
 
@@ -35,6 +38,15 @@ def gemm(node: Draft) -> Tensor | None:
             node.attrs[name] = float(node.attrs.get(name, 1.0))
     for name in ("transA", "transB"):
         node.attrs[name] = integer(node, name, 0)
+    return None
+
+
+def of_floats(node: Draft) -> Tensor | None:
+    """Div, HardSwish: of floats, what is left of the operator on integers that it was means nothing."""
+    left = node.attrs.keys() & _OF_INTEGERS
+    if left and not node.x.dtype.is_float:
+        raise broken(node, f"computes integers and has the attribute '{min(left)}', which {_INTEGER_FORMS[node.op]} has")
+    node.attrs = {name: value for name, value in node.attrs.items() if name not in left}
     return None
 
 
@@ -125,6 +137,7 @@ _STANDARD: dict[str, Rule] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), regions.quantisation),
     "Gemm": gemm,
     "Clip": clip,
+    **dict.fromkeys(_INTEGER_FORMS, of_floats),
     "Relu": integers.relu,
     "Sign": integers.sign,
     "Abs": integers.absolute,

@@ -127,7 +127,7 @@ def _problems(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs:
     found = signature(op, version, frozenset(attributes), inputs, domain) if domain in ("", ML) else None
     if found is None:
         return
-    unknown = (name for name in attributes if name not in found.attributes)
+    unknown = (name for name in attributes if name not in found.attributes and name not in record.attributes)
     yield from (f"has the attribute '{shorten(name, 40)}', which the operator does not define" for name in unknown)
     yield from (f"lacks the attribute '{name}'" for name in sorted(found.required) if name not in attributes)
     yield from _uncounted(node, found.schema, inputs)
@@ -182,7 +182,7 @@ def _unlike_kinds(op: str, kinds: Mapping[str, int], attributes: Attributes) -> 
         values = value if is_list else [value]
         fits = isinstance(values, list) and all(isinstance(one, kind) for one in values)
         numbers = [one for one in values if isinstance(one, float)] if fits and text and op not in _NOT_FINITE else []
-        if not fits or not all(math.isfinite(one) or (op == "Clip" and math.isinf(one)) for one in numbers):
+        if not fits or not all(math.isfinite(one) or (op in ("Clip", "Pad") and math.isinf(one)) for one in numbers):
             yield f"has {name} = {shorten(str(value), 40)}, {text} is needed"
 
 

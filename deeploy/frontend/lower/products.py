@@ -175,7 +175,8 @@ def product(call: Call) -> Result:
     summand = call.input(2) if beta else None
     if call.result is not None:
         return _quantised_product(call, summand)
-    require(call.y.dtype.is_float or (alpha == 1 and (beta == 1 or summand is None)))
+    if not call.y.dtype.is_float and (alpha, beta if summand is not None else 1) != (1, 1):
+        return _weighted_product(call, alpha, summand, beta)
     operands, stage = [call.x, times(call, call.inputs[1], alpha)], _read_flags(call)
     if summand is not None:
         summand = times(call, summand, beta)
@@ -185,6 +186,18 @@ def product(call: Call) -> Result:
             summand, stage["epilogue"] = None, ("bias",)
     result = call.replace("MatMul", *operands, **stage)
     return result if summand is None else call.replace("Add", result, summand)
+
+
+def _weighted_product(call: Call, alpha: float, summand: Tensor | None, beta: float) -> Result:
+    """A product of integers with whole factors; other factors have no meaning there."""
+    require(float(alpha).is_integer(), float(beta).is_integer())
+    result = call.create("MatMul", *call.inputs[:2], shape=call.y.shape, dtype=call.y.dtype, **_read_flags(call))
+    if summand is None:
+        return call.replace("Mul", result, constant([int(alpha)], DType.INT32))
+    result = result if alpha == 1 else call.create("Mul", result, constant([int(alpha)], DType.INT32))
+    if summand.data is not None:
+        return call.replace("Add", result, constant(summand.data.astype(np.int64) * int(beta), DType.INT32, "summand"))
+    return call.replace("Add", result, call.create("Mul", summand, constant([int(beta)], DType.INT32)))
 
 
 def times(call: Call, x: Tensor, factor: float) -> Tensor:
