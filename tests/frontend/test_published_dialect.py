@@ -1,4 +1,4 @@
-"""What the newest graphs of the published compiler hold: factors of integer products, constants per row, what is left of integer operators."""
+"""The newest graphs of the published compiler: factors of integer products, constants per row, what is left of integer operators."""
 
 from __future__ import annotations
 
