@@ -8,6 +8,7 @@ time, one after the other from then on, so that it is known which one it is.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -83,7 +84,7 @@ def cores() -> int:
     return min(int(given), cpu_count()) if given.isdecimal() and int(given) else int(cpu_count())
 
 
-def in_order(work: Callable[[T], R], tasks: Sequence[T], **how: bool) -> Iterator[R]:
+def in_order(work: Callable[[T], R], tasks: Sequence[T], **how: bool) -> Generator[R, None, None]:
     """The results of ``work`` for all tasks, in their order; arguments are those of ``completed``.
 
     Raises:
@@ -202,10 +203,16 @@ class _Process:
     def __call__(self) -> None:
         if _WORKERS.get() is _ALL_CORES:  # the first task
             Thread(target=_follow, args=(self.parent,), daemon=True).start()
-        warnings.simplefilter("ignore")  # as in the command, whose process this is a part of
-        _WORKERS.set(_Workers(1))
+        _begin()
         if self.memory:
             resource.setrlimit(resource.RLIMIT_DATA, (self.memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _begin() -> None:
+    """A worker takes all tasks inside of a task itself, and is in all else as the command whose part it is (``deeploy.cli.main``)."""
+    _WORKERS.set(_Workers(1))
+    warnings.simplefilter("ignore")
+    gc.set_threshold(200_000)
 
 
 def _follow(parent: int) -> None:
@@ -221,7 +228,7 @@ def _on_cluster() -> None:
         LostError: a worker died of the task, or while the task waited there. Dask counts both as deaths of the task, runs it again,
             beside others, and gives it up after some deaths, of which joblib never hears.
     """
-    _WORKERS.set(_Workers(1))
+    _begin()
     if "distributed" not in sys.modules:
         return
     from distributed import get_client, get_worker

@@ -15,12 +15,14 @@ from deeploy.cli.options import (
     BoardOption,
     Choices,
     ExpectOption,
+    JobsOption,
     JsonOption,
     Model,
     NetworkOption,
     PortOption,
     Project,
     SanitizeOption,
+    SchedulerOption,
     SequenceOption,
     ToleranceOption,
     seconds_of,
@@ -142,11 +144,14 @@ def compile(
         str | None, typer.Option("--save-after", metavar="PASS", help="Save the graph after this pass as OUT.PASS.onnx.")
     ] = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile again even if nothing changed since the last time.")] = False,
+    jobs: JobsOption = None,
+    scheduler: SchedulerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model, or several that share weights and caches, into a self-contained folder of C."""
     from deeploy.backend import project
     from deeploy.driver.kept import loaded_modules, place_of, stamps
+    from deeploy.jobs import workers
 
     project.check_destination(output)
     given, choices = _given(models, config, choices)
@@ -157,7 +162,7 @@ def compile(
         project.write(output, {**kept.files, **_recorded(given, choices, output)})
     else:
         read = {} if place is None else _read(given, choices)
-        with Progress() as progress:
+        with Progress() as progress, workers(jobs, scheduler):
             saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
             compiled = made(given, choices, saved, progress)
         _notify(compiled.notes)
@@ -211,6 +216,8 @@ def verify(
         bool,
         typer.Option("--strict", help="Leave with status 1 where outputs differ from onnxruntime's, although the difference is explained."),
     ] = False,
+    jobs: JobsOption = None,
+    scheduler: SchedulerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model and compare its C with the reference interpreter (bit for bit), onnxruntime and expected outputs."""
@@ -219,13 +226,16 @@ def verify(
         raise UsageError(f"--on {shorten(on)}: a model is verified on host, gvsoc, qemu or board", "Leave --on out, or name one of them.")
     _check_place(on, sanitize, board, port)
     cut = choices.cut()
-    with Progress() as progress:
+    from deeploy.jobs import workers
+
+    with Progress() as progress, workers(jobs, scheduler):
         from deeploy import verify as checks
 
         request = choices.request(None, progress)
         compiled = _compiled({"network": model}, choices.machine(), cut, request)
     _notify(compiled.notes)
-    result = checks.verify(compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence, on, board, port, strict)
+    with workers(jobs, scheduler):
+        result = checks.verify(compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence, on, board, port, strict)
     _notify(result.notes)
     _finish(result, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")
 

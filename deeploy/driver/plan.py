@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from deeploy.distribute.system import System, with_queues
+from deeploy.driver.apart import Task, plan_apart
 from deeploy.driver.chains import predicted
 from deeploy.driver.lower import Clock
 from deeploy.driver.order import planned
@@ -180,23 +181,25 @@ def plan_chips(clock: Clock, system: System, target: Target, topology: Topology,
     Raises:
         FitError, UnsupportedError: a chip's part cannot be planned; the chip is named.
     """
-    plans: list[Plan] = []
-    leads: list[int] = []
-    known: dict[object, tuple[int, Program]] = {}
-    written: dict[object, int] = {}
+    programs: list[Program] = []
+    first: list[int] = []  # of every chip, the one whose plan it takes
+    known: dict[object, int] = {}
+    tasks: dict[int, Task] = {}
     for chip, graph in enumerate(system.chips):
         own = as_member(target, system, chip, topology)
         limits = own_options(options, topology, chip)
         machine = machine_of(own, limits)
-        program = clock("bind", assemble, "network", graph, *kernels_of(own, machine))
+        programs.append(program := clock("bind", assemble, "network", graph, *kernels_of(own, machine)))
         key = signature(program), own.memories, repr(machine), tuple(t.name for t in (*graph.inputs, *graph.outputs))
-        if key in known:
-            first, own_program = known[key]
-            plans.append(clock("plan", carried, plans[first], own_program, program))
-        else:
-            known[key] = chip, program
-            plans.append(clock("plan", _planned, chip, program, own, machine, limits))
-        leads.append(written.setdefault((key, wording(plans[chip])), chip))
+        first.append(known.setdefault(key, chip))
+        if first[chip] == chip:
+            tasks[chip] = chip, program, own, machine, limits
+    made = dict(zip(tasks, clock("plan", list, plan_apart(_planned, list(tasks.values()))), strict=True))
+    written: dict[object, int] = {}
+    plans, leads = list[Plan](), list[int]()
+    for chip, lead in enumerate(first):
+        plans.append(made[chip] if lead == chip else clock("plan", carried, made[lead], programs[lead], programs[chip]))
+        leads.append(written.setdefault((lead, wording(plans[chip])), chip))
     return plans, leads
 
 

@@ -51,6 +51,13 @@ def origin(target: str | Path) -> Path:
     return _found(target)[1]
 
 
+def place_of(target: Target) -> Path | None:
+    """The folder of the target that one was made from, where it still has the same kernels; None where there is none."""
+    names = [kernel.name for kernel in target.kernels]
+    known = ((other, folder) for other, folder in _SOUND if (other.name, other.kernel_folders) == (target.name, target.kernel_folders))
+    return next((folder for other, folder in known if [kernel.name for kernel in other.kernels] == names), None)
+
+
 def _builtin() -> dict[str, Path]:
     return {folder.name: folder for folder in resource("targets").iterdir() if (folder / "target.py").is_file()}
 

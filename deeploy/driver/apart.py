@@ -1,0 +1,127 @@
+"""Plans of several programs at the same time, by the workers of ``deeploy.jobs``.
+
+A worker loads the target itself. Programs and plans are sent without what objects remember of themselves; the target, the machine and
+kernels are sent as their places, so that a plan that comes back is of the same kernels as one that was made here.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copyreg import __newobj__  # type: ignore[attr-defined]
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from deeploy.graph.kernel import Kernel
+from deeploy.graph.target import Target
+from deeploy.jobs import in_order
+from deeploy.planning.plan import Machine, Plan
+from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Program
+from deeploy.target import load
+from deeploy.target._find import place_of
+
+WORTH = 150  # calls of all programs, below which starting workers takes longer than they save
+Make = Callable[[int, Program, Target, Machine, Options], Plan]
+Task = tuple[int, Program, Target, Machine, Options]  # with the number of the chip
+Places = Mapping[str, object]
+
+
+def plan_apart(make: Make, tasks: Sequence[Task]) -> Iterator[Plan]:
+    """The plans that a function of a module makes of the tasks, in their order.
+
+    Raises:
+        DeeployError: of the first task that has none.
+    """
+    given = [_sent(make, task) for task in tasks] if len(tasks) > 1 and sum(len(task[1].calls) for task in tasks) >= WORTH else [None]
+    if None in given:
+        yield from (make(*task) for task in tasks)
+        return
+    for task, plan in zip(tasks, in_order(_made, [one for one in given if one is not None]), strict=True):
+        yield _read(plan, _places(task[2], task[3])) if plan is not None else make(*task)
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A task for a worker: the folder of the target and what is other than there, and the rest as it is pickled."""
+
+    make: Make
+    folder: Path
+    changed: Mapping[str, object]
+    machine: Machine
+    rest: bytes
+
+
+def _sent(make: Make, task: Task) -> _Sent | None:
+    """A task as it is sent; None where the target has kernels of its own, or kernels that cannot be found in it."""
+    number, program, target, machine, options = task
+    folder = place_of(target)
+    if folder is None:
+        return None
+    known = load(folder)
+    names = [field.name for field in fields(Target) if field.name not in ("kernels", "passes")]
+    changed = {name: getattr(target, name) for name in names if getattr(target, name) != getattr(known, name)}
+    rest = _written((number, program, options), _places(target, machine))
+    return _Sent(make, folder, changed, machine, rest) if rest is not None else None
+
+
+def _made(sent: _Sent) -> bytes | None:
+    """The plan of a task, where a worker makes it; None where it cannot be sent."""
+    target = replace(load(sent.folder), **sent.changed)  # type: ignore[arg-type]
+    places = _places(target, sent.machine)
+    number, program, options = _read(sent.rest, places)
+    return _written(sent.make(number, program, target, sent.machine, options), places)
+
+
+def _places(target: Target, machine: Machine) -> Places:
+    """What is sent as its name: the target, the machine, and every kernel by where it is in the target."""
+    found: dict[str, object] = {"target": target, "machine": machine}
+    waiting = [(str(number), kernel) for number, kernel in enumerate(target.kernels)]
+    while waiting:
+        place, kernel = waiting.pop()
+        found[place] = kernel
+        parts = [*(phase.kernel for phase in kernel.phases), *([kernel.second.kernel] if kernel.second else [])]
+        waiting += [(f"{place}.{number}", part) for number, part in enumerate(parts)]
+    return found
+
+
+class _Writer(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, places: Places) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.places = {id(found): place for place, found in places.items()}
+
+    def persistent_id(self, found: object) -> str | None:
+        if isinstance(found, Kernel) and id(found) not in self.places:
+            raise pickle.PicklingError(found.name)
+        return self.places.get(id(found))
+
+    def reducer_override(self, found: object) -> Any:
+        """Of a dataclass, its fields, and nothing that functions have left there."""
+        if isinstance(found, type) or not is_dataclass(found):
+            return NotImplemented
+        values = {field.name: getattr(found, field.name) for field in fields(found)}
+        return __newobj__, (type(found),), values if hasattr(found, "__dict__") else (None, values)
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, data: bytes, places: Places) -> None:
+        super().__init__(io.BytesIO(data))
+        self.places = places
+
+    def persistent_load(self, place: str) -> object:
+        return self.places[place]
+
+
+def _written(what: object, places: Places) -> bytes | None:
+    file = io.BytesIO()
+    try:
+        _Writer(file, places).dump(what)
+    except (pickle.PicklingError, AttributeError, TypeError, RecursionError):
+        return None
+    return file.getvalue()
+
+
+def _read(data: bytes, places: Places) -> Any:
+    return _Reader(data, places).load()
