@@ -11,6 +11,6 @@ ${kernel}(&(struct pulp_depthwise_any){
     .across = ${axis(1, "fh", 0)},
     .along = ${axis(2, "fw", 1)},
 % endif
-    .planes = ${scratch["planes"]}, .room = ${scratch["planes"].bytes // 4},
+    .planes = ${scratch["planes"]}, .room = ${scratch["planes"].bytes},
     .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},
 });

@@ -17,8 +17,14 @@ SHAPES = (
     *((12, 8, 37, (2, 2), 2, 1), (9, 9, 32, (1, 1), 1, 1), (24, 24, 4, (3, 5), 1, 1), (8, 8, 256, (3, 3), 2, 1)),
     *((1, 100, 16, (1, 9), 1, 2), (25, 25, 8, (11, 11), 1, 1), (20, 20, 16, (3, 3), 1, 2), (40, 16, 8, (5, 7), 2, 2)),
 )
-ROWS = ("oh ow k/4", "fh ow k/4", "oh k/4", "fh k/4", "oh k", "oh ow k", "oh ow/4 k", "oh ow/4 k fh", "oh ow/4 k fh fw/4", "k")
-COLUMNS = ("oh ow k/4", "fw oh k/4", "ow k/4", "fw k/4", "ow k", "oh ow k", "ow oh/4 k", "ow oh/4 k fw", "ow oh/4 k fw fh/4", "k")
+ROWS = (
+    *("fh ow k/4", "oh k/4", "fh k/4", "oh k", "oh ow k", "k"),
+    *("oh ow/4 k", "oh ow/4 k fh", "oh ow/4 k fh fw/4", "oh ow<4 k", "oh ow<4 k fh fw/4"),
+)
+COLUMNS = (
+    *("fw oh k/4", "ow k/4", "fw k/4", "ow k", "oh ow k", "k"),
+    *("ow oh/4 k", "ow oh/4 k fw", "ow oh/4 k fw fh/4", "ow oh<4 k", "ow oh<4 k fw fh/4"),
+)
 
 
 def make(is_down: bool) -> Callable[[Any, cases.Form], Case]:

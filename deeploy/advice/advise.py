@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from deeploy.advice.changes import Rewrite, powers_of_two, symmetric_weights
+from deeploy.advice.portable import slow_layers
 from deeploy.documents import Contents
 from deeploy.driver.project import Project, Unit
 from deeploy.driver.request import Request
@@ -26,6 +27,7 @@ from deeploy.report.quantised import MOST_BYTES, quantise_first, weights_of
 
 LEAST = 0.01  # of all cycles: what a change has to save
 SIZES = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # of a memory, as multiples of what the plan may use
+FIRST = ("quantise", "kernel")  # kinds of changes that come before all others
 ENOUGH = 0.9  # of the gain that all of a memory has
 
 Compile = Callable[[Target, Request], Project]
@@ -63,7 +65,8 @@ def advise(project: Project, compiled: Compile, target: Target, request: Request
         program = project.units[name].network.program
         if program.is_float and not any(entry["kind"] == "quantise" for entry in entries):
             entries.append(quantise_first(program, target))
-        entries.sort(key=lambda entry: (entry["kind"] != "quantise", -int(entry["gain"])))
+        entries += [] if program.is_float else slow_layers(project.units[name], target)
+        entries.sort(key=lambda entry: (entry["kind"] not in FIRST, -int(entry["gain"]), -entry["share"]))
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
 from deeploy.graph.kernel import Kernel
-from deeploy.planning.binding.kernels import mismatch
+from deeploy.planning.binding.kernels import closest, mismatch
 from deeploy.planning.candidates.cached import code_of, is_cached
 from deeploy.planning.candidates.candidate import Candidate, with_early
 from deeploy.planning.cost import instance
@@ -136,7 +136,7 @@ class _Explanation:
         for kernel in target.kernels:
             if kernel.op == node.op and kernel.engine not in shown:
                 others.setdefault(kernel.engine, []).append(kernel)
-        found = []
+        found = [] if len(self.variants) > 1 else [self.faster(fitting)]
         for engine, kernels in others.items():
             if any(kernel in fitting for kernel in kernels):
                 is_left_out = self.plan.machine.engines and engine not in self.plan.machine.engines
@@ -145,6 +145,13 @@ class _Explanation:
                 needs = min((mismatch(kernel, node) for kernel in kernels), key=len)
                 found.append(f" {engine} cannot run it: it would need {'; '.join(needs)}.")
         return "".join(found)
+
+    def faster(self, fitting: Sequence[Kernel]) -> str:
+        """What the kernel of another source on the same engine would need that misses least."""
+        node, own = self.call.node, self.call.kernel
+        others = [k for k in self.plan.target.kernels if (k.op, k.engine) == (node.op, own.engine) and k.source != own.source]
+        found = closest([kernel for kernel in others if kernel not in fitting], node, own)
+        return f" Kernel {found[0].name} would need {'; '.join(found[1])}." if found is not None else ""
 
     def rivals(self) -> list[Candidate]:
         """The fastest candidate of every other kernel that can run the call."""

@@ -12,6 +12,7 @@ struct box {
     int line, column;   /* in x, or outside */
     int segment, pitch; /* bytes of a segment, of a line */
     int high, wide;     /* of y */
+    int plane;          /* bytes of one channel */
 };
 
 static inline int least(int a, int b) {
@@ -61,9 +62,9 @@ static inline void load_run(const X_T *x, int step, int count, X_T *to, int plan
 }
 
 /* What is outside x is the same for all channels, and filled for the first ones, but for bytes that runs wrote over. */
-OUT_OF_LINE void load_planes(const struct pulp_depthwise_any *k, const struct box *b, const X_T *x, int lanes,
-                             int is_first) {
-    const int dilation = k->along.dilation, plane = k->room, step = dilation * k->along.x_step;
+OUT_OF_LINE void load_planes(const struct pulp_depthwise_any *k, const struct box *b, const X_T *x, X_T *planes,
+                             int lanes, int is_first) {
+    const int dilation = k->along.dilation, plane = b->plane, step = dilation * k->along.x_step;
     for (int r = 0; r < dilation; r++) {
         const int count = parts_of(most(b->columns - r, 0), dilation);
         const int first = b->column + r, last = k->along.size - first; /* columns before x, and where it ends */
@@ -71,12 +72,12 @@ OUT_OF_LINE void load_planes(const struct pulp_depthwise_any *k, const struct bo
         const int end = last > 0 ? least(parts_of(last, dilation), count) : 0, inside = most(end - before, 0);
         const int behind = is_first || (inside & 3) ? count - before - inside : 0;
         const X_T *from = x + b->line * k->across.x_step + (first + before * dilation) * k->along.x_step;
-        X_T *to = (X_T *)k->planes + r * b->segment;
+        X_T *to = planes + r * b->segment;
         for (int i = 0; i < b->lines; i++, from += k->across.x_step, to += b->pitch) {
             const int is_inside = b->line + i >= 0 && b->line + i < k->across.size;
             if (is_inside) load_run(from, step, inside, to + before, plane, lanes);
             if (!is_first && !(is_inside && behind > 0)) continue;
-            for (int lane = 0; lane < 4; lane++) {
+            for (int lane = 0; lane < lanes; lane++) {
                 X_T *const own = to + lane * plane;
                 if (is_first) xp_fill(own, (uint8_t)k->zero_point, is_inside ? before : count);
                 if (is_inside && behind > 0) xp_fill(own + before + inside, (uint8_t)k->zero_point, behind);
@@ -100,39 +101,53 @@ static inline int32_t one(const struct words *s, const X_T *x) {
     return acc;
 }
 
+struct sums {
+    int32_t a, b, c, d;
+};
+
 /* Four positions, `step` bytes apart. */
-static inline void four(const struct words *s, const X_T *x, int step, int32_t acc[4]) {
+static inline struct sums four(const struct words *s, const X_T *x, int step) {
+    struct sums r = {0, 0, 0, 0};
 #ifdef XPULP_INSN
-    int32_t a = 0, b = 0, c = 0, d = 0;
     const W_T *w = s->w;
     __asm__ volatile(BEGIN ".insn i 0x7b, 4, x1, %[rows], 2*12\n" LOOP("%[count]", 9) LOAD("t4", "w")
                          WALK("t0", "x", "%[step]") WALK("t1", "x", "%[step]") WALK("t2", "x", "%[step]")
                              WALK("t3", "x", "%[back]") DOT("a", "t0", "t4") DOT("b", "t1", "t4") DOT("c", "t2", "t4")
                                  DOT("d", "t3", "t4") "add %[x], %[x], %[skip]\nnop\n" END
-                     : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d), [x] "+r"(x), [w] "+r"(w)
+                     : [a] "+r"(r.a), [b] "+r"(r.b), [c] "+r"(r.c), [d] "+r"(r.d), [x] "+r"(x), [w] "+r"(w)
                      : [rows] "r"(s->rows), [count] "r"(s->count), [skip] "r"(s->skip), [step] "r"(step),
                        [back] "r"(4 - 3 * step), [sdot] "i"(SDOT)
                      : "t0", "t1", "t2", "t3", "t4", "memory");
-    acc[0] = a, acc[1] = b, acc[2] = c, acc[3] = d;
 #else
-    for (int i = 0; i < 4; i++) acc[i] = one(s, x + i * step);
+    r.a = one(s, x), r.b = one(s, x + step), r.c = one(s, x + 2 * step), r.d = one(s, x + 3 * step);
 #endif
+    return r;
 }
 
+/* How many positions there are, and how far apart in x and in y. */
+struct walk {
+    int count, x_step, y_step;
+};
+
 /* Positions of one channel whose windows are `step` bytes apart; the last four may begin among those before them. */
-static inline void positions(const struct pulp_depthwise_any *k, const struct words *given, const X_T *x, int step,
-                             int count, Y_T *y, int y_step, const struct stages *stages) {
+static inline void positions(const struct pulp_depthwise_any *k, const struct words *given, const X_T *x,
+                             const struct walk *ahead, Y_T *y, const struct stages *stages) {
     const struct words s = *given;
+    const int step = ahead->x_step, y_step = ahead->y_step;
+    int count = ahead->count;
+    const struct stages own = *stages;
+    const struct pulp_epilogue e = k->epilogue;
+    const struct pulp_requantisation r = k->requantisation;
     if (count < 4) {
-        for (; count > 0; count--, x += step, y += y_step)
-            y[0] = (Y_T)finish_with(one(&s, x), stages, &k->epilogue, &k->requantisation);
+        for (; count > 0; count--, x += step, y += y_step) y[0] = (Y_T)finish_with(one(&s, x), &own, &e, &r);
         return;
     }
-    for (int back = 0; count > 0; count -= 4, x += 4 * step, y += 4 * y_step) {
-        if (count < 4) back = 4 - count, x -= back * step, y -= back * y_step;
-        int32_t acc[4];
-        four(&s, x, step, acc);
-        for (int i = 0; i < 4; i++) y[i * y_step] = (Y_T)finish_with(acc[i], stages, &k->epilogue, &k->requantisation);
+    for (; count > 0; count -= 4, x += 4 * step, y += 4 * y_step) {
+        if (count < 4) x -= (4 - count) * step, y -= (4 - count) * y_step;
+        const struct sums acc = four(&s, x, step);
+        const int32_t first = finish_with(acc.a, &own, &e, &r), second = finish_with(acc.b, &own, &e, &r);
+        const int32_t third = finish_with(acc.c, &own, &e, &r), fourth = finish_with(acc.d, &own, &e, &r);
+        y[0] = (Y_T)first, y[y_step] = (Y_T)second, y[2 * y_step] = (Y_T)third, y[3 * y_step] = (Y_T)fourth;
     }
 }
 
@@ -144,26 +159,32 @@ static int divisor(int a, int b) {
     return a;
 }
 
-OUT_OF_LINE void channel(const struct pulp_depthwise_any *k, const struct box *b, const X_T *plane, const W_T *w,
-                         Y_T *y, int number) {
-    const struct pulp_axis *const along = &k->along;
-    const int dilation = along->dilation, is_dense = dilation == 1;
-    const int common = is_dense ? 1 : divisor(along->stride, dilation), apart = is_dense ? 1 : dilation / common;
-    const int words = (along->taps + 3) >> 2, down = k->across.stride * b->pitch;
-    const int step = is_dense ? along->stride : along->stride / common, y_step = apart * along->y_step;
-    const struct words s = {k->across.taps, words, k->across.dilation * b->pitch - 4 * words, w};
-    const struct stages stages = stages_of(operands_at(&k->epilogue, &k->requantisation, number), 0);
-    for (int first = 0; first < apart && first < b->wide; first++, y += along->y_step) {
-        const int at = first * along->stride, count = parts_of(b->wide - first, apart);
-        const X_T *x = plane + (is_dense ? 0 : at % dilation * b->segment + at / dilation);
-        Y_T *line = y;
-        if (count < 4 && b->high >= 4) { /* down the columns */
-            for (int i = 0; i < count; i++, x += step, line += y_step)
-                positions(k, &s, x, down, b->high, line, k->across.y_step, &stages);
-            continue;
+/* Channels from `begin` to `end`, in blocks of four, the last of which may begin earlier. */
+OUT_OF_LINE void compute(const struct pulp_depthwise_any *k, const struct box *b, int begin, int end, Y_T *y) {
+    const struct pulp_axis along = k->along;
+    const int dilation = along.dilation, is_dense = dilation == 1;
+    const int common = is_dense ? 1 : divisor(along.stride, dilation), apart = is_dense ? 1 : dilation / common;
+    const int row = (along.taps + 3) & ~3, filter = k->across.taps * row, down = k->across.stride * b->pitch;
+    const int step = is_dense ? along.stride : along.stride / common, y_step = apart * along.y_step;
+    struct words s = {k->across.taps, row >> 2, k->across.dilation * b->pitch - row, 0};
+    for (int first = 0; first < apart && first < b->wide; first++, y += along.y_step) {
+        const int at = first * along.stride;
+        const X_T *x = (const X_T *)k->planes + (is_dense ? 0 : at % dilation * b->segment + at / dilation);
+        struct walk ahead = {parts_of(b->wide - first, apart), step, y_step};
+        struct walk lines = {b->high, down, k->across.y_step};
+        if (ahead.count < 4 && lines.count >= 4) { /* down the columns */
+            const struct walk other = ahead;
+            ahead = lines, lines = other;
         }
-        for (int i = 0; i < b->high; i++, x += down, line += k->across.y_step)
-            positions(k, &s, x, step, count, line, y_step, &stages);
+        for (int next = begin; next < end; next++, x += b->plane) {
+            const int over = (next & ~3) + 4 - k->channels, number = k->channels > 3 && over > 0 ? next - over : next;
+            const struct stages stages = stages_of(operands_at(&k->epilogue, &k->requantisation, number), 0);
+            const X_T *from = x;
+            Y_T *line = y + number;
+            s.w = (const W_T *)k->w + number * filter;
+            for (int i = lines.count; i > 0; i--, from += lines.x_step, line += lines.y_step)
+                positions(k, &s, from, &ahead, line, &stages);
+        }
     }
 }
 
@@ -171,14 +192,14 @@ OUT_OF_LINE void channel(const struct pulp_depthwise_any *k, const struct box *b
 static inline void convolve(const struct pulp_depthwise_any *k, const X_T *x, Y_T *y) {
     const struct pulp_axis across = k->across, along = k->along;
     const int tall = (across.taps - 1) * across.dilation + 1, broad = (along.taps - 1) * along.dilation + 1;
-    const int filter = across.taps * ((along.taps + 3) & ~3);
+    const int room = k->room / 4;
     const int line = along.dilation * segment_of((along.out - 1) * along.stride + broad, along.dilation);
     int high = 1, wide = along.out;
-    if (tall * line > k->room) {
-        const int columns = (k->room / (tall * along.dilation) - 7) * along.dilation;
+    if (tall * line > room) {
+        const int columns = (room / (tall * along.dilation) - 7) * along.dilation;
         wide = (columns - broad) / along.stride + 1;
     } else {
-        high = (k->room / line - tall) / across.stride + 1;
+        high = (room / line - tall) / across.stride + 1;
     }
     for (int oh = 0; oh < across.out; oh += high) {
         for (int ow = 0; ow < along.out; ow += wide) {
@@ -187,14 +208,15 @@ static inline void convolve(const struct pulp_depthwise_any *k, const X_T *x, Y_
             b.line = oh * across.stride - across.before, b.column = ow * along.stride - along.before;
             b.segment = segment_of(b.columns, along.dilation), b.pitch = along.dilation * b.segment;
             Y_T *const to = y + oh * across.y_step + ow * along.y_step;
-            for (int first = 0, lanes, is_first = 1; first < k->channels; first += lanes, is_first = 0) {
-                lanes = least(k->channels - first, 4);
-                if (lanes < 4 && k->channels >= 4) first = k->channels - 4, lanes = 4;
-                load_planes(k, &b, x + first, lanes, is_first);
-                for (int i = 0; i < lanes; i++) {
-                    channel(k, &b, (const X_T *)k->planes + i * k->room, (const W_T *)k->w + (first + i) * filter,
-                            to + first + i, first + i);
-                }
+            b.plane = b.lines * b.pitch;
+            const int count = k->channels < 4 ? k->channels : (k->channels + 3) & ~3; /* with those computed twice */
+            const int together = most(k->room / b.plane & ~3, 4);
+            for (int begin = 0; begin < count; begin += together) {
+                const int end = least(begin + together, count), lanes = least(count, 4);
+                X_T *planes = (X_T *)k->planes;
+                for (int next = begin; next < end; next += 4, planes += 4 * b.plane)
+                    load_planes(k, &b, x + least(next, k->channels - lanes), planes, lanes, begin == 0);
+                compute(k, &b, begin, end, to);
             }
         }
     }

@@ -19,7 +19,7 @@ struct pulp_depthwise_any {
     int batch, channels, x_batch, y_batch;
     int zero_point; /* what is read outside x */
     struct pulp_axis across, along;
-    void *planes; /* the calling core's own: four, each of so many bytes */
+    void *planes; /* the calling core's own, of so many bytes: room for four channels at least */
     int room;
     struct pulp_epilogue epilogue;
     struct pulp_requantisation requantisation;

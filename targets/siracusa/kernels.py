@@ -171,7 +171,7 @@ def _of_lines(name: str, is_down: bool) -> Kernel:
 
         least = tall * (9 * apart + 3 * along + broad)
         every = ((high - 1) * across + tall) * segments((wide - 1) * along + broad)
-        return (np.minimum(every, max(least, PLANE)) + 3) // 4 * 16
+        return np.minimum((tile["k"] + 3) // 4 * 4 * every, 4 * max(least, PLANE)) + 16
 
     return GENERIC.kernel("depthwise2d").variant(
         name,

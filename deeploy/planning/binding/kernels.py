@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import SequenceMatcher
 
 import numpy as np
 
@@ -57,6 +58,12 @@ def mismatch(kernel: Kernel, node: Node) -> list[str]:
         if reason is not None:
             problems.append(reason)
     return problems
+
+
+def closest(kernels: Sequence[Kernel], node: Node, own: Kernel) -> tuple[Kernel, list[str]] | None:
+    """Of kernels that cannot run a node the one that misses least, of those the one named most like the kernel that runs it; its needs."""
+    missing = [(kernel, needs) for kernel in kernels if (needs := mismatch(kernel, node))]
+    return min(missing, key=lambda one: (len(one[1]), -SequenceMatcher(None, one[0].name, own.name).ratio()), default=None)
 
 
 def declarations(kernels: Sequence[Kernel], node: Node) -> Iterator[tuple[tuple[str, ...], Nest, Mapping[str, Layout]]]:
