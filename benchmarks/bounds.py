@@ -25,21 +25,22 @@ from networks import NETWORKS, Network, files
 
 from deeploy import api
 from deeploy.errors import DeeployError
+from deeploy.jobs import in_order
 from deeploy.planning.planner.bounds import bounds
 from deeploy.planning.planner.machine import Options
 
 ROW = "{:<22}{:>12}{:>12}{:>8}{:>14}{:>8}{:>12}{:>8}  {}"
 
 
-def row(network: Network, options: Options) -> dict[str, Any]:
-    """What is found of a network.
-
-    Raises:
-        DeeployError: it cannot be compiled.
-    """
+def row(task: tuple[Network, Options]) -> dict[str, Any] | str:
+    """What is found of a network, or why nothing is."""
+    network, options = task
     with tempfile.TemporaryDirectory(prefix="deeploy-bounds-") as scratch:
         model, inputs, _ = files(network, Path(scratch))
-        compiled = api.compile(model, "siracusa", inputs=inputs, options=options)
+        try:
+            compiled = api.compile(model, "siracusa", inputs=inputs, options=options)
+        except DeeployError as error:
+            return str(error)
     run, prediction = compiled.network.predicted, compiled.plan.prediction
     assert run is not None and prediction is not None, "Siracusa has a timing"
     found = bounds(compiled.plan)
@@ -60,15 +61,13 @@ def main() -> int:
     if not chosen.json:
         print_machine()
         print(ROW.format("network", "cycles", "solver", "gap", "products", "share", "transfers", "share", "binds"))
-    for network in NETWORKS:
-        if chosen.names and not any(name.lower() in network.name.lower() for name in chosen.names):
-            continue
-        try:
-            rows.append(row(network, options))
-        except DeeployError as error:
-            print(f"{network.name}: {error}", file=sys.stderr)
+    networks = [n for n in NETWORKS if not chosen.names or any(name.lower() in n.name.lower() for name in chosen.names)]
+    for network, found in zip(networks, in_order(row, [(network, options) for network in networks]), strict=True):
+        if isinstance(found, str):
+            print(f"{network.name}: {found}", file=sys.stderr)
             status = 1
             continue
+        rows.append(found)
         if not chosen.json:
             one = rows[-1]
             gap = f"{1 - one['solver'] / one['planned']:.1%}"

@@ -35,6 +35,7 @@ from deeploy.explore.networks import load as load_layers
 from deeploy.explore.study import Study, describe, study
 from deeploy.explore.unrollings import unrollings
 from deeploy.graph.loops import LOOPS, Layer
+from deeploy.jobs import in_order
 from deeploy.target import load as load_target
 
 LAYERS = ROOT / "examples" / "layers" / "mobilevit_s.json"
@@ -120,6 +121,11 @@ def accelerator(name: str) -> Hardware:
     return load(HARDWARE / f"{name}.toml")
 
 
+def studied(task: tuple[list[Layer], str]) -> Study:
+    """The study of an accelerator by its name."""
+    return study(task[0], load(HARDWARE / f"{task[1]}.toml"), 2)
+
+
 def short(result: Study, choice: Choice) -> list[str]:
     """Unrollings as the paper writes them: products over both directions."""
     texts = []
@@ -134,7 +140,8 @@ def gains(layers: list[Layer]) -> bool:
     """Table I, and the gains of Table II's accelerators; which conclusions hold."""
     print("Table I: EDP of one unrolling over EDP of two\n")
     print(f"{'accelerator':18} {'paper':>6} {'ours':>6} {'ratio':>6}   best single unrolling, paper | ours | pair, ours")
-    found = {name: study(layers, accelerator(name), 2) for name in (*TABLE_1, *TABLE_2)}
+    names = (*TABLE_1, *TABLE_2)
+    found = dict(zip(names, in_order(studied, [(layers, name) for name in names]), strict=True))
     ours = {name: result.choices[0].edp / result.choices[1].edp for name, result in found.items()}
     for name, (gain, single) in TABLE_1.items():
         one, two = (short(found[name], choice) for choice in found[name].choices)
@@ -201,21 +208,25 @@ def table3(layers: list[Layer]) -> bool:
     return True
 
 
+def gain_under(task: tuple[list[Layer], str, str]) -> float | None:
+    """The gain of an accelerator under an assumption, both by their names; None where nothing is known of it."""
+    layers, text, name = task
+    changed = VARIANTS[text](load(HARDWARE / f"{name}.toml"))
+    if changed is None:
+        return None
+    one, two = (choice.edp for choice in study(layers, changed[0], 2, assumptions=changed[1]).choices)
+    return one / two
+
+
 def sensitivity(layers: list[Layer]) -> bool:
     """The gain of every accelerator under every assumption, alone; and with EDP summed over layers."""
     names = list(TABLE_1)
     print("Sensitivity: EDP of one unrolling over EDP of two, one change at a time\n")
     print(f"{'':32} " + " ".join(f"{name.removeprefix('array'):>12}" for name in names))
     print(f"{'paper':32} " + " ".join(f"{TABLE_1[name][0]:12.3f}" for name in names))
-    for text, variant in VARIANTS.items():
-        cells = []
-        for name in names:
-            changed = variant(accelerator(name))
-            if changed is None:
-                cells.append(f"{'-':>12}")
-                continue
-            one, two = (c.edp for c in study(layers, changed[0], 2, assumptions=changed[1]).choices)
-            cells.append(f"{one / two:12.3f}")
+    gains_of = in_order(gain_under, [(layers, text, name) for text in VARIANTS for name in names])
+    for text in VARIANTS:
+        cells = [f"{'-':>12}" if (gain := next(gains_of)) is None else f"{gain:12.3f}" for _ in names]
         print(f"{text:32} {' '.join(cells)}", flush=True)
     cells = []
     for name in names:

@@ -21,6 +21,7 @@ from common import MODELS, print_machine
 
 import deeploy
 from deeploy.errors import DeeployError, FitError
+from deeploy.jobs import in_order
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 from deeploy.quantization.static import quantize
@@ -91,6 +92,18 @@ def forms(folder: Path, scratch: Path) -> dict[str, tuple[Path, bool]]:
     return found
 
 
+def rows(task: tuple[Path, Path]) -> list[str]:
+    """The rows of a model: its folder, and one for files."""
+    folder, scratch = task
+    warnings.simplefilter("ignore")
+    dims, pins = settings(folder)
+    found = []
+    for form, (model, is_open) in forms(folder, scratch).items():
+        given = (dims, pins) if is_open else ({}, {})
+        found.append(row(folder.name, form, {target: tried(model, folder, target, *given) for target in ("generic", "siracusa")}))
+    return found
+
+
 def row(name: str, form: str, outcomes: Mapping[str, Outcome]) -> str:
     generic, siracusa = outcomes["generic"], outcomes["siracusa"]
     sizes = [", ".join(f"{level} {number(size)}" for level, size in (each.memory or {}).items() if size) for each in (generic, siracusa)]
@@ -109,12 +122,9 @@ def main() -> None:
     folders = options.folders or sorted(path for path in (MODELS / "real").iterdir() if path.is_dir())
     lines = [HEAD, "| model | form | generic | bytes | siracusa | cycles | bytes |", "|---|---|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as scratch:
-        for folder in folders:
-            dims, pins = settings(folder)
-            for form, (model, is_open) in forms(folder, Path(scratch)).items():
-                given = (dims, pins) if is_open else ({}, {})
-                lines.append(row(folder.name, form, {target: tried(model, folder, target, *given) for target in ("generic", "siracusa")}))
-                print(lines[-1], flush=True)
+        for found in in_order(rows, [(folder, Path(scratch)) for folder in folders]):
+            lines += found
+            print("\n".join(found), flush=True)
     if options.write:
         options.write.write_text("\n".join(lines) + "\n")
 

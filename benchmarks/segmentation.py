@@ -27,6 +27,7 @@ from deeploy.distribute import balance
 from deeploy.distribute.balance_levels import Cuts, levels_of, segments
 from deeploy.errors import UsageError
 from deeploy.graph.device import load_device
+from deeploy.jobs import in_order
 
 DEVICE = load_device(ROOT / "targets" / "edgetpu" / "device.toml")
 STRATEGIES = ("layers", "vendor", "profile", "parameters", "cycles")
@@ -110,10 +111,19 @@ def study(name: str) -> Study:
     return Study(summary.load(name))
 
 
-@cache
+_SPLITS: dict[str, dict[str, Split | None]] = {}
+
+
 def splits(name: str) -> dict[str, Split | None]:
-    """A network of the paper by all strategies, on as many devices as the paper takes."""
-    return {strategy: study(name).by(strategy, NETWORKS[name].devices) for strategy in STRATEGIES}
+    """A network of the paper by all strategies, on as many devices as the paper takes; those of all networks are made at once."""
+    if not _SPLITS:
+        _SPLITS.update(zip(NETWORKS, in_order(_all_splits, list(NETWORKS)), strict=True))
+    return _SPLITS[name]
+
+
+def _all_splits(name: str) -> dict[str, Split | None]:
+    found = Study(summary.load(name))
+    return {strategy: found.by(strategy, NETWORKS[name].devices) for strategy in STRATEGIES}
 
 
 def mean(values: Sequence[float]) -> float:

@@ -30,7 +30,7 @@ MOST_RUNS = 3  # of a task whose worker dies
 SLICE = 64  # tasks whose results come together, of an engine that cannot say when each of them ends
 PAUSE = 0.5  # seconds between two looks whether the process that asked is still there
 PATIENCE = 10  # seconds in which a scheduler answers
-_DEATHS = {"BrokenExecutor", "RayError"}  # classes of what an engine raises when a worker is lost
+_DEATHS = {"TerminatedWorkerError", "RayError"}  # classes of what an engine raises when a worker is lost
 _SCHEMES: Mapping[str, str] = {"tcp": "dask", "tls": "dask", "ucx": "dask", "ray": "ray"}
 
 T = TypeVar("T")

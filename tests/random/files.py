@@ -194,7 +194,7 @@ def sweep(c: Choices, folder: Path) -> Attempt:
     return Attempt([*SWEEP, str(write_chain(folder)), "--results", str(path.parent)], path)
 
 
-SWEEP = ("explore", "--hardware", str(ROOT / "examples/hardware/table3.toml"), "--vary", "pes=64", "--workers", "1")
+SWEEP = ("explore", "--hardware", str(ROOT / "examples/hardware/table3.toml"), "--vary", "pes=64", "--jobs", "1")
 
 
 def write_chain(folder: Path) -> Path:

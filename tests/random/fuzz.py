@@ -11,10 +11,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.random.pool import MEMORY, SECONDS, Worker
+from deeploy.jobs import in_order, workers
+from tests.random.pool import SECONDS, attempt, worker_of
 
 ATTEMPTS = 120  # to make a failing case smaller
 
@@ -27,6 +29,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("build/fuzz"), help="folder of logs and failures")
     parser.add_argument("--again", action="store_true", help="also what the log has already")
     parser.add_argument("--failed", action="store_true", help="only what failed before")
+    parser.add_argument("--jobs", type=int, default=None, help="cases at once; default: one for each core")
     given = parser.parse_args()
     first, _, end = given.seeds.partition(":")
     seeds = range(int(first), int(end))
@@ -34,7 +37,8 @@ def main() -> int:
     waiting = [s for s in seeds if given.again or s not in log.entries]
     if given.failed:
         waiting = [s for s in seeds if log.entries.get(s, {}).get("kind") == "failed"]
-    run(given.kind, waiting, log, given.output, given.minutes)
+    with workers(given.jobs):
+        run(given.kind, waiting, log, given.output, given.minutes)
     print(summary(given.kind, seeds, log.entries))
     return int(any(log.entries[s]["kind"] == "failed" for s in seeds if s in log.entries))
 
@@ -58,30 +62,25 @@ class Log:
 
 
 def run(kind: str, seeds: Iterable[int], log: Log, output: Path, minutes: float | None) -> None:
-    """Run seeds one after the other; the first failure of each sort is made smaller and saved."""
-    from tests.random import tasks
-
-    worker = Worker(
-        tasks.TASKS[kind], memory=MEMORY if kind in ("files", "nodes", "fallback") else None
-    )  # sanitizers reserve more than there is
+    """Run seeds, each a task of ``deeploy.jobs``, and log them in their order; the first failure of each sort is made smaller and saved."""
+    waiting = list(seeds)
     known = {entry["reason"] for entry in log.entries.values() if entry["kind"] == "failed"}
     stop = None if minutes is None else time.monotonic() + 60 * minutes
-    for seed in seeds:
-        if stop is not None and time.monotonic() > stop:
-            break
-        start = time.monotonic()
-        found = worker({"seed": seed})
-        died = isinstance(found, str)
-        entry = {"seed": seed, "kind": "failed", "reason": found, "detail": found} if died else found
-        entry["seconds"] = round(time.monotonic() - start, 2)
-        log.add(entry)
-        if entry["kind"] == "failed":
-            place = output / kind / str(seed)
-            print(f"{kind} seed {seed}: {entry['reason']}\n  saved in {place}", flush=True)
-            attempts = 0 if died or entry["reason"] in known else ATTEMPTS
-            worker({"seed": seed, "save": str(place), "attempts": attempts, "reason": entry["reason"]}, SECONDS * 5)
-            known.add(entry["reason"])
-    worker.stop()
+    saver = worker_of(kind)
+    with closing(in_order(attempt, [(kind, seed) for seed in waiting], bounded=False)) as results:
+        for seed in waiting:
+            if stop is not None and time.monotonic() > stop:
+                break
+            entry = next(results)
+            log.add(entry)
+            if entry["kind"] == "failed":
+                place = output / kind / str(seed)
+                print(f"{kind} seed {seed}: {entry['reason']}\n  saved in {place}", flush=True)
+                died = entry["detail"] == entry["reason"]
+                attempts = 0 if died or entry["reason"] in known else ATTEMPTS
+                saver({"seed": seed, "save": str(place), "attempts": attempts, "reason": entry["reason"]}, SECONDS * 5)
+                known.add(entry["reason"])
+    saver.stop()
 
 
 def summary(kind: str, seeds: range, entries: dict[int, dict[str, Any]]) -> str:

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,23 @@ class Worker:
         if self._pipe is not None:
             self._pipe.close()
         self._process = self._pipe = None
+
+
+def attempt(task: tuple[str, int]) -> dict[str, Any]:
+    """What becomes of a seed of a kind."""
+    kind, seed = task
+    start = time.monotonic()
+    found = worker_of(kind)({"seed": seed})
+    entry = {"seed": seed, "kind": "failed", "reason": found, "detail": found} if isinstance(found, str) else found
+    return {**entry, "seconds": round(time.monotonic() - start, 2)}
+
+
+@cache
+def worker_of(kind: str) -> Worker:
+    """The process of this one in which cases of a kind run, so that one that kills it or takes too long is a result."""
+    from tests.random import tasks
+
+    return Worker(tasks.TASKS[kind], memory=MEMORY if kind in ("files", "nodes", "fallback") else None)  # sanitizers reserve more
 
 
 def _processor_seconds(pid: int | None) -> float | None:

@@ -1,6 +1,6 @@
 """Compile a corpus with two commits and compare what they write, byte for byte: ``make replay BASE=COMMIT``.
 
-    python -m tests.replay [BASE] [--cases COUNT] [--minutes M] [--show REGEX] [--renaming]
+    python -m tests.replay [BASE] [--cases COUNT] [--minutes M] [--jobs N] [--show REGEX] [--renaming]
 
 BASE (default: HEAD) is compared with the working tree. Every emitted file, what is printed on stderr, and the exit status count; versions,
 comments in C, and the words of ``renamed.toml`` do not. Of a refusal, the error is what is compared. Results of BASE are kept in
@@ -26,11 +26,12 @@ import time
 import tomllib
 import zlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deeploy.jobs import in_order, workers
 from deeploy.resources import put
 from tests.replay import corpus
 from tests.replay.corpus import ROOT, Case
@@ -40,7 +41,6 @@ KEPT = ROOT / "build" / "replay"
 WORKER = Path(__file__).with_name("worker.py")
 RENAMED = Path(__file__).with_name("renamed.toml")
 SAMPLE = 600  # cases
-WORKERS = 2  # processes that compile at the same time
 SECONDS = 30  # of a processor that BASE may take for a case; the working tree may take three times as long
 BASES = 3  # whose results are kept
 EXCERPTS, LINES = 3, 20  # cases whose difference is shown at once, and lines of it
@@ -132,9 +132,9 @@ class Replay:
     def run(self, cases: Sequence[Case], most: int | None = LINES) -> tuple[int, str]:
         """Compile, compare, and print what differs, ``most`` lines of each of the first cases: how many differ, and a summary."""
         count, differing, broken = 0, 0, 0
-        with ThreadPoolExecutor(WORKERS) as pool:
+        with closing(in_order(self, cases, threads=True)) as found:
             try:
-                for case, answers in zip(cases, pool.map(self, cases), strict=True):
+                for case, answers in zip(cases, found, strict=True):
                     if not answers:
                         continue
                     states = [answer["status"] for answer in answers]
@@ -146,7 +146,7 @@ class Replay:
                     for line in [line for name in names for line in self.lines(name, answers)][:most] if differing <= EXCERPTS else ():
                         print(line, flush=True)
             finally:
-                pool.shutdown(cancel_futures=True)
+                found.close()
                 for worker in self.base.idle + self.tree.idle:
                     worker.kill()
                     worker.wait()
@@ -181,6 +181,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=math.inf, help="after which no case is begun")
     parser.add_argument("--show", default="", help="only cases whose name matches; whole differences")
     parser.add_argument("--renaming", action="store_true", help="C alone counts, and identifiers may differ one to one")
+    parser.add_argument("--jobs", type=int, default=None, help="cases at once; default: one for each core")
     given = parser.parse_args()
     commit = output_of("git", "rev-parse", "--verify", f"{given.base}^{{commit}}").decode().strip()
     kept = KEPT / commit
@@ -195,7 +196,8 @@ def main() -> int:
         subprocess.run(["tar", "-x"], cwd=base, input=output_of("git", "archive", commit), check=True)
         words = tomllib.loads(RENAMED.read_text())["words"]
         replay = Replay(base, ROOT, kept, Path(scratch), words, begin + 60 * given.minutes, given.renaming)
-        differing, summary = replay.run(cases[: given.cases or None], None if given.show else LINES)
+        with workers(given.jobs):
+            differing, summary = replay.run(cases[: given.cases or None], None if given.show else LINES)
     print(summary, time.strftime("%Mm%S", time.gmtime(time.monotonic() - begin)), sep=", ")
     return int(differing > 0)
 

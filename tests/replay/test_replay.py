@@ -33,9 +33,8 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_is_seeded_is_found_unless_it_is_a_declared_renaming(
-    changed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    changed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tests.replay.__main__.WORKERS", 1)
     assert Replay(ROOT, changed, tmp_path / "kept", tmp_path, {}).run(CASES) == (1, "replay: 1 of 2 cases differ")
     found = capsys.readouterr().out
     assert found.startswith("digits@duo: exit status 0; ")
