@@ -202,6 +202,18 @@ class Choices:
         ),
     ] = "cycles"
     topology: Annotated[Path | None, typer.Option("--topology", help="TOML file with the links between the chips (docs/chips.md).")] = None
+    collective: Annotated[
+        str | None,
+        typer.Option(
+            "--collective",
+            metavar="auto|hierarchical|flat|ring|doubling",
+            help="How partial sums are added up over chips, and tensors copied; default: as the topology says, or what is fastest.",
+            autocompletion=words("auto", "hierarchical", "flat", "ring", "doubling"),
+        ),
+    ] = None
+    no_gathers: Annotated[
+        bool, typer.Option("--no-gathers", help="Add partial sums up, also where putting inputs together or dividing rows would be faster.")
+    ] = False
     timing: Annotated[Path | None, typer.Option("--timing", help="TOML file with the cycles of a board, from deeploy calibrate.")] = None
     mhz: Annotated[
         float | None,
@@ -295,9 +307,10 @@ class Choices:
         from deeploy.driver.request import Cut
 
         if self.chips is not None:
-            return Cut(chips_of(self.chips), self.partition, self.balance, self.topology)
-        if self.topology is not None:
-            raise UsageError("--topology without --chips", "Say over how many chips the model is cut: --chips N.")
+            return Cut(chips_of(self.chips), self.partition, self.balance, self.topology, self.collective, not self.no_gathers)
+        given = {"--topology": self.topology, "--collective": self.collective, "--no-gathers": self.no_gathers or None}
+        if (option := next((name for name, value in given.items() if value is not None), None)) is not None:
+            raise UsageError(f"{option} without --chips", "Say over how many chips the model is cut: --chips N.")
         return None
 
 

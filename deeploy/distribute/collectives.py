@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from deeploy.graph.topology import Ports, Topology
+from deeploy.graph.topology import AUTO, Ports, Topology
 from deeploy.graph.values import Graph
 
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into which tensors may be divided
@@ -166,9 +166,11 @@ def _sum(pairs: Sequence[Pair], chunks: int) -> Iterator[Event]:
             yield Add(target, piece)
 
 
-def _ways(members: Sequence[int], group: int) -> dict[str, list[Pair]]:
-    """By the name of an algorithm who sends to whom to reach the first member."""
+def _ways(members: Sequence[int], group: int, wanted: str) -> dict[str, list[Pair]]:
+    """By the name of an algorithm who sends to whom to reach the first member; by doubling only where that is ``wanted``."""
     ways = {"hierarchical": _up(members, group), "flat": _up(members, max(members) + 1), "ring": list(pairwise(reversed(members)))}
+    if wanted == "doubling":
+        ways[wanted] = [(b, a) for level in levels(members, group) for own in level for a, b in reversed(list(doubling(own)))]
     return {
         name: pairs
         for name, pairs in ways.items()
@@ -176,20 +178,20 @@ def _ways(members: Sequence[int], group: int) -> dict[str, list[Pair]]:
     }
 
 
-def reductions(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterator[Algorithm]:
+def reductions(members: Sequence[int], group: int, chunks: Sequence[int], wanted: str = AUTO) -> Iterator[Algorithm]:
     """Algorithms that add what all members have, up on the first one."""
-    ways = _ways(members, group)
+    ways = _ways(members, group, wanted)
     return (Algorithm(name, count, tuple(_sum(pairs, count))) for count in chunks for name, pairs in ways.items())
 
 
-def spreads(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterator[Algorithm]:
+def spreads(members: Sequence[int], group: int, chunks: Sequence[int], wanted: str = AUTO) -> Iterator[Algorithm]:
     """Algorithms that give all members what the first one has."""
     ways = [
         (name, count, [(target, source) for source, target in reversed(pairs)])
         for count in chunks
-        for name, pairs in _ways(members, group).items()
+        for name, pairs in _ways(members, group, wanted).items()
     ]
-    if group > 2 and 1 in chunks:
+    if group > 2 and 1 in chunks and wanted == AUTO:
         ways.append(("doubling", 1, [pair for level in reversed(levels(members, group)) for own in level for pair in doubling(own)]))
     for name, count, pairs in ways:
         yield Algorithm(name, count, tuple(event for chunk in range(count) for pair in pairs for event in pass_on(*pair, (chunk,))))
@@ -227,6 +229,8 @@ def fastest(
 ) -> tuple[Algorithm, float]:
     """The algorithm with the fewest messages of those that end about first, and its seconds; of equals the one that comes first.
 
+    Where the topology names one, it is the only one; where it is the same as ``hierarchical`` between these chips, that.
+
     Args:
         bytes_: of the whole tensor.
         product: what a chip takes to compute what it adds.
@@ -238,7 +242,9 @@ def fastest(
         parts = {Compute: product.part(chunks), Add: total.part(chunks)}
         return links.seconds(algorithm.events, lambda sent: -(-bytes_ // chunks), lambda event: parts[type(event)])
 
-    timed = [(seconds(algorithm), algorithm) for algorithm in algorithms]
+    every, wanted = list(algorithms), links.topology.collective
+    named = [one for one in every if one.name == wanted] or [one for one in every if one.name == "hierarchical"]
+    timed = [(seconds(algorithm), algorithm) for algorithm in (every if wanted == AUTO else named)]
     limit = min(end for end, _ in timed) * (1 + SLACK)
     end, algorithm = min(((end, algorithm) for end, algorithm in timed if end <= limit), key=lambda entry: len(entry[1].sends))
     return algorithm, end

@@ -132,7 +132,9 @@ def _broadcast(shards: Shards, tensor: Tensor, chips: Sequence[int]) -> None:
         return
     axis, extent = chunked_axis(tensor)
     count, links = bytes_of(tensor), shards.links
-    algorithms = collectives.spreads([ROOT, *missing], links.topology.group, collectives.chunks_of(extent, count))
+    algorithms = collectives.spreads(
+        [ROOT, *missing], links.topology.group, collectives.chunks_of(extent, count), links.topology.collective
+    )
     algorithm, _ = collectives.fastest(algorithms, count, links)
     copy = _Copy(shards, tensor, algorithm.chunks)
     shards.carry_out(algorithm.events, copy)
@@ -230,7 +232,9 @@ def copied_seconds(shards: Shards, tensor: Tensor) -> float:
     """Seconds to copy a tensor from the first chip to all others."""
     count, links = bytes_of(tensor), shards.links
     chunks = collectives.chunks_of(chunked_axis(tensor)[1], count)
-    return collectives.fastest(collectives.spreads(range(links.chips), links.topology.group, chunks), count, links)[1]
+    return collectives.fastest(
+        collectives.spreads(range(links.chips), links.topology.group, chunks, links.topology.collective), count, links
+    )[1]
 
 
 class _Store(Mover):

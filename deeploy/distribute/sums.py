@@ -198,7 +198,8 @@ def plan_sum(product: Product, follows: Mapping[int, Region]) -> Division | None
     count, costs = tensor.elements * 4, shards.effort
     own = costs(product.example()) if product.pieces is not None else Effort()
     total = costs(sum_of(tensor.shape, min(len(members), shards.links.topology.group or len(members))))
-    algorithms = collectives.reductions(members, shards.links.topology.group, collectives.chunks_of(product.extent, count))
+    topology, chunks = shards.links.topology, collectives.chunks_of(product.extent, count)
+    algorithms = collectives.reductions(members, topology.group, chunks, topology.collective)
     algorithm, seconds = collectives.fastest(algorithms, count, shards.links, own, total)
     is_on_all = len(members) == shards.cuts.chips
     scattered = _scattered(product, follows, own, count) if is_on_all else None

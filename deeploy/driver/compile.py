@@ -106,7 +106,7 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
         raise UsageError("--fix with --chips: what is fixed is of the plan of one chip", "Leave one of them out.")
     if request.package is not None:
         raise UsageError("--package with --chips: a package is code for one chip", "Leave one of them out.")
-    topology = topology_of(target, cut.topology, request.options)
+    topology = topology_of(target, cut.topology, request.options, cut.collective, cut.has_gathers)
     target = request.clocked(target, topology.mhz)
     check_count(cut)
     clock = Clock(request.on_stage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from deeploy.distribute.tensor import partition
 from deeploy.driver.request import Cut
 from deeploy.errors import FitError, UsageError, shorten
 from deeploy.graph.target import Target
-from deeploy.graph.topology import Topology, load_topology
+from deeploy.graph.topology import COLLECTIVES, Topology, load_topology
 from deeploy.graph.values import Graph
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.binding.kernels import declarations
@@ -44,8 +45,12 @@ def balance_of(cut: Cut) -> Balance:
     return next(name for name in BALANCES if name == cut.balance)
 
 
-def topology_of(target: Target, file: Path | None, options: Options) -> Topology:
+def topology_of(target: Target, file: Path | None, options: Options, collective: str | None = None, has_gathers: bool = True) -> Topology:
     """The topology of a file, else the target's.
+
+    Args:
+        collective: an algorithm in place of the topology's; None: as that says.
+        has_gathers: whether inputs may be put together, and rows divided, in place of partial sums, if the topology lets them.
 
     Raises:
         UsageError: there is none, or it says of a chip what the target does not have.
@@ -57,6 +62,9 @@ def topology_of(target: Target, file: Path | None, options: Options) -> Topology
         )
     topology = load_topology(file, target.topology) if file is not None else target.topology
     assert topology is not None
+    if collective is not None and collective not in COLLECTIVES:
+        raise UsageError(f"--collective {shorten(collective)} is unknown", f"Use one of {', '.join(COLLECTIVES)}.")
+    topology = replace(topology, collective=collective or topology.collective, has_gathers=has_gathers and topology.has_gathers)
     for chip in sorted(topology.members):
         try:
             machine_of(target, own_options(options, topology, chip))
@@ -82,9 +90,10 @@ def partitioned(graph: Graph, cut: Cut, target: Target, topology: Topology, opti
     declare: Declare = partial(declarations, kernels)
     costs, found = costs_of(target, options), list[System]()
     is_timed = target.timing is not None and not target.is_flat
-    for by_rows in (False, True) if is_timed else (False,):
+    may_gather = is_timed and topology.has_gathers
+    for by_rows in (False, True) if may_gather else (False,):
         result = partition(graph, cut.chips, topology, declare, costs, by_rows)
-        if is_timed and result.gathered:
+        if may_gather and result.gathered:
             result = partition(graph, cut.chips, topology, declare, costs, by_rows, result.gathered)
         if not by_rows or result.has_rows:
             prove(graph, declare, result)

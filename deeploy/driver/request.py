@@ -25,12 +25,19 @@ FASTEST = 1_000_000  # megahertz: more is a mistake
 
 @dataclass(frozen=True)
 class Cut:
-    """How a model is cut: over how many chips, by what, and how they are joined (None: as the target says)."""
+    """How a model is cut: over how many chips, by what, and how they are joined (None: as the target says).
+
+    Attributes:
+        collective: the algorithm that adds partial sums up and copies tensors; None: as the topology says.
+        has_gathers: inputs may be put together, and rows divided, in place of partial sums.
+    """
 
     chips: int | Literal["auto"]
     partition: str = "tensor"
     balance: str = "cycles"
     topology: Path | None = None
+    collective: str | None = None
+    has_gathers: bool = True
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from deeploy.errors import TargetError, UsageError, shorten
 from deeploy.schemas import KINDS
 
 _KIND = "topology.toml"
+AUTO = "auto"
+COLLECTIVES = (AUTO, "hierarchical", "flat", "ring", "doubling")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Topology:
         queue: messages that may wait between a sender and a receiver.
         mhz: the clock of the chips in place of the target's; None: as the target says.
         members: chips that have less than the target says, by number.
+        collective: the algorithm by which partial sums are added up and tensors copied, of those that there are; ``auto``: the fastest.
+        has_gathers: where that is faster, inputs may be put together in place of partial sums, and rows divided among all chips.
     """
 
     links: Mapping[str, Link]
@@ -57,6 +61,8 @@ class Topology:
     queue: int = 2
     mhz: float | None = None
     members: Mapping[int, Member] = field(default_factory=dict)
+    collective: str = AUTO
+    has_gathers: bool = True
 
     def joined(self, a: int, b: int) -> Link | None:
         """The link between two chips, None where they have none."""
@@ -157,10 +163,12 @@ def load_topology(file: Path, base: Topology | None = None) -> Topology:
         TargetError: it is not what its schema says, or its entries do not agree; the entry is named.
     """
     data = read_document(file, _KIND, TargetError)
-    if base is not None and set(data) == {"chip"}:
-        return replace(base, members=_members(file, data))
-    if "system" not in data:
-        raise TargetError(f"{shorten(str(file), 160)}: system is missing", KINDS[_KIND].remedy)
+    chosen = data.get("collectives", {})
+    algorithm, has_gathers = chosen.get("algorithm", AUTO), chosen.get("gathers", True)
+    if base is not None and set(data) <= {"chip", "collectives"}:
+        return replace(base, members=_members(file, data), collective=algorithm, has_gathers=has_gathers)
+    if missing := [name for name in ("system", "link") if name not in data]:
+        raise _error(file, f"{missing[0]} is missing")
     system, groups = data["system"], data.get("groups")
     links = {
         name: Link(name, float(e["bytes_per_second"]), float(e["latency"]), float(e["pj_per_byte"])) for name, e in data["link"].items()
@@ -174,6 +182,8 @@ def load_topology(file: Path, base: Topology | None = None) -> Topology:
         system["queue"],
         float(system["mhz"]) if "mhz" in system else None,
         _members(file, data),
+        algorithm,
+        has_gathers,
     )
 
 

@@ -277,7 +277,7 @@ def test_every_damaged_field_of_a_project_ends_in_two_lines(projects: Path, tmp_
         (b"[system]\nmhz = nan", "system.mhz is nan, not a finite number"),
         (b"[system]\nmhz = 2020-01-01", "system.mhz is a date or time, which no field is"),
         (b"\n\n[system]\nspeed = 4", ":3: system.speed is not a field; fields here: mhz, ports, queue, provenance"),
-        (b"[strange]\nx = 4", ":1: strange is not a field; fields here: system, link, groups, pair, chip"),
+        (b"[strange]\nx = 4", ":1: strange is not a field; fields here: system, collectives, link, groups, pair, chip"),
         (
             b"[[pair]]\nchips = [0, 1]\nlink = 'a'\n[[pair]]\nchips = [0, 99999]\nlink = 'a'",
             ":4: pair[1].chips[1] is 99999, more than 4095",
