@@ -282,7 +282,7 @@ class Kernel:
         macros: further macros of the instance that a node needs; their values become part of its name.
         settings: further values that the template of the call sees, by name.
         resident: constants that the engine reads where they lie for good, by the name of that memory; it is on no transfer path.
-        cores: dimensions that may be divided over the cores of an engine, best first.
+        cores: dimensions that may be divided over the cores of an engine, best first: one alone, or two or three at once.
         team: a dimension that the kernel itself divides over all cores of the engine, which call it together and may meet at barriers.
         forks: its C forks teams itself, so it is called by the first core outside of any team.
         engine: what runs it; ``core`` is the first engine of the target.

@@ -8,7 +8,7 @@ products over dimensions, so that each is added up over tiles dimension by dimen
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from deeploy.planning import cost
 from deeploy.planning.candidates.candidate import Tile
 from deeploy.planning.tiling.loops import Division
 
+Weight = Callable[[Numeric], Numeric]  # by which a tile counts in which so many cores have a part
 EVEN = 1.03  # times what a core has to do where cores share evenly
 # By how much a division of rows that may be few has to be better than others: cores have nothing to do then; and one of several dimensions:
 # windows of each share are smaller, which rates know less of.
@@ -55,17 +56,20 @@ def cycles(
     """Cycles of all tiles of these sizes, or of one of them; those along dimensions in ``once`` count as one."""
     parts, own = dict(division), work.divided(division)
 
-    def added(name: str, step: int, is_met: bool) -> Numeric:
-        """The largest parts of tiles along a dimension in whole steps, for step 0 their number; by the cores that have a part."""
+    def added(name: str, step: int, weight: Weight) -> Numeric:
+        """The largest parts of tiles along a dimension in whole steps, for step 0 their number, by the weight of their cores."""
         extent, cores = extents[name], parts.get(name, 1)
         first = size.get(name, extent)
         trips = -(-extent // first)
         last = extent - (trips - 1) * first
-        whole, rest = ((cost.steps(-(-n // cores), step) if step else 1) * (cost.active(n, cores) if is_met else 1) for n in (first, last))
+        whole, rest = (cost.steps(-(-n // cores), step) if step else 1 for n in (first, last))
+        if cores > 1:
+            whole, rest = whole * weight(cost.active(first, cores)), rest * weight(cost.active(last, cores))
         return whole if tile is Tile.FIRST else rest if tile is Tile.LAST else (trips - 1) * whole + rest
 
-    def total(is_met: bool) -> Numeric:
-        return own.cycles(lambda name, step: 1 if name in once else added(name, step, is_met))
+    def total(weight: Weight) -> Numeric:
+        return own.cycles(lambda name, step: 1 if name in once else added(name, step, weight))
 
-    alone = total(False)
-    return alone * (1 - work.shared) + total(True) * work.shared if work.shared and division else alone
+    if len(division) < 2:
+        return total(work.slower)
+    return total(lambda active: 1) * (1 - work.shared) + total(lambda active: active) * work.shared
