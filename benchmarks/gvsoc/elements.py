@@ -86,11 +86,15 @@ POOLS = (
     (6, 6, 256, 6, 6),
 )
 
+EVEN_POOLS = (*(shape for shape in POOLS if shape[3] in (2, 4, 8)), (16, 16, 16, 2, 2), (8, 24, 40, 2, 2), (12, 12, 64, 4, 4))
+ODD_POOLS = (*(shape for shape in POOLS if shape[3] not in (2, 4, 8)), (12, 12, 16, 3, 3), (9, 9, 40, 3, 1), (15, 10, 64, 5, 5))
+AVERAGED = (("", ODD_POOLS), (" power", EVEN_POOLS))
 
-def pools(op: str, dtype: str, requantised: bool = False) -> list[Case]:
+
+def pools(op: str, dtype: str, requantised: bool = False, shapes: Sequence[tuple[int, ...]] = POOLS) -> list[Case]:
     """Pools of square windows; the third one of a row covers all of a narrow image."""
     result = []
-    for height, width, channels, taps, stride in POOLS:
+    for height, width, channels, taps, stride in shapes:
         operands, more = stage(shift=24) if requantised else ({}, {})
         attrs = {"kernel": (taps, min(taps, width)), "strides": (stride, stride), "dilations": (1, 1), "pads": (0, 0, 0, 0)}
         attrs |= {} if op == "MaxPool" else {"count_include_pad": False, "zero_point": 0}
@@ -396,7 +400,10 @@ FAST = (
     Family("pulp_pairwise", {"": [*paired("max", "s8"), *paired("less", "s8")]}, ROWS, divided=AXES),
     Family("pulp_scaled_div", {"": each("ScaledDiv", ("s8", "s8"), "s8", QUOTIENT)}),
     Family("pulp_select", {"": selected("s8")}, ROWS, divided=AXES),
-    Family("pulp_average_pool2d", {"requantise": pools("AveragePool", "s8", True), "": pools("AveragePool", "s8")}, POOLING),
+    *(
+        Family(f"pulp_average_pool2d{word}", {form: pools("AveragePool", "s8", bool(form), some) for form in ("requantise", "")}, POOLING)
+        for word, some in AVERAGED
+    ),
 )
 ELEMENTS = (
     Family("scaled_add", {"": scaled_sums(30)}),

@@ -19,11 +19,16 @@ static inline uint32_t quotient(uint32_t n, uint32_t by, uint32_t inverse) {
  * byte less a zero point is below -ABOVE. */
 enum { ABOVE = 512 };
 static inline int32_t mean(int32_t sum, const struct divisor *by) {
+#ifdef IS_POWER /* windows of 2 to 64 taps, a power of two, all of which count: 16 bits behind the point are exact */
+    const int shift = xp_last_bit(by->count);
+    return (sum * 65536 + (1 << (shift - 1))) >> shift;
+#else
     const uint32_t above = (uint32_t)(sum + ABOVE * (int32_t)by->count),
                    whole = quotient(above, by->count, by->inverse);
     const uint32_t rest = above - whole * by->count;
     const uint32_t fraction = quotient(rest * 131072u + by->count, 2 * by->count, by->inverse >> 1);
     return ((int32_t)whole - ABOVE) * 65536 + (int32_t)fraction;
+#endif
 }
 
 static inline int32_t dot4(uint32_t x, uint32_t w, int32_t acc) {

@@ -96,6 +96,13 @@ def _few_taps(node: Node) -> bool:
     return bool(height * width < 2**15)
 
 
+def _mean_macros(node: Node) -> dict[str, str]:
+    """Whether all means are of one power of two of taps, few enough for sums with 16 bits behind the point in 32 bits."""
+    taps, attrs = math.prod(node.attrs["kernel"]), node.attrs
+    is_whole = bool(attrs["count_include_pad"]) or not any(attrs["pads"])
+    return {**forms.macros(node), **({"IS_POWER": "power"} if is_whole and 1 < taps <= 64 and taps & (taps - 1) == 0 else {})}
+
+
 def _terms(node: Node) -> bool:
     """Whether there are two terms or more of 32 bits, and few axes of results."""
     x = node.inputs[0]
@@ -233,7 +240,7 @@ KERNELS: tuple[Kernel, ...] = (
         (_few_taps, "windows of less than 2^15 taps"),
         source="pulp/pulp_average_pool2d.c",
         cores=("oh", "ow", "c"),
-        macros=forms.macros,
+        macros=_mean_macros,
         layouts=forms.PER_CHANNEL,
         settings=forms.settings,
     ),
