@@ -56,9 +56,9 @@ def sweep(given: str | Path | Document, output: Path, base: Path | None = None, 
     (output / "cells").mkdir(parents=True, exist_ok=True)
     axes = list(wanted.cells[0].settings)
     rows: dict[int, Contents] = {}
-    held = cache(_held)
+    held, place = cache(_held), cache(origin)  # each file and target is looked at once
     cells = _in_their_forms(wanted.cells, output / "models", held, rows, on_progress)
-    files = {number: output / "cells" / f"{digest(cell, held)}.json" for number, cell in cells.items()}
+    files = {number: output / "cells" / f"{digest(cell, held, place)}.json" for number, cell in cells.items()}
     rows |= {number: known for number, file in files.items() if (known := _known(file)) is not None}
     missing = [number for number in files if number not in rows]
     track = _Track(len(wanted.cells), [str(wanted.cells[number]) for number in missing], on_progress)
@@ -148,10 +148,10 @@ class _Track:
         self.say("; ".join(parts))
 
 
-def digest(cell: Cell, held: Held) -> str:
+def digest(cell: Cell, held: Held, origin_of: Callable[[str], Path]) -> str:
     """All that decides the columns of a cell, wherever its files lie."""
     choices = {name: held(value) if isinstance(value, Path) else value for name, value in asdict(cell.choices).items()}
-    place = origin(cell.choices.target)
+    place = origin_of(cell.choices.target)
     choices["target"] = [place.name, held(place)]
     own = [cell.file.name, held(cell.file), held(cell.inputs), held(cell.labels), cell.is_verified, cell.has_report]
     metric = held(Path(cell.metric.rpartition(":")[0])) if ":" in cell.metric else None

@@ -211,6 +211,7 @@ def test_texts_of_a_model_are_not_run() -> None:
         ({"models": {}}, "models has 0 entries"),
         ({"options": {"chips": 2.5}}, "chips is 2.5, not a text"),
         ({"matrix": [{"l1": [*range(2000)], "cores": [*range(2000)]}]}, "the sweep has 4000000 cells"),
+        ({"matrix": [{"target": ["nowhere"]}]}, "there is no target nowhere"),
         ({"base": "nowhere"}, "there is no table of a sweep nowhere/table.json"),
     ],
 )
@@ -219,7 +220,7 @@ def test_files_that_are_wrong(change: Mapping[str, Any], message: str, tmp_path:
     with pytest.raises(UsageError) as found:
         sweep(given, tmp_path / "out")
     assert message in found.value.what
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "table.json").exists()
 
 
 def test_a_folder_of_something_else_is_left_alone(folder: Path) -> None:
