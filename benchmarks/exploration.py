@@ -27,14 +27,14 @@ from common import MODELS, ROOT, print_machine
 import deeploy
 from deeploy.errors import UsageError
 from deeploy.explore import zigzag
-from deeploy.explore.choose import Choice, best_set
-from deeploy.explore.command import Options, run
+from deeploy.explore.choose import UnrollingChoice, best_set
+from deeploy.explore.command import ExploreOptions, run
 from deeploy.explore.cost import INNER, Assumptions, evaluate
 from deeploy.explore.hardware import Hardware, load
 from deeploy.explore.networks import load as load_layers
 from deeploy.explore.study import Study, describe, study
 from deeploy.explore.unrollings import unrollings
-from deeploy.graph.loops import LOOPS, Layer
+from deeploy.graph.loops import LOOPS, LayerLoops
 from deeploy.jobs import in_order
 from deeploy.target import load as load_target
 
@@ -121,12 +121,12 @@ def accelerator(name: str) -> Hardware:
     return load(HARDWARE / f"{name}.toml")
 
 
-def studied(task: tuple[list[Layer], str]) -> Study:
+def studied(task: tuple[list[LayerLoops], str]) -> Study:
     """The study of an accelerator by its name."""
     return study(task[0], load(HARDWARE / f"{task[1]}.toml"), 2)
 
 
-def short(result: Study, choice: Choice) -> list[str]:
+def short(result: Study, choice: UnrollingChoice) -> list[str]:
     """Unrollings as the paper writes them: products over both directions."""
     texts = []
     for row in choice.rows:
@@ -136,7 +136,7 @@ def short(result: Study, choice: Choice) -> list[str]:
     return texts
 
 
-def gains(layers: list[Layer]) -> bool:
+def gains(layers: list[LayerLoops]) -> bool:
     """Table I, and the gains of Table II's accelerators; which conclusions hold."""
     print("Table I: EDP of one unrolling over EDP of two\n")
     print(f"{'accelerator':18} {'paper':>6} {'ours':>6} {'ratio':>6}   best single unrolling, paper | ours | pair, ours")
@@ -154,7 +154,7 @@ def gains(layers: list[Layer]) -> bool:
     return conclusions(found, ours)
 
 
-def windows(result: Study, choice: Choice) -> list[bool]:
+def windows(result: Study, choice: UnrollingChoice) -> list[bool]:
     """Whether each unrolling of a set unrolls FX or FY."""
     taps = [LOOPS.index("FX"), LOOPS.index("FY")]
     return [bool(result.unrollings.factors[row][taps].max() > 1) for row in choice.rows]
@@ -186,7 +186,7 @@ def conclusions(found: dict[str, Study], ours: dict[str, float]) -> bool:
     return all(checks.values())
 
 
-def table3(layers: list[Layer]) -> bool:
+def table3(layers: list[LayerLoops]) -> bool:
     """Table III: factors and innermost loops of the sets of one and two."""
     result = study(layers, accelerator("table3"), 2)
     print("Table III: 8192 elements, 1024 bits per cycle for every operand\n")
@@ -208,7 +208,7 @@ def table3(layers: list[Layer]) -> bool:
     return True
 
 
-def gain_under(task: tuple[list[Layer], str, str]) -> float | None:
+def gain_under(task: tuple[list[LayerLoops], str, str]) -> float | None:
     """The gain of an accelerator under an assumption, both by their names; None where nothing is known of it."""
     layers, text, name = task
     changed = VARIANTS[text](load(HARDWARE / f"{name}.toml"))
@@ -218,7 +218,7 @@ def gain_under(task: tuple[list[Layer], str, str]) -> float | None:
     return one / two
 
 
-def sensitivity(layers: list[Layer]) -> bool:
+def sensitivity(layers: list[LayerLoops]) -> bool:
     """The gain of every accelerator under every assumption, alone; and with EDP summed over layers."""
     names = list(TABLE_1)
     print("Sensitivity: EDP of one unrolling over EDP of two, one change at a time\n")
@@ -250,7 +250,7 @@ READINGS = {  # what the paper leaves open: a letter, the assumption, and what h
 CLOSE = 0.1  # of a gain, up to which a reading reproduces a row of Table I
 
 
-def readings(layers: list[Layer]) -> bool:
+def readings(layers: list[LayerLoops]) -> bool:
     """The unrollings chosen under every reading of what the paper leaves open, and the rows of its tables that each reproduces."""
     print("Readings: all combinations of")
     for letter, (_, _, text) in READINGS.items():
@@ -272,7 +272,7 @@ def readings(layers: list[Layer]) -> bool:
     return True
 
 
-def reading(layers: list[Layer], assumptions: Assumptions) -> tuple[int, str]:
+def reading(layers: list[LayerLoops], assumptions: Assumptions) -> tuple[int, str]:
     """How many rows of both tables a reading reproduces, gains and unrollings counted apart; and what it chooses, as text."""
     lines, rows = [], 0
     for name, (gain, single) in TABLE_1.items():
@@ -299,7 +299,7 @@ def products(factors: np.ndarray) -> tuple[int, ...]:
     return u["G"], u["C"], u["K"], u["FX"] * u["FY"], u["OX"] * u["OY"]
 
 
-def compiled(layers: list[Layer]) -> bool:
+def compiled(layers: list[LayerLoops]) -> bool:
     """The gain of two unrollings over one that a study predicts in cycles, and that of the layers on the array of emitted targets.
 
     Networks of MLPerf Tiny and MobileNetV1, compiled for what ``deeploy explore --emit-target`` writes, on the model of the machine.
@@ -312,7 +312,7 @@ def compiled(layers: list[Layer]) -> bool:
         predicted, array, whole = [], [], []
         for configs in (1, 2):
             with tempfile.TemporaryDirectory() as folder:
-                options = Options(configs=configs, target=Path(folder), as_json=True, machine="siracusa")
+                options = ExploreOptions(configs=configs, target=Path(folder), as_json=True, machine="siracusa")
                 description = json.loads(run([network], HARDWARE / f"{name}.toml", load_target("generic"), {}, options))
                 project = deeploy.compile(network, Path(folder))
             timing = project.network.predicted
@@ -329,7 +329,7 @@ def compiled(layers: list[Layer]) -> bool:
     return worst <= CLOSE
 
 
-def speed(layers: list[Layer]) -> bool:
+def speed(layers: list[LayerLoops]) -> bool:
     """Seconds for all pairs, and whether pruning changes the optimum."""
     print("All pairs at 8192 elements (the paper's ZigZag: about 0.2 CPU seconds for each)\n")
     slowest = 0.0
@@ -349,14 +349,14 @@ def speed(layers: list[Layer]) -> bool:
     return slowest < SLOWEST
 
 
-def sample(count: int, layers: list[Layer], total: int) -> Iterator[tuple[int, int]]:
+def sample(count: int, layers: list[LayerLoops], total: int) -> Iterator[tuple[int, int]]:
     """Layers and unrollings, spread evenly over both by a fixed seed."""
     random = np.random.default_rng(1)
     for index in range(count):
         yield index * len(layers) // count, int(random.integers(total))
 
 
-def against_zigzag(layers: list[Layer], count: int = 40) -> bool:
+def against_zigzag(layers: list[LayerLoops], count: int = 40) -> bool:
     """Cycles and energy of a sample of pairs in both models: rank correlation and error."""
     hardware = accelerator("table3")
     found = unrollings(hardware.pes, layers)
@@ -388,8 +388,8 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.corrcoef(*ranks)[0, 1])
 
 
-LONGER: dict[str, Callable[[list[Layer]], bool]] = {"readings": readings, "compiled": compiled}
-SECTIONS: dict[str, Callable[[list[Layer]], bool]] = {"gains": gains, "table3": table3, "sensitivity": sensitivity, "speed": speed}
+LONGER: dict[str, Callable[[list[LayerLoops]], bool]] = {"readings": readings, "compiled": compiled}
+SECTIONS: dict[str, Callable[[list[LayerLoops]], bool]] = {"gains": gains, "table3": table3, "sensitivity": sensitivity, "speed": speed}
 
 
 def main() -> None:

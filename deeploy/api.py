@@ -276,7 +276,7 @@ def explore(
     """
     import json
 
-    from deeploy.explore.command import Options as Study
+    from deeploy.explore.command import ExploreOptions as Study
     from deeploy.explore.command import run
 
     wanted = Study(configs, objective, as_json=True)

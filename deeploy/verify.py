@@ -29,7 +29,7 @@ from deeploy.runners import board as boards
 from deeploy.runners import gvsoc, host, qemu
 from deeploy.runners.processes import SECONDS
 from deeploy.runners.runner import Runner
-from deeploy.simulate.interpreter import Rows
+from deeploy.simulate.interpreter import StateRows
 from deeploy.simulate.interpreter import outputs as interpreted
 from deeploy.simulate.requantised import measured
 from deeploy.verification import layers as by_layer
@@ -258,7 +258,7 @@ def _requantised(
         {**layer, "measured": shares[found.result].share} for layer, found in zip(entry["requantised"]["layers"], by.layers, strict=True)
     ]
     lines = text.requantised({**entry, "requantised": {**entry["requantised"], "layers": layers}})
-    rows = Rows() if sequence else None
+    rows = StateRows() if sequence else None
     exact = [np.stack(arrays) for arrays in zip(*(interpreted(by.plan.program, sample, rows) for sample in samples), strict=True)]
     for comparison in (compare(port, got, want) for port, got, want in zip(entry["outputs"], outputs, exact, strict=True)):
         worst = f"worst difference {comparison.worst:g} {comparison.unit}"

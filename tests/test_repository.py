@@ -191,6 +191,17 @@ def test_imports_follow_the_arrows() -> None:
     assert {path: names for path, names in wrong.items() if names} == {}
 
 
+def test_a_class_has_a_name_of_its_own() -> None:
+    """So that a name means one thing wherever it is read."""
+    places: dict[str, set[str]] = {}
+    for path in (ROOT / "deeploy").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.lstrip("_"), set()).add(str(path.relative_to(ROOT)))
+    assert len(places) > 300
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_rooms_of_planning_are_read_in_their_order() -> None:
     """Each imports those alone that the page at the front of the package names in front of it."""
     folder = ROOT / "deeploy" / "planning"

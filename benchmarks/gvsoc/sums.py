@@ -28,7 +28,7 @@ from deeploy.bringup.fit import solve
 from deeploy.graph.target import Rate
 from deeploy.planning import cost
 from deeploy.planning.plan import Plan
-from deeploy.planning.tiling.loops import Loop
+from deeploy.planning.tiling.loops import TileLoop
 from deeploy.simulate.walk import walk
 from deeploy.target import Target, load
 from kernels import versions
@@ -162,7 +162,7 @@ def _of_layer(plan: Plan, step: int, cycles: Sequence[int], jobs: Sequence[float
     return result
 
 
-def _sizes(extents: Mapping[str, int], loops: Sequence[Loop], tile: int) -> dict[str, int]:
+def _sizes(extents: Mapping[str, int], loops: Sequence[TileLoop], tile: int) -> dict[str, int]:
     """Extents of one of the tiles that loops, the outermost first, cut."""
     sizes = dict(extents)
     for loop in reversed(loops):

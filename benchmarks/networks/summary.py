@@ -15,7 +15,7 @@ from pathlib import Path
 from deeploy import target
 from deeploy.devices import layers as device_layers
 from deeploy.devices.layers import Item
-from deeploy.distribute.balance_levels import Layer
+from deeploy.distribute.balance_levels import BalancedLayer
 from deeploy.frontend import import_states
 from deeploy.graph.rewriting import rewrite
 from deeploy.planning.binding.kernels import inferred_shapes
@@ -52,9 +52,9 @@ class Summary:
     def input_bytes(self) -> int:
         return 3 * self.image**2
 
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[BalancedLayer]:
         """The layers as the strategies read them."""
-        return [Layer(f"{item.op} {i}", item.reads, item.weights, item.output) for i, item in enumerate(self.items)]
+        return [BalancedLayer(f"{item.op} {i}", item.reads, item.weights, item.output) for i, item in enumerate(self.items)]
 
 
 def save(summary: Summary) -> None:

@@ -9,7 +9,7 @@ from deeploy.planning.plan import Plan
 from deeploy.planning.program import Program
 from deeploy.schedule import build
 from deeploy.schedule.build import live_rows, past_rows
-from deeploy.schedule.ir import Compute, Layer, Operand
+from deeploy.schedule.ir import Compute, Layer, OperandView
 
 
 def claims(plan: Plan) -> dict[str, Claim]:
@@ -38,6 +38,6 @@ def _claim(layer: Layer, inside: str, program: Program) -> Claim:
     }
 
 
-def _operand(operand: Operand) -> ClaimedOperand:
+def _operand(operand: OperandView) -> ClaimedOperand:
     window = [[str(axis.first), str(axis.count), str(axis.before)] for axis in operand.axes]
     return {"window": window, "strides": [str(stride) for stride in operand.strides]}

@@ -10,7 +10,7 @@ from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.planning.cost import FORMS, form
 from deeploy.planning.program import Call
-from deeploy.planning.tiling.loops import Tiling
+from deeploy.planning.tiling.loops import CallTiling
 from deeploy.schedule.ir import Layer
 
 _WIDTH = 140  # columns
@@ -45,7 +45,7 @@ def _kernel(layer: Layer, target: Target) -> str:
     return f"Kernel {kernel.name}{how}{where}{_tiles(layer.tiling, layer.is_double)}"
 
 
-def _tiles(tiling: Tiling, is_double: bool) -> str:
+def _tiles(tiling: CallTiling, is_double: bool) -> str:
     if tiling.tiles == 1:
         return ""
     order = "double-buffered" if is_double else "single-buffered"

@@ -172,7 +172,7 @@ Additions = Callable[[Mapping[str, Plan], Mapping[str, Document], Mapping[str, s
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedConstants:
     """What the networks of a project have in common.
 
     Attributes:
@@ -191,16 +191,16 @@ class Shared:
     generators: Mapping[str, Addition]
 
 
-def shared(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: Additions | None = None) -> Shared:
+def shared(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: Additions | None = None) -> SharedConstants:
     """What networks share; ``add`` finds those to which a function is added."""
     leads = groups({prefix: plan.program for prefix, plan in plans.items()})
     alike = {p: [plan for q, plan in plans.items() if leads.get(q, q) == leads.get(p, p)] for p in plans}
     arenas = {p: max(plan.memory[plan.target.memories[0].name].peak for plan in found) for p, found in alike.items()}
     stored = store({prefix: plan.program for prefix, plan in plans.items()})
-    return Shared(next(iter(plans)), stored, leads, alike, arenas, add(plans, descriptions, leads) if add is not None else {})
+    return SharedConstants(next(iter(plans)), stored, leads, alike, arenas, add(plans, descriptions, leads) if add is not None else {})
 
 
-def context(prefix: str, plan: Plan, description: Document, version: str, common: Shared) -> Contents:
+def context(prefix: str, plan: Plan, description: Document, version: str, common: SharedConstants) -> Contents:
     """What the templates of a network are told on every kind of machine.
 
     Args:

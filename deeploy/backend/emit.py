@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from deeploy.backend.constants import Additions, Shared, shared
+from deeploy.backend.constants import Additions, SharedConstants, shared
 from deeploy.backend.describe import describe
 from deeploy.backend.network import arena_bytes, constant_files, machine, network
 from deeploy.documents import Document
@@ -58,7 +58,7 @@ def chip_files(
     descriptions: Mapping[str, Document],
     lookup: TemplateLookup,
     instances: dict[str, Instance],
-    common: Shared,
+    common: SharedConstants,
     has_code: bool = True,
 ) -> dict[str, str | bytes]:
     """The networks of a chip, and the chip's memories; kernel instances that are needed are added to ``instances``.

@@ -37,7 +37,7 @@ from deeploy.schedule.ir import (
     Move,
     Node,
     Schedule,
-    Second,
+    SecondPart,
     Slide,
     Token,
     Wait,
@@ -223,12 +223,12 @@ class Printer:
             return [f"rt_job_wait(ACCELERATOR_{node.accelerator});"]
         if isinstance(node, Barrier):
             return ["rt_barrier();"]
-        assert isinstance(node, Compute | Second)
+        assert isinstance(node, Compute | SecondPart)
         layer = self.schedule.layers[node.step]
         if isinstance(node, Compute) and not _is_function(layer):
             return self._body(layer, 0)
-        what = "second" if isinstance(node, Second) else "body"
-        if isinstance(node, Second) and layer.cores == 1:
+        what = "second" if isinstance(node, SecondPart) else "body"
+        if isinstance(node, SecondPart) and layer.cores == 1:
             argument = f"&(struct tile){{{SELF}, {node.tile}}}" if layer.tiling.tiles > 1 else f"(void *){SELF}"
             return [f"rt_fork({layer.team}, forked_{layer.call.name}, {argument});"]
         return [f"{what}_{layer.call.name}({SELF}{f', {node.tile}' if layer.tiling.tiles > 1 else ''});"]
@@ -286,7 +286,7 @@ class Printer:
         """All that a core does for a tile in a part of a call: where it lies, where its operands are, and the call of the kernel."""
         call, work = layer.call, layer.work
         stored = {name: self._dtype(call.operands[name].buffer) for name in call.operands}
-        views: dict[str, interface.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
+        views: dict[str, interface.PrintedOperand | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
         views |= {n: interface.view(call, n, stored[n], work.operands[n].axes, work.operands[n].strides) for n in call.operands}
         if SUMS in work.operands:
             views[SUMS] = interface.kept_sums(call, work.operands[SUMS].axes, work.operands[SUMS].strides)

@@ -20,7 +20,7 @@ _PREFIX = "part"
 
 
 @dataclass(frozen=True)
-class Text:
+class LoopText:
     """A kernel's text, what it calls, its constants in the order in which they follow the inputs, and bytes of its working memory."""
 
     text: str
@@ -29,7 +29,7 @@ class Text:
     scratch: int
 
 
-def loop(plan: Plan, body: Body, lookup: TemplateLookup, struct: str) -> Text:
+def loop(plan: Plan, body: Body, lookup: TemplateLookup, struct: str) -> LoopText:
     """The C of all rounds of a loop.
 
     Args:
@@ -64,7 +64,7 @@ def loop(plan: Plan, body: Body, lookup: TemplateLookup, struct: str) -> Text:
         constants=len(constants),
     )
     parts = (Part(name, i.source, i.struct, i.macros[1:], i.texts) for name, i in sorted(instances.items()))
-    return Text(text, tuple(parts), constants, end)
+    return LoopText(text, tuple(parts), constants, end)
 
 
 def _aligned(size: int) -> int:

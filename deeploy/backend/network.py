@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from deeploy.backend.constants import WEIGHTS, Shared, blob, constants, context, stored_bytes, symbol
+from deeploy.backend.constants import WEIGHTS, SharedConstants, blob, constants, context, stored_bytes, symbol
 from deeploy.backend.instance import CONSTANTS, POSITION, SELF, fields, levels
 from deeploy.backend.layers import Outside, Printer, macro
 from deeploy.documents import Document
@@ -34,7 +34,7 @@ def network(
     instances: dict[str, Instance],
     description: Document,
     version: str,
-    common: Shared,
+    common: SharedConstants,
 ) -> dict[str, str | bytes]:
     """The files of one network; kernel instances it needs are added to ``instances``."""
     program, target = plan.program, plan.target
@@ -101,7 +101,7 @@ def _is_far(plan: Plan) -> bool:
 
 
 def constant_files(
-    prefix: str, plan: Plan, lookup: TemplateLookup, description: Document, version: str, common: Shared
+    prefix: str, plan: Plan, lookup: TemplateLookup, description: Document, version: str, common: SharedConstants
 ) -> dict[str, str | bytes]:
     """Those of the files of one network that hold its constants."""
     files: dict[str, str | bytes] = {}
@@ -177,7 +177,7 @@ def arena_bytes(plan: Plan, level: str) -> int:
     return plan.memory[level].peak - plan.memory[level].constants
 
 
-def machine(plan: Plan, arenas: Mapping[str, int], common: Shared, lookup: TemplateLookup) -> dict[str, str | bytes]:
+def machine(plan: Plan, arenas: Mapping[str, int], common: SharedConstants, lookup: TemplateLookup) -> dict[str, str | bytes]:
     """The machine's table and the numbers of its memories and transfer engines; none where there are no transfers.
 
     Args:

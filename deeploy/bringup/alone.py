@@ -19,7 +19,7 @@ import numpy as np
 from deeploy.backend.emit import instance_source, kernel_files
 from deeploy.bringup import runs
 from deeploy.bringup.cases import Case
-from deeploy.bringup.runs import Run
+from deeploy.bringup.runs import KernelRun
 from deeploy.graph import interface
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
@@ -39,7 +39,7 @@ HOST = resource("kernels") / "hal" / "host"
 
 
 @dataclass(frozen=True)
-class Failure:
+class KernelFailure:
     """What went wrong: on which case, in which way; the first line that says so."""
 
     case: int | None
@@ -48,10 +48,10 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Program:
+class KernelProgram:
     """Runs of a kernel, the instances of its C that they call, and what the program knows of the machine, in C."""
 
-    runs: Sequence[Run]
+    runs: Sequence[KernelRun]
     instances: Mapping[str, interface.Instance]
     machine: tuple[str, ...]
 
@@ -62,7 +62,7 @@ class Outcome:
 
     runs: int
     variants: int
-    failure: Failure | None
+    failure: KernelFailure | None
 
 
 def try_kernel(kernel: Kernel, target: Target, given: Sequence[Case], folder: Path, compiler: str = "gcc", seed: int = 0) -> Outcome:
@@ -80,11 +80,11 @@ def try_kernel(kernel: Kernel, target: Target, given: Sequence[Case], folder: Pa
     return Outcome(0, len(program.instances), failure)
 
 
-def write_program(kernel: Kernel, target: Target, given: Sequence[Case], folder: Path, seed: int = 0) -> Program:
+def write_program(kernel: Kernel, target: Target, given: Sequence[Case], folder: Path, seed: int = 0) -> KernelProgram:
     """Write the C of every case in its forms: a file for each instance of the kernel, and ``main.c``, which calls them."""
     lookup = templates(tuple(target.template_folders))
     instances: dict[str, interface.Instance] = {}
-    made: list[Run] = []
+    made: list[KernelRun] = []
     engine = next((engine for engine in target.engines if engine.name == kernel.engine), None)
     cores = 1 if engine is None else 0 if engine.accelerator else engine.cores
     for number, case in enumerate(given):
@@ -93,7 +93,7 @@ def write_program(kernel: Kernel, target: Target, given: Sequence[Case], folder:
             run, found = runs.runs(subject, form, lookup)
             instances |= found
             made.append(run)
-    program = Program(made, instances, _machine(target) if engine is not None and engine.accelerator else ())
+    program = KernelProgram(made, instances, _machine(target) if engine is not None and engine.accelerator else ())
     _write(kernel, target, program, folder)
     return program
 
@@ -106,7 +106,7 @@ def _machine(target: Target) -> tuple[str, ...]:
     return (*lines, f"const struct rt_machine rt_machine = {{.cores = {cores}, .accelerators = {len(accelerators)}}};")
 
 
-def _write(kernel: Kernel, target: Target, program: Program, folder: Path) -> None:
+def _write(kernel: Kernel, target: Target, program: KernelProgram, folder: Path) -> None:
     for name, content in _files(kernel, target).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def _files(kernel: Kernel, target: Target) -> Mapping[str, str | bytes]:
     return files
 
 
-def includes(kernel: Kernel, target: Target, program: Program, folder: Path) -> list[str]:
+def includes(kernel: Kernel, target: Target, program: KernelProgram, folder: Path) -> list[str]:
     """Options of a compiler that find the headers of a written program."""
     paths = {(folder / name).parent for name in _files(kernel, target)} | {path for path in target.runtime if path.is_dir()}
     if program.machine:
@@ -133,7 +133,7 @@ def includes(kernel: Kernel, target: Target, program: Program, folder: Path) -> 
     return [*(f"-I{path}" for path in sorted(paths)), *(["-DRT_CHECKED"] if program.machine else [])]
 
 
-def _build(kernel: Kernel, target: Target, program: Program, folder: Path, compiler: str) -> Failure | None:
+def _build(kernel: Kernel, target: Target, program: KernelProgram, folder: Path, compiler: str) -> KernelFailure | None:
     files = [str(folder / f"{name}.c") for name in program.instances]
     if program.machine:
         files += [str(ASSETS / "alone.c"), str(HOST / "npu.c")]
@@ -144,11 +144,11 @@ def _build(kernel: Kernel, target: Target, program: Program, folder: Path, compi
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, encoding="utf-8", errors="replace")
         if done.returncode:
-            return Failure(None, "compile", _first(done.stderr, folder, target))
+            return KernelFailure(None, "compile", _first(done.stderr, folder, target))
     return None
 
 
-def _run(made: Sequence[Run], folder: Path, target: Target) -> Failure | None:
+def _run(made: Sequence[KernelRun], folder: Path, target: Target) -> KernelFailure | None:
     command = [str(folder / "main"), "in.bin", "out.bin"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=folder, timeout=SECONDS, encoding="utf-8", errors="replace"
@@ -156,7 +156,7 @@ def _run(made: Sequence[Run], folder: Path, target: Target) -> Failure | None:
     if not done.returncode:
         return None
     last = max((int(number) for number in re.findall(r"^run (\d+)$", done.stderr, re.MULTILINE)), default=0)
-    return Failure(made[last].case, made[last].way, _first(done.stderr, folder, target))
+    return KernelFailure(made[last].case, made[last].way, _first(done.stderr, folder, target))
 
 
 def _first(text: str, folder: Path, target: Target) -> str:
@@ -172,7 +172,7 @@ def _first(text: str, folder: Path, target: Target) -> str:
     return line.strip()
 
 
-def _compared(made: Sequence[Run], data: bytes) -> tuple[int, Failure | None]:
+def _compared(made: Sequence[KernelRun], data: bytes) -> tuple[int, KernelFailure | None]:
     """How many runs left their memory as it should be, and what the first other one did."""
     position = 0
     for number, run in enumerate(made):
@@ -183,11 +183,11 @@ def _compared(made: Sequence[Run], data: bytes) -> tuple[int, Failure | None]:
             position += size
         text = _difference(run, left)
         if text is not None:
-            return number, Failure(run.case, run.way, text)
+            return number, KernelFailure(run.case, run.way, text)
     return len(made), None
 
 
-def _difference(run: Run, left: Mapping[str, np.ndarray]) -> str | None:
+def _difference(run: KernelRun, left: Mapping[str, np.ndarray]) -> str | None:
     before = {name: array.view(np.uint8) for name, array in run.memory.items()}
     written = {name: np.zeros(data.size, bool) for name, data in left.items()}
     for name, (owner, places, values) in run.wanted.items():
@@ -222,7 +222,7 @@ static void *take(FILE *in, size_t bytes) {
 """
 
 
-def _main(program: Program) -> str:
+def _main(program: KernelProgram) -> str:
     """One function per run, in the order of their memory in the file."""
     made, instances, machine = program.runs, program.instances, program.machine
     take = "alone_take" if machine else "take"

@@ -29,7 +29,7 @@ Status = Literal["ok", "failed", "note"]
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckedRow:
     """One line of the table: what was looked at, how it went, and how many runs of how many variants of the C were compared."""
 
     part: str
@@ -45,7 +45,7 @@ class Findings:
     """All rows of a target, and what random nodes were drawn from."""
 
     target: str
-    rows: tuple[Row, ...]
+    rows: tuple[CheckedRow, ...]
     samples: int
     seed: int
 
@@ -107,7 +107,9 @@ def check(
             rows.append(next(results))
     borrowed = len(kernels) - len(chosen)
     if borrowed:
-        rows.append(Row("kernel", f"{borrowed} more", "note", 0, "their C is the compiler's own, and tested there; --all runs it here too"))
+        rows.append(
+            CheckedRow("kernel", f"{borrowed} more", "note", 0, "their C is the compiler's own, and tested there; --all runs it here too")
+        )
     return Findings(target.name, (*rows, *_timing(target), *_missing(target)), samples, seed)
 
 
@@ -130,14 +132,14 @@ def _is_borrowed(kernel: Kernel, target: Target) -> bool:
     return bool(kernel.link) or (found is not None and found.resolve() == own.resolve())
 
 
-def _levels(target: Target) -> Iterable[Row]:
+def _levels(target: Target) -> Iterable[CheckedRow]:
     for memory in target.memories:
         size = "of any size" if memory.capacity is None else f"{memory.capacity} bytes, {memory.reserved} reserved"
         where = "" if memory.base is None else f", from {memory.base:#x}"
-        yield Row("memory", memory.name, "ok", 0, f"{size}{where}, alignment {memory.alignment}")
+        yield CheckedRow("memory", memory.name, "ok", 0, f"{size}{where}, alignment {memory.alignment}")
     for path in target.paths:
         limits = ", ".join(f"{name} {limit}" for name, limit in path.limits.items())
-        yield Row("path", path.name, "ok", 0, f"{path.far} to {path.near}: {limits}")
+        yield CheckedRow("path", path.name, "ok", 0, f"{path.far} to {path.near}: {limits}")
 
 
 @dataclass(frozen=True)
@@ -152,50 +154,52 @@ class _Task:
     scratch: Path
 
 
-def _checked(task: _Task) -> Row:
+def _checked(task: _Task) -> CheckedRow:
     target = task.target if isinstance(task.target, Target) else load(task.target)
     task.scratch.mkdir(parents=True, exist_ok=True)  # on another machine
     return _kernel(target.kernels[task.number], target, task, lambda kernel: cases(kernel, task.samples, task.seed))
 
 
-def _kernel(kernel: Kernel, target: Target, task: _Task, draw: Callable[[Kernel], list[Case]]) -> Row:
+def _kernel(kernel: Kernel, target: Target, task: _Task, draw: Callable[[Kernel], list[Case]]) -> CheckedRow:
     """One kernel, on every case that it accepts."""
     if kernel.link:
-        return Row("kernel", kernel.name, "note", 0, "it needs another chip: deeploy verify --chips runs it on the host model")
+        return CheckedRow("kernel", kernel.name, "note", 0, "it needs another chip: deeploy verify --chips runs it on the host model")
     try:
         given = draw(kernel)
     except (ArithmeticError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        return Row("kernel", kernel.name, "failed", 0, f"its declaration raises {type(error).__name__}: {shorten(str(error), 160)}")
+        return CheckedRow("kernel", kernel.name, "failed", 0, f"its declaration raises {type(error).__name__}: {shorten(str(error), 160)}")
     if not given:
         need = "it accepts none of the samples" if kernel.operator.draw or kernel.samples or kernel.phases else "there are no samples"
-        return Row("kernel", kernel.name, "failed", 0, f"{need} of {shorten(kernel.op)}: give the declaration samples=(Sample(...),)")
+        return CheckedRow(
+            "kernel", kernel.name, "failed", 0, f"{need} of {shorten(kernel.op)}: give the declaration samples=(Sample(...),)"
+        )
     with tempfile.TemporaryDirectory(dir=task.scratch) as scratch:
         try:
             done = try_kernel(kernel, target, given, Path(scratch), task.compiler, task.seed)
         except subprocess.TimeoutExpired:
-            return Row("kernel", kernel.name, "failed", 0, "it does not end")
+            return CheckedRow("kernel", kernel.name, "failed", 0, "it does not end")
         except TargetError as error:
-            return Row("kernel", kernel.name, "failed", 0, error.what)
+            return CheckedRow("kernel", kernel.name, "failed", 0, error.what)
         except (NameError, AttributeError, KeyError, TypeError, ValueError) as error:
-            return Row("kernel", kernel.name, "failed", 0, f"its template {kernel.call} or its nest: {shorten(str(error), 200)}")
+            return CheckedRow("kernel", kernel.name, "failed", 0, f"its template {kernel.call} or its nest: {shorten(str(error), 200)}")
     failure = done.failure
     if failure is None:
         tensors = [t for case in given for t in (*case.node.inputs, *case.node.outputs) if t is not None]
         types = sorted({dtype.value for t in tensors for dtype in (t.dtype, *t.narrow)})
-        return Row("kernel", kernel.name, "ok", done.runs, f"{len(given)} nodes, types {' '.join(types)}", done.variants)
+        return CheckedRow("kernel", kernel.name, "ok", done.runs, f"{len(given)} nodes, types {' '.join(types)}", done.variants)
     case = "" if failure.case is None else f" for {given[failure.case]}"
-    return Row("kernel", kernel.name, "failed", done.runs, f"{failure.way}{case}: {failure.text}", done.variants)
+    return CheckedRow("kernel", kernel.name, "failed", done.runs, f"{failure.way}{case}: {failure.text}", done.variants)
 
 
-def _timing(target: Target) -> Iterable[Row]:
+def _timing(target: Target) -> Iterable[CheckedRow]:
     if target.timing is None:
         what = "no timing: plans are made by bytes and work alone, reports have no cycles"
-        yield Row("timing", "", "note", 0, what if target.paths else "no timing: reports have no cycles")
+        yield CheckedRow("timing", "", "note", 0, what if target.paths else "no timing: reports have no cycles")
         return
     for engine in target.engines:
         if engine.name not in target.timing.core_mw:
-            yield Row("timing", engine.name, "note", 0, f"no [engine.{engine.name}]: nothing it does is counted")
-    yield Row("timing", "", "ok", 0, f"{len(target.timing.kernels)} rates of kernels at {target.timing.mhz:g} MHz")
+            yield CheckedRow("timing", engine.name, "note", 0, f"no [engine.{engine.name}]: nothing it does is counted")
+    yield CheckedRow("timing", "", "ok", 0, f"{len(target.timing.kernels)} rates of kernels at {target.timing.mhz:g} MHz")
     parts = [part for kernel in target.kernels for part in (kernel, *([kernel.second.kernel] if kernel.second else []))]
     kernels = [one for part in parts for one in ([phase.kernel for phase in part.phases] or [part])]
     rates = {kernel.name: target.timing.own(kernel.name, kernel.engine) for kernel in kernels}
@@ -203,19 +207,19 @@ def _timing(target: Target) -> Iterable[Row]:
     estimated = sorted({name for name, rate in rates.items() if rate is not None and rate.is_estimate}.union(lacking))
     if lacking and ESTIMATE not in target.timing.kernels:
         what = f"no cycles for every instance of {_listed(lacking)}: measure them and add [kernel.NAME] without words"
-        yield Row("timing", "", "failed", 0, what)
+        yield CheckedRow("timing", "", "failed", 0, what)
     elif estimated:
-        yield Row("timing", "", "note", 0, f"an estimate, of {len(estimated)} kernels: {_listed(estimated)}")
+        yield CheckedRow("timing", "", "note", 0, f"an estimate, of {len(estimated)} kernels: {_listed(estimated)}")
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-def _missing(target: Target) -> Iterable[Row]:
+def _missing(target: Target) -> Iterable[CheckedRow]:
     """Operators of the integer form that no kernel runs; views need none."""
     lacking = sorted({op for op, operator in OPERATORS.items() if operator.draw} - {kernel.op for kernel in target.kernels})
     if lacking:
-        yield Row("missing", "operators", "note", 0, f"no kernel for {', '.join(lacking)}: networks with them are refused")
+        yield CheckedRow("missing", "operators", "note", 0, f"no kernel for {', '.join(lacking)}: networks with them are refused")
     if target.engines and (alone := sorted({e.name for e in target.engines} - {k.engine for k in target.kernels})):
-        yield Row("missing", "kernels", "note", 0, f"no kernel runs on {', '.join(alone)}")
+        yield CheckedRow("missing", "kernels", "note", 0, f"no kernel runs on {', '.join(alone)}")

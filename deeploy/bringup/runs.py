@@ -40,7 +40,7 @@ Box = Mapping[str, Span]
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class KernelRun:
     """Pieces of memory by name, the C that works on them, and what they hold afterwards.
 
     ``wanted`` has for every output its piece, the places that are written and their values; all else stays as it was.
@@ -57,7 +57,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Form:
+class KernelForm:
     """How a node is run.
 
     ``accesses`` says where operands lie, ``copied`` which of them are packed copies of what a tile touches, in which order of axes;
@@ -119,22 +119,22 @@ def subject(number: int, case: Case, kernel: Kernel, cores: int) -> Subject:
     return Subject(number, case, kernel, geometry, arrays, frozenset(constants), packed, max(cores, PARTS) if cores else 0)
 
 
-def forms(given: Subject, rng: Random) -> Iterator[Form]:
+def forms(given: Subject, rng: Random) -> Iterator[KernelForm]:
     """Whole and packed; whole as it may lie; in tiles; in the parts of cores; over an operand that it may overwrite."""
     dense = given.dense()
-    yield Form("whole", dense, {}, {}, ({},), _equal(given))
+    yield KernelForm("whole", dense, {}, {}, ({},), _equal(given))
     for _ in range(LOOSE):
         loose = {n: a if n in given.constants else lying(a.shape, given.kernel.dense(n, len(a.shape)), rng) for n, a in dense.items()}
-        yield Form("strided", loose, {}, {}, ({},), {})
+        yield KernelForm("strided", loose, {}, {}, ({},), {})
     yield from _tiles(given, loose if rng.random() < 0.5 else dense, rng)
     places = loose if rng.random() < 0.5 else dense
     boxes = _parts(given, places, {}, rng)
     if boxes:
-        yield Form("parts", places, {}, {}, boxes, {})
+        yield KernelForm("parts", places, {}, {}, boxes, {})
     yield from _dynamic(given, dense, rng)
     over = _overwriting(given, rng)
     if over:
-        yield Form("in place", dense, {}, {}, _in_place(given, rng), over)
+        yield KernelForm("in place", dense, {}, {}, _in_place(given, rng), over)
 
 
 def lying(shape: tuple[int, ...], dense: int, rng: Random) -> Access:
@@ -172,13 +172,13 @@ def _overwriting(given: Subject, rng: Random) -> dict[str, str]:
     return {**dict([rng.choice(pairs)]), **equal} if pairs else {}
 
 
-def _dynamic(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterator[Form]:
+def _dynamic(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterator[KernelForm]:
     """The first rows along a dimension of which the code is told when it runs how many there are."""
     found = [name for name in sorted(given.geometry.extents) if _may_grow(given, name)]
     if found and given.cores:
         name = rng.choice(found)
         box = {name: (0, rng.randrange(given.geometry.extents[name]))}
-        yield Form("dynamic", places, {}, box, (box,), {}, name)
+        yield KernelForm("dynamic", places, {}, box, (box,), {}, name)
 
 
 def _may_grow(given: Subject, name: str) -> bool:
@@ -220,7 +220,7 @@ def _in_place(given: Subject, rng: Random) -> tuple[Box, ...]:
     return tuple({name: (first, min(first + size, extent) - 1)} for first in range(0, extent, size))
 
 
-def _tiles(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterator[Form]:
+def _tiles(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterator[KernelForm]:
     """Tiles of a random size along some of the dimensions that may be cut, the last ones with their remainder among them."""
     call = given.call(places)
     multiples = tiling.cut_dims(call)
@@ -248,7 +248,7 @@ def _tiles(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterato
         for name in given.geometry.nest.accumulated:
             steps = _steps(given.geometry.extents[name], sizes.get(name))
             boxes = tuple({**each, name: step} for step in steps for each in boxes)
-        yield Form("tiles", places, copied, box, boxes, {})
+        yield KernelForm("tiles", places, copied, box, boxes, {})
 
 
 def _steps(extent: int, size: int | None) -> list[Span]:
@@ -271,7 +271,7 @@ def _parts(given: Subject, places: Mapping[str, Access], box: Box, rng: Random) 
     return tuple(found)
 
 
-def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, dict[str, interface.Instance]]:
+def runs(given: Subject, form: KernelForm, lookup: TemplateLookup) -> tuple[KernelRun, dict[str, interface.Instance]]:
     """The C of a form, its memory, and what is in it afterwards; and the instances of kernels that it calls."""
     call = given.call(form.accesses)
     if form.dynamic:
@@ -301,10 +301,10 @@ def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, dict[
         owner = form.shared.get(name, name)
         wanted[name] = (owner, indices(accesses[name])[inside], arrays[name][inside])
     kinds = {n: given.types[n].c for n in memory if n not in scratch} | dict.fromkeys(scratch, "uint8_t")
-    return Run(given.number, form.way, memory, kinds, tuple(body), wanted, scratch, given.kernel.is_exact(given.case.node)), instances
+    return KernelRun(given.number, form.way, memory, kinds, tuple(body), wanted, scratch, given.kernel.is_exact(given.case.node)), instances
 
 
-def _pieces(call: Call, form: Form) -> dict[str, interface.Piece]:
+def _pieces(call: Call, form: KernelForm) -> dict[str, interface.Piece]:
     """The scratch memory of the form's tile."""
     sizes = {name: last - first + 1 for name, (first, last) in form.box.items()}
     return interface.pieces(call, sizes, {name: f"m_{name}" for name in call.kernel.scratch})
@@ -312,7 +312,7 @@ def _pieces(call: Call, form: Form) -> dict[str, interface.Piece]:
 
 def _body(
     given: Subject,
-    form: Form,
+    form: KernelForm,
     call: Call,
     instances: dict[str, interface.Instance],
     lookup: TemplateLookup,
@@ -322,7 +322,7 @@ def _body(
     phase: int,
 ) -> list[str]:
     """The call of one core, or a phase of it: pointers to what its part touches, and the kernel's template."""
-    views: dict[str, interface.View | None] = dict.fromkeys(name.rstrip("?") for name in given.kernel.inputs)
+    views: dict[str, interface.PrintedOperand | None] = dict.fromkeys(name.rstrip("?") for name in given.kernel.inputs)
     lines = [f"core = {core};"]
     live = Variable(ROWS, 0, given.geometry.extents.get(form.dynamic, 0))
     for name, array in given.arrays.items():
@@ -332,7 +332,7 @@ def _body(
         origin = [w.start for w in held] if name in form.copied else [0] * len(part)
         kind = given.types[name]
         first = access.offset + sum((s.start - o) * step for s, o, step in zip(part, origin, access.strides, strict=True))
-        views[name] = interface.View(
+        views[name] = interface.PrintedOperand(
             ptr=Variable(name, 0, 0),
             extent=tuple(live if axis in grown else s.stop - s.start for axis, s in enumerate(part)),
             stride=interface.steps(call, name, access.strides, [s.stop - s.start for s in held]),
@@ -362,13 +362,13 @@ def _body(
     return ["{", *used, *text.splitlines(), "}"]
 
 
-def _reductions(given: Subject, form: Form) -> list[Box]:
+def _reductions(given: Subject, form: KernelForm) -> list[Box]:
     """The parts of reductions that are computed one after the other."""
     kept = given.geometry.nest.accumulated
     return [dict(step) for step in dict.fromkeys(tuple((name, box[name]) for name in kept if name in box) for box in form.boxes)]
 
 
-def _held(given: Subject, form: Form, name: str, box: Box, steps: Sequence[Box]) -> tuple[tuple[slice, ...], Access]:
+def _held(given: Subject, form: KernelForm, name: str, box: Box, steps: Sequence[Box]) -> tuple[tuple[slice, ...], Access]:
     """What memory holds of an operand for a part, and how it lies there: copies for parts of a reduction are one behind the other."""
     shape, access = given.arrays[name].shape, form.accesses[name]
     if name not in form.copied:
@@ -379,7 +379,7 @@ def _held(given: Subject, form: Form, name: str, box: Box, steps: Sequence[Box])
     return parts[-1], replace(_packed(parts[-1], form.copied[name]), offset=before)
 
 
-def _kept_sums(given: Subject, form: Form, call: Call, box: Box, lines: list[str]) -> interface.View:
+def _kept_sums(given: Subject, form: KernelForm, call: Call, box: Box, lines: list[str]) -> interface.PrintedOperand:
     """What a core's part sees of the sums of a tile's outputs, which are packed; ``lines`` get the pointer to it."""
     (name,) = call.writes
     part, whole = (_part(given.geometry, name, each, given.arrays[name].shape)[0] for each in (box, form.box))
@@ -391,10 +391,10 @@ def _kept_sums(given: Subject, form: Form, call: Call, box: Box, lines: list[str
 
 def _text(
     call: Call,
-    every: Sequence[interface.Part],
+    every: Sequence[interface.CalledPart],
     instances: dict[str, interface.Instance],
     is_last: bool,
-    text: Callable[[interface.Part, str], str],
+    text: Callable[[interface.CalledPart, str], str],
 ) -> str:
     """The calls of a kernel's parts: the second one is done by all cores in turn, when the job of the first is, and sums are complete."""
     texts = [text(part, calls.called(part.call, part.stored, instances, "")) for part in every]
@@ -405,7 +405,7 @@ def _text(
     return first + (f"for (core = 0; core < rt_machine.cores; core++) {{\n{texts[1]}\n}}\ncore = 0;" if is_last else "")
 
 
-def _grown(given: Subject, form: Form, name: str) -> set[int]:
+def _grown(given: Subject, form: KernelForm, name: str) -> set[int]:
     """The axes of an operand that have as many indices as there are rows."""
     access = given.geometry.nest.maps().get(name)
     bare = [axis.bare() for axis in access.axes] if access is not None else []

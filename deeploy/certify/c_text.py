@@ -38,7 +38,7 @@ class TextError(Exception):
     """C of a form that the compiler does not print."""
 
 
-class Unit:
+class TranslationUnit:
     """The functions of C files.
 
     Args:
@@ -172,7 +172,7 @@ def _size(kind: list[str]) -> int:
 class _Function:
     """Translates one function."""
 
-    def __init__(self, unit: Unit, name: str, body: list[str], parameters: list[tuple[str, int]]) -> None:
+    def __init__(self, unit: TranslationUnit, name: str, body: list[str], parameters: list[tuple[str, int]]) -> None:
         self.unit, self.name = unit, name
         self.at = 0
         self.found: list[str] = [*(body if unit.macros.keys().isdisjoint(body) else self._expanded(body)), "}"]

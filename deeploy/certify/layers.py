@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypedDict
 
-from deeploy.certify.c_text import Unit, tokens
+from deeploy.certify.c_text import TranslationUnit, tokens
 from deeploy.graph import interface
 from deeploy.graph.expr import Named, Value, Variable, maximum, minimum, named, quotient
-from deeploy.graph.interface import Bound, Part, View
+from deeploy.graph.interface import Bound, CalledPart, PrintedOperand
 from deeploy.graph.kernel import SUMS
 from deeploy.graph.mentions import mentions
 from deeploy.graph.nest import Window
@@ -71,7 +71,7 @@ class Step:
     needed: Mapping[str, Sequence[Sequence[int]]]  # of each operand: the window that these need, and the one that is claimed
 
 
-class Layer:
+class CertifiedLayer:
     """The layer of a call; ``stored`` are the types of its operands as they are stored, ``message`` the number of what it sends."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Layer:
         call: Bound,
         claim: Claim,
         stored: Mapping[str, DType],
-        unit: Unit,
+        unit: TranslationUnit,
         lookup: TemplateLookup,
         project: str,
         message: int | None,
@@ -115,8 +115,8 @@ class Layer:
         return tuple(geometry.window(name, axis, size, self.box, f"needed_{name}_{axis}") for axis, size in enumerate(shape))
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
-        views: dict[str, View | None] = {name.rstrip("?"): None for name in self.call.kernel.inputs}
+    def parts(self) -> tuple[CalledPart, ...]:
+        views: dict[str, PrintedOperand | None] = {name.rstrip("?"): None for name in self.call.kernel.inputs}
         views |= {
             name: interface.view(self.call, name, self.stored[name], self.windows[name], self.strides[name]) for name in self.call.operands
         }
@@ -132,7 +132,7 @@ class Layer:
         """What the kernels of a part do in a tile, on the core that runs."""
         return self._parts_steps[number](tile, rows)
 
-    def _steps(self, part: Part) -> Callable[[int, Sequence[int]], list[Step]]:
+    def _steps(self, part: CalledPart) -> Callable[[int, Sequence[int]], list[Step]]:
         claim, call = self.claim, self.call
         bases = {name: Variable(f"scratch_{name}", 0, 0) for name in part.call.kernel.scratch}
         pieces = interface.pieces(part.call, claim["sizes"], bases)
@@ -173,7 +173,7 @@ class Layer:
         windows = self.needed(name), self.windows[name]
         return _listed(_listed(getattr(axis, what) for axis in window) for window in windows for what in ("first", "count", "before"))
 
-    def _text(self, phase: Part, pieces: Mapping[str, interface.Piece], extent: Mapping[str, Value]) -> str:
+    def _text(self, phase: CalledPart, pieces: Mapping[str, interface.Piece], extent: Mapping[str, Value]) -> str:
         """The C that calls a kernel."""
         kernel = "" if phase.call.kernel.link is not None else interface.instance(phase.call, phase.stored, self.project).name
         with mentions() as noted:

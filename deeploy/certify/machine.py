@@ -10,7 +10,7 @@ from deeploy.certify.memory import CertificateError, Memories
 from deeploy.graph.target import Target
 
 
-class Box(TypedDict):
+class MovedBox(TypedDict):
     """What C says of a box: see ``struct rt_box``."""
 
     near: int
@@ -21,7 +21,7 @@ class Box(TypedDict):
     pitch: list[int]
 
 
-class Machine:
+class CheckedMachine:
     """A machine of a target; ``arenas`` and ``beside`` are the addresses of arenas, and of constants beside them, by memory."""
 
     def __init__(self, target: Target) -> None:
@@ -98,10 +98,10 @@ class Machine:
         self.alone("waits for a job")
         self.do(lambda: self.memories.wait(("job", accelerator), True))
 
-    def rt_fetch(self, engine: int, ticket: int, box: Box) -> None:
+    def rt_fetch(self, engine: int, ticket: int, box: MovedBox) -> None:
         self.move(engine, ticket, False, box["near"], box["far"], box["bytes"], box["count"][: box["axes"]], box["pitch"][: box["axes"]])
 
-    def rt_store(self, engine: int, ticket: int, box: Box) -> None:
+    def rt_store(self, engine: int, ticket: int, box: MovedBox) -> None:
         self.move(engine, ticket, True, box["near"], box["far"], box["bytes"], box["count"][: box["axes"]], box["pitch"][: box["axes"]])
 
     def rt_fetch_run(self, engine: int, ticket: int, near: int, far: int, size: int) -> None:

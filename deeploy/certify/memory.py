@@ -34,7 +34,7 @@ class Region:
         self.marks = np.zeros(0, np.int8)
 
 
-class Constant(Region):
+class ConstantRegion(Region):
     """A constant of some ``values``, bytes with numbers below 0, ``begin`` of them in front; mostly it is read where it lies."""
 
     def __init__(self, name: str, values: np.ndarray, begin: int) -> None:
@@ -102,7 +102,7 @@ class Flight:
 
 
 @dataclass
-class _Access:
+class _MemoryAccess:
     cores: set[int]
     span: Span
     label: str
@@ -116,7 +116,7 @@ class Memories:
     regions: dict[int, Region] = field(default_factory=dict)
     flights: dict[object, list[Flight]] = field(default_factory=dict)
     _touched: list[Flight] = field(default_factory=list)  # under way at some time since the last barrier
-    _accesses: list[_Access] = field(default_factory=list)  # since the last barrier, of a team
+    _accesses: list[_MemoryAccess] = field(default_factory=list)  # since the last barrier, of a team
     is_team: bool = False
 
     def add(self, region: Region) -> int:
@@ -192,16 +192,16 @@ class Memories:
 
     def _note(self, core: int, span: Span, label: str, holds: np.ndarray | None) -> None:
         if self.is_team:
-            self._accesses.append(_Access({core}, span, label, None if holds is None else holds.copy()))
+            self._accesses.append(_MemoryAccess({core}, span, label, None if holds is None else holds.copy()))
 
-    def _check_races(self, accesses: list[_Access]) -> None:
-        unique: dict[object, _Access] = {}
+    def _check_races(self, accesses: list[_MemoryAccess]) -> None:
+        unique: dict[object, _MemoryAccess] = {}
         for access in accesses:
             known = unique.setdefault((access.span.key, access.holds is None), access)
             if not access.cores <= known.cores and access.holds is not None:
                 self._equal(known, access)
             known.cores |= access.cores
-        regions: dict[int, list[_Access]] = {}
+        regions: dict[int, list[_MemoryAccess]] = {}
         for access in unique.values():
             regions.setdefault(id(access.span.region), []).append(access)
         for found in regions.values():
@@ -211,7 +211,7 @@ class Memories:
                         raise CertificateError(f"{_named(access)} is read while {_named(other)} is written")
                     self._equal(access, other)
 
-    def _equal(self, one: _Access, other: _Access) -> None:
+    def _equal(self, one: _MemoryAccess, other: _MemoryAccess) -> None:
         """Cores may write the same bytes only where they write the same."""
         assert one.holds is not None and other.holds is not None
         now = one.span.of(one.span.region.holds)
@@ -219,9 +219,9 @@ class Memories:
             raise CertificateError(f"{_named(one)} and {_named(other)} are written to the same place")
 
 
-def _near(accesses: list[_Access]) -> Iterator[tuple[_Access, _Access]]:
+def _near(accesses: list[_MemoryAccess]) -> Iterator[tuple[_MemoryAccess, _MemoryAccess]]:
     """Pairs of an access and one that writes, of which neither ends before the other begins."""
-    open_: list[_Access] = []
+    open_: list[_MemoryAccess] = []
     for access in sorted(accesses, key=lambda each: each.span.low):
         open_ = [other for other in open_ if other.span.high > access.span.low]
         for other in open_:
@@ -232,5 +232,5 @@ def _near(accesses: list[_Access]) -> Iterator[tuple[_Access, _Access]]:
         open_.append(access)
 
 
-def _named(access: _Access) -> str:
+def _named(access: _MemoryAccess) -> str:
     return f"{access.label} of core{'s' * (len(access.cores) > 1)} {', '.join(map(str, sorted(access.cores)))}"

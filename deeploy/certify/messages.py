@@ -12,7 +12,7 @@ _ENTRY = re.compile(r"^    \{(-?\d+), (-?\d+)\}, /\*", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Message:
+class CheckedMessage:
     """What a chip sends or receives: the number of the message in its table, and its bytes."""
 
     is_send: bool
@@ -20,7 +20,7 @@ class Message:
     bytes: int
 
 
-def exchange(chips: Sequence[Sequence[Message]], tables: Sequence[str], queue: int) -> None:
+def exchange(chips: Sequence[Sequence[CheckedMessage]], tables: Sequence[str], queue: int) -> None:
     """Let chips send and receive in their order; between two of them ``queue`` messages may wait.
 
     Args:
@@ -48,7 +48,7 @@ def exchange(chips: Sequence[Sequence[Message]], tables: Sequence[str], queue: i
 
 
 def _passes(
-    chip: int, message: Message, ends: Sequence[tuple[int, int]], waiting: dict[tuple[int, int], list[tuple[int, int]]], queue: int
+    chip: int, message: CheckedMessage, ends: Sequence[tuple[int, int]], waiting: dict[tuple[int, int], list[tuple[int, int]]], queue: int
 ) -> bool:
     """Whether a chip can send or receive a message now; then it does."""
     peer, tag = ends[message.number]

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.certify.c_text import TextError, Unit
+from deeploy.certify.c_text import TextError, TranslationUnit
 from deeploy.certify.elements import Elements, bytes_of
-from deeploy.certify.layers import UNKNOWN, Claim, Layer, Seen, Step
-from deeploy.certify.machine import Machine
-from deeploy.certify.memory import CertificateError, Constant, Region, Span
-from deeploy.certify.messages import Message
+from deeploy.certify.layers import UNKNOWN, CertifiedLayer, Claim, Seen, Step
+from deeploy.certify.machine import CheckedMachine
+from deeploy.certify.memory import CertificateError, ConstantRegion, Region, Span
+from deeploy.certify.messages import CheckedMessage
 from deeploy.graph.interface import Bound
 from deeploy.graph.kernel import SUMS
 from deeploy.graph.nodes import Tensor
@@ -62,13 +62,13 @@ class Printed:
     is_exhaustive: bool = False
 
 
-def certify(printed: Printed) -> list[Message]:
+def certify(printed: Printed) -> list[CheckedMessage]:
     """Check that the C of a network computes every element of every output as the graph says; returns the messages of an inference.
 
     Raises:
         CertificateError: it does not; the text names the layer, the tile, and what is there instead.
     """
-    run = _Run(printed)
+    run = _CheckedRun(printed)
     try:
         run.run()
     except CertificateError as error:
@@ -78,7 +78,7 @@ def certify(printed: Printed) -> list[Message]:
     return run.messages
 
 
-class _Run(Machine):
+class _CheckedRun(CheckedMachine):
     def __init__(self, printed: Printed) -> None:
         super().__init__(printed.target)
         self.printed = printed
@@ -86,10 +86,10 @@ class _Run(Machine):
         self.captured: list[tuple[str, Sequence[Any]]] | None = None
         self.under_way: dict[tuple[str, int], tuple[int, int, list[Step]]] = {}
         self.sums: dict[object, _Sums] = {}
-        self.messages: list[Message] = []  # of the inference
+        self.messages: list[CheckedMessage] = []  # of the inference
         self.constants = [np.zeros(1, np.uint8)]  # the bytes of all constants
         self.stored = 1  # of them
-        self.layers: dict[str, Layer] = {}
+        self.layers: dict[str, CertifiedLayer] = {}
         self.links = {name: number for number, name in enumerate(n for n, call in printed.calls.items() if call.kernel.link is not None)}
         self.inside: dict[str, list[str]] = {}
         for name, claim in printed.claims.items():
@@ -108,7 +108,7 @@ class _Run(Machine):
         return np.frombuffer(content if isinstance(content, bytes) else content.encode(), np.uint8)
 
     @cached_property
-    def unit(self) -> Unit:
+    def unit(self) -> TranslationUnit:
         """The C of the network, in a machine with its memories."""
         prefix, table = self.printed.prefix, self._text("src/machine.c")
         outside = self.functions | {name: self.memories.add(self.constant(name, data)) for name, data in self._compiled_in().items()}
@@ -123,7 +123,7 @@ class _Run(Machine):
                 self.beside[name] = self.memories.add(self.constant(f"the constants in {name}", blob[at : at + int(beside)]))
                 at += int(beside)
         headers = ["include/deeploy_machine.h", f"include/{prefix}.h", *self._sources("h")]
-        return Unit([*map(self._text, headers), self._text(f"src/{prefix}.c")], outside, self.call)
+        return TranslationUnit([*map(self._text, headers), self._text(f"src/{prefix}.c")], outside, self.call)
 
     def _sources(self, kind: str) -> list[str]:
         """The files with the constants of all networks, of which each may read those of another."""
@@ -142,7 +142,7 @@ class _Run(Machine):
         """A region that holds the bytes of a constant: numbers below 0."""
         begin, self.stored = self.stored, self.stored + len(data)
         self.constants.append(data)
-        return Constant(name, data, begin)
+        return ConstantRegion(name, data, begin)
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -228,12 +228,12 @@ class _Run(Machine):
         kind, _, layer = function.partition("_")
         self.do(lambda: self.kernel(kind, layer, name, arguments, tile))
 
-    def layer(self, name: str) -> Layer:
+    def layer(self, name: str) -> CertifiedLayer:
         if name not in self.layers:
             printed = self.printed
             if name not in printed.calls:
                 raise CertificateError(f"{name} is no layer")
-            self.layers[name] = Layer(
+            self.layers[name] = CertifiedLayer(
                 printed.calls[name],
                 printed.claims[name],
                 printed.stored[name],
@@ -284,7 +284,7 @@ class _Run(Machine):
         if is_last:
             self.apply(name, layer, number, step, bound)
         if layer.message is not None:
-            self.messages.append(Message(layer.call.kernel.link == "send", arguments[0][1], arguments[3]))
+            self.messages.append(CheckedMessage(layer.call.kernel.link == "send", arguments[0][1], arguments[3]))
 
     def argument(self, expected: Any, given: Any, where: str, bound: dict[int, int]) -> None:
         """Compare an argument with what it has to be; addresses that only the C knows are noted."""
@@ -306,7 +306,7 @@ class _Run(Machine):
         elif expected != given and not (expected != expected and given != given):
             raise CertificateError(f"{where} is {given} instead of {expected}")
 
-    def apply(self, name: str, layer: Layer, number: int, step: Step, bound: Mapping[int, int]) -> None:
+    def apply(self, name: str, layer: CertifiedLayer, number: int, step: Step, bound: Mapping[int, int]) -> None:
         """Check what a kernel finds, and note what it leaves."""
         call, kernel = layer.call, layer.parts[number].call.kernel
         accelerator = self.target.engine(kernel.engine).accelerator and ("job", self.unit.globals[f"ACCELERATOR_{kernel.engine}"])
@@ -358,10 +358,10 @@ class _Run(Machine):
         for operand, span, holds in makes:
             self.memories.write(self.core, span, operand, holds)
 
-    def find(self, name: str, layer: Layer, seen: Seen, span: Span, size: int) -> None:
+    def find(self, name: str, layer: CertifiedLayer, seen: Seen, span: Span, size: int) -> None:
         """Check that a kernel finds what it reads of an operand."""
         tensor, result = layer.call.tensors[seen.operand], layer.call.node.outputs[0] if layer.call.node.outputs else None
-        stored = span.of(span.region.values) if isinstance(span.region, Constant) else None
+        stored = span.of(span.region.values) if isinstance(span.region, ConstantRegion) else None
         found = span.of(span.region.holds) if stored is None else stored
         is_constant = stored is not None or bool((found < 0).all())
         data = self.printed.constants[name].get(seen.operand)
@@ -402,7 +402,7 @@ class _Run(Machine):
         if list(first) != list(own_first) or list(before) != list(own_before) or not is_equal:
             raise CertificateError(f"{operand} has the window {own_first} + {own_count} instead of {first} + {count}")
 
-    def add(self, name: str, state: _Progress, sums: _Sums | None) -> _Sums:
+    def add(self, name: str, state: _RunProgress, sums: _Sums | None) -> _Sums:
         """A tile along reductions is added to what the tiles before it left."""
         key = name, state.outputs
         if sums is None or sums.iterations == state.iterations:
@@ -444,7 +444,7 @@ class _Sums:
 
 
 @dataclass(frozen=True)
-class _Progress:
+class _RunProgress:
     """The part of the reductions that a tile adds, of how many iterations, for which outputs."""
 
     outputs: tuple[object, ...]
@@ -452,11 +452,11 @@ class _Progress:
     iterations: int
 
 
-def _progress(call: Bound, box: Mapping[str, tuple[int, int]]) -> _Progress:
+def _progress(call: Bound, box: Mapping[str, tuple[int, int]]) -> _RunProgress:
     accumulated = call.geometry.nest.accumulated
     part = tuple(box.get(dim, (0, call.geometry.extents[dim])) for dim in accumulated)
     outputs = tuple((dim, *span) for dim, span in box.items() if dim not in accumulated)
-    return _Progress(outputs, part, math.prod(call.geometry.extents[dim] for dim in accumulated))
+    return _RunProgress(outputs, part, math.prod(call.geometry.extents[dim] for dim in accumulated))
 
 
 def _resolved(address: int, bound: Mapping[int, int]) -> int | None:

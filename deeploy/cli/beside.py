@@ -295,10 +295,12 @@ def explore(
 ) -> None:
     """Explore accelerator designs: find the spatial unrollings that suit these networks best."""
     from deeploy import target as registry
-    from deeploy.explore.command import Options, run
+    from deeploy.explore.command import ExploreOptions, run
     from deeploy.jobs import workers
 
-    options = Options(configs, objective, prune, output, write_engine, emit_target, cost, tuple(vary or ()), results, as_json, machine)
+    options = ExploreOptions(
+        configs, objective, prune, output, write_engine, emit_target, cost, tuple(vary or ()), results, as_json, machine
+    )
     with Progress() as progress, workers(jobs, scheduler):
         progress("explore")
         text = run(models, hardware, registry.load(target), dims_of(dim), options)

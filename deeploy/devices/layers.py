@@ -62,7 +62,7 @@ class Layers:
 
 def read(graph: Graph, kernels: Sequence[Kernel]) -> Layers:
     """The layers of a lowered graph."""
-    reader = _Reader(graph, _loops(graph, kernels))
+    reader = _LayerReader(graph, _loops(graph, kernels))
     for node in graph.nodes:
         reader.add(node)
     items = tuple(Item(d.op, tuple(d.reads), d.loops, d.constants, d.output, d.name) for d in reader.layers)
@@ -82,7 +82,7 @@ def _loops(graph: Graph, kernels: Sequence[Kernel]) -> dict[str, tuple[int, ...]
 
 
 @dataclass
-class _Draft:
+class _LayerDraft:
     op: str
     reads: list[int]
     loops: tuple[int, ...]
@@ -91,13 +91,13 @@ class _Draft:
     name: str
 
 
-class _Reader:
+class _LayerReader:
     """Makes layers of nodes, one after the other; a node that is folded gives its result to the layer before."""
 
     def __init__(self, graph: Graph, loops: dict[str, tuple[int, ...]]) -> None:
         self.graph = graph
         self.loops = loops
-        self.layers: list[_Draft] = []
+        self.layers: list[_LayerDraft] = []
         self.made = {tensor.name: INPUT for tensor in graph.inputs}
 
     def add(self, node: Node) -> None:
@@ -109,7 +109,7 @@ class _Reader:
         loops = self.loops.get(node.name, ())
         count = sum(_kept(node, tensor, loops) for tensor in node.operands if tensor.data is not None)
         self.made |= {result.name: len(self.layers) for result in node.outputs}
-        self.layers.append(_Draft(node.op, reads, loops, count, sum(tensor.elements for tensor in node.outputs), node.name))
+        self.layers.append(_LayerDraft(node.op, reads, loops, count, sum(tensor.elements for tensor in node.outputs), node.name))
 
     def folds(self, node: Node) -> bool:
         """Whether a node is part of a normalisation that the layer before takes over: a product's, or a subtraction's factor."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from deeploy.devices.layers import Item, read
 from deeploy.devices.stages import DeviceStages, throughput
-from deeploy.distribute.balance_levels import Cuts, Layer, Levels, levels_of, segments
+from deeploy.distribute.balance_levels import BalancedLayer, Cuts, Levels, levels_of, segments
 from deeploy.distribute.pipeline import Balance, check_states, choose, smallest
 from deeploy.documents import Contents
 from deeploy.errors import UsageError, shorten
@@ -109,7 +109,7 @@ def plan_devices(
     usual = _device(target, target.device, options.capacities)
     others = {chip: _member(target, usual, chip, member) for chip, member in (members or {}).items()}
     found = read(graph, target.kernels)
-    layers = [Layer(item.name, item.reads, item.weights, item.output) for item in found.items]
+    layers = [BalancedLayer(item.name, item.reads, item.weights, item.output) for item in found.items]
     levels = levels_of(layers, found.given, found.returned)
     costs = DeviceStages(levels, layers, [item.loops for item in found.items], usual, others)
     count = smallest(levels, costs) if chips == "auto" else chips

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deeploy.distribute.balance import Table
-from deeploy.distribute.balance_levels import Layer, Levels, levels_of
+from deeploy.distribute.balance_levels import BalancedLayer, Levels, levels_of
 from deeploy.graph.device import Device
 
 Loops = tuple[int, ...]  # of a layer's products (``deeploy.graph.loops.LOOPS``); empty where it has none
@@ -29,12 +29,12 @@ class Use:
     fetches: int
 
 
-def use(layers: Sequence[Layer], loops: Sequence[Loops], device: Device) -> Use:
+def use(layers: Sequence[BalancedLayer], loops: Sequence[Loops], device: Device) -> Use:
     """What one device does that runs all these layers."""
     return uses(levels_of(layers, 0), layers, loops, device, 0)[-1]
 
 
-def uses(levels: Levels, layers: Sequence[Layer], loops: Sequence[Loops], device: Device, first: int) -> list[Use]:
+def uses(levels: Levels, layers: Sequence[BalancedLayer], loops: Sequence[Loops], device: Device, first: int) -> list[Use]:
     """What stages do that begin at a level and end with it, with the next one, and so on."""
     steps = held = fetched = fetches = 0
     found = []
@@ -55,7 +55,12 @@ class DeviceStages:
     """The costs of stages (``deeploy.distribute.pipeline.Costs``) on devices, all equal but for those in ``others``, by stage."""
 
     def __init__(
-        self, levels: Levels, layers: Sequence[Layer], loops: Sequence[Loops], device: Device, others: Mapping[int, Device] | None = None
+        self,
+        levels: Levels,
+        layers: Sequence[BalancedLayer],
+        loops: Sequence[Loops],
+        device: Device,
+        others: Mapping[int, Device] | None = None,
     ) -> None:
         self.levels = levels
         self.layers = layers

@@ -16,7 +16,7 @@ Cuts = tuple[int, ...]  # first levels of all stages but the first
 
 
 @dataclass(frozen=True)
-class Layer:
+class BalancedLayer:
     """One operator, as far as cutting is concerned.
 
     Attributes:
@@ -54,7 +54,7 @@ class Levels:
         return len(self.layers)
 
 
-def depths(layers: Sequence[Layer]) -> list[int]:
+def depths(layers: Sequence[BalancedLayer]) -> list[int]:
     """The longest path from the network's input to every layer, in layers before it."""
     found: list[int] = []
     for layer in layers:
@@ -63,7 +63,7 @@ def depths(layers: Sequence[Layer]) -> list[int]:
 
 
 def levels_of(
-    layers: Sequence[Layer], given: int, returned: Collection[int] | None = None, together: Iterable[Collection[int]] = ()
+    layers: Sequence[BalancedLayer], given: int, returned: Collection[int] | None = None, together: Iterable[Collection[int]] = ()
 ) -> Levels:
     """Layers by depth.
 
@@ -108,14 +108,14 @@ def sizes(levels: Levels, cuts: Cuts) -> list[int]:
     return [sum(levels.weights[first:end]) for first, end in segments(cuts, levels.depth)]
 
 
-def spans(layers: Sequence[Layer], levels: Levels) -> list[tuple[int, int, int]]:
+def spans(layers: Sequence[BalancedLayer], levels: Levels) -> list[tuple[int, int, int]]:
     """Of every layer's result: its level, the last level that reads it, and its bytes."""
     numbers = {position: number for number, row in enumerate(levels.layers) for position in row}
     level = [numbers[position] for position in range(len(layers))]
     return [(made, last, layer.output) for made, last, layer in zip(level, _last(layers, level), layers, strict=True)]
 
 
-def _last(layers: Sequence[Layer], level: Sequence[int]) -> list[int]:
+def _last(layers: Sequence[BalancedLayer], level: Sequence[int]) -> list[int]:
     """The last level that reads each layer's result; its own where none does."""
     last = list(level)
     for position, layer in enumerate(layers):

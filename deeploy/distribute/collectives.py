@@ -27,7 +27,7 @@ Pair = tuple[int, int]  # who sends to whom
 
 
 @dataclass(frozen=True)
-class Compute:
+class ComputePiece:
     """A chip computes what it has itself of a piece."""
 
     chip: int
@@ -58,7 +58,7 @@ class Add:
     piece: Piece
 
 
-Event = Compute | Send | Receive | Add
+Event = ComputePiece | Send | Receive | Add
 
 
 def pass_on(source: int, target: int, piece: Piece) -> tuple[Send, Receive]:
@@ -103,7 +103,7 @@ class Links:
     message: float = 0.0
 
     def seconds(
-        self, events: Iterable[Event], sizes: Callable[[Send], float], efforts: Callable[[Compute | Add], float] = lambda event: 0.0
+        self, events: Iterable[Event], sizes: Callable[[Send], float], efforts: Callable[[ComputePiece | Add], float] = lambda event: 0.0
     ) -> float:
         """When the last chip is done, as every chip has so many ports in either direction and does one thing after the other.
 
@@ -157,7 +157,7 @@ def _sum(pairs: Sequence[Pair], chunks: int) -> Iterator[Event]:
         for place in ((source, piece), (target, piece), (target, ahead)):
             if place not in computed:
                 computed.add(place)
-                yield Compute(*place)
+                yield ComputePiece(*place)
         if (source, piece) in arrived:
             yield Add(source, piece)
         yield from pass_on(source, target, piece)
@@ -239,7 +239,7 @@ def fastest(
 
     def seconds(algorithm: Algorithm) -> float:
         chunks = algorithm.chunks
-        parts = {Compute: product.part(chunks), Add: total.part(chunks)}
+        parts = {ComputePiece: product.part(chunks), Add: total.part(chunks)}
         return links.seconds(algorithm.events, lambda sent: -(-bytes_ // chunks), lambda event: parts[type(event)])
 
     every, wanted = list(algorithms), links.topology.collective

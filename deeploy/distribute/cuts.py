@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from deeploy.distribute.dependence import Declare, Dependence, Loop, read_dependence
+from deeploy.distribute.dependence import Declare, Dependence, NestDimension, read_dependence
 from deeploy.errors import UsageError
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.values import Graph
@@ -34,7 +34,7 @@ class Cuts:
     dependence: Dependence
     chips: int
     owner: np.ndarray
-    chosen: Mapping[Node, Loop]
+    chosen: Mapping[Node, NestDimension]
     whole: tuple[str, ...]
     _kept: dict[tuple[Tensor, int], tuple[np.ndarray, ...]] = field(default_factory=dict)
 
@@ -93,9 +93,9 @@ def _factors(node: Node, dependence: Dependence) -> list[Tensor]:
     return [t for t in node.operands if t.data is not None and t.rank > 1] if node in dependence.factors else []
 
 
-def _choices(graph: Graph, dependence: Dependence, gathered: frozenset[Node]) -> tuple[dict[Node, Loop], dict[Node, str]]:
+def _choices(graph: Graph, dependence: Dependence, gathered: frozenset[Node]) -> tuple[dict[Node, NestDimension], dict[Node, str]]:
     """The dimension of every node that is cut, and the names of those that cannot be."""
-    chosen, whole, groups = dict[Node, Loop](), dict[Node, str](), set[int]()
+    chosen, whole, groups = dict[Node, NestDimension](), dict[Node, str](), set[int]()
     for node in graph.nodes:
         constants = _factors(node, dependence)
         if constants:
@@ -119,7 +119,7 @@ def _seeds(graph: Graph, dependence: Dependence) -> dict[int, tuple[Tensor, int]
     return seeds
 
 
-def _choice(loops: Sequence[Loop], classes: set[int], groups: set[int], is_gathered: bool) -> Loop | None:
+def _choice(loops: Sequence[NestDimension], classes: set[int], groups: set[int], is_gathered: bool) -> NestDimension | None:
     """The dimension to cut a node along: a reduction over what is cut already, unless its input is gathered; else its outputs, else any
     reduction.
     """

@@ -29,7 +29,7 @@ Declare = Callable[[Node], Iterable[Declared]]  # in order of preference
 
 
 @dataclass(frozen=True)
-class Loop:
+class NestDimension:
     """A dimension of a node's nest.
 
     Attributes:
@@ -60,7 +60,7 @@ class Dependence:
     vertices: Mapping[Tensor, tuple[np.ndarray, ...]]
     atom: np.ndarray
     group: np.ndarray
-    loops: Mapping[Node, tuple[Loop, ...]]
+    loops: Mapping[Node, tuple[NestDimension, ...]]
     mapped: Mapping[Node, frozenset[int]]
     factors: frozenset[Node]
     detached: frozenset[Node]
@@ -108,7 +108,7 @@ class _Collector:
         self.known: dict[Tensor, tuple[np.ndarray, ...]] = {}
         self.runs: list[np.ndarray] = []  # the vertices of every axis and dimension
         self.edges: list[np.ndarray] = []
-        self.loops: dict[Node, list[tuple[Loop, np.ndarray]]] = {}
+        self.loops: dict[Node, list[tuple[NestDimension, np.ndarray]]] = {}
         self.mapped: dict[Node, frozenset[int]] = {}
         self.factors: set[Node] = set()
 
@@ -154,7 +154,7 @@ class _Collector:
         self.loops[node] = []
         for name, dim in geometry.dims().items():
             is_sum = linear and dim.kind is Kind.REDUCTION and dim.combine is SUM
-            self.loops[node].append((Loop(name, -1, is_sum, along.get(dim)), runs[name]))
+            self.loops[node].append((NestDimension(name, -1, is_sum, along.get(dim)), runs[name]))
             if dim.kind is Kind.COUPLED or (dim.kind is Kind.REDUCTION and not is_sum) or not _is_seen(nest, dim):
                 self.join_all(runs[name])
             if dim.whole is not None:

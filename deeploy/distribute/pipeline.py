@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from deeploy.distribute import balance
 from deeploy.distribute.balance import Table
-from deeploy.distribute.balance_levels import INPUT, Cuts, Layer, Levels, levels_of, segments, sizes
+from deeploy.distribute.balance_levels import INPUT, BalancedLayer, Cuts, Levels, levels_of, segments, sizes
 from deeploy.distribute.shards import bytes_of
 from deeploy.distribute.system import System, names_of, ordered
 from deeploy.errors import UnsupportedError, UsageError, shorten
@@ -27,7 +27,7 @@ BALANCES: tuple[Balance, ...] = ("layers", "vendor", "profile", "parameters", "c
 MOST_CHIPS = 64  # that `--chips auto` tries
 
 
-class Costs(Protocol):
+class StageCosts(Protocol):
     """What a target says of stages; see ``deeploy.simulate.stages``."""
 
     def overflow(self, stage: int, first: int, end: int) -> int:
@@ -59,7 +59,7 @@ class Pipeline:
         return tuple(sizes(self.levels, self.cuts))
 
 
-def nodes_of(graph: Graph) -> list[Layer]:
+def nodes_of(graph: Graph) -> list[BalancedLayer]:
     """The nodes of a graph as layers; a node's constants count once, with the first node that reads them."""
     made = _positions(graph)
     seen: set[Tensor] = set()
@@ -68,7 +68,7 @@ def nodes_of(graph: Graph) -> list[Layer]:
         own = {tensor for tensor in node.operands if tensor.data is not None} - seen
         seen |= own
         reads = tuple(dict.fromkeys(made.get(tensor, INPUT) for tensor in node.variables))
-        found.append(Layer(node.name, reads, sum(map(bytes_of, own)), sum(map(bytes_of, node.outputs))))
+        found.append(BalancedLayer(node.name, reads, sum(map(bytes_of, own)), sum(map(bytes_of, node.outputs))))
     return found
 
 
@@ -99,7 +99,7 @@ def levels_of_graph(graph: Graph) -> Levels:
     return levels_of(nodes_of(graph), sum(bytes_of(tensor) for tensor in graph.inputs if tensor.name != POSITION), returned)
 
 
-def choose(levels: Levels, chips: int, strategy: Balance, costs: Costs) -> Cuts:
+def choose(levels: Levels, chips: int, strategy: Balance, costs: StageCosts) -> Cuts:
     """Cuts into as many stages as there are chips.
 
     Raises:
@@ -121,7 +121,7 @@ def choose(levels: Levels, chips: int, strategy: Balance, costs: Costs) -> Cuts:
     return balance.cycles(levels, costs.tables(chips))
 
 
-def smallest(levels: Levels, costs: Costs) -> int:
+def smallest(levels: Levels, costs: StageCosts) -> int:
     """``--chips auto``: the fewest chips on which all constants stay, cut by parameters.
 
     Raises:
@@ -130,7 +130,7 @@ def smallest(levels: Levels, costs: Costs) -> int:
     return balance.smallest(levels, lambda chips: balance.parameters(levels, chips, costs.overflow).excess == 0, MOST_CHIPS)
 
 
-def pipeline(graph: Graph, levels: Levels, chips: int | Literal["auto"], strategy: Balance, costs: Costs) -> Pipeline:
+def pipeline(graph: Graph, levels: Levels, chips: int | Literal["auto"], strategy: Balance, costs: StageCosts) -> Pipeline:
     """Cut a lowered graph into a pipeline.
 
     Args:

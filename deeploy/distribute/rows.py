@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from deeploy.distribute.collectives import Add, Compute, Event, Pair, Receive, Send
+from deeploy.distribute.collectives import Add, ComputePiece, Event, Pair, Receive, Send
 from deeploy.distribute.dependence import Declare, Dependence, read_dependence
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.values import Graph
@@ -70,7 +70,7 @@ class Division:
         depth = len(self.levels)
         for step in range(chunks + depth):
             if step < chunks:
-                yield from (Compute(chip, (step,)) for chip in range(self.chips))
+                yield from (ComputePiece(chip, (step,)) for chip in range(self.chips))
             for level in reversed(range(depth)):
                 if 0 <= step - 1 - level < chunks:
                     piece = (step - 1 - level, level)
@@ -108,7 +108,7 @@ def division(axis: int, extent: int, chips: int, group: int) -> Division | None:
 
 
 @dataclass(frozen=True)
-class Region:
+class RowRegion:
     """What follows from a tensor row by row: nodes, and tensors that nodes which are cut read whole, each with the axis of its rows."""
 
     nodes: tuple[Node, ...]
@@ -153,12 +153,12 @@ class Rows:
             return None
         return axes if all(place is not None for place, t in zip(axes, operands, strict=True) if t.data is None) else None
 
-    def regions(self, tensor: Tensor, cut: Container[Node]) -> dict[int, Region]:
+    def regions(self, tensor: Tensor, cut: Container[Node]) -> dict[int, RowRegion]:
         """What follows from a tensor row by row, by the axis of its rows, as far as nodes that are cut."""
         found = {axis: self._region(tensor, axis, cut) for axis in range(tensor.rank)}
         return {axis: follows for axis, follows in found.items() if follows is not None}
 
-    def _region(self, tensor: Tensor, axis: int, cut: Container[Node]) -> Region | None:
+    def _region(self, tensor: Tensor, axis: int, cut: Container[Node]) -> RowRegion | None:
         """What follows from rows of a tensor; None where a node that is not cut needs all rows."""
         nodes: dict[Node, int] = {}
         read: dict[Tensor, int] = {}
@@ -176,4 +176,4 @@ class Rows:
                     last = axes[-1]
                     assert last is not None
                     waiting.append((node.outputs[0], last))
-        return Region(tuple(nodes), tuple(read.items()))
+        return RowRegion(tuple(nodes), tuple(read.items()))

@@ -191,7 +191,7 @@ def gather(shards: Shards, tensor: Tensor, wanted: Sharding) -> None:
         kind, way = "all-gather", fastest
     else:
         chips = (ROOT,)
-    store = _Store(shards, tensor, divided)
+    store = _PartStore(shards, tensor, divided)
     shards.carry_out(way(range(shards.cuts.chips), shards.links.topology.group, store.members), store)
     for chip in chips:
         shards.states[tensor].whole[chip] = store.whole(chip)
@@ -237,7 +237,7 @@ def copied_seconds(shards: Shards, tensor: Tensor) -> float:
     )[1]
 
 
-class _Store(Mover):
+class _PartStore(Mover):
     """What chips have of the parts of a tensor: runs of them, one behind the other, by the chips whose parts they are."""
 
     def __init__(self, shards: Shards, tensor: Tensor, divided: Divided) -> None:

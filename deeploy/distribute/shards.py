@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from deeploy.distribute.collectives import Compute, Costs, Effort, Event, Links, Piece, Receive, Send
+from deeploy.distribute.collectives import ComputePiece, Costs, Effort, Event, Links, Piece, Receive, Send
 from deeploy.distribute.cuts import Cuts
 from deeploy.distribute.rows import Division
 from deeploy.graph.nodes import INTEGER_FORM, Attributes, Node, Tensor, compute
@@ -94,7 +94,7 @@ class Divided:
 
 
 @dataclass
-class State:
+class ShardState:
     """Where a tensor is: whole, by chip; in parts, by class; in rows.
 
     What is ``apart`` is made whole when it is read. What is read by rows, though it is whole, ``is_divided``. ``add_up`` makes partial
@@ -145,7 +145,7 @@ class Shards:
         self.effort = costs.effort
         self.nodes: list[list[Node]] = [[] for _ in range(cuts.chips)]
         self.inputs: list[list[Tensor]] = [[] for _ in range(cuts.chips)]
-        self.states = defaultdict[Tensor, State](State)
+        self.states = defaultdict[Tensor, ShardState](ShardState)
         self.shards: list[Shard] = []
         self.collectives: list[Collective] = []
         self.gathered: set[Node] = set()
@@ -270,7 +270,7 @@ class Shards:
             elif isinstance(event, Receive):
                 chip, target, piece = event.sent.chip, event.sent.target, event.sent.piece
                 mover.put(target, piece, self._receive(chip, target, *sent[event.sent], mover.name(chip, piece)))
-            elif isinstance(event, Compute):
+            elif isinstance(event, ComputePiece):
                 mover.compute(event.chip, event.piece)
             else:
                 mover.add(event.chip, event.piece)

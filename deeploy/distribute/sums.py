@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from deeploy.distribute import collectives
-from deeploy.distribute.collectives import Algorithm, Compute, Effort, Piece
-from deeploy.distribute.rows import Division, Region, Rows, division
+from deeploy.distribute.collectives import Algorithm, ComputePiece, Effort, Piece
+from deeploy.distribute.rows import Division, RowRegion, Rows, division
 from deeploy.distribute.sharding import bring, copied_seconds, to_all_seconds, to_first_seconds, to_rows_seconds, turned_seconds
 from deeploy.distribute.shards import (
     ROOT,
@@ -52,7 +52,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class CutProduct:
     """A node of which every chip computes a partial sum, over its share of a reduction.
 
     Attributes:
@@ -185,7 +185,7 @@ def sum_of_rows(shape: Sequence[int], axis: int, rows: int, terms: int) -> Graph
     return Graph("", (x, others), (named(add_up(both), "sum"),))
 
 
-def plan_sum(product: Product, follows: Mapping[int, Region]) -> Division | None:
+def plan_sum(product: CutProduct, follows: Mapping[int, RowRegion]) -> Division | None:
     """Note how partial sums are added up (``State.add_up``), and the node's epilogue computed: on the first chip, one of those that have
     them, or on all chips for some rows, whose division is returned.
 
@@ -210,14 +210,16 @@ def plan_sum(product: Product, follows: Mapping[int, Region]) -> Division | None
         if gathered_seconds(product, follows) + rest < least / (1 + collectives.SLACK):
             shards.gathered.add(product.node)
     if scattered is None or not is_by_rows:
-        shards.states[tensor].add_up = _Sum(product, algorithm).run
+        shards.states[tensor].add_up = _RunningSum(product, algorithm).run
         return None
     rows = scattered.rows
-    shards.states[tensor].add_up = _Sum(product, Algorithm("by groups", scattered.chunks, tuple(rows.events(scattered.chunks))), rows).run
+    shards.states[tensor].add_up = _RunningSum(
+        product, Algorithm("by groups", scattered.chunks, tuple(rows.events(scattered.chunks))), rows
+    ).run
     return rows
 
 
-def gathered_seconds(product: Product, follows: Mapping[int, Region]) -> float:
+def gathered_seconds(product: CutProduct, follows: Mapping[int, RowRegion]) -> float:
     """Seconds until a product is done whose input is put together on all chips, and its output on the first one; where what follows by rows
     ends earlier than on the first chip, as much less."""
     shards, result = product.shards, product.result
@@ -249,7 +251,7 @@ def division_of(shards: Shards, tensor: Tensor, axis: int) -> Division | None:
     return division(axis, tensor.shape[axis], shards.cuts.chips, shards.links.topology.group)
 
 
-def rows_seconds(shards: Shards, rows: Division, region: Region) -> float:
+def rows_seconds(shards: Shards, rows: Division, region: RowRegion) -> float:
     """What follows row by row, computed by all chips that have rows, and put together where it is read whole."""
     largest = max(end - begin for begin, end in rows.owned.values()) / rows.extent
     seconds = sum(shards.effort_of(node).share(largest) for node in region.nodes)
@@ -258,7 +260,7 @@ def rows_seconds(shards: Shards, rows: Division, region: Region) -> float:
     return seconds
 
 
-def alone_seconds(shards: Shards, region: Region) -> float:
+def alone_seconds(shards: Shards, region: RowRegion) -> float:
     """What follows a sum, where the first chip computes it and copies what others read."""
     computed = sum(shards.effort_of(node).whole for node in region.nodes)
     return computed + sum(copied_seconds(shards, read) for read, _ in region.read)
@@ -271,10 +273,10 @@ class _Scattered:
     rows: Division
     chunks: int
     seconds: float
-    region: Region
+    region: RowRegion
 
 
-def _scattered(product: Product, follows: Mapping[int, Region], own: Effort, count: int) -> _Scattered | None:
+def _scattered(product: CutProduct, follows: Mapping[int, RowRegion], own: Effort, count: int) -> _Scattered | None:
     """The fastest way to add a product up by rows; ``own`` is what a chip takes to compute what it adds, of ``count`` bytes."""
     shards, possible = product.shards, list[_Scattered]()
     for axis, region in follows.items():
@@ -288,17 +290,17 @@ def _scattered(product: Product, follows: Mapping[int, Region], own: Effort, cou
     return min(possible, key=lambda way: way.seconds, default=None)
 
 
-def _added_seconds(product: Product, rows: Division, chunks: int, own: Effort, count: int) -> float:
+def _added_seconds(product: CutProduct, rows: Division, chunks: int, own: Effort, count: int) -> float:
     """When the last chip has its rows of a sum."""
     sums = _sums(product, rows, chunks)
     return product.shards.links.seconds(
         rows.events(chunks),
         lambda sent: count * (rows.count(sent.target, sent.piece[1] + 1) / rows.extent) / chunks,
-        lambda event: own.part(chunks) if isinstance(event, Compute) else sums[event.piece[1]],
+        lambda event: own.part(chunks) if isinstance(event, ComputePiece) else sums[event.piece[1]],
     )
 
 
-def _sums(product: Product, rows: Division, chunks: int) -> list[float]:
+def _sums(product: CutProduct, rows: Division, chunks: int) -> list[float]:
     """Seconds for what a chip adds up of a chunk, by level."""
     seconds, shape = list[float](), product.result.shape
     if chunks > 1:
@@ -310,10 +312,10 @@ def _sums(product: Product, rows: Division, chunks: int) -> list[float]:
     return seconds
 
 
-class _Sum(Mover):
+class _RunningSum(Mover):
     """One sum: chunks of it on their way to the first chip, or with ``rows``, to the chips that add these up."""
 
-    def __init__(self, product: Product, algorithm: Algorithm, rows: Division | None = None) -> None:
+    def __init__(self, product: CutProduct, algorithm: Algorithm, rows: Division | None = None) -> None:
         self.product = product
         self.shards = product.shards
         self.tensor = product.result
@@ -393,7 +395,7 @@ class _Sum(Mover):
 # ---- rows of what is no sum
 
 
-def divide(shards: Shards, tensor: Tensor, regions: Mapping[int, Region]) -> None:
+def divide(shards: Shards, tensor: Tensor, regions: Mapping[int, RowRegion]) -> None:
     """Give all chips rows of a tensor that is whole on the first chip alone, or in parts, if what can be computed from it row by row and
     is read whole by all chips is there earlier then.
 
@@ -416,7 +418,7 @@ def divide(shards: Shards, tensor: Tensor, regions: Mapping[int, Region]) -> Non
             return
 
 
-def _known(shards: Shards, tensor: Tensor, follows: Region) -> tuple[Region, list[Tensor]]:
+def _known(shards: Shards, tensor: Tensor, follows: RowRegion) -> tuple[RowRegion, list[Tensor]]:
     """What follows from a tensor and from others that are there already, and these others."""
     computed, others, nodes = {tensor}, dict[Tensor, None](), list[Node]()
     listed = set(follows.nodes)
@@ -426,4 +428,4 @@ def _known(shards: Shards, tensor: Tensor, follows: Region) -> tuple[Region, lis
             nodes.append(node)
             computed.update(node.outputs)
             others |= dict.fromkeys(variables)
-    return Region(tuple(nodes), tuple((t, axis) for t, axis in follows.read if t in computed)), list(others)
+    return RowRegion(tuple(nodes), tuple((t, axis) for t, axis in follows.read if t in computed)), list(others)

@@ -16,11 +16,11 @@ import numpy as np
 
 from deeploy.distribute.collectives import Costs
 from deeploy.distribute.cuts import Cuts, cuts
-from deeploy.distribute.dependence import Declare, Loop
-from deeploy.distribute.rows import Division, Region, Rows
+from deeploy.distribute.dependence import Declare, NestDimension
+from deeploy.distribute.rows import Division, RowRegion, Rows
 from deeploy.distribute.sharding import bring, whole
-from deeploy.distribute.shards import ROOT, Collective, Divided, Parts, Shard, Sharding, Shards, State, Whole, in_rows, like
-from deeploy.distribute.sums import Product, divide, pieces_of, plan_sum
+from deeploy.distribute.shards import ROOT, Collective, Divided, Parts, Shard, Sharding, Shards, ShardState, Whole, in_rows, like
+from deeploy.distribute.sums import CutProduct, divide, pieces_of, plan_sum
 from deeploy.distribute.system import System, alone, names_of
 from deeploy.errors import shorten
 from deeploy.graph import epilogue
@@ -54,7 +54,7 @@ class Partition:
 
 
 @dataclass(frozen=True, eq=False)
-class _Share:
+class _NodeShare:
     """How chips compute a node: per chip its attributes, and of every operand, inputs first, the axis along which it is divided, and what
     each chip has of it; None where it is whole. Operands are divided as ``sharding`` says.
     """
@@ -152,12 +152,12 @@ class _Partitioner:
 
     # ---- which chips compute a node
 
-    def _alone(self, node: Node) -> _Share:
+    def _alone(self, node: Node) -> _NodeShare:
         """All of it on the first chip."""
         count = len(node.operands) + len(node.outputs)
-        return _Share(Whole(), {ROOT: node.attrs}, (None,) * count, (None,) * count)
+        return _NodeShare(Whole(), {ROOT: node.attrs}, (None,) * count, (None,) * count)
 
-    def _share(self, node: Node) -> _Share | None:
+    def _share(self, node: Node) -> _NodeShare | None:
         """How a node is computed by several chips; None where the first one does, or all compute rows."""
         chosen = self.cuts.chosen.get(node)
         if chosen is not None:
@@ -169,11 +169,11 @@ class _Partitioner:
         shares = (self._view_share(node, group) if node.op in VIEWS else self._any_share(node, group) for group, _ in sizes.most_common())
         return next((share for share in shares if share is not None), None)
 
-    def _any_share(self, node: Node, group: int) -> _Share | None:
+    def _any_share(self, node: Node, group: int) -> _NodeShare | None:
         loops = [loop for loop in self.dependence.loops.get(node, ()) if loop.group == group]
         return self._kernel_share(node, loops[0]) if len(loops) == 1 else None
 
-    def _kernel_share(self, node: Node, loop: Loop) -> _Share | None:
+    def _kernel_share(self, node: Node, loop: NestDimension) -> _NodeShare | None:
         """A node cut along a dimension of its nest, where every chip has something of all operands that are in parts, or of none."""
         if (loop.output is None) != loop.is_sum or len(node.outputs) != 1:
             return None
@@ -193,7 +193,7 @@ class _Partitioner:
         share = self._shared(node, Parts(loop.group), (*axes, loop.output), kept, loop.is_sum)
         return share if share is not None and ROOT in share.attrs else None
 
-    def _view_share(self, node: Node, group: int) -> _Share | None:
+    def _view_share(self, node: Node, group: int) -> _NodeShare | None:
         """A view, where the parts of its operands are views of each other on every chip."""
         tensors = (*node.operands, *node.outputs)
         axes = [axis for axis in (self.dependence.axis(tensor, group) for tensor in tensors) if axis is not None]
@@ -201,7 +201,7 @@ class _Partitioner:
             return None
         return self._shared(node, Parts(group), tuple(axes), self._kept(tensors, axes))
 
-    def _rows_share(self, node: Node) -> _Share | None:
+    def _rows_share(self, node: Node) -> _NodeShare | None:
         """A node on all chips that have rows of what it reads, if it can be computed row by row."""
         if self.by_rows:
             for tensor in node.variables:
@@ -219,7 +219,7 @@ class _Partitioner:
 
     def _shared(
         self, node: Node, sharding: Sharding, axes: tuple[int | None, ...], kept: Sequence[Kept | None], is_sum: bool = False
-    ) -> _Share | None:
+    ) -> _NodeShare | None:
         """The share of a node in which chips have so much of its operands; None where no attributes express that."""
         attrs: dict[int, Attributes] = {}
         for chip in range(self.cuts.chips):
@@ -230,7 +230,7 @@ class _Partitioner:
                 if of_chip is None:
                     return None
                 attrs[chip] = of_chip
-        return _Share(sharding, attrs, axes, kept, is_sum)
+        return _NodeShare(sharding, attrs, axes, kept, is_sum)
 
     def _is_closed(self, node: Node, axes: Sequence[int]) -> bool:
         """Whether every element of a part belongs to the chip that has it in the container."""
@@ -251,7 +251,7 @@ class _Partitioner:
 
     # ---- nodes
 
-    def _compute(self, node: Node, share: _Share) -> None:
+    def _compute(self, node: Node, share: _NodeShare) -> None:
         """Bring a node's inputs to where its share needs them, and compute it there."""
         shards, operands = self.shards, node.operands
         stages = epilogue.operands(node.epilogue) if share.is_sum else ()  # which follow the sum
@@ -263,7 +263,7 @@ class _Partitioner:
         if isinstance(share.sharding, Parts):
             self.cut[node.name] = tuple(share.attrs)
             if share.is_sum:
-                product = Product(shards, node, share.sharding.group, share.attrs, share.axes[:count], pieces_of(node, count, self.rows))
+                product = CutProduct(shards, node, share.sharding.group, share.attrs, share.axes[:count], pieces_of(node, count, self.rows))
                 rows = plan_sum(product, self._regions(node.outputs[0]))
                 bring(shards, node.outputs[0], rows or Whole())
                 return
@@ -279,7 +279,7 @@ class _Partitioner:
         for number, tensor in enumerate(node.outputs):
             self._keep(node, share, len(operands) + number, shards.states[tensor], {chip: own[number] for chip, own in results.items()})
 
-    def _keep(self, node: Node, share: _Share, position: int, state: State, tensors: Mapping[int, Tensor]) -> None:
+    def _keep(self, node: Node, share: _NodeShare, position: int, state: ShardState, tensors: Mapping[int, Tensor]) -> None:
         """Note where a result is; what is to be whole at once is put together when it is read."""
         axis, indices, sharding = share.axes[position], share.kept[position], share.sharding
         if axis is None or indices is None:
@@ -293,6 +293,6 @@ class _Partitioner:
             else:
                 state.parts[sharding.group] = parts
 
-    def _regions(self, tensor: Tensor) -> dict[int, Region]:
+    def _regions(self, tensor: Tensor) -> dict[int, RowRegion]:
         """What follows from a tensor row by row, by the axis of its rows."""
         return self.rows.regions(tensor, self.cuts.chosen) if self.by_rows else {}

@@ -105,7 +105,7 @@ class _Writer(pickle.Pickler):
         return __newobj__, (type(found),), values if hasattr(found, "__dict__") else (None, values)
 
 
-class _Reader(pickle.Unpickler):
+class _UnitReader(pickle.Unpickler):
     def __init__(self, data: bytes, places: Places) -> None:
         super().__init__(io.BytesIO(data))
         self.places = places
@@ -124,4 +124,4 @@ def _written(what: object, places: Places) -> bytes | None:
 
 
 def _read(data: bytes, places: Places) -> Any:
-    return _Reader(data, places).load()
+    return _UnitReader(data, places).load()

@@ -68,7 +68,7 @@ def with_chains(plan: Plan, given: Program) -> Plan:
         return plan
     by_bytes = plan.machine.objective == "traffic"
     before, fuser = walk(plan), Fuser(plan, given)
-    costs = _Costs(before)
+    costs = _WalkedCosts(before)
     options = {fused: _option(fuser, costs, fused) for fused in _possible(fuser, costs, by_bytes)}
     best, least, taken, tried = plan, costs.total(by_bytes), set[Fused](), set[frozenset[Fused]]()
     for _ in range(ATTEMPTS):
@@ -84,14 +84,14 @@ def with_chains(plan: Plan, given: Program) -> Plan:
             options[worst.fused] = replace(worst, reason="not packed")
             continue
         after = walk(found)
-        now = _Costs(after)
+        now = _WalkedCosts(after)
         options |= {one.fused: replace(one, together=now.cost(one.fused.steps)) for one in chosen}
         if now.total(by_bytes) < least:
             least, taken, best = now.total(by_bytes), {one.fused for one in chosen}, predicted(found, before, after)
     return replace(best, chain_choices=_choices(fuser, list(options.values()), taken, by_bytes))
 
 
-class _Costs:
+class _WalkedCosts:
     """What the calls of a run take, one after the other."""
 
     def __init__(self, run: Run) -> None:
@@ -111,7 +111,7 @@ class _Costs:
         return (self.moved[-1], self.cycles[-1]) if by_bytes else (self.cycles[-1], self.moved[-1])
 
 
-def _possible(fuser: Fuser, costs: _Costs, by_bytes: bool) -> list[Fused]:
+def _possible(fuser: Fuser, costs: _WalkedCosts, by_bytes: bool) -> list[Fused]:
     """The chains of all kinds for which there is room."""
 
     def promises(steps: range, cycles: int, traffic: int) -> bool:
@@ -124,7 +124,7 @@ def _possible(fuser: Fuser, costs: _Costs, by_bytes: bool) -> list[Fused]:
     return found
 
 
-def _option(fuser: Fuser, costs: _Costs, fused: Fused) -> _Option:
+def _option(fuser: Fuser, costs: _WalkedCosts, fused: Fused) -> _Option:
     """A chain with the estimate of what it takes: besides windows, as much moves as without it."""
     alone = costs.cost(fused.steps)
     moved = Counter(alone.traffic)

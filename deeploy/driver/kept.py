@@ -26,7 +26,7 @@ _FILES, _NOTES, _READ = "project/", "notes.json", "read.json"
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptProject:
     """A project that was written before: its files by their paths inside, and what the user was told when it was compiled."""
 
     files: Mapping[str, bytes]
@@ -34,12 +34,12 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Place:
+class KeptPlace:
     """Where the project of a request is kept."""
 
     file: Path
 
-    def find(self) -> Kept | None:
+    def find(self) -> KeptProject | None:
         """The project, where there is one and every file that was read for it still holds the same.
 
         A cache that cannot be read is as good as none.
@@ -58,7 +58,7 @@ class Place:
             return None
         with contextlib.suppress(OSError):
             os.utime(self.file)
-        return Kept(files, notes)
+        return KeptProject(files, notes)
 
     def keep(self, folder: Path, notes: Sequence[str], read: Mapping[str, str]) -> None:
         """Keep the project in ``folder``, for which the files of ``read`` were read; see ``stamps``."""
@@ -75,7 +75,7 @@ class Place:
                     archive.write(path, _FILES + path.relative_to(folder).as_posix())
 
 
-def place_of(request: str, models: Iterable[Path]) -> Place | None:
+def place_of(request: str, models: Iterable[Path]) -> KeptPlace | None:
     """Where the project of a request is kept; None where nothing is kept.
 
     Args:
@@ -86,7 +86,7 @@ def place_of(request: str, models: Iterable[Path]) -> Place | None:
     if folder is None or any(model.is_file() and model.stat().st_size > MOST_BYTES for model in models):
         return None
     what = hashlib.sha256("\0".join([request, str(Path.cwd()), sys.version, *_installation()]).encode())
-    return Place(folder / f"{what.hexdigest()}.zip")
+    return KeptPlace(folder / f"{what.hexdigest()}.zip")
 
 
 def stamps(paths: Iterable[Path]) -> dict[str, str]:

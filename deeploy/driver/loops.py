@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from deeploy.backend.loops import ALIGNMENT, Text, loop
+from deeploy.backend.loops import ALIGNMENT, LoopText, loop
 from deeploy.fallback.portable import HEADER, STRUCT
 from deeploy.frontend.rounds import BODY, LOOPS, Body
 from deeploy.graph.kernel import Kernel, Operator, Reference, Scratch, Tiling
@@ -78,7 +78,7 @@ def _cycles(program: Program, step: int, target: Target) -> float:
     return rate.call + rate.cold + float(cost.work_of(call, rate).cycles(lambda name, size: cost.steps(sizes[name], size) if size else 1))
 
 
-def _kernel(node: Node, body: Body, text: Text, program: Program, engine: str) -> Kernel:
+def _kernel(node: Node, body: Body, text: LoopText, program: Program, engine: str) -> Kernel:
     """The kernel of a loop: whole operands, nothing tiled, one core."""
     inputs, results = (tuple(f"{kind}{at}" for at in range(len(found))) for kind, found in (("x", node.inputs), ("y", node.outputs)))
     shapes = dict(zip(results, (tensor.shape for tensor in node.outputs), strict=True))

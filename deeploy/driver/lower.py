@@ -26,7 +26,7 @@ from deeploy.frontend.lower import assign_types
 from deeploy.frontend.lower.reading import TIES
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.rounds import LOOPS, Body
-from deeploy.frontend.states import Known, append, begin, keep
+from deeploy.frontend.states import KnownState, append, begin, keep
 from deeploy.frontend.wider import note_narrow, packed_types
 from deeploy.graph.rewriting import rewrite
 from deeploy.graph.surgeon import write_model
@@ -88,7 +88,7 @@ class Lowered:
             check_shapes(self.graph, self.shorter, program.live)
 
 
-def lowered(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[Known] = ()) -> Lowered:
+def lowered(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[KnownState] = ()) -> Lowered:
     """Import a model and run the target's passes.
 
     Args:
@@ -197,7 +197,7 @@ def _typed(graph: Graph, model: Imported, target: Target, request: Request) -> t
     return typed, "recognised" if written else "declared", notes
 
 
-def filled(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[Known], machine: Machine) -> Lowered:
+def filled(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[KnownState], machine: Machine) -> Lowered:
     """As ``lowered``, with generated kernels for what the target refuses.
 
     Args:
@@ -210,7 +210,7 @@ def filled(clock: Clock, model: Path, target: Target, request: Request, known: S
 
     engine = _fallback_engine(target, request.fallback)
 
-    def refusal(path: Path, given: Target, wanted: Request, known: Sequence[Known] = known) -> _Tried:
+    def refusal(path: Path, given: Target, wanted: Request, known: Sequence[KnownState] = known) -> _Tried:
         try:
             found = lowered(clock, path, given, wanted, known)
             assemble("probe", found.graph, *kernels_of(found.target, machine))

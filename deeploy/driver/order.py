@@ -11,7 +11,7 @@ from dataclasses import replace
 from deeploy.driver.chains import with_chains
 from deeploy.errors import FitError
 from deeploy.graph.target import Target
-from deeploy.planning.packing.order import Load, arranged, is_free, side_by_side
+from deeploy.planning.packing.order import EngineLoad, arranged, is_free, side_by_side
 from deeploy.planning.plan import Machine, OrderChoice, Plan
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.program import Program
@@ -58,11 +58,11 @@ def planned(program: Program, target: Target, machine: Machine, seconds: float) 
     return replace(found if is_taken else plan, order=choice if is_other else None)
 
 
-def _loads(plan: Plan, run: Run) -> list[Load]:
+def _loads(plan: Plan, run: Run) -> list[EngineLoad]:
     """For how long every call keeps an accelerator busy while no cores compute for it, and cores."""
     teams = {engine.name for engine in plan.target.engines if not engine.accelerator}
     cores, jobs = [0.0] * len(plan.calls), [0.0] * len(plan.calls)
     for one in run.intervals:
         if one.kind == "compute":
             (cores if one.lane in teams else jobs)[one.step] += one.end - one.start
-    return [Load(min(job, max(0.0, call.cycles - core)), core) for job, core, call in zip(jobs, cores, run.calls, strict=True)]
+    return [EngineLoad(min(job, max(0.0, call.cycles - core)), core) for job, core, call in zip(jobs, cores, run.calls, strict=True)]

@@ -46,10 +46,10 @@ from deeploy.report.quantised import quantise_first
 from deeploy.runners.host import Host
 from deeploy.runners.sizes import measure
 from deeploy.simulate import chips as golden
-from deeploy.simulate.interpreter import Rows, outputs
+from deeploy.simulate.interpreter import StateRows, outputs
 from deeploy.simulate.joint import strips
 from deeploy.simulate.requantised import Measured, measured
-from deeploy.simulate.systems import LINK, Stream, SystemRun, stream, system_summary, walk_system
+from deeploy.simulate.systems import LINK, OutputStream, SystemRun, stream, system_summary, walk_system
 from deeploy.simulate.timeline import timeline
 from deeploy.simulate.timing import Run, summary
 from deeploy.simulate.trace import FEWEST_EVENTS, MOST_EVENTS, trace
@@ -338,7 +338,7 @@ class Compiled(Project):
         return self.references([self._sample(step) for step in steps], sequence=True)
 
     def references(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool) -> list[list[np.ndarray]]:
-        rows = Rows() if sequence else None
+        rows = StateRows() if sequence else None
         return [outputs(self.network.program, sample, rows) for sample in samples]
 
     def _sample(self, inputs: Arrays) -> list[np.ndarray]:
@@ -425,7 +425,7 @@ class Distributed(Project):
         return walk_system(self.plans, self.topology) if is_timed else None
 
     @cached_property
-    def stream(self) -> Stream | None:
+    def stream(self) -> OutputStream | None:
         """Inferences one behind the other, where messages go from chip to chip in one direction: there stages work at a time."""
         is_pipeline = all(message.sender[0] < message.receiver[0] for message in self.system.messages)
         if self.predicted is None or not is_pipeline or len(self.plans) == 1:

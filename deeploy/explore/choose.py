@@ -29,7 +29,7 @@ _SECONDS = 60.0  # deterministic solver time of one problem
 
 
 @dataclass(frozen=True)
-class Choice:
+class UnrollingChoice:
     """A set of unrollings: rows of the cost arrays, ascending, and for every layer the position of its unrolling in the set.
 
     ``bound`` is what no set of that size can be better than, in the objective's own unit.
@@ -50,7 +50,7 @@ class Choice:
         return {"edp": self.edp, "latency": self.cycles, "energy": self.energy}[objective]
 
 
-def best_set(cycles: Array, energy: Array, size: int, objective: Objective = "edp") -> Choice:
+def best_set(cycles: Array, energy: Array, size: int, objective: Objective = "edp") -> UnrollingChoice:
     """The best ``size`` unrollings.
 
     Args:
@@ -64,7 +64,7 @@ def best_set(cycles: Array, energy: Array, size: int, objective: Objective = "ed
     return _best_product(cycles, energy, size)
 
 
-def evaluate_set(cycles: Array, energy: Array, rows: tuple[int, ...], objective: Objective = "edp") -> Choice:
+def evaluate_set(cycles: Array, energy: Array, rows: tuple[int, ...], objective: Objective = "edp") -> UnrollingChoice:
     """A given set, with the assignment of layers that is best for the objective."""
     chosen = np.array(rows)
     if objective != "edp":
@@ -72,18 +72,18 @@ def evaluate_set(cycles: Array, energy: Array, rows: tuple[int, ...], objective:
         return _assigned(cycles, energy, rows, cost, 0.0)
     best = _best_product(cycles[chosen], energy[chosen], len(rows))
     uses = tuple(best.rows[use] for use in best.uses)
-    return Choice(tuple(rows), uses, best.cycles, best.energy, best.bound)
+    return UnrollingChoice(tuple(rows), uses, best.cycles, best.energy, best.bound)
 
 
-def _assigned(cycles: Array, energy: Array, rows: tuple[int, ...], cost: Array, bound: float) -> Choice:
+def _assigned(cycles: Array, energy: Array, rows: tuple[int, ...], cost: Array, bound: float) -> UnrollingChoice:
     uses = np.argmin(cost[list(rows)], axis=0)
     picked = np.array(rows)[uses]
     layers = np.arange(cost.shape[1])
     total = float(cycles[picked, layers].sum()), float(energy[picked, layers].sum())
-    return Choice(tuple(rows), tuple(int(use) for use in uses), *total, bound)
+    return UnrollingChoice(tuple(rows), tuple(int(use) for use in uses), *total, bound)
 
 
-def _best_product(cycles: Array, energy: Array, size: int) -> Choice:
+def _best_product(cycles: Array, energy: Array, size: int) -> UnrollingChoice:
     least_cycles, least_energy = float(cycles.min(axis=0).sum()), float(energy.min(axis=0).sum())
     start = int(np.argmin(cycles.sum(axis=1) * energy.sum(axis=1)))
     best = _assigned(cycles, energy, (start,), cycles, 0.0)
@@ -103,7 +103,7 @@ def _best_product(cycles: Array, energy: Array, size: int) -> Choice:
     bound = _refine(solve, lambda: best.edp, low, high)
     ordered = sorted(range(len(best.rows)), key=lambda i: best.rows[i])
     place = {old: new for new, old in enumerate(ordered)}
-    return Choice(tuple(best.rows[i] for i in ordered), tuple(place[use] for use in best.uses), best.cycles, best.energy, bound)
+    return UnrollingChoice(tuple(best.rows[i] for i in ordered), tuple(place[use] for use in best.uses), best.cycles, best.energy, bound)
 
 
 def _refine(solve: Callable[[float], float], best: Callable[[], float], low: float, high: float) -> float:

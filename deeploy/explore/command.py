@@ -13,7 +13,7 @@ from deeploy.explore.choose import OBJECTIVES, Objective
 from deeploy.explore.hardware import load
 from deeploy.explore.networks import read
 from deeploy.explore.study import describe, recosted, study
-from deeploy.graph.loops import Layer, distinct
+from deeploy.graph.loops import LayerLoops, distinct
 from deeploy.graph.target import Target
 
 MOST_CONFIGS = 8
@@ -22,7 +22,7 @@ COSTS = ("formulas", "zigzag")
 
 
 @dataclass(frozen=True)
-class Options:
+class ExploreOptions:
     """What the command line says.
 
     Attributes:
@@ -45,7 +45,7 @@ class Options:
     machine: str = ""
 
 
-def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[str, int], options: Options) -> str:
+def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[str, int], options: ExploreOptions) -> str:
     """Explore and write what was asked for; returns what to print."""
     objective = _objective(options)
     accelerator = load(hardware)
@@ -108,7 +108,7 @@ def _write(file: Path, contents: str) -> None:
         raise UsageError(f"{shorten(str(file))} cannot be written: {error.strerror}", "Name a place that can be written.") from error
 
 
-def _objective(options: Options) -> Objective:
+def _objective(options: ExploreOptions) -> Objective:
     found = next((o for o in OBJECTIVES if o == options.objective), None)
     if found is None:
         raise UsageError(f"--objective {shorten(options.objective)} is unknown", f"Use one of {', '.join(OBJECTIVES)}.")
@@ -119,7 +119,7 @@ def _objective(options: Options) -> Objective:
     return found
 
 
-def _sweep(layers: Sequence[Layer], hardware: Path, objective: Objective, options: Options) -> str:
+def _sweep(layers: Sequence[LayerLoops], hardware: Path, objective: Objective, options: ExploreOptions) -> str:
     from deeploy.explore.sweep import grid, sweep
 
     if options.output is not None or options.engine is not None or options.target is not None:

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.explore.hardware import OPERANDS, Hardware, Store
-from deeploy.graph.loops import LOOPS, Layer
+from deeploy.explore.hardware import OPERANDS, Hardware, HardwareStore
+from deeploy.graph.loops import LOOPS, LayerLoops
 
 Array = np.ndarray
 
@@ -63,7 +63,7 @@ class Assumptions:
 
 
 @dataclass(frozen=True)
-class Costs:
+class UnrollingCosts:
     """Costs of one layer of each kind, by unrolling and layer: cycles, picojoule, share of elements at work, innermost loop.
 
     ``inner`` indexes ``INNER``; ``temporal`` is the share of cycles without a stall.
@@ -76,15 +76,15 @@ class Costs:
     inner: Array  # int8[N, L]
 
 
-def evaluate(factors: Array, layers: Sequence[Layer], hardware: Hardware, assumptions: Assumptions | None = None) -> Costs:
+def evaluate(factors: Array, layers: Sequence[LayerLoops], hardware: Hardware, assumptions: Assumptions | None = None) -> UnrollingCosts:
     """Costs of every pair; the innermost loop is the one with the least product of cycles and energy.
 
     Args:
         factors: int64[N, 7], as in ``Unrollings``.
     """
-    model = _Model(layers, hardware, assumptions or Assumptions())
+    model = _CostModel(layers, hardware, assumptions or Assumptions())
     parts = [model.costs(factors[begin : begin + _CHUNK]) for begin in range(0, len(factors), _CHUNK)]
-    return Costs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Costs.__dataclass_fields__))
+    return UnrollingCosts(*(np.concatenate([getattr(part, name) for part in parts]) for name in UnrollingCosts.__dataclass_fields__))
 
 
 def pixels(outputs: Array, taps: Array, stride: Array, dilation: Array) -> Array:
@@ -97,10 +97,10 @@ def pixels(outputs: Array, taps: Array, stride: Array, dilation: Array) -> Array
     return np.asarray(outputs * taps - overlap)
 
 
-class _Model:
+class _CostModel:
     """The layers as arrays, and what does not depend on the unrolling."""
 
-    def __init__(self, layers: Sequence[Layer], hardware: Hardware, assumptions: Assumptions) -> None:
+    def __init__(self, layers: Sequence[LayerLoops], hardware: Hardware, assumptions: Assumptions) -> None:
         self.hardware, self.assumptions = hardware, assumptions
         self.size = {loop: np.array([layer.sizes[d] for layer in layers], np.float64) for d, loop in enumerate(LOOPS)}
         self.stride = {d: np.array([layer.strides[i] for layer in layers]) for i, d in enumerate("YX")}
@@ -109,7 +109,7 @@ class _Model:
         self.results = self.size["G"] * self.size["K"] * self.size["OY"] * self.size["OX"]
         self.behind = self._behind()
 
-    def costs(self, factors: Array) -> Costs:
+    def costs(self, factors: Array) -> UnrollingCosts:
         unroll = {loop: factors[:, d : d + 1].astype(np.float64) for d, loop in enumerate(LOOPS)}
         steps = {loop: np.ceil(self.size[loop] / unroll[loop]) for loop in LOOPS}
         lanes = {loop: self.size[loop] / steps[loop] for loop in LOOPS}
@@ -129,7 +129,7 @@ class _Model:
                 product = np.where(exists | (inner == "G"), cycles * energy, np.inf)
                 found = [product, cycles, energy, ideal / cycles, np.full(product.shape, candidate, np.int8)]
                 best = found if not best else [np.where(product < best[0], new, old) for new, old in zip(found, best, strict=True)]
-        return Costs(best[1], best[2], self.macs / (ideal * self.hardware.pes), best[3], best[4])
+        return UnrollingCosts(best[1], best[2], self.macs / (ideal * self.hardware.pes), best[3], best[4])
 
     def _needed(self, lanes: dict[str, Array]) -> dict[str, Array]:
         """Elements of each operand that the array needs in one cycle."""
@@ -233,7 +233,7 @@ class _Model:
             inwards, outwards = far.read_pj_per_bit + near.write_pj_per_bit, near.read_pj_per_bit + far.write_pj_per_bit
             energy = energy + moved[operand] * (outwards if operand == "output" else inwards)
             loads[far.name] = loads.get(far.name, np.zeros_like(energy)) + moved[operand]
-        stores: dict[str, Store] = {store.name: store for store in self.hardware.outer()}
+        stores: dict[str, HardwareStore] = {store.name: store for store in self.hardware.outer()}
         cycles = np.max([np.zeros_like(energy), *(load / stores[name].bandwidth for name, load in loads.items())], axis=0)
         return cycles, energy
 

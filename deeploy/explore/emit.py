@@ -18,7 +18,7 @@ from deeploy.explore import cost
 from deeploy.explore.engine import engine_description, name_of
 from deeploy.explore.hardware import Hardware, load
 from deeploy.graph.array import Array
-from deeploy.graph.loops import Layer
+from deeploy.graph.loops import LayerLoops
 from deeploy.graph.target import Rate
 
 UNLIMITED = 1 << 20  # bytes of a memory that the hardware file gives no size
@@ -75,7 +75,7 @@ class _Explored:
     def known(self) -> dict[tuple[object, ...], float]:
         return {}
 
-    def __call__(self, layer: Layer, factors: Sequence[int]) -> float:
+    def __call__(self, layer: LayerLoops, factors: Sequence[int]) -> float:
         key = (layer.sizes, layer.strides, layer.dilations, tuple(factors))
         if key not in self.known:
             found = cost.evaluate(np.array([factors], np.int64), [replace(layer, count=1)], self.hardware)

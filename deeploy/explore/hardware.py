@@ -15,7 +15,7 @@ _KIND = "hardware.toml"
 
 
 @dataclass(frozen=True)
-class Store:
+class HardwareStore:
     """One memory: bits per cycle, bytes (None: as large as needed), picojoule per bit, and the operands that it serves."""
 
     name: str
@@ -48,22 +48,22 @@ class Hardware:
     registers: tuple[int, int, int]
     register_pj_per_bit: float
     mac_pj: float
-    memories: tuple[Store, ...]
+    memories: tuple[HardwareStore, ...]
     shifts_inputs: bool = False
 
     def bits(self, operand: str) -> int:
         """Bits of an element between the array and its memory: of a sum that is not complete, for outputs."""
         return {"weight": self.weight_bits, "input": self.input_bits, "output": self.partial_bits}[operand]
 
-    def levels(self, operand: str) -> tuple[Store, ...]:
+    def levels(self, operand: str) -> tuple[HardwareStore, ...]:
         """The one or two memories of an operand, the one at the array first."""
         return tuple(store for store in self.memories if operand in store.operands)
 
-    def inner(self) -> tuple[Store, ...]:
+    def inner(self) -> tuple[HardwareStore, ...]:
         """The memories at the array."""
         return tuple(store for store in self.memories if any(self.levels(operand)[0] is store for operand in store.operands))
 
-    def outer(self) -> tuple[Store, ...]:
+    def outer(self) -> tuple[HardwareStore, ...]:
         """The memories behind those at the array."""
         return tuple(store for store in self.memories if any(self.levels(operand)[1:] == (store,) for operand in store.operands))
 
@@ -101,9 +101,9 @@ def parse(data: Document, file: str) -> Hardware:
     return hardware
 
 
-def _store(entry: Document) -> Store:
+def _store(entry: Document) -> HardwareStore:
     figures = (float(entry["bandwidth"]), entry.get("capacity"), float(entry["read_pj_per_bit"]), float(entry["write_pj_per_bit"]))
-    return Store(entry["name"], tuple(entry.get("operands", OPERANDS)), *figures)
+    return HardwareStore(entry["name"], tuple(entry.get("operands", OPERANDS)), *figures)
 
 
 def _error(file: str, field: str, what: str, remedy: str) -> UsageError:

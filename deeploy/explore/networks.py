@@ -14,7 +14,7 @@ from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
 from deeploy.frontend.integer_graphs import computes_integers, write_requantisations
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.states import append
-from deeploy.graph.loops import LOOPS, Layer, distinct, from_geometry
+from deeploy.graph.loops import LOOPS, LayerLoops, distinct, from_geometry
 from deeploy.graph.rewriting import rewrite
 from deeploy.graph.target import Target
 from deeploy.planning.binding.assemble import assemble
@@ -24,7 +24,7 @@ from deeploy.planning.program import Program, Role
 _FORMAT = 1
 
 
-def read(file: Path, target: Target, dims: Mapping[str, int] | None = None) -> list[Layer]:
+def read(file: Path, target: Target, dims: Mapping[str, int] | None = None) -> list[LayerLoops]:
     """The layers of a network, repeated ones counted.
 
     Args:
@@ -37,7 +37,7 @@ def read(file: Path, target: Target, dims: Mapping[str, int] | None = None) -> l
     return load(file) if file.suffix == ".json" else distinct(_from_model(file, target, dims or {}))
 
 
-def _from_model(file: Path, target: Target, dims: Mapping[str, int]) -> list[Layer]:
+def _from_model(file: Path, target: Target, dims: Mapping[str, int]) -> list[LayerLoops]:
     source = import_states(file, dims, partial(inferred_shapes, target.kernels))
     graph = source.graph
     if is_dialect(graph) or computes_integers(graph):
@@ -47,7 +47,7 @@ def _from_model(file: Path, target: Target, dims: Mapping[str, int]) -> list[Lay
     return from_program(assemble(file.name, graph, target.kernels))
 
 
-def from_program(program: Program) -> list[Layer]:
+def from_program(program: Program) -> list[LayerLoops]:
     """Every multiply-accumulate nest of a network as a layer, in order.
 
     Raises:
@@ -65,19 +65,19 @@ def from_program(program: Program) -> list[Layer]:
     return layers
 
 
-def save(file: Path, layers: Sequence[Layer], about: str) -> None:
+def save(file: Path, layers: Sequence[LayerLoops], about: str) -> None:
     """Write a list of layers; ``about`` says which network, and how the list can be made again."""
     entries = [_entry(layer) for layer in layers]
     lines = ",\n  ".join(json.dumps(entry) for entry in entries)
     file.write_text(f'{{"format": {_FORMAT}, "about": {json.dumps(about)}, "layers": [\n  {lines}\n]}}\n', encoding="utf-8")
 
 
-def _entry(layer: Layer) -> Contents:
+def _entry(layer: LayerLoops) -> Contents:
     sizes = dict(zip(LOOPS, layer.sizes, strict=True))
     return {"name": layer.name, "count": layer.count, **sizes, "strides": layer.strides, "dilations": layer.dilations}
 
 
-def load(file: Path) -> list[Layer]:
+def load(file: Path) -> list[LayerLoops]:
     """Read a list of layers.
 
     Raises:
@@ -87,6 +87,6 @@ def load(file: Path) -> list[Layer]:
     return [_layer(entry, position) for position, entry in enumerate(read_document(file, "layers.json", ModelError)["layers"])]
 
 
-def _layer(entry: Contents, position: int) -> Layer:
+def _layer(entry: Contents, position: int) -> LayerLoops:
     (sy, sx), (dy, dx) = (entry.get(name, (1, 1)) for name in ("strides", "dilations"))
-    return Layer(entry.get("name", str(position)), tuple(entry[loop] for loop in LOOPS), (sy, sx), (dy, dx), entry["count"])
+    return LayerLoops(entry.get("name", str(position)), tuple(entry[loop] for loop in LOOPS), (sy, sx), (dy, dx), entry["count"])

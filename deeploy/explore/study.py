@@ -10,11 +10,11 @@ import numpy as np
 
 from deeploy.documents import Contents
 from deeploy.explore import overhead, zigzag
-from deeploy.explore.choose import Choice, Objective, best_set, evaluate_set, undominated
-from deeploy.explore.cost import INNER, Assumptions, Costs, evaluate
+from deeploy.explore.choose import Objective, UnrollingChoice, best_set, evaluate_set, undominated
+from deeploy.explore.cost import INNER, Assumptions, UnrollingCosts, evaluate
 from deeploy.explore.hardware import Hardware
 from deeploy.explore.unrollings import Unrollings, unrollings
-from deeploy.graph.loops import LOOPS, Layer, distinct
+from deeploy.graph.loops import LOOPS, LayerLoops, distinct
 from deeploy.jobs import in_order
 
 Array = np.ndarray
@@ -33,10 +33,10 @@ class Study:
 
     hardware: Hardware
     objective: Objective
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerLoops, ...]
     unrollings: Unrollings
-    costs: Costs
-    choices: tuple[Choice, ...]
+    costs: UnrollingCosts
+    choices: tuple[UnrollingChoice, ...]
     seconds: Mapping[str, float]
 
     def totals(self) -> tuple[Array, Array]:
@@ -44,14 +44,14 @@ class Study:
         return totals(self.costs, self.layers)
 
 
-def totals(costs: Costs, layers: Sequence[Layer]) -> tuple[Array, Array]:
+def totals(costs: UnrollingCosts, layers: Sequence[LayerLoops]) -> tuple[Array, Array]:
     """Cycles and picojoule, times how many such layers there are."""
     count = np.array([layer.count for layer in layers], np.float64)
     return costs.cycles * count, costs.energy * count
 
 
 def study(
-    layers: Sequence[Layer],
+    layers: Sequence[LayerLoops],
     hardware: Hardware,
     configs: int = 2,
     objective: Objective = "edp",
@@ -85,9 +85,9 @@ def recosted(result: Study) -> Study:
     factors = result.unrollings.factors[kept]
     pairs_of = [(layer, row, result.hardware) for row in factors for layer in result.layers]
     pairs = np.array(list(in_order(_by_zigzag, pairs_of))).reshape(len(kept), len(result.layers), 2)
-    own = Costs(*(getattr(result.costs, name)[kept] for name in Costs.__dataclass_fields__))
+    own = UnrollingCosts(*(getattr(result.costs, name)[kept] for name in UnrollingCosts.__dataclass_fields__))
     ideal = np.array([layer.macs for layer in result.layers]) / (own.utilisation * result.hardware.pes)
-    costs = Costs(pairs[..., 0], pairs[..., 1], own.utilisation, ideal / pairs[..., 0], own.inner)
+    costs = UnrollingCosts(pairs[..., 0], pairs[..., 1], own.utilisation, ideal / pairs[..., 0], own.inner)
     found = replace(result.unrollings, factors=factors)
     cycles, energy = totals(costs, result.layers)
     sizes = range(1, min(len(result.choices), len(kept)) + 1)
@@ -96,7 +96,7 @@ def recosted(result: Study) -> Study:
     return Study(result.hardware, result.objective, result.layers, found, costs, choices, seconds)
 
 
-def _by_zigzag(job: tuple[Layer, Array, Hardware]) -> tuple[float, float]:
+def _by_zigzag(job: tuple[LayerLoops, Array, Hardware]) -> tuple[float, float]:
     return zigzag.evaluate(*job)
 
 
@@ -137,7 +137,7 @@ def _pair_sums(cost: Array, row: int) -> Array:
     return np.asarray(np.minimum(cost[row], cost[row + 1 :]).sum(axis=1))
 
 
-def _figures(choice: Choice) -> dict[str, float]:
+def _figures(choice: UnrollingChoice) -> dict[str, float]:
     return {"cycles": choice.cycles, "energy_pj": choice.energy, "edp": choice.edp}
 
 
@@ -172,7 +172,7 @@ def describe(result: Study) -> Contents:
     }
 
 
-def _unrolling(result: Study, choice: Choice, position: int) -> Contents:
+def _unrolling(result: Study, choice: UnrollingChoice, position: int) -> Contents:
     """One unrolling of a set: its factors, and the innermost loop that most of its layers choose, depthwise ones apart."""
     row = choice.rows[position]
     inner: dict[str, dict[str, int]] = {"depthwise": {}, "other": {}}
@@ -191,13 +191,13 @@ def _unrolling(result: Study, choice: Choice, position: int) -> Contents:
     }
 
 
-def is_depthwise(layer: Layer) -> bool:
+def is_depthwise(layer: LayerLoops) -> bool:
     """Whether a layer has groups, and neither input nor output channels inside them."""
     size = dict(zip(LOOPS, layer.sizes, strict=True))
     return size["G"] > 1 and size["C"] == size["K"] == 1
 
 
-def _layers(result: Study, choice: Choice) -> list[Contents]:
+def _layers(result: Study, choice: UnrollingChoice) -> list[Contents]:
     costs, entries = result.costs, []
     for at, use in enumerate(choice.uses):
         row = choice.rows[use]

@@ -20,7 +20,7 @@ from deeploy.explore.choose import Objective
 from deeploy.explore.hardware import Hardware, load
 from deeploy.explore.study import describe, study
 from deeploy.explore.unrollings import unrollings
-from deeploy.graph.loops import Layer
+from deeploy.graph.loops import LayerLoops
 from deeploy.jobs import completed
 from deeploy.resources import put
 from deeploy.version import VERSION
@@ -28,7 +28,7 @@ from deeploy.version import VERSION
 _MOST_POINTS = 100_000
 
 Point = Mapping[str, float]
-Task = tuple[Sequence[Layer], Hardware, int, Objective, bool]
+Task = tuple[Sequence[LayerLoops], Hardware, int, Objective, bool]
 
 
 def grid(vary: Sequence[str]) -> list[dict[str, float]]:
@@ -49,7 +49,7 @@ def grid(vary: Sequence[str]) -> list[dict[str, float]]:
 
 
 def sweep(
-    layers: Sequence[Layer],
+    layers: Sequence[LayerLoops],
     hardware: Path,
     points: Sequence[Point],
     configs: int,

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from deeploy.errors import UsageError
-from deeploy.graph.loops import LOOPS, Layer
+from deeploy.graph.loops import LOOPS, LayerLoops
 
 _OY, _OX, _FY, _FX = (LOOPS.index(name) for name in ("OY", "OX", "FY", "FX"))
 
@@ -61,7 +61,7 @@ def count_factorisations(pes: int) -> int:
     return total
 
 
-def unrollings(pes: int, layers: Sequence[Layer], prune: bool = True) -> Unrollings:
+def unrollings(pes: int, layers: Sequence[LayerLoops], prune: bool = True) -> Unrollings:
     """All unrollings of ``pes`` elements.
 
     Factors are divisors of ``pes`` and need not divide the loop that they unroll: what is left over is padded. A factor is left

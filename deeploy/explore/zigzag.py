@@ -17,7 +17,7 @@ import numpy as np
 from deeploy.documents import Contents
 from deeploy.errors import UsageError
 from deeploy.explore.hardware import OPERANDS, Hardware
-from deeploy.graph.loops import LOOPS, Layer
+from deeploy.graph.loops import LOOPS, LayerLoops
 
 _OPERANDS = {"weight": "I2", "input": "I1", "output": "O"}
 _DIMENSIONS = {"D1": ("G", "K"), "D2": ("C",), "D3": ("OY", "OX"), "D4": ("FY", "FX")}  # of the array; ZigZag has at most four
@@ -34,7 +34,7 @@ def require() -> None:
         raise UsageError("the package zigzag-dse is not installed", "Install it: pip install zigzag-dse six") from error
 
 
-def evaluate(layer: Layer, factors: np.ndarray, hardware: Hardware) -> tuple[float, float]:
+def evaluate(layer: LayerLoops, factors: np.ndarray, hardware: Hardware) -> tuple[float, float]:
     """Cycles and picojoule that ZigZag finds for one layer on one unrolling.
 
     Cycles are those of the computation with its stalls, without loading the first and storing the last operands.
@@ -62,7 +62,7 @@ def evaluate(layer: Layer, factors: np.ndarray, hardware: Hardware) -> tuple[flo
     return float(evaluation.latency_total0), float(energy)
 
 
-def _workload(layer: Layer, hardware: Hardware) -> Contents:
+def _workload(layer: LayerLoops, hardware: Hardware) -> Contents:
     (sy, sx), (dy, dx) = layer.strides, layer.dilations
     return {
         "id": 0,

@@ -15,8 +15,8 @@ from onnx import helper
 
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.fallback.generate import generate, generator
-from deeploy.fallback.nodes import FAILURES, Known, Single, known, single
-from deeploy.fallback.portable import HEADER, STRUCT, Code
+from deeploy.fallback.nodes import FAILURES, KnownTensors, Single, known, single
+from deeploy.fallback.portable import HEADER, STRUCT, GeneratedCode
 from deeploy.frontend import without_branches
 from deeploy.frontend.ends import name_dims
 from deeploy.frontend.load import OLDEST_OPSET, opset_version, read_whole
@@ -90,7 +90,7 @@ def _called(node: onnx.NodeProto) -> str:
 
 
 def _replaced(
-    node: onnx.NodeProto, found: Known, model: onnx.ModelProto, engine: str, refusal: Refusal, refused: dict[str, str]
+    node: onnx.NodeProto, found: KnownTensors, model: onnx.ModelProto, engine: str, refusal: Refusal, refused: dict[str, str]
 ) -> tuple[tuple[onnx.NodeProto, Kernel] | None, str]:
     """The node in place of ``node`` with its kernel, where the target refuses it; else None, and why it has no fallback."""
     if node.op_type == "Constant" or all(name in found.values for name in node.output if name):
@@ -111,7 +111,7 @@ def _replaced(
         alone = single(node, found, model, everything)
         assert alone is not None  # as the one above
         code = generate(alone.model)
-        if isinstance(code, Code):
+        if isinstance(code, GeneratedCode):
             kernel = _kernel(alone, code, engine)
             name = node.name or f"{node.op_type}_{next(filter(None, node.output))}"
             return (helper.make_node(kernel.op, alone.inputs, alone.outputs, name, domain=FALLBACK), kernel), ""
@@ -119,7 +119,7 @@ def _replaced(
     return None, reason
 
 
-def _kernel(alone: Single, code: Code, engine: str) -> Kernel:
+def _kernel(alone: Single, code: GeneratedCode, engine: str) -> Kernel:
     """The kernel of a model of one node: whole operands, nothing tiled, one core."""
     model = alone.model
     op = re.sub(r"\W", "", model.graph.node[0].op_type)[:32]
@@ -167,7 +167,7 @@ def _reference(model: onnx.ModelProto) -> Callable[..., Any]:
     return reference
 
 
-def _rebuilt(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], found: Known) -> onnx.ModelProto:
+def _rebuilt(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], found: KnownTensors) -> onnx.ModelProto:
     """The model with other nodes, whose outputs' types it declares."""
     result = onnx.ModelProto()
     result.CopyFrom(model)

@@ -13,7 +13,7 @@ import onnx
 from onnx import AttributeProto
 
 from deeploy.errors import UsageError, shorten
-from deeploy.fallback.portable import ENTRY, Code, portable
+from deeploy.fallback.portable import ENTRY, GeneratedCode, portable
 from deeploy.frontend.fold import RANDOM
 
 _PACKAGE = "emx-onnx-cgen"
@@ -41,7 +41,7 @@ def _compiler() -> Any:
     return Compiler(CompilerOptions(model_name=ENTRY, large_temp_threshold_bytes=0, large_weight_threshold=0))
 
 
-def generate(model: onnx.ModelProto) -> Code | str:
+def generate(model: onnx.ModelProto) -> GeneratedCode | str:
     """The C of a model of one node, or why there is none."""
     node = model.graph.node[0]
     if node.op_type in RANDOM:

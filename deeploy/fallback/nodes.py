@@ -30,7 +30,7 @@ FAILURES = (
 
 
 @dataclass
-class Known:
+class KnownTensors:
     """What is known of a model's tensors: element types and shapes, and the values of constants, by name."""
 
     types: dict[str, TypeProto] = field(default_factory=dict)
@@ -61,13 +61,13 @@ class Single:
     outputs: tuple[str, ...]
 
 
-def known(model: onnx.ModelProto, dims: Mapping[str, int]) -> Known:
+def known(model: onnx.ModelProto, dims: Mapping[str, int]) -> KnownTensors:
     """Walk over a model whose nodes are sorted, and learn types, shapes and constants; what cannot be known is left out.
 
     Args:
         dims: extents of symbolic dimensions, as ``deeploy.frontend.import_model`` takes them.
     """
-    result, graph = Known(), model.graph
+    result, graph = KnownTensors(), model.graph
     for value in graph.input:
         result.types[value.name] = _bound(value, dims)
     for tensor in graph.initializer:
@@ -89,10 +89,10 @@ def _bound(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> TypeProto:
     return bound
 
 
-def _learn(found: Known, node: onnx.NodeProto, model: onnx.ModelProto, declared: Mapping[str, TypeProto]) -> None:
+def _learn(found: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto, declared: Mapping[str, TypeProto]) -> None:
     _check(found, node)
     inferred = _inferred(found, node, model)
-    if all(math.prod(Known({name: kind}).shape(name) or ()) <= _MOST_FOLDED for name, kind in inferred.items()):
+    if all(math.prod(KnownTensors({name: kind}).shape(name) or ()) <= _MOST_FOLDED for name, kind in inferred.items()):
         for name, value in zip(node.output, _folded(found, node, model), strict=False):
             found.learn(name, value)
     for name in node.output:
@@ -101,11 +101,11 @@ def _learn(found: Known, node: onnx.NodeProto, model: onnx.ModelProto, declared:
         for option in (inferred.get(name), declared.get(name)):
             if option is not None and option.tensor_type.elem_type and name not in found.types:
                 found.types[name] = option
-            if option is not None and found.shape(name) is None and Known({name: option}).shape(name) is not None:
+            if option is not None and found.shape(name) is None and KnownTensors({name: option}).shape(name) is not None:
                 found.types[name] = option
 
 
-def _check(found: Known, node: onnx.NodeProto) -> None:
+def _check(found: KnownTensors, node: onnx.NodeProto) -> None:
     """Raise ModelError where the operands of a standard operator contradict each other; the generator would not see it."""
     if canonical_domain(node.domain, node.op_type) or any(name and found.shape(name) is None for name in node.input):
         return
@@ -121,7 +121,7 @@ def _check(found: Known, node: onnx.NodeProto) -> None:
     check_types(node, inputs)
 
 
-def _folded(found: Known, node: onnx.NodeProto, model: onnx.ModelProto) -> Sequence[np.ndarray]:
+def _folded(found: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto) -> Sequence[np.ndarray]:
     """The outputs of a node that computes constants, where they are small."""
     from onnx.reference import ReferenceEvaluator  # only here: its import takes longer than that of a whole small model
 
@@ -146,7 +146,7 @@ def _folded(found: Known, node: onnx.NodeProto, model: onnx.ModelProto) -> Seque
     return [np.asarray(value) for value in results] if all(isinstance(value, np.ndarray | np.generic) for value in results) else []
 
 
-def _inferred(found: Known, node: onnx.NodeProto, model: onnx.ModelProto) -> Mapping[str, TypeProto]:
+def _inferred(found: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto) -> Mapping[str, TypeProto]:
     try:
         schema = onnx.defs.get_schema(node.op_type, _version(node, model), node.domain)
         types = {name: found.types[name] for name in node.input if name}
@@ -156,7 +156,7 @@ def _inferred(found: Known, node: onnx.NodeProto, model: onnx.ModelProto) -> Map
         return {}
 
 
-def single(node: onnx.NodeProto, found: Known, model: onnx.ModelProto, everything: bool) -> Single | None:
+def single(node: onnx.NodeProto, found: KnownTensors, model: onnx.ModelProto, everything: bool) -> Single | None:
     """The model that holds only ``node``; None where types or static shapes of its tensors are not known.
 
     Args:

@@ -41,14 +41,14 @@ struct {STRUCT} {{
 
 
 @dataclass(frozen=True)
-class Code:
+class GeneratedCode:
     """The text of a kernel's C file, and the bytes of scratch memory that it wants."""
 
     text: str
     scratch: int
 
 
-def portable(generated: str, inputs: int, outputs: int) -> Code | str:
+def portable(generated: str, inputs: int, outputs: int) -> GeneratedCode | str:
     """The kernel's file from what was generated for a model with so many inputs and outputs, or why there is none."""
     text = re.sub(r"/\*.*?\*/", "", generated, flags=re.DOTALL)
     text = re.sub(rf"^_Bool {ENTRY}_load\(.*?^}}\n", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -66,7 +66,7 @@ def portable(generated: str, inputs: int, outputs: int) -> Code | str:
     body = re.sub(r"\n{3,}", "\n\n", moved.text).strip()
     call = f"void KERNEL(const struct {STRUCT} *k) {{\n    {ENTRY}({', '.join([*first, *operands])});\n}}\n"
     head = f'#pragma GCC system_header /* generated: compilers do not warn of its style */\n\n#include "{STRUCT}.h"\n\n'
-    return Code(f"{head}{body}\n\n{call}", moved.scratch)
+    return GeneratedCode(f"{head}{body}\n\n{call}", moved.scratch)
 
 
 def _hidden(text: str) -> str:
@@ -82,12 +82,12 @@ def _hidden(text: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def _moved(text: str) -> Code | str:
+def _moved(text: str) -> GeneratedCode | str:
     """The text with the local arrays of its functions in memory that is passed along."""
     bodies = {match.group("name"): (match.start(), match.end(), _end(text, match.end())) for match in _FUNCTION.finditer(text)}
     pieces, users, at, offset = list[str](), set[str](), 0, 0
     for name, (_, begin, end) in sorted(bodies.items(), key=lambda entry: entry[1]):
-        body = _Body(offset)
+        body = _FunctionBody(offset)
         moved = _ARRAY.sub(body.array, text[begin:end])
         if body.problem:
             return body.problem
@@ -98,11 +98,11 @@ def _moved(text: str) -> Code | str:
         users |= {name} if body.sizes else set()
     text = "".join([*pieces, text[at:]])
     if not users:
-        return Code(text, 0)
-    return Code(_passed(text, _callers(text, users) | {ENTRY}), offset)
+        return GeneratedCode(text, 0)
+    return GeneratedCode(_passed(text, _callers(text, users) | {ENTRY}), offset)
 
 
-class _Body:
+class _FunctionBody:
     """The arrays of one function: replaced by pointers to successive places from ``offset`` on."""
 
     def __init__(self, offset: int) -> None:

@@ -19,7 +19,7 @@ from deeploy.frontend.labels import Labels, number_labels
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Pinned, Value, pin
 from deeploy.frontend.schemas import ML
-from deeploy.frontend.states import Known
+from deeploy.frontend.states import KnownState
 from deeploy.frontend.structure import check_and_sort, describe, is_control
 from deeploy.frontend.trace import trace
 from deeploy.frontend.unknown import check_known
@@ -60,7 +60,7 @@ def import_states(
     custom_shapes: CustomShapes | None = None,
     states: Mapping[str, str] | None = None,
     context: int | None = None,
-    known: Sequence[Known] = (),
+    known: Sequence[KnownState] = (),
     pins: Mapping[str, Value] | None = None,
     unroll: int = MOST_UNROLLED,
 ) -> Imported:

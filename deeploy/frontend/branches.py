@@ -21,14 +21,14 @@ _HEAVY = ("Attention", *PRODUCTS, *GATES)
 
 
 @dataclass
-class Names:
+class BranchNames:
     """Names of tensors or nodes: those ``taken`` in the graph around all branches, and those that the model has ``anywhere``."""
 
     taken: set[str] = field(default_factory=set)
     anywhere: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, graph: onnx.GraphProto) -> Names:
+    def of(cls, graph: onnx.GraphProto) -> BranchNames:
         return cls(set(_defined(graph)), frozenset(name for inner in graphs(graph) for name in _defined(inner)))
 
     def fresh(self, name: str) -> str:
@@ -48,7 +48,7 @@ def _defined(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def unfolded(
-    inner: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], given: Sequence[str], results: Sequence[str], names: Names
+    inner: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], given: Sequence[str], results: Sequence[str], names: BranchNames
 ) -> list[onnx.NodeProto]:
     """Copies of the nodes of a branch or a body that compute ``results``, for the graph around it.
 

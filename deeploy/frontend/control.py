@@ -19,10 +19,10 @@ from deeploy.frontend.predicates import Known, type_of, type_text, value_of
 from deeploy.frontend.rounds import Ends, keep
 from deeploy.frontend.shapes import read_type
 from deeploy.frontend.structure import CONTROL, Scanned, body_of, branches, check_and_sort, describe, scanned
-from deeploy.frontend.walk import Walk
+from deeploy.frontend.walk import GraphWalk
 
 
-def choose(walk: Walk, node: onnx.NodeProto) -> None:
+def choose(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """Take the branch of an ``If`` whose condition is constant; both where it is not, and choose between their results."""
     condition, (then, otherwise) = _condition(walk, node, node.input[0]), branches(node)
     if (value := value_of(condition)) is not None:
@@ -42,7 +42,7 @@ def choose(walk: Walk, node: onnx.NodeProto) -> None:
             _select(walk, node, (one, other, name), hint)
 
 
-def _select(walk: Walk, node: onnx.NodeProto, names: tuple[str, str, str], hint: str) -> None:
+def _select(walk: GraphWalk, node: onnx.NodeProto, names: tuple[str, str, str], hint: str) -> None:
     """A result of both branches: ``names`` are those of the first, of the second, and of what is chosen."""
     one, other = (type_text(walk.tensors[name]) for name in names[:2])
     if one != other:
@@ -53,20 +53,20 @@ def _select(walk: Walk, node: onnx.NodeProto, names: tuple[str, str, str], hint:
     walk.over([helper.make_node("Where", [node.input[0], *names[:2]], names[2:], name=node.name)])
 
 
-def _into(walk: Walk, graph: onnx.GraphProto, given: Sequence[str], results: Sequence[str]) -> None:
+def _into(walk: GraphWalk, graph: onnx.GraphProto, given: Sequence[str], results: Sequence[str]) -> None:
     """Walk over a copy of a branch or body: its inputs are the tensors ``given``, its outputs get the names ``results``."""
     around = walk.known.taken.union(walk.tensors)
     walk.over(unfolded(graph, check_and_sort(graph, around), given, results, walk.known))
 
 
-def _condition(walk: Walk, node: onnx.NodeProto, name: str) -> Known:
+def _condition(walk: GraphWalk, node: onnx.NodeProto, name: str) -> Known:
     condition = walk.tensors[name]
     if type_of(condition) != np.bool_ or math.prod(condition.shape) != 1:
         raise ModelError(f"{describe(node)} has a condition of type {type_text(condition)}", "give it one element of type bool")
     return condition
 
 
-def _holds(walk: Walk, node: onnx.NodeProto, name: str) -> bool:
+def _holds(walk: GraphWalk, node: onnx.NodeProto, name: str) -> bool:
     """The value of a loop's condition."""
     condition = _condition(walk, node, name)
     value = value_of(condition)
@@ -76,7 +76,7 @@ def _holds(walk: Walk, node: onnx.NodeProto, name: str) -> bool:
     return bool(value.item())
 
 
-def _rounds(walk: Walk, node: onnx.NodeProto, name: str) -> int | None:
+def _rounds(walk: GraphWalk, node: onnx.NodeProto, name: str) -> int | None:
     """The number of rounds of a loop at most; None where only its condition ends it."""
     if not name:
         return None
@@ -90,7 +90,7 @@ def _rounds(walk: Walk, node: onnx.NodeProto, name: str) -> int | None:
     return int(value.item())
 
 
-def loop(walk: Walk, node: onnx.NodeProto) -> None:
+def loop(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """The rounds of a ``Loop``, one behind the other."""
     body, carried = body_of(node), list(node.input[2:])
     most = _rounds(walk, node, node.input[0])
@@ -109,7 +109,7 @@ def loop(walk: Walk, node: onnx.NodeProto) -> None:
     _unroll(walk, node, body, plan, begin, carried, most if going else 0, why)
 
 
-def scan(walk: Walk, node: onnx.NodeProto) -> None:
+def scan(walk: GraphWalk, node: onnx.NodeProto) -> None:
     """The rounds of a ``Scan``: each reads the next part of some inputs, and adds a part to some outputs."""
     body = body_of(node)
     plan = scanned(node, body)
@@ -132,7 +132,7 @@ def scan(walk: Walk, node: onnx.NodeProto) -> None:
 
 
 def _unroll(
-    walk: Walk,
+    walk: GraphWalk,
     node: onnx.NodeProto,
     body: onnx.GraphProto,
     plan: Scanned,
@@ -167,12 +167,12 @@ def _unroll(
             _stack(walk, node, value, rows[::-1] if is_reversed else rows, axis, name)
 
 
-def _is_long(walk: Walk, body: onnx.GraphProto, rounds: int) -> bool:
+def _is_long(walk: GraphWalk, body: onnx.GraphProto, rounds: int) -> bool:
     """Whether so many rounds are more nodes than the budget has left."""
     return walk.unrolled + rounds * (1 + len(body.node)) > walk.budget
 
 
-def _keep(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, ends: Ends) -> str:
+def _keep(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, ends: Ends) -> str:
     """Let a loop stay one; why that cannot be, or ""."""
     try:
         keep(walk, node, body, rounds, ends)
@@ -181,7 +181,7 @@ def _keep(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, 
     return ""
 
 
-def _keep_scan(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto, plan: Scanned, axes: Sequence[int]) -> str:
+def _keep_scan(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, plan: Scanned, axes: Sequence[int]) -> str:
     """The same of a ``Scan``: parts are read and left along the first axis, which others are brought to."""
     label, sources = node.name or node.output[0], node.input[plan.carried :]
     given = [_moved(walk, label, name, axis, 0) for name, axis in zip(sources, axes, strict=True)]
@@ -195,7 +195,7 @@ def _keep_scan(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto, plan: Sc
     return why
 
 
-def _moved(walk: Walk, label: str, name: str, axis: int, to: int) -> str:
+def _moved(walk: GraphWalk, label: str, name: str, axis: int, to: int) -> str:
     """A tensor with an axis in another place."""
     order = [at for at in range(len(walk.tensors[name].shape)) if at != axis]
     order.insert(to, axis)
@@ -206,7 +206,7 @@ def _moved(walk: Walk, label: str, name: str, axis: int, to: int) -> str:
     return moved
 
 
-def _check_version(walk: Walk, node: onnx.NodeProto) -> None:
+def _check_version(walk: GraphWalk, node: onnx.NodeProto) -> None:
     if walk.version < 9:
         raise UnsupportedError(f"{describe(node)} is of opset 8, where it has batches", "export the model with opset 9 or newer")
 
@@ -217,7 +217,7 @@ def _axis(node: onnx.NodeProto, axis: int, rank: int) -> int:
     return axis % rank
 
 
-def _part(walk: Walk, node: onnx.NodeProto, entry: tuple[str, int, bool], number: int, length: int) -> str:
+def _part(walk: GraphWalk, node: onnx.NodeProto, entry: tuple[str, int, bool], number: int, length: int) -> str:
     """What a round reads of an input: one index of an axis, from the front or from the back."""
     name, axis, is_reversed = entry
     part = walk.known.fresh(f"{name}_{number}")
@@ -226,7 +226,7 @@ def _part(walk: Walk, node: onnx.NodeProto, entry: tuple[str, int, bool], number
     return part
 
 
-def _stack(walk: Walk, node: onnx.NodeProto, value: onnx.ValueInfoProto, rows: Sequence[str], axis: int, name: str) -> None:
+def _stack(walk: GraphWalk, node: onnx.NodeProto, value: onnx.ValueInfoProto, rows: Sequence[str], axis: int, name: str) -> None:
     """One output of the results of all rounds, along a new axis."""
     if not rows:
         known = read_type(value.type, {})
@@ -245,14 +245,14 @@ def _stack(walk: Walk, node: onnx.NodeProto, value: onnx.ValueInfoProto, rows: S
     walk.over([helper.make_node("Concat", thick, [name], label, axis=at)])
 
 
-def _constant(walk: Walk, node: onnx.NodeProto, label: str, value: np.generic | np.ndarray) -> str:
+def _constant(walk: GraphWalk, node: onnx.NodeProto, label: str, value: np.generic | np.ndarray) -> str:
     name = walk.known.fresh(f"{node.name or node.output[0]}_{label}")
     walk.over([helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value), name))])
     return name
 
 
-def _hand_on(walk: Walk, names: Sequence[str], results: Sequence[str]) -> None:
+def _hand_on(walk: GraphWalk, names: Sequence[str], results: Sequence[str]) -> None:
     walk.over(helper.make_node("Identity", [name], [result]) for name, result in zip(names, results, strict=False) if result)
 
 
-UNFOLD: Mapping[str, Callable[[Walk, onnx.NodeProto], None]] = dict(zip(CONTROL, (choose, loop, scan), strict=True))
+UNFOLD: Mapping[str, Callable[[GraphWalk, onnx.NodeProto], None]] = dict(zip(CONTROL, (choose, loop, scan), strict=True))

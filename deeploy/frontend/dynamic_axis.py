@@ -17,7 +17,7 @@ from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageErro
 from deeploy.frontend.labels import Labels
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import depends, differing, equal, look_up, slide, sliding, tables
-from deeploy.frontend.states import CONVERSIONS, Known, Pair, check_begun, check_pairs, named
+from deeploy.frontend.states import CONVERSIONS, KnownState, Pair, check_begun, check_pairs, named
 from deeploy.frontend.structure import open_inputs
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
@@ -42,7 +42,7 @@ class Imported:
     pairs: tuple[Pair, ...] = ()
     shorter: Graph | None = None
     notes: tuple[str, ...] = ()
-    begun: tuple[Known, ...] = ()
+    begun: tuple[KnownState, ...] = ()
     pinned: tuple[Pinned, ...] = ()
     labels: Labels = field(default_factory=dict)
     narrow: frozenset[DType] = frozenset()
@@ -62,7 +62,7 @@ def import_dynamic(
     dims: Mapping[str, int],
     declared: Mapping[str, str],
     context: int | None,
-    known: Sequence[Known] = (),
+    known: Sequence[KnownState] = (),
 ) -> Imported:
     """Import a model with the pairs that are declared, or found where caches have an unknown length.
 
@@ -122,7 +122,7 @@ def has_caches(model: onnx.ModelProto, dims: Mapping[str, int], declared: Mappin
     return any(v.name in declared for v in model.graph.input) or bool(_found(model.graph, dims))
 
 
-def _beginning(graph: Graph, known: Sequence[Known]) -> Imported:
+def _beginning(graph: Graph, known: Sequence[KnownState]) -> Imported:
     """A model without caches for inputs, in a project where others have them: what it says of theirs are their first rows."""
     begun = check_begun(graph, known)
     rows = next((t.shape[begun[0].axis] for t in graph.outputs if begun and t.name == begun[0].present), 0)

@@ -16,10 +16,10 @@ from onnx import helper, numpy_helper
 
 from deeploy.errors import UnsupportedError
 from deeploy.frontend.attributes import read_array
-from deeploy.frontend.branches import Names
+from deeploy.frontend.branches import BranchNames
 from deeploy.frontend.predicates import type_text, value_of
 from deeploy.frontend.structure import check_and_sort, describe, reads
-from deeploy.frontend.walk import Walk, known
+from deeploy.frontend.walk import GraphWalk, known
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 
@@ -60,7 +60,7 @@ class Ends:
     results_backwards: Sequence[bool]
 
 
-def keep(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, ends: Ends) -> None:
+def keep(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, ends: Ends) -> None:
     """Add the node of a loop that stays one.
 
     Args:
@@ -86,7 +86,7 @@ def keep(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, e
     captured = {name: walk.operand(tensor, name) for name, tensor in outside.items() if name not in constants}
     inputs += [Tensor(name, tensor.shape, tensor.dtype) for name, tensor in captured.items()]
     has_number = number is not None and given[0] in used
-    state = Walk(walk.version, {}, walk.step, walk.refusal, walk.budget, known=Names.of(body), read=set(used))
+    state = GraphWalk(walk.version, {}, walk.step, walk.refusal, walk.budget, known=BranchNames.of(body), read=set(used))
     state.tensors |= {name: known(value, name) for name, value in constants.items()}
     state.tensors |= {variable.name: variable for variable in (*inputs, *([number] if number else []))}
     state.over(nodes)
@@ -127,7 +127,7 @@ def _model(
     tensors = [numpy_helper.from_array(value, name) for name, value in constants.items() if name in read]
     ends, taken = [], read | {variable.name for variable in inputs} | {name for each in nodes for name in each.output}
     for name, tensor in results:
-        own = Names(taken).fresh(f"{name}_result")
+        own = BranchNames(taken).fresh(f"{name}_result")
         ends.append((helper.make_node("Identity", [name], [own]), _port(own, tensor)))
     graph = helper.make_graph(
         [*nodes, *(end for end, _ in ends)], "round", [_port(v.name, v) for v in inputs], [port for _, port in ends], tensors
@@ -139,7 +139,7 @@ def _port(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(tensor.dtype.numpy), tensor.shape)
 
 
-def _add(walk: Walk, node: onnx.NodeProto, body: Body, inputs: Sequence[str], results: Mapping[str, Tensor]) -> None:
+def _add(walk: GraphWalk, node: onnx.NodeProto, body: Body, inputs: Sequence[str], results: Mapping[str, Tensor]) -> None:
     outputs = {
         name: Tensor(name, (*(() if position < body.carried else (body.rounds,)), *tensor.shape), tensor.dtype)
         for position, (name, tensor) in enumerate(results.items())

@@ -35,7 +35,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownState:
     """A state of another network of the project, as it is stored when it is full; ``scale`` and ``zero_point`` where they are said."""
 
     past: str
@@ -192,7 +192,7 @@ def _begun(past: Tensor, state: Tensor, position: Tensor) -> Tensor:
     return Node(f"{past.name} (begin)", "Where", (begun, state, zeros), (replace(past),)).outputs[0]
 
 
-def check_begun(graph: Graph, known: Sequence[Known]) -> list[Known]:
+def check_begun(graph: Graph, known: Sequence[KnownState]) -> list[KnownState]:
     """The states of other networks whose first rows are outputs of this one.
 
     Raises:
@@ -222,7 +222,7 @@ def check_begun(graph: Graph, known: Sequence[Known]) -> list[Known]:
     return begun
 
 
-def begin(graph: Graph, states: Sequence[Known]) -> Graph:
+def begin(graph: Graph, states: Sequence[KnownState]) -> Graph:
     """Outputs of a lowered graph without caches become the first rows of states, stored as the other network stores them."""
     appended: list[Tensor] = []
     for number, state in enumerate(states):
@@ -233,7 +233,7 @@ def begin(graph: Graph, states: Sequence[Known]) -> Graph:
     return replace(_without(graph, *(named(graph.outputs, state.present) for state in states)), kept=tuple(appended))
 
 
-def _stored(rows: Tensor, state: Known) -> Tensor:
+def _stored(rows: Tensor, state: KnownState) -> Tensor:
     """The rows in the type and scale of a state."""
     node = rows.made_by("Dequantize")
     if state.scale is None:

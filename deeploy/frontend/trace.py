@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
-from deeploy.frontend.branches import Names
+from deeploy.frontend.branches import BranchNames
 from deeploy.frontend.constraints import check_constraints, check_types
 from deeploy.frontend.control import UNFOLD
 from deeploy.frontend.expand import expand
@@ -30,7 +30,7 @@ from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
 from deeploy.frontend.structure import describe, is_control, reads
 from deeploy.frontend.unknown import is_unknown, unknown_operators
 from deeploy.frontend.validate import check_operands, check_result, check_size
-from deeploy.frontend.walk import CustomShapes, Walk, element_type, known
+from deeploy.frontend.walk import CustomShapes, GraphWalk, element_type, known
 from deeploy.frontend.wider import TYPES
 from deeploy.graph.nodes import Node, Tensor
 
@@ -43,7 +43,7 @@ def trace(
     dims: Mapping[str, int],
     custom_shapes: CustomShapes | None,
     budget: int,
-) -> Walk:
+) -> GraphWalk:
     """Walk over ``nodes``, which are sorted, starting from ``inputs``; loops become ``budget`` nodes at most.
 
     Raises:
@@ -55,7 +55,7 @@ def trace(
     tensors: dict[str, Known] = {tensor.name: tensor for tensor in inputs}
     is_dialect = any(is_dialect_op(node.op_type, canonical_domain(node.domain, node.op_type)) for node in nodes)
     step, refusal = partial(_step, custom_shapes, dims, is_dialect), partial(unknown_operators, graph, custom_shapes)
-    state = Walk(version, declared, step, refusal, budget, tensors, read=read, known=Names.of(graph), inputs=frozenset(tensors))
+    state = GraphWalk(version, declared, step, refusal, budget, tensors, read=read, known=BranchNames.of(graph), inputs=frozenset(tensors))
     for initializer in graph.initializer:
         if initializer.name in read:
             state.tensors[initializer.name] = known(read_array(initializer, initializer.name), initializer.name)
@@ -63,7 +63,7 @@ def trace(
     return state
 
 
-def _step(custom_shapes: CustomShapes | None, dims: Mapping[str, int], is_dialect: bool, state: Walk, node: onnx.NodeProto) -> None:
+def _step(custom_shapes: CustomShapes | None, dims: Mapping[str, int], is_dialect: bool, state: GraphWalk, node: onnx.NodeProto) -> None:
     domain = canonical_domain(node.domain, node.op_type)
     if (problem := misplaced(node.op_type, domain)) is not None:
         raise UnsupportedError(
@@ -112,7 +112,7 @@ def _step(custom_shapes: CustomShapes | None, dims: Mapping[str, int], is_dialec
     _finish(state, node, draft, values)
 
 
-def _narrowed(state: Walk, tensor: Known | None, name: str) -> Known | None:
+def _narrowed(state: GraphWalk, tensor: Known | None, name: str) -> Known | None:
     """Floats of 64 bits as float32, for a node that computes at run time."""
     return state.operand(tensor, name) if isinstance(tensor, np.ndarray) and tensor.dtype == np.float64 else tensor
 
@@ -145,7 +145,7 @@ def _check_example(node: onnx.NodeProto, inputs: Inputs, dims: Mapping[str, int]
 _VARIADIC = ("Concat", "Sum", "Max", "Min", "Mean")  # of one tensor, that tensor
 
 
-def _step_trivial(state: Walk, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> bool:
+def _step_trivial(state: GraphWalk, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> bool:
     """Handle nodes that compute nothing at run time; False for all others."""
     op, first = node.op_type, inputs[0] if inputs else None
     if op == "Constant":
@@ -171,7 +171,7 @@ def _step_trivial(state: Walk, node: onnx.NodeProto, attributes: Attributes, inp
     return True
 
 
-def _trains(state: Walk, node: onnx.NodeProto, inputs: Inputs) -> bool:
+def _trains(state: GraphWalk, node: onnx.NodeProto, inputs: Inputs) -> bool:
     """Whether a Dropout is meant for training; UnsupportedError if so, since there is nothing to compile."""
     mode = inputs[2] if len(inputs) > 2 else None
     value = value_of(mode)
@@ -192,7 +192,7 @@ def _constant_value(node: onnx.NodeProto, attributes: Attributes) -> np.ndarray:
     raise UnsupportedError(f"{describe(node)} has no dense value", "store the constant as a dense tensor")
 
 
-def _setting(state: Walk, node: onnx.NodeProto, position: int, tensor: Known | None) -> Known | None:
+def _setting(state: GraphWalk, node: onnx.NodeProto, position: int, tensor: Known | None) -> Known | None:
     """An input that describes the operation, which must be constant; a dequantised constant is one, too."""
     value = value_of(tensor)
     if node.op_type == "Range" and value is not None and value.size == 1:
@@ -219,7 +219,7 @@ def _ask(draft: Draft, custom_shapes: CustomShapes | None, outputs: int) -> list
     return values[:outputs] + [Value(dtype)] * (outputs - len(values))
 
 
-def _finish(state: Walk, node: onnx.NodeProto, draft: Draft, values: Sequence[Value]) -> None:
+def _finish(state: GraphWalk, node: onnx.NodeProto, draft: Draft, values: Sequence[Value]) -> None:
     """Give a node its outputs and normalise it. What is inferred wins over what the file declares.
 
     Optional outputs that nobody reads are left out; the number of outputs of Split is part of its meaning.

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.frontend.branches import Names
+from deeploy.frontend.branches import BranchNames
 from deeploy.frontend.predicates import Known
 from deeploy.frontend.shapes import Value
 from deeploy.frontend.structure import describe, reads
@@ -30,7 +30,7 @@ _MOST_SPELLED = 8  # values that a message spells out
 
 
 @dataclass
-class Walk:
+class GraphWalk:
     """The state of the walk, and its result.
 
     Attributes:
@@ -51,13 +51,13 @@ class Walk:
 
     version: int
     declared: dict[str, Value]
-    step: Callable[[Walk, onnx.NodeProto], None]
+    step: Callable[[GraphWalk, onnx.NodeProto], None]
     refusal: Callable[[onnx.NodeProto], UnsupportedError]
     budget: int = MOST_UNROLLED
     tensors: dict[str, Known] = field(default_factory=dict)
-    names: Names = field(default_factory=Names)
+    names: BranchNames = field(default_factory=BranchNames)
     read: set[str] = field(default_factory=set)
-    known: Names = field(default_factory=Names)
+    known: BranchNames = field(default_factory=BranchNames)
     flat: list[onnx.NodeProto] = field(default_factory=list)
     unrolled: int = 0
     inputs: Collection[str] = ()

@@ -19,7 +19,7 @@ _COUNTING = ("AveragePool", "QLinearAveragePool")
 
 
 @dataclass(frozen=True)
-class _Window:
+class _WindowSettings:
     """Per spatial axis: extents of input and output, and the window; ``reach`` is the extent of the dilated kernel."""
 
     sizes: list[int]
@@ -39,7 +39,7 @@ class _Window:
         return spans
 
 
-def _window(node: Draft, weight: Tensor | None) -> _Window:
+def _window(node: Draft, weight: Tensor | None) -> _WindowSettings:
     shape, outputs = list(node.x.shape), list(node.y.shape)
     rank = len(shape) - 2
     if rank < 1:
@@ -50,13 +50,13 @@ def _window(node: Draft, weight: Tensor | None) -> _Window:
     if weight is not None and kernel != list(weight.shape[2:]):
         raise broken(node, f"has kernel_shape {kernel}, but its weight has the shape {list(weight.shape)}")
     ones = [1] * rank
-    window = _Window(shape[2:], outputs[2:], kernel, integers(node, "strides", rank, ones), integers(node, "dilations", rank, ones))
+    window = _WindowSettings(shape[2:], outputs[2:], kernel, integers(node, "strides", rank, ones), integers(node, "dilations", rank, ones))
     if min(window.kernel + window.strides + window.dilations) < 1:
         raise broken(node, "has a kernel, stride or dilation below 1")
     return window
 
 
-def _explicit_pads(node: Draft, window: _Window) -> list[int]:
+def _explicit_pads(node: Draft, window: _WindowSettings) -> list[int]:
     """All begins, then all ends, from ``pads`` and ``auto_pad``."""
     rank = len(window.sizes)
     mode = node.attrs.pop("auto_pad", "NOTSET")
@@ -101,7 +101,7 @@ def convolution(node: Draft) -> Tensor | None:
     return None
 
 
-def _impossible(node: Draft, window: _Window) -> ModelError:
+def _impossible(node: Draft, window: _WindowSettings) -> ModelError:
     return broken(node, f"has an output of {window.outputs} elements, which its window cannot produce")
 
 
@@ -172,7 +172,7 @@ def pool(node: Draft) -> Tensor | None:
     return None
 
 
-def _end(window: _Window, axis: int, begin: int, end: int) -> int:
+def _end(window: _WindowSettings, axis: int, begin: int, end: int) -> int:
     """The pad at the end of an axis with which the window fits exactly as often as the output is long."""
     size, reach, stride, output = window.sizes[axis], window.reach[axis], window.strides[axis], window.outputs[axis]
     if (size + begin + end - reach) // stride + 1 == output:
@@ -189,5 +189,5 @@ def _pad_input(node: Draft, pads: list[int]) -> None:
     node.inputs[0] = compute("Pad", node.x, pads=[0, 0, *pads[:rank], 0, 0, *pads[rank:]], mode="constant", value=value)
 
 
-def _store(node: Draft, window: _Window, pads: list[int], **more: int | list[int]) -> None:
+def _store(node: Draft, window: _WindowSettings, pads: list[int], **more: int | list[int]) -> None:
     node.attrs.update(kernel_shape=window.kernel, strides=window.strides, dilations=window.dilations, pads=pads, **more)

@@ -29,7 +29,7 @@ TOKEN, PLACE, MASK = "ids", "places", "mask"  # what inputs are, and the C array
 
 
 @dataclass(frozen=True)
-class Source:
+class InputSource:
     """What an input is, with its name in the model, and the rows and columns of a mask."""
 
     kind: str
@@ -40,7 +40,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Reader:
+class TokenReader:
     """A network that takes ``rows`` tokens and scores what follows the last ``scored`` of them.
 
     Attributes:
@@ -56,7 +56,7 @@ class Reader:
     rows: int
     scored: int
     tokens: int
-    sources: tuple[Source, ...]
+    sources: tuple[InputSource, ...]
     score: DType
     step: int
     cycles: int | None
@@ -73,12 +73,12 @@ class Reader:
         return self.kinds[TOKEN]
 
     @property
-    def mask(self) -> Source | None:
+    def mask(self) -> InputSource | None:
         return next((source for source in self.sources if source.kind == MASK), None)
 
 
 @dataclass(frozen=True)
-class Array:
+class WorkArray:
     """Memory that writing needs: an array in C."""
 
     type: str
@@ -95,21 +95,21 @@ class Generator:
         lead: the first network with the same states, whose instances both work on.
     """
 
-    step: Reader
-    prompt: Reader | None
+    step: TokenReader
+    prompt: TokenReader | None
     worth: int
     lead: str
 
     @property
-    def arrays(self) -> list[Array]:
+    def arrays(self) -> list[WorkArray]:
         """The arrays that hold inputs and scores, and the sums of probabilities."""
         readers = [reader for reader in (self.step, self.prompt) if reader is not None]
         rows, scored = (max(getattr(reader, count) for reader in readers) for count in ("rows", "scored"))
         elements = {TOKEN: rows, PLACE: rows, MASK: max((r.mask.rows * r.mask.columns for r in readers if r.mask), default=0)}
         comments = {TOKEN: "that are read next", PLACE: "of the new rows", MASK: "of the rows that are seen"}
-        found = [Array(dtype.c, kind, elements[kind], comments[kind]) for kind, dtype in self.step.kinds.items()]
-        found.append(Array(self.step.score.c, "scores", scored * self.step.tokens, "of the tokens that may follow"))
-        return [*found, Array("uint64_t", "sums", _BUCKETS + 1, "of probabilities, by distance from the best token")]
+        found = [WorkArray(dtype.c, kind, elements[kind], comments[kind]) for kind, dtype in self.step.kinds.items()]
+        found.append(WorkArray(self.step.score.c, "scores", scored * self.step.tokens, "of the tokens that may follow"))
+        return [*found, WorkArray("uint64_t", "sums", _BUCKETS + 1, "of probabilities, by distance from the best token")]
 
     def files(self, lookup: TemplateLookup) -> dict[str, str | bytes]:
         """The C function; its declaration is part of the network's header."""
@@ -121,7 +121,7 @@ class Generator:
         return {f"src/{step.prefix}_generate.c": lookup.get_template("generate.c.mako").render(**values)}
 
 
-def reader(prefix: str, plan: Plan, description: Document, known: Mapping[str, str]) -> Reader | None:
+def reader(prefix: str, plan: Plan, description: Document, known: Mapping[str, str]) -> TokenReader | None:
     """What a network reads and scores, if it is of that structure; ``known`` are the kinds of inputs of others, by name."""
     program = plan.program
     is_plain = all(i.get("scale", 1.0) == 1.0 and i.get("zero_point", 0) == 0 for i in description["inputs"])
@@ -138,10 +138,10 @@ def reader(prefix: str, plan: Plan, description: Document, known: Mapping[str, s
     scale = description["outputs"][0].get("scale")
     step = 1 << _FRACTION if scale is None else max(1, round(scale * 2**_FRACTION))
     cycles = (description.get("timing") or {}).get("cycles")
-    return Reader(prefix, rows, scored, tokens, sources, result.dtype, step, cycles, program.growth.begins)
+    return TokenReader(prefix, rows, scored, tokens, sources, result.dtype, step, cycles, program.growth.begins)
 
 
-def _source(program: Program, growth: Growth, name: str, tokens: int, known: Mapping[str, str]) -> Source | None:
+def _source(program: Program, growth: Growth, name: str, tokens: int, known: Mapping[str, str]) -> InputSource | None:
     """What an input is, if it is known.
 
     Where a network begins sequences, its rows are all that exist: what is no token is what the other network's input of that name is.
@@ -151,14 +151,14 @@ def _source(program: Program, growth: Growth, name: str, tokens: int, known: Map
     columns = growth.rows if growth.begins else growth.context
     is_token = source.dtype.is_integer and elements == growth.rows and table is not None and table >= tokens
     if is_token and not is_live:
-        return Source(TOKEN, source.tensor, source.dtype)
+        return InputSource(TOKEN, source.tensor, source.dtype)
     is_mask = known.get(source.tensor) == MASK if growth.begins else is_live
     if is_mask and elements in (columns, growth.rows * columns) and source.shape[-1] == columns:
         is_plain = not source.dtype.is_float or _is_added(program, name)
-        return Source(MASK, source.tensor, source.dtype, elements // columns, columns) if is_plain else None
+        return InputSource(MASK, source.tensor, source.dtype, elements // columns, columns) if is_plain else None
     is_place = known.get(source.tensor) == PLACE if growth.begins else not is_live
     if is_place and source.dtype.is_integer and elements == growth.rows:
-        return Source(PLACE, source.tensor, source.dtype)
+        return InputSource(PLACE, source.tensor, source.dtype)
     return None
 
 
@@ -188,7 +188,7 @@ def _table(program: Program, source: str) -> int | None:
 
 def generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], leads: Mapping[str, str]) -> dict[str, Generator]:
     """The networks that can write, by name."""
-    readers: dict[str, Reader] = {}
+    readers: dict[str, TokenReader] = {}
     begins = {p: plan.program.growth is not None and plan.program.growth.begins for p, plan in plans.items()}
     for p in sorted(plans, key=lambda p: begins[p]):
         known = {source.name: source.kind for q, r in readers.items() if leads[p] == leads[q] for source in r.sources}
@@ -203,13 +203,13 @@ def generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], 
     return result
 
 
-def _suits(prompt: Reader, step: Reader) -> bool:
+def _suits(prompt: TokenReader, step: TokenReader) -> bool:
     """Whether one reads what the other goes on from: scores of one type, and no inputs that the other does not have."""
     is_alike = (prompt.tokens, prompt.score, prompt.step) == (step.tokens, step.score, step.step)
     return is_alike and prompt.kinds.items() <= step.kinds.items()
 
 
-def _worth(prompt: Reader, step: Reader) -> int:
+def _worth(prompt: TokenReader, step: TokenReader) -> int:
     """From how many tokens on the network for prompts is faster; one that scores its last row only has to be filled."""
     if prompt.scored < prompt.rows:
         return prompt.rows

@@ -14,19 +14,19 @@ from pathlib import Path
 from deeploy.documents import read_document
 from deeploy.errors import TargetError, shorten
 from deeploy.graph.kernel import Kernel
-from deeploy.graph.loops import LOOPS, Layer, slots
+from deeploy.graph.loops import LOOPS, LayerLoops, slots
 from deeploy.graph.target import Engine, Rate
 from deeploy.schemas import KINDS
 
 
 @dataclass(frozen=True)
-class _Slots:
+class _ArraySlots:
     """The products that an array could do in a layer, with the factors of one configuration."""
 
-    count: Callable[[Layer, Sequence[int]], float]
+    count: Callable[[LayerLoops, Sequence[int]], float]
     factors: tuple[int, ...]
 
-    def __call__(self, layer: Layer) -> float:
+    def __call__(self, layer: LayerLoops) -> float:
         return self.count(layer, self.factors)
 
 
@@ -57,7 +57,7 @@ class Array:
             for kernel in offered
         )
 
-    def rates(self, call: float, output: float = 0.0, slots: Callable[[Layer, Sequence[int]], float] = slots) -> dict[str, Rate]:
+    def rates(self, call: float, output: float = 0.0, slots: Callable[[LayerLoops, Sequence[int]], float] = slots) -> dict[str, Rate]:
         """By engine, for ``Timing.kernels``: cycles of a job to begin, of an output beside products, a cycle for ``pes`` products.
 
         Args:
@@ -65,7 +65,7 @@ class Array:
                 are rounded up to multiples of them by default.
         """
         return {
-            self._name(c): Rate(call, 1 / self.pes, output, slots=_Slots(slots, tuple(factors[loop] for loop in LOOPS)))
+            self._name(c): Rate(call, 1 / self.pes, output, slots=_ArraySlots(slots, tuple(factors[loop] for loop in LOOPS)))
             for c, factors in self.configurations.items()
         }
 

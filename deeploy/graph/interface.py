@@ -143,7 +143,7 @@ def instance(call: Bound, stored: Mapping[str, DType], project: str = "") -> Ins
 
 
 @dataclass(frozen=True)
-class View:
+class PrintedOperand:
     """An operand as templates see it: its pointer, and values that print as C; strides in elements.
 
     ``first`` are the indices of its first element in the whole operand; ``dense`` counts the trailing axes that the kernel's declaration
@@ -188,10 +188,10 @@ def pieces(call: Bound, tile: Mapping[str, int], bases: Mapping[str, object]) ->
     return {n: Piece(bases[n], int(found.bytes(call.node, extents)), found.cores) for n, found in call.kernel.scratch.items()}
 
 
-def view(call: Bound, name: str, stored: DType, seen: Sequence[Window], strides: Sequence[Value]) -> View:
+def view(call: Bound, name: str, stored: DType, seen: Sequence[Window], strides: Sequence[Value]) -> PrintedOperand:
     """An operand of which a call sees a window, with strides in elements; ``stored`` is the type of these."""
     extent = tuple(window.count for window in seen)
-    return View(
+    return PrintedOperand(
         ptr=Variable(name, 0, 0),
         extent=extent,
         stride=steps(call, name, strides, extent),
@@ -203,12 +203,12 @@ def view(call: Bound, name: str, stored: DType, seen: Sequence[Window], strides:
     )
 
 
-def kept_sums(call: Bound, seen: Sequence[Window], strides: Sequence[Value]) -> View:
+def kept_sums(call: Bound, seen: Sequence[Window], strides: Sequence[Value]) -> PrintedOperand:
     """What a kernel keeps of its outputs between tiles along a reduction."""
     return replace(view(call, call.writes[0], DType.INT32, seen, strides), ptr=Variable(SUMS, 0, 0))
 
 
-def sums(call: Bound, views: Mapping[str, View | None]) -> View:
+def sums(call: Bound, views: Mapping[str, PrintedOperand | None]) -> PrintedOperand:
     """What the first part of a call leaves of its output for the second: packed, with what does not stay between."""
     second, y = call.kernel.second, views[call.writes[0]]
     assert second is not None and y is not None
@@ -217,41 +217,43 @@ def sums(call: Bound, views: Mapping[str, View | None]) -> View:
     strides = tuple(product(extent[axis + 1 :]) for axis in range(len(extent)))
     shape = tuple((n - 1) * step + 1 for n, step in zip(y.shape, by, strict=True))
     none = (0,) * len(shape)
-    return View(Variable(SUMS, 0, 0), extent, strides, none, none, shape, DType.INT32, len(shape))
+    return PrintedOperand(Variable(SUMS, 0, 0), extent, strides, none, none, shape, DType.INT32, len(shape))
 
 
 @dataclass(frozen=True)
-class Part:
+class CalledPart:
     """A call, or a part of one, with what it sees of its operands and the types that these are stored in."""
 
     call: Bound
-    views: Mapping[str, View | None]
+    views: Mapping[str, PrintedOperand | None]
     stored: Mapping[str, DType]
 
 
-def parts(call: Bound, views: Mapping[str, View | None], stored: Mapping[str, DType]) -> tuple[Part, ...]:
+def parts(call: Bound, views: Mapping[str, PrintedOperand | None], stored: Mapping[str, DType]) -> tuple[CalledPart, ...]:
     """The parts of a call."""
     if call.kernel.second is None:
-        return (Part(call, views, stored),)
+        return (CalledPart(call, views, stored),)
     (first, second), between = call.parts, sums(call, views)
     of_first = {name: dtype for name, dtype in stored.items() if name in first.operands} | dict.fromkeys(call.writes, DType.INT32)
     of_second = {SUMS: DType.INT32} | {name: dtype for name, dtype in stored.items() if name in second.operands}
     seen = {name: view for name, view in views.items() if name in first.operands}
-    return Part(first, {**seen, **dict.fromkeys(call.writes, between)}, of_first), Part(second, {**views, SUMS: between}, of_second)
+    return CalledPart(first, {**seen, **dict.fromkeys(call.writes, between)}, of_first), CalledPart(
+        second, {**views, SUMS: between}, of_second
+    )
 
 
-def phases(part: Part, columns: Value) -> tuple[Part, ...]:
+def phases(part: CalledPart, columns: Value) -> tuple[CalledPart, ...]:
     """The parts that kernels one behind the other are; ``columns`` are those of a row before the share of the core that runs."""
     found = []
     for phase, call in zip(part.call.kernel.phases, part.call.phases, strict=False):
         views = {own: part.views.get(name) for name, own in phase.operands.items()}
         views |= {own: _whole(view, columns) for own in phase.whole if (view := views[own]) is not None}
         stored = {own: part.stored[name] for name, own in phase.operands.items() if name in part.stored}
-        found.append(Part(call, views, stored))
+        found.append(CalledPart(call, views, stored))
     return tuple(found) or (part,)
 
 
-def _whole(view: View, columns: Value) -> View:
+def _whole(view: PrintedOperand, columns: Value) -> PrintedOperand:
     """The rows of which a core sees some columns."""
     return replace(view, ptr=view.ptr - columns, extent=(*view.extent[:-1], view.shape[-1]), first=(*view.first[:-1], 0))
 
@@ -310,7 +312,7 @@ def initialiser(call: Bound) -> Initialiser:
 def render(
     call: Bound,
     kernel: str,
-    views: Mapping[str, View | None],
+    views: Mapping[str, PrintedOperand | None],
     scratch: Mapping[str, Piece],
     extent: Mapping[str, Value],
     lookup: TemplateLookup,

@@ -1,6 +1,6 @@
 """From loop nests to the seven loops that an array of processing elements unrolls.
 
-A ``Layer`` is one multiply-accumulate nest. The role of a dimension is read off the access maps alone: of the two factors
+A ``LayerLoops`` is one multiply-accumulate nest. The role of a dimension is read off the access maps alone: of the two factors
 and the result, a dimension that all three have is G (groups, channels of a depthwise layer, heads), one that weights and
 result have is K, one that inputs and weights have is C, one that inputs and result have is O. Where an axis of the inputs
 mentions a reduction beside a parallel dimension, a window slides: these two are FY and OY, or FX and OX.
@@ -23,7 +23,7 @@ LOOPS = ("G", "K", "C", "OY", "OX", "FY", "FX")  # outermost first in every tabl
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerLoops:
     """The seven loops of a layer.
 
     Attributes:
@@ -57,7 +57,7 @@ class Layer:
         return " ".join(f"{name}{size}" for name, size in zip(LOOPS, self.sizes, strict=True) if size > 1) or "one product"
 
 
-def from_geometry(name: str, geometry: Geometry, constants: set[str] | frozenset[str] = frozenset()) -> list[Layer]:
+def from_geometry(name: str, geometry: Geometry, constants: set[str] | frozenset[str] = frozenset()) -> list[LayerLoops]:
     """The layers of one call: a phase that sums products of two operands is one."""
     found = []
     for phase in (geometry.nest, *geometry.nest.phases):
@@ -67,14 +67,14 @@ def from_geometry(name: str, geometry: Geometry, constants: set[str] | frozenset
     return found
 
 
-def slots(layer: Layer, unrolling: Sequence[int]) -> int:
+def slots(layer: LayerLoops, unrolling: Sequence[int]) -> int:
     """Multiply-accumulates that an array could do while it runs a layer: every loop rounded up to a multiple of its factor."""
     return math.prod(-(-size // factor) * factor for size, factor in zip(layer.sizes, unrolling, strict=True))
 
 
-def distinct(layers: Sequence[Layer]) -> list[Layer]:
+def distinct(layers: Sequence[LayerLoops]) -> list[LayerLoops]:
     """Layers without repetition: each stands for all that have its loops, under the first one's name."""
-    merged: dict[tuple[object, ...], Layer] = {}
+    merged: dict[tuple[object, ...], LayerLoops] = {}
     for layer in layers:
         key = (layer.sizes, layer.strides, layer.dilations)
         known = merged.get(key)
@@ -83,7 +83,7 @@ def distinct(layers: Sequence[Layer]) -> list[Layer]:
 
 
 @dataclass(frozen=True)
-class _Loop:
+class _NestLoop:
     """A dimension, or its quotient or remainder by ``radix``; ``size`` iterations."""
 
     dim: str
@@ -92,7 +92,7 @@ class _Loop:
     operands: frozenset[str]  # of "x", "w", "y"
 
 
-def _layer(name: str, nest: Nest, extents: Mapping[str, int], factors: Sequence[str], constants: set[str] | frozenset[str]) -> Layer:
+def _layer(name: str, nest: Nest, extents: Mapping[str, int], factors: Sequence[str], constants: set[str] | frozenset[str]) -> LayerLoops:
     if len(factors) > 2 or len(nest.writes) != 1:
         raise _unknown(name, f"multiplies {len(factors)} operands into {len(nest.writes)}")
     result = next(iter(nest.writes.values()))
@@ -119,7 +119,7 @@ def _layer(name: str, nest: Nest, extents: Mapping[str, int], factors: Sequence[
     steps = [(stride, dilation) for _, _, stride, dilation in sliding]
     steps = [(1, 1)] * (2 - len(steps)) + steps
     ordered = tuple(sizes[loop] for loop in LOOPS)
-    return Layer(name, ordered, (steps[0][0], steps[1][0]), (steps[0][1], steps[1][1]))
+    return LayerLoops(name, ordered, (steps[0][0], steps[1][0]), (steps[0][1], steps[1][1]))
 
 
 def _windows(access: Map, other: Map) -> Iterator[tuple[str, str, int, int]]:
@@ -137,18 +137,18 @@ def _windows(access: Map, other: Map) -> Iterator[tuple[str, str, int, int]]:
             yield outputs[0], taps[0], steps[outputs[0]], steps[taps[0]]
 
 
-def _loops(nest: Nest, operands: Mapping[str, Map], extents: Mapping[str, int]) -> Iterator[_Loop]:
+def _loops(nest: Nest, operands: Mapping[str, Map], extents: Mapping[str, int]) -> Iterator[_NestLoop]:
     """The loops of a nest: dimensions, or their quotients and remainders where a factor sees only these."""
     for name in (dim.name for dim in nest.iterated()):
         seen = {operand: _seen(access, name) for operand, access in operands.items()}
         radices = {radix for parts in seen.values() for part, radix in parts if part != "all"}
         size = extents[name]
         if len(radices) != 1 or any(len(parts) > 1 for parts in seen.values()):
-            yield _Loop(name, "all", size, frozenset(o for o, parts in seen.items() if parts))
+            yield _NestLoop(name, "all", size, frozenset(o for o, parts in seen.items() if parts))
             continue
         (radix,) = radices
         for part, iterations in (("quotient", -(-size // radix)), ("remainder", min(radix, size))):
-            yield _Loop(name, part, iterations, frozenset(o for o, parts in seen.items() if parts & {("all", 0), (part, radix)}))
+            yield _NestLoop(name, part, iterations, frozenset(o for o, parts in seen.items() if parts & {("all", 0), (part, radix)}))
 
 
 def _seen(access: Map, name: str) -> set[tuple[str, int]]:
@@ -170,7 +170,7 @@ def _is_alone(inner: Affine, name: str) -> bool:
     return len(inner.terms) == 1 and isinstance(inner.terms[0][0], Dim) and inner.terms[0][0].name == name and inner.terms[0][1] == 1
 
 
-def _role(layer: str, loop: _Loop, sliding: Sequence[tuple[str, str]]) -> str:
+def _role(layer: str, loop: _NestLoop, sliding: Sequence[tuple[str, str]]) -> str:
     """One of ``LOOPS``, or O for rows that no window slides along."""
     letters = "".join(sorted(loop.operands))
     axes = ("OY", "OX")[2 - len(sliding) :] if sliding else ()

@@ -150,7 +150,7 @@ class Pass:
             ModelError: a rule cannot compute with the shapes, constants or attributes of a node; or rules undo each other for ever.
         """
         for _ in range(2 * len(graph.nodes) + 10):
-            after = _Sweep(graph).over(self._by_op)
+            after = _RewriteSweep(graph).over(self._by_op)
             if after is graph:
                 return graph
             graph = after
@@ -170,7 +170,7 @@ def rewrite(graph: Graph, passes: Iterable[Callable[[Graph], Graph]]) -> Graph:
     return reduce(lambda values, step: step(values), passes, graph)
 
 
-class _Sweep:
+class _RewriteSweep:
     """One walk over a graph: what stands in for its tensors, and how often that is read."""
 
     def __init__(self, graph: Graph) -> None:
@@ -290,7 +290,7 @@ class Match:
         domain: of what the rule makes where that says no other one: operators of ONNX become some of the integer form.
     """
 
-    def __init__(self, sweep: _Sweep, node: Node, domain: str) -> None:
+    def __init__(self, sweep: _RewriteSweep, node: Node, domain: str) -> None:
         self._sweep, self.node, self.domain, self.y, self.title = sweep, node, domain, node.outputs[0], node.name
         self.op, self.attrs, self.inputs = node.op, node.attrs, node.operands
 

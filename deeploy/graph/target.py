@@ -11,7 +11,7 @@ from deeploy.documents import Document, read_document
 from deeploy.errors import TargetError, shorten
 from deeploy.graph.device import Device
 from deeploy.graph.kernel import CORE, Kernel
-from deeploy.graph.loops import Layer
+from deeploy.graph.loops import LayerLoops
 from deeploy.graph.rewriting import Pass
 from deeploy.graph.topology import Topology
 from deeploy.graph.types import Numeric
@@ -147,7 +147,7 @@ class Rate:
     cold: float = 0.0
     shared: float = 0.0
     per: Mapping[str, float] = field(default_factory=dict)
-    slots: Callable[[Layer], float] | None = None
+    slots: Callable[[LayerLoops], float] | None = None
     is_estimate: bool = False
     beside: float = 0.0
 

@@ -26,7 +26,7 @@ from deeploy.operators.matmul import exact_product
 Weights = Callable[[Expr, Expr, Expr, Expr], Map]  # (output channel, input channel of its group, fh, fw) -> stored axes
 
 
-class Window(NamedTuple):
+class ConvWindow(NamedTuple):
     """The attributes of a convolution, and what follows from the shape of its weights; channels are those of one group."""
 
     strides: tuple[int, int]
@@ -40,13 +40,13 @@ class Window(NamedTuple):
     width: int
 
 
-def window(node: Node, w_shape: tuple[int, ...] | None = None) -> Window:
+def window(node: Node, w_shape: tuple[int, ...] | None = None) -> ConvWindow:
     """Read a ``Conv`` or ``ConvTranspose`` node; ``w_shape`` is given where the node has only the weights' name."""
     attrs = node.attrs
     groups, (first, second, *size) = int(attrs["group"]), w_shape or node.operands[1].shape
     channels, filters = (first // groups, second) if node.op == "ConvTranspose" else (second, first // groups)
     strides, dilations, pads = (tuple(attrs[name]) for name in ("strides", "dilations", "pads"))
-    return Window(strides, dilations, pads, int(attrs["zero_point"]), groups, channels, filters, *size)
+    return ConvWindow(strides, dilations, pads, int(attrs["zero_point"]), groups, channels, filters, *size)
 
 
 def nest(weights: Weights) -> Callable[[Node], Nest]:

@@ -24,7 +24,7 @@ _KNOWN = 256  # nodes of which a phase is remembered
 
 
 @dataclass(frozen=True, eq=False)
-class _Pair:
+class _JoinedPair:
     """Two kernels, and how the nodes of each are made of a node of both."""
 
     first: Kernel
@@ -76,7 +76,7 @@ def joined(first: Kernel, second: Kernel) -> Kernel:
         second: along rows of x.
     """
     others = tuple(name for name in second.inputs if name != _X)
-    pair = _Pair(first, second, others, _front(first, len(others)), _behind(second, len(others)))
+    pair = _JoinedPair(first, second, others, _front(first, len(others)), _behind(second, len(others)))
     inputs = (*first.inputs, *others, *(f"{_PREFIX}{name}?" for name in _STAGED))
     own = {name.rstrip("?"): name.rstrip("?") for name in (_X, *others, "y", *epilogue.ROWS, "table")}
     layouts = {name: pair.stored(layout) for name, layout in second.layouts.items()}

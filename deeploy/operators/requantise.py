@@ -12,7 +12,7 @@ from deeploy.graph.epilogue import constants_of, operands
 from deeploy.graph.kernel import Layout
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import Array
-from deeploy.operators.staircase import LONGEST, WORD, Requantisation, Staircase, cheapest, staircase
+from deeploy.operators.staircase import LONGEST, WORD, Staircase, StaircaseRequantisation, cheapest, staircase
 from deeploy.operators.table import OPERATORS
 
 Constants = tuple[Array | None, Array, Array]  # bias, where there is one, multiplier and summand; of one axis or none
@@ -24,7 +24,7 @@ HALF = 32  # bits of the lower half of a product
 
 
 @lru_cache(maxsize=256)
-def of_node(node: Node) -> Requantisation | None:
+def of_node(node: Node) -> StaircaseRequantisation | None:
     """The cheapest form of a requantisation: an operator's own, or what is fused behind a body; None where it is not constant.
 
     Where accumulators may have any value of 32 bits, the bias is in ``add``, so that it is added to nothing that 32 bits must hold.

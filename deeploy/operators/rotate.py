@@ -19,7 +19,7 @@ from deeploy.graph.types import Array
 from deeploy.operators import scaled
 from deeploy.operators.draws import FLAG, LIMITS, broadcast, draw_shape, integers
 from deeploy.operators.elementwise import wide
-from deeploy.operators.staircase import WORD, Requantisation, cheapest
+from deeploy.operators.staircase import WORD, StaircaseRequantisation, cheapest
 
 _OPERANDS = ("x", "cosine", "sine")
 
@@ -74,7 +74,7 @@ def reference(node: Node, x: Array, cos: Array, sin: Array, table: Array) -> Arr
 
 
 @lru_cache(maxsize=256)
-def in_words(node: Node) -> tuple[Requantisation, Requantisation, scaled.Sum] | None:
+def in_words(node: Node) -> tuple[StaircaseRequantisation, StaircaseRequantisation, scaled.Sum] | None:
     """The products with cosines and with sines, and their sum, in forms of 32 bits with the same results; None where one has none."""
     x, cosine, sine, table = node.operands
     by_cosine = _product_in_words(x.dtype.range, cosine.dtype.range, node.attrs["cosine"])
@@ -88,7 +88,9 @@ def in_words(node: Node) -> tuple[Requantisation, Requantisation, scaled.Sum] | 
     return None if found is None else (by_cosine, by_sine, found)
 
 
-def _product_in_words(a_range: tuple[float, float], b_range: tuple[float, float], constants: tuple[int, ...]) -> Requantisation | None:
+def _product_in_words(
+    a_range: tuple[float, float], b_range: tuple[float, float], constants: tuple[int, ...]
+) -> StaircaseRequantisation | None:
     """The requantisation of a product of values in these ranges, constants as those of ``product``."""
     a_zero, b_zero, mul, add, shift, low, high, even = constants
     if not abs(mul) < WORD or abs(add) >= 2**62:

@@ -41,7 +41,7 @@ NEIGHBOURS = sorted(range(-4, 5), key=abs)  # factors that are tried, from the o
 
 
 @dataclass(frozen=True)
-class Requantisation:
+class StaircaseRequantisation:
     """Constants in the form ``form``; ``mul`` and ``add`` have the shapes they had before, or one entry per channel.
 
     In the form ``split``, ``mul`` is int64: the upper part of the factor above 32 bits with the lower one.
@@ -126,7 +126,7 @@ def cheapest(
     least: Array,
     most: Array,
     has_split: bool = False,
-) -> Requantisation:
+) -> StaircaseRequantisation:
     """The cheapest form for accumulators in [least, most].
 
     Args:
@@ -135,14 +135,14 @@ def cheapest(
         least, most: int64, one entry per channel; both within 32 bits.
         has_split: whether the form ``split`` is among them.
     """
-    wide = Requantisation("wide", mul, add, shift)
+    wide = StaircaseRequantisation("wide", mul, add, shift)
     channels = len(least)
     factor, offset = (np.broadcast_to(a.astype(np.int64), channels) for a in (mul, add))
     if shift > LONGEST or channels == 0 or high - low > 2**16 or int(least.min()) < -WORD or int(most.max()) >= WORD:
         return wide
     if int(factor.min()) <= 0:
         direct = even is None and shift < 32 and _fits(factor, offset, least, most)
-        return Requantisation("narrow", mul, add.astype(np.int32), shift) if direct else wide
+        return StaircaseRequantisation("narrow", mul, add.astype(np.int32), shift) if direct else wide
     stairs = staircase(factor, offset, shift, low, high, even, least, most)
     limit = stairs.limit()
     limited = limit < max(-int(least.min()) - 1, int(most.max()))
@@ -173,7 +173,7 @@ def _one_or_all(lower: Array, upper: Array, add: Array) -> Array | None:
     return np.asarray(np.clip(0, lower, upper))
 
 
-def _narrow(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[Requantisation]:
+def _narrow(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[StaircaseRequantisation]:
     """Multipliers shortened by ever more bits, until the products fit."""
     wide = mul.astype(np.int64)
     for less in range(max(0, shift - 31), shift + 1):
@@ -185,10 +185,10 @@ def _narrow(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[R
             continue
         offset = _one_or_all(*stairs.adds(factor, shift - less), add)
         if offset is not None and _fits(factor, np.broadcast_to(offset, len(factor)), stairs.least, stairs.most):
-            yield Requantisation("narrow", short.astype(np.int32), offset.astype(np.int32), shift - less)
+            yield StaircaseRequantisation("narrow", short.astype(np.int32), offset.astype(np.int32), shift - less)
 
 
-def _split(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[Requantisation]:
+def _split(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[StaircaseRequantisation]:
     """Factors as long as their parts have products of 32 bits; every channel has the one nearest to its own that has its thresholds."""
     if add.size == 1 and mul.size == 1 and len(stairs.least) > 1:
         bounds = stairs.least.min(keepdims=True), stairs.most.max(keepdims=True)
@@ -213,11 +213,11 @@ def _split(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[Re
             rest = rest[~fits]
             if not len(rest):
                 parts = (factors >> bits << 32) + (factors & ((1 << bits) - 1))
-                yield Requantisation("split", parts, summands.astype(np.int32), shift - less - bits, bits=bits)
+                yield StaircaseRequantisation("split", parts, summands.astype(np.int32), shift - less - bits, bits=bits)
                 break
 
 
-def _high(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[Requantisation]:
+def _high(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[StaircaseRequantisation]:
     """Accumulators shifted left as far as they fit: the fewest bits of ``add`` are dropped."""
     factor = np.broadcast_to(mul.astype(np.int64), len(stairs.least))
     lower, upper = stairs.adds(factor, shift)
@@ -231,14 +231,14 @@ def _high(stairs: Staircase, mul: Array, add: Array, shift: int) -> Iterator[Req
             continue
         ends = np.stack([stairs.least * factor, stairs.most * factor]) >> dropped
         if _in_words(offset, ends + offset):
-            yield Requantisation("high", mul, offset.astype(np.int32), shift - dropped, left)
+            yield StaircaseRequantisation("high", mul, offset.astype(np.int32), shift - dropped, left)
 
 
 # ---- operands that are requantised on their own
 
 
 @lru_cache(maxsize=256)
-def of_operand(node: Node, index: int) -> Requantisation:
+def of_operand(node: Node, index: int) -> StaircaseRequantisation:
     """The cheapest form of the requantisation of an input of a ``RequantAdd``, clipping apart."""
     tensor, attrs, name = node.operands[index], node.attrs, "ab"[index]
     mul, add = (np.array([attrs[f"{part}_{name}"]], np.int64) for part in ("mul", "add"))

@@ -257,7 +257,7 @@ def work(call: Call, target: Target) -> Work:
 
 
 @dataclass(frozen=True)
-class Second:
+class SecondCost:
     """What the second part of a kernel costs.
 
     Attributes:
@@ -276,7 +276,7 @@ class Second:
 
 
 @of_call
-def second(call: Call, target: Target, cores: int) -> Second | None:
+def second(call: Call, target: Target, cores: int) -> SecondCost | None:
     """What the second part of a call costs on a team of at most ``cores``; None where the call has none."""
     part = call.parts[-1]
     if part is call:
@@ -285,7 +285,7 @@ def second(call: Call, target: Target, cores: int) -> Second | None:
     (dim,) = written.axes[-1].dims()
     team = min(cores, target.engine(part.kernel.engine).cores)
     meet = fork if call.kernel.forks else barrier
-    return Second(work_of(part, found), dim.name, team, meet(part, target) + found.call)
+    return SecondCost(work_of(part, found), dim.name, team, meet(part, target) + found.call)
 
 
 def work_of(call: Call, found: Rate) -> Work:
@@ -424,7 +424,7 @@ def barrier(call: Call, target: Target) -> float:
     return timing_of(target).barrier.get(call.kernel.engine, 0.0)
 
 
-class Shared(NamedTuple):
+class SharedCycles(NamedTuple):
     """How an accelerator and cores share the tiles of a call; numbers, or arrays of them. All 0 where cores do all.
 
     Attributes:
@@ -443,11 +443,11 @@ class Shared(NamedTuple):
     slower: tuple[float, float] = (0.0, 0.0)
 
 
-ALONE = Shared()
+ALONE = SharedCycles()
 
 
 def total(
-    compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], is_double: Numeric, shared: Shared = ALONE
+    compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], is_double: Numeric, shared: SharedCycles = ALONE
 ) -> Numeric:
     """Cycles of a call whose ``tiles`` take ``compute`` in all; works on numbers and on arrays of them.
 
@@ -461,7 +461,7 @@ def total(
     return overlapped if np.all(is_double) else np.where(is_double, overlapped, added_up)
 
 
-def _overlapped(compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], shared: Shared) -> Numeric:
+def _overlapped(compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], shared: SharedCycles) -> Numeric:
     """The same where windows have two slots."""
     ends: Numeric = sum(load.first + load.last for load in loads.values())
     between, alone = larger(tiles - 1, 1), shared.set_up

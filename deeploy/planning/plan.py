@@ -18,7 +18,7 @@ from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.program import Buffer, Call, Program, Role, ahead
 from deeploy.planning.tiling.chain import Arrangement, Chain
-from deeploy.planning.tiling.loops import Tiling
+from deeploy.planning.tiling.loops import CallTiling
 
 Buffering = Literal["auto", "double", "single"]
 Objective = Literal["cycles", "ram", "traffic"]
@@ -212,7 +212,7 @@ class Plan:
         """Offset of every buffer, window and scratch in its arena, in bytes."""
         return {name: p.offset for p in self.placements for name in p.buffers}
 
-    def tiling(self, step: int) -> Tiling:
+    def tiling(self, step: int) -> CallTiling:
         """How the call of a step is cut."""
         return self.calls[step].tiling
 

@@ -18,7 +18,7 @@ from deeploy.graph.target import Target
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import compare
 from deeploy.quantization.noise import told
-from deeploy.quantization.static import Source, check_output, read, scratch, write_quantised
+from deeploy.quantization.static import CalibrationSource, check_output, read, scratch, write_quantised
 from deeploy.report.text import number, table
 
 FORMS = (
@@ -121,7 +121,7 @@ def chosen(trials: Sequence[Trial], loss: float) -> Trial | None:
     return min((trial for trial in found if trial.signal_to_noise >= most - loss), key=lambda trial: trial.cycles, default=None)
 
 
-def _tried(form: Form, source: Source, result: Path, target: Target, request: Request) -> Trial:
+def _tried(form: Form, source: CalibrationSource, result: Path, target: Target, request: Request) -> Trial:
     try:
         write_quantised(source, result, form)
         run = compile_networks({"network": result}, target, request).network.predicted

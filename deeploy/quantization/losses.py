@@ -15,7 +15,7 @@ from deeploy.quantization import masks
 from deeploy.quantization.noise import Noise, rounded, scales_of, told
 from deeploy.quantization.run import failures, in_sequence, quantiser, quiet, session_of, tensors, unsupported
 from deeploy.quantization.samples import Sample
-from deeploy.quantization.static import Source
+from deeploy.quantization.static import CalibrationSource
 from deeploy.report.text import table
 
 _SHOWN = 8  # layers of a summary
@@ -50,7 +50,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LossComparison:
     """A quantised network beside the float one.
 
     Attributes:
@@ -84,7 +84,7 @@ class Comparison:
         return "\n".join([head, *each, table(("worst layers", "operator", "signal to noise", "of its own scale"), rows)])
 
 
-def compare(source: Source, quantised: Path) -> Comparison:
+def compare(source: CalibrationSource, quantised: Path) -> LossComparison:
     """Run both networks on samples, and compare every tensor that both have.
 
     Args:
@@ -120,7 +120,7 @@ def compare(source: Source, quantised: Path) -> Comparison:
     ]
     outputs = run_model(result, quantised.name, samples, states), run_model(model, name, samples, states)
     judged = tuple(Judged(part.label, part.is_output, noise.decibel) for part, noise in parts)
-    return Comparison(
+    return LossComparison(
         len(samples),
         min((part.signal_to_noise for part in judged if part.is_output), default=signal_to_noise(*outputs)),
         agreement(*outputs),

@@ -91,7 +91,7 @@ def ranges(model: onnx.ModelProto, name: str, samples: Sequence[Sample], tensors
     groups = {end: names - {""} for end, names in tensors_of.items() if _may_hide(names, constants, model.graph)}
     given = {value.name for value in model.graph.input}
     computed = sorted(set().union(*groups.values()) - constants.keys() - given)
-    seen = {name: _Seen() for name in set().union(*groups.values())}
+    seen = {name: _SeenMask() for name in set().union(*groups.values())}
     for name in seen.keys() & constants.keys():
         seen[name].add(constants[name])
     for sample, values in zip(samples, tensors(model, name, computed, samples) if computed else (), strict=False):
@@ -117,7 +117,7 @@ def _may_hide(names: set[str], constants: dict[str, np.ndarray], graph: onnx.Gra
     return bool(names & given) or any(values.dtype.kind == "f" and (values < HIDDEN).any() for values in known)
 
 
-class _Seen:
+class _SeenMask:
     """What is known of a tensor over all samples: the limits of scores that are not hidden (0 without any), and whether others are."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ _ALL = slice(None)
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorPart:
     """A tensor of the float network, or what one operand of a Concat makes of it.
 
     Attributes:
@@ -35,11 +35,11 @@ class Part:
     is_output: bool
 
 
-def parts_of(model: onnx.ModelProto, name: str, samples: Sequence[Sample], states: Mapping[str, str]) -> list[Part]:
+def parts_of(model: onnx.ModelProto, name: str, samples: Sequence[Sample], states: Mapping[str, str]) -> list[TensorPart]:
     """The outputs that are no states, and the operands of Concats whose largest magnitudes differ by ``UNLIKE`` or more."""
     graph, carried = model.graph, set(states.values())
     outputs = [v.name for v in graph.output if v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT and v.name not in carried]
-    found = [Part(output, f"output {output}", (), True) for output in outputs]
+    found = [TensorPart(output, f"output {output}", (), True) for output in outputs]
     concats = [node for node in graph.node if node.op_type == "Concat"]
     names = list(dict.fromkeys(name for node in concats for name in node.input))
     largest, shapes = dict.fromkeys(names, 0.0), dict[str, tuple[int, ...]]()
@@ -59,7 +59,7 @@ def parts_of(model: onnx.ModelProto, name: str, samples: Sequence[Sample], state
             place = (*[_ALL] * (axis % len(shapes[each])), slice(start, stop))
             if largest[each]:
                 told = f"{each} in {node.name} (largest {largest[each]:.3g} of {max(sizes):.3g})"
-                found.append(Part(node.output[0], told, place, node.name in tail))
+                found.append(TensorPart(node.output[0], told, place, node.name in tail))
             start = stop
     return found
 
@@ -81,7 +81,7 @@ def moved_out(graph: onnx.GraphProto, carried: Collection[str]) -> list[onnx.Nod
     return list(found.values())
 
 
-def kept_apart(graph: onnx.GraphProto, parts: Sequence[Part], states: Mapping[str, str]) -> list[str]:
+def kept_apart(graph: onnx.GraphProto, parts: Sequence[TensorPart], states: Mapping[str, str]) -> list[str]:
     """Names of the Concats of unlike operands that lead to outputs, and of what moves their results: they stay in float."""
     unlike = {part.tensor for part in parts if part.is_output and part.place}
     found: list[str] = []

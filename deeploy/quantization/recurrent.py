@@ -35,7 +35,7 @@ def layers_are_quantised(per_channel: bool) -> Iterator[None]:
     from onnxruntime.quantization import registry
     from onnxruntime.quantization.operators.qdq_base_operator import QDQOperatorBase
 
-    class Layer(QDQOperatorBase):  # type: ignore[misc]
+    class RecurrentLayer(QDQOperatorBase):  # type: ignore[misc]
         """Marks the tensors of a layer."""
 
         def quantize(self) -> None:
@@ -55,7 +55,7 @@ def layers_are_quantised(per_channel: bool) -> Iterator[None]:
                 quantizer.quantize_activation_tensor(node.output[0])
 
     known = dict(registry.QDQRegistry)
-    registry.QDQRegistry.update(dict.fromkeys(ACTIVATIONS, Layer))
+    registry.QDQRegistry.update(dict.fromkeys(ACTIVATIONS, RecurrentLayer))
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from deeploy.frontend.structure import reads
 from deeploy.quantization.noise import BEFORE, Noise, rounded, scales_of, told
-from deeploy.quantization.parts import MOVES, Part
+from deeploy.quantization.parts import MOVES, TensorPart
 from deeploy.quantization.run import in_sequence, session_of, tensors, values_of
 from deeploy.quantization.samples import Sample
 
@@ -43,7 +43,7 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class Kept:
+class FloatTensor:
     """A tensor in float, and why.
 
     Attributes:
@@ -68,7 +68,7 @@ class Rescued:
     """A network with tensors in float: ``share`` of all elements."""
 
     model: onnx.ModelProto
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[FloatTensor, ...] = ()
     share: float = 0.0
 
 
@@ -77,7 +77,7 @@ def rescued(
     prepared: onnx.ModelProto,
     samples: Sequence[Sample],
     states: Mapping[str, str],
-    parts: Sequence[Part],
+    parts: Sequence[TensorPart],
     least: float,
     budget: float,
 ) -> Rescued:
@@ -111,7 +111,7 @@ def rescued(
         return Rescued(model)
     makers = {name: node.name for node in prepared.graph.node for name in node.output}
     kept = [
-        Kept(switches[i].tensor, makers.get(switches[i].tensor, "the network"), sizes[i], alone[i], *stats[switches[i].tensor])
+        FloatTensor(switches[i].tensor, makers.get(switches[i].tensor, "the network"), sizes[i], alone[i], *stats[switches[i].tensor])
         for i in sorted(chosen, key=lambda i: alone[i])
     ]
     share = sum(sizes[i] for i in chosen) / max(1, sum(sizes))
@@ -169,7 +169,9 @@ def _mixed(samples: Sequence[Sample]) -> list[Sample]:
     return found
 
 
-def _lost(model: onnx.ModelProto, prepared: onnx.ModelProto, samples: Sequence[Sample], parts: Sequence[Part], least: float) -> set[str]:
+def _lost(
+    model: onnx.ModelProto, prepared: onnx.ModelProto, samples: Sequence[Sample], parts: Sequence[TensorPart], least: float
+) -> set[str]:
     """Concats of unlike operands inside of the network whose one scale leaves too little of an operand, and what moves their results."""
     scales, found = scales_of(model), set[str]()
     names = list(dict.fromkeys(part.tensor for part in parts if part.tensor in scales))
@@ -272,7 +274,7 @@ def _trial(
     prepared: onnx.ModelProto,
     samples: Sequence[Sample],
     states: Mapping[str, str],
-    parts: Sequence[Part],
+    parts: Sequence[TensorPart],
     count: int,
 ) -> Callable[[Set[int]], float]:
     """A function of the switches that are off: the signal to noise of the worst part, in decibel."""

@@ -37,8 +37,8 @@ from deeploy.frontend.unknown import check_known
 from deeploy.quantization import masks, recurrent, weights
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.quantization.magnitudes import magnitudes
-from deeploy.quantization.parts import Part, kept_apart, parts_of
-from deeploy.quantization.rescue import Kept, rescued
+from deeploy.quantization.parts import TensorPart, kept_apart, parts_of
+from deeploy.quantization.rescue import FloatTensor, rescued
 from deeploy.quantization.run import failures, quantiser, quiet, tensors, unsupported
 from deeploy.quantization.samples import Sample, calibration_samples, inputs_of
 from deeploy.quantization.streams import states_of, unrolled
@@ -95,7 +95,7 @@ def quantize(
 
 
 @dataclass(frozen=True)
-class Source:
+class CalibrationSource:
     """A float model as it is quantised.
 
     Attributes:
@@ -110,7 +110,7 @@ class Source:
     states: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TensorPart]:
         """What is judged by itself."""
         return parts_of(self.model, self.name, self.samples, self.states)
 
@@ -121,7 +121,7 @@ class Written:
 
     weights: tuple[weights.Narrowed, ...] = ()
     apart: tuple[str, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[FloatTensor, ...] = ()
     share: float = 0.0
 
     def contents(self, states: Mapping[str, str]) -> Contents:
@@ -137,15 +137,15 @@ def read(
     dims: Mapping[str, int],
     pins: Mapping[str, Value],
     states: Mapping[str, str] | None = None,
-) -> Source:
+) -> CalibrationSource:
     """A float model and its samples; arguments and errors are those of ``quantize``."""
     model, pinned = _load(float_model, dims, pins)
     found = states_of(model, states)
     samples = calibration_samples(inputs_of(model), calibration, pinned, found)
-    return Source(model, float_model.name, unrolled(model, float_model.name, samples, found) if found else samples, found)
+    return CalibrationSource(model, float_model.name, unrolled(model, float_model.name, samples, found) if found else samples, found)
 
 
-def write_quantised(source: Source, output: Path, form: Form = DEFAULT) -> Written:
+def write_quantised(source: CalibrationSource, output: Path, form: Form = DEFAULT) -> Written:
     """Quantise a model that ``read`` returned; see ``quantize``."""
     quantizer = quantiser()
     model, name, samples = source.model, source.name, source.samples
@@ -270,7 +270,7 @@ def _converted(model: onnx.ModelProto, name: str, lowest: int) -> onnx.ModelProt
         ) from error
 
 
-class _Reader:
+class _CalibrationReader:
     """Feeds onnxruntime's calibrator one sample at a time (its ``CalibrationDataReader`` protocol)."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
@@ -305,7 +305,7 @@ def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample
             quantizer.quantize_static(
                 prepared,
                 result,
-                _Reader(samples),
+                _CalibrationReader(samples),
                 quant_format=quantizer.QuantFormat.QDQ,
                 per_channel=form.per_channel,
                 activation_type=kind,

@@ -8,10 +8,10 @@ from onnx import numpy_helper
 from deeploy.errors import AccuracyError, shorten
 from deeploy.frontend.structure import reads
 from deeploy.quantization.form import LEAST
-from deeploy.quantization.losses import Comparison, Judged
+from deeploy.quantization.losses import Judged, LossComparison
 from deeploy.quantization.noise import told
 from deeploy.quantization.recurrent import table_bytes
-from deeploy.quantization.static import Source, Written
+from deeploy.quantization.static import CalibrationSource, Written
 from deeploy.report.text import number
 
 _SHOWN = 8
@@ -21,7 +21,7 @@ _REMEDY = (
 )
 
 
-def describe(source: Source, written: Written) -> list[str]:
+def describe(source: CalibrationSource, written: Written) -> list[str]:
     """Sentences about states, Concats and tensors."""
     found = []
     if source.states:
@@ -37,7 +37,7 @@ def describe(source: Source, written: Written) -> list[str]:
     return found
 
 
-def sizes(source: Source, quantised: onnx.ModelProto) -> tuple[int, int]:
+def sizes(source: CalibrationSource, quantised: onnx.ModelProto) -> tuple[int, int]:
     """The bytes of all constants in float and quantised, with the tables of recurrent layers."""
     return _bytes(source.model), _bytes(quantised) + table_bytes(quantised.graph)
 
@@ -56,7 +56,7 @@ def _bytes(model: onnx.ModelProto) -> int:
     return sum(numpy_helper.to_array(tensor).nbytes for tensor in (*stored, *made))
 
 
-def warning(found: Comparison) -> list[str]:
+def warning(found: LossComparison) -> list[str]:
     """A sentence where less than 20 dB are left of an output."""
     worst = _worst(found)
     return [] if worst is None else warning_of(worst.label, worst.signal_to_noise)
@@ -73,7 +73,7 @@ def warning_of(label: str, decibel: float) -> list[str]:
     ]
 
 
-def too_low(found: Comparison, least: float) -> AccuracyError:
+def too_low(found: LossComparison, least: float) -> AccuracyError:
     """The error that ``--at-least`` asks for."""
     worst = _worst(found)
     label = "the outputs" if worst is None else worst.label
@@ -83,5 +83,5 @@ def too_low(found: Comparison, least: float) -> AccuracyError:
     )
 
 
-def _worst(found: Comparison) -> Judged | None:
+def _worst(found: LossComparison) -> Judged | None:
     return min((part for part in found.parts if part.is_output), key=lambda part: part.signal_to_noise, default=None)

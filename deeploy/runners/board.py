@@ -19,7 +19,7 @@ import numpy as np
 from deeploy.backend.project import read_manifest
 from deeploy.documents import Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
-from deeploy.runners.link import Facts, Line, Link, NoAnswer, Ran
+from deeploy.runners.link import Facts, HostLine, Line, NoAnswer, Ran
 from deeploy.runners.processes import MORE_TIME, make, tail, together
 from deeploy.runners.qemu import FIT, OVERFLOW, compiler_of, require_tools
 from deeploy.runners.runner import Result, Samples, output_bytes, sample_bytes, split
@@ -103,14 +103,14 @@ class Board:
             link.write(sample_bytes(entry, sample))
             return self._inference(link, True, True).snapshots
 
-    def _inference(self, link: Link, is_anew: bool, has_snapshots: bool = False) -> Ran:
+    def _inference(self, link: HostLine, is_anew: bool, has_snapshots: bool = False) -> Ran:
         try:
             return link.run(is_anew, self.seconds, has_snapshots)
         except NoAnswer:
             raise BuildError(f"the board did not answer within {self.seconds:g} seconds of an inference", MORE_TIME) from None
 
     @contextmanager
-    def _program(self, project: Path, entry: Document) -> Iterator[tuple[Link, Facts]]:
+    def _program(self, project: Path, entry: Document) -> Iterator[tuple[HostLine, Facts]]:
         """Check, build, load the program unless it runs already, and talk with it."""
         self.check(project, entry)
         self.build(project, entry)
@@ -120,7 +120,7 @@ class Board:
             if facts is None or facts.program != number:
                 self._load(project, entry)
             with _opened(port, self._baud(project)) as line:
-                link = Link(line)
+                link = HostLine(line)
                 facts = link.hello()
                 wanted = (output_bytes(entry["inputs"], 1), output_bytes(entry["outputs"], 1), len(entry["calls"]))
                 if facts.program != number or (facts.input_bytes, facts.output_bytes, facts.layers) != wanted:
@@ -213,6 +213,6 @@ def _asked(port: str, baud: int) -> Facts | None:
     """What the program on a board says of itself now; None where nothing answers."""
     try:
         with _opened(port, baud) as line:
-            return Link(line).hello(tries=1)
+            return HostLine(line).hello(tries=1)
     except (NoAnswer, DeeployError):
         return None

@@ -24,7 +24,7 @@ from deeploy.backend.project import read_manifest
 from deeploy.documents import Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
 from deeploy.runners.processes import MORE_TIME, make, require, together
-from deeploy.runners.runner import Part, Result, Samples, gathered, output_bytes, parts, split, write_samples
+from deeploy.runners.runner import ChipPart, Result, Samples, gathered, output_bytes, parts, split, write_samples
 
 SECONDS = 600.0  # wall time after which a simulation is taken to hang
 _LAYER = re.compile(r"layer (\d+) (\d+) (\S+) (\d+)$")
@@ -70,16 +70,16 @@ def check_tools() -> str:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProgramKind:
     """What a program does beside the inference: its folder in a project, and the macros that it is built with."""
 
     folder: str
     defines: str
 
 
-WHOLE = Kind("build/whole", "")
-PROFILED = Kind("build/bare", "-DDEEPLOY_PROFILE")
-SNAPSHOTS = Kind("build/snapshots", "-DRT_CHECKED")
+WHOLE = ProgramKind("build/whole", "")
+PROFILED = ProgramKind("build/bare", "-DDEEPLOY_PROFILE")
+SNAPSHOTS = ProgramKind("build/snapshots", "-DRT_CHECKED")
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _command(simulator: str, name: str, folder: Path) -> list[str]:
     return [simulator, f"--target={name}", f"--work-dir={folder}", f"--binary={elf}", "image", "flash", "run"]
 
 
-def _prepare(part: Part, folder: Path) -> None:
+def _prepare(part: ChipPart, folder: Path) -> None:
     """Put what a program reads into its folder: without inputs, a byte for every sample."""
     if part.entry["inputs"]:
         write_samples(folder / "inputs.bin", part.entry, part.samples)
@@ -231,7 +231,7 @@ def check_revision(simulator: str, makefile: Path) -> None:
         )
 
 
-def build(project: Path, name: str, kind: Kind = PROFILED) -> Path:
+def build(project: Path, name: str, kind: ProgramKind = PROFILED) -> Path:
     """Build one network of the project for the chip, in a folder of its kind; returns the folder with ``application.elf``.
 
     Raises:

@@ -66,7 +66,7 @@ class Ran:
     snapshots: bytes
 
 
-class Link:
+class HostLine:
     """The host's side of a line."""
 
     def __init__(self, line: Line) -> None:

@@ -77,7 +77,7 @@ class Snapshots(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class ChipPart:
     """The part of one chip: its entry, the folder of what belongs to it alone, and its share of the samples."""
 
     chip: int
@@ -92,13 +92,15 @@ class Part:
         return self.folder / name if name is not None else None
 
 
-def parts(project: Path, entry: Document, samples: Samples) -> list[Part]:
+def parts(project: Path, entry: Document, samples: Samples) -> list[ChipPart]:
     """The parts of a project."""
     if "chips" not in entry:
-        return [Part(0, entry, project, samples)]
+        return [ChipPart(0, entry, project, samples)]
     positions = {port["name"]: index for index, port in enumerate(entry["inputs"])}
     return [
-        Part(chip, own, project / "chips" / str(chip), [[sample[positions[port["name"]]] for port in own["inputs"]] for sample in samples])
+        ChipPart(
+            chip, own, project / "chips" / str(chip), [[sample[positions[port["name"]]] for port in own["inputs"]] for sample in samples]
+        )
         for chip, own in enumerate(entry["chips"])
     ]
 

@@ -42,7 +42,7 @@ BUDGETS = {"flash": "--flash", "ram": "--ram", "stack": "--stack"}
 
 
 @dataclass(frozen=True)
-class Graph:
+class CallGraph:
     """Bytes of every function's frame, and whom it calls."""
 
     frames: Mapping[str, int]
@@ -50,7 +50,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerSize:
     """Bytes of a layer.
 
     Attributes:
@@ -88,7 +88,7 @@ class Sizes:
     states: int
     static: int
     stack: int
-    layers: tuple[Layer, ...] = field(default=(), repr=False)
+    layers: tuple[LayerSize, ...] = field(default=(), repr=False)
 
     @property
     def flash(self) -> int:
@@ -181,7 +181,7 @@ def _places(sections: Sequence[tuple[str, int, str]]) -> tuple[int, int, int]:
     return code, constants, static
 
 
-def _layers(files: Mapping[str, str | bytes], sections: Sequence[tuple[str, int, str]], below: Mapping[str, int]) -> Iterator[Layer]:
+def _layers(files: Mapping[str, str | bytes], sections: Sequence[tuple[str, int, str]], below: Mapping[str, int]) -> Iterator[LayerSize]:
     manifest: Document = json.loads(files["deploy.json"])
     code: dict[str, int] = {}
     for section, count, file in sections:
@@ -197,7 +197,7 @@ def _layers(files: Mapping[str, str | bytes], sections: Sequence[tuple[str, int,
         deepest_kernel = max((below.get(kernel, 0) for called in kernels.values() for kernel in called), default=0)
         for number, call in enumerate(entry["calls"]):
             called = kernels.get(call["name"], set())
-            yield Layer(
+            yield LayerSize(
                 entry["name"],
                 call["name"],
                 sum(code.get(kernel, 0) for kernel in called),
@@ -207,12 +207,12 @@ def _layers(files: Mapping[str, str | bytes], sections: Sequence[tuple[str, int,
             )
 
 
-def _of_gcc(objects: Sequence[Path]) -> Graph:
+def _of_gcc(objects: Sequence[Path]) -> CallGraph:
     """From the call graphs of gcc beside the objects."""
     return parsed("\n".join(path.with_suffix(".ci").read_text(encoding="utf-8") for path in objects if path.with_suffix(".ci").is_file()))
 
 
-def _of_clang(objects: Sequence[Path], objdump: str) -> Graph:
+def _of_clang(objects: Sequence[Path], objdump: str) -> CallGraph:
     """From what clang says of frames beside the objects, and the calls that the linker had to complete."""
     frames: dict[str, int] = {}
     calls: dict[str, set[str]] = {}
@@ -225,10 +225,10 @@ def _of_clang(objects: Sequence[Path], objdump: str) -> Graph:
         relocations = subprocess.run([objdump, "-r", str(path)], capture_output=True, text=True, check=True).stdout
         for caller, records in _CALLER.findall(relocations):
             calls[own.get(caller, caller)] = {own.get(called, called) for called in _CALLED.findall(records)}
-    return Graph(frames, calls)
+    return CallGraph(frames, calls)
 
 
-def parsed(graphs: str) -> Graph:
+def parsed(graphs: str) -> CallGraph:
     """gcc's call graphs.
 
     >>> depths(parsed('node: { title: "f" label: "f\\\\n8 bytes (static)" }\\nnode: { title: "g" label: "g\\\\n24 bytes (static)" }\\n'
@@ -241,10 +241,10 @@ def parsed(graphs: str) -> Graph:
     calls: dict[str, set[str]] = {}
     for caller, called in _EDGE.findall(graphs):
         calls.setdefault(caller, set()).add(called)
-    return Graph(frames, calls)
+    return CallGraph(frames, calls)
 
 
-def depths(graph: Graph) -> Mapping[str, int]:
+def depths(graph: CallGraph) -> Mapping[str, int]:
     """Bytes of the deepest path of calls from every function on; functions that a graph does not know count as none."""
 
     @cache

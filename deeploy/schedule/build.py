@@ -39,13 +39,13 @@ from deeploy.schedule.ir import (
     Loop,
     Move,
     Node,
-    Operand,
+    OperandView,
     Purpose,
     Schedule,
-    Second,
+    SecondPart,
+    TileWork,
     Token,
     Wait,
-    Work,
     guarded,
 )
 from deeploy.schedule.team import joined, sections
@@ -258,7 +258,7 @@ class _Builder:
 
     # ---- what a core computes
 
-    def _work(self) -> Work:
+    def _work(self) -> TileWork:
         parts = self.tiling.parts(self.geometry, self.live)
         tile: dict[str, Value] = {name: parts[name][1] if name in parts else extent for name, extent in self.geometry.extents.items()}
         division = self.tiling.division or ()
@@ -278,9 +278,9 @@ class _Builder:
         operands = {name: self._operand(name, parts, mine) for name in self.call.operands}
         if self.geometry.nest.accumulated and not self.team:
             operands[SUMS] = self._kept_sums(parts, mine)
-        return Work(self.cores, tile, division, mine, operands, tuple(n for n in empty if bounds(n)[0] <= 0))
+        return TileWork(self.cores, tile, division, mine, operands, tuple(n for n in empty if bounds(n)[0] <= 0))
 
-    def _operand(self, name: str, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> Operand:
+    def _operand(self, name: str, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> OperandView:
         """What the calling core sees of an operand: in its buffer, or in the window that holds the tile's part of it."""
         stream = next((s for s in self.tiling.streams if s.operand == name and s.path == self.paths[0].name), None)
         label = f"{name}_part"
@@ -309,16 +309,16 @@ class _Builder:
             address, firsts = replace(self._buffer(name), offset=0), [window.first for window in part]
         element = sum((first * stride for first, stride in zip(firsts, strides, strict=True)), start=element)
         element = element - self._base(self.call.operands[name].buffer)
-        return Operand(address, plain(element), part, tuple(plain(s) for s in strides))
+        return OperandView(address, plain(element), part, tuple(plain(s) for s in strides))
 
-    def _kept_sums(self, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> Operand:
+    def _kept_sums(self, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> OperandView:
         """What the calling core sees of the sums of a tile's outputs, which are packed."""
         (name,) = self.call.writes
         whole = self._shown(name, tile, name)
         part = whole if mine == tile else self._shown(name, mine, f"{name}_part")
         strides = _packed(whole, self.windows[name].order)
         element = plain(sum(((a.first - b.first) * stride for a, b, stride in zip(part, whole, strides, strict=True)), start=0))
-        return Operand(Address(self.call.scratch[SUMS], 0, self.engine.memory), element, part, tuple(plain(s) for s in strides))
+        return OperandView(Address(self.call.scratch[SUMS], 0, self.engine.memory), element, part, tuple(plain(s) for s in strides))
 
     def _base(self, buffer: str) -> Value:
         """Elements of a buffer that its ring no longer holds when a tile is computed; 0 where it is no ring."""
@@ -371,7 +371,7 @@ class _Builder:
 
     def _seconded(self, tile: Value) -> list[Node]:
         """What cores make of the sums of a tile, or of the last of those that add up to them."""
-        second: list[Node] = [Second(self.step, tile)] if self.team else []
+        second: list[Node] = [SecondPart(self.step, tile)] if self.team else []
         return guarded([Condition(remainder(tile, self.partial), "==", self.partial - 1)], second)
 
     def _followed(self, tile: Value) -> list[Node]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from deeploy.graph.epilogue import operands
 from deeploy.graph.expr import Value, Variable, maximum, plain, quotient, remainder
 from deeploy.planning.plan import Plan
-from deeploy.planning.tiling.chain import CLOCK, Chain, Member
+from deeploy.planning.tiling.chain import CLOCK, Chain, GroupMember
 from deeploy.schedule.ir import (
     TICKETS,
     Address,
@@ -26,7 +26,7 @@ from deeploy.schedule.ir import (
     Move,
     Node,
     Purpose,
-    Second,
+    SecondPart,
     Slide,
     Token,
     Wait,
@@ -42,8 +42,8 @@ def together(plan: Plan, chain: Chain, layers: Sequence[Layer]) -> Layer:
     if plan.target.is_flat:
         body = [node for member in chain.members for node in guarded(_runs(member, clock), [Do(member.step, "tile", _tile(member, clock))])]
         return replace(last, body=(Loop(clock, chain.clocks, tuple(body)),))
-    members = [_Member(plan, chain, member, layers[member.step]) for member in chain.members]
-    found = _Chain(members, clock, chain.clocks, chain.is_ahead, plan.followers.get(chain.last))
+    members = [_ScheduledMember(plan, chain, member, layers[member.step]) for member in chain.members]
+    found = _ChainSchedule(members, clock, chain.clocks, chain.is_ahead, plan.followers.get(chain.last))
     return replace(
         last, body=tuple(found.nested() if chain.is_nested else found.body()), others=max(member.layer.cores for member in members)
     )
@@ -63,7 +63,7 @@ def slides(plan: Plan, chain: Chain, step: int, tile: Value) -> list[Node]:
     return guarded(conditions, [Slide(Address(buffer, 0, plan.residences[buffer]), moved * row, (one.rows - moved) * row)])
 
 
-def _runs(member: Member, clock: Value) -> list[Condition]:
+def _runs(member: GroupMember, clock: Value) -> list[Condition]:
     """Whether a call computes a tile in a clock."""
     rounds = member.trips // member.burst
     if rounds == 1:
@@ -74,12 +74,12 @@ def _runs(member: Member, clock: Value) -> list[Condition]:
     return [*begun, Condition(remainder(_since(member, clock), member.every), "<", member.burst)]
 
 
-def _since(member: Member, clock: Value) -> Value:
+def _since(member: GroupMember, clock: Value) -> Value:
     """Clocks since a call began; not below 0, where it has not."""
     return maximum(clock - member.start, 0)
 
 
-def _tile(member: Member, clock: Value) -> Value:
+def _tile(member: GroupMember, clock: Value) -> Value:
     """The tile that a call computes in a clock."""
     if member.burst == 1:
         return plain(quotient(clock, member.every) - member.start // member.every)
@@ -89,10 +89,10 @@ def _tile(member: Member, clock: Value) -> Value:
     return plain(quotient(since, member.every) * member.burst + remainder(since, member.every))
 
 
-class _Member:
+class _ScheduledMember:
     """What a call of a chain does for a tile, on a machine with several memories."""
 
-    def __init__(self, plan: Plan, chain: Chain, member: Member, layer: Layer) -> None:
+    def __init__(self, plan: Plan, chain: Chain, member: GroupMember, layer: Layer) -> None:
         self.plan = plan
         self.chain = chain
         self.member = member
@@ -161,7 +161,7 @@ class _Member:
 
     def _complete(self, tile: Value) -> list[Node]:
         """What cores make of sums, when all are added, and what then leaves."""
-        complete: list[Node] = [Second(self.step, tile)] * bool(self.layer.team)
+        complete: list[Node] = [SecondPart(self.step, tile)] * bool(self.layer.team)
         partial = self.layer.partial
         if "store" in self.layer.procedures:
             complete += [Wait(self._token("out")), *self._left(tile), Do(self.step, "store", tile)]
@@ -226,7 +226,7 @@ def _once(nodes: Iterable[Node]) -> list[Node]:
     return list(dict.fromkeys(nodes))
 
 
-class _Chain:
+class _ChainSchedule:
     """All calls of a chain on a machine with several memories.
 
     Args:
@@ -234,7 +234,7 @@ class _Chain:
         follower: the call whose early windows set out in the last clock.
     """
 
-    def __init__(self, members: Sequence[_Member], clock: Variable, clocks: int, is_ahead: bool, follower: int | None) -> None:
+    def __init__(self, members: Sequence[_ScheduledMember], clock: Variable, clocks: int, is_ahead: bool, follower: int | None) -> None:
         self.members = members
         self.clock = clock
         self.clocks = clocks
@@ -243,7 +243,7 @@ class _Chain:
         for number, member in enumerate(members):
             member.covered = max((self._covered(before, member) for before in members[int(is_ahead) : number]), default=0)
 
-    def _covered(self, before: _Member, member: _Member) -> int:
+    def _covered(self, before: _ScheduledMember, member: _ScheduledMember) -> int:
         """The clock up to which one call waits for what a later one needs as well: that is begun in the clock before."""
         one = before.member
         is_in_front = one.step + 1 == member.step and not before.layer.accelerator and bool(member.layer.accelerator)
@@ -253,7 +253,7 @@ class _Chain:
             return one.start + one.trips
         return one.start + 1 if before.fetches and one.start == member.member.start else 0
 
-    def _opened(self, begun: Sequence[_Member], first: Sequence[Node], started: Sequence[_Member]) -> list[Node]:
+    def _opened(self, begun: Sequence[_ScheduledMember], first: Sequence[Node], started: Sequence[_ScheduledMember]) -> list[Node]:
         """What is moved before the first clock: from memories further out what the first two tiles of every call need.
 
         Args:

@@ -14,7 +14,7 @@ from deeploy.graph.expr import Value, Variable, bounds
 from deeploy.graph.mentions import mentions
 from deeploy.graph.nest import Part, Window
 from deeploy.planning.program import Call
-from deeploy.planning.tiling.loops import Division, Tiling
+from deeploy.planning.tiling.loops import CallTiling, Division
 
 TILE = "t"  # the variable that counts tiles
 CORE = "rt_core()"  # the number of the calling core
@@ -205,7 +205,7 @@ class Compute:
 
 
 @dataclass(frozen=True)
-class Second:
+class SecondPart:
     """Every core of a team makes its part of the outputs of the sums that an accelerator left of a tile, behind a barrier.
 
     Where a kernel forks teams itself, so does this.
@@ -238,11 +238,11 @@ class Barrier:
         return "barrier"
 
 
-Node = Move | Slide | Wait | Guard | Loop | Do | Compute | Finish | Second | Barrier
+Node = Move | Slide | Wait | Guard | Loop | Do | Compute | Finish | SecondPart | Barrier
 
 
 @dataclass(frozen=True)
-class Operand:
+class OperandView:
     """What the kernel sees of an operand, in the part of one core: where it begins, its window and its strides in elements."""
 
     address: Address
@@ -252,7 +252,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Work:
+class TileWork:
     """What every core of a team does in a tile.
 
     Attributes:
@@ -267,7 +267,7 @@ class Work:
     tile: Mapping[str, Value]
     division: Division
     parts: Mapping[str, Part]
-    operands: Mapping[str, Operand]
+    operands: Mapping[str, OperandView]
     empty: tuple[Value, ...]
 
 
@@ -288,13 +288,13 @@ class Layer:
 
     step: int
     call: Call
-    tiling: Tiling
+    tiling: CallTiling
     is_double: bool
     accelerator: str | None
     team: int
     sums: Address | None
     procedures: Mapping[str, tuple[Node, ...]]
-    work: Work
+    work: TileWork
     body: tuple[Node, ...]
     begins_at_barrier: bool = False
     others: int = 1
@@ -367,5 +367,5 @@ def _text(nodes: Sequence[Node], indent: int, step: int) -> Iterator[str]:
             yield f"{blank}for {node.variable} in 0..{node.trips - 1}:"
             yield from _text(node.body, indent + 2, step)
         else:
-            own = node.step if isinstance(node, Compute | Finish | Second) else step
+            own = node.step if isinstance(node, Compute | Finish | SecondPart) else step
             yield f"{blank}{node}" + f" of call {own}" * (own != step)

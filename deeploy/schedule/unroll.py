@@ -22,7 +22,7 @@ from deeploy.schedule.ir import (
     Move,
     Node,
     Schedule,
-    Second,
+    SecondPart,
     Slide,
     Wait,
 )
@@ -85,7 +85,7 @@ class Table:
 class Event(NamedTuple):
     """A move, a wait, a barrier, or the begin or end of computing, in a tile of the layer that ``table`` belongs to."""
 
-    node: Move | Slide | Wait | Compute | Finish | Second | Barrier
+    node: Move | Slide | Wait | Compute | Finish | SecondPart | Barrier
     tile: int
     table: Table
 
@@ -120,7 +120,7 @@ class Unrolled:
             elif isinstance(node, Do):
                 body = self.schedule.layers[node.step].procedures[node.procedure]
                 yield from self._events(body, table.at(node.tile, tile), self.table(node.step))
-            elif isinstance(node, Compute | Finish | Second):
+            elif isinstance(node, Compute | Finish | SecondPart):
                 yield Event(node, table.at(node.tile, tile), self.table(node.step))
             else:
                 yield Event(node, tile, table)

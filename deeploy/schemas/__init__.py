@@ -21,7 +21,7 @@ BUILD = "deeploy.toml"
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """A kind of file: what messages call it, and where to read on about it."""
 
     called: str
@@ -30,21 +30,21 @@ class Kind:
 
 _AGAIN = "Compile the project again: the file is written with it."
 
-KINDS: Mapping[str, Kind] = {
-    MANIFEST: Kind("project file", _AGAIN),
-    PLAN: Kind("plan", _AGAIN),
-    REASONS: Kind("file of explanations", _AGAIN),
-    BUILD: Kind("build file", "docs/getting-started.md shows such a file; every project holds its own."),
-    "timing.toml": Kind("timing file", "Complete or correct the file; docs/targets.md lists what it holds."),
-    "topology.toml": Kind("topology file", "Correct the file; docs/chips.md lists what it holds."),
-    "hardware.toml": Kind("hardware file", "docs/exploration.md lists the fields; examples/hardware holds complete files."),
-    "device.toml": Kind("device file", "docs/segmentation.md lists what a device's file holds."),
-    "array.toml": Kind("engine description", "Write the file with: deeploy explore MODEL --hardware HW.toml --write-engine FILE"),
-    "study.json": Kind("result of a sweep", "Delete the file: the sweep computes it again."),
-    "sweep.toml": Kind("file of a sweep", "docs/sweep.md lists what it holds."),
-    "cell.json": Kind("cell of a sweep", "Delete the file: the sweep computes it again."),
-    "table.json": Kind("table of a sweep", "Name the folder (-o) of a sweep that has ended."),
-    "layers.json": Kind("list of layers", "Write the list again with benchmarks/exploration.py, or explore the ONNX model."),
+KINDS: Mapping[str, FileKind] = {
+    MANIFEST: FileKind("project file", _AGAIN),
+    PLAN: FileKind("plan", _AGAIN),
+    REASONS: FileKind("file of explanations", _AGAIN),
+    BUILD: FileKind("build file", "docs/getting-started.md shows such a file; every project holds its own."),
+    "timing.toml": FileKind("timing file", "Complete or correct the file; docs/targets.md lists what it holds."),
+    "topology.toml": FileKind("topology file", "Correct the file; docs/chips.md lists what it holds."),
+    "hardware.toml": FileKind("hardware file", "docs/exploration.md lists the fields; examples/hardware holds complete files."),
+    "device.toml": FileKind("device file", "docs/segmentation.md lists what a device's file holds."),
+    "array.toml": FileKind("engine description", "Write the file with: deeploy explore MODEL --hardware HW.toml --write-engine FILE"),
+    "study.json": FileKind("result of a sweep", "Delete the file: the sweep computes it again."),
+    "sweep.toml": FileKind("file of a sweep", "docs/sweep.md lists what it holds."),
+    "cell.json": FileKind("cell of a sweep", "Delete the file: the sweep computes it again."),
+    "table.json": FileKind("table of a sweep", "Name the folder (-o) of a sweep that has ended."),
+    "layers.json": FileKind("list of layers", "Write the list again with benchmarks/exploration.py, or explore the ONNX model."),
 }
 
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {

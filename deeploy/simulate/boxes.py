@@ -26,21 +26,21 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Axis:
+class BoxAxis:
     """An outer axis of a box: ``count`` runs that are ``pitch`` bytes apart on the far side."""
 
     count: int
     pitch: int
 
 
-def transfers(path: DmaPath, run: int, axes: Sequence[Axis]) -> tuple[Batch, ...]:
+def transfers(path: DmaPath, run: int, axes: Sequence[BoxAxis]) -> tuple[Batch, ...]:
     """The transfers that move a box of ``run`` bytes along ``axes`` (outermost first) over a path."""
     outer = list(axes)
     if not run or not all(axis.count for axis in outer):
         return ()
     while outer and (outer[-1].count == 1 or outer[-1].pitch == run):
         run *= outer.pop().count
-    last = outer.pop() if outer else Axis(1, run)
+    last = outer.pop() if outer else BoxAxis(1, run)
     rows, pitch = last.count, last.pitch
     times = math.prod(axis.count for axis in outer)
     longest = min(path.max_bytes, path.max_total)
@@ -56,5 +56,5 @@ def batches(path: DmaPath, box: Box, table: Table) -> tuple[tuple[Batch, ...], .
     """The transfers that move a box, for every tile."""
     values = [box.run, *(value for axis in box.axes for value in (axis.count, axis.pitch))]
     rows, which = np.unique(table.rows(values), axis=0, return_inverse=True)
-    cut = [transfers(path, row[0], [Axis(*pair) for pair in zip(row[1::2], row[2::2], strict=True)]) for row in rows.tolist()]
+    cut = [transfers(path, row[0], [BoxAxis(*pair) for pair in zip(row[1::2], row[2::2], strict=True)]) for row in rows.tolist()]
     return tuple(cut[number] for number in which.ravel())

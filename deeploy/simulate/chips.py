@@ -18,7 +18,7 @@ from deeploy.graph.values import Graph
 from deeploy.operators.views import POSITION
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.program import Program
-from deeploy.simulate.interpreter import Rows, access_at, begin, end, execute, window
+from deeploy.simulate.interpreter import StateRows, access_at, begin, end, execute, window
 
 Lines = dict[tuple[int, int], deque[tuple[int, np.ndarray]]]  # tags and contents on their way from a chip to another
 
@@ -27,7 +27,7 @@ Lines = dict[tuple[int, int], deque[tuple[int, np.ndarray]]]  # tags and content
 class States:
     """What the states of every chip hold between two inferences."""
 
-    chips: dict[int, Rows] = field(default_factory=dict)
+    chips: dict[int, StateRows] = field(default_factory=dict)
 
 
 def programs(system: System, target: Target) -> tuple[Program, ...]:
@@ -57,7 +57,7 @@ def outputs(
     lines: Lines = {}
     results: dict[str, np.ndarray] = {}
     running = {
-        chip: _run(chip, system.chips[chip], program, named, states.chips.setdefault(chip, Rows()), lines, results)
+        chip: _run(chip, system.chips[chip], program, named, states.chips.setdefault(chip, StateRows()), lines, results)
         for chip, program in enumerate(chips)
     }
     while running:
@@ -82,7 +82,7 @@ def _run(
     graph: Graph,
     program: Program,
     inputs: Mapping[str, np.ndarray],
-    rows: Rows,
+    rows: StateRows,
     lines: Lines,
     results: dict[str, np.ndarray],
 ) -> Iterator[bool]:

@@ -21,14 +21,14 @@ from deeploy.planning.program import Call, Program, Role
 
 
 @dataclass
-class Rows:
+class StateRows:
     """What a network's states hold between two inferences: flat arrays by buffer, and how many rows of them exist."""
 
     count: int = 0
     memory: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def interpret(program: Program, inputs: Sequence[np.ndarray], rows: Rows | None = None) -> dict[str, np.ndarray]:
+def interpret(program: Program, inputs: Sequence[np.ndarray], rows: StateRows | None = None) -> dict[str, np.ndarray]:
     """Run one inference and return the value of every buffer that is not constant, by buffer name.
 
     Args:
@@ -38,14 +38,14 @@ def interpret(program: Program, inputs: Sequence[np.ndarray], rows: Rows | None 
     Raises:
         UsageError: the states have no room for the rows of the inference.
     """
-    rows = rows if rows is not None else Rows()
+    rows = rows if rows is not None else StateRows()
     memory = begin(program, inputs, rows)
     for call in program.calls:
         execute(program, call, memory, rows.count)
     return end(program, memory, rows)
 
 
-def begin(program: Program, inputs: Sequence[np.ndarray], rows: Rows) -> dict[str, np.ndarray]:
+def begin(program: Program, inputs: Sequence[np.ndarray], rows: StateRows) -> dict[str, np.ndarray]:
     """The memory at the beginning of an inference: flat arrays by buffer; as ``interpret``."""
     growth = program.growth
     if growth is not None and rows.count + growth.rows > growth.context:
@@ -68,7 +68,7 @@ def begin(program: Program, inputs: Sequence[np.ndarray], rows: Rows) -> dict[st
     return memory
 
 
-def end(program: Program, memory: Mapping[str, np.ndarray], rows: Rows) -> dict[str, np.ndarray]:
+def end(program: Program, memory: Mapping[str, np.ndarray], rows: StateRows) -> dict[str, np.ndarray]:
     """Keep the states in ``rows``; returns every buffer in its shape."""
     growth = program.growth
     if growth is not None:
@@ -77,7 +77,7 @@ def end(program: Program, memory: Mapping[str, np.ndarray], rows: Rows) -> dict[
     return {name: flat.reshape(program.buffers[name].shape) for name, flat in memory.items()}
 
 
-def outputs(program: Program, inputs: Sequence[np.ndarray], rows: Rows | None = None) -> list[np.ndarray]:
+def outputs(program: Program, inputs: Sequence[np.ndarray], rows: StateRows | None = None) -> list[np.ndarray]:
     """The network's outputs for one inference, in order."""
     memory = interpret(program, inputs, rows)
     return [memory[name] for name in program.outputs]

@@ -9,7 +9,7 @@ import numpy as np
 
 from deeploy.planning.planner.requantise import Requantised
 from deeploy.planning.program import Program
-from deeploy.simulate.interpreter import Rows, access_at, begin, end, execute, window
+from deeploy.simulate.interpreter import StateRows, access_at, begin, end, execute, window
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ def measured(
     """By the tensors that the layers compute; with ``sequence``, samples are steps of one sequence."""
     exact = {layer.result: layer.exact for layer in layers}
     found = {layer.result: Measured() for layer in layers}
-    rows = Rows()
+    rows = StateRows()
     for sample in samples:
-        rows = rows if sequence else Rows()
+        rows = rows if sequence else StateRows()
         memory = begin(program, sample, rows)
         for call in program.calls:
             result = call.node.outputs[0].name

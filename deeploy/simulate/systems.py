@@ -78,7 +78,7 @@ class SystemRun:
         return self.chips[chip].shares.get(LINK, 0.0)
 
 
-class _Links:
+class _RunningLinks:
     """Ports and queues of all chips."""
 
     def __init__(self, topology: Topology, chips: int, hertz: float) -> None:
@@ -114,7 +114,7 @@ def walk_system(plans: Sequence[Plan], topology: Topology) -> SystemRun:
 
 
 @dataclass(frozen=True)
-class Stream:
+class OutputStream:
     """Inferences that follow each other as closely as they can, each chip going on with the next one when it is done with one.
 
     Attributes:
@@ -128,7 +128,7 @@ class Stream:
     idle: tuple[float, ...]
 
 
-def stream(plans: Sequence[Plan], topology: Topology, inferences: int) -> Stream:
+def stream(plans: Sequence[Plan], topology: Topology, inferences: int) -> OutputStream:
     """Predict as many inferences of a system, at least two, one behind the other."""
     events = _Events(plans, topology, inferences)
     events.run()
@@ -136,7 +136,7 @@ def stream(plans: Sequence[Plan], topology: Topology, inferences: int) -> Stream
     first = inferences // 2
     interval = (ends[-1] - ends[first - 1]) / (inferences - first)
     busy = [sum(rounds[-1].shares.values()) - rounds[-1].shares.get(LINK, 0.0) for rounds in events.results]
-    return Stream(ends[0], interval, tuple(max(0.0, 1 - cycles / interval) for cycles in busy))
+    return OutputStream(ends[0], interval, tuple(max(0.0, 1 - cycles / interval) for cycles in busy))
 
 
 class _Events:
@@ -146,7 +146,7 @@ class _Events:
         self.plans = plans
         self.inferences = inferences
         self.walks = [Walk(plan) for plan in plans]
-        self.links = _Links(topology, len(plans), clock_of(plans) * 1e6)
+        self.links = _RunningLinks(topology, len(plans), clock_of(plans) * 1e6)
         self.done = [0] * len(plans)  # calls of the inference that is under way
         self.results: list[list[Run]] = [[] for _ in plans]
 
@@ -193,7 +193,7 @@ class _Events:
             walk.wait_for(delivery.end, LINK, f"from chip {delivery.sender}")
 
 
-def _may_go_on(links: _Links, chip: int, call: Call) -> bool:
+def _may_go_on(links: _RunningLinks, chip: int, call: Call) -> bool:
     """Whether a Send has room and a Recv has a message."""
     peer = int(call.node.attrs["peer"])
     return not links.is_full(chip, peer) if call.kernel.link == "send" else bool(links.lines.get((peer, chip)))
@@ -219,7 +219,7 @@ def _energy(plans: Sequence[Plan], runs: Sequence[Run], deliveries: Sequence[Del
     return SystemEnergy(sum(delivery.picojoule for delivery in deliveries) / 1e6, cores, paths, waiting)
 
 
-def system_summary(run: SystemRun | None, streamed: Stream | None) -> Contents:
+def system_summary(run: SystemRun | None, streamed: OutputStream | None) -> Contents:
     """What ``deploy.json`` says of a system: cycles, bytes and energy of one inference, and what streams of them come to."""
     if run is None:
         return {"cycles": None, "microseconds": None, "bytes": {}, "shares": {}, "energy_uj": None, "energy": {}, "stream": None}
@@ -244,7 +244,7 @@ def system_summary(run: SystemRun | None, streamed: Stream | None) -> Contents:
     }
 
 
-def _streamed(run: SystemRun, streamed: Stream) -> Contents:
+def _streamed(run: SystemRun, streamed: OutputStream) -> Contents:
     return {
         "latency": round(streamed.latency),
         "interval": round(streamed.interval),

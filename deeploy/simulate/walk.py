@@ -17,7 +17,7 @@ from deeploy.planning import cost
 from deeploy.planning.candidates.cached import code_of, is_cached
 from deeploy.planning.plan import Plan
 from deeploy.schedule.build import build, rows
-from deeploy.schedule.ir import Compute, Finish, Layer, Move, Second, Section, Slide, Token, Wait, Work
+from deeploy.schedule.ir import Compute, Finish, Layer, Move, SecondPart, Section, Slide, TileWork, Token, Wait
 from deeploy.schedule.unroll import Event, Table, Unrolled
 from deeploy.simulate.boxes import Batch, batches
 from deeploy.simulate.timing import CallTiming, Interval, Run, Traffic, energy, engines
@@ -114,7 +114,7 @@ class Walk:
             self._computed[step] = [max(0.0, each - saved / len(cycles)) for each in cycles]
         return self._computed[step]
 
-    def second(self, table: Table, found: cost.Second) -> Sequence[float]:
+    def second(self, table: Table, found: cost.SecondCost) -> Sequence[float]:
         """The same of the second parts of tiles."""
         step = table.layer.step
         if step not in self._joined:
@@ -147,7 +147,7 @@ class Walk:
     def event(self, event: Event, layers: Mapping[int, _LayerWalk]) -> None:
         """What happens next in a call, or in the calls of a chain."""
         node, tile, table = event
-        if isinstance(node, Compute | Finish | Second):
+        if isinstance(node, Compute | Finish | SecondPart):
             self.step = node.step
         if isinstance(node, Move):
             self.step = node.owner if node.owner in layers else self.step
@@ -164,7 +164,7 @@ class Walk:
             layers[node.step].compute(tile, self.compute(table)[tile])
         elif isinstance(node, Finish):
             layers[node.step].finish(tile)
-        elif isinstance(node, Second):
+        elif isinstance(node, SecondPart):
             layers[node.step].joined(tile, table)
 
     def share(self, steps: range) -> None:
@@ -263,7 +263,7 @@ def _of_tiles(table: Table, cycles: Callable[[dict[str, int]], float]) -> Sequen
     return [found[number] for number in which.ravel()]
 
 
-def _largest(rate: cost.Work, sizes: dict[str, int], work: Work) -> float:
+def _largest(rate: cost.Work, sizes: dict[str, int], work: TileWork) -> float:
     """Cycles of the core with the largest part of a tile of ``sizes``."""
     return 0.0 if min(sizes.values(), default=1) <= 0 else cost.largest(rate, sizes, work.division)
 

@@ -74,7 +74,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class _Quantised:
+class _QuantisedTensor:
     """How a tensor is quantised: what is rounded, whether a Softmax computes that, and its scale, which broadcasts to it."""
 
     source: str
@@ -99,7 +99,7 @@ def explain(
     if program.growth is not None:
         return "the network has states"
     loaded = onnx.load_from_string(model)
-    found = _Layers.of(program, entry, loaded)
+    found = _ExplainedLayers.of(program, entry, loaded)
     if isinstance(found, str):
         return found
     plain: list[list[np.ndarray]] = []
@@ -157,18 +157,18 @@ def _reaches(moved: Comparison, found: Comparison) -> bool:
 
 
 @dataclass(frozen=True)
-class _Layers:
+class _ExplainedLayers:
     """The tensors that a program and a model both have, and onnxruntime without its optimisations for each layer alone and for all."""
 
     program: Program
     entry: Document
     places: Mapping[str, Place]
-    quantised: Mapping[str, _Quantised]
+    quantised: Mapping[str, _QuantisedTensor]
     alone: reference.Session
     whole: reference.Session
 
     @classmethod
-    def of(cls, program: Program, entry: Document, model: onnx.ModelProto) -> _Layers | str:
+    def of(cls, program: Program, entry: Document, model: onnx.ModelProto) -> _ExplainedLayers | str:
         """For a model whose floats are float32; or why there is no such session."""
         places = {place.name: place for place in find_places(program, model.graph)}
         kinds = {name: program.buffers[place.operand.buffer].dtype for name, place in places.items()}
@@ -279,15 +279,15 @@ def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
     return found
 
 
-def _quantisations(graph: onnx.GraphProto, makers: Mapping[str, onnx.NodeProto]) -> dict[str, _Quantised]:
+def _quantisations(graph: onnx.GraphProto, makers: Mapping[str, onnx.NodeProto]) -> dict[str, _QuantisedTensor]:
     """How tensors are quantised, by their names."""
-    constants, found = _constants(graph), dict[str, _Quantised]()
+    constants, found = _constants(graph), dict[str, _QuantisedTensor]()
     for name, node in makers.items():
         scale = constants.get(node.input[1]) if node.op_type == "QuantizeLinear" else None
         if scale is not None and scale.size == 1:
             maker = makers.get(node.input[0])
             is_probability = maker is not None and maker.op_type == "Softmax"
-            found[name] = _Quantised(str(node.input[0]), is_probability, scale.astype(np.float64).reshape(()))
+            found[name] = _QuantisedTensor(str(node.input[0]), is_probability, scale.astype(np.float64).reshape(()))
     return found
 
 

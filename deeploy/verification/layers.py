@@ -27,7 +27,7 @@ from deeploy.runners.runner import Snapshots
 from deeploy.schedule.build import build, rows
 from deeploy.schedule.ir import Compute
 from deeploy.schedule.unroll import Table, Unrolled
-from deeploy.simulate.interpreter import Rows, access_at, begin, execute, interpret, window
+from deeploy.simulate.interpreter import StateRows, access_at, begin, execute, interpret, window
 from deeploy.verification.compare import allowed, compare, excess
 from deeploy.verification.compare import differences as far
 from deeploy.verification.onnxruntime_tensors import inside
@@ -146,7 +146,7 @@ def run_layers(
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Tensors by name as the interpreter computes them, and the outputs; what ``change`` makes of a tensor is put in its place."""
     found: dict[str, np.ndarray] = {}
-    memory = begin(program, sample, Rows())
+    memory = begin(program, sample, StateRows())
     for step, call in enumerate(program.calls):
         execute(program, call, memory, 0)
         complete = [place for place in places if place.step == step]
@@ -222,7 +222,7 @@ def first_wrong(project: Path, entry: Document, plan: Plan, sample: Sequence[np.
     Floats of layers that call the C library may differ by 1e-4, of the element or of the tensor's largest magnitude below 1.
     """
     program = plan.program
-    memory = begin(program, sample, Rows())
+    memory = begin(program, sample, StateRows())
     for call, outputs in zip(program.calls, _layer_outputs(project, entry, plan, sample, None), strict=True):
         execute(program, call, memory, 0)
         for name in call.writes:

@@ -17,7 +17,7 @@ def _per_channel(array: np.ndarray, node: Node) -> np.ndarray:
     return np.ascontiguousarray(np.broadcast_to(array, channels))
 
 
-def of_all(node: Node) -> staircase.Requantisation | None:
+def of_all(node: Node) -> staircase.StaircaseRequantisation | None:
     """The requantisation of a node in 32 bits whose channels all have one factor and one summand."""
     found = requantise.of_node(node)
     if found is None or found.form == "wide" or _differ(found.mul) or _differ(found.add):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deeploy.bringup import new
-from deeploy.bringup.check import Findings, Row, check
+from deeploy.bringup.check import CheckedRow, Findings, check
 from deeploy.errors import TargetError, UsageError
 from deeploy.target import load
 from tests.command import deeploy_cli
@@ -28,12 +28,12 @@ def change(path: Path, old: str, replacement: str) -> None:
     path.write_text(text.replace(old, replacement))
 
 
-def row(findings: Findings, name: str) -> Row:
+def row(findings: Findings, name: str) -> CheckedRow:
     (found,) = [row for row in findings.rows if row.part == "kernel" and row.name == name]
     return found
 
 
-def checked(folder: Path, name: str) -> Row:
+def checked(folder: Path, name: str) -> CheckedRow:
     return row(check(load(folder), [name]), name)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from deeploy.bringup import new
 from deeploy.bringup.cases import cases
-from deeploy.bringup.check import Row, check
+from deeploy.bringup.check import CheckedRow, check
 from deeploy.bringup.runs import indices, lying
 from deeploy.graph.nest import strides
 from deeploy.operators import link
@@ -168,7 +168,7 @@ def test_a_kernel_that_no_sample_fits_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "chip" / "target.py"
     path.write_text(path.read_text().replace("    accepts=same_types,", '    accepts=lambda node: "something else",'))
     (found,) = [row for row in check(load(tmp_path / "chip"), ["own_clip"]).rows if row.part == "kernel"]
-    assert found == Row("kernel", "own_clip", "failed", 0, found.finding)
+    assert found == CheckedRow("kernel", "own_clip", "failed", 0, found.finding)
     assert "it accepts none of the samples of Clip" in found.finding
 
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.networks import fit_edgetpu, paper, summary
 from deeploy.devices.stages import DeviceStages, throughput
 from deeploy.distribute import balance
-from deeploy.distribute.balance_levels import Layer, levels_of, segments, sizes
+from deeploy.distribute.balance_levels import BalancedLayer, levels_of, segments, sizes
 from deeploy.errors import TargetError
 from deeploy.graph.device import Device, load_device
 
@@ -19,8 +19,8 @@ EDGETPU = Path(__file__).parents[2] / "targets" / "edgetpu" / "device.toml"
 MIB = paper.MIB
 
 
-def chain(*weights: int) -> list[Layer]:
-    return [Layer(f"l{i}", (i - 1,), weight, 10) for i, weight in enumerate(weights)]
+def chain(*weights: int) -> list[BalancedLayer]:
+    return [BalancedLayer(f"l{i}", (i - 1,), weight, 10) for i, weight in enumerate(weights)]
 
 
 def stages_of(network: summary.Summary) -> DeviceStages:

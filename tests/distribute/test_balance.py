@@ -12,21 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeploy.distribute import balance
-from deeploy.distribute.balance_levels import INPUT, Layer, Levels, depths, levels_of, segments, sizes
+from deeploy.distribute.balance_levels import INPUT, BalancedLayer, Levels, depths, levels_of, segments, sizes
 from deeploy.errors import FitError, UsageError
 
 
 def chain(*weights: int) -> Levels:
     """A network without branches."""
-    return levels_of([Layer(f"l{i}", (i - 1,), weight, 1) for i, weight in enumerate(weights)], 1)
+    return levels_of([BalancedLayer(f"l{i}", (i - 1,), weight, 1) for i, weight in enumerate(weights)], 1)
 
 
 @st.composite
-def dags(draw: st.DrawFn, most: int = 9) -> list[Layer]:
+def dags(draw: st.DrawFn, most: int = 9) -> list[BalancedLayer]:
     """Small networks with branches."""
     count = draw(st.integers(1, most))
     reads = [draw(st.sets(st.integers(INPUT, i - 1), min_size=1, max_size=3)) for i in range(count)]
-    return [Layer(f"l{i}", tuple(sorted(r)), draw(st.integers(0, 50)), draw(st.integers(1, 20))) for i, r in enumerate(reads)]
+    return [BalancedLayer(f"l{i}", tuple(sorted(r)), draw(st.integers(0, 50)), draw(st.integers(1, 20))) for i, r in enumerate(reads)]
 
 
 def every_cut(depth: int, stages: int) -> list[tuple[int, ...]]:
@@ -52,31 +52,36 @@ def tables_of(levels: Levels, stages: int, capacity: float, speeds: list[float])
 
 def test_depth_is_the_longest_path() -> None:
     layers = [
-        Layer("a", (INPUT,), 0, 1),
-        Layer("b", (0,), 0, 1),
-        Layer("c", (0, 1), 0, 1),
-        Layer("d", (INPUT,), 0, 1),
-        Layer("e", (2, 3), 0, 1),
+        BalancedLayer("a", (INPUT,), 0, 1),
+        BalancedLayer("b", (0,), 0, 1),
+        BalancedLayer("c", (0, 1), 0, 1),
+        BalancedLayer("d", (INPUT,), 0, 1),
+        BalancedLayer("e", (2, 3), 0, 1),
     ]
     assert depths(layers) == [0, 1, 2, 0, 3]
 
 
 def test_what_crosses_a_border_counts_once_for_every_border_it_crosses() -> None:
-    layers = [Layer("a", (INPUT,), 5, 10), Layer("b", (0,), 6, 20), Layer("c", (1,), 7, 30), Layer("d", (0, 2), 8, 40)]
+    layers = [
+        BalancedLayer("a", (INPUT,), 5, 10),
+        BalancedLayer("b", (0,), 6, 20),
+        BalancedLayer("c", (1,), 7, 30),
+        BalancedLayer("d", (0, 2), 8, 40),
+    ]
     levels = levels_of(layers, 3)
     assert levels.weights == (5, 6, 7, 8)
     assert levels.crossing == (3, 10, 30, 40, 40)  # a is forwarded twice: 10, 20 + 10, 30 + 10
 
 
 def test_what_belongs_together_is_one_level() -> None:
-    layers = [Layer(f"l{i}", (i - 1,), 1 << i, 1) for i in range(5)]
+    layers = [BalancedLayer(f"l{i}", (i - 1,), 1 << i, 1) for i in range(5)]
     levels = levels_of(layers, 1, together=[(1, 3)])
     assert levels.layers == ((0,), (1, 2, 3), (4,))
     assert levels.weights == (1, 14, 16)
 
 
 @given(dags())
-def test_layers_read_from_their_own_or_an_earlier_stage(layers: list[Layer]) -> None:
+def test_layers_read_from_their_own_or_an_earlier_stage(layers: list[BalancedLayer]) -> None:
     levels = levels_of(layers, 1)
     level = {position: number for number, row in enumerate(levels.layers) for position in row}
     assert sorted(level) == list(range(len(layers)))
@@ -101,7 +106,9 @@ def test_the_vendor_fills_stages_up_to_the_average_and_leaves_the_rest_to_the_la
 
 @pytest.mark.parametrize("strategy", [balance.layers, balance.vendor])
 @given(dags(), st.data())
-def test_every_stage_gets_a_level(strategy: Callable[[Levels, int], tuple[int, ...]], layers: list[Layer], data: st.DataObject) -> None:
+def test_every_stage_gets_a_level(
+    strategy: Callable[[Levels, int], tuple[int, ...]], layers: list[BalancedLayer], data: st.DataObject
+) -> None:
     levels = levels_of(layers, 1)
     stages = data.draw(st.integers(1, levels.depth))
     cuts = strategy(levels, stages)
@@ -175,7 +182,7 @@ def test_refinement_leaves_what_fits_and_never_empties_a_stage(weights: list[int
 
 @settings(max_examples=150)
 @given(dags(), st.data())
-def test_cycles_is_the_best_of_all_cuts_and_never_worse_than_the_other_strategies(layers: list[Layer], data: st.DataObject) -> None:
+def test_cycles_is_the_best_of_all_cuts_and_never_worse_than_the_other_strategies(layers: list[BalancedLayer], data: st.DataObject) -> None:
     levels = levels_of(layers, 1)
     stages = data.draw(st.integers(1, min(4, levels.depth)))
     speeds = data.draw(st.lists(st.sampled_from([1.0, 2.0, 0.5]), min_size=stages, max_size=stages))

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.transformer_models import Shape, encoder
 from deeploy.chips import Cut, Options, Request
 from deeploy.chips import compile as compile_chips
-from deeploy.distribute.collectives import Add, Compute, Costs, Effort, Receive, Send
+from deeploy.distribute.collectives import Add, ComputePiece, Costs, Effort, Receive, Send
 from deeploy.distribute.proof import prove
 from deeploy.distribute.rows import Rows, division
 from deeploy.distribute.system import check
@@ -53,7 +53,7 @@ def test_every_row_is_added_up_once_from_all_chips(chips: int, group: int, exten
     sent: dict[Send, set[int]] = {}
     arrived: dict[tuple[int, int], list[set[int]]] = {}
     for event in found.events(2):
-        if isinstance(event, Compute):
+        if isinstance(event, ComputePiece):
             has[event.chip, event.piece[0]] = {event.chip}
         elif isinstance(event, Send):
             assert event not in sent

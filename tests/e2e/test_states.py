@@ -17,7 +17,7 @@ from deeploy.backend import project
 from deeploy.cli import app
 from deeploy.errors import DeeployError, UsageError
 from deeploy.runners import host
-from deeploy.simulate.interpreter import Rows, outputs
+from deeploy.simulate.interpreter import StateRows, outputs
 from deeploy.simulate.walk import walk
 from deeploy.verify import verify
 from tests.e2e import decoders
@@ -330,7 +330,7 @@ def test_dialect_network_with_declared_states(tmp_path: Path, name: str, target:
     given = dict(zip((port.name for port in fixed.network.inputs), np.load(sample).values(), strict=False))
     arrays = {port.name: given[port.name] for port in compiled.network.inputs}
     steps = [{**arrays, "input": generator.integers(-100, 100, given["input"].shape)} for _ in range(growth.context)]
-    rows = Rows()
+    rows = StateRows()
     for step in steps[:-1]:
         outputs(compiled.network.program, compiled._sample(step), rows)
     caches = {state.past: rows.memory[state.buffer].reshape(state.shape)[:, :, :-1] for state in growth.states}

@@ -12,7 +12,7 @@ import pytest
 
 from deeploy.explore import networks, sweep
 from deeploy.explore.hardware import load
-from deeploy.graph.loops import Layer
+from deeploy.graph.loops import LayerLoops
 from deeploy.jobs import workers
 from tests.command import deeploy_cli
 
@@ -36,9 +36,9 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small network as a list of layers."""
     path = tmp_path_factory.mktemp("suite") / "small.json"
     layers = [
-        Layer("stem <b>", (1, 16, 3, 16, 16, 3, 3), (2, 2)),
-        Layer("pointwise", (1, 32, 16, 16, 16, 1, 1), count=3),
-        Layer("depthwise", (32, 1, 1, 16, 16, 3, 3), count=2),
+        LayerLoops("stem <b>", (1, 16, 3, 16, 16, 3, 3), (2, 2)),
+        LayerLoops("pointwise", (1, 32, 16, 16, 16, 1, 1), count=3),
+        LayerLoops("depthwise", (32, 1, 1, 16, 16, 3, 3), count=2),
     ]
     networks.save(path, layers, "test")
     return path

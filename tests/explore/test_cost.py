@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from deeploy.explore.cost import INNER, Assumptions, evaluate, pixels
 from deeploy.explore.hardware import Hardware, parse
 from deeploy.explore.unrollings import unrollings
-from deeploy.graph.loops import LOOPS, Layer
+from deeploy.graph.loops import LOOPS, LayerLoops
 from tests.explore.accelerators import data, separate, shared
 
 
-def layer(**sizes: int) -> Layer:
-    return Layer("layer", tuple(sizes.get(loop, 1) for loop in LOOPS))
+def layer(**sizes: int) -> LayerLoops:
+    return LayerLoops("layer", tuple(sizes.get(loop, 1) for loop in LOOPS))
 
 
 def row(**factors: int) -> np.ndarray:
     return np.array([[factors.get(loop, 1) for loop in LOOPS]], np.int64)
 
 
-def one(hardware: Hardware, y: Layer, factors: np.ndarray, **assumptions: bool) -> dict[str, float]:
+def one(hardware: Hardware, y: LayerLoops, factors: np.ndarray, **assumptions: bool) -> dict[str, float]:
     costs = evaluate(factors, [y], hardware, Assumptions(**assumptions))
     return {field.name: float(getattr(costs, field.name)[0, 0]) for field in dataclasses.fields(costs)}
 
@@ -45,7 +45,7 @@ def test_pixels_at_stride_one_are_the_papers() -> None:
 @given(st.lists(st.integers(1, 40), min_size=7, max_size=7), st.lists(st.integers(1, 9), min_size=7, max_size=7))
 def test_utilisation_is_the_papers(sizes: list[int], factors: list[int]) -> None:
     assume(math.prod(factors) <= 2**20)
-    y = Layer("layer", tuple(sizes))
+    y = LayerLoops("layer", tuple(sizes))
     hardware = separate(math.prod(factors))
     found = one(hardware, y, np.array([factors]))
     expected = math.prod(d / (u * math.ceil(d / u)) for d, u in zip(sizes, factors, strict=True))
@@ -67,7 +67,7 @@ def test_multiply_accumulates_are_the_product_of_all_shares(sizes: list[int], fa
     entry = data(weight=near, input=near, output=near)
     behind = {**entry["memory"][0], "name": "behind", "operands": ["weight", "input", "output"], "capacity": 1 << 40, "bandwidth": far}
     pes = math.prod(factors) + 3
-    y = Layer("layer", tuple(sizes))
+    y = LayerLoops("layer", tuple(sizes))
     found = one(parse({**entry, "pes": pes, "memory": [*entry["memory"], behind]}, "bound"), y, np.array([factors]))
     assert found["cycles"] * pes * found["utilisation"] * found["temporal"] == pytest.approx(math.prod(sizes))
     assert found["utilisation"] == pytest.approx(one(separate(pes), y, np.array([factors]))["utilisation"])
@@ -147,7 +147,7 @@ def test_registers_of_several_words_hold_a_tile() -> None:
     assert one(separate(input=32), CLASSIC, UNROLLED)["temporal"] < found["temporal"] * 2
 
 
-def counted(y: Layer, factors: np.ndarray, order: tuple[str, ...]) -> dict[str, int]:
+def counted(y: LayerLoops, factors: np.ndarray, order: tuple[str, ...]) -> dict[str, int]:
     """Bits that cross between the array and its memories, cycle by cycle; ``order`` is outermost first.
 
     Every operand's lanes at work are fetched in full whenever the set of elements that they need changes.

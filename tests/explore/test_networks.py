@@ -14,13 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 from deeploy import target
 from deeploy.errors import DeeployError, ModelError, UnsupportedError
 from deeploy.explore import networks
-from deeploy.graph.loops import LOOPS, Layer, distinct, from_geometry
+from deeploy.graph.loops import LOOPS, LayerLoops, distinct, from_geometry
 from deeploy.graph.nest import Geometry, Map, Nest, parallel, reduction
 
 MODELS = Path(__file__).parents[2] / "../shared/models/mlperf_tiny"
 
 
-def loops(layer: Layer) -> dict[str, int]:
+def loops(layer: LayerLoops) -> dict[str, int]:
     return {loop: size for loop, size in zip(LOOPS, layer.sizes, strict=True) if size > 1}
 
 
@@ -41,7 +41,7 @@ def model(
     return path
 
 
-def layers_of(path: Path) -> list[Layer]:
+def layers_of(path: Path) -> list[LayerLoops]:
     return networks.read(path, target.load("generic"))
 
 
@@ -160,13 +160,13 @@ def test_an_operator_without_a_nest_is_named(tmp_path: Path) -> None:
 
 
 def test_equal_layers_are_counted() -> None:
-    layer = Layer("a", (1, 2, 3, 4, 5, 1, 1))
-    other = Layer("b", (1, 2, 3, 4, 5, 1, 1), strides=(2, 2))
-    assert distinct([layer, other, layer]) == [Layer("a", layer.sizes, count=2), other]
+    layer = LayerLoops("a", (1, 2, 3, 4, 5, 1, 1))
+    other = LayerLoops("b", (1, 2, 3, 4, 5, 1, 1), strides=(2, 2))
+    assert distinct([layer, other, layer]) == [LayerLoops("a", layer.sizes, count=2), other]
 
 
 def test_a_list_of_layers_survives_its_file(tmp_path: Path) -> None:
-    layers = [Layer("a", (1, 2, 3, 4, 5, 1, 1), (2, 1), (1, 3), 4), Layer("b", (7, 1, 1, 1, 1, 3, 3))]
+    layers = [LayerLoops("a", (1, 2, 3, 4, 5, 1, 1), (2, 1), (1, 3), 4), LayerLoops("b", (7, 1, 1, 1, 1, 3, 3))]
     networks.save(tmp_path / "l.json", layers, "test")
     assert layers_of(tmp_path / "l.json") == layers
 

@@ -10,12 +10,12 @@ import pytest
 from deeploy.explore import zigzag
 from deeploy.explore.hardware import Hardware
 from deeploy.explore.study import Study, describe, is_depthwise, recosted, study
-from deeploy.graph.loops import LOOPS, Layer
+from deeploy.graph.loops import LOOPS, LayerLoops
 from tests.explore.accelerators import shared
 
 
-def layer(name: str, count: int, **sizes: int) -> Layer:
-    return Layer(name, tuple(sizes.get(loop, 1) for loop in LOOPS), count=count)
+def layer(name: str, count: int, **sizes: int) -> LayerLoops:
+    return LayerLoops(name, tuple(sizes.get(loop, 1) for loop in LOOPS), count=count)
 
 
 LAYERS = [
@@ -50,7 +50,7 @@ def test_other_costs_choose_among_what_the_formulas_leave(monkeypatch: pytest.Mo
     totals = {tuple(row): costs for row, costs in zip(found.unrollings.factors.tolist(), zip(*_costs(found), strict=True), strict=True)}
     places = {y.name: at for at, y in enumerate(found.layers)}
 
-    def same(of: Layer, factors: np.ndarray, hardware: Hardware) -> tuple[float, float]:
+    def same(of: LayerLoops, factors: np.ndarray, hardware: Hardware) -> tuple[float, float]:
         cycles, energy = totals[tuple(factors.tolist())]
         return float(cycles[places[of.name]]), float(energy[places[of.name]])
 

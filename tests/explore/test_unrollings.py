@@ -15,19 +15,19 @@ from deeploy.explore.choose import best_set
 from deeploy.explore.cost import evaluate
 from deeploy.explore.study import totals
 from deeploy.explore.unrollings import count_factorisations, divisors, label, unrollings
-from deeploy.graph.loops import LOOPS, Layer
+from deeploy.graph.loops import LOOPS, LayerLoops
 from tests.explore.accelerators import shared
 
-BIG = Layer("big", (10**6,) * 7)
+BIG = LayerLoops("big", (10**6,) * 7)
 
 
-def mobile() -> list[Layer]:
+def mobile() -> list[LayerLoops]:
     """A classical, a pointwise, a depthwise layer and a product with heads, all square."""
     return [
-        Layer("classical", (1, 16, 3, 16, 16, 3, 3), count=1),
-        Layer("pointwise", (1, 32, 16, 16, 16, 1, 1), count=3),
-        Layer("depthwise", (32, 1, 1, 16, 16, 3, 3), count=2),
-        Layer("heads", (4, 16, 8, 4, 4, 1, 1), count=2),
+        LayerLoops("classical", (1, 16, 3, 16, 16, 3, 3), count=1),
+        LayerLoops("pointwise", (1, 32, 16, 16, 16, 1, 1), count=3),
+        LayerLoops("depthwise", (32, 1, 1, 16, 16, 3, 3), count=2),
+        LayerLoops("heads", (4, 16, 8, 4, 4, 1, 1), count=2),
     ]
 
 
@@ -52,7 +52,7 @@ def test_the_count_for_the_papers_arrays() -> None:
 
 
 def test_factors_cover_loops_with_padding_but_not_twice() -> None:
-    factors = unrollings(64, [Layer("small", (1, 5, 4, 3, 3, 3, 1))], prune=False).factors
+    factors = unrollings(64, [LayerLoops("small", (1, 5, 4, 3, 3, 3, 1))], prune=False).factors
     assert factors.max(axis=0).tolist() == [1, 8, 4, 4, 4, 4, 1]
 
 
@@ -72,7 +72,7 @@ def test_pruning_keeps_one_pair_per_product() -> None:
 
 
 def test_layers_that_are_not_square_are_not_pruned() -> None:
-    wide = Layer("wide", (1, 4, 4, 2, 32, 1, 1))
+    wide = LayerLoops("wide", (1, 4, 4, 2, 32, 1, 1))
     found = unrollings(64, [*mobile(), wide])
     assert not found.is_pruned
     assert len(found) == found.useful
@@ -94,7 +94,7 @@ def test_an_array_that_nothing_fills_is_refused() -> None:
     with pytest.raises(UsageError, match="no spatial unrolling fills 9973 elements: the longest loops are G 32, K 32"):
         unrollings(9973, mobile())
     with pytest.raises(UsageError, match="fills 1048576 elements"):
-        unrollings(1 << 20, [Layer("tiny", (1, 4, 4, 2, 2, 1, 1))])
+        unrollings(1 << 20, [LayerLoops("tiny", (1, 4, 4, 2, 2, 1, 1))])
 
 
 def test_labels() -> None:

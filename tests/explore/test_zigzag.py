@@ -12,19 +12,19 @@ from deeploy.errors import UsageError
 from deeploy.explore import zigzag
 from deeploy.explore.cost import Assumptions, evaluate
 from deeploy.explore.hardware import load
-from deeploy.graph.loops import LOOPS, Layer
+from deeploy.graph.loops import LOOPS, LayerLoops
 
 HARDWARE = load(Path(__file__).parents[2] / "examples" / "hardware" / "table3.toml", {"pes": 64})
 
 PAIRS = [
-    (Layer("pointwise", (1, 32, 16, 8, 8, 1, 1)), {"K": 8, "OX": 4, "OY": 2}),
-    (Layer("depthwise", (16, 1, 1, 8, 8, 3, 3)), {"G": 8, "OX": 8}),
-    (Layer("heads", (4, 16, 8, 4, 4, 1, 1)), {"C": 8, "K": 8}),
+    (LayerLoops("pointwise", (1, 32, 16, 8, 8, 1, 1)), {"K": 8, "OX": 4, "OY": 2}),
+    (LayerLoops("depthwise", (16, 1, 1, 8, 8, 3, 3)), {"G": 8, "OX": 8}),
+    (LayerLoops("heads", (4, 16, 8, 4, 4, 1, 1)), {"C": 8, "K": 8}),
 ]
 
 
-@pytest.mark.parametrize(("layer", "factors"), PAIRS, ids=lambda value: value.name if isinstance(value, Layer) else "")
-def test_both_models_agree(layer: Layer, factors: dict[str, int]) -> None:
+@pytest.mark.parametrize(("layer", "factors"), PAIRS, ids=lambda value: value.name if isinstance(value, LayerLoops) else "")
+def test_both_models_agree(layer: LayerLoops, factors: dict[str, int]) -> None:
     pytest.importorskip("zigzag.api", reason="the extra zigzag is not installed")
     row = np.array([factors.get(loop, 1) for loop in LOOPS])
     cycles, energy = zigzag.evaluate(layer, row, HARDWARE)

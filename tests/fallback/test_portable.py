@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deeploy.fallback.portable import HEADER, Code, portable
+from deeploy.fallback.portable import HEADER, GeneratedCode, portable
 
 GENERATED = """/* a comment with a name */
 #include <stdint.h>
@@ -67,7 +67,7 @@ int main(void) {
 
 def test_arrays_of_functions_become_scratch_memory_that_is_counted(tmp_path: Path) -> None:
     code = portable(GENERATED, 1, 1)
-    assert isinstance(code, Code)
+    assert isinstance(code, GeneratedCode)
     assert code.scratch == 16 + 24 + 16  # 12, 24 and 16 bytes, each in whole words of 8
     assert "a comment" not in code.text and "_load" not in code.text
     (tmp_path / "kernel.c").write_text(code.text)
@@ -82,7 +82,7 @@ def test_arrays_of_functions_become_scratch_memory_that_is_counted(tmp_path: Pat
 def test_what_needs_no_memory_is_passed_none() -> None:
     text = "#include <stdint.h>\nvoid fallback_model(const int x0[restrict 1], int y0[restrict 1]) {\n    y0[0] = x0[0];\n}\n"
     code = portable(text, 1, 1)
-    assert isinstance(code, Code) and code.scratch == 0 and "kernel_scratch" not in code.text
+    assert isinstance(code, GeneratedCode) and code.scratch == 0 and "kernel_scratch" not in code.text
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ return 1;
 }
 """
     code = portable(f"{head}{more}static inline int helper{rest}", 1, 1)
-    assert isinstance(code, Code)
+    assert isinstance(code, GeneratedCode)
     (tmp_path / "kernel.c").write_text("#define KERNEL kernel\n" + code.text)
     (tmp_path / "fallback.h").write_text(HEADER)
     subprocess.run(["gcc", "-std=c11", "-c", "kernel.c"], cwd=tmp_path, check=True)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from deeploy.graph.target import DmaPath
 from deeploy.resources import resource
-from deeploy.simulate.boxes import Axis, transfers
+from deeploy.simulate.boxes import BoxAxis, transfers
 
 AXES = 6
 NEAR, FAR = 1 << 16, 1 << 20  # where the two sides begin
@@ -165,7 +165,7 @@ def test_stored_boxes_write_every_byte_once(mover: Mover, limits: Limits, box: B
 @given(limits=LIMITS, box=boxes(is_apart=True))
 def test_the_walk_counts_the_transfers_that_are_started(mover: Mover, limits: Limits, box: Box) -> None:
     path = DmaPath("path", "near", "far", limits.max_bytes, limits.max_rows, limits.max_total, limits.max_pitch)
-    axes = [Axis(count, pitch) for count, pitch in zip(box.count, box.pitch, strict=True)]
+    axes = [BoxAxis(count, pitch) for count, pitch in zip(box.count, box.pitch, strict=True)]
     counted: Counter[tuple[int, int]] = Counter()
     for batch in transfers(path, box.bytes, axes):
         counted[batch.bytes, batch.rows] += batch.count

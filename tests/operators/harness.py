@@ -218,7 +218,7 @@ def _main(
     call: Call, instance: interface.Instance, types: Mapping[str, DType], memory: Mapping[str, np.ndarray], outputs: tuple[str, ...]
 ) -> str:
     scratch = interface.pieces(call, {}, {name: name for name in call.scratch})
-    views: dict[str, interface.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
+    views: dict[str, interface.PrintedOperand | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
     for name, operand in call.operands.items():
         seen = Footprints(call.geometry, name, operand).in_place({}, name)
         views[name] = interface.view(call, name, types[name], seen, operand.access.strides)

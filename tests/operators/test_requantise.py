@@ -11,7 +11,7 @@ from deeploy.graph.epilogue import limited
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.operators.requantise import of_node, with_table, words
-from deeploy.operators.staircase import WORD, Requantisation, cheapest
+from deeploy.operators.staircase import WORD, StaircaseRequantisation, cheapest
 
 
 def requantise(x: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None) -> np.ndarray:
@@ -20,7 +20,7 @@ def requantise(x: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: int, low:
     )
 
 
-def apply(form: Requantisation, acc: np.ndarray, channel: int, low: int, high: int) -> np.ndarray:
+def apply(form: StaircaseRequantisation, acc: np.ndarray, channel: int, low: int, high: int) -> np.ndarray:
     """What the C does with the constants, step by step within 32 bits."""
 
     def word(value: np.ndarray) -> np.ndarray:
@@ -51,7 +51,7 @@ def check(
     least: np.ndarray,
     most: np.ndarray,
     has_split: bool = False,
-) -> Requantisation:
+) -> StaircaseRequantisation:
     """Compare the cheapest form with the 64-bit one on all accumulators near a step, on the ends, and on some between."""
     form = cheapest(mul, add, shift, low, high, even, least, most, has_split)
     if form.form == "split":

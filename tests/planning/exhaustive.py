@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from deeploy.planning.candidates.candidate import Candidate
-from deeploy.planning.choice.problem import Choice, Problem, Residence
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence
 
 State = dict[str, tuple[int, bool]]  # per residence: distance, and whether its constants are fetched at every inference
 
@@ -28,7 +28,7 @@ class Row:
         return self.candidate.cycles - self.is_early * self.candidate.early
 
 
-def loads(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> list[list[int]]:
+def loads(problem: ChoiceProblem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> list[list[int]]:
     """Bytes per distance and step."""
     count = len(problem.candidates)
     result = [[0] * count for _ in problem.capacities]
@@ -54,7 +54,7 @@ def loads(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[b
     return result
 
 
-def cycles(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> int:
+def cycles(problem: ChoiceProblem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> int:
     """Of the network: its calls, what early windows are late, and what remains of fetching constants beside the call before."""
     total = sum(row.cycles for row in rows)
     warm = cached(problem, rows)
@@ -76,7 +76,7 @@ def cycles(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[
     return total
 
 
-def cached(problem: Problem, rows: Sequence[Row]) -> list[bool]:
+def cached(problem: ChoiceProblem, rows: Sequence[Row]) -> list[bool]:
     """Which calls run what the cores ran last; those of an accelerator: what was called last."""
     result: list[bool] = []
     cores = last = None
@@ -88,7 +88,7 @@ def cached(problem: Problem, rows: Sequence[Row]) -> list[bool]:
     return result or [False] * len(rows)
 
 
-def _states(problem: Problem, residences: Sequence[Residence], variants: Sequence[int]) -> Iterator[State]:
+def _states(problem: ChoiceProblem, residences: Sequence[Residence], variants: Sequence[int]) -> Iterator[State]:
     """Where every residence is; those that none of the calls needs, run in these variants, are nowhere."""
     there = [h for h in residences if not h.users or any(variants[step] == way for step, way in h.users)]
     options = [[(distance, False) for distance in h.distances] + [(1, True)] * (h.fetch is not None and 1 in h.distances) for h in there]
@@ -96,7 +96,7 @@ def _states(problem: Problem, residences: Sequence[Residence], variants: Sequenc
         yield {residence.name: option for residence, option in zip(there, combination, strict=True)}
 
 
-def _rows(problem: Problem, step: int, state: State, way: int) -> list[Row]:
+def _rows(problem: ChoiceProblem, step: int, state: State, way: int) -> list[Row]:
     """What a call may do under these residences, run in one way."""
     wanted = problem.operands[step][way]
     is_arriving = any(h.fetch is not None and h.steps[0] == step and state.get(h.name, (0, False))[1] for h in problem.residences)
@@ -111,7 +111,7 @@ def _rows(problem: Problem, step: int, state: State, way: int) -> list[Row]:
     return result
 
 
-def every(problem: Problem) -> Iterator[tuple[int, Choice]]:
+def every(problem: ChoiceProblem) -> Iterator[tuple[int, Choice]]:
     """All choices within the capacities, with their cycles."""
     count = len(problem.candidates)
     every_way = itertools.product(*(range(len(names)) for names in problem.operands))
@@ -125,7 +125,7 @@ def every(problem: Problem) -> Iterator[tuple[int, Choice]]:
                     yield cycles(problem, state, rows, early_fetch), _choice(problem, state, rows, early_fetch)
 
 
-def _choice(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> Choice:
+def _choice(problem: ChoiceProblem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> Choice:
     first = {residence.name: residence.steps[0] for residence in problem.residences}
     return Choice(
         tuple(row.number for row in rows),

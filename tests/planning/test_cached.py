@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from deeploy.planning.candidates.cached import Code, is_cached
+from deeploy.planning.candidates.cached import InstanceCode, is_cached
 
 CODES = {
-    "a": Code("a"),
-    "b": Code("b"),
-    "X": Code("X", is_accelerated=True),
-    "Y": Code("Y", is_accelerated=True),
-    "s": Code("s", is_link=True),
-    "r": Code("r", is_link=True),
+    "a": InstanceCode("a"),
+    "b": InstanceCode("b"),
+    "X": InstanceCode("X", is_accelerated=True),
+    "Y": InstanceCode("Y", is_accelerated=True),
+    "s": InstanceCode("s", is_link=True),
+    "r": InstanceCode("r", is_link=True),
 }
 
 

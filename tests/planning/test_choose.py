@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import pytest
 
-from deeploy.planning.candidates.cached import Code
+from deeploy.planning.candidates.cached import InstanceCode
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.choice.choose import choose, smallest
 from deeploy.planning.choice.dominance import undominated
-from deeploy.planning.choice.problem import Choice, Problem, Residence, Search, Share
-from deeploy.planning.tiling.loops import Tiling
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Search, Share
+from deeploy.planning.tiling.loops import CallTiling
 from tests.planning import exhaustive
 
 EXACT = Search(gap=0.0)
-NO_TILING = Tiling((), (), None)
+NO_TILING = CallTiling((), (), None)
 
 
 def candidate(
@@ -52,7 +52,7 @@ def random_candidate(numbers: random.Random, distances: tuple[int, ...]) -> Cand
     return candidate((*distances, 1), sizes, numbers.randint(20, 60), early, min(sizes[0], 3) if early else 0, tail, far)
 
 
-def random_problem(seed: int) -> Problem:
+def random_problem(seed: int) -> ChoiceProblem:
     """Two or three calls with up to two candidates for every combination of residences; every second problem has far memories."""
     numbers = random.Random(seed)
     calls, is_far = numbers.randint(2, 3), seed % 2 == 0
@@ -67,7 +67,7 @@ def random_problem(seed: int) -> Problem:
                 found.append(random_candidate(numbers, combination))
         operands.append([[*names, None]])
         candidates.append(found)
-    return Problem(candidates, operands, list(every.values()), [numbers.randint(8, 22), numbers.randint(8, 24), 1000])
+    return ChoiceProblem(candidates, operands, list(every.values()), [numbers.randint(8, 22), numbers.randint(8, 24), 1000])
 
 
 @pytest.mark.parametrize("seeds", [range(start, start + 25) for start in range(0, 200, 25)], ids=str)
@@ -78,7 +78,7 @@ def test_the_cheapest_choice_is_found(seeds: range) -> None:
     assert solved > len(seeds) // 2
 
 
-def with_alternatives(seed: int) -> Problem:
+def with_alternatives(seed: int) -> ChoiceProblem:
     """A random problem whose calls may also run in a second way: with another constant, by an engine with a memory of its own."""
     numbers = random.Random(seed)
     problem = random_problem(seed)
@@ -105,7 +105,7 @@ def with_alternatives(seed: int) -> Problem:
         operands.append([names, [*moving, *([own] if is_far else [])]])
         candidates.append(found)
     residences = [replace(h, distances=(*h.distances, 3)) if h.name in every else h for h in residences]
-    return Problem(candidates, operands, residences, [*problem.capacities, numbers.randint(4, 20)], shares)
+    return ChoiceProblem(candidates, operands, residences, [*problem.capacities, numbers.randint(4, 20)], shares)
 
 
 @pytest.mark.parametrize("seeds", [range(start, start + 20) for start in range(0, 160, 20)], ids=str)
@@ -120,14 +120,14 @@ def test_the_cheapest_way_to_run_every_call_is_found(seeds: range) -> None:
     assert second > len(seeds) // 4
 
 
-def with_codes(seed: int) -> Problem:
+def with_codes(seed: int) -> ChoiceProblem:
     """A random problem whose calls run one of few kernels, others mostly by an accelerator, and are cheaper behind the same one."""
     numbers = random.Random(seed)
     problem = with_alternatives(seed) if seed % 3 else random_problem(seed)
     codes = []
     for variants in problem.operands:
-        first = Code(numbers.choice("ab"))
-        codes.append([first, Code("n", True) if numbers.random() < 0.7 else Code(numbers.choice("ab"))][: len(variants)])
+        first = InstanceCode(numbers.choice("ab"))
+        codes.append([first, InstanceCode("n", True) if numbers.random() < 0.7 else InstanceCode(numbers.choice("ab"))][: len(variants)])
     rows = []
     for row in problem.candidates:
         warm = [numbers.choice([0, 5, 12]) for _ in row]
@@ -157,9 +157,9 @@ def test_an_accelerator_leaves_in_the_caches_what_ran_before() -> None:
         [replace(candidate((1,), (1, 0, 0), 50), warm=20, warm_tail=20)],
     ]
     variants: list[list[list[str | None]]] = [[[None]], [[None], [None]], [[None]]]
-    own, other = Code("own"), Code("other")
-    for code, expected in ((Code("n", True), (0, 1, 0)), (other, (0, 0, 0)), (own, (0, 1, 0))):
-        found = choose(Problem(calls, variants, [], [10, 10, 10], codes=[[own], [other, code], [own]]), (), EXACT)
+    own, other = InstanceCode("own"), InstanceCode("other")
+    for code, expected in ((InstanceCode("n", True), (0, 1, 0)), (other, (0, 0, 0)), (own, (0, 1, 0))):
+        found = choose(ChoiceProblem(calls, variants, [], [10, 10, 10], codes=[[own], [other, code], [own]]), (), EXACT)
         assert found is not None
         assert (found.picks, found.cycles) == (expected, 140 if expected == (0, 0, 0) else 125)
 
@@ -169,7 +169,7 @@ def test_the_smallest_capacity_counts_the_constants_of_the_chosen_way(seed: int)
     check_smallest(with_alternatives(seed))
 
 
-def check_against_everything(problem: Problem) -> bool:
+def check_against_everything(problem: ChoiceProblem) -> bool:
     """Whether there is a choice; if so, it has the fewest cycles and fits."""
     best = min((cycles for cycles, _ in exhaustive.every(problem)), default=None)
     found = choose(problem, (), EXACT)
@@ -190,7 +190,7 @@ def test_the_smallest_capacity_is_the_smallest(seed: int) -> None:
     check_smallest(random_problem(seed))
 
 
-def check_smallest(problem: Problem) -> None:
+def check_smallest(problem: ChoiceProblem) -> None:
     for distance in (0, 1):
         needed = smallest(problem, distance, EXACT)
         others = replace(problem, capacities=[10_000 if i == distance else c for i, c in enumerate(problem.capacities)])
@@ -208,7 +208,7 @@ def test_a_forbidden_choice_does_not_come_back() -> None:
     residence = Residence("a", 4, (0, 1), (0, 1))
     calls = [[candidate((distance, 1), (2, 0, 0), 10 * step + distance + 3) for distance in (0, 1)] for step in (0, 1)]
     calls[1].append(candidate((1, 1), (1, 0, 0), 50))
-    problem = Problem(calls, [[["a", None]], [["a", None]]], [residence], [100, 100, 100])
+    problem = ChoiceProblem(calls, [[["a", None]], [["a", None]]], [residence], [100, 100, 100])
     cuts: list[Choice] = []
     while (choice := choose(problem, cuts, EXACT)) is not None:
         cuts.append(choice)
@@ -222,7 +222,7 @@ def test_a_constant_is_fetched_beside_the_call_before(before: int, expected: int
     calls = [[candidate((1, 1), (1, 0, 0), before)], [candidate((1, 1), (1, 0, 0), 30)]]
     third = Residence("a", 7, (2, 2), (1,))
     calls.append([candidate((1, 1), (1, 0, 0), 0)])
-    problem = Problem(calls, [[["w0", None]], [["w1", None]], [["a", None]]], [first, second, third], [10, 11, 100])
+    problem = ChoiceProblem(calls, [[["w0", None]], [["w1", None]], [["a", None]]], [first, second, third], [10, 11, 100])
     choice = choose(problem, (), EXACT)
     assert choice is not None
     assert choice.cycles == expected
@@ -234,7 +234,7 @@ def test_a_constant_is_fetched_beside_the_call_before(before: int, expected: int
 def test_early_windows_take_room_in_the_step_before() -> None:
     """The second call's first window is fetched early exactly when it fits beside the first call."""
     calls = [[candidate((1,), (6, 0, 0), 10, tail=9)], [candidate((1,), (5, 0, 0), 20, early=7, early_bytes=4)]]
-    problem = Problem(calls, [[[None]], [[None]]], [], [10, 10, 10])
+    problem = ChoiceProblem(calls, [[[None]], [[None]]], [], [10, 10, 10])
     assert choose(problem, (), EXACT) == Choice((0, 0), (False, True), {}, {}, 23, 23)
     assert choose(replace(problem, capacities=[9, 10, 10]), (), EXACT) == Choice((0, 0), (False, False), {}, {}, 30, 30)
 
@@ -242,7 +242,7 @@ def test_early_windows_take_room_in_the_step_before() -> None:
 @pytest.mark.parametrize(("tail", "expected"), [(0, 30), (3, 27), (7, 23), (8, 23)])
 def test_early_windows_hide_behind_the_last_tile_only(tail: int, expected: int) -> None:
     calls = [[candidate((1,), (6, 0, 0), 10, tail=tail)], [candidate((1,), (5, 0, 0), 20, early=7, early_bytes=4)]]
-    choice = choose(Problem(calls, [[[None]], [[None]]], [], [10, 10, 10]), (), EXACT)
+    choice = choose(ChoiceProblem(calls, [[[None]], [[None]]], [], [10, 10, 10]), (), EXACT)
     assert choice is not None
     assert choice.cycles == expected
 

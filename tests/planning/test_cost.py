@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deeploy.planning import cost
-from deeploy.planning.cost import Load, Shared, active, overhead, rate, second, steps, total, work
+from deeploy.planning.cost import Load, SharedCycles, active, overhead, rate, second, steps, total, work
 from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 from tests.simulate import nets
@@ -40,7 +40,7 @@ def test_with_one_slot_everything_adds_up() -> None:
 
 def test_an_accelerator_computes_while_the_first_core_starts_transfers() -> None:
     """Of 400 cycles the core needs 40 before; 150 of starting 200 are done meanwhile, which is 50 for each of three tiles."""
-    assert total(400, 4, 200, {"near": OUT}, True, Shared(40, 150)) == 40 + 90 + 2 * 260 + 200 + 200 - 150 + 80
+    assert total(400, 4, 200, {"near": OUT}, True, SharedCycles(40, 150)) == 40 + 90 + 2 * 260 + 200 + 200 - 150 + 80
 
 
 def test_a_team_works_on_parts_of_one_size() -> None:
@@ -95,5 +95,5 @@ def test_convolutions_of_several_groups_are_told_from_dense_ones(tmp_path: Path,
 
 def test_tiles_of_an_accelerator_count_as_large_as_they_are() -> None:
     """Of two tiles, cores complete the first one, of 90 cycles, beside the second one's job of 20; what is left is 10."""
-    shared = Shared(0, 0, first=80, second=100, last=10)
+    shared = SharedCycles(0, 0, first=80, second=100, last=10)
     assert total(100, 2, 0, {}, True, shared) == 80 + 90 + 10

@@ -10,9 +10,9 @@ import onnx
 import deeploy
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.choice.greedy import greedy
-from deeploy.planning.choice.problem import Problem, Share
+from deeploy.planning.choice.problem import ChoiceProblem, Share
 from deeploy.planning.planner.machine import Options
-from deeploy.planning.tiling.loops import Tiling
+from deeploy.planning.tiling.loops import CallTiling
 from tests.frontend.lower.nets import Net
 
 SIZES = [1000, 1000, 1000]  # bytes of the engines' memory, of the one around it, and of another engine's own
@@ -20,13 +20,13 @@ SIZES = [1000, 1000, 1000]  # bytes of the engines' memory, of the one around it
 
 def candidate(variant: int, near_bytes: int, cycles: int) -> Candidate:
     """A candidate of one operand in the memory around the engines'."""
-    return Candidate(Tiling((), (), None), (1,), (near_bytes, 0, 0), cycles, 0, 0, 0, 0, False, variant=variant)
+    return Candidate(CallTiling((), (), None), (1,), (near_bytes, 0, 0), cycles, 0, 0, 0, 0, False, variant=variant)
 
 
-def two_variants(share: int) -> Problem:
+def two_variants(share: int) -> ChoiceProblem:
     """A call that is faster by its second variant, which needs constants in another engine's memory."""
     candidates = [candidate(0, 500, 900), candidate(0, 900, 800), candidate(1, 400, 150), candidate(1, 600, 100)]
-    return Problem([candidates], [[[None], [None]]], (), SIZES, [Share(2, share, ((0, 1),))])
+    return ChoiceProblem([candidates], [[[None], [None]]], (), SIZES, [Share(2, share, ((0, 1),))])
 
 
 def test_a_call_is_run_by_the_fastest_kernel_with_its_largest_tile() -> None:

@@ -12,7 +12,7 @@ import pytest
 import deeploy
 from deeploy.errors import FitError
 from deeploy.planning.candidates.cached import code_of, saved
-from deeploy.planning.choice.problem import Choice, Problem
+from deeploy.planning.choice.problem import Choice, ChoiceProblem
 from deeploy.planning.packing.addresses import Overfull
 from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.machine import Options
@@ -59,7 +59,7 @@ class Exact(Planner):
         self.search = replace(self.search, gap=0.0)
         self.few = few
 
-    def problem(self, far: Far) -> Problem:
+    def problem(self, far: Far) -> ChoiceProblem:
         full = super().problem(far)
         kept = []
         for candidates in full.candidates:
@@ -77,7 +77,7 @@ def _is_few(group: list[object], candidate: object, few: int) -> bool:
     return candidate in [group[round(i * (len(group) - 1) / (few - 1))] for i in range(few)]
 
 
-def cheapest_packed(planner: Planner, problem: Problem) -> int | None:
+def cheapest_packed(planner: Planner, problem: ChoiceProblem) -> int | None:
     """Cycles of the cheapest of all choices that can be packed."""
     for cycles, choice in sorted(exhaustive.every(problem), key=lambda entry: entry[0]):
         if packs(planner, problem, choice):
@@ -85,7 +85,7 @@ def cheapest_packed(planner: Planner, problem: Problem) -> int | None:
     return None
 
 
-def packs(planner: Planner, problem: Problem, choice: Choice) -> bool:
+def packs(planner: Planner, problem: ChoiceProblem, choice: Choice) -> bool:
     try:
         planner._place(problem, choice)
     except Overfull as overfull:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deeploy.planning.packing.lifetimes import wanted_blocks
-from deeploy.planning.tiling.loops import Loop, Stream, Tiling
+from deeploy.planning.tiling.loops import CallTiling, Stream, TileLoop
 from deeploy.target import load
 
 
@@ -25,7 +25,7 @@ def test_windows_take_all_their_slots_from_where_their_fetch_begins(links: tuple
     calls = [SimpleNamespace(name=f"c{i}", kernel=SimpleNamespace(engine="cluster", link=link), scratch={}) for i, link in enumerate(links)]
     program: Any = SimpleNamespace(calls=calls, buffers={})
     early, late = (Stream(name, "L2_L1", 0, 1, 1, depth, 64, False, is_early=depth == 2) for name, depth in (("w", 2), ("x", 1)))
-    candidate: Any = SimpleNamespace(tiling=Tiling((Loop("k", 2, 1),), (early, late), None), is_double=True)
+    candidate: Any = SimpleNamespace(tiling=CallTiling((TileLoop("k", 2, 1),), (early, late), None), is_double=True)
     found = wanted_blocks(program, load("siracusa"), [candidate] * 4, {}, [], {})
     for step in range(4):
         windows = {block.buffers[0]: block for block in found["L1"] if block.last == step}

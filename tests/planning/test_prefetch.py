@@ -15,21 +15,21 @@ from benchmarks.transformer_models import Shape, decoder
 from deeploy.backend import project
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.choice.prefetch import prefetched
-from deeploy.planning.choice.problem import Choice, Problem, Residence, loads
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, loads
 from deeploy.planning.planner.machine import Options
-from deeploy.planning.tiling.loops import Tiling
+from deeploy.planning.tiling.loops import CallTiling
 from deeploy.runners import host
 
-CALL = Candidate(Tiling((), (), None), (), (10, 100, 0), 1000, 0, 0, 0, 0, False)
+CALL = Candidate(CallTiling((), (), None), (), (10, 100, 0), 1000, 0, 0, 0, 0, False)
 
 
-def problem(capacity: int, short: int = 60, far: int = 0) -> tuple[Problem, Choice]:
+def problem(capacity: int, short: int = 60, far: int = 0) -> tuple[ChoiceProblem, Choice]:
     """Six calls of 1 000 cycles, the path busy in ``far`` of each: ``a`` is fetched for the third, ``b`` for the fifth, a call ahead."""
     residences = (Residence("a", short, (2, 2), (1, 2), 500, origin=2), Residence("b", 80, (4, 4), (1, 2), 2500, origin=2))
     call = Candidate(CALL.tiling, (), CALL.bytes, 1000, 0, 0, 0, far, False)
     rows = [[call] for _ in range(6)]
     chosen = Choice((0,) * 6, (False,) * 6, {"a": 1, "b": 1}, {"a": 1, "b": 3}, 7500, 6000)
-    return Problem(rows, [[[]] for _ in range(6)], residences, (100, capacity, 10_000)), chosen
+    return ChoiceProblem(rows, [[[]] for _ in range(6)], residences, (100, capacity, 10_000)), chosen
 
 
 def test_as_late_as_all_arrive() -> None:
@@ -62,7 +62,7 @@ def test_what_cannot_gain_stays() -> None:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Problem, Choice]:
+def cases(draw: st.DrawFn) -> tuple[ChoiceProblem, Choice]:
     """Calls that take different room, constants that are fetched for some of them, a call ahead, and enough capacity for that."""
     count = draw(st.integers(3, 7))
     calls = [
@@ -75,13 +75,13 @@ def cases(draw: st.DrawFn) -> tuple[Problem, Choice]:
     )
     begins = {residence.name: residence.steps[0] - 1 for residence in residences}
     choice = Choice((0,) * count, (False,) * count, dict.fromkeys(begins, 1), begins, 10**6, 0)
-    without_limit = Problem(calls, [[[]] for _ in calls], residences, (100, 10**6, 10**6))
+    without_limit = ChoiceProblem(calls, [[[]] for _ in calls], residences, (100, 10**6, 10**6))
     capacity = max(loads(without_limit, choice)[1]) + draw(st.integers(0, 12))
-    return Problem(calls, without_limit.operands, residences, (100, capacity, 10**6)), choice
+    return ChoiceProblem(calls, without_limit.operands, residences, (100, capacity, 10**6)), choice
 
 
 @given(cases())
-def test_nothing_is_fetched_before_there_is_room_or_later_than_it_was(case: tuple[Problem, Choice]) -> None:
+def test_nothing_is_fetched_before_there_is_room_or_later_than_it_was(case: tuple[ChoiceProblem, Choice]) -> None:
     """What is there in every step fits; fetches keep their turn; fewer cycles are waited for."""
     limited, choice = case
     found = prefetched(limited, choice)

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deeploy.planning.candidates.cached import Code
+from deeploy.planning.candidates.cached import InstanceCode
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.choice.choose import choose
-from deeploy.planning.choice.problem import Most, Problem, Residence, Share
+from deeploy.planning.choice.problem import ChoiceProblem, Most, Residence, Share
 from deeploy.planning.choice.repeat import Repetition, expanded, repetition, shortened
-from deeploy.planning.tiling.loops import Tiling
+from deeploy.planning.tiling.loops import CallTiling
 from tests.planning import exhaustive
 
-TILING = Tiling((), (), None)
+TILING = CallTiling((), (), None)
 
 
 def test_the_repetition_that_leaves_out_most_is_found() -> None:
@@ -51,7 +51,7 @@ def test_the_most_that_may_be_in_a_memory_is_the_sum_of_what_may_be_there(seed: 
             assert most(step, distance, [r.name for r in elsewhere]) == sum(r.size for r in there if r not in elsewhere)
 
 
-def _chain(blocks: int, seed: int, capacity: int = 60) -> Problem:
+def _chain(blocks: int, seed: int, capacity: int = 60) -> ChoiceProblem:
     """Blocks of three calls: x -> a -> b -> next x, with a residual from x to the third call."""
     random = np.random.default_rng(seed)
     kinds: list[list[Candidate]] = []
@@ -70,7 +70,7 @@ def _chain(blocks: int, seed: int, capacity: int = 60) -> Problem:
         residences.append(Residence(f"x{block + 1}", sizes[2], (at + 2, at + 5 if block + 1 < blocks else at + 2), (0, 1)))
         operands_of += [[[f"x{block}", f"a{block}"]], [[f"a{block}", f"b{block}"]], [[f"b{block}", f"x{block}", f"x{block + 1}"]]]
         candidates += kinds
-    return Problem(candidates, operands_of, residences, (capacity, 500))
+    return ChoiceProblem(candidates, operands_of, residences, (capacity, 500))
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_what_cached_instructions_save_is_counted_for_every_copy() -> None:
             problem,
             candidates=[kinds[step % 3] for step in range(24)],
             operands=[[names, names] for (names,) in problem.operands],
-            codes=[[Code("abb"[step % 3]), Code("bcc"[step % 3], step % 3 == 1)] for step in range(24)],
+            codes=[[InstanceCode("abb"[step % 3]), InstanceCode("bcc"[step % 3], step % 3 == 1)] for step in range(24)],
         )
         blocks = Repetition(0, 3, 8)
         short = shortened(problem, blocks)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import deeploy
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Call
-from deeploy.planning.tiling.loops import MOST_TRIPS, Loop, Tiling, cut_dims, period, sizes
+from deeploy.planning.tiling.loops import MOST_TRIPS, CallTiling, TileLoop, cut_dims, period, sizes
 from tests.planning.tiles import spans
 from tests.simulate import nets
 
@@ -35,17 +35,17 @@ def test_very_long_dimensions_are_not_cut_into_single_iterations() -> None:
 
 
 @st.composite
-def tilings(draw: st.DrawFn) -> tuple[Tiling, dict[str, int]]:
+def tilings(draw: st.DrawFn) -> tuple[CallTiling, dict[str, int]]:
     """Up to three dimensions, some of them cut twice; the extents."""
     extents, outer, inner = {}, [], []
     for name in ("a", "b", "c")[: draw(st.integers(1, 3))]:
         tile, outers, inners = draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
         trips = outers * inners
         extents[name] = draw(st.integers((trips - 1) * tile + 1, trips * tile))
-        outer += [Loop(name, outers, tile * inners)] if outers > 1 else []
-        inner += [Loop(name, inners, tile)] if inners > 1 else []
+        outer += [TileLoop(name, outers, tile * inners)] if outers > 1 else []
+        inner += [TileLoop(name, inners, tile)] if inners > 1 else []
     loops = (*draw(st.permutations(outer)), *draw(st.permutations(inner)))
-    return Tiling(loops, (), None), extents
+    return CallTiling(loops, (), None), extents
 
 
 def boxes(spans: dict[str, tuple[int, int]], extents: dict[str, int]) -> Iterator[tuple[int, ...]]:
@@ -59,7 +59,7 @@ def boxes(spans: dict[str, tuple[int, int]], extents: dict[str, int]) -> Iterato
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(tilings())
-def test_tiles_cover_every_iteration_once(given_tiling: tuple[Tiling, dict[str, int]]) -> None:
+def test_tiles_cover_every_iteration_once(given_tiling: tuple[CallTiling, dict[str, int]]) -> None:
     tiling, extents = given_tiling
     points = [point for t in range(tiling.tiles) for point in boxes(spans(tiling, extents, t), extents)]
     assert len(points) == len(set(points)) == math.prod(extents.values())
@@ -67,7 +67,7 @@ def test_tiles_cover_every_iteration_once(given_tiling: tuple[Tiling, dict[str, 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(tilings(), st.sets(st.sampled_from(["a", "b", "c"])), st.integers(0, 6))
-def test_a_window_moves_exactly_when_its_place_changes(given_tiling: tuple[Tiling, dict[str, int]], dims: set[str], seen: int) -> None:
+def test_a_window_moves_exactly_when_its_place_changes(given_tiling: tuple[CallTiling, dict[str, int]], dims: set[str], seen: int) -> None:
     """Within a period nothing that the window depends on changes; at its end, something does."""
     tiling, extents = given_tiling
     count = min(seen, len(tiling.loops))

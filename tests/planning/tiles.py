@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from deeploy.graph.expr import Span, evaluate
 from deeploy.graph.nest import Geometry, Nest
-from deeploy.planning.tiling.loops import Tiling
+from deeploy.planning.tiling.loops import CallTiling
 
 
-def spans(tiling: Tiling, extents: Mapping[str, int], tile: int, loops: int | None = None) -> dict[str, Span]:
+def spans(tiling: CallTiling, extents: Mapping[str, int], tile: int, loops: int | None = None) -> dict[str, Span]:
     """First and last iteration of every cut dimension in a tile, as the outermost ``loops`` loops see it."""
     parts = tiling.parts(Geometry(Nest({}, {}), {}, extents), 0, tile, loops)
     values = {dim: (evaluate(first, {}), evaluate(count, {})) for dim, (first, count) in parts.items()}

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from deeploy.errors import UnsupportedError
 from deeploy.quantization import static
 from deeploy.quantization.form import Form
-from deeploy.quantization.losses import Comparison, Loss, compare
+from deeploy.quantization.losses import Loss, LossComparison, compare
 
 RANDOM = np.random.default_rng(11)
 
@@ -42,7 +42,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "float.onnx", folder / "samples.npz"
 
 
-def compared(network: tuple[Path, Path], output: Path, form: Form) -> Comparison:
+def compared(network: tuple[Path, Path], output: Path, form: Form) -> LossComparison:
     source = static.read(*network, {"batch": 1}, {})
     static.write_quantised(source, output, replace(form, float_share=0))  # what 8 bits ruin stays in them
     assert onnx.load(output).graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
@@ -103,7 +103,7 @@ def test_what_works_is_said_where_onnxruntime_fails(network: tuple[Path, Path], 
 
 def test_the_summary_shows_the_worst_layers() -> None:
     layers = tuple(Loss(f"n{i}", "Conv", f"t{i}", 10.0 + i, None if i else 33.3) for i in range(20))
-    lines = Comparison(4, 21.5, 0.75, layers).summary().splitlines()
+    lines = LossComparison(4, 21.5, 0.75, layers).summary().splitlines()
     assert lines[0] == "outputs beside float, 4 samples: signal to noise 21.5 dB, same top-1 as float in 75.0 % of rows"
     assert len(lines) == 10 and lines[2].split() == ["n0", "Conv", "10.0", "dB", "33.3", "dB"]
     assert lines[3].split() == ["n1", "Conv", "11.0", "dB", "-"]

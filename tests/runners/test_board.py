@@ -150,7 +150,7 @@ def test_a_sequence_begins_once(sequence: bool, monkeypatch: pytest.MonkeyPatch)
     """Samples that belong together go on from each other's states; others begin anew."""
     began = []
 
-    class Line(link.Link):
+    class Line(link.HostLine):
         def __init__(self) -> None:
             pass
 
@@ -168,7 +168,7 @@ def test_a_sequence_begins_once(sequence: bool, monkeypatch: pytest.MonkeyPatch)
             return [10] * layers
 
     @contextmanager
-    def program(*_: object) -> Iterator[tuple[link.Link, link.Facts]]:
+    def program(*_: object) -> Iterator[tuple[link.HostLine, link.Facts]]:
         yield Line(), link.Facts(1, 1, 10**6, 1, 1, 0, 0)
 
     monkeypatch.setattr(board.Board, "_program", program)
@@ -267,9 +267,9 @@ def test_damaged_messages_are_sent_again(program: Path, model: Path, port: Path)
     sample = np.load(model / "inputs.npz")["x"][0]
     want = run_project(program, model / "inputs.npz").outputs[0][0].tobytes()
     with serial.Serial(str(port), 115200) as line:
-        link.Link(line).hello()  # an emulator needs a second to see that the line was opened
+        link.HostLine(line).hello()  # an emulator needs a second to see that the line was opened
         damaged = Damaged(line, 3000)
-        talk = link.Link(damaged)
+        talk = link.HostLine(damaged)
         for _ in range(4):
             talk.hello()
             talk.write(sample.tobytes())
@@ -277,13 +277,13 @@ def test_damaged_messages_are_sent_again(program: Path, model: Path, port: Path)
             assert talk.read(len(want)) == want
         assert damaged.damages > 2
         with pytest.raises(link.NoAnswer):
-            link.Link(Damaged(line, 7)).hello()
+            link.HostLine(Damaged(line, 7)).hello()
 
 
 @pytest.mark.slow
 def test_a_request_that_comes_again_is_not_done_again(program: Path, port: Path) -> None:
     with serial.Serial(str(port), 115200) as line:
-        talk = link.Link(line)
+        talk = link.HostLine(line)
         first = talk.run(True, 5.0).cycles
         talk._number -= 1  # the host lost the answer, and asks the same once more
         assert talk.run(True, 5.0).cycles == first

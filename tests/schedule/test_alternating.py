@@ -15,7 +15,7 @@ from deeploy.driver import chains
 from deeploy.planning.groups.fuse import Fuser
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
-from deeploy.planning.tiling.loops import Footprints, Loop, cut_dims, in_place
+from deeploy.planning.tiling.loops import Footprints, TileLoop, cut_dims, in_place
 from deeploy.runners import host
 from deeploy.schedule import build
 from deeploy.schedule.ir import Compute, Finish
@@ -85,6 +85,6 @@ def test_constants_that_a_kernel_wants_packed_are_not_cut_where_they_lie(tmp_pat
             if plan.program.buffers[operand.buffer].role is Role.CONSTANT and fuser.distance(operand.buffer) == 0:
                 for dim in cut_dims(call).keys() & in_place(call, Footprints(call.geometry, name, operand)):
                     half = -(-call.geometry.extents[dim] // 2)
-                    assert fuser.strip(call, (Loop(dim, 2, half),), []) is None
+                    assert fuser.strip(call, (TileLoop(dim, 2, half),), []) is None
                     found += 1
     assert found

@@ -11,9 +11,9 @@ import deeploy
 from deeploy.certify import CertificateError
 from deeploy.driver import chains
 from deeploy.planning.planner.machine import Options
-from deeploy.planning.tiling.loops import Loop
+from deeploy.planning.tiling.loops import TileLoop
 from deeploy.schedule import build
-from deeploy.schedule.ir import Compute, Finish, Second
+from deeploy.schedule.ir import Compute, Finish, SecondPart
 from deeploy.schedule.unroll import Unrolled
 from deeploy.simulate.walk import walk
 from tests.schedule.proofs import prove
@@ -61,7 +61,7 @@ def test_a_job_begins_while_cores_complete_the_call_before(both: tuple[deeploy.C
             running.add(node.step)
         elif isinstance(node, Finish):
             running.discard(node.step)
-        elif isinstance(node, Compute | Second):
+        elif isinstance(node, Compute | SecondPart):
             found |= {(node.step, step) for step in running}
     steps = [member.step for member in plan.chains[0].members if plan.program.calls[member.step].kernel.second is not None]
     assert {(step, step + 1) for step in steps[:-1]} <= found
@@ -79,7 +79,7 @@ def test_first_tiles_need_all_tiles_but_the_last(both: tuple[deeploy.Compiled, d
     number, member = next((n, m) for n, m in enumerate(chain.members) if "fh" in plan.program.calls[m.step].geometry.extents and n)
     loop = member.loops[0]
     before = chain.members[number - 1].loops[0]
-    longer = replace(member, loops=(Loop(loop.dim, loop.trips, before.tile),))
+    longer = replace(member, loops=(TileLoop(loop.dim, loop.trips, before.tile),))
     calls = list(plan.calls)
     calls[member.step] = replace(calls[member.step], tiling=replace(calls[member.step].tiling, loops=longer.loops))
     members = tuple(longer if one is member else one for one in chain.members)

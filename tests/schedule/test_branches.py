@@ -15,7 +15,7 @@ from deeploy.driver import chains
 from deeploy.planning.groups import fuse
 from deeploy.planning.planner.machine import Options
 from deeploy.schedule import build
-from deeploy.schedule.ir import Compute, Finish, Second
+from deeploy.schedule.ir import Compute, Finish, SecondPart
 from deeploy.schedule.unroll import Unrolled
 from deeploy.simulate.walk import walk
 from tests.schedule.proofs import prove
@@ -65,7 +65,7 @@ def test_cores_are_busy_with_one_while_the_accelerator_works_on_the_other(both: 
             running.add(node.step)
         elif isinstance(node, Finish):
             running.discard(node.step)
-        elif isinstance(node, Compute | Second):
+        elif isinstance(node, Compute | SecondPart):
             beside += bool(running - {node.step})
     assert beside
 

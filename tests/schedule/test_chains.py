@@ -16,7 +16,7 @@ from deeploy.errors import FitError
 from deeploy.graph.expr import Value
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options
-from deeploy.planning.tiling.chain import Chain, Member
+from deeploy.planning.tiling.chain import Chain, GroupMember
 from deeploy.runners import host
 from deeploy.schedule import Schedule, build
 from deeploy.schedule.ir import Condition, Do, Guard, Loop, Node, Slide
@@ -160,7 +160,7 @@ def test_what_makes_a_chain_unsafe_is_found(what: str, tmp_path: Path) -> None:
     assert refuse_schedules(one, mutants(build(one.plan), CHANGES[what])) >= 2
 
 
-def with_member(plan: Plan, number: int, member: Member) -> Plan:
+def with_member(plan: Plan, number: int, member: GroupMember) -> Plan:
     chain = plan.chains[0]
     members = (*chain.members[:number], member, *chain.members[number + 1 :])
     return replace(plan, chains=(Chain(members, chain.rings), *plan.chains[1:]))

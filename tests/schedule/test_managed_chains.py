@@ -23,7 +23,7 @@ from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.chain import Chain
 from deeploy.runners import host
 from deeploy.schedule import build
-from deeploy.schedule.ir import Compute, Do, Finish, Guard, Loop, Node, Schedule, Second, Slide, Wait
+from deeploy.schedule.ir import Compute, Do, Finish, Guard, Loop, Node, Schedule, SecondPart, Slide, Wait
 from deeploy.schedule.unroll import Unrolled
 from deeploy.simulate.walk import walk
 from tests.schedule.proofs import prove, refuse, refuse_schedules, verdicts
@@ -202,14 +202,14 @@ def test_jobs_run_while_cores_compute(model: Path) -> None:
                 running = node.step
             elif isinstance(node, Finish):
                 running = None
-            elif isinstance(node, Compute | Second) and running is not None:
+            elif isinstance(node, Compute | SecondPart) and running is not None:
                 beside += node.step != running
     assert beside > 10
 
 
 def later(one: Node) -> Node | None:
     """What computes, or moves, the next tile instead."""
-    if isinstance(one, Compute | Second):
+    if isinstance(one, Compute | SecondPart):
         return replace(one, tile=one.tile + 1)
     return replace(one, tile=one.tile + 1) if isinstance(one, Do) and not isinstance(one.tile, int) else None
 
@@ -218,7 +218,7 @@ CHANGES: dict[str, Callable[[Node], Node | None]] = {
     "a move of rows is left out": lambda n: n if isinstance(n, Slide) else None,
     "a move of rows begins early": lambda n: replace(n, begin=n.begin - 8) if isinstance(n, Slide) else None,
     "a move of rows is too short": lambda n: replace(n, bytes=n.bytes - 8) if isinstance(n, Slide) else None,
-    "transfers or a tile are left out": lambda n: n if isinstance(n, Do | Compute | Second) else None,
+    "transfers or a tile are left out": lambda n: n if isinstance(n, Do | Compute | SecondPart) else None,
     "another tile is moved or computed": later,
     "nobody waits for a job": lambda n: n if isinstance(n, Finish) else None,
     "nobody waits for transfers": lambda n: n if isinstance(n, Wait) else None,

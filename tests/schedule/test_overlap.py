@@ -12,7 +12,7 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.driver import order
-from deeploy.planning.packing.order import Load, arranged, side_by_side
+from deeploy.planning.packing.order import EngineLoad, arranged, side_by_side
 from deeploy.planning.planner.alike import carried
 from deeploy.planning.planner.machine import Options
 from deeploy.report.explain import explanations
@@ -108,7 +108,7 @@ def test_a_plan_in_another_order_is_carried_over(both: deeploy.Compiled) -> None
 def test_no_other_order_lets_engines_work_together_for_longer(seed: int, tmp_path: Path) -> None:
     """Against all orders, with neighbours of which neither needs the other as groups of at most three."""
     program, random = branches(tmp_path, seed), Random(seed)
-    loads = [Load(*random.choice([(0, 50), (40, 0), (30, 20), (10, 60)])) for _ in program.calls]
+    loads = [EngineLoad(*random.choice([(0, 50), (40, 0), (30, 20), (10, 60)])) for _ in program.calls]
     count = len(program.calls)
     legal = [turn for turn in itertools.permutations(range(count)) if is_legal(arranged(program, turn))]
 

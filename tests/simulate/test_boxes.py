@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deeploy.graph.target import DmaPath
-from deeploy.simulate.boxes import Axis, Batch, transfers
+from deeploy.simulate.boxes import Batch, BoxAxis, transfers
 
 PATHS = st.builds(
     DmaPath,
@@ -22,11 +22,11 @@ PATHS = st.builds(
     max_total=st.sampled_from([4, 17, 100, 131071]),
     max_pitch=st.sampled_from([0, 12, 40, 65535]),
 )
-AXES = st.lists(st.builds(Axis, count=st.integers(0, 5), pitch=st.integers(0, 60)), max_size=4)
+AXES = st.lists(st.builds(BoxAxis, count=st.integers(0, 5), pitch=st.integers(0, 60)), max_size=4)
 
 
 @given(PATHS, st.integers(0, 40), AXES)
-def test_transfers_keep_the_limits_and_move_everything(path: DmaPath, run: int, axes: list[Axis]) -> None:
+def test_transfers_keep_the_limits_and_move_everything(path: DmaPath, run: int, axes: list[BoxAxis]) -> None:
     found = transfers(path, run, axes)
     for batch in found:
         assert batch.count >= 1
@@ -37,7 +37,7 @@ def test_transfers_keep_the_limits_and_move_everything(path: DmaPath, run: int, 
 
 
 @given(PATHS, st.integers(1, 40), AXES)
-def test_rows_that_are_too_far_apart_move_alone(path: DmaPath, run: int, axes: list[Axis]) -> None:
+def test_rows_that_are_too_far_apart_move_alone(path: DmaPath, run: int, axes: list[BoxAxis]) -> None:
     found = transfers(path, run, axes)
     if all(axis.pitch > path.max_pitch for axis in axes):
         assert all(batch.rows == 1 for batch in found)
@@ -58,4 +58,4 @@ def test_rows_that_are_too_far_apart_move_alone(path: DmaPath, run: int, axes: l
 )
 def test_each_limit_cuts_seven_rows(limits: dict[str, int], run: int, pitch: int, found: list[tuple[int, int, int]]) -> None:
     path = replace(DmaPath("path", "near", "far", max_bytes=40, max_rows=5, max_total=100, max_pitch=30), **limits)
-    assert transfers(path, run, [Axis(7, pitch)]) == tuple(Batch(*batch) for batch in found)
+    assert transfers(path, run, [BoxAxis(7, pitch)]) == tuple(Batch(*batch) for batch in found)

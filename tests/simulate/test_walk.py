@@ -23,7 +23,7 @@ from deeploy.planning import cost
 from deeploy.planning.candidates.tiler import Tiler
 from deeploy.planning.planner.machine import Options
 from deeploy.runners import host
-from deeploy.simulate.boxes import Axis, Batch, transfers
+from deeploy.simulate.boxes import Batch, BoxAxis, transfers
 from deeploy.simulate.timing import Engines, Run, engines, summary
 from deeploy.simulate.walk import Walk, _Path, walk
 from deeploy.target import load
@@ -105,21 +105,21 @@ def test_shares_add_up_and_resources_do_one_thing_at_a_time(name: str, tmp_path:
     ("run", "axes", "expected"),
     [
         (60, [], [Batch(1, 60, 1)]),
-        (0, [Axis(4, 10)], []),
-        (60, [Axis(0, 10)], []),
+        (0, [BoxAxis(4, 10)], []),
+        (60, [BoxAxis(0, 10)], []),
         (250, [], [Batch(2, 100, 1), Batch(1, 50, 1)]),
-        (10, [Axis(6, 10)], [Batch(1, 60, 1)]),  # rows that touch are one run
-        (10, [Axis(5, 200), Axis(6, 10)], [Batch(1, 60, 5)]),
-        (10, [Axis(6, 20)], [Batch(1, 10, 6)]),
-        (10, [Axis(19, 20)], [Batch(2, 10, 8), Batch(1, 10, 3)]),  # more rows than a transfer takes
-        (90, [Axis(6, 95)], [Batch(1, 90, 4), Batch(1, 90, 2)]),  # more bytes than a transfer takes
-        (10, [Axis(6, 1001)], [Batch(6, 10, 1)]),  # rows too far apart
-        (120, [Axis(3, 200)], [Batch(3, 100, 1), Batch(3, 20, 1)]),  # rows too long
-        (10, [Axis(3, 500), Axis(4, 7), Axis(5, 20)], [Batch(12, 10, 5)]),
-        (10, [Axis(3, 500), Axis(1, 7)], [Batch(1, 10, 3)]),
+        (10, [BoxAxis(6, 10)], [Batch(1, 60, 1)]),  # rows that touch are one run
+        (10, [BoxAxis(5, 200), BoxAxis(6, 10)], [Batch(1, 60, 5)]),
+        (10, [BoxAxis(6, 20)], [Batch(1, 10, 6)]),
+        (10, [BoxAxis(19, 20)], [Batch(2, 10, 8), Batch(1, 10, 3)]),  # more rows than a transfer takes
+        (90, [BoxAxis(6, 95)], [Batch(1, 90, 4), Batch(1, 90, 2)]),  # more bytes than a transfer takes
+        (10, [BoxAxis(6, 1001)], [Batch(6, 10, 1)]),  # rows too far apart
+        (120, [BoxAxis(3, 200)], [Batch(3, 100, 1), Batch(3, 20, 1)]),  # rows too long
+        (10, [BoxAxis(3, 500), BoxAxis(4, 7), BoxAxis(5, 20)], [Batch(12, 10, 5)]),
+        (10, [BoxAxis(3, 500), BoxAxis(1, 7)], [Batch(1, 10, 3)]),
     ],
 )
-def test_a_box_is_cut_by_the_limits_of_its_path(run: int, axes: list[Axis], expected: list[Batch]) -> None:
+def test_a_box_is_cut_by_the_limits_of_its_path(run: int, axes: list[BoxAxis], expected: list[Batch]) -> None:
     assert list(transfers(PATH, run, axes)) == expected
 
 

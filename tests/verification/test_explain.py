@@ -205,13 +205,13 @@ def test_a_difference_that_moved_values_do_not_reach_is_not_explained(tmp_path: 
     from deeploy.verification import explain as module
 
     model = chaotic(tmp_path / "m.onnx", 0)
-    original = module._Layers.computed
+    original = module._ExplainedLayers.computed
 
     def computed(self: Any, sample: Any) -> Any:
         mine, theirs, whole = original(self, sample)
         return mine, theirs, [array + np.float32(0.01) for array in whole]
 
-    monkeypatch.setattr(module._Layers, "computed", computed)
+    monkeypatch.setattr(module._ExplainedLayers, "computed", computed)
     found = explained(model, model)
     assert not found.is_explained and found.disagreement is None and "do not explain" in found.text
     assert found.contents()["unoptimised"][0]["worst"] == pytest.approx(0.01, rel=1e-3)

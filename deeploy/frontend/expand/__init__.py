@@ -7,12 +7,12 @@ import onnx
 from deeploy.frontend.expand import attention, classic, images, places, products, recurrent, trees
 from deeploy.frontend.expand.expansion import EXPANSIONS, Expansion
 from deeploy.frontend.schemas import Attributes
-from deeploy.frontend.walk import Walk
+from deeploy.frontend.walk import GraphWalk
 
 __all__ = ["attention", "classic", "expand", "images", "places", "products", "recurrent", "trees"]
 
 
-def expand(walk: Walk, node: onnx.NodeProto, domain: str, attributes: Attributes) -> bool:
+def expand(walk: GraphWalk, node: onnx.NodeProto, domain: str, attributes: Attributes) -> bool:
     """Put what a node is made of in its place; False where it stays.
 
     Raises:

@@ -20,7 +20,7 @@ from deeploy.frontend.predicates import Constraint, value_of
 from deeploy.frontend.records import vendor
 from deeploy.frontend.schemas import MICROSOFT, RECORDS, Attributes
 from deeploy.frontend.structure import describe
-from deeploy.frontend.walk import Walk
+from deeploy.frontend.walk import GraphWalk
 from deeploy.graph.nodes import Tensor
 from deeploy.graph.rewriting import bind
 
@@ -83,7 +83,7 @@ class Expansion:
         attrs: its attributes.
     """
 
-    def __init__(self, walk: Walk, node: onnx.NodeProto, attrs: Attributes) -> None:
+    def __init__(self, walk: GraphWalk, node: onnx.NodeProto, attrs: Attributes) -> None:
         self.walk, self._node, self.attrs = walk, node, attrs
         self._label = node.name or next(name for name in node.output if name)
 

@@ -22,7 +22,7 @@ State = tuple[Tensor, ...]  # what a step hands on: h, and c of an LSTM
 
 
 @dataclass(frozen=True)
-class _Direction:
+class _ExpandedDirection:
     """One direction of a layer: products of inputs and of states, the biases of both, peepholes, and the first state."""
 
     of_input: Product
@@ -37,7 +37,7 @@ class _Direction:
         return self.state[0].shape[1]
 
 
-def _lstm(layer: _Direction, a: Tensor, h: Tensor, c: Tensor) -> State:
+def _lstm(layer: _ExpandedDirection, a: Tensor, h: Tensor, c: Tensor) -> State:
     i, o, f, g = (a + layer.of_state(h)).split(1, [layer.width] * 4)
     if layer.peepholes is not None:
         i, f = i + layer.peepholes[0] * c, f + layer.peepholes[2] * c
@@ -47,7 +47,7 @@ def _lstm(layer: _Direction, a: Tensor, h: Tensor, c: Tensor) -> State:
     return o.apply("Sigmoid") * c.apply("Tanh"), c
 
 
-def _gru(layer: _Direction, a: Tensor, h: Tensor) -> State:
+def _gru(layer: _ExpandedDirection, a: Tensor, h: Tensor) -> State:
     width = layer.width
     z_in, r_in, n_in = a.split(1, [width] * 3)
     z_state, r_state, n_state = layer.of_state(h).split(1, [width] * 3)
@@ -62,14 +62,14 @@ def _gru(layer: _Direction, a: Tensor, h: Tensor) -> State:
     return ((1 - z) * n + z * h,)
 
 
-def _rnn(layer: _Direction, a: Tensor, h: Tensor) -> State:
+def _rnn(layer: _ExpandedDirection, a: Tensor, h: Tensor) -> State:
     return ((a + layer.of_state(h)).apply("Tanh"),)
 
 
 _STEPS: dict[str, Callable[..., State]] = dict(zip(GATES, (_lstm, _gru, _rnn), strict=True))
 
 
-def _run(m: Expansion, op: str, layer: _Direction, x: Tensor, is_reverse: bool) -> tuple[list[Tensor], State]:
+def _run(m: Expansion, op: str, layer: _ExpandedDirection, x: Tensor, is_reverse: bool) -> tuple[list[Tensor], State]:
     """The states behind all steps of inputs [steps, batch, width], and the last one."""
     steps, batch, width = x.shape
     m.spend(12 * steps)
@@ -119,7 +119,7 @@ def _whole(m: Expansion, op: str, x: Tensor, directions: int, products: Callable
         _run(
             m,
             op,
-            _Direction(
+            _ExpandedDirection(
                 *products(number),
                 None if biases is None else _part(biases, number).split(0, [size, size]),
                 None if peepholes is None else _part(peepholes, number).split(0, [width] * 3),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.frontend.lower.call import Call, indices
+from deeploy.frontend.lower.call import RuleCall, indices
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.products import times
 from deeploy.frontend.lower.quant import byte, plain, repeated
@@ -102,7 +102,7 @@ def product(
     bias = [constant(offset, label="bias")] if offset.any() else []
     attrs: Attributes = {"size": blocks.size, "epilogue": ("bias",) * len(bias)}
     sums = compute(BLOCK_MATMUL.name, *operands, *bias, shape=m.y.shape, dtype=DType.FLOAT32, **attrs)
-    return sums if summand is None else m.replace("Add", sums, times(Call(m), summand, beta))
+    return sums if summand is None else m.replace("Add", sums, times(RuleCall(m), summand, beta))
 
 
 @standard("Gather", lowers=True)

@@ -16,7 +16,7 @@ PLAIN: Attributes = {"a_zero_point": 0, "b_zero_point": 0}  # attributes of a pr
 _DEFAULTS: Mapping[str, Attributes] = {"Mul": PLAIN, "MatMul": {**PLAIN, "trans_a": False, "trans_b": False}}
 
 
-class Call(Match):
+class RuleCall(Match):
     """An operator, and the quantisation of its result where a QuantizeLinear follows it.
 
     Attributes:
@@ -34,9 +34,9 @@ class Call(Match):
         self.result, self.low, self.high = result, low, high
         self.step, self.zero = (1.0, 0) if result is None else (result.s, result.z)
 
-    def of(self, node: Node) -> Call:
+    def of(self, node: Node) -> RuleCall:
         """The same result, of another operator."""
-        return Call(self._root, node, self.result, self.low, self.high)
+        return RuleCall(self._root, node, self.result, self.low, self.high)
 
     @property
     def limits(self) -> Attributes:

@@ -15,7 +15,7 @@ import numpy as np
 
 from deeploy.frontend.lower import pointwise, products, rows
 from deeploy.frontend.lower.affine import find_axis, quantise_affine
-from deeploy.frontend.lower.call import Call, indices
+from deeploy.frontend.lower.call import RuleCall, indices
 from deeploy.frontend.lower.lookup import UNARY, limits, look_up, table
 from deeploy.frontend.lower.quant import Quantised, byte, dequantised, quantised
 from deeploy.frontend.schemas import DIALECT_OPS, SELECTING
@@ -24,26 +24,26 @@ from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.graph.types import DType
 from deeploy.operators.recurrent import GATES
 
-Lowering = Callable[[Call], Result]
+Lowering = Callable[[RuleCall], Result]
 
 
-def _move(call: Call) -> Result:
+def _move(call: RuleCall) -> Result:
     """Reshape, Transpose, Slice, Pad, Expand: the same operator of the integer form."""
     attrs = {name: tuple(value) if isinstance(value, list) else value for name, value in call.attrs.items() if name != "to"}
     require(attrs.get("mode", "edge") in ("constant", "reflect", "edge"))
     return call.replace(call.op, *call.inputs, **attrs)
 
 
-def _cast(call: Call) -> Result:
+def _cast(call: RuleCall) -> Result:
     """A Cast to bool asks whether an element differs from zero."""
     return pointwise.compare_with_zero(call, "not_equal") if call.y.dtype is DType.BOOL else _move(call)
 
 
-def _gather(call: Call) -> Result:
+def _gather(call: RuleCall) -> Result:
     return call.replace(call.op, call.x, indices(call), axis=call.attrs["axis"])
 
 
-def _split(call: Call) -> Result:
+def _split(call: RuleCall) -> Result:
     """Slices, which a transpose can pass one by one."""
     extents = call.attrs["split"]
     parts = zip(call.node.outputs, np.cumsum(extents).tolist(), extents, strict=True)
@@ -173,13 +173,13 @@ def quantised_operator(m: Match) -> Result:
         steps = [end if value is None else int(y.quantise(value)) for value, end in zip(ends, (low, high), strict=True)]
         low, high = np.clip(steps, low, high).tolist()
         source = need(m.source(source.operands[0]))
-    return need(_QUANTISED.get(source.op))(Call(m, source, y, low, max(low, high)))
+    return need(_QUANTISED.get(source.op))(RuleCall(m, source, y, low, max(low, high)))
 
 
 @standard(*LOWERED, lowers=True)
 def operator(m: Match) -> Result:
     """Every operator by its own rule; one that does not apply leaves the node for binding to report."""
-    call = Call(m)
+    call = RuleCall(m)
     return pointwise.unary(call) or need(_RULES.get(m.op))(call)
 
 

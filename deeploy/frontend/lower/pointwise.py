@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from deeploy.frontend.lower.affine import affine
-from deeploy.frontend.lower.call import Call
+from deeploy.frontend.lower.call import RuleCall
 from deeploy.frontend.lower.lookup import function, limits, look_up, real_constant
 from deeploy.frontend.lower.products import biased_product
 from deeploy.frontend.lower.quant import byte, half, multiplier, quantise_values, repeated, ties
@@ -26,7 +26,7 @@ BINARY = {  # functions of the integer form's Binary
 }
 
 
-def arithmetic(call: Call) -> Result:
+def arithmetic(call: RuleCall) -> Result:
     """Add, Sub, Mul, Div."""
     if call.result is None:
         is_function = call.y.dtype is DType.INT64 or (call.op == "Div" and call.y.dtype.is_integer)
@@ -51,13 +51,13 @@ def arithmetic(call: Call) -> Result:
     return call.replace("ScaledAdd", *operands, **attrs, **call.limits)
 
 
-def _scale_and_shift(call: Call) -> Result:
+def _scale_and_shift(call: RuleCall) -> Result:
     """A dequantised tensor times and plus constants: multiplier and summand per element of them."""
     x = need(next((x for x in map(byte, call.inputs) if x is not None and x.tensor.data is None), None))
     return call.scale(x, *affine(call.node, real_constant))
 
 
-def batch_norm(call: Call) -> Result:
+def batch_norm(call: RuleCall) -> Result:
     """(x - mean) * scale / sqrt(variance + epsilon) + bias per channel, on axis 1, from constants."""
     if call.result is not None or not call.x.dtype.is_float:
         return _scale_and_shift(call)
@@ -65,7 +65,7 @@ def batch_norm(call: Call) -> Result:
     return call.replace("Add", call.create("Mul", call.x, constant(factor, label="factor")), constant(plus, label="summand"))
 
 
-def prelu(call: Call) -> Result:
+def prelu(call: RuleCall) -> Result:
     """max(x, 0) + slope * min(x, 0): both parts quantised on their own, one of which is always the zero point."""
     x, slope = need(call.operand(0)), call.inputs[1]
     require(call.x.dtype.is_float)
@@ -81,19 +81,19 @@ def prelu(call: Call) -> Result:
     return call.replace("ScaledAdd", *parts, mul_a=1, mul_b=1, add=-call.zero, shift=0, **call.limits)
 
 
-def clip(call: Call) -> Result:
+def clip(call: RuleCall) -> Result:
     """Relu, Clip."""
     low, high = limits(call.node) or (None, None)
     return call.replace("Clip", call.x, low=low, high=high)
 
 
-def unary(call: Call) -> Result:
+def unary(call: RuleCall) -> Result:
     """A function of one float tensor."""
     form = function(call.node) if call.x.dtype.is_float else None
     return None if form is None else call.replace("Unary", call.x, **form)
 
 
-def negative(call: Call) -> Tensor:
+def negative(call: RuleCall) -> Tensor:
     """Integers times -1, or taken from 0 where no accumulator holds them."""
     x = call.x
     require(x.dtype.is_integer)
@@ -102,13 +102,13 @@ def negative(call: Call) -> Tensor:
     return call.replace("Mul", x, constant([-1], DType.INT8))
 
 
-def size(call: Call) -> Result:
+def size(call: RuleCall) -> Result:
     """Abs of integers: the larger one of a value and its negative."""
     require(call.x.dtype in (DType.INT32, DType.INT64))
     return call.replace("Binary", call.x, negative(call), function="max")
 
 
-def binary(call: Call) -> Result:
+def binary(call: RuleCall) -> Result:
     """A function of two, applied from left to right; quantised operands in the quantisation of the result.
 
     A complement is a difference from all ones.
@@ -126,23 +126,23 @@ def binary(call: Call) -> Result:
     return total
 
 
-def where(call: Call) -> Result:
+def where(call: RuleCall) -> Result:
     """Where."""
     return call.replace("Where", call.x, *_in_result_scale(call, call.inputs[1:]))
 
 
-def compare_with_zero(call: Call, name: str = "equal") -> Result:
+def compare_with_zero(call: RuleCall, name: str = "equal") -> Result:
     """Not; a Cast to bool, which asks whether an element differs from zero."""
     return call.replace("Binary", call.x, constant([0], call.x.dtype), function=name)
 
 
-def concat(call: Call) -> Result:
+def concat(call: RuleCall) -> Result:
     """Every quantised part in the scale of the whole; parts that have it already are taken as they are."""
     require(call.result is None or all(map(byte, call.inputs)))
     return call.replace("Concat", *_in_result_scale(call, call.inputs), axis=call.attrs["axis"])
 
 
-def _in_result_scale(call: Call, tensors: Sequence[Tensor]) -> list[Tensor]:
+def _in_result_scale(call: RuleCall, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Tensors, each quantised or constant, in the quantisation of the result, within its limits."""
     y = call.result
 
@@ -159,7 +159,7 @@ def _in_result_scale(call: Call, tensors: Sequence[Tensor]) -> list[Tensor]:
     return list(map(convert, tensors))
 
 
-def quantisation(call: Call) -> Result:
+def quantisation(call: RuleCall) -> Result:
     """Quantise or dequantise in floats; parameters broadcast to the tensor's axes, those of blocks are repeated."""
     x, is_quantise, axis, size = call.x, call.op == "QuantizeLinear", call.attrs.get("axis", 0), call.attrs.get("block_size", 0)
     scale, zero, integer = need(call.value(1)), need(call.value(2, np.zeros(1, np.int32))), call.y if is_quantise else x

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from deeploy.frontend.lower.call import Call, filters, is_image, spatial, wide, window
+from deeploy.frontend.lower.call import RuleCall, filters, is_image, spatial, wide, window
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.quant import centred, dequantised, plain
 from deeploy.frontend.lower.transposed import Phases
@@ -21,7 +21,7 @@ from deeploy.graph.types import DType
 from deeploy.operators.conv import CONV
 
 
-def convolution(call: Call) -> Result:
+def convolution(call: RuleCall) -> Result:
     """Conv, ConvTranspose."""
     x, weights, axis = need(call.operand(0)), call.inputs[1], int(call.op == "ConvTranspose")
     require(is_image(call.x))
@@ -45,7 +45,7 @@ def convolution(call: Call) -> Result:
     return call.replace_image(call.op, *operands, ratio=unit / call.step, offset=offset, **attrs)
 
 
-def transposed_convolution(call: Call) -> Result:
+def transposed_convolution(call: RuleCall) -> Result:
     """ConvTranspose with constant filters: a convolution of all phases."""
     x, weights, bias = need(call.operand(0)), call.inputs[1], call.input(2)
     if call.result is None:
@@ -76,7 +76,7 @@ def _sum_filters(weights: np.ndarray) -> np.ndarray:
     return np.asarray(weights.sum(axis=tuple(range(1, weights.ndim)), dtype=np.int64))
 
 
-def integer_convolution(call: Call) -> Result:
+def integer_convolution(call: RuleCall) -> Result:
     """ConvInteger: the zero point of the weights is in the weights, that of the input in the operator where it is constant.
 
     Where it is computed, borders are filled before the quantisation, where they are 0, so that it counts for every tap.
@@ -96,7 +96,7 @@ def integer_convolution(call: Call) -> Result:
     return call.replace_image("Sub", products, _correct(call, sums))
 
 
-def integer_product(call: Call) -> Result:
+def integer_product(call: RuleCall) -> Result:
     """MatMulInteger: zero points that are constant, one for each operand, are attributes of the product.
 
     Others are computed, or several for the rows of a or the columns of b. The sum of (a - za) * (b - zb) over a depth is that of a * b,
@@ -124,7 +124,7 @@ def integer_product(call: Call) -> Result:
     return call.replace("Sub", compute("Sub", products, first, label="products"), second)
 
 
-def _centre_weights(call: Call, axis: int) -> np.ndarray | None:
+def _centre_weights(call: RuleCall, axis: int) -> np.ndarray | None:
     """The constant weights minus their zero points; None where they are not constant.
 
     There is one zero point, one per entry along an axis, or an array of as many axes as the weights, which broadcasts.
@@ -134,7 +134,7 @@ def _centre_weights(call: Call, axis: int) -> np.ndarray | None:
     return centred(replace(plain(weights), zero_point=zero.astype(np.int64), axis=axis)) if zero is not None and known else None
 
 
-def _read_zero_points(call: Call, position: int) -> Tensor:
+def _read_zero_points(call: RuleCall, position: int) -> Tensor:
     """Zero points of a product's operand in int32, as they broadcast over its result: one, or one per row of a or column of b."""
     given = call.input(position) or constant([0], DType.INT32)
     source, behind = call.inputs[position - 2].made_by("Quantize"), given
@@ -147,7 +147,7 @@ def _read_zero_points(call: Call, position: int) -> Tensor:
     return shaped.cast(DType.INT32) if shaped.data is None else constant(shaped.data, DType.INT32, "zero points")
 
 
-def _correct(call: Call, sums: np.ndarray) -> Tensor:
+def _correct(call: RuleCall, sums: np.ndarray) -> Tensor:
     """What the zero point of the data contributes to the products with weights of these sums."""
     return call.create("Mul", constant(sums, DType.INT32, "sums of weights"), _read_zero_points(call, 2), label="correction")
 
@@ -165,11 +165,11 @@ def _find_bias(tensor: Tensor | None, unit: np.ndarray, channels: int) -> np.nda
     return np.asarray(np.rint(np.broadcast_to(real.ravel(), (channels,)).astype(np.float64) / unit).astype(np.int64))
 
 
-def _read_flags(call: Call) -> Attributes:
+def _read_flags(call: RuleCall) -> Attributes:
     return {"trans_a": bool(call.attrs.get("transA", 0)), "trans_b": bool(call.attrs.get("transB", 0))}
 
 
-def product(call: Call) -> Result:
+def product(call: RuleCall) -> Result:
     """Gemm, MatMul."""
     alpha, beta = call.attrs.get("alpha", 1.0), call.attrs.get("beta", 1.0)
     summand = call.input(2) if beta else None
@@ -188,7 +188,7 @@ def product(call: Call) -> Result:
     return result if summand is None else call.replace("Add", result, summand)
 
 
-def _weighted_product(call: Call, alpha: float, summand: Tensor | None, beta: float) -> Result:
+def _weighted_product(call: RuleCall, alpha: float, summand: Tensor | None, beta: float) -> Result:
     """A product of integers with whole factors; other factors have no meaning there."""
     require(float(alpha).is_integer(), float(beta).is_integer())
     result = call.create("MatMul", *call.inputs[:2], shape=call.y.shape, dtype=call.y.dtype, **_read_flags(call))
@@ -200,14 +200,14 @@ def _weighted_product(call: Call, alpha: float, summand: Tensor | None, beta: fl
     return call.replace("Add", result, call.create("Mul", summand, constant([int(beta)], DType.INT32)))
 
 
-def times(call: Call, x: Tensor, factor: float) -> Tensor:
+def times(call: RuleCall, x: Tensor, factor: float) -> Tensor:
     """A float tensor times a number; a constant is multiplied at once."""
     if factor == 1:
         return x
     return call.create("Mul", x, constant([factor], x.dtype)) if x.data is None else constant(x.data * np.float32(factor))
 
 
-def _quantised_product(call: Call, summand: Tensor | None) -> Result:
+def _quantised_product(call: RuleCall, summand: Tensor | None) -> Result:
     a, b, flags = need(call.operand(0)), need(dequantised(call.inputs[1])), _read_flags(call)
     channels, columns, weights = call.y.shape[-1], b.tensor.rank - 1 - flags["trans_b"], centred(b)
     require(b.is_byte, min(a.tensor.rank, b.tensor.rank) > 1, b.scale.size in (1, channels))
@@ -224,7 +224,7 @@ def _quantised_product(call: Call, summand: Tensor | None) -> Result:
     return call.replace("MatMul", a.tensor, factor, ratio=unit / call.step, offset=offset, **flags, **zeros)
 
 
-def biased_product(call: Call) -> Result:
+def biased_product(call: RuleCall) -> Result:
     """A quantised matrix product and the Add of a constant row behind it."""
     for summed, bias in (call.inputs, call.inputs[::-1]):
         front, real = call.source(summed, "MatMul"), real_constant(bias)

@@ -25,7 +25,7 @@ _LONGEST = 8  # functions between a half and the concatenation
 
 
 @dataclass(frozen=True)
-class _Product:
+class _RotatedProduct:
     """A product of a variable and cosines or sines; ``constants`` as ``deeploy.operators.rotate.product`` has them."""
 
     x: Tensor
@@ -33,13 +33,13 @@ class _Product:
     constants: tuple[int, ...]
 
 
-def _read_products(m: Match, tensor: Tensor) -> list[_Product]:
+def _read_products(m: Match, tensor: Tensor) -> list[_RotatedProduct]:
     """What ``tensor`` is the product of, with either operand as the variable."""
     node = need(m.only_source(tensor, "Mul"))
     (a, b), attrs, is_float = node.operands[:2], node.attrs, tensor.dtype.is_float
     require(not node.epilogue if is_float else all(t.dtype in BYTES for t in (a, b, tensor)))
     zeros, scale = ((), ()) if is_float else ((int(attrs["a_zero_point"]), int(attrs["b_zero_point"])), scalars(node))
-    return [_Product(a, b, (*zeros, *scale)), _Product(b, a, (*zeros[::-1], *scale))]
+    return [_RotatedProduct(a, b, (*zeros, *scale)), _RotatedProduct(b, a, (*zeros[::-1], *scale))]
 
 
 def _read_sum(m: Match) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from deeploy.frontend.integer_graphs import FRACTION
-from deeploy.frontend.lower.call import Call, is_image, spatial, window
+from deeploy.frontend.lower.call import RuleCall, is_image, spatial, window
 from deeploy.frontend.lower.lookup import real_constant, tabulate
 from deeploy.frontend.lower.quant import Quantised, dequantised, half, multiplier, requantisation, summand
 from deeploy.frontend.schemas import Attributes
@@ -27,7 +27,7 @@ _FRACTION = 29  # bits of a standardised value of 1, where no value exceeds 1
 _MOST_LEVELS = 2**16  # of a softmax: what is finer is computed in floats
 
 
-def pool(call: Call) -> Result:
+def pool(call: RuleCall) -> Result:
     """MaxPool, AveragePool."""
     x, is_average = need(call.operand(0)), call.op == "AveragePool"
     require(is_image(call.x), len(call.node.outputs) == 1, call.x.dtype.is_float or FRACTION in call.attrs or not is_average)
@@ -37,7 +37,7 @@ def pool(call: Call) -> Result:
     return call.replace_image(call.op, call.image(x.tensor), ratio=np.float64(x.s) / call.step / 65536, **attrs)
 
 
-def reduction(call: Call) -> Result:
+def reduction(call: RuleCall) -> Result:
     """Reduce operators, global pools.
 
     Quantised means over whole axes are sums whose ratio holds the count; what is summed may be a function of an 8-bit tensor.
@@ -59,14 +59,14 @@ def reduction(call: Call) -> Result:
     return call.replace("ReduceSum", terms, ratio=unit / call.step / share, **attrs)
 
 
-def extreme(call: Call) -> Result:
+def extreme(call: RuleCall) -> Result:
     """ArgMax, ArgMin: along the last axis, which is kept."""
     moved, _ = call.axis_last(call.x)
     attrs: Attributes = {"smallest": call.op == "ArgMin", "last": bool(call.attrs.get("select_last_index", 0))}
     return compute("ArgMax", moved, shape=[*moved.shape[:-1], 1], dtype=call.y.dtype, **attrs)
 
 
-def softmax(call: Call) -> Result:
+def softmax(call: RuleCall) -> Result:
     """In integers, exponentials of the distance from the maximum come from a table."""
     x, constants, attrs = need(call.operand(0)), list[Tensor](), dict[str, int]()
     # onnxruntime's QLinearSoftmax cuts the number of levels off, which this follows: 254 for the scale 1/255 in float32.
@@ -83,7 +83,7 @@ def softmax(call: Call) -> Result:
     return call.create("Softmax", moved, *constants, dtype=call.y.dtype, label=label, **attrs).transpose(inverse(perm))
 
 
-def norm(call: Call) -> Result:
+def norm(call: RuleCall) -> Result:
     """LayerNormalization, RMSNormalization."""
     x, shape, parameters = need(call.operand(0)), call.x.shape, call.inputs[1:]
     require(call.x.dtype.is_float, not any(tensor.name for tensor in call.node.outputs[1:]))
@@ -111,7 +111,7 @@ def _read_parameter(tensor: Tensor, columns: int) -> Tensor:
     return tensor.reshape([columns])
 
 
-def _standardise(call: Call, x: Quantised, rows: Tensor, parameters: Sequence[np.ndarray], epsilon: float) -> Result:
+def _standardise(call: RuleCall, x: Quantised, rows: Tensor, parameters: Sequence[np.ndarray], epsilon: float) -> Result:
     """``Standardise`` and its requantisation."""
     columns, centred = rows.shape[-1], CENTRED[call.op]
     # In the units of the squares, which are columns^2 times the variance or columns times the mean square.

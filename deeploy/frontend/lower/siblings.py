@@ -70,7 +70,7 @@ def _spread(node: Node, position: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Requantisation:
+class _SiblingRequantisation:
     """mul and add of one entry per column, and their shift."""
 
     mul: np.ndarray
@@ -79,12 +79,12 @@ class _Requantisation:
     even: int | None
 
     @classmethod
-    def of(cls, node: Node) -> _Requantisation:
+    def of(cls, node: Node) -> _SiblingRequantisation:
         mul, add = (_spread(node, position).astype(np.int64) for position in (-2, -1))
         return cls(mul, add, int(node.attrs["shift"]), node.attrs.get("even"))
 
 
-def _shorten(node: Node, own: _Requantisation, shift: int) -> _Requantisation | None:
+def _shorten(node: Node, own: _SiblingRequantisation, shift: int) -> _SiblingRequantisation | None:
     """The same results with fewer bits of multipliers, None where no summand gives them for every accumulator that can occur."""
     least, most = (np.broadcast_to(end, len(own.mul)) for end in requantise.accumulators(node))
     less = own.shift - shift
@@ -94,12 +94,12 @@ def _shorten(node: Node, own: _Requantisation, shift: int) -> _Requantisation | 
         return None
     stairs = staircase.staircase(own.mul, own.add, own.shift, node.attrs["low"], node.attrs["high"], own.even, least, most)
     lower, upper = stairs.adds(mul, shift)
-    return None if (lower > upper).any() else _Requantisation(mul, np.clip(own.add >> less, lower, upper), shift, None)
+    return None if (lower > upper).any() else _SiblingRequantisation(mul, np.clip(own.add >> less, lower, upper), shift, None)
 
 
-def _share(group: Sequence[Node]) -> dict[Node, _Requantisation]:
+def _share(group: Sequence[Node]) -> dict[Node, _SiblingRequantisation]:
     """The nodes whose shift can be that of the least one, with their requantisation."""
-    parts = {node: _Requantisation.of(node) for node in group}
+    parts = {node: _SiblingRequantisation.of(node) for node in group}
     shift = min(part.shift for part in parts.values())
     is_same = len({(part.shift, part.even) for part in parts.values()}) == 1
     shared = {node: part if is_same else _shorten(node, part, shift) for node, part in parts.items()}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.frontend.lower.call import Call, spatial, window
+from deeploy.frontend.lower.call import RuleCall, spatial, window
 from deeploy.frontend.schemas import Attributes
 from deeploy.graph.nodes import Tensor
 from deeploy.graph.rewriting import require
@@ -20,7 +20,7 @@ MOST_AXES = 6  # of what kernels copy
 
 
 @dataclass(frozen=True)
-class Axis:
+class PhaseAxis:
     """One axis of a transposed convolution: phases, taps of each, what lies around x, outputs of the convolution, and those to cut off."""
 
     phases: int
@@ -31,14 +31,14 @@ class Axis:
     cut: int
 
     @staticmethod
-    def of(size: int, out: int, taps: int, stride: int, dilation: int, pad: int) -> Axis:
+    def of(size: int, out: int, taps: int, stride: int, dilation: int, pad: int) -> PhaseAxis:
         """From an axis of ``size`` inputs and ``out`` outputs, and the attributes of the operator along it."""
         require(stride == 1 or dilation == 1, min(size, out) > 0)
         reach = (-(-taps // stride) - 1) * dilation
         first = min(pad // stride, reach)
         before = reach - first
         outputs = max((pad + out - 1) // stride - first + 1, size + before - reach)
-        return Axis(stride, -(-taps // stride), before, outputs + reach - size - before, outputs, pad - first * stride)
+        return PhaseAxis(stride, -(-taps // stride), before, outputs + reach - size - before, outputs, pad - first * stride)
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,21 @@ class Phases:
     """A transposed convolution whose filters [C,K/g,FH,FW] are those of all phases of a convolution."""
 
     groups: int
-    rows: Axis
-    columns: Axis
+    rows: PhaseAxis
+    columns: PhaseAxis
     dilations: tuple[int, int]
 
     @staticmethod
-    def of(call: Call, size: tuple[int, int]) -> Phases:
+    def of(call: RuleCall, size: tuple[int, int]) -> Phases:
         """Those of a ``ConvTranspose`` with filters of this size."""
         found = window(call.attrs)
         (strides, dilations, pads), places = (
             (found[name] for name in ("strides", "dilations", "pads")),
             zip(spatial(call.x.shape[2:], 1), spatial(call.y.shape[2:], 1), size, strict=True),
         )
-        rows, columns = (Axis.of(*place, *each) for place, each in zip(places, zip(strides, dilations, pads[:2], strict=True), strict=True))
+        rows, columns = (
+            PhaseAxis.of(*place, *each) for place, each in zip(places, zip(strides, dilations, pads[:2], strict=True), strict=True)
+        )
         return Phases(int(call.attrs["group"]), rows, columns, dilations)
 
     @property
@@ -82,7 +84,7 @@ class Phases:
         count = self.rows.phases * self.columns.phases
         return np.repeat(values.reshape(self.groups, 1, -1), count, axis=1).ravel()
 
-    def interleave(self, call: Call, found: Tensor) -> Tensor:
+    def interleave(self, call: RuleCall, found: Tensor) -> Tensor:
         """The result of the operator from that of the convolution, a channels-last image."""
         number, channels, *size = call.y.shape
         p, q = self.rows.phases, self.columns.phases
@@ -96,7 +98,7 @@ class Phases:
         image = image.reshape([number, *size, channels])
         return image.transpose((0, image.rank - 1, *range(1, image.rank - 1)))
 
-    def shape(self, call: Call) -> list[int]:
+    def shape(self, call: RuleCall) -> list[int]:
         """The shape of the convolution's result."""
         phases = self.rows.phases * self.columns.phases
         return [call.y.shape[0], self.rows.outputs, self.columns.outputs, phases * call.y.shape[1]]

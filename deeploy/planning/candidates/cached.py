@@ -16,7 +16,7 @@ from deeploy.planning.program import Call
 
 
 @dataclass(frozen=True)
-class Code:
+class InstanceCode:
     """What a call executes: which instance of a kernel, and whether that only starts an accelerator, or a message."""
 
     instance: str
@@ -29,20 +29,20 @@ class Code:
         return self.is_accelerated or self.is_link
 
 
-def code_of(call: Call, target: Target) -> Code:
+def code_of(call: Call, target: Target) -> InstanceCode:
     """The code of a call."""
     last = call.parts[-1]  # what stays in the cache
     instance = " ".join((last.kernel.name, *sorted(cost.words(last))))
-    return Code(instance, bool(target.engine(last.kernel.engine).accelerator), call.kernel.link is not None)
+    return InstanceCode(instance, bool(target.engine(last.kernel.engine).accelerator), call.kernel.link is not None)
 
 
-def is_cached(codes: Sequence[Code], step: int) -> bool:
+def is_cached(codes: Sequence[InstanceCode], step: int) -> bool:
     """Whether the instructions of a call are there when it begins, given the codes of all calls up to it."""
     own = codes[step]
     before = next((codes[s] for s in range(step - 1, -1, -1) if own.is_short or not codes[s].is_short), None)
     return before is not None and before.instance == own.instance
 
 
-def saved(codes: Sequence[Code], candidates: Sequence[Candidate]) -> list[int]:
+def saved(codes: Sequence[InstanceCode], candidates: Sequence[Candidate]) -> list[int]:
     """Cycles that every call of a network takes less because its instructions are there."""
     return [candidate.warm if is_cached(codes, step) else 0 for step, candidate in enumerate(candidates)]

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cached_property
 from typing import NamedTuple
 
-from deeploy.planning.tiling.loops import Tiling
+from deeploy.planning.tiling.loops import CallTiling
 
 
 class Tile(Enum):
@@ -36,7 +36,7 @@ class Candidate:
         warm: cycles saved when its instructions are cached, and ``warm_tail`` what the last tile takes less then.
     """
 
-    tiling: Tiling
+    tiling: CallTiling
     distances: tuple[int, ...]
     bytes: tuple[int, ...]
     cycles: int

@@ -11,14 +11,14 @@ from deeploy.graph.types import Numeric
 
 if TYPE_CHECKING:
     from deeploy.planning.candidates.candidate import Candidate
-    from deeploy.planning.tiling.loops import Loop
+    from deeploy.planning.tiling.loops import TileLoop
 
 MOST_KEPT = 8  # candidates for one combination of distances of the operands
 
 _T = TypeVar("_T")
 
 
-class Cell(NamedTuple):
+class GridCell(NamedTuple):
     """A combination of tile sizes (by number), an order of loops (by number) and a number of slots."""
 
     number: int
@@ -26,11 +26,11 @@ class Cell(NamedTuple):
     depth: int
 
 
-class Cut(NamedTuple):
+class LoopCut(NamedTuple):
     """The loops of a cell, of which the outermost ``outer`` move the windows of memories further out."""
 
-    cell: Cell
-    loops: tuple[Loop, ...]
+    cell: GridCell
+    loops: tuple[TileLoop, ...]
     outer: int
 
 
@@ -58,7 +58,7 @@ def cells(used: Numeric, cycles: Numeric, early: Numeric, orders: int, fits: Num
     return np.stack([row.ravel() for row in (np.full_like(order, depth), order, number, *figures)])
 
 
-def best_cells(found: Numeric) -> list[Cell]:
+def best_cells(found: Numeric) -> list[GridCell]:
     """Of rows as ``cells`` makes them: what no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
     *names, used, cycles, early = found
     kept = set[int]()
@@ -68,7 +68,7 @@ def best_cells(found: Numeric) -> list[Cell]:
         kept |= set(ranked[np.append(True, sizes[1:] < np.minimum.accumulate(sizes)[:-1])].tolist() if len(ranked) else ())
     at = np.array(sorted(kept), np.int64)
     ordered = at[np.lexsort((*(row[at] for row in names), used[at], cycles[at]))]
-    front = [Cell(int(found[2, i]), int(found[1, i]), int(found[0, i])) for i in ordered]
+    front = [GridCell(int(found[2, i]), int(found[1, i]), int(found[0, i])) for i in ordered]
     return thinned(front, int(used[ordered].argmin())) if front else []
 
 

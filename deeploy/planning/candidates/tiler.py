@@ -24,15 +24,15 @@ from deeploy.graph.types import Numeric
 from deeploy.planning import cost
 from deeploy.planning.candidates import shares
 from deeploy.planning.candidates.candidate import Candidate, Strip, Tile
-from deeploy.planning.candidates.front import Cell, Cut, beats, best_cells, cells, cheapest, divisors, thinned
+from deeploy.planning.candidates.front import GridCell, LoopCut, beats, best_cells, cells, cheapest, divisors, thinned
 from deeploy.planning.program import Buffer, Call, Role
 from deeploy.planning.tiling.loops import (
     AxisCut,
+    CallTiling,
     Division,
     Footprints,
-    Loop,
     Stream,
-    Tiling,
+    TileLoop,
     Volume,
     core_dims,
     cut_dims,
@@ -250,7 +250,7 @@ class Tiler:
             return self._staged(distances, depths, front)
         return self._candidates(distances, front)
 
-    def along(self, loops: tuple[Loop, ...], distances: Distances, is_double: bool = False) -> Strip:
+    def along(self, loops: tuple[TileLoop, ...], distances: Distances, is_double: bool = False) -> Strip:
         """The call in the tiles of some loops, as a call of a chain has them: two slots for each window that moves, in every memory.
 
         Args:
@@ -267,7 +267,7 @@ class Tiler:
             for name in self.moving
             for distance in range(distances[name])
         )
-        tiling = Tiling(loops, tuple(replace(stream, is_early=False) for stream in moving), self.division(which[0]))
+        tiling = CallTiling(loops, tuple(replace(stream, is_early=False) for stream in moving), self.division(which[0]))
         used = [int(np.max(self.scratch_of(sizes, is_double))), *(0 for _ in self.levels[1:])]
         for stream in tiling.streams:
             used[self.distances[stream.path]] += stream.bytes * stream.depth
@@ -287,7 +287,7 @@ class Tiler:
         again, set_up = self.cold * (tiles - 1) * (self.second is None), (tiles * self.overhead + self.once) * bool(job)
         return Strip(candidate, job, self.traffic(tiling), int(busy + again), int(set_up))
 
-    def traffic(self, tiling: Tiling) -> Mapping[str, int]:
+    def traffic(self, tiling: CallTiling) -> Mapping[str, int]:
         """Bytes of all windows that move for a tiling of the call, by path."""
         found = Counter[str]()
         for stream in tiling.streams:
@@ -323,15 +323,15 @@ class Tiler:
         assert self.target.timing is not None
         return self.target.timing.paths[self.paths[distance].name]
 
-    def _loops(self, cell: Cell) -> tuple[Loop, ...]:
-        loops = (Loop(dim, int(self.trips[dim][cell.number]), int(self.size[dim][cell.number])) for dim in self.orders[cell.order])
+    def _loops(self, cell: GridCell) -> tuple[TileLoop, ...]:
+        loops = (TileLoop(dim, int(self.trips[dim][cell.number]), int(self.size[dim][cell.number])) for dim in self.orders[cell.order])
         return tuple(loop for loop in loops if loop.trips > 1)
 
-    def _candidates(self, distances: Distances, found: Sequence[Cell]) -> list[Candidate]:
+    def _candidates(self, distances: Distances, found: Sequence[GridCell]) -> list[Candidate]:
         """The candidates of some cells; all windows move with all loops."""
-        return self._built(distances, [Cut(cell, loops := self._loops(cell), len(loops)) for cell in found])
+        return self._built(distances, [LoopCut(cell, loops := self._loops(cell), len(loops)) for cell in found])
 
-    def _built(self, distances: Distances, cuts: Sequence[Cut]) -> list[Candidate]:
+    def _built(self, distances: Distances, cuts: Sequence[LoopCut]) -> list[Candidate]:
         """The candidates whose loops are these."""
         if not cuts:
             return []
@@ -343,16 +343,16 @@ class Tiler:
                 for distance in range(distances[name]):
                     count = len(cut.loops) if distance == 0 else cut.outer
                     streams.append(self._stream(name, distance, cut.loops, count, cut.cell.depth, distance + 1 < distances[name]))
-            tilings.append(Tiling(cut.loops, tuple(streams), self.division(core)))
+            tilings.append(CallTiling(cut.loops, tuple(streams), self.division(core)))
         return self._measured(tilings, [cut.cell for cut in cuts], tuple(distances[name] for name in self.call.operands))
 
-    def _stream(self, name: str, distance: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
+    def _stream(self, name: str, distance: int, loops: tuple[TileLoop, ...], count: int, depth: int, inner: bool) -> Stream:
         key = (name, distance, loops, count, depth, inner)
         if key not in self._streams:
             self._streams[key] = self._new_stream(name, distance, loops, count, depth, inner)
         return self._streams[key]
 
-    def _new_stream(self, name: str, distance: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
+    def _new_stream(self, name: str, distance: int, loops: tuple[TileLoop, ...], count: int, depth: int, inner: bool) -> Stream:
         moving = period(loops, self.relevant[name], count)
         tiles = math.prod(loop.trips for loop in loops)
         moves = -(-tiles // moving)
@@ -361,11 +361,11 @@ class Tiler:
         is_early = distance == 0 and not inner and self.is_constant(name)
         return Stream(name, self.paths[distance].name, count, moving, moves, depth if moves > 1 else 1, size, is_output, inner, is_early)
 
-    def _slot(self, name: str, loops: Sequence[Loop], distance: int) -> int:
+    def _slot(self, name: str, loops: Sequence[TileLoop], distance: int) -> int:
         size: int = self._aligned(self._volume_of(name, loops).widest, distance)
         return size
 
-    def _measured(self, tilings: Sequence[Tiling], found: Sequence[Cell], distances: tuple[int, ...]) -> list[Candidate]:
+    def _measured(self, tilings: Sequence[CallTiling], found: Sequence[GridCell], distances: tuple[int, ...]) -> list[Candidate]:
         """Bytes and cycles of tilings of some cells, by the same formulas as the search uses."""
         numbers, is_double = np.array([cell.number for cell in found]), np.array([cell.depth > 1 for cell in found])
         tiles, size = self.tiles[numbers], {name: figures[numbers] for name, figures in self.size.items()}
@@ -405,21 +405,21 @@ class Tiler:
         rows = zip(*(figure.tolist() for figure in figures), strict=True)
         return [Candidate(t, distances, tuple(taken), *row) for t, taken, row in zip(tilings, used.T.tolist(), rows, strict=True)]
 
-    def _shared(self, size: Mapping[str, Numeric], tiles: Numeric, windows: Sequence[cost.TransferCost]) -> cost.Shared:
+    def _shared(self, size: Mapping[str, Numeric], tiles: Numeric, windows: Sequence[cost.TransferCost]) -> cost.SharedCycles:
         """How an accelerator and cores share tiles of these sizes."""
         if not self.engine.accelerator:
-            return cost.Shared(slower=self.slower)
+            return cost.SharedCycles(slower=self.slower)
         alone, beside, last = tiles * self.overhead + self.once, cost.later(windows), 0.0
         if self.second is not None:
             last = self._seconds(self.second, size, Tile.LAST) + self.second.overhead
         first = self._cycles(size, (), Tile.FIRST)
-        return cost.Shared(alone, beside, first, self._joined(size, tiles), last, self.slower)
+        return cost.SharedCycles(alone, beside, first, self._joined(size, tiles), last, self.slower)
 
     def _joined(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
         """Cycles of the second parts of all tiles; 0 where there are none."""
         return 0.0 if self.second is None else self._seconds(self.second, size) + self._meetings(size, tiles) * self.second.overhead
 
-    def _seconds(self, second: cost.Second, size: Mapping[str, Numeric], tile: Tile | None = None) -> Numeric:
+    def _seconds(self, second: cost.SecondCost, size: Mapping[str, Numeric], tile: Tile | None = None) -> Numeric:
         """Cycles of the second parts of all tiles, or of one, without overheads: what is added up counts once."""
         division, once = ((second.dim, second.cores),), self.call.geometry.nest.accumulated
         return shares.cycles(second.work, self.call.geometry.extents, size, division, tile, once)
@@ -431,7 +431,7 @@ class Tiler:
             tiles = tiles // -(-extents[name] // size.get(name, extents[name]))
         return tiles
 
-    def _traffic(self, tiling: Tiling, stream: Stream) -> tuple[int, int, int]:
+    def _traffic(self, tiling: CallTiling, stream: Stream) -> tuple[int, int, int]:
         """Bytes, rows and transfers of a stream over the whole call."""
         loops = tiling.loops[: stream.loops]
         key = (stream.operand, stream.moves, loops)
@@ -439,12 +439,12 @@ class Tiler:
             self._traffics[key] = self._new_traffic(stream, loops)
         return self._traffics[key]
 
-    def _new_traffic(self, stream: Stream, loops: tuple[Loop, ...]) -> tuple[int, int, int]:
+    def _new_traffic(self, stream: Stream, loops: tuple[TileLoop, ...]) -> tuple[int, int, int]:
         volume = self._volume_of(stream.operand, loops)
         rounds = stream.moves // volume.windows if volume.windows <= stream.moves else 1
         return volume.total * rounds, volume.rows * rounds, volume.transfers * rounds
 
-    def _volume_of(self, name: str, loops: Sequence[Loop]) -> Volume:
+    def _volume_of(self, name: str, loops: Sequence[TileLoop]) -> Volume:
         """What an operand's windows take in tiles of these loops."""
         windows, extents = self.windows[name], self.call.geometry.extents
         tile = {loop.dim: loop.tile for loop in loops}
@@ -452,17 +452,17 @@ class Tiler:
             self._unit(name), [windows.cut(a, 1 if d is None else tile.get(d, extents[d])) for a, d in enumerate(windows.dims)]
         )
 
-    def _staged(self, distances: Distances, depths: Sequence[int], front: Sequence[Cell]) -> list[Candidate]:
+    def _staged(self, distances: Distances, depths: Sequence[int], front: Sequence[GridCell]) -> list[Candidate]:
         """Candidates with operands that come from further out: loops of the near ones, split into outer and inner steps."""
         far = [name for name in self.moving if distances[name] > 1]
-        sums, cuts = self.call.geometry.nest.accumulated, list[Cut]()
+        sums, cuts = self.call.geometry.nest.accumulated, list[LoopCut]()
         for cell in front:
             loops = self._loops(cell)
             splits = [d.dim for d in loops if d.dim not in sums and any(d.dim in self.relevant[name] for name in far)]
             for steps in itertools.product(*(divisors(loop.trips) if loop.dim in splits else [1] for loop in loops)):
-                outer = tuple(Loop(p.dim, a, p.tile * (p.trips // a)) for p, a in zip(loops, steps, strict=True) if a > 1)
-                inner = tuple(Loop(p.dim, p.trips // a, p.tile) for p, a in zip(loops, steps, strict=True) if p.trips // a > 1)
-                cuts.append(Cut(cell, outer + inner, len(outer)))
+                outer = tuple(TileLoop(p.dim, a, p.tile * (p.trips // a)) for p, a in zip(loops, steps, strict=True) if a > 1)
+                inner = tuple(TileLoop(p.dim, p.trips // a, p.tile) for p, a in zip(loops, steps, strict=True) if p.trips // a > 1)
+                cuts.append(LoopCut(cell, outer + inner, len(outer)))
         limits = tuple(self.capacities[level] for level in self.levels)
         kept = cheapest([c for c in self._built(distances, cuts) if all(map(le, c.bytes, limits))])
         kept = thinned(kept, len(kept) - 1)
@@ -472,7 +472,7 @@ class Tiler:
         """The candidates that no other beats in bytes of the engine's memory and of the one around it: they decide what fits."""
         found: list[Candidate] = []
         for number, _ in self.fewest(distances, depth):
-            every = [Cell(number, order, depth) for order in range(len(self.orders))]
+            every = [GridCell(number, order, depth) for order in range(len(self.orders))]
             found.append(min(self._candidates(distances, every), key=lambda c: c.cycles))
         return found
 

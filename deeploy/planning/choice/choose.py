@@ -21,10 +21,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from deeploy.errors import FitError
-from deeploy.planning.candidates.cached import Code
+from deeploy.planning.candidates.cached import InstanceCode
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.choice.dominance import undominated
-from deeploy.planning.choice.problem import SEARCH, Choice, Problem, Residence, Search, Users, evaluate, least
+from deeploy.planning.choice.problem import SEARCH, Choice, ChoiceProblem, Residence, Search, Users, evaluate, least
 from deeploy.planning.packing.solver import cp_model, new_solver, solve
 
 # Candidates with early windows. Four networks in little memory, which have more, take 0 to 0.2 % more cycles when residences are chosen
@@ -43,8 +43,8 @@ class _Warm(NamedTuple):
     free: int
 
 
-class _Model:
-    def __init__(self, problem: Problem) -> None:
+class _ChoiceModel:
+    def __init__(self, problem: ChoiceProblem) -> None:
         self.problem = problem
         self.model = cp_model.CpModel()
         self.pick: list[list[cp_model.IntVar]] = []
@@ -136,7 +136,7 @@ class _Model:
         held: Mapping[str, Held] = {}
         ahead = self._worth_holding()
         for step, codes in enumerate(self.problem.codes):
-            found: dict[tuple[Code, tuple[int, int, int]], list[cp_model.IntVar]] = {}
+            found: dict[tuple[InstanceCode, tuple[int, int, int]], list[cp_model.IntVar]] = {}
             for pick, c in zip(self.pick[step], self.problem.candidates[step], strict=True):
                 if c.warm:
                     less = max(0, c.cycles - c.far) - max(0, c.cycles - c.warm - c.far)
@@ -157,9 +157,9 @@ class _Model:
             ahead.append(passed | {code.instance for code, is_cheaper in kinds if is_cheaper and not code.is_short})
         return ahead[::-1]
 
-    def _ran(self, step: int) -> dict[Code, Held]:
+    def _ran(self, step: int) -> dict[InstanceCode, Held]:
         """The codes that a step may run."""
-        found: dict[Code, list[tuple[cp_model.IntVar, int]]] = {}
+        found: dict[InstanceCode, list[tuple[cp_model.IntVar, int]]] = {}
         for pick, c in zip(self.pick[step], self.problem.candidates[step], strict=True) if step >= 0 else ():
             found.setdefault(self.problem.codes[step][c.variant], []).append((pick, 1))
         return {code: _sum(picks) if len(found) > 1 else 1 for code, picks in found.items()}
@@ -320,7 +320,7 @@ def _solver(search: Search) -> cp_model.CpSolver:
     return solver
 
 
-def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = SEARCH) -> Choice | None:
+def choose(problem: ChoiceProblem, forbidden: Sequence[Choice] = (), search: Search = SEARCH) -> Choice | None:
     """The cheapest choice that fits every capacity and is none of ``forbidden``; None where there is none.
 
     Where many candidates have early windows, residences are chosen without these first, and then all else.
@@ -341,7 +341,7 @@ def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = 
     return replace(found, bound=max(least(problem), first.bound - saved))
 
 
-def _agrees(problem: Problem, step: int, number: int, choice: Choice) -> bool:
+def _agrees(problem: ChoiceProblem, step: int, number: int, choice: Choice) -> bool:
     """Whether a candidate has its operands where a choice has them."""
     candidate = problem.candidates[step][number]
     pairs = zip(problem.operands[step][candidate.variant], candidate.distances, strict=True)
@@ -349,13 +349,13 @@ def _agrees(problem: Problem, step: int, number: int, choice: Choice) -> bool:
 
 
 def _choose(
-    whole: Problem, numbers: Sequence[Sequence[int]], forbidden: Sequence[Choice], search: Search, has_early: bool = True
+    whole: ChoiceProblem, numbers: Sequence[Sequence[int]], forbidden: Sequence[Choice], search: Search, has_early: bool = True
 ) -> Choice | None:
     """The cheapest choice of some candidates of every call, with or without early windows."""
     later = {id(c): c if has_early else replace(c, early=0, early_issue=0, early_bytes=0) for row in whole.candidates for c in row}
     rows = zip(whole.candidates, numbers, strict=True)
     problem = replace(whole, candidates=[[later[id(candidates[n])] for n in row] for candidates, row in rows])
-    model = _Model(problem)
+    model = _ChoiceModel(problem)
     model.capacities(problem.capacities)
     for choice in forbidden:
         _forbid(model, numbers, choice)
@@ -384,7 +384,7 @@ def _choose(
     return replace(found, cycles=evaluate(whole, found))
 
 
-def _forbid(model: _Model, numbers: Sequence[Sequence[int]], choice: Choice) -> None:
+def _forbid(model: _ChoiceModel, numbers: Sequence[Sequence[int]], choice: Choice) -> None:
     """Rules out a choice that could be made of some candidates."""
     if any(pick not in row for pick, row in zip(choice.picks, numbers, strict=True)):
         return
@@ -396,9 +396,9 @@ def _forbid(model: _Model, numbers: Sequence[Sequence[int]], choice: Choice) -> 
     model.model.add_bool_or([literal.negated() for literal in literals])
 
 
-def smallest(problem: Problem, distance: int, search: Search = SEARCH) -> int | None:
+def smallest(problem: ChoiceProblem, distance: int, search: Search = SEARCH) -> int | None:
     """The smallest capacity of one memory, the others as they are, for which a choice exists; None where none does."""
-    model = _Model(problem)
+    model = _ChoiceModel(problem)
     model.capacities([2**40 if i == distance else capacity for i, capacity in enumerate(problem.capacities)])
     model.minimise_load(distance)
     solver = _solver(search)

@@ -12,18 +12,18 @@ from collections.abc import Collection
 from itertools import product, takewhile
 
 from deeploy.planning.candidates.candidate import Candidate
-from deeploy.planning.choice.problem import Most, Problem
+from deeploy.planning.choice.problem import ChoiceProblem, Most
 
 Places = frozenset[tuple[str, int]]  # where the operands of a call are
 
 
-def undominated(problem: Problem) -> list[list[int]]:
+def undominated(problem: ChoiceProblem) -> list[list[int]]:
     """Per call the numbers of the candidates worth choosing from; sums of bytes decide, not addresses."""
     behind, beside = _behind(problem), _Beside(problem)
-    return [_Step(problem, step, behind[step], beside).kept() for step in range(len(problem.candidates))]
+    return [_CallCandidates(problem, step, behind[step], beside).kept() for step in range(len(problem.candidates))]
 
 
-def _behind(problem: Problem) -> list[int]:
+def _behind(problem: ChoiceProblem) -> list[int]:
     """Per step the most cycles that calls behind it could save because of what it runs.
 
     These are one on cores and one on an accelerator, by cached instructions, and early windows that are started beside an accelerator.
@@ -38,10 +38,10 @@ def _behind(problem: Problem) -> list[int]:
     return result
 
 
-class _Step:
+class _CallCandidates:
     """The candidates of a call, by where their operands are."""
 
-    def __init__(self, problem: Problem, step: int, behind: int, beside: _Beside) -> None:
+    def __init__(self, problem: ChoiceProblem, step: int, behind: int, beside: _Beside) -> None:
         self.problem = problem
         self.beside = beside
         self.step = step
@@ -85,7 +85,7 @@ class _Step:
 class _Beside:
     """What could be there beside a call, and who waits for what."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ChoiceProblem) -> None:
         self.problem = problem
         self.residences = Most(problem)
         self.fetches = {residence.steps[0] for residence in problem.residences if residence.fetch is not None}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deeploy.planning.choice.problem import Choice, Problem, Residence, Share, evaluate, fits
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Share, evaluate, fits
 
 
-def greedy(problem: Problem) -> Choice | None:
+def greedy(problem: ChoiceProblem) -> Choice | None:
     """The choice in which every call takes the largest tiles that fit; None where that ends in a dead end.
 
     Of the kernels that fit, on any engine that plans may use, a call is run by the one that is fastest with its largest tile. Nothing
@@ -42,7 +42,7 @@ def greedy(problem: Problem) -> Choice | None:
     return replace(choice, cycles=evaluate(problem, choice)) if fits(problem, choice) else None
 
 
-def _fitting(problem: Problem, step: int, variant: int, placed: dict[str, int], load: list[int], shared: set[Share]) -> list[int]:
+def _fitting(problem: ChoiceProblem, step: int, variant: int, placed: dict[str, int], load: list[int], shared: set[Share]) -> list[int]:
     """The numbers of candidates of a variant with these residences and loads of the memory around the engines' own."""
     room = [
         capacity - sum(share.size for share in shared if share.distance == distance) for distance, capacity in enumerate(problem.capacities)
@@ -55,7 +55,7 @@ def _fitting(problem: Problem, step: int, variant: int, placed: dict[str, int], 
     return [number for number, c in alike if c.bytes[c.own] <= room[c.own] and c.bytes[1] + load[step] <= room[1]]
 
 
-def _place(problem: Problem, step: int, variant: int | None, placed: dict[str, int], load: list[int]) -> None:
+def _place(problem: ChoiceProblem, step: int, variant: int | None, placed: dict[str, int], load: list[int]) -> None:
     """Place what comes up with a step, or with one variant of it."""
     for residence in problem.residences:
         is_due = residence.steps[0] == step and not residence.users if variant is None else (step, variant) in residence.users

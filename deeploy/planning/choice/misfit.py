@@ -17,10 +17,10 @@ from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.candidates.tiler import Tiler
-from deeploy.planning.choice.problem import Problem, Residence, Share
+from deeploy.planning.choice.problem import ChoiceProblem, Residence, Share
 from deeploy.planning.plan import UNLIMITED, Machine, constants_in
 from deeploy.planning.program import Buffer, Call, Program, Role
-from deeploy.planning.tiling.loops import Tiling
+from deeploy.planning.tiling.loops import CallTiling
 
 BYTE = 8
 FEW_BITS = 4  # of weights, as ``deeploy quantize --weights`` makes them
@@ -125,7 +125,7 @@ class Relaxed:
     target: Target
     machine: Machine
     levels: Sequence[str]
-    build: Callable[[], Problem]
+    build: Callable[[], ChoiceProblem]
     shares: Sequence[Share]
     beside: Sequence[int]
     room: Sequence[int]
@@ -133,7 +133,7 @@ class Relaxed:
     far: Callable[[Machine], Relaxed]
 
     @cached_property
-    def problem(self) -> Problem:
+    def problem(self) -> ChoiceProblem:
         return self.build()
 
     def least(self, distance: int, others: int | None = None) -> int | None:
@@ -170,7 +170,7 @@ def bounds(tiler: Tiler, distances: Mapping[str, int], depth: int) -> list[Candi
     """The bytes that no candidate of a call goes below, as candidates without loops that take no time."""
     around, further = tuple(distances[name] for name in tiler.call.operands), (0,) * len(tiler.levels)
     every = [(*taken, *further)[: len(tiler.levels)] for _, taken in tiler.fewest(distances, depth)]
-    return [Candidate(Tiling((), (), None), around, taken, 0, 0, 0, 0, 0, False) for taken in every]
+    return [Candidate(CallTiling((), (), None), around, taken, 0, 0, 0, 0, 0, False) for taken in every]
 
 
 def misfit(case: Relaxed) -> FitError | None:
@@ -289,7 +289,7 @@ def unpacked(target: Target, level: str, needed: int, room: Mapping[str, int]) -
     return FitError(f"{what}, {room[level]} are there", f"Try {more(target, level, needed)}.")
 
 
-def _fullest(problem: Problem) -> tuple[int, list[Residence]]:
+def _fullest(problem: ChoiceProblem) -> tuple[int, list[Residence]]:
     """The step with the most bytes of buffers that may live in a memory, and these, the largest first."""
     residences = [residence for residence in problem.residences if not residence.users]
     loads = [sum(h.size for h in residences if h.steps[0] <= step <= h.steps[1]) for step in range(len(problem.candidates))]

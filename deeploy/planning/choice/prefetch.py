@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from deeploy.planning.choice.problem import Choice, Problem, Residence, evaluate, free, groups, loads
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, evaluate, free, groups, loads
 
 
-def prefetched(problem: Problem, choice: Choice) -> Choice:
+def prefetched(problem: ChoiceProblem, choice: Choice) -> Choice:
     """The choice with fetches that begin earlier; the same one where nothing is gained.
 
     The path to the far memory moves constants in the order in which they are used, in the time in which calls leave it free. Every fetch

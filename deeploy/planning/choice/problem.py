@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from deeploy.planning.candidates.cached import Code, saved
+from deeploy.planning.candidates.cached import InstanceCode, saved
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.program import Program, Role
 
@@ -69,7 +69,7 @@ class Residence:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ChoiceProblem:
     """What there is to choose: per call its candidates, and per variant and operand the name of the residence, or None."""
 
     candidates: Sequence[Sequence[Candidate]]
@@ -80,7 +80,7 @@ class Problem:
     weights: tuple[int, ...] = ()  # how often the cycles of each call count; once by default
     equal_residences: tuple[tuple[str, str], ...] = ()  # pairs of residences that must be equal
     equal_steps: tuple[tuple[int, int], ...] = ()  # pairs of calls that must pick the same candidate
-    codes: Sequence[Sequence[Code]] = ()  # per call and variant; where there are none, nothing is saved by cached instructions
+    codes: Sequence[Sequence[InstanceCode]] = ()  # per call and variant; where there are none, nothing is saved by cached instructions
     warm_weights: tuple[int, ...] = ()  # how often what cached instructions save counts; as often as the call's cycles by default
     ahead: tuple[int, ...] = ()  # how many calls before a call its early windows are on their way; one by default
 
@@ -100,13 +100,13 @@ class Problem:
         """The candidates of these numbers, one for every call."""
         return [row[pick] for row, pick in zip(self.candidates, picks, strict=True)]
 
-    def executed(self, chosen: Sequence[Candidate]) -> list[Code]:
+    def executed(self, chosen: Sequence[Candidate]) -> list[InstanceCode]:
         """The code of every call when these candidates are chosen."""
         return [self.code(step, candidate) for step, candidate in enumerate(chosen)]
 
-    def code(self, step: int, candidate: Candidate) -> Code:
+    def code(self, step: int, candidate: Candidate) -> InstanceCode:
         """The code of a call that runs by a certain variant."""
-        return self.codes[step][candidate.variant] if self.codes else Code("")
+        return self.codes[step][candidate.variant] if self.codes else InstanceCode("")
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Choice:
     bound: int
 
 
-def loads(problem: Problem, choice: Choice) -> list[list[int]]:
+def loads(problem: ChoiceProblem, choice: Choice) -> list[list[int]]:
     """Bytes per memory, by its number, and step: residences, constants that are fetched or pinned, windows and scratch."""
     count = len(problem.candidates)
     load = [[0] * count for _ in problem.capacities]
@@ -153,7 +153,7 @@ def loads(problem: Problem, choice: Choice) -> list[list[int]]:
 class Most:
     """The most bytes of residences that could be in a memory in a step."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ChoiceProblem) -> None:
         self.residences = {residence.name: residence for residence in problem.residences}
         change = [[0] * (len(problem.candidates) + 1) for _ in problem.capacities]
         for residence in problem.residences:
@@ -173,7 +173,7 @@ class Most:
         return residence.size if is_there and (residence.origin is not None or residence.steps[0] <= step <= residence.steps[1]) else 0
 
 
-def fits(problem: Problem, choice: Choice) -> bool:
+def fits(problem: ChoiceProblem, choice: Choice) -> bool:
     """Whether candidates agree with the residences and every memory holds what it should at every step."""
     for step, candidate in enumerate(problem.chosen(choice.picks)):
         names = problem.operands[step][candidate.variant]
@@ -183,7 +183,7 @@ def fits(problem: Problem, choice: Choice) -> bool:
     return all(count <= capacity for row, capacity in rows for count in row)
 
 
-def evaluate(problem: Problem, choice: Choice) -> int:
+def evaluate(problem: ChoiceProblem, choice: Choice) -> int:
     """Predicted cycles of a choice.
 
     A call takes less where its instructions are cached, and where its early windows are there. These are waited for as long as they take
@@ -204,7 +204,7 @@ def evaluate(problem: Problem, choice: Choice) -> int:
     return total + sum(problem.weight(step) * wait for step, wait in waits(problem, choice).items())
 
 
-def groups(problem: Problem, choice: Choice) -> dict[int, list[Residence]]:
+def groups(problem: ChoiceProblem, choice: Choice) -> dict[int, list[Residence]]:
     """What is fetched at every inference, by the step that first uses it."""
     found: dict[int, list[Residence]] = {}
     for residence in sorted(problem.residences, key=lambda residence: residence.steps[0]):
@@ -213,13 +213,13 @@ def groups(problem: Problem, choice: Choice) -> dict[int, list[Residence]]:
     return found
 
 
-def free(problem: Problem, choice: Choice) -> list[int]:
+def free(problem: ChoiceProblem, choice: Choice) -> list[int]:
     """Cycles of every call in which the path from the far memory is free."""
     chosen = problem.chosen(choice.picks)
     return [max(0, c.cycles - less - c.far) for c, less in zip(chosen, saved(problem.executed(chosen), chosen), strict=True)]
 
 
-def waits(problem: Problem, choice: Choice) -> dict[int, int]:
+def waits(problem: ChoiceProblem, choice: Choice) -> dict[int, int]:
     """Cycles that calls wait for constants, by step: the path moves them in the order in which they are used, while calls leave it free."""
     fetched = groups(problem, choice)
     found: dict[int, int] = {}
@@ -236,9 +236,9 @@ def waits(problem: Problem, choice: Choice) -> dict[int, int]:
     return found
 
 
-def least(problem: Problem) -> int:
+def least(problem: ChoiceProblem) -> int:
     """Cycles below which no choice can go: the best candidate of every call, whatever else is chosen."""
-    total, cores, last = 0, set[Code](), set[Code]()  # what may have run there, and may have run last
+    total, cores, last = 0, set[InstanceCode](), set[InstanceCode]()  # what may have run there, and may have run last
     for step, candidates in enumerate(problem.candidates):
         codes = [problem.code(step, c) for c in candidates]
         warm = [c.warm if code in (last if code.is_short else cores) else 0 for c, code in zip(candidates, codes, strict=True)]
@@ -250,7 +250,7 @@ def least(problem: Problem) -> int:
     return total
 
 
-def obvious(problem: Problem) -> Choice | None:
+def obvious(problem: ChoiceProblem) -> Choice | None:
     """The cheapest candidate of every call, where these fit together and no choice can take fewer cycles; else None."""
     if not all(problem.candidates) or any(residence.fetch is not None or not residence.distances for residence in problem.residences):
         return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deeploy.planning.candidates.candidate import Candidate
-from deeploy.planning.choice.problem import Choice, Most, Problem, Residence, Search, Users, obvious
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Most, Residence, Search, Users, obvious
 
 FEW = 2  # candidates per combination of sources
 
@@ -23,13 +23,13 @@ def bundled(residences: Sequence[Residence]) -> list[Residence]:
     return result
 
 
-def without_harmless(problem: Problem) -> Problem:
+def without_harmless(problem: ChoiceProblem) -> ChoiceProblem:
     """The problem without the shares of memories that hold everything that could be chosen at once."""
     tight = {distance for distance in range(len(problem.capacities)) if tight_steps(problem, distance)}
     return replace(problem, shares=[share for share in problem.shares if share.distance in tight])
 
 
-def tight_steps(problem: Problem, distance: int) -> set[int]:
+def tight_steps(problem: ChoiceProblem, distance: int) -> set[int]:
     """The steps in which a memory might not hold everything that could be chosen at once."""
     most, shares = Most(problem), sum(share.size for share in problem.shares if share.distance == distance)
     taken = [shares + most(step, distance) for step in range(len(problem.candidates))]
@@ -41,12 +41,12 @@ def tight_steps(problem: Problem, distance: int) -> set[int]:
     return {step for step, size in enumerate(taken) if size > problem.capacities[distance]}
 
 
-def coarse(problem: Problem) -> Problem:
+def coarse(problem: ChoiceProblem) -> ChoiceProblem:
     """The problem with a few candidates per call and combination of sources."""
     return replace(problem, candidates=_possible(problem, problem.residences, FEW))
 
 
-def settled(problem: Problem, choice: Choice) -> Problem:
+def settled(problem: ChoiceProblem, choice: Choice) -> ChoiceProblem:
     """The problem with the far residences that were chosen for a coarse one."""
     residences = []
     for residence in problem.residences:
@@ -58,13 +58,13 @@ def settled(problem: Problem, choice: Choice) -> Problem:
     return replace(problem, residences=residences, candidates=_possible(problem, residences, None))
 
 
-def found_again(choice: Choice, problem: Problem, other: Problem) -> Choice:
+def found_again(choice: Choice, problem: ChoiceProblem, other: ChoiceProblem) -> Choice:
     """A choice of one problem in another one, which has the candidates that were chosen, and more."""
     pairs = zip(problem.chosen(choice.picks), other.candidates, strict=True)
     return replace(choice, picks=tuple(candidates.index(candidate) for candidate, candidates in pairs))
 
 
-def _possible(problem: Problem, residences: Sequence[Residence], most: int | None) -> list[list[Candidate]]:
+def _possible(problem: ChoiceProblem, residences: Sequence[Residence], most: int | None) -> list[list[Candidate]]:
     """The candidates that the residences allow; of each combination of sources the ``most`` cheapest and the smallest in a memory."""
     distances = {residence.name: residence.distances for residence in residences}
     result = []
@@ -90,14 +90,14 @@ def _few(group: list[Candidate], most: int | None) -> list[Candidate]:
     return kept
 
 
-def tightened(problem: Problem, distance: int, needed: int) -> Problem:
+def tightened(problem: ChoiceProblem, distance: int, needed: int) -> ChoiceProblem:
     """The problem with less of the capacity that could not be packed."""
     capacities = list(problem.capacities)
     capacities[distance] -= max(16, needed - capacities[distance])
     return replace(problem, capacities=capacities)
 
 
-def cheapest(problem: Problem, search: Search, forbidden: Sequence[Choice] = ()) -> Choice | None:
+def cheapest(problem: ChoiceProblem, search: Search, forbidden: Sequence[Choice] = ()) -> Choice | None:
     """The cheapest choice that fits; None where there is none."""
     found = None if forbidden else obvious(problem)
     if found is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.planning.choice.problem import Choice, Problem, Residence, Share, Users, evaluate, fits
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Share, Users, evaluate, fits
 
 LEAST = 4  # blocks that are worth it
 
@@ -66,7 +66,7 @@ def repetition(signatures: Sequence[Hashable]) -> Repetition | None:
     return best
 
 
-def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
+def shortened(problem: ChoiceProblem, blocks: Repetition) -> ChoiceProblem | None:
     """The problem without the gap; None where buffers live across blocks in another way than from one to the next."""
     gap, steps = blocks.gap, range(len(problem.candidates))
     residences = {residence.name: residence for residence in problem.residences}
@@ -115,7 +115,7 @@ def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
     )
 
 
-def _shortened_shares(problem: Problem, blocks: Repetition) -> list[Share]:
+def _shortened_shares(problem: ChoiceProblem, blocks: Repetition) -> list[Share]:
     """What constants of the gap take is taken where the middle block takes its own."""
     found: dict[tuple[int, Users], int] = {}
     for share in problem.shares:
@@ -137,7 +137,7 @@ def _shortened_last(residence: Residence, blocks: Repetition) -> int | None:
 
 
 def _shortened_operand(
-    problem: Problem, residences: dict[str, Residence], blocks: Repetition, step: int, variant: int, position: int
+    problem: ChoiceProblem, residences: dict[str, Residence], blocks: Repetition, step: int, variant: int, position: int
 ) -> str | None:
     """The residence of an operand outside of the gap; what came from the gap comes from the middle block. "" where nothing does."""
     name, gap = problem.operands[step][variant][position], blocks.gap
@@ -156,14 +156,14 @@ def _shortened_operand(
     return twin
 
 
-def _twin(problem: Problem, blocks: Repetition, residence: Residence) -> str | None:
+def _twin(problem: ChoiceProblem, blocks: Repetition, residence: Residence) -> str | None:
     """The residence of the middle block that stands for one of the gap."""
     variants = problem.operands[residence.steps[0]]
     variant = next(number for number, names in enumerate(variants) if residence.name in names)
     return problem.operands[blocks.model(residence.steps[0])][variant][list(variants[variant]).index(residence.name)]
 
 
-def expanded(problem: Problem, blocks: Repetition, choice: Choice) -> Choice | None:
+def expanded(problem: ChoiceProblem, blocks: Repetition, choice: Choice) -> Choice | None:
     """The choice of the whole problem; None where the copies do not fit after all."""
     gap = blocks.gap
     picks: list[int] = []

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from deeploy.planning.groups.fuse import Fused, Fuser
 from deeploy.planning.program import Call, Role
-from deeploy.planning.tiling.chain import Cut, Member
-from deeploy.planning.tiling.loops import Loop
+from deeploy.planning.tiling.chain import GroupMember, RowCut
+from deeploy.planning.tiling.loops import TileLoop
 
 TRIPS = (2, 3, 4)  # tiles of a call
 LONGEST = 8  # calls
@@ -24,12 +24,12 @@ CHOICES = 6  # numbers of rows of a tile that are compared
 
 
 @dataclass(frozen=True)
-class _Part:
+class _CallPart:
     """A call in tiles; ``made`` is None where it is not cut."""
 
     call: Call
-    loops: tuple[Loop, ...]
-    made: Cut | None
+    loops: tuple[TileLoop, ...]
+    made: RowCut | None
 
     @property
     def tiles(self) -> int:
@@ -40,7 +40,7 @@ def following(fuser: Fuser) -> Iterator[Fused]:
     """The chains of calls that follow each other for which there is room."""
     for last in range(1, len(fuser.program.calls)):
         for trips in TRIPS:
-            parts: list[_Part] = []
+            parts: list[_CallPart] = []
             for first in range(last, max(last - LONGEST, -1), -1):
                 part = _part(fuser, first, trips, parts[0] if parts else None)
                 if part is None:
@@ -58,40 +58,40 @@ def _has_cores(fuser: Fuser, call: Call) -> bool:
     return not fuser.accelerator(call) or call.kernel.second is not None
 
 
-def _is_hidden(fuser: Fuser, before: _Part, behind: _Part) -> bool:
+def _is_hidden(fuser: Fuser, before: _CallPart, behind: _CallPart) -> bool:
     """Whether a job begins while cores are busy with the call in front of it."""
     return _has_cores(fuser, before.call) and bool(fuser.accelerator(behind.call))
 
 
-def _part(fuser: Fuser, step: int, trips: int, behind: _Part | None) -> _Part | None:
+def _part(fuser: Fuser, step: int, trips: int, behind: _CallPart | None) -> _CallPart | None:
     """A call in about so many tiles, without the last of which the next one can begin; None where it cannot be part of such a chain."""
     call, along = fuser.program.calls[step], fuser.along(step)
     if along is None:
         return None
     is_followed = behind is not None and _has_cores(fuser, call) and bool(fuser.accelerator(behind.call))
     if not is_followed and not fuser.accelerator(call):
-        return _Part(call, (), None)
+        return _CallPart(call, (), None)
     made = fuser.cut(step, along.loop(-(-along.extent // trips)))
     if made is None:
         return None
     needed = _rows(made, behind.made) if is_followed and behind is not None and behind.made is not None else 0
     least = max(-(-along.extent // trips), -(-needed // (trips - 1)))
     loops = {along.loop(rows) for rows in range(least, min(least + CHOICES, along.extent))}
-    found: dict[tuple[int, int], Loop] = {}
+    found: dict[tuple[int, int], TileLoop] = {}
     for loop in (loop for loop in loops if loop.trips > 1 and needed <= (loop.trips - 1) * loop.tile):
         strip = fuser.strip(call, (loop,), [operand.buffer for operand in call.operands.values()], True)
         if strip is not None:
             found[strip.candidate.cycles, loop.tile] = loop
-    return _Part(call, (found[min(found)],), fuser.cut(step, found[min(found)])) if found else None
+    return _CallPart(call, (found[min(found)],), fuser.cut(step, found[min(found)])) if found else None
 
 
-def _rows(made: Cut, behind: Cut) -> int:
+def _rows(made: RowCut, behind: RowCut) -> int:
     """Rows that the first tile of a call needs of another one's output."""
     ends = [int(read.end[0]) for read in behind.reads if read.buffer == made.written and read.end[0] > read.first[0]]
     return max((-((made.offset - end) // made.pitch) for end in ends), default=0)
 
 
-def _fused(fuser: Fuser, first: int, parts: Sequence[_Part]) -> Fused | None:
+def _fused(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> Fused | None:
     """The calls as a chain, where there is room for it."""
     last = first + len(parts) - 1
     inside = _inside(fuser, first, parts)
@@ -105,14 +105,15 @@ def _fused(fuser: Fuser, first: int, parts: Sequence[_Part]) -> Fused | None:
     for part in parts:
         starts.append(starts[-1] + part.tiles)
     members = tuple(
-        Member(step, part.loops, every, start, part.tiles) for step, part, start in zip(range(first, last + 1), parts, starts, strict=False)
+        GroupMember(step, part.loops, every, start, part.tiles)
+        for step, part, start in zip(range(first, last + 1), parts, starts, strict=False)
     )
     size = sum(fuser.aligned(fuser.program.buffers[name].bytes) for name in inside)
     inner = dict.fromkeys(inside, True)
     return fuser.together(members, [part.call for part in parts], found, inside=inner, size=size, is_nested=True)
 
 
-def _inside(fuser: Fuser, first: int, parts: Sequence[_Part]) -> list[str] | None:
+def _inside(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> list[str] | None:
     """The buffers that the calls alone use; None where one of them reads what another one writes and what is not next to the engines."""
     last, inside = first + len(parts) - 1, list[str]()
     for step, part in enumerate(parts, first):

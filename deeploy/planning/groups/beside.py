@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from deeploy.planning.groups.fuse import Fused, Fuser
 from deeploy.planning.packing.order import meet
 from deeploy.planning.program import Call
-from deeploy.planning.tiling.chain import Member
-from deeploy.planning.tiling.loops import Loop
+from deeploy.planning.tiling.chain import GroupMember
+from deeploy.planning.tiling.loops import TileLoop
 
 LONGEST = 3  # calls
 TRIPS = (2, 3, 4)  # tiles
@@ -33,11 +33,11 @@ def branches(fuser: Fuser) -> Iterator[Fused]:
             yield from itertools.islice(sorted(found, key=lambda one: one.cycles), 1)
 
 
-def _loops(fuser: Fuser, step: int) -> list[tuple[Loop, ...]]:
+def _loops(fuser: Fuser, step: int) -> list[tuple[TileLoop, ...]]:
     """The loops of a call that are tried."""
     call = fuser.program.calls[step]
     extents, choices = call.geometry.extents, fuser.tiler(call).choices if fuser.accelerator(call) else {}
-    cuts = (Loop(dim, -(-extents[dim] // size), size) for dim, sizes in choices.items() for size in sizes)
+    cuts = (TileLoop(dim, -(-extents[dim] // size), size) for dim, sizes in choices.items() for size in sizes)
     return list(dict.fromkeys([fuser.plan.tiling(step).loops, *((loop,) for loop in cuts if loop.trips in TRIPS)]))
 
 
@@ -72,7 +72,7 @@ def _starts(fuser: Fuser, calls: Sequence[Call], tiles: Sequence[int]) -> list[i
     return found
 
 
-def _beside(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[Loop, ...]]) -> Fused | None:
+def _beside(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> Fused | None:
     """The calls with these loops as a chain, where there is room for it."""
     tiles = [math.prod(loop.trips for loop in own) for own in loops]
     starts = _starts(fuser, calls, tiles)
@@ -82,5 +82,5 @@ def _beside(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tup
         return None
     every = max(start + count for start, count in zip(starts, tiles, strict=True))
     rows = zip(loops, starts, tiles, strict=True)
-    members = tuple(Member(step, own, every, start, count) for step, (own, start, count) in enumerate(rows, first))
+    members = tuple(GroupMember(step, own, every, start, count) for step, (own, start, count) in enumerate(rows, first))
     return fuser.together(members, calls, found, is_nested=True)

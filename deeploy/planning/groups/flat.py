@@ -18,7 +18,7 @@ from deeploy.planning.packing.addresses import place
 from deeploy.planning.packing.lifetimes import lifetimes, wanted_blocks
 from deeploy.planning.plan import UNLIMITED, ChainChoice, Machine, Plan
 from deeploy.planning.program import Program, Role, spans
-from deeploy.planning.tiling.chain import Arrangement, Chain, Cut, Ring, Sweep, cut
+from deeploy.planning.tiling.chain import Arrangement, Chain, GrowingChain, Ring, RowCut, cut
 
 LONGEST = 64  # calls of a chain
 ROWS = (1, 2, 4, 8)  # of a tile
@@ -29,7 +29,7 @@ MOST_ARRANGEMENTS = 16  # that are shown
 
 
 @dataclass(frozen=True)
-class _Interval:
+class _CallInterval:
     """The calls from a step on, together or one by itself: bytes that are there at once, and what it costs.
 
     ``rows`` and ``tiles`` are those of a chain (``ROWS``, ``ROOM``); 0 where there is none. A chain adds ``calls`` of kernels, and
@@ -52,7 +52,7 @@ class _Interval:
 class _Growing:
     """A chain that grows call by call: bytes that are there while it runs, and what it costs, without and with what is needed for rings."""
 
-    def __init__(self, network: _Network, first: int, tiles: int) -> None:
+    def __init__(self, network: _FlatNetwork, first: int, tiles: int) -> None:
         self.network = network
         self.first = first
         self.tiles = tiles
@@ -62,7 +62,7 @@ class _Growing:
         self.bytes = network.states + sum(network.whole[name] for name, (begin, end) in ends if begin < first <= end)
         self.certain = self.bytes  # that no further call takes away: what is read from before the chain, and rings
 
-    def add(self, sweep: Sweep, step: int) -> None:
+    def add(self, sweep: GrowingChain, step: int) -> None:
         """The call of a step, which the sweep has."""
         network, one = self.network, sweep.cuts[-1]
         self.scratch = max(self.scratch, network.scratch(step, {one.dim: one.rows}))
@@ -73,7 +73,7 @@ class _Growing:
             if network.local[name][0] >= self.first and len(makers) == 1 and sweep.cuts[makers[0]].is_all:
                 self._ring(name, sweep.cuts[makers[0]], self.first + makers[0], sweep.ring(name))
 
-    def _ring(self, name: str, made: Cut, producer: int, needed: int) -> None:
+    def _ring(self, name: str, made: RowCut, producer: int, needed: int) -> None:
         """A buffer that nothing behind the chain reads is a ring, where that is smaller."""
         tiles = self.tiles if needed > made.rows else 1
         held = needed + made.rows * (tiles - 1)
@@ -86,12 +86,12 @@ class _Growing:
         self.certain += size
         self.moved += -(-(made.extent - held) // (made.rows * tiles)) * (needed - made.rows) * row
 
-    def interval(self, rows: int) -> _Interval:
+    def interval(self, rows: int) -> _CallInterval:
         """All calls so far."""
-        return _Interval(self.first, self.bytes + self.scratch, self.calls, self.moved, rows, self.tiles)
+        return _CallInterval(self.first, self.bytes + self.scratch, self.calls, self.moved, rows, self.tiles)
 
 
-class _Network:
+class _FlatNetwork:
     """The intervals of a network, by the step behind their last one."""
 
     def __init__(self, plan: Plan) -> None:
@@ -107,7 +107,7 @@ class _Network:
         self.cuts = {rows: [cut(self.program, call, rows) for call in self.program.calls] for rows in ROWS}
         self.single = self._single()
         most = max(self.single, default=0)
-        self.found = {step + 1: [_Interval(step, peak)] for step, peak in enumerate(self.single)}
+        self.found = {step + 1: [_CallInterval(step, peak)] for step, peak in enumerate(self.single)}
         for rows, first in itertools.product(ROWS, range(self.count)):
             growing = [_Growing(self, first, tiles) for tiles in ROOM]
             for sweep, step in self._sweeps(rows, first):
@@ -137,9 +137,9 @@ class _Network:
                     peaks[step] += self.aligned(block.size)
         return peaks
 
-    def _sweeps(self, rows: int, first: int) -> Iterator[tuple[Sweep, int]]:
+    def _sweeps(self, rows: int, first: int) -> Iterator[tuple[GrowingChain, int]]:
         """A chain from a step on, as it grows, and the step that came last."""
-        sweep = Sweep()
+        sweep = GrowingChain()
         for step in range(first, min(first + LONGEST, self.count)):
             one = self.cuts[rows][step]
             if one is None:
@@ -147,10 +147,10 @@ class _Network:
             sweep.add(one)
             yield sweep, step
 
-    def _chain(self, interval: _Interval, end: int) -> Chain:
+    def _chain(self, interval: _CallInterval, end: int) -> Chain:
         """An interval, with everything that code needs."""
         growing = _Growing(self, interval.first, interval.tiles)
-        sweep = Sweep()
+        sweep = GrowingChain()
         for sweep, step in self._sweeps(interval.rows, interval.first):
             growing.add(sweep, step)
             if step + 1 == end:
@@ -164,13 +164,13 @@ class _Network:
             best.append(min(max(best[i.first], i.peak) for i in self.found[end]))
         return best[-1]
 
-    def cheapest(self, limit: int) -> list[tuple[_Interval, int]] | None:
+    def cheapest(self, limit: int) -> list[tuple[_CallInterval, int]] | None:
         """The intervals of the cheapest way whose peak is at most ``limit`` bytes, each with the step behind it."""
-        best: list[tuple[int, _Interval | None] | None] = [(0, None)]
+        best: list[tuple[int, _CallInterval | None] | None] = [(0, None)]
         for end in range(1, self.count + 1):
             ways = [(known[0] + i.cost, i) for i in self.found[end] if i.peak <= limit and (known := best[i.first]) is not None]
             best.append(min(ways, key=lambda way: way[0], default=None))
-        found: list[tuple[_Interval, int]] = []
+        found: list[tuple[_CallInterval, int]] = []
         end = self.count
         while end:
             way = best[end]
@@ -242,7 +242,7 @@ def chained(plan: Plan, machine: Machine) -> Plan:
     Raises:
         FitError: no plan is that small; says how many bytes would do.
     """
-    network = _Network(plan)
+    network = _FlatNetwork(plan)
     name = plan.target.memories[0].name
     room = machine.capacities[name] - plan.memory[name].constants
     least = network.least()

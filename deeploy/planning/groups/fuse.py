@@ -24,8 +24,8 @@ from deeploy.planning.packing.addresses import Placement, place
 from deeploy.planning.packing.lifetimes import during, lifetimes, wanted_blocks
 from deeploy.planning.plan import UNLIMITED, ChainReason, Plan
 from deeploy.planning.program import Buffer, Call, Program, Role, spans
-from deeploy.planning.tiling.chain import Chain, Cut, Lines, Member, Ring, Slots, Sweep, Turn, cut, lines
-from deeploy.planning.tiling.loops import Loop
+from deeploy.planning.tiling.chain import Chain, GroupMember, GrowingChain, Lines, Ring, RowCut, TileSlots, Turn, cut, lines
+from deeploy.planning.tiling.loops import TileLoop
 
 TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
 ROOM = (4, 2, 1)  # tiles between two moves of the rows that stay in a ring, the most first
@@ -123,9 +123,9 @@ class Fuser:
         self.tilers: dict[Call, Tiler] = {}
         self._alike: dict[tuple[object, ...], Tiler] = {}  # by what equal calls have in common
         self.lines: dict[int, Lines | None] = {}
-        self.cuts: dict[tuple[int, int], Cut | None] = {}
+        self.cuts: dict[tuple[int, int], RowCut | None] = {}
         self.misses: dict[int, tuple[ChainReason, int | None]] = {}  # why a call and the next one are no chain, and bytes that they need
-        self.strips: dict[tuple[Tiler, tuple[Loop, ...], tuple[int, ...], bool], Strip] = {}
+        self.strips: dict[tuple[Tiler, tuple[TileLoop, ...], tuple[int, ...], bool], Strip] = {}
         self._groups: dict[range, _Group | None] = {}
 
     def found(self, promises: Callable[[range, int, int], bool]) -> Iterator[Fused]:
@@ -215,13 +215,13 @@ class Fuser:
             self.lines[step] = lines(self.program, call) if self.may(step, call) else None
         return self.lines[step]
 
-    def loop(self, step: int, trips: int) -> Loop | None:
+    def loop(self, step: int, trips: int) -> TileLoop | None:
         """The loop of a call in so many tiles, or about as many, where it can be part of a chain."""
         along = self.along(step)
         loop = along.loop(-(-along.extent // trips)) if along is not None else None
         return loop if loop is not None and loop.trips > 1 else None
 
-    def cut(self, step: int, loop: Loop) -> Cut | None:
+    def cut(self, step: int, loop: TileLoop) -> RowCut | None:
         """What tiles of a call read and write; None where it reads backwards."""
         if (step, loop.tile) not in self.cuts:
             self.cuts[step, loop.tile] = cut(self.program, self.program.calls[step], loop.tile)
@@ -254,7 +254,7 @@ class Fuser:
         assert loop is not None
         return self._made(self.program.calls[step], (loop,), distances, False)
 
-    def _made(self, call: Call, loops: tuple[Loop, ...], distances: Mapping[str, int], is_double: bool) -> Strip:
+    def _made(self, call: Call, loops: tuple[TileLoop, ...], distances: Mapping[str, int], is_double: bool) -> Strip:
         """A call in the tiles of some loops; equal ones are made once."""
         tiler = self.tiler(call)
         key = tiler, loops, tuple(distances.values()), is_double
@@ -262,14 +262,14 @@ class Fuser:
             self.strips[key] = tiler.along(loops, distances, is_double)
         return self.strips[key]
 
-    def strip(self, call: Call, loops: tuple[Loop, ...], inside: Sequence[str], is_double: bool = False) -> Strip | None:
+    def strip(self, call: Call, loops: tuple[TileLoop, ...], inside: Sequence[str], is_double: bool = False) -> Strip | None:
         """A call in the tiles of some loops; None where it needs what lies too far away, or a part of a constant that it wants packed."""
         distances = self.distances(call, inside)
         if distances is None or self._is_packed(call, loops, distances):
             return None
         return self._made(call, loops, distances, is_double and call.kernel.second is not None)
 
-    def _is_packed(self, call: Call, loops: tuple[Loop, ...], distances: Mapping[str, int]) -> bool:
+    def _is_packed(self, call: Call, loops: tuple[TileLoop, ...], distances: Mapping[str, int]) -> bool:
         """Whether loops cut a constant where it lies of which the kernel wants what it reads packed."""
         cut = {loop.dim for loop in loops if loop.trips > 1}
         fixed = (n for n, o in call.operands.items() if distances[n] == 0 and self.buffers[o.buffer].role is Role.CONSTANT)
@@ -288,7 +288,7 @@ class Fuser:
 
     def _fused(self, group: _Group, trips: int) -> Fused | None:
         """Calls as a chain, where there is room for it."""
-        sweep, steps = Sweep(), group.steps
+        sweep, steps = GrowingChain(), group.steps
         for step in steps:
             loop = self.loop(step, trips)
             one = self.cut(step, loop) if loop is not None else None
@@ -338,13 +338,13 @@ class Fuser:
 
     def together(
         self,
-        members: tuple[Member, ...],
+        members: tuple[GroupMember, ...],
         calls: Sequence[Call],
         strips: Sequence[Strip],
         rings: Mapping[str, Ring] | None = None,
         inside: Mapping[str, bool] | None = None,
         size: int = 0,
-        slots: Mapping[str, Slots] | None = None,
+        slots: Mapping[str, TileSlots] | None = None,
         is_nested: bool = False,
     ) -> Fused | None:
         """Calls as a chain, where there is room for it.
@@ -402,7 +402,7 @@ class Fuser:
         return found
 
     def _rings(
-        self, sweep: Sweep, steps: range, inside: Mapping[str, bool], rows: Mapping[str, int], tiles: int
+        self, sweep: GrowingChain, steps: range, inside: Mapping[str, bool], rows: Mapping[str, int], tiles: int
     ) -> tuple[dict[str, Ring], int]:
         """What holds the buffers that are in the chain alone, and bytes of all of them; ``rows`` are those that are needed of each."""
         rings, size = {}, 0

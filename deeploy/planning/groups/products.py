@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from deeploy.planning.candidates.candidate import Strip
 from deeploy.planning.groups.fuse import Fused, Fuser
 from deeploy.planning.program import Call, Role
-from deeploy.planning.tiling.chain import Member, Slots
-from deeploy.planning.tiling.loops import Footprints, Loop, cut_dims, sizes
+from deeploy.planning.tiling.chain import GroupMember, TileSlots
+from deeploy.planning.tiling.loops import Footprints, TileLoop, cut_dims, sizes
 
 LONGEST = 4  # calls of such a chain
 GROWTH = 0.5  # between numbers of tiles along a dimension
@@ -81,7 +81,7 @@ def _axes(call: Call, name: str) -> list[tuple[int, str | None]]:
     return found
 
 
-def _ways(fuser: Fuser, calls: Sequence[Call]) -> Iterator[tuple[tuple[Loop, ...], ...]]:
+def _ways(fuser: Fuser, calls: Sequence[Call]) -> Iterator[tuple[tuple[TileLoop, ...], ...]]:
     """The loops of every call, for all sizes of tiles that are tried."""
     along = _shared_dims(calls)
     if along is None:
@@ -95,7 +95,7 @@ def _ways(fuser: Fuser, calls: Sequence[Call]) -> Iterator[tuple[tuple[Loop, ...
         trips = [-(-calls[-1].geometry.extents[dims[-1]] // size) for dims, size in zip(along, found, strict=True)]
         if trips[-1] > 1:
             yield tuple(
-                tuple(Loop(dims[n], count, size) for dims, count, size in zip(along, trips, found, strict=True) if count > 1)
+                tuple(TileLoop(dims[n], count, size) for dims, count, size in zip(along, trips, found, strict=True) if count > 1)
                 for n in range(len(calls))
             )
 
@@ -129,7 +129,7 @@ def _read(maker: Call, reader: Call) -> str:
     return next(name for name, operand in reader.operands.items() if operand.buffer == written)
 
 
-def _fused(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[Loop, ...]]) -> Fused | None:
+def _fused(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> Fused | None:
     """The chain along a reduction with some loops, where there is room for it."""
     strips = [fuser.strip(call, own, _between(calls)) for call, own in zip(calls, loops, strict=True)]
     if any(strip is None for strip in strips):
@@ -140,8 +140,8 @@ def _fused(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tupl
         starts.append(start)
     slots = {}
     for number, name in enumerate(_between(calls)):
-        slots[name] = Slots(_elements(calls[number], loops[number]), 1 + starts[number + 1] - starts[number], len(loops[number]))
-    members = tuple(Member(first + n, own, 1, start) for n, (own, start) in enumerate(zip(loops, starts, strict=True)))
+        slots[name] = TileSlots(_elements(calls[number], loops[number]), 1 + starts[number + 1] - starts[number], len(loops[number]))
+    members = tuple(GroupMember(first + n, own, 1, start) for n, (own, start) in enumerate(zip(loops, starts, strict=True)))
     return fuser.together(members, calls, [strip for strip in strips if strip is not None], slots=slots)
 
 
@@ -150,7 +150,7 @@ def _between(calls: Sequence[Call]) -> list[str]:
     return [call.operands[call.writes[0]].buffer for call in calls[:-1]]
 
 
-def _elements(call: Call, loops: Sequence[Loop]) -> int:
+def _elements(call: Call, loops: Sequence[TileLoop]) -> int:
     """Of what a call writes in a round of loops."""
     held = {loop.dim: loop.tile for loop in loops}
     return math.prod(held.get(dim or "", extent) for extent, dim in _axes(call, call.writes[0]))
@@ -169,7 +169,7 @@ def _nested(fuser: Fuser, first: int, calls: Sequence[Call]) -> Iterator[Fused]:
             continue
         choices = []
         for call, dim in zip(calls, rows, strict=True):
-            outer = Loop(dim, trips, size)
+            outer = TileLoop(dim, trips, size)
             cuts = [(outer, *inner) for inner in _columns(call, dim)]
             found = [(cut, fuser.strip(call, cut, _between(calls), True)) for cut in cuts]
             choices.append([(cut, strip) for cut, strip in found if strip is not None])
@@ -193,18 +193,18 @@ def _rows(calls: Sequence[Call]) -> list[str] | None:
     return found
 
 
-def _columns(call: Call, rows: str) -> list[tuple[Loop, ...]]:
+def _columns(call: Call, rows: str) -> list[tuple[TileLoop, ...]]:
     """The ways to cut a call along the columns that it writes."""
     written = [dim for _, dim in _axes(call, call.writes[0]) if dim is not None and dim != rows and dim in cut_dims(call)]
-    found: list[tuple[Loop, ...]] = [()]
+    found: list[tuple[TileLoop, ...]] = [()]
     for dim in written[-1:]:
         extent = call.geometry.extents[dim]
         tiles = [(-(-extent // size), size) for size in sizes(extent, cut_dims(call)[dim], COLUMNS)]
-        found += [(Loop(dim, trips, size),) for trips, size in tiles if trips > 1]
+        found += [(TileLoop(dim, trips, size),) for trips, size in tiles if trips > 1]
     return found
 
 
-def _nest(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[Loop, ...]], strips: Sequence[Strip]) -> Fused | None:
+def _nest(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]], strips: Sequence[Strip]) -> Fused | None:
     """A nested chain with some loops, where there is room for it.
 
     In a clock an accelerator begins with its tile of the next one before cores compute theirs. So what it reads has to be there two clocks
@@ -217,8 +217,8 @@ def _nest(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple
         starts.append(start)
     is_read_late = fuser.accelerator(calls[0]) and calls[0].kernel.second is None and not fuser.accelerator(calls[1])
     every = start + bursts[-1] + bool(is_read_late)
-    slots = {name: Slots(_elements(call, own[:1]), 1, 1) for name, call, own in zip(_between(calls), calls, loops, strict=False)}
+    slots = {name: TileSlots(_elements(call, own[:1]), 1, 1) for name, call, own in zip(_between(calls), calls, loops, strict=False)}
     members = tuple(
-        Member(first + n, own, every, start, burst) for n, (own, start, burst) in enumerate(zip(loops, starts, bursts, strict=True))
+        GroupMember(first + n, own, every, start, burst) for n, (own, start, burst) in enumerate(zip(loops, starts, bursts, strict=True))
     )
     return fuser.together(members, calls, strips, slots=slots, is_nested=True)

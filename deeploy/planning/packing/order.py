@@ -26,7 +26,7 @@ LARGEST = 3  # calls of a group
 
 def ordered(program: Program) -> Program:
     """The program with its calls in an order that needs less memory; itself where none is found."""
-    graph = _Graph(program)
+    graph = _OrderGraph(program)
     if not graph.is_free:
         return program
     order = _search(graph)
@@ -41,7 +41,7 @@ def arranged(program: Program, order: Sequence[int]) -> Program:
 
 def in_order(program: Program, pairs: Iterable[tuple[int, int]]) -> list[int] | None:
     """The steps of a program, those of each pair (later, earlier) in that order, and otherwise as they are; None where that is a circle."""
-    before, done, order = list(_Graph(program).before), 0, list[int]()
+    before, done, order = list(_OrderGraph(program).before), 0, list[int]()
     for later, earlier in pairs:
         before[later] |= 1 << earlier
     while len(order) < len(before):
@@ -55,7 +55,7 @@ def in_order(program: Program, pairs: Iterable[tuple[int, int]]) -> list[int] | 
 
 
 @dataclass(frozen=True)
-class Load:
+class EngineLoad:
     """Cycles in which a call keeps an accelerator busy, and then cores."""
 
     jobs: float
@@ -64,10 +64,10 @@ class Load:
 
 def is_free(program: Program) -> bool:
     """Whether the calls of a program could stand in another order."""
-    return 2 < len(program.calls) <= MOST_CALLS and _Graph(program).is_free
+    return 2 < len(program.calls) <= MOST_CALLS and _OrderGraph(program).is_free
 
 
-def side_by_side(program: Program, loads: Sequence[Load], worth: float) -> list[int] | None:
+def side_by_side(program: Program, loads: Sequence[EngineLoad], worth: float) -> list[int] | None:
     """The order in which the most cycles of accelerators and cores are expected to pass at the same time.
 
     This is list scheduling with engines as resources: what runs next is a call, or a group of calls that are ready together. The calls of a
@@ -82,7 +82,7 @@ def side_by_side(program: Program, loads: Sequence[Load], worth: float) -> list[
     """
     if min(sum(load.jobs for load in loads), sum(load.cores for load in loads)) < worth:
         return None
-    graph = _Graph(program)
+    graph = _OrderGraph(program)
     search = _Grouping(graph, loads)
     own, best = search.best(is_fixed=True), search.best(is_fixed=False)
     return list(best.order) if own.cycles - best.cycles >= max(worth, 1) else None
@@ -106,7 +106,7 @@ class _Grouped:
 class _Grouping:
     """A search for groups of calls of two engines."""
 
-    def __init__(self, graph: _Graph, loads: Sequence[Load]) -> None:
+    def __init__(self, graph: _OrderGraph, loads: Sequence[EngineLoad]) -> None:
         self.graph = graph
         self.loads = loads
         self.known: dict[tuple[int, ...], float] = {}
@@ -176,7 +176,7 @@ def _steps(bits: int) -> Iterator[int]:
 _Touch: TypeAlias = tuple[int, Operand]
 
 
-class _Graph:
+class _OrderGraph:
     """Which calls come before which, and what they need while they run."""
 
     def __init__(self, program: Program) -> None:
@@ -257,7 +257,7 @@ class _Begun:
         return self.peak, self.bytes, self.order
 
 
-def _search(graph: _Graph) -> list[int]:
+def _search(graph: _OrderGraph) -> list[int]:
     """The best order that is found; that of the program where none is better.
 
     Of calls that do the same to the bytes, the first ones alone can be among the best orders, as many as there are of these.
@@ -283,14 +283,14 @@ def _search(graph: _Graph) -> list[int]:
     return list(best.order if best.peak < own.peak else own.order)
 
 
-def _effect(graph: _Graph, done: int, step: int) -> _Effect:
+def _effect(graph: _OrderGraph, done: int, step: int) -> _Effect:
     """What a call does to the bytes, when others have run."""
     users = [(graph.users[name], graph.bytes[name]) for name in graph.buffers[step]]
     after = done | 1 << step
     return sum(size for used, size in users if not used & done), sum(size for used, size in users if not used & ~after)
 
 
-def _sorted(graph: _Graph, done: int, ready: Mapping[_Effect, Sequence[int]], steps: Iterable[int]) -> dict[_Effect, Sequence[int]]:
+def _sorted(graph: _OrderGraph, done: int, ready: Mapping[_Effect, Sequence[int]], steps: Iterable[int]) -> dict[_Effect, Sequence[int]]:
     """Who may be next, with some more calls."""
     found: dict[_Effect, list[int]] = {}
     for step in steps:
@@ -298,7 +298,7 @@ def _sorted(graph: _Graph, done: int, ready: Mapping[_Effect, Sequence[int]], st
     return {**ready, **{effect: sorted([*ready.get(effect, ()), *more]) for effect, more in found.items()}}
 
 
-def _grown(graph: _Graph, begun: _Begun, step: int) -> _Begun:
+def _grown(graph: _OrderGraph, begun: _Begun, step: int) -> _Begun:
     """A call more."""
     more, less = _effect(graph, begun.done, step)
     done, during = begun.done | 1 << step, begun.bytes + more

@@ -28,7 +28,7 @@ from deeploy.planning.choice.greedy import greedy
 from deeploy.planning.choice.misfit import Relaxed, bounds, fewest, misfit, unpacked
 from deeploy.planning.choice.pin import is_near, pinnable
 from deeploy.planning.choice.prefetch import prefetched
-from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS, Choice, Problem, Residence, Search, Share, Users, least, users_of
+from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS, Choice, ChoiceProblem, Residence, Search, Share, Users, least, users_of
 from deeploy.planning.choice.reduce import bundled, cheapest, coarse, found_again, settled, tight_steps, tightened, without_harmless
 from deeploy.planning.choice.repeat import expanded, repetition, shortened
 from deeploy.planning.cost import kind
@@ -57,7 +57,7 @@ class Far(IntEnum):
     ALL = 2
 
 
-Solved = tuple[Choice, tuple[Placement, ...], dict[str, Packing], Problem]
+Solved = tuple[Choice, tuple[Placement, ...], dict[str, Packing], ChoiceProblem]
 
 
 class Planner:
@@ -216,7 +216,7 @@ class Planner:
     def _is_indirect(self, step: int, buffer: str) -> bool:
         return any(call.operands[name].buffer == buffer for call in self.program.variants(step) for name in call.geometry.nest.indirect)
 
-    def problem(self, far: Far) -> Problem:
+    def problem(self, far: Far) -> ChoiceProblem:
         """What is to be chosen; see ``choice.choose``."""
         residences = {residence.name: residence for residence in self.residences(far)}
         bundles = {
@@ -243,7 +243,9 @@ class Planner:
             operands.append(named)
         starts = tuple(ahead(self.program.calls, step) for step in range(len(candidates)))
         codes = [[code_of(call, self.target) for call in self.program.variants(step)] for step in range(len(candidates))]
-        return Problem(candidates, operands, list(residences.values()), self.capacities(far), self.shares(far), ahead=starts, codes=codes)
+        return ChoiceProblem(
+            candidates, operands, list(residences.values()), self.capacities(far), self.shares(far), ahead=starts, codes=codes
+        )
 
     def _residence_of(self, buffer: str, residences: Mapping[str, Residence], bundles: Mapping[str, str]) -> str | None:
         name = bundles.get(buffer, self.group.get(buffer, buffer))
@@ -331,7 +333,7 @@ class Planner:
         sizes = planner.shares(planner.far), [*map(planner.beside, range(len(self.levels)))], [*self.room.values()], self.io
         return Relaxed(self.given, self.target, machine, self.levels, partial(planner.problem, planner.far), *sizes, self._relaxed)
 
-    def _solve_repeated(self, problem: Problem) -> Solved | None:
+    def _solve_repeated(self, problem: ChoiceProblem) -> Solved | None:
         """A large problem by its repeated blocks, where it has some; any other in one piece."""
         if sum(map(len, problem.candidates)) <= MOST_CANDIDATES:
             return self._solve(problem)
@@ -358,7 +360,7 @@ class Planner:
             return self._solve(problem)
         return replace(choice, bound=least(problem)), placements, packings, problem
 
-    def _solve_large(self, problem: Problem) -> Solved | None:
+    def _solve_large(self, problem: ChoiceProblem) -> Solved | None:
         """A problem whose far residences are settled first, by a few candidates of each call."""
         few = coarse(problem)
         first = cheapest(few, replace(self.search, gap=LARGE_GAP))
@@ -375,7 +377,7 @@ class Planner:
         choice, placements, packings, reduced = solved
         return replace(choice, bound=bound), placements, packings, reduced
 
-    def _solve(self, problem: Problem, search: Search | None = None) -> Solved | None:
+    def _solve(self, problem: ChoiceProblem, search: Search | None = None) -> Solved | None:
         """Choose and Place until a choice is packed; None when there is nothing left to choose."""
         search = search or self.search
         forbidden: list[Choice] = []
@@ -392,7 +394,7 @@ class Planner:
                     forbidden.clear()
                     problem = tightened(problem, self.levels.index(overfull.level), overfull.needed)
 
-    def _placed(self, problem: Problem, choice: Choice) -> tuple[Choice, tuple[Placement, ...], dict[str, Packing]]:
+    def _placed(self, problem: ChoiceProblem, choice: Choice) -> tuple[Choice, tuple[Placement, ...], dict[str, Packing]]:
         """The choice with addresses; its fetches begin as early as there is room, unless that cannot be packed."""
         earlier = prefetched(problem, choice)
         if earlier is not choice:
@@ -401,20 +403,20 @@ class Planner:
                 return earlier, *self._place(problem, earlier)
         return choice, *self._place(problem, choice)
 
-    def _place(self, problem: Problem, choice: Choice) -> tuple[tuple[Placement, ...], dict[str, Packing]]:
+    def _place(self, problem: ChoiceProblem, choice: Choice) -> tuple[tuple[Placement, ...], dict[str, Packing]]:
         program = self._program(problem, choice)
         room = {level: self.room[level] - self.beside(distance, program) for distance, level in enumerate(self.levels)}
         residences, kept = self._levels_of(problem, choice, program), self._kept(problem, choice, program)
         return place(wanted_blocks(program, self.target, self._chosen(problem, choice), residences, self.blocks, kept), self.target, room)
 
-    def _program(self, problem: Problem, choice: Choice) -> Program:
+    def _program(self, problem: ChoiceProblem, choice: Choice) -> Program:
         """The program with the calls that were chosen."""
         return chosen(self.program, [candidate.variant for candidate in problem.chosen(choice.picks)])
 
-    def _chosen(self, problem: Problem, choice: Choice) -> list[Candidate]:
+    def _chosen(self, problem: ChoiceProblem, choice: Choice) -> list[Candidate]:
         return [with_early(c, early) for c, early in zip(problem.chosen(choice.picks), choice.early, strict=True)]
 
-    def _levels_of(self, problem: Problem, choice: Choice, program: Program) -> dict[str, str]:
+    def _levels_of(self, problem: ChoiceProblem, choice: Choice, program: Program) -> dict[str, str]:
         """The level where every buffer is resident."""
         levels = {b.name: b.memory or self.levels[self.around] for b in program.buffers.values() if b.role is Role.CONSTANT}
         for residence in problem.residences:
@@ -422,7 +424,7 @@ class Planner:
                 levels |= dict.fromkeys(residence.buffers, self.levels[choice.residences[residence.name]])
         return levels
 
-    def _kept(self, problem: Problem, choice: Choice, program: Program) -> dict[str, tuple[int, int]]:
+    def _kept(self, problem: ChoiceProblem, choice: Choice, program: Program) -> dict[str, tuple[int, int]]:
         """The steps in which copies of far constants are there."""
         last = len(program.calls)
         if self.is_far and not any(residence.fetch is not None for residence in problem.residences):
@@ -434,7 +436,7 @@ class Planner:
                 kept |= dict.fromkeys((name for name in residence.buffers if name in program.buffers), steps)
         return kept
 
-    def _finish(self, choice: Choice, placements: tuple[Placement, ...], packings: Mapping[str, Packing], problem: Problem) -> Plan:
+    def _finish(self, choice: Choice, placements: tuple[Placement, ...], packings: Mapping[str, Packing], problem: ChoiceProblem) -> Plan:
         program = self._program(problem, choice)
         residences = self._levels_of(problem, choice, program)
         level = residences | {name: residences[head] for name, head in self.group.items()}

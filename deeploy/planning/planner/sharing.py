@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from deeploy.errors import FitError, UsageError, shorten
-from deeploy.frontend.states import Known
+from deeploy.frontend.states import KnownState
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Machine, Plan
@@ -57,14 +57,14 @@ def groups(programs: Mapping[str, Program]) -> dict[str, str]:
     return leads
 
 
-def known_states(programs: Iterable[Program]) -> tuple[Known, ...]:
+def known_states(programs: Iterable[Program]) -> tuple[KnownState, ...]:
     """The states of networks, each once."""
-    found: dict[str, Known] = {}
+    found: dict[str, KnownState] = {}
     for program in programs:
         for s in program.states:
             if s.axis is not None:
                 stored = program.buffers[s.buffer].dtype
-                found.setdefault(s.past, Known(s.past, s.present, s.shape, s.axis, stored, s.scale, s.zero_point))
+                found.setdefault(s.past, KnownState(s.past, s.present, s.shape, s.axis, stored, s.scale, s.zero_point))
     return tuple(found.values())
 
 

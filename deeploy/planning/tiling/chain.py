@@ -26,20 +26,20 @@ import numpy as np
 
 from deeploy.graph.expr import Value, Variable, evaluate, maximum, minimum, plain, quotient
 from deeploy.planning.program import Call, Operand, Program, Role
-from deeploy.planning.tiling.loops import Footprints, Loop, Tiling, cut_dims, in_place
+from deeploy.planning.tiling.loops import CallTiling, Footprints, TileLoop, cut_dims, in_place
 
 CLOCK = "clock"  # the variable that counts clocks
 
 
 @dataclass(frozen=True)
-class Member:
+class GroupMember:
     """A call of a chain: the tiles of its loops, ``burst`` of them in a row, and again ``every`` so many clocks.
 
     Tile ``t`` is computed at clock ``start + every * (t // burst) + t % burst``.
     """
 
     step: int
-    loops: tuple[Loop, ...]
+    loops: tuple[TileLoop, ...]
     every: int
     start: int
     burst: int = 1
@@ -55,9 +55,9 @@ class Member:
         return self.loops[-1].tile
 
     @property
-    def tiling(self) -> Tiling:
+    def tiling(self) -> CallTiling:
         """How the call is cut."""
-        return Tiling(self.loops, (), None)
+        return CallTiling(self.loops, (), None)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class Slots:
+class TileSlots:
     """Parts of a tensor between two calls of a chain, which have loops in common: one reads in a round of those what the other wrote in it.
 
     Attributes:
@@ -109,10 +109,10 @@ class Chain:
         is_nested: calls follow each other in every round of the loop that they have in common; accelerators begin a clock ahead.
     """
 
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
     rings: Mapping[str, Ring]
     is_ahead: bool = False
-    slots: Mapping[str, Slots] = field(default_factory=dict)
+    slots: Mapping[str, TileSlots] = field(default_factory=dict)
     is_nested: bool = False
 
     @property
@@ -161,7 +161,7 @@ class Chain:
                 found.append((clock, computed, Turn.COMPUTE, number))
         return [(turn, number) for _, _, turn, number in sorted(found)]
 
-    def member(self, step: int) -> Member:
+    def member(self, step: int) -> GroupMember:
         """The call of a step."""
         return self.members[step - self.first]
 
@@ -198,7 +198,7 @@ class _Reads:
 
 
 @dataclass(frozen=True)
-class Cut:
+class RowCut:
     """A call in tiles: what they read of buffers that calls write, and the rows of the one that they write.
 
     ``offset`` and ``pitch`` are elements of the buffer ``written``; ``is_all`` says whether the rows are the whole buffer.
@@ -224,10 +224,10 @@ class Lines:
     extent: int
     multiple: int
 
-    def loop(self, rows: int) -> Loop:
+    def loop(self, rows: int) -> TileLoop:
         """Tiles of at least so many iterations."""
         rows = min(-(-rows // self.multiple) * self.multiple, self.extent)
-        return Loop(self.dim, -(-self.extent // rows), rows)
+        return TileLoop(self.dim, -(-self.extent // rows), rows)
 
 
 def lines(program: Program, call: Call) -> Lines | None:
@@ -246,7 +246,7 @@ def lines(program: Program, call: Call) -> Lines | None:
     return Lines(axis, dim, call.geometry.extents[dim], multiple)
 
 
-def cut(program: Program, call: Call, rows: int) -> Cut | None:
+def cut(program: Program, call: Call, rows: int) -> RowCut | None:
     """A call in tiles of at least so many rows of its output; None where it cannot be part of a chain."""
     along = lines(program, call)
     if along is None:
@@ -261,7 +261,7 @@ def cut(program: Program, call: Call, rows: int) -> Cut | None:
     pitch, buffer = output.access.strides[along.axis], program.buffers[output.buffer]
     is_all = output.access.is_dense and not output.access.offset and along.extent * pitch == math.prod(buffer.shape)
     known = tuple(read for read in reads if read is not None)
-    return Cut(loop.dim, loop.tile, loop.trips, along.extent, known, output.buffer, output.access.offset, pitch, is_all)
+    return RowCut(loop.dim, loop.tile, loop.trips, along.extent, known, output.buffer, output.access.offset, pitch, is_all)
 
 
 def _outermost(call: Call, name: str, operand: Operand) -> tuple[int, str | None]:
@@ -292,16 +292,16 @@ def _reads(call: Call, name: str, operand: Operand, dim: str, rows: int, trips: 
     return _Reads(operand.buffer, offset + first * pitch, end)
 
 
-class Sweep:
+class GrowingChain:
     """A chain that grows call by call from a first step on."""
 
     def __init__(self) -> None:
-        self.cuts: list[Cut] = []
+        self.cuts: list[RowCut] = []
         self.every: list[Fraction] = []
         self.start: list[Fraction] = []
         self.makers: dict[str, list[int]] = {}  # positions of the calls that write a buffer
 
-    def add(self, one: Cut, is_beside: bool = False) -> None:
+    def add(self, one: RowCut, is_beside: bool = False) -> None:
         """The next call.
 
         Args:
@@ -319,7 +319,7 @@ class Sweep:
         self.every.append(every)
         self.start.append(start)
 
-    def _rate(self, maker: int, read: _Reads, one: Cut) -> Fraction:
+    def _rate(self, maker: int, read: _Reads, one: RowCut) -> Fraction:
         """Clocks between two tiles that follow the one that makes what they read."""
         made = self.cuts[maker]
         if read.advance > 0:
@@ -355,11 +355,11 @@ class Sweep:
         held = tiles * made.rows - (read.first - made.offset) // made.pitch
         return int(held[read.end > read.first].max(initial=0))
 
-    def members(self, first: int) -> tuple[Member, ...]:
+    def members(self, first: int) -> tuple[GroupMember, ...]:
         """The calls, in whole clocks, where the first one has the given step."""
         unit = math.lcm(*(x.denominator for x in (*self.every, *self.start)))
         return tuple(
-            Member(first + number, (Loop(one.dim, one.trips, one.rows),), int(every * unit), int(start * unit))
+            GroupMember(first + number, (TileLoop(one.dim, one.trips, one.rows),), int(every * unit), int(start * unit))
             for number, (one, every, start) in enumerate(zip(self.cuts, self.every, self.start, strict=True))
         )
 

@@ -28,7 +28,7 @@ MOST_TRIPS = 4096  # tiles along one dimension that are considered
 
 
 @dataclass(frozen=True)
-class Loop:
+class TileLoop:
     """``trips`` steps of ``tile`` iterations along a dimension of the nest."""
 
     dim: str
@@ -65,7 +65,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Tiling:
+class CallTiling:
     """How one call is cut.
 
     Attributes:
@@ -74,7 +74,7 @@ class Tiling:
         division: the dimensions that are divided over the cores, and into how many parts each; None where one core does the work.
     """
 
-    loops: tuple[Loop, ...]
+    loops: tuple[TileLoop, ...]
     streams: tuple[Stream, ...]
     division: Division | None
 
@@ -117,7 +117,7 @@ class Tiling:
             suffix: of the names of these expressions.
         """
         index = self.index if index is None else index
-        rest, firsts, last = self.tiles, dict[str, Value](), dict[str, Loop]()
+        rest, firsts, last = self.tiles, dict[str, Value](), dict[str, TileLoop]()
         for loop in self.loops[:loops]:
             rest //= loop.trips
             firsts[loop.dim] = firsts.get(loop.dim, 0) + remainder(quotient(index, rest), loop.trips) * loop.tile
@@ -343,7 +343,7 @@ def in_place(call: Call, windows: Footprints) -> frozenset[str]:
     return frozenset(dim for axis in axes if (dim := windows.dims[axis]) is not None)
 
 
-def period(loops: Sequence[Loop], dims: Collection[str], count: int | None = None) -> int:
+def period(loops: Sequence[TileLoop], dims: Collection[str], count: int | None = None) -> int:
     """Tiles between two moves of a window that depends on ``dims`` and sees the outermost ``count`` loops."""
     seen = loops if count is None else loops[:count]
     inner = math.prod(loop.trips for loop in loops[len(seen) :])

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from deeploy.frontend.lower.transposed import Axis
+from deeploy.frontend.lower.transposed import PhaseAxis
 from deeploy.graph.rewriting import Unfit
 
 
@@ -19,7 +19,7 @@ def direct(x: np.ndarray, w: np.ndarray, stride: int, dilation: int, pad: int, o
     return full[pad : pad + out]
 
 
-def by_phases(axis: Axis, x: np.ndarray, w: np.ndarray, dilation: int, out: int) -> np.ndarray:
+def by_phases(axis: PhaseAxis, x: np.ndarray, w: np.ndarray, dilation: int, out: int) -> np.ndarray:
     """A convolution with the taps of every phase, whose outputs are interleaved and cut."""
     padded = np.pad(x, (axis.before, axis.after))
     taps = np.pad(w, (0, axis.phases * axis.taps - len(w))).reshape(axis.taps, axis.phases)[::-1]
@@ -37,7 +37,7 @@ def test_outputs_of_all_phases_are_those_of_the_operator() -> None:
         if out < 1 or min(stride, dilation) > 1:
             continue
         x, w = numbers.integers(-9, 9, size), numbers.integers(-9, 9, taps)
-        axis = Axis.of(size, out, taps, stride, dilation, pads[0])
+        axis = PhaseAxis.of(size, out, taps, stride, dilation, pads[0])
         assert min(axis.before, axis.after, axis.cut) >= 0
         np.testing.assert_array_equal(by_phases(axis, x, w, dilation, out), direct(x, w, stride, dilation, pads[0], out))
         tried += 1
@@ -46,4 +46,4 @@ def test_outputs_of_all_phases_are_those_of_the_operator() -> None:
 
 def test_dilated_taps_with_steps_between_inputs_have_no_phases() -> None:
     with pytest.raises(Unfit):
-        Axis.of(4, 9, 3, 2, 2, 0)
+        PhaseAxis.of(4, 9, 3, 2, 2, 0)
