@@ -107,7 +107,11 @@ PLACES = (
         "sums of a job over what it reads", "sums", r"AT_CONV_T2_SUMS_2 = \d+", "AT_CONV_T2_SUMS_2 = 127360", "sums overwrites x, which the"
     ),
     Mistake(
-        "a result over scratch memory", "staged", r"AT_CONV_T7__Y = \d+", "AT_CONV_T7__Y = 7264", "y and columns are in the same place"
+        "a result over scratch memory",
+        "staged",
+        r"AT_CONV_T7__Y = \d+",
+        "AT_CONV_T7__Y = 7264",
+        "y of core 0 and columns of core 7 are written",
     ),
     Mistake(
         "a result over what is read",
