@@ -95,7 +95,7 @@ bench: $(STAMP) ## the figures of the documentation that need no board
 	@$(BIN)/python benchmarks/allocation.py
 	@$(BIN)/python benchmarks/planner.py
 	@$(BIN)/python benchmarks/segmentation.py
-	@$(BIN)/python benchmarks/distributed.py --block
+	@$(BIN)/python benchmarks/inference_over_chips.py --block
 	@$(BIN)/python benchmarks/pipeline.py
 	@$(BIN)/python benchmarks/gvsoc/kernels.py
 	@$(BIN)/python benchmarks/gvsoc/neureka.py

@@ -5,7 +5,7 @@ those of the next block is not part of its time, as in the paper, but of its ene
 any other.
 All figures are those of plans that are executed, walked with the timing of Siracusa at 500 MHz; the single chip's is planned likewise.
 
-    python benchmarks/distributed.py [--only NAME ...] [--chips N ...] [--block] [--token] [--l3 B] [--bits 4] [--plots DIR]
+    python benchmarks/inference_over_chips.py [--only NAME ...] [--chips N ...] [--block] [--token] [--l3 B] [--bits 4] [--plots DIR]
 """
 
 from __future__ import annotations
