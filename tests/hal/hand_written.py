@@ -147,7 +147,7 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
         Change("the last core does nothing of its own", "second_Conv_t2", _PARTS, ".core = rt_core() % 7, .cores = rt_machine.cores - 1"),
         Change("sums of the other tile are completed", "second_Conv_t7", r"(SUMS_2 \+ \(rt_address\)\()t ", r"\1(1 - t) "),
         Change("all jobs write one window", "body_Conv_t7", r"(SUMS_2 \+ \(rt_address\)\()t ", r"\g<1>0 "),
-        Change("a job computes a row of the next one", "body_Conv_t2", r"\.height = n_oh", ".height = n_oh + (t == 0)"),
+        Change("a job computes a row of the next one", "body_Conv_t2", r"\.height = n_oh", ".height = n_oh + (t == 1)"),
         Change("cores complete a row less", "second_Conv_t7", r"(\.extent = \{1, n_oh)", r"\1 - (t == 1)"),
         Change(
             "cores copy a row of the next core too", "body_copy_of_t4_transpose_dense", r"1, part_d1_n, 5", "1, part_d1_n + (t == 0), 5"
