@@ -80,7 +80,8 @@ def _manifest() -> str:
     """The files that are read and written, as JSON Schemas."""
     parts = ["# Files and their schemas", _NOTE, f"Installed with the package; `{MANIFEST}` is what a project says of itself.\n"]
     for name, schema in SCHEMAS.items():
-        parts.append(f"## {name}\n\n{schema.get('description', '')}\n\n```json\n{json.dumps(schema, indent=1)}\n```\n")
+        text = json.dumps(schema, indent=1)  # without colours, of which each weighs more than its word
+        parts.append(f"## {name}\n\n{schema.get('description', '')}\n\n```text\n{text}\n```\n")
     return "\n".join(parts)
 
 
