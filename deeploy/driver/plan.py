@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from deeploy.distribute.system import System, with_queues
@@ -71,13 +72,19 @@ def bind_and_plan(
     if wanted is None or not wanted.fixes:
         return clock("plan", plan_program, program, target, machine, options)
     fixed, given = wanted.applied(program, target, machine)
-    free = clock("plan", plan_program, program, target, machine, options)
+    free: Plan | None = None
+    with suppress(FitError):  # an order that the user fixes may need less memory than the file's
+        free = clock("plan", plan_program, program, target, machine, options)
     try:
         found = clock("plan", plan_program, fixed, target, given, options)
     except FitError as error:
+        if free is None:
+            raise
         named = " and ".join(map(str, given.fixes))
         raise FitError(error.what, f"Leave out {named}: without what is fixed, the network fits.") from error
-    return replace(found, free_cycles=round(walk(free).cycles)) if target.timing is not None and not target.is_flat else found
+    if free is None or target.timing is None or target.is_flat:
+        return found
+    return replace(found, free_cycles=round(walk(free).cycles))
 
 
 def plan_program(program: Program, target: Target, machine: Machine, options: Options) -> Plan:

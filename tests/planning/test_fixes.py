@@ -12,8 +12,12 @@ import pytest
 
 import deeploy
 from deeploy.backend import project
+from deeploy.driver import plan as plans
 from deeploy.errors import FitError, UsageError
+from deeploy.graph.target import Target
+from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.machine import Options
+from deeploy.planning.program import Program
 from deeploy.runners import host
 from deeploy.simulate.walk import walk
 from tests.command import deeploy_cli as run
@@ -160,6 +164,19 @@ def test_what_does_not_fit_since_it_is_fixed_says_that_it_would_fit_without(mode
         plan_with(model, whole, options=Options({"l1": 8_000}))
     assert "c_node.tile.oh=16" in refused.value.remedy and "without what is fixed" in refused.value.remedy
     assert plan_with(model, {}, options=Options({"l1": 8_000})).plan.memory["L1"].peak <= 8_000
+
+
+def test_what_is_fixed_may_fit_where_the_free_plan_does_not(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plans.plan_program
+
+    def only_fixed(program: Program, target: Target, machine: Machine, options: Options) -> Plan:
+        if not machine.fixes:
+            raise FitError("too large", "")
+        return planned(program, target, machine, options)
+
+    monkeypatch.setattr(plans, "plan_program", only_fixed)
+    one = plan_with(model, {"d_node.after": "c_node"}, options=Options())
+    assert one.plan.machine.fixes and one.plan.free_cycles is None
 
 
 @pytest.mark.parametrize(("given", "what"), [("c_node.tile.oh", "tile"), ("c_node.buffering", "buffering"), ("c.memory", "memory")])

@@ -233,6 +233,7 @@ class Fuser:
         return self.plan.target.engine(call.kernel.engine).memory == self.near.name and not is_fixed
 
     def _named(self, call: Call) -> tuple[str, ...]:
+        """A call and its buffers by name, where anything is fixed of the network."""
         return (call.name, *(operand.buffer for operand in call.operands.values())) if self.plan.machine.fixes else ()
 
     def distance(self, name: str) -> int | None:
