@@ -82,7 +82,7 @@ docs: $(STAMP) $(VENV)/.docs-installed ## the pages as a site, links checked
 	@rm -rf build/pages build/site
 	@mkdir -p build && cp -r docs build/pages
 	@{ printf -- '---\nsearch: { exclude: true }\n---\n'; sed 's#](docs/#](#g' CHANGELOG.md; } > build/pages/release-notes.md
-	@$(BIN)/python -m deeploy.reference build/pages
+	@$(BIN)/python -m deeploy.cli.reference build/pages
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "written to build/site/index.html"
 

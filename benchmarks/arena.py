@@ -27,8 +27,8 @@ from onnx import TensorProto, helper
 
 import deeploy
 from benchmarks.graphs import Graph
+from deeploy.execution.runners import host
 from deeploy.planning.planner.machine import Options
-from deeploy.runners import host
 
 COLUMNS = "{:<22}{:>10}{:>12}{:>12}{:>9}{:>16}{:>16}{:>9}"
 

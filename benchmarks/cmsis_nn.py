@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from deeploy.graph.nodes import Node
+from deeploy.ir.nodes import Node
 from deeploy.operators import conv
 from deeploy.planning.plan import Plan
 

@@ -32,9 +32,9 @@ from microcontrollers import NETWORKS, TINY, counted, model_of
 
 import deeploy
 from deeploy.backend.project import read_manifest
+from deeploy.execution.runners.runner import write_samples
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.planning.planner.machine import Options
-from deeploy.runners.runner import write_samples
 
 PAGE = ROOT / "docs" / "compared.md"
 TARGET = "cortex_m4"

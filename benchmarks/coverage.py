@@ -32,7 +32,7 @@ import deeploy
 from deeploy.errors import DeeployError
 from deeploy.fallback import generator
 from deeploy.frontend.schemas import constant_inputs
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 
 SECONDS = 60  # for one test
 

@@ -34,7 +34,7 @@ from deeploy.explore.hardware import Hardware, load
 from deeploy.explore.networks import load as load_layers
 from deeploy.explore.study import Study, describe, study
 from deeploy.explore.unrollings import unrollings
-from deeploy.graph.loops import LOOPS, LayerLoops
+from deeploy.ir.loops import LOOPS, LayerLoops
 from deeploy.jobs import in_order
 from deeploy.target import load as load_target
 

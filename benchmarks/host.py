@@ -21,8 +21,8 @@ from microcontrollers import NETWORKS, model_of
 
 import deeploy
 from deeploy.backend.project import read_manifest, select_network
+from deeploy.execution.runners.host import Host
 from deeploy.frontend.arrays import Expected, load_arrays
-from deeploy.runners.host import Host
 
 PAGE = ROOT / "docs" / "hosts.md"
 TINY = MODELS / "mlperf_tiny"

@@ -23,9 +23,9 @@ from distributed_plots import Bar, breakdown, energies, speedups
 from transformer_models import Shape, decoder, encoder
 
 from deeploy import chips
+from deeploy.execution.simulation.systems import LINK, SystemRun, walk_system
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
-from deeploy.simulate.systems import LINK, SystemRun, walk_system
 from deeploy.target import Target, Topology, load
 
 L3_BYTES = 64 << 20  # the largest HyperRAM of its kind: all weights of the model, which Siracusa's 8 MiB do not hold

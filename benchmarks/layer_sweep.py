@@ -27,14 +27,14 @@ from graphs import Graph
 from onnx import TensorProto, helper
 
 import deeploy
+from deeploy.driver.verify import run_project
 from deeploy.errors import DeeployError
+from deeploy.execution.simulation.walk import walk
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.bounds import peaks
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
-from deeploy.simulate.walk import walk
 from deeploy.target import Target, load
-from deeploy.verify import run_project
 
 WINDOWED = ("conv", "depthwise", "grouped", "transposed", "average", "max")
 KINDS = (*WINDOWED, "product", "nearest", "linear", "shuffle", "add", "softmax")

@@ -30,11 +30,11 @@ from onnx import numpy_helper
 
 import deeploy
 from deeploy.backend.project import read_manifest
+from deeploy.execution.runners.runner import write_samples
 from deeploy.frontend.arrays import Expected, load_arrays
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
-from deeploy.runners.runner import write_samples
 
 PAGE = ROOT / "docs" / "microcontrollers.md"
 TINY = MODELS / "mlperf_tiny"

@@ -20,13 +20,13 @@ from pathlib import Path
 from common import MODELS, print_machine
 
 import deeploy
+from deeploy.driver.verify import verify
 from deeploy.errors import DeeployError, FitError
 from deeploy.jobs import in_order
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 from deeploy.quantization.static import quantize
 from deeploy.report.text import number
-from deeploy.verify import verify
 
 HEAD = """# Real models
 

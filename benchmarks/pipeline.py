@@ -20,18 +20,18 @@ from networks import resnet
 
 from deeploy import chips, target
 from deeploy.backend import project
-from deeploy.distribute.balance_levels import Cuts, segments
-from deeploy.distribute.pipeline import BALANCES, choose, cut, levels_of_graph
-from deeploy.distribute.system import alone
 from deeploy.driver.lower import Clock, Lowered, lowered
 from deeploy.driver.request import Request
 from deeploy.errors import UsageError
-from deeploy.graph.target import Target
+from deeploy.execution.runners import host
+from deeploy.execution.simulation import chips as golden
+from deeploy.execution.simulation.stages import PlannedStages
+from deeploy.execution.simulation.systems import clock_of
+from deeploy.ir.target import Target
+from deeploy.partition.balance_levels import Cuts, segments
+from deeploy.partition.pipeline import BALANCES, choose, cut, levels_of_graph
+from deeploy.partition.system import alone
 from deeploy.planning.planner.machine import Options
-from deeploy.runners import host
-from deeploy.simulate import chips as golden
-from deeploy.simulate.stages import PlannedStages
-from deeploy.simulate.systems import clock_of
 
 
 def print_cut(costs: PlannedStages, name: str, cuts: Cuts, one: float, seconds: float) -> None:

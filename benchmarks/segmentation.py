@@ -23,11 +23,11 @@ from networks import fit_edgetpu, summary
 from networks.paper import BATCH, MIB, NETWORKS
 
 from deeploy.devices.stages import DeviceStages, throughput
-from deeploy.distribute import balance
-from deeploy.distribute.balance_levels import Cuts, levels_of, segments
 from deeploy.errors import UsageError
-from deeploy.graph.device import load_device
+from deeploy.ir.device import load_device
 from deeploy.jobs import in_order
+from deeploy.partition import balance
+from deeploy.partition.balance_levels import Cuts, levels_of, segments
 
 DEVICE = load_device(ROOT / "targets" / "edgetpu" / "device.toml")
 STRATEGIES = ("layers", "vendor", "profile", "parameters", "cycles")

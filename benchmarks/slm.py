@@ -36,11 +36,11 @@ import deeploy
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.errors import DeeployError
+from deeploy.execution.runners import gvsoc
+from deeploy.execution.simulation.timing import Run
+from deeploy.execution.simulation.walk import walk
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
-from deeploy.runners import gvsoc
-from deeploy.simulate.timing import Run
-from deeploy.simulate.walk import walk
 
 CONTEXT, BYTES_PER_CYCLE, MHZ = 256, 7.7, 360
 PARTS = ("compile", "steps", "modes", "encoder")

@@ -26,11 +26,11 @@ from common import MODELS, median_seconds, print_machine
 
 import deeploy
 from deeploy.errors import BuildError, DeeployError
+from deeploy.execution.runners import host
+from deeploy.execution.runners.runner import Result
+from deeploy.execution.verification.compare import Comparison, compare
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.quantization.static import quantize
-from deeploy.runners import host
-from deeploy.runners.runner import Result
-from deeploy.verification.compare import Comparison, compare
 
 FLAGS = "-O3 -march=native"
 COMPILES = 5

@@ -1,4 +1,26 @@
-"""deeploy: a compiler from quantised ONNX graphs to C for microcontrollers with scratchpad memories instead of caches."""
+"""deeploy: a compiler from quantised ONNX graphs to C for microcontrollers with scratchpad memories instead of caches.
+
+A network goes through these rooms in this order; each imports those in front of it alone, and what they share (``errors``,
+``documents``, ``schemas``, ``jobs``, ``resources``, ``version``):
+
+* ``ir``: values, nodes and graphs, element types, loop nests and maps, expressions, kernels, machines and topologies.
+* ``operators``: the operators that kernels are declared on: nests, NumPy references, how constants are stored.
+* ``frontend``: ONNX in: checked at the border, folded, normalised, lowered to integers.
+* ``target``: what a package with a target imports, and how targets are found.
+* ``partition``: cuts of a network over several chips.
+* ``planning``: kernels, tiles, addresses and order, by constraint programming.
+* ``schedule``: what every thread of control computes, moves and waits for, made from a plan.
+* ``certify``: whether printed C does what the graph says, for all inputs; it imports ``ir`` and ``operators`` alone.
+* ``backend``: C from schedules, and projects on disk.
+* ``execution``: projects run and predicted: runners, simulation, and the comparison of outputs.
+* ``report``: pages, pictures and texts of a project.
+* ``fallback``: generated C for operators that have no kernel.
+* ``driver``: a compilation, a verification and an evaluation as a whole.
+
+Beside them stand ``advice``, ``bringup`` (help for new targets), ``devices`` (plans for devices without code), ``explore``
+(accelerators to build), ``generation`` (of text) and ``quantization`` (of float models). On top of all are the interfaces ``api``
+(with ``chips``), ``cli`` and ``sweeps``, which runs many command lines; nobody else imports what stands beside.
+"""
 
 from __future__ import annotations
 

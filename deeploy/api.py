@@ -20,11 +20,13 @@ from deeploy.backend.packages import Package
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.documents import Contents, Document
 from deeploy.driver.compile import compile_networks, loaded
+from deeploy.driver.evaluate import Accuracy
+from deeploy.driver.evaluate import evaluate as measured
 from deeploy.driver.project import Compiled, Network
 from deeploy.driver.request import Dialect, Requantise, Request, Stage
+from deeploy.driver.verify import Verdict
+from deeploy.driver.verify import verify as compared
 from deeploy.errors import UnsupportedError, UsageError, shorten
-from deeploy.evaluate import Accuracy
-from deeploy.evaluate import evaluate as measured
 from deeploy.frontend import import_model
 from deeploy.frontend.integer_graphs import computes_integers
 from deeploy.frontend.load import opset_version, read_model
@@ -32,13 +34,11 @@ from deeploy.frontend.pins import Value
 from deeploy.frontend.unknown import check_known
 from deeploy.frontend.walk import MOST_UNROLLED
 from deeploy.generation.generate import generators
-from deeploy.graph.target import Target
-from deeploy.graph.types import DType
+from deeploy.ir.target import Target
+from deeploy.ir.types import DType
 from deeploy.planning.planner.machine import Options, bytes_of
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.report import advice, text
-from deeploy.verify import Verdict
-from deeploy.verify import verify as compared
 
 __all__ = [
     "Accuracy",

@@ -8,7 +8,7 @@ from deeploy.devices.compile import Planned, plan_pipeline
 from deeploy.driver.compile import build, compile_chips, loaded
 from deeploy.driver.project import Distributed
 from deeploy.driver.request import Cut, Request
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 from deeploy.planning.planner.machine import Options
 
 __all__ = ["Cut", "Distributed", "Options", "Planned", "Request", "build", "compile", "plan"]

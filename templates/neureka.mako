@@ -1,5 +1,5 @@
 <%!
-from deeploy.graph.expr import bounds
+from deeploy.ir.expr import bounds
 
 PIXELS = 6  # of a subtile, in height and width
 

@@ -30,7 +30,7 @@ SHARES = {
     "tests/operators": 0.12,
     "tests/random/test_random.py": 0.25,
     "tests/schemas/test_schemas.py": 0.5,
-    "tests/simulate/test_walk.py": 0.2,
+    "tests/execution/simulation/test_walk.py": 0.2,
     "tests/targets": 0.12,
 }
 PRODUCTS = {"tests/e2e": 0.25}  # those of which only products of several parameters are sampled, and no lists

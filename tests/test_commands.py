@@ -18,11 +18,11 @@ from deeploy import api
 from deeploy.cli import app
 from deeploy.cli.options import Choices
 from deeploy.errors import UnsupportedError, UsageError
+from deeploy.execution.runners.doctor import examine
 from deeploy.planning.planner.machine import Options, bytes_of
-from deeploy.runners.doctor import examine
 from deeploy.schemas import SCHEMAS
+from tests.execution.simulation.nets import convolutions
 from tests.report.browser import shown
-from tests.simulate.nets import convolutions
 
 
 def run(*words: str | Path, status: int = 0) -> str:

@@ -42,8 +42,8 @@ from streamed import STREAMED
 
 from deeploy.bringup.fit import solve
 from deeploy.errors import DeeployError, FitError, UsageError
-from deeploy.graph.target import ESTIMATE, GENERATED, Loops, PathTiming, Rate
-from deeploy.runners import gvsoc
+from deeploy.execution.runners import gvsoc
+from deeploy.ir.target import ESTIMATE, GENERATED, Loops, PathTiming, Rate
 from deeploy.target import Target, load
 from deeploy.target import origin as folder_of
 from kernels import versions

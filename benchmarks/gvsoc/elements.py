@@ -11,7 +11,7 @@ import numpy as np
 from families import RNG, Family, draw, stage
 from layer import Case
 
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 from deeploy.operators.pairs import COMPARISONS
 
 # Rows that cores share: one, or fewer than there are cores.

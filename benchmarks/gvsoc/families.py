@@ -15,7 +15,7 @@ import lines
 import numpy as np
 from layer import Case, node
 
-from deeploy.graph.types import DType, pack, unpack
+from deeploy.ir.types import DType, pack, unpack
 from deeploy.operators import requantise
 
 RNG = np.random.default_rng(17)

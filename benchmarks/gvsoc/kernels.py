@@ -20,7 +20,7 @@ from cases import CASES
 from common import cpu
 from layer import Case, Measured, SimulationError, check_and_measure, launcher
 
-from deeploy.runners import gvsoc
+from deeploy.execution.runners import gvsoc
 
 COLUMNS = "{:<46}{:<26}{:>11}{:>10}{:>8}{:>8}{:>8}{:>10}"
 

@@ -21,16 +21,16 @@ import numpy as np
 from deeploy.api import Compiled, Network
 from deeploy.backend import layers
 from deeploy.errors import UsageError
+from deeploy.execution.runners import gvsoc
 from deeploy.frontend.io import ports
-from deeploy.graph import epilogue
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir import epilogue
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.binding.kernels import operand_names
 from deeploy.planning.planner.machine import Options, machine_of
 from deeploy.planning.planner.network import make_plan
-from deeploy.runners import gvsoc
 from deeploy.target import Target, load
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,10 +14,10 @@ from layer import HAL, Case, l1_bytes, make, simulate
 from sweep import Swept, Team, sweep, writers
 
 from deeploy.bringup.fit import Array, solve
-from deeploy.graph.target import Loops, Rate
+from deeploy.execution.simulation.walk import walk
+from deeploy.ir.target import Loops, Rate
 from deeploy.planning import cost
 from deeploy.planning.plan import Plan
-from deeploy.simulate.walk import walk
 from deeploy.target import Target
 
 MOST_LAYERS, MOST_BYTES = 64, 800_000  # of one program

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from deeploy.backend.project import select_network
-from deeploy.runners import gvsoc
+from deeploy.execution.runners import gvsoc
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -21,8 +21,9 @@ import dialect
 import exports
 from common import MODELS
 
-from deeploy import api, verify
+from deeploy import api
 from deeploy.backend.project import read_manifest
+from deeploy.driver import verify
 from deeploy.errors import DeeployError
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Call

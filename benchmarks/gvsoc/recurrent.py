@@ -9,7 +9,7 @@ import numpy as np
 from families import RNG, Family, draw, halves
 from layer import Case
 
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 from deeploy.operators.integer_recurrent import REACH, STEPS
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -25,14 +25,15 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 import numpy as np
 from networks import DIALECT, TINY, Network, files
 
-from deeploy import api, verify
+from deeploy import api
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.documents import Document
+from deeploy.driver import verify
 from deeploy.errors import DeeployError
+from deeploy.execution.runners import gvsoc
+from deeploy.execution.verification.compare import compare
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.planning.planner.machine import Options
-from deeploy.runners import gvsoc
-from deeploy.verification.compare import compare
 
 HEAD = "| network | host model | GVSoC | predicted cycles | measured | error |\n|---|---|---|---|---|---|"
 WRONG = "differs"

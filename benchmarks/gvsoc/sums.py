@@ -25,11 +25,11 @@ from layer import Case, SimulationError, build, simulate
 from sweep import compiled, sample_of
 
 from deeploy.bringup.fit import solve
-from deeploy.graph.target import Rate
+from deeploy.execution.simulation.walk import walk
+from deeploy.ir.target import Rate
 from deeploy.planning import cost
 from deeploy.planning.plan import Plan
 from deeploy.planning.tiling.loops import TileLoop
-from deeploy.simulate.walk import walk
 from deeploy.target import Target, load
 from kernels import versions
 

@@ -15,9 +15,9 @@ from layer import Case, SimulationError, build, expected, l1_bytes, simulate, wr
 
 from deeploy.api import Compiled, Network
 from deeploy.frontend.io import ports
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Buffering, Options, machine_of

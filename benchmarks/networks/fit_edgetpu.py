@@ -28,7 +28,7 @@ from benchmarks.networks import summary
 from benchmarks.networks.paper import BEST_ON_THE_DEVICE, MIB, NETWORKS, ON_THE_DEVICE, SYNTHETIC_BEST, SYNTHETIC_MEMORY
 from deeploy.devices.layers import Item
 from deeploy.devices.stages import Use, use
-from deeploy.graph.device import Device
+from deeploy.ir.device import Device
 
 FILE = ROOT / "targets" / "edgetpu" / "device.toml"
 UNITS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of filters

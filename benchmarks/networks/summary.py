@@ -15,9 +15,9 @@ from pathlib import Path
 from deeploy import target
 from deeploy.devices import layers as device_layers
 from deeploy.devices.layers import Item
-from deeploy.distribute.balance_levels import BalancedLayer
 from deeploy.frontend import import_states
-from deeploy.graph.rewriting import rewrite
+from deeploy.ir.rewriting import rewrite
+from deeploy.partition.balance_levels import BalancedLayer
 from deeploy.planning.binding.kernels import inferred_shapes
 
 FOLDER = Path(__file__).parent / "summaries"

@@ -18,8 +18,8 @@ from deeploy.driver.project import Project, Unit
 from deeploy.driver.request import Request
 from deeploy.errors import DeeployError
 from deeploy.frontend.lower.in_int8 import in_int8
-from deeploy.graph.target import Target
-from deeploy.graph.values import change_nodes
+from deeploy.ir.target import Target
+from deeploy.ir.values import change_nodes
 from deeploy.operators.requantise import fused
 from deeploy.planning.cost import instance
 from deeploy.planning.planner.machine import Options, machine_of

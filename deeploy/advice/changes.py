@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.graph import epilogue
-from deeploy.graph.nodes import Node, Tensor, constant
-from deeploy.graph.rewriting import Pass
-from deeploy.graph.values import Graph, reading
+from deeploy.ir import epilogue
+from deeploy.ir.nodes import Node, Tensor, constant
+from deeploy.ir.rewriting import Pass
+from deeploy.ir.values import Graph, reading
 from deeploy.operators.table import OPERATORS
 
 

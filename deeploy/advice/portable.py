@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from deeploy.documents import Contents
 from deeploy.driver.project import Unit
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 from deeploy.planning.binding.kernels import closest
 
 MUCH = 0.1  # of all cycles: what a layer takes that is named

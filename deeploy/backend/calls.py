@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeploy.graph.interface import Bound, Instance, instance
-from deeploy.graph.types import DType
+from deeploy.ir.interface import Bound, Instance, instance
+from deeploy.ir.types import DType
 from deeploy.planning.program import Program
 
 

@@ -13,9 +13,9 @@ from deeploy.backend.constants import shared
 from deeploy.backend.describe import describe
 from deeploy.backend.emit import Project, arenas_of, chip_files, common_files, kernel_folders, runtime_files
 from deeploy.documents import Contents, Document
-from deeploy.graph.interface import Instance
-from deeploy.graph.target import Target
-from deeploy.graph.templates import TemplateLookup, templates
+from deeploy.ir.interface import Instance
+from deeploy.ir.target import Target
+from deeploy.ir.templates import TemplateLookup, templates
 from deeploy.planning.plan import Plan
 from deeploy.resources import resource
 from deeploy.schemas import GENERATOR, SCHEMA

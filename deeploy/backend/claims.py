@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deeploy.backend.layers import columns_before, every
 from deeploy.certify import Claim, ClaimedOperand
-from deeploy.graph.mentions import mentions
+from deeploy.ir.mentions import mentions
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Program
 from deeploy.schedule import build

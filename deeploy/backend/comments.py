@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from deeploy.graph import names
-from deeploy.graph.target import Target
-from deeploy.graph.types import DType
+from deeploy.ir import names
+from deeploy.ir.target import Target
+from deeploy.ir.types import DType
 from deeploy.planning.cost import FORMS, form
 from deeploy.planning.program import Call
 from deeploy.planning.tiling.loops import CallTiling

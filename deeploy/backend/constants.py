@@ -13,10 +13,10 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from deeploy.documents import Contents, Document
-from deeploy.graph import names
-from deeploy.graph.interface import c_float, c_floats, c_int
-from deeploy.graph.templates import TemplateLookup
-from deeploy.graph.types import WHOLE, DType
+from deeploy.ir import names
+from deeploy.ir.interface import c_float, c_floats, c_int
+from deeploy.ir.templates import TemplateLookup
+from deeploy.ir.types import WHOLE, DType
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.sharing import groups
 from deeploy.planning.program import Buffer, Program, Role, content

@@ -1,7 +1,7 @@
 """``deploy.json``: what was compiled, where everything lies, and what it costs, for scripts.
 
 Cycles, bytes and energy are those of ``description["timing"]``, which is put together above this module (see
-``deeploy.simulate.timing.summary``); they are null where nothing is known of a target's timing.
+``deeploy.execution.simulation.timing.summary``); they are null where nothing is known of a target's timing.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from deeploy.backend.describe import describe
 from deeploy.backend.network import arena_bytes, constant_files, machine, network
 from deeploy.documents import Document
 from deeploy.errors import TargetError
-from deeploy.graph.interface import Instance
-from deeploy.graph.target import Target
-from deeploy.graph.templates import TemplateLookup, templates
+from deeploy.ir.interface import Instance
+from deeploy.ir.target import Target
+from deeploy.ir.templates import TemplateLookup, templates
 from deeploy.planning.plan import Plan
 from deeploy.resources import resource
 from deeploy.version import VERSION

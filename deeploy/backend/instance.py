@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from deeploy.graph.expr import Variable
+from deeploy.ir.expr import Variable
 from deeploy.planning.plan import Plan
 from deeploy.schedule.build import LIVE, PAST
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from deeploy.backend import calls as c
 from deeploy.backend.comments import comment
 from deeploy.backend.instance import SELF, loads
-from deeploy.graph import interface
-from deeploy.graph.expr import Named, Value, Variable
-from deeploy.graph.kernel import SUMS
-from deeploy.graph.mentions import Mentions, mentions
-from deeploy.graph.target import Target
-from deeploy.graph.templates import TemplateLookup
-from deeploy.graph.types import DType
+from deeploy.ir import interface
+from deeploy.ir.expr import Named, Value, Variable
+from deeploy.ir.kernel import SUMS
+from deeploy.ir.mentions import Mentions, mentions
+from deeploy.ir.target import Target
+from deeploy.ir.templates import TemplateLookup
+from deeploy.ir.types import DType
 from deeploy.planning.program import Buffer, Program
 from deeploy.schedule.ir import (
     CORE,

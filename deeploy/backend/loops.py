@@ -8,9 +8,9 @@ from deeploy.backend.instance import SELF
 from deeploy.backend.layers import Outside, Printer, macro
 from deeploy.backend.network import places
 from deeploy.frontend.rounds import Body
-from deeploy.graph.interface import Instance
-from deeploy.graph.kernel import Part
-from deeploy.graph.templates import TemplateLookup
+from deeploy.ir.interface import Instance
+from deeploy.ir.kernel import Part
+from deeploy.ir.templates import TemplateLookup
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Buffer, Role
 from deeploy.schedule import build

@@ -14,9 +14,9 @@ from deeploy.backend.constants import WEIGHTS, SharedConstants, blob, constants,
 from deeploy.backend.instance import CONSTANTS, POSITION, SELF, fields, levels
 from deeploy.backend.layers import Outside, Printer, macro
 from deeploy.documents import Document
-from deeploy.graph import names
-from deeploy.graph.interface import Instance
-from deeploy.graph.templates import TemplateLookup
+from deeploy.ir import names
+from deeploy.ir.interface import Instance
+from deeploy.ir.templates import TemplateLookup
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Role

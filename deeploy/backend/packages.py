@@ -15,9 +15,9 @@ from typing import Literal, get_args
 from deeploy.backend.emit import Project, kernel_folders
 from deeploy.documents import Document
 from deeploy.errors import UsageError, shorten
-from deeploy.graph.target import Target
-from deeploy.graph.templates import templates
-from deeploy.graph.types import DType
+from deeploy.ir.target import Target
+from deeploy.ir.templates import templates
+from deeploy.ir.types import DType
 from deeploy.resources import resource
 from deeploy.version import VERSION
 

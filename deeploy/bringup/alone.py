@@ -20,12 +20,12 @@ from deeploy.backend.emit import instance_source, kernel_files
 from deeploy.bringup import runs
 from deeploy.bringup.cases import Case
 from deeploy.bringup.runs import KernelRun
-from deeploy.graph import interface
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.target import Target
-from deeploy.graph.templates import templates
+from deeploy.execution.verification.compare import differences, excess
+from deeploy.ir import interface
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.target import Target
+from deeploy.ir.templates import templates
 from deeploy.resources import resource
-from deeploy.verification.compare import differences, excess
 
 WARNINGS = (
     *("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wmissing-prototypes", "-Wconversion", "-Wsign-conversion"),

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.graph import epilogue
-from deeploy.graph.kernel import ANY, Kernel, Sample
-from deeploy.graph.nodes import Attributes, Node, Tensor
-from deeploy.graph.types import HALVES, NARROW, DType, pack, unpack
+from deeploy.ir import epilogue
+from deeploy.ir.kernel import ANY, Kernel, Sample
+from deeploy.ir.nodes import Attributes, Node, Tensor
+from deeploy.ir.types import HALVES, NARROW, DType, pack, unpack
 from deeploy.operators.draws import draw_extent
 from deeploy.operators.joined import node_of
 from deeploy.planning.binding import kernels as bind

@@ -15,8 +15,8 @@ from deeploy.bringup.alone import try_kernel
 from deeploy.bringup.cases import Case, cases
 from deeploy.documents import Contents
 from deeploy.errors import BuildError, TargetError, UsageError, shorten
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.target import ESTIMATE, Target
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.target import ESTIMATE, Target
 from deeploy.jobs import in_order
 from deeploy.operators.table import OPERATORS
 from deeploy.resources import resource

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deeploy.bringup.fit import solve
-from deeploy.graph.target import ESTIMATE, Rate
+from deeploy.ir.target import ESTIMATE, Rate
 from deeploy.planning import cost
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Call

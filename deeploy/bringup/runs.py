@@ -16,12 +16,13 @@ import numpy as np
 
 from deeploy.backend import calls
 from deeploy.bringup.cases import Case
-from deeploy.graph import interface
-from deeploy.graph.expr import Span, Variable
-from deeploy.graph.kernel import SUMS, Kernel
-from deeploy.graph.nest import Geometry, Kind, Window, strides
-from deeploy.graph.templates import TemplateLookup
-from deeploy.graph.types import DType
+from deeploy.ir import interface
+from deeploy.ir.dimensions import Kind
+from deeploy.ir.expr import Span, Variable
+from deeploy.ir.kernel import SUMS, Kernel
+from deeploy.ir.nest import Geometry, Window, strides
+from deeploy.ir.templates import TemplateLookup
+from deeploy.ir.types import DType
 from deeploy.operators.views import Access
 from deeploy.planning.binding import kernels as bind
 from deeploy.planning.program import Buffer, Call, Operand, Program, Role, overwrites

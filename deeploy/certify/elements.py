@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from deeploy.graph.interface import Bound
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.values import Graph
+from deeploy.ir.interface import Bound
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.values import Graph
 from deeploy.operators.views import APPEND, KEEP, MATERIALISE, VIEWS, Access, View
 
 FIRST = 4096  # number of a byte of a tensor; those below are what cores leave in scratch memory

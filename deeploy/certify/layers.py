@@ -12,14 +12,14 @@ from functools import cached_property, partial
 from typing import Any, TypedDict
 
 from deeploy.certify.c_text import TranslationUnit, tokens
-from deeploy.graph import interface
-from deeploy.graph.expr import Named, Value, Variable, maximum, minimum, named, quotient
-from deeploy.graph.interface import Bound, CalledPart, PrintedOperand
-from deeploy.graph.kernel import SUMS
-from deeploy.graph.mentions import mentions
-from deeploy.graph.nest import Window
-from deeploy.graph.templates import TemplateLookup
-from deeploy.graph.types import DType
+from deeploy.ir import interface
+from deeploy.ir.expr import Named, Value, Variable, maximum, minimum, named, quotient
+from deeploy.ir.interface import Bound, CalledPart, PrintedOperand
+from deeploy.ir.kernel import SUMS
+from deeploy.ir.mentions import mentions
+from deeploy.ir.nest import Window
+from deeploy.ir.templates import TemplateLookup
+from deeploy.ir.types import DType
 
 UNKNOWN = 1 << 80  # addresses that only the printed C knows are multiples of this, until it says them
 

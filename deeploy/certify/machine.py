@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 from deeploy.certify.memory import CertificateError, Memories
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 
 
 class MovedBox(TypedDict):

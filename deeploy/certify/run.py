@@ -19,13 +19,13 @@ from deeploy.certify.layers import UNKNOWN, CertifiedLayer, Claim, Seen, Step
 from deeploy.certify.machine import CheckedMachine
 from deeploy.certify.memory import CertificateError, ConstantRegion, Region, Span
 from deeploy.certify.messages import CheckedMessage
-from deeploy.graph.interface import Bound
-from deeploy.graph.kernel import SUMS
-from deeploy.graph.nodes import Tensor
-from deeploy.graph.target import Target
-from deeploy.graph.templates import templates
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.interface import Bound
+from deeploy.ir.kernel import SUMS
+from deeploy.ir.nodes import Tensor
+from deeploy.ir.target import Target
+from deeploy.ir.templates import templates
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 from deeploy.operators.views import POSITION
 
 _LEVEL = re.compile(r'^    \{"(\w+)", (\d+), \d+, (\d+), [01]\},', re.MULTILINE)

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from deeploy.devices.compile import Planned
     from deeploy.driver.project import Compiled, Distributed
     from deeploy.driver.request import Cut, Request, Stage
-    from deeploy.graph.target import Target
-    from deeploy.verify import Verdict
+    from deeploy.driver.verify import Verdict
+    from deeploy.ir.target import Target
 
 app = typer.Typer()
 
@@ -229,7 +229,7 @@ def verify(
     from deeploy.jobs import workers
 
     with Progress() as progress, workers(jobs, scheduler):
-        from deeploy import verify as checks
+        from deeploy.driver import verify as checks
 
         request = choices.request(None, progress)
         compiled = _compiled({"network": model}, choices.machine(), cut, request)
@@ -331,8 +331,8 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Build a project, run it on inputs, and compare the outputs."""
-    from deeploy import verify as checks
     from deeploy.backend import project as files
+    from deeploy.driver import verify as checks
 
     if on not in ("host", "gvsoc", "qemu", "board", "mpi"):
         raise UsageError(f"--on {shorten(on)}: projects run on host, gvsoc, qemu, board or mpi", "Leave --on out, or name one of them.")
@@ -368,7 +368,7 @@ def calibrate(
     as_json: JsonOption = False,
 ) -> None:
     """Measure the layers of networks on a board, and write what its kernels take: predictions are of your machine then."""
-    from deeploy.calibrate import calibrated
+    from deeploy.bringup.calibrate import calibrated
 
     seconds_of(time_limit, "--time-limit")
     with Progress() as progress:
@@ -396,7 +396,7 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Measure accuracy on labelled samples: of the C on the host, of the quantised model, and of the float one."""
-    from deeploy.evaluate import evaluate as measured
+    from deeploy.driver.evaluate import evaluate as measured
 
     with Progress() as progress:
         progress("evaluate")

@@ -16,7 +16,7 @@ from deeploy.errors import UsageError, printable, shorten
 
 if TYPE_CHECKING:
     from deeploy.driver.request import Cut, Request
-    from deeploy.graph.target import Target
+    from deeploy.ir.target import Target
 
 MOST_EXTENT, MOST_CHIPS, MOST_SECONDS = 2**31 - 1, 1024, 366 * 24 * 3600
 
@@ -276,7 +276,7 @@ class Choices:
             DeeployError: there is no such target or file, or the cycles are of another machine.
         """
         from deeploy.driver.compile import loaded
-        from deeploy.graph.target import load_timing
+        from deeploy.ir.target import load_timing
 
         target = loaded(self.target)
         if self.timing is None:

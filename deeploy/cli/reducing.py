@@ -39,8 +39,8 @@ def reduce(
 
     By default the failure is the same when the exit status is, and the last error but for names and numbers. Ctrl-C keeps the best so far.
     """
-    from deeploy.reduce import command_of
-    from deeploy.reduce import reduce as run
+    from deeploy.execution.verification.reduce import command_of
+    from deeploy.execution.verification.reduce import reduce as run
 
     for option, value in {"--minutes": minutes, "--time-limit": limit}.items():
         if value is not None and not (0 < value < math.inf):

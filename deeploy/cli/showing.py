@@ -82,9 +82,9 @@ def compare(
 @app.command()
 def doctor(as_json: JsonOption = False) -> None:
     """List the compilers, emulators, simulators, boards and packages found here, and what each is for."""
+    from deeploy.execution.runners.doctor import examine
     from deeploy.report.progress import Progress
     from deeploy.report.text import table
-    from deeploy.runners.doctor import examine
 
     with Progress() as progress:
         progress("look for tools")

@@ -14,8 +14,8 @@ from deeploy.driver.lower import Clock, lowered_for_chips
 from deeploy.driver.partition import balance_of, check_count
 from deeploy.driver.request import Cut, Request
 from deeploy.errors import UsageError
-from deeploy.graph.target import Target
-from deeploy.graph.topology import load_members
+from deeploy.ir.target import Target
+from deeploy.ir.topology import load_members
 from deeploy.schemas import GENERATOR, PLAN
 
 

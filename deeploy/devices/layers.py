@@ -10,13 +10,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from deeploy.distribute.balance_levels import INPUT
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.loops import from_geometry
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.values import Graph
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.loops import from_geometry
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.values import Graph
 from deeploy.operators.table import OPERATORS
 from deeploy.operators.views import VIEWS
+from deeploy.partition.balance_levels import INPUT
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.program import Role
 
@@ -25,7 +25,7 @@ BIAS_BYTES = 4  # of a product's result channel: an int32
 
 @dataclass(frozen=True)
 class Item:
-    """A layer of the int8 network; ``loops`` are those of ``deeploy.graph.loops.LOOPS``, empty where nothing is multiplied and summed.
+    """A layer of the int8 network; ``loops`` are those of ``deeploy.ir.loops.LOOPS``, empty where nothing is multiplied and summed.
 
     Attributes:
         reads: the layers whose results it reads, all before it; ``INPUT`` is the network's input.

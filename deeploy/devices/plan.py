@@ -8,14 +8,14 @@ from typing import Literal
 
 from deeploy.devices.layers import Item, read
 from deeploy.devices.stages import DeviceStages, throughput
-from deeploy.distribute.balance_levels import BalancedLayer, Cuts, Levels, levels_of, segments
-from deeploy.distribute.pipeline import Balance, check_states, choose, smallest
 from deeploy.documents import Contents
 from deeploy.errors import UsageError, shorten
-from deeploy.graph.device import Device
-from deeploy.graph.target import Target
-from deeploy.graph.topology import Member
-from deeploy.graph.values import Graph
+from deeploy.ir.device import Device
+from deeploy.ir.target import Target
+from deeploy.ir.topology import Member
+from deeploy.ir.values import Graph
+from deeploy.partition.balance_levels import BalancedLayer, Cuts, Levels, levels_of, segments
+from deeploy.partition.pipeline import Balance, check_states, choose, smallest
 from deeploy.planning.planner.machine import Options, machine_of
 
 BATCH = 15  # inputs that a throughput is given for: the study's

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.distribute.balance import Table
-from deeploy.distribute.balance_levels import BalancedLayer, Levels, levels_of
-from deeploy.graph.device import Device
+from deeploy.ir.device import Device
+from deeploy.partition.balance import Table
+from deeploy.partition.balance_levels import BalancedLayer, Levels, levels_of
 
-Loops = tuple[int, ...]  # of a layer's products (``deeploy.graph.loops.LOOPS``); empty where it has none
+Loops = tuple[int, ...]  # of a layer's products (``deeploy.ir.loops.LOOPS``); empty where it has none
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def uses(levels: Levels, layers: Sequence[BalancedLayer], loops: Sequence[Loops]
 
 
 class DeviceStages:
-    """The costs of stages (``deeploy.distribute.pipeline.Costs``) on devices, all equal but for those in ``others``, by stage."""
+    """The costs of stages (``deeploy.partition.pipeline.Costs``) on devices, all equal but for those in ``others``, by stage."""
 
     def __init__(
         self,

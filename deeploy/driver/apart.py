@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.target import Target
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.target import Target
 from deeploy.jobs import in_order
 from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.machine import Options

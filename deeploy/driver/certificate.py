@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from deeploy.backend.claims import claims
 from deeploy.certify import Printed
-from deeploy.graph.values import Graph
+from deeploy.ir.values import Graph
 from deeploy.planning.plan import Plan
 
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from deeploy.execution.simulation.timing import Run
+from deeploy.execution.simulation.walk import walk
 from deeploy.planning.groups.behind import following
 from deeploy.planning.groups.beside import branches
 from deeploy.planning.groups.fuse import Fused, Fuser, chained, placed
@@ -20,8 +22,6 @@ from deeploy.planning.groups.products import products
 from deeploy.planning.packing.addresses import Overfull
 from deeploy.planning.plan import ChainChoice, ChainReason, Plan
 from deeploy.planning.program import Program
-from deeploy.simulate.timing import Run
-from deeploy.simulate.walk import walk
 
 WORTH = 0.01  # of the cycles of its calls that a chain has to save, which is more than estimates err
 SLOWER = 1.25  # times as many cycles that a chain may take to save bytes

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from deeploy import target as targets
 from deeploy.backend.packages import check_package
-from deeploy.distribute.system import System, check
 from deeploy.documents import digest_of
 from deeploy.driver.lower import Clock, Lowered, filled, lowered, lowered_for_chips
 from deeploy.driver.plan import bind_and_plan, plan_chips, plan_requantised, resources, together
@@ -17,8 +16,9 @@ from deeploy.driver.project import Compiled, Distributed, Network
 from deeploy.driver.request import Cut, Request
 from deeploy.errors import UsageError
 from deeploy.frontend import readers_first
-from deeploy.graph.target import Target
-from deeploy.graph.topology import Topology
+from deeploy.ir.target import Target
+from deeploy.ir.topology import Topology
+from deeploy.partition.system import System, check
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.fixes import Wanted, wanted

@@ -12,20 +12,20 @@ from dataclasses import replace
 import numpy as np
 
 from deeploy.backend.loops import ALIGNMENT, LoopText, loop
+from deeploy.execution.simulation.interpreter import outputs
 from deeploy.fallback.portable import HEADER, STRUCT
 from deeploy.frontend.rounds import BODY, LOOPS, Body
-from deeploy.graph.kernel import Kernel, Operator, Reference, Scratch, Tiling
-from deeploy.graph.nest import Map, Nest, coupled
-from deeploy.graph.nodes import Node, constant
-from deeploy.graph.target import Memory, Rate, Target
-from deeploy.graph.templates import templates
-from deeploy.graph.values import Graph, change_nodes
+from deeploy.ir.kernel import Kernel, Operator, Reference, Scratch, Tiling
+from deeploy.ir.nest import Map, Nest, coupled
+from deeploy.ir.nodes import Node, constant
+from deeploy.ir.target import Memory, Rate, Target
+from deeploy.ir.templates import templates
+from deeploy.ir.values import Graph, change_nodes
 from deeploy.planning import cost
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.planner.machine import Options, kernels_of, machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.program import Program
-from deeploy.simulate.interpreter import outputs
 
 Lower = Callable[[Body, Target], tuple[Graph, Target]]  # a round for a target, and the target with the kernels of loops in it
 

@@ -28,10 +28,10 @@ from deeploy.frontend.pins import Pinned
 from deeploy.frontend.rounds import LOOPS, Body
 from deeploy.frontend.states import KnownState, append, begin, keep
 from deeploy.frontend.wider import note_narrow, packed_types
-from deeploy.graph.rewriting import rewrite
-from deeploy.graph.surgeon import write_model
-from deeploy.graph.target import Target
-from deeploy.graph.values import Graph
+from deeploy.ir.rewriting import rewrite
+from deeploy.ir.surgeon import write_model
+from deeploy.ir.target import Target
+from deeploy.ir.values import Graph
 from deeploy.operators.views import POSITION
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.binding.kernels import custom_type, inferred_shapes

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from deeploy.driver.chains import with_chains
 from deeploy.errors import FitError
-from deeploy.graph.target import Target
+from deeploy.execution.simulation.timing import Run
+from deeploy.execution.simulation.walk import walk
+from deeploy.ir.target import Target
 from deeploy.planning.packing.order import EngineLoad, arranged, is_free, side_by_side
 from deeploy.planning.plan import Machine, OrderChoice, Plan
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.program import Program
-from deeploy.simulate.timing import Run
-from deeploy.simulate.walk import walk
 
 WORTH = 0.01  # of the cycles of a network that another order has to promise, as planning takes as long again, and to save
 

@@ -6,26 +6,26 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from deeploy.distribute.collectives import Costs, Effort
-from deeploy.distribute.dependence import Declare
-from deeploy.distribute.joins import joined
-from deeploy.distribute.pipeline import BALANCES, Balance
-from deeploy.distribute.proof import prove
-from deeploy.distribute.system import System
-from deeploy.distribute.tensor import partition
 from deeploy.driver.request import Cut
 from deeploy.errors import FitError, UsageError, shorten
-from deeploy.graph.target import Target
-from deeploy.graph.topology import COLLECTIVES, Topology, load_topology
-from deeploy.graph.values import Graph
+from deeploy.execution.simulation.stages import pipelined
+from deeploy.execution.simulation.walk import walk
+from deeploy.ir.target import Target
+from deeploy.ir.topology import COLLECTIVES, Topology, load_topology
+from deeploy.ir.values import Graph
+from deeploy.partition.collectives import Costs, Effort
+from deeploy.partition.dependence import Declare
+from deeploy.partition.joins import joined
+from deeploy.partition.pipeline import BALANCES, Balance
+from deeploy.partition.proof import prove
+from deeploy.partition.system import System
+from deeploy.partition.tensor import partition
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.binding.kernels import declarations
 from deeploy.planning.cost import barrier, once, overhead
 from deeploy.planning.planner.alike import signature
 from deeploy.planning.planner.machine import Options, kernels_of, machine_of, own_options
 from deeploy.planning.planner.network import make_plan
-from deeploy.simulate.stages import pipelined
-from deeploy.simulate.walk import walk
 
 
 def check_count(cut: Cut) -> None:

@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from deeploy.distribute.system import System, with_queues
 from deeploy.driver.apart import Task, plan_apart
 from deeploy.driver.chains import predicted
 from deeploy.driver.lower import Clock
 from deeploy.driver.order import planned
 from deeploy.errors import FitError, NoKernelError
-from deeploy.graph.target import Target
-from deeploy.graph.topology import Topology
-from deeploy.graph.values import Graph
+from deeploy.execution.simulation.walk import walk
+from deeploy.ir.target import Target
+from deeploy.ir.topology import Topology
+from deeploy.ir.values import Graph
+from deeploy.partition.system import System, with_queues
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.choice.misfit import remedy
 from deeploy.planning.packing.addresses import check_placements
@@ -27,7 +28,6 @@ from deeploy.planning.planner.network import make_plan
 from deeploy.planning.planner.requantise import Requantised, engines_of, requantise, with_nearest
 from deeploy.planning.planner.sharing import groups, share
 from deeploy.planning.program import Program, Role
-from deeploy.simulate.walk import walk
 
 MOST_BYTES = 2**31 - 1  # of an arena: offsets are constants of the type int
 

@@ -23,37 +23,37 @@ from deeploy.backend.constants import Additions
 from deeploy.backend.emit import arenas_of, emit
 from deeploy.backend.packages import Package, package
 from deeploy.certify import CertificateError, Printed, certify, exchange
-from deeploy.distribute.system import System
 from deeploy.documents import Contents, Document
 from deeploy.driver.certificate import of_chip, printed, text_of
 from deeploy.driver.plan import Requantisation, over_budget
 from deeploy.driver.prefixes import check_files
 from deeploy.driver.request import Request
 from deeploy.errors import UsageError, shorten
+from deeploy.execution.runners.host import Host
+from deeploy.execution.runners.sizes import measure
+from deeploy.execution.simulation import chips as golden
+from deeploy.execution.simulation.interpreter import StateRows, outputs
+from deeploy.execution.simulation.joint import strips
+from deeploy.execution.simulation.requantised import Measured, measured
+from deeploy.execution.simulation.systems import LINK, OutputStream, SystemRun, stream, system_summary, walk_system
+from deeploy.execution.simulation.timeline import timeline
+from deeploy.execution.simulation.timing import Run, summary
+from deeploy.execution.simulation.trace import FEWEST_EVENTS, MOST_EVENTS, trace
+from deeploy.execution.simulation.walk import walk
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import Integers
 from deeploy.frontend.io import Port
 from deeploy.frontend.pins import Pinned
-from deeploy.graph.target import Target
-from deeploy.graph.topology import Topology
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.target import Target
+from deeploy.ir.topology import Topology
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
+from deeploy.partition.system import System
 from deeploy.planning.plan import LevelUse, Plan
 from deeploy.planning.program import Program
 from deeploy.report.explain import explanations
 from deeploy.report.page import page
 from deeploy.report.quantised import quantise_first
-from deeploy.runners.host import Host
-from deeploy.runners.sizes import measure
-from deeploy.simulate import chips as golden
-from deeploy.simulate.interpreter import StateRows, outputs
-from deeploy.simulate.joint import strips
-from deeploy.simulate.requantised import Measured, measured
-from deeploy.simulate.systems import LINK, OutputStream, SystemRun, stream, system_summary, walk_system
-from deeploy.simulate.timeline import timeline
-from deeploy.simulate.timing import Run, summary
-from deeploy.simulate.trace import FEWEST_EVENTS, MOST_EVENTS, trace
-from deeploy.simulate.walk import walk
 
 STREAMED = 6  # inferences that are predicted beyond those that fill a pipeline
 Arrays = Sequence[np.ndarray] | Mapping[str, np.ndarray]  # one per input, in order or by name

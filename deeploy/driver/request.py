@@ -13,8 +13,8 @@ from deeploy.driver.prefixes import own, own_file
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.pins import Value
 from deeploy.frontend.walk import MOST_UNROLLED
-from deeploy.graph.target import Target
-from deeploy.graph.types import PACKED, WHOLE, DType
+from deeploy.ir.target import Target
+from deeploy.ir.types import PACKED, WHOLE, DType
 from deeploy.planning.planner.machine import Options
 
 Dialect = Literal["integer", "standard"]

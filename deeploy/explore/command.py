@@ -13,8 +13,8 @@ from deeploy.explore.choose import OBJECTIVES, Objective
 from deeploy.explore.hardware import load
 from deeploy.explore.networks import read
 from deeploy.explore.study import describe, recosted, study
-from deeploy.graph.loops import LayerLoops, distinct
-from deeploy.graph.target import Target
+from deeploy.ir.loops import LayerLoops, distinct
+from deeploy.ir.target import Target
 
 MOST_CONFIGS = 8
 RESULT = "explore.json"

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deeploy.explore.hardware import OPERANDS, Hardware, HardwareStore
-from deeploy.graph.loops import LOOPS, LayerLoops
+from deeploy.ir.loops import LOOPS, LayerLoops
 
 Array = np.ndarray
 

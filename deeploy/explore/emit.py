@@ -1,6 +1,6 @@
 """The loop from exploration back to the compiler: a target whose array has the unrollings that were chosen.
 
-The folder has ``target.py``, the engine description (``deeploy.graph.array``), and the hardware file. Layers on the array take as long as
+The folder has ``target.py``, the engine description (``deeploy.ir.array``), and the hardware file. Layers on the array take as long as
 the study says, stalls at its memories included, since both ask ``deeploy.explore.cost``. Cores run everything else.
 """
 
@@ -17,9 +17,9 @@ from deeploy.documents import Document
 from deeploy.explore import cost
 from deeploy.explore.engine import engine_description, name_of
 from deeploy.explore.hardware import Hardware, load
-from deeploy.graph.array import Array
-from deeploy.graph.loops import LayerLoops
-from deeploy.graph.target import Rate
+from deeploy.ir.array import Array
+from deeploy.ir.loops import LayerLoops
+from deeploy.ir.target import Rate
 
 UNLIMITED = 1 << 20  # bytes of a memory that the hardware file gives no size
 NETWORK = 1 << 26  # bytes of the memory that holds the network, which a study does not limit

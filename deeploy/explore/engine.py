@@ -1,4 +1,4 @@
-"""The chosen set as an engine description, which a target includes (``deeploy.graph.array``)."""
+"""The chosen set as an engine description, which a target includes (``deeploy.ir.array``)."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
 from deeploy.frontend.integer_graphs import computes_integers, write_requantisations
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.states import append
-from deeploy.graph.loops import LOOPS, LayerLoops, distinct, from_geometry
-from deeploy.graph.rewriting import rewrite
-from deeploy.graph.target import Target
+from deeploy.ir.loops import LOOPS, LayerLoops, distinct, from_geometry
+from deeploy.ir.rewriting import rewrite
+from deeploy.ir.target import Target
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.binding.kernels import custom_type, inferred_shapes
 from deeploy.planning.program import Program, Role

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deeploy.graph.loops import LOOPS
+from deeploy.ir.loops import LOOPS
 
 Array = np.ndarray
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from deeploy.documents import Document
 from deeploy.explore.pictures import COLOURS, bars, front, heat
-from deeploy.graph.loops import LOOPS
+from deeploy.ir.loops import LOOPS
 from deeploy.report.blocks import distinct
 from deeploy.report.markup import DASH, figures, header, legend, name, number, percent, row, scrolled, section, table, tag, text
 from deeploy.report.page import document

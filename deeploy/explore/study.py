@@ -14,7 +14,7 @@ from deeploy.explore.choose import Objective, UnrollingChoice, best_set, evaluat
 from deeploy.explore.cost import INNER, Assumptions, UnrollingCosts, evaluate
 from deeploy.explore.hardware import Hardware
 from deeploy.explore.unrollings import Unrollings, unrollings
-from deeploy.graph.loops import LOOPS, LayerLoops, distinct
+from deeploy.ir.loops import LOOPS, LayerLoops, distinct
 from deeploy.jobs import in_order
 
 Array = np.ndarray

@@ -20,7 +20,7 @@ from deeploy.explore.choose import Objective
 from deeploy.explore.hardware import Hardware, load
 from deeploy.explore.study import describe, study
 from deeploy.explore.unrollings import unrollings
-from deeploy.graph.loops import LayerLoops
+from deeploy.ir.loops import LayerLoops
 from deeploy.jobs import completed
 from deeploy.resources import put
 from deeploy.version import VERSION

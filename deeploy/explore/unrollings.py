@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from deeploy.errors import UsageError
-from deeploy.graph.loops import LOOPS, LayerLoops
+from deeploy.ir.loops import LOOPS, LayerLoops
 
 _OY, _OX, _FY, _FX = (LOOPS.index(name) for name in ("OY", "OX", "FY", "FX"))
 

@@ -17,7 +17,7 @@ import numpy as np
 from deeploy.documents import Contents
 from deeploy.errors import UsageError
 from deeploy.explore.hardware import OPERANDS, Hardware
-from deeploy.graph.loops import LOOPS, LayerLoops
+from deeploy.ir.loops import LOOPS, LayerLoops
 
 _OPERANDS = {"weight": "I2", "input": "I1", "output": "O"}
 _DIMENSIONS = {"D1": ("G", "K"), "D2": ("C",), "D3": ("OY", "OX"), "D4": ("FY", "FX")}  # of the array; ZigZag has at most four

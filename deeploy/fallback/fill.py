@@ -23,10 +23,10 @@ from deeploy.frontend.load import OLDEST_OPSET, opset_version, read_whole
 from deeploy.frontend.pins import Pinned, Value, pin
 from deeploy.frontend.schemas import FALLBACK, canonical_domain, is_dialect_op
 from deeploy.frontend.validate import check_model
-from deeploy.graph.kernel import Kernel, Operator, Scratch, Tiling
-from deeploy.graph.nest import Map, Nest, coupled
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import WHOLE, DType
+from deeploy.ir.kernel import Kernel, Operator, Scratch, Tiling
+from deeploy.ir.nest import Map, Nest, coupled
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import WHOLE, DType
 
 _HELD = frozenset(helper.np_dtype_to_tensor_dtype(dtype.numpy) for dtype in WHOLE)
 

@@ -16,8 +16,8 @@ from deeploy.frontend.fold import RANDOM
 from deeploy.frontend.load import opset_version
 from deeploy.frontend.schemas import ONNX_FAILURES, canonical_domain
 from deeploy.frontend.shapes import numpy_dtype
-from deeploy.graph.nodes import Tensor
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor
+from deeploy.ir.types import DType
 
 _MOST_FOLDED = 1 << 16  # elements of a constant that is computed to learn shapes
 _LARGEST_SETTING = 16  # elements of a constant that is written into the code; whole numbers, which say how to compute, may be more

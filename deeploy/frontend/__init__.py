@@ -26,8 +26,8 @@ from deeploy.frontend.unknown import check_known
 from deeploy.frontend.validate import check_model
 from deeploy.frontend.walk import MOST_UNROLLED, CustomShapes
 from deeploy.frontend.wider import doubles, has_halves, narrow_types, widen
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 
 __all__ = ["CustomShapes", "Imported", "import_model", "import_states", "in_floats", "readers_first", "without_branches"]
 

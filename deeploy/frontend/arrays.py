@@ -13,7 +13,7 @@ from deeploy.documents import Document
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.npz import MOST_SAMPLES, Header, read_arrays, read_headers
 from deeploy.frontend.pins import Pinned
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.schemas import DIALECT_OPS
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 
 Integers = Literal["", "declared", "recognised"]  # by operators of the dialect or an option; by what a float graph computes
 _LARGEST = 2.0**62  # of samples that are taken for integers

@@ -19,9 +19,9 @@ from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import depends, differing, equal, look_up, slide, sliding, tables
 from deeploy.frontend.states import CONVERSIONS, KnownState, Pair, check_begun, check_pairs, named
 from deeploy.frontend.structure import open_inputs
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 
 Import = Callable[[Mapping[str, int]], Graph]
 Fold = Callable[[onnx.ModelProto, Mapping[str, int]], Graph]

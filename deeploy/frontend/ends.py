@@ -12,8 +12,8 @@ from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import open_inputs
 from deeploy.frontend.validate import check_size
 from deeploy.frontend.walk import element_type
-from deeploy.graph.nodes import Tensor, compute, set_name
-from deeploy.graph.values import Graph, sort
+from deeploy.ir.nodes import Tensor, compute, set_name
+from deeploy.ir.values import Graph, sort
 
 _MOST_PLACES = 4  # of a dimension that a message names
 

@@ -19,7 +19,7 @@ from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.schemas import Attributes, signature
 from deeploy.frontend.shapes import Value
 from deeploy.frontend.structure import describe
-from deeploy.graph.nodes import pad
+from deeploy.ir.nodes import pad
 
 # Their constants stay in the graph: scale and zero point of a weight are what a quantised model consists of.
 _KEPT = frozenset({"DequantizeLinear"})

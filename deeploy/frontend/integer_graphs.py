@@ -15,10 +15,10 @@ from functools import cache
 import numpy as np
 
 from deeploy.frontend.schemas import DIALECT_OPS, PRODUCTS, SELECTING
-from deeploy.graph.nodes import Attributes, Node, Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, require, standard
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.nodes import Attributes, Node, Tensor, compute, constant
+from deeploy.ir.rewriting import Match, Pass, Result, require, standard
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 
 FRACTION = "fraction"  # attribute of an AveragePool: bits behind the point of its integer result
 _MEAN_BITS = 16  # of the integer form's AveragePool

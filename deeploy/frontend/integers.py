@@ -9,8 +9,8 @@ import math
 
 from deeploy.frontend import regions
 from deeploy.frontend.rules import Draft, operand
-from deeploy.graph.nodes import Tensor
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor
+from deeploy.ir.types import DType
 
 _MOST_FACTORS = 63  # of a power: a larger one of anything but 0, 1 and -1 overflows 64 bits
 _NARROW = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32)  # types that kernels of Relu and Clip have

@@ -11,8 +11,8 @@ from enum import Enum
 
 import numpy as np
 
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.values import Graph, change_nodes, substitute
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.values import Graph, change_nodes, substitute
 
 _FORWARD = ("Reshape", "Transpose", "Slice", "Copy")
 

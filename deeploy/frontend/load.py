@@ -26,8 +26,8 @@ from deeploy.frontend.schemas import DIALECT_DOMAINS, ONNX_FAILURES, RECORDS, ca
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import check, count_inputs, graphs, is_standard, subgraphs
 from deeploy.frontend.validate import check_node, check_text
-from deeploy.graph.nodes import Tensor
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor
+from deeploy.ir.types import DType
 
 OLDEST_OPSET = 7
 

@@ -15,7 +15,7 @@ from deeploy.frontend import integers, recurrent, regions, windows
 from deeploy.frontend.rules import Draft, Rule, axis_of, broken, describe, integer, operand, restate
 from deeploy.frontend.schemas import MICROSOFT, WEIGHTS, defaults
 from deeploy.frontend.vendors import DIALECT
-from deeploy.graph.nodes import Tensor, compute
+from deeploy.ir.nodes import Tensor, compute
 from deeploy.operators.recurrent import GATES
 
 _INTEGER_FORMS = {"Div": "IntegerDiv", "HardSwish": "iHardswish"}

@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.graph.nodes import INTEGER_FORM, Tensor, compute
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph, substitute
+from deeploy.ir.nodes import INTEGER_FORM, Tensor, compute
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph, substitute
 from deeploy.operators.views import POSITION, SLIDE
 
 FOLLOWED = "cannot be followed"

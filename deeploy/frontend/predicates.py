@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias
 import numpy as np
 
 from deeploy.errors import shorten
-from deeploy.graph.nodes import Tensor
+from deeploy.ir.nodes import Tensor
 
 ANY = 1 << 30  # axes or elements: no limit
 MOST = 1 << 31  # elements along an axis

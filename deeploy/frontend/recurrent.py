@@ -6,7 +6,7 @@ import onnx
 
 from deeploy.errors import UnsupportedError
 from deeploy.frontend.rules import Draft, absent, broken, describe, integer, operand
-from deeploy.graph.nodes import Tensor
+from deeploy.ir.nodes import Tensor
 from deeploy.operators.recurrent import GATES
 
 # Of one direction, where the file names none.

@@ -8,7 +8,7 @@ import numpy as np
 
 from deeploy.errors import UnsupportedError
 from deeploy.frontend.rules import Draft, axes_of, axes_setting, axis_of, broken, describe, integer, operand, restate, setting
-from deeploy.graph.nodes import Tensor, compute, constant
+from deeploy.ir.nodes import Tensor, compute, constant
 
 # Reducing over no axis changes nothing for these; the others (ReduceL2, ReduceLogSum...) still compute.
 _PLAIN_REDUCTIONS = frozenset({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})

@@ -20,8 +20,8 @@ from deeploy.frontend.branches import BranchNames
 from deeploy.frontend.predicates import type_text, value_of
 from deeploy.frontend.structure import check_and_sort, describe, reads
 from deeploy.frontend.walk import GraphWalk, known
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
 
 LOOPS = "deeploy.loops"  # of nodes whose attribute ``BODY`` is a ``Body``
 BODY = "body"

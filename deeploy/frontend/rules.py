@@ -10,8 +10,8 @@ import numpy as np
 
 from deeploy.errors import ModelError, shorten
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Tensor
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor
+from deeploy.ir.types import DType
 
 
 @dataclass

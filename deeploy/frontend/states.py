@@ -15,9 +15,9 @@ import numpy as np
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.io import scalar_parameters
-from deeploy.graph.nodes import Attributes, Node, Tensor
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph, substitute
+from deeploy.ir.nodes import Attributes, Node, Tensor
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph, substitute
 from deeploy.operators.views import APPEND, KEEP, POSITION
 
 _MOVERS = ("Transpose", "Reshape")

@@ -32,7 +32,7 @@ from deeploy.frontend.unknown import is_unknown, unknown_operators
 from deeploy.frontend.validate import check_operands, check_result, check_size
 from deeploy.frontend.walk import CustomShapes, GraphWalk, element_type, known
 from deeploy.frontend.wider import TYPES
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.ir.nodes import Node, Tensor
 
 
 def trace(

@@ -15,7 +15,7 @@ from deeploy.frontend.schemas import FALLBACK, RECORDS, canonical_domain, mispla
 from deeploy.frontend.shapes import read_type
 from deeploy.frontend.structure import check_and_sort, is_control, subgraphs
 from deeploy.frontend.walk import CustomShapes
-from deeploy.graph.nodes import Node
+from deeploy.ir.nodes import Node
 
 _MOST_SHOWN = 6  # operators that a message names
 _MOST_PLACES = 3  # and nodes of each

@@ -15,8 +15,8 @@ from deeploy.frontend.branches import BranchNames
 from deeploy.frontend.predicates import Known
 from deeploy.frontend.shapes import Value
 from deeploy.frontend.structure import describe, reads
-from deeploy.graph.nodes import Node, Tensor, list_makers, name_part, set_name
-from deeploy.graph.types import WHOLE, DType
+from deeploy.ir.nodes import Node, Tensor, list_makers, name_part, set_name
+from deeploy.ir.types import WHOLE, DType
 
 # Output shapes of a node whose operator the importer does not know: None where nobody knows it, none where they do not follow, as of a node
 # without inputs, which only asks whether the operator is known.

@@ -16,10 +16,10 @@ import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
 from deeploy.frontend.structure import graphs
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import NARROW as NARROW_TYPES
-from deeploy.graph.types import PACKED, DType
-from deeploy.graph.values import Graph, change_nodes, reading
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import NARROW as NARROW_TYPES
+from deeploy.ir.types import PACKED, DType
+from deeploy.ir.values import Graph, change_nodes, reading
 
 MOST_BITS = 7  # of what is stored packed
 _FLOATS: dict[int, DType] = {TensorProto.FLOAT16: DType.FLOAT16, TensorProto.BFLOAT16: DType.BFLOAT16}

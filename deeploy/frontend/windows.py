@@ -13,7 +13,7 @@ import numpy as np
 from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend.rules import Draft, broken, describe, integer, integers, operand
 from deeploy.frontend.schemas import WEIGHTS
-from deeploy.graph.nodes import Tensor, compute
+from deeploy.ir.nodes import Tensor, compute
 
 _COUNTING = ("AveragePool", "QLinearAveragePool")
 

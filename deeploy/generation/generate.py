@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deeploy.documents import Document
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Growth, Program, Role
 

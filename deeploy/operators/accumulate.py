@@ -7,9 +7,9 @@ from itertools import product
 
 import numpy as np
 
-from deeploy.graph.kernel import FLOAT, FLOAT_OR_HALF, Kernel
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import Array
+from deeploy.ir.kernel import FLOAT, FLOAT_OR_HALF, Kernel
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import Array
 
 _ENDS = ((), ("requantise",), ("requantise", "clamp"), ("requantise", "lookup"), ("clamp",))
 SUM_STAGES: tuple[tuple[str, ...], ...] = ((), ("requantise",), ("requantise", "lookup"), ("clamp",))

@@ -6,10 +6,10 @@ from random import Random
 
 import numpy as np
 
-from deeploy.graph.kernel import BYTES, FLOAT, Need, Operator, Row, Sample, Stored, Tiling, packed
-from deeploy.graph.nest import Map, Nest, parallel, reduction
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.kernel import BYTES, FLOAT, Need, Operator, Row, Sample, Stored, Tiling, packed
+from deeploy.ir.nest import Map, Nest, parallel, reduction
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.accumulate import FLOAT_STAGES
 from deeploy.operators.draws import WIDE, floats, integers, sample
 from deeploy.operators.matmul import BATCH_AXES, exact_product

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deeploy.graph.expr import Expr
-from deeploy.graph.kernel import INTEGERS, Kept, Layout, Operator, Row, Sample, Stored, Tiling, permuted, types
-from deeploy.graph.nest import Map, Nest, encoded, parallel, reduction
-from deeploy.graph.nodes import Attributes, Node
-from deeploy.graph.types import Array
+from deeploy.ir.expr import Expr
+from deeploy.ir.kernel import INTEGERS, Kept, Layout, Operator, Row, Sample, Stored, Tiling, permuted, types
+from deeploy.ir.nest import Map, Nest, encoded, parallel, reduction
+from deeploy.ir.nodes import Attributes, Node
+from deeploy.ir.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
 from deeploy.operators.draws import OUTPUTS, WIDE, ZERO_POINTS, sliding
 from deeploy.operators.matmul import exact_product

@@ -6,10 +6,10 @@ from random import Random
 
 import numpy as np
 
-from deeploy.graph.kernel import FLOAT, Operator, Row, Sample, Scratch
-from deeploy.graph.nest import Map, Nest, coupled, encoded, parallel
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.kernel import FLOAT, Operator, Row, Sample, Scratch
+from deeploy.ir.nest import Map, Nest, coupled, encoded, parallel
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.draws import floats, sample
 
 ROUNDS = 100  # at most

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.graph.kernel import Draw, Sample
-from deeploy.graph.nodes import Attributes
-from deeploy.graph.types import Array
+from deeploy.ir.kernel import Draw, Sample
+from deeploy.ir.nodes import Attributes
+from deeploy.ir.types import Array
 
 EXTENTS = (1, 1, 2, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17)
 WIDE = (*EXTENTS, 33)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeploy.graph.kernel import FLOAT, Operator, Row, types
-from deeploy.graph.nest import Map, Nest, parallel
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.kernel import FLOAT, Operator, Row, types
+from deeploy.ir.nest import Map, Nest, parallel
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.draws import floats, sample
 
 LEVELS = 255  # steps of a byte

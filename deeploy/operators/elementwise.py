@@ -9,11 +9,12 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from deeploy.graph.epilogue import limited
-from deeploy.graph.kernel import ANY, BYTES, FLOAT, INTEGERS, Draw, Operator, Reference, Row, Sample, types
-from deeploy.graph.nest import Dim, Map, Nest, parallel
-from deeploy.graph.nodes import Attributes, Node
-from deeploy.graph.types import Array, DType
+from deeploy.ir.epilogue import limited
+from deeploy.ir.expr import Dim
+from deeploy.ir.kernel import ANY, BYTES, FLOAT, INTEGERS, Draw, Operator, Reference, Row, Sample, types
+from deeploy.ir.nest import Map, Nest, parallel
+from deeploy.ir.nodes import Attributes, Node
+from deeploy.ir.types import Array, DType
 from deeploy.operators.accumulate import SUM_STAGES, Ends, ends, keeps_type, products, values
 from deeploy.operators.draws import ZERO_POINTS, factors, floats, integers, limits, parity, requantisation, sample
 from deeploy.operators.scaled import RESIDUAL

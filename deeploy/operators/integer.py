@@ -6,10 +6,10 @@ from random import Random
 
 import numpy as np
 
-from deeploy.graph.epilogue import limited
-from deeploy.graph.kernel import INTEGERS, types
-from deeploy.graph.nodes import Attributes, Node
-from deeploy.graph.types import Array
+from deeploy.ir.epilogue import limited
+from deeploy.ir.kernel import INTEGERS, types
+from deeploy.ir.nodes import Attributes, Node
+from deeploy.ir.types import Array
 from deeploy.operators.accumulate import Ends, ends
 from deeploy.operators.draws import requantisation, sample
 from deeploy.operators.elementwise import AB, SUMMED, pointwise, usual, wide

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.graph.kernel import Operator, Reference, types
-from deeploy.graph.nest import coupled, encoded, parallel, reduction
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.kernel import Operator, Reference, types
+from deeploy.ir.nest import coupled, encoded, parallel, reduction
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators import recurrent
 from deeploy.operators.draws import FLAG, integers, sample
 from deeploy.operators.elementwise import wide

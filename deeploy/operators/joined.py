@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from deeploy.graph import epilogue
-from deeploy.graph.kernel import Kernel, Layout, Operator, Phase, Tiling
-from deeploy.graph.nest import Nest
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir import epilogue
+from deeploy.ir.kernel import Kernel, Layout, Operator, Phase, Tiling
+from deeploy.ir.nest import Nest
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.norms import MOST_COLUMNS
 
 _X = "x"  # the elements: the result of the first kernel, of which the second one reads rows

@@ -7,10 +7,10 @@ inputs, so that a graph with them states the order of its nodes (``Graph.order``
 
 from __future__ import annotations
 
-from deeploy.graph.kernel import ANY, CORE, Kernel, Operator, Row, Tiling
-from deeploy.graph.nest import Map, Nest, parallel
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import Array
+from deeploy.ir.kernel import ANY, CORE, Kernel, Operator, Row, Tiling
+from deeploy.ir.nest import Map, Nest, parallel
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import Array
 
 SEND, RECV = "Send", "Recv"
 _RANK = 12  # most axes of a tensor that is sent

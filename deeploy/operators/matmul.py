@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from deeploy.graph.kernel import INTEGERS, Layout, Operator, Row, Sample, Stored, Tiling, packed, types
-from deeploy.graph.nest import Map, Nest, parallel, reduction
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.kernel import INTEGERS, Layout, Operator, Row, Sample, Stored, Tiling, packed, types
+from deeploy.ir.nest import Map, Nest, parallel, reduction
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
 from deeploy.operators.draws import WIDE, ZERO_POINTS, sample
 from deeploy.operators.elementwise import wide

@@ -6,11 +6,11 @@ from random import Random
 
 import numpy as np
 
-from deeploy.graph.expr import Expr
-from deeploy.graph.kernel import ANY, FLOAT_OR_HALF, Operator, Row, Sample, types
-from deeploy.graph.nest import Dim, Map, Nest, coupled, parallel
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.expr import Dim, Expr
+from deeploy.ir.kernel import ANY, FLOAT_OR_HALF, Operator, Row, Sample, types
+from deeploy.ir.nest import Map, Nest, coupled, parallel
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.accumulate import keeps_type
 from deeploy.operators.draws import draw_shape, integers
 from deeploy.operators.elementwise import fits_loops

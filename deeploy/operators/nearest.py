@@ -18,8 +18,8 @@ from itertools import product
 
 import numpy as np
 
-from deeploy.graph.target import Requantiser
-from deeploy.graph.types import Array
+from deeploy.ir.target import Requantiser
+from deeploy.ir.types import Array
 from deeploy.operators.staircase import Staircase
 
 SPREAD = 12  # how far shifts of channels are apart at most

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from deeploy.graph.kernel import BYTES, FLOAT, Operator, types
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.kernel import BYTES, FLOAT, Operator, types
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators import rows
 from deeploy.operators.draws import FLAG, sample
 from deeploy.operators.elementwise import fits_loops, wide

@@ -7,9 +7,9 @@ from random import Random
 
 import numpy as np
 
-from deeploy.graph.kernel import ANY, Sample, types
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array, DType
+from deeploy.ir.kernel import ANY, Sample, types
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array, DType
 from deeploy.operators.draws import floats, sample
 from deeploy.operators.elementwise import AB, fits_loops, pointwise, usual
 

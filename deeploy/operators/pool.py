@@ -7,10 +7,11 @@ from random import Random
 
 import numpy as np
 
-from deeploy.graph.kernel import BYTES, FLOAT, INTEGERS, Operator, Row, Sample, Tiling, types
-from deeploy.graph.nest import MAX, SUM, Combine, Map, Nest, parallel, reduction
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.dimensions import MAX, SUM, Combine
+from deeploy.ir.kernel import BYTES, FLOAT, INTEGERS, Operator, Row, Sample, Tiling, types
+from deeploy.ir.nest import Map, Nest, parallel, reduction
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, ends, keeps_type, stored_whole, values
 from deeploy.operators.conv import image, taps
 from deeploy.operators.draws import FLAG, WIDE, ZERO_POINTS, sliding

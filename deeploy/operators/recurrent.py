@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.graph.kernel import FLOAT, FLOAT_OR_HALF, Operator, Reference, Tiling
-from deeploy.graph.nest import Dim, Map, Nest, coupled, encoded, parallel, reduction
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.expr import Dim
+from deeploy.ir.kernel import FLOAT, FLOAT_OR_HALF, Operator, Reference, Tiling
+from deeploy.ir.nest import Map, Nest, coupled, encoded, parallel, reduction
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.draws import FLAG, sample
 from deeploy.operators.elementwise import apply_function, is_exact
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.graph.expr import Expr
-from deeploy.graph.kernel import FLOAT, INTEGERS, Operator, Reference, Row, Sample, types
-from deeploy.graph.nest import MAX, MIN, PRODUCT, SUM, Combine, Dim, Map, Nest, parallel, reduction
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.dimensions import MAX, MIN, PRODUCT, SUM, Combine
+from deeploy.ir.expr import Dim, Expr
+from deeploy.ir.kernel import FLOAT, INTEGERS, Operator, Reference, Row, Sample, types
+from deeploy.ir.nest import Map, Nest, parallel, reduction
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, keeps_type, stored_whole
 from deeploy.operators.draws import FLAG, draw_shape, sample
 from deeploy.operators.elementwise import fits_loops, wide

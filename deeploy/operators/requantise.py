@@ -8,10 +8,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from deeploy.graph.epilogue import constants_of, operands
-from deeploy.graph.kernel import Layout
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.epilogue import constants_of, operands
+from deeploy.ir.kernel import Layout
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.staircase import LONGEST, WORD, Staircase, StaircaseRequantisation, cheapest, staircase
 from deeploy.operators.table import OPERATORS
 

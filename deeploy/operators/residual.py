@@ -6,11 +6,11 @@ from random import Random
 
 import numpy as np
 
-from deeploy.graph.epilogue import limited
-from deeploy.graph.kernel import BYTES, Operator, Row, Sample, types
-from deeploy.graph.nest import Map, Nest, parallel, reduction
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.epilogue import limited
+from deeploy.ir.kernel import BYTES, Operator, Row, Sample, types
+from deeploy.ir.nest import Map, Nest, parallel, reduction
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.draws import factors, integers, limits, parity, requantisation, sample
 from deeploy.operators.elementwise import AXES, wide
 

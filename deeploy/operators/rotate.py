@@ -11,11 +11,11 @@ from random import Random
 
 import numpy as np
 
-from deeploy.graph.epilogue import shifted
-from deeploy.graph.kernel import BYTES, FLOAT, Operator, Row, Sample
-from deeploy.graph.nest import Map, Nest, coupled, parallel
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.epilogue import shifted
+from deeploy.ir.kernel import BYTES, FLOAT, Operator, Row, Sample
+from deeploy.ir.nest import Map, Nest, coupled, parallel
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators import scaled
 from deeploy.operators.draws import FLAG, LIMITS, broadcast, draw_shape, integers
 from deeploy.operators.elementwise import wide

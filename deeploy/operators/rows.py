@@ -11,10 +11,11 @@ from random import Random
 
 import numpy as np
 
-from deeploy.graph.kernel import BYTES, FLOAT, INTEGERS, Operator, Reference, Row, Sample, Types, types
-from deeploy.graph.nest import Dim, Map, Nest, coupled, parallel
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.expr import Dim
+from deeploy.ir.kernel import BYTES, FLOAT, INTEGERS, Operator, Reference, Row, Sample, Types, types
+from deeploy.ir.nest import Map, Nest, coupled, parallel
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.draws import FLAG, integers, sample
 from deeploy.operators.elementwise import exponential, fits_loops, wide
 

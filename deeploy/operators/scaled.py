@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from deeploy.graph.epilogue import limited
-from deeploy.graph.nodes import Attributes, Node
-from deeploy.graph.types import Array
+from deeploy.ir.epilogue import limited
+from deeploy.ir.nodes import Attributes, Node
+from deeploy.ir.types import Array
 
 WORD = 2**31
 _CONSTANTS = ("mul_a", "mul_b", "add", "shift", "low", "high", "even")

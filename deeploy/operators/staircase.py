@@ -28,10 +28,10 @@ from typing import Literal
 
 import numpy as np
 
-from deeploy.graph.epilogue import constants_of
-from deeploy.graph.memo import by_content
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.epilogue import constants_of
+from deeploy.ir.memo import by_content
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 
 WORD = 2**31
 LONGEST = 53  # shifts up to here keep all that is computed below in 64 bits
@@ -131,7 +131,7 @@ def cheapest(
 
     Args:
         mul, add: constants of one or as many entries as there are channels.
-        shift, low, high, even: as in ``deeploy.graph.epilogue``.
+        shift, low, high, even: as in ``deeploy.ir.epilogue``.
         least, most: int64, one entry per channel; both within 32 bits.
         has_split: whether the form ``split`` is among them.
     """

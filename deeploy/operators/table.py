@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from deeploy.graph.kernel import Kept, Operator
-from deeploy.graph.nodes import Attributes, Node
+from deeploy.ir.kernel import Kept, Operator
+from deeploy.ir.nodes import Attributes, Node
 from deeploy.operators import (
     blocks,
     conv,

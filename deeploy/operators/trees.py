@@ -6,10 +6,10 @@ from random import Random
 
 import numpy as np
 
-from deeploy.graph.kernel import FLOAT, Operator, Row, Sample, Tiling, types
-from deeploy.graph.nest import Map, Nest, encoded, parallel
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import Array
+from deeploy.ir.kernel import FLOAT, Operator, Row, Sample, Tiling, types
+from deeploy.ir.nest import Map, Nest, encoded, parallel
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import Array
 from deeploy.operators.draws import floats, integers
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")  # how a feature is compared with a threshold

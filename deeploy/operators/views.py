@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.graph.kernel import Kept
-from deeploy.graph.nest import strides
-from deeploy.graph.nodes import Attributes, Node, Tensor
+from deeploy.ir.kernel import Kept
+from deeploy.ir.nest import strides
+from deeploy.ir.nodes import Attributes, Node, Tensor
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Cycles of a tiled call, predicted in closed form from a target's timing.
 
-A kernel's cycles are linear in what it does, counted over the core with the largest part of a tile (``deeploy.graph.target.Rate``):
+A kernel's cycles are linear in what it does, counted over the core with the largest part of a tile (``deeploy.ir.target.Rate``):
 the part is a box of the nest, and every term is a product of its extents, in whole steps.
 
 With single buffering everything adds up. With two slots per window, while a tile is computed the next one's windows arrive and those
@@ -18,10 +18,10 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
-from deeploy.graph.loops import from_geometry
-from deeploy.graph.nest import Kind
-from deeploy.graph.target import ESTIMATE, GENERATED, Rate, Target, Timing
-from deeploy.graph.types import Numeric
+from deeploy.ir.dimensions import Kind
+from deeploy.ir.loops import from_geometry
+from deeploy.ir.target import ESTIMATE, GENERATED, Rate, Target, Timing
+from deeploy.ir.types import Numeric
 from deeploy.planning.binding.kernels import operand_names
 from deeploy.planning.program import Buffer, Call, Role
 from deeploy.planning.tiling.loops import Division

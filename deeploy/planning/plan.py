@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Literal
 
 from deeploy.errors import shorten
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER

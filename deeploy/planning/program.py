@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.graph.interface import Bound
-from deeploy.graph.types import DType
+from deeploy.ir.interface import Bound
+from deeploy.ir.types import DType
 from deeploy.operators.views import Access
 
 FEW_BYTES = 64  # of a constant that stands for itself

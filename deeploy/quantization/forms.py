@@ -14,7 +14,7 @@ from deeploy.documents import Contents
 from deeploy.driver.compile import compile_networks
 from deeploy.driver.request import Request
 from deeploy.errors import DeeployError, UnsupportedError, UsageError
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import compare
 from deeploy.quantization.noise import told

@@ -32,7 +32,7 @@ def system(manifest: Document, rows: Sequence[Rows]) -> str:
 
     Args:
         manifest: the contents of ``deploy.json``.
-        rows: of every chip, see ``deeploy.simulate.joint``; none where nothing is known of time.
+        rows: of every chip, see ``deeploy.execution.simulation.joint``; none where nothing is known of time.
     """
     parts = [_heading(manifest), _cards(manifest), _spent(manifest)]
     if rows:

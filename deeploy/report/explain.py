@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
-from deeploy.graph.kernel import Kernel
+from deeploy.ir.kernel import Kernel
 from deeploy.planning.binding.kernels import closest, mismatch
 from deeploy.planning.candidates.cached import code_of, is_cached
 from deeploy.planning.candidates.candidate import Candidate, with_early

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deeploy.documents import Contents
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 from deeploy.planning.choice.misfit import quantise
 from deeploy.planning.packing.lifetimes import lifetimes, most_alive
 from deeploy.planning.program import Program, Role

@@ -13,9 +13,9 @@ from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
 
 if TYPE_CHECKING:
-    from deeploy.graph.nodes import Tensor
-    from deeploy.graph.target import Target
-    from deeploy.graph.values import Graph
+    from deeploy.ir.nodes import Tensor
+    from deeploy.ir.target import Target
+    from deeploy.ir.values import Graph
 
 _FIGURE = re.compile(r"-|infinite|none|-?[\d ]+(\.\d+)?( ?%| dB)?")
 

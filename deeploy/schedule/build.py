@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from deeploy.errors import UsageError
-from deeploy.graph.epilogue import operands
-from deeploy.graph.expr import Value, Variable, bounds, minimum, named, plain, product, quotient, remainder
-from deeploy.graph.kernel import SUMS
-from deeploy.graph.memo import by_object
-from deeploy.graph.nest import Part, Window
-from deeploy.graph.types import DType
+from deeploy.ir.epilogue import operands
+from deeploy.ir.expr import Value, Variable, bounds, minimum, named, plain, product, quotient, remainder
+from deeploy.ir.kernel import SUMS
+from deeploy.ir.memo import by_object
+from deeploy.ir.nest import Part, Window
+from deeploy.ir.types import DType
 from deeploy.planning.packing.lifetimes import FOR_EVER, window_name
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Program

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from deeploy.graph.epilogue import operands
-from deeploy.graph.expr import Value, Variable, maximum, plain, quotient, remainder
+from deeploy.ir.epilogue import operands
+from deeploy.ir.expr import Value, Variable, maximum, plain, quotient, remainder
 from deeploy.planning.plan import Plan
 from deeploy.planning.tiling.chain import CLOCK, Chain, GroupMember
 from deeploy.schedule.ir import (

@@ -1,7 +1,7 @@
 """The nodes of a schedule: what the first core of an engine does for every call, in order, for every tile.
 
 Paths and accelerators are queues that it fills; they work on their own until it waits. All indices, sizes and offsets are expressions
-over the number of the tile and over how many rows exist (``deeploy.graph.expr``).
+over the number of the tile and over how many rows exist (``deeploy.ir.expr``).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from deeploy.graph.expr import Value, Variable, bounds
-from deeploy.graph.mentions import mentions
-from deeploy.graph.nest import Part, Window
+from deeploy.ir.expr import Value, Variable, bounds
+from deeploy.ir.mentions import mentions
+from deeploy.ir.nest import Part, Window
 from deeploy.planning.program import Call
 from deeploy.planning.tiling.loops import CallTiling, Division
 

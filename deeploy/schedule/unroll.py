@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deeploy.graph.expr import Environment, Value, evaluate
+from deeploy.ir.expr import Environment, Value, evaluate
 from deeploy.schedule.ir import (
     TILE,
     Barrier,

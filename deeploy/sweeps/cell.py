@@ -10,11 +10,11 @@ from deeploy.backend.project import read_manifest, read_plan
 from deeploy.cli.compiling import made
 from deeploy.devices.compile import Planned
 from deeploy.documents import Contents
+from deeploy.driver.evaluate import evaluate
+from deeploy.driver.verify import verify
 from deeploy.errors import DeeployError, FitError
-from deeploy.evaluate import evaluate
 from deeploy.quantization.static import quantize
 from deeploy.sweeps.matrix import Cell
-from deeploy.verify import verify
 
 FIGURES = ("cycles", "microseconds", "energy_uj", "ram", "flash", "code", "accuracy")
 COLUMNS = ("status", "message", *FIGURES, "verified")

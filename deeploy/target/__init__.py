@@ -47,10 +47,11 @@ from __future__ import annotations
 
 from deeploy.errors import TargetError
 from deeploy.frontend.lower import passes
-from deeploy.graph.array import Array, load_array
-from deeploy.graph.device import Device, load_device
-from deeploy.graph.expr import Expr
-from deeploy.graph.kernel import (
+from deeploy.ir.array import Array, load_array
+from deeploy.ir.device import Device, load_device
+from deeploy.ir.dimensions import MAX, MIN, SUM, Combine, Kind
+from deeploy.ir.expr import Dim, Expr
+from deeploy.ir.kernel import (
     ANY,
     BYTES,
     FEW,
@@ -76,10 +77,10 @@ from deeploy.graph.kernel import (
     permuted,
     types,
 )
-from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Geometry, Kind, Map, Nest, coupled, encoded, parallel, reduction
-from deeploy.graph.nodes import Node, Tensor, compute
-from deeploy.graph.rewriting import Match, Pass, Rule, lowered, need, require, standard
-from deeploy.graph.target import (
+from deeploy.ir.nest import Geometry, Map, Nest, coupled, encoded, parallel, reduction
+from deeploy.ir.nodes import Node, Tensor, compute
+from deeploy.ir.rewriting import Match, Pass, Rule, lowered, need, require, standard
+from deeploy.ir.target import (
     API_VERSION,
     DmaPath,
     Engine,
@@ -92,8 +93,8 @@ from deeploy.graph.target import (
     Timing,
     load_timing,
 )
-from deeploy.graph.topology import Link, Topology, load_topology
-from deeploy.graph.types import DType
+from deeploy.ir.topology import Link, Topology, load_topology
+from deeploy.ir.types import DType
 from deeploy.resources import resource
 from deeploy.target._find import load, names, origin
 from deeploy.target._validate import Problem, problems

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from deeploy.errors import DeeployError, Stopped, TargetError, UsageError, shorten
-from deeploy.graph.target import API_VERSION, Target
+from deeploy.ir.target import API_VERSION, Target
 from deeploy.resources import resource
 from deeploy.target._validate import problems
 

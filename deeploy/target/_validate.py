@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from deeploy.graph.epilogue import OPERANDS
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.target import Memory, Target
+from deeploy.ir.epilogue import OPERANDS
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.target import Memory, Target
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _DEFINITION = re.compile(r"\bKERNEL\s*\(\s*(?:const\s+)?(?:struct\s+)?(\w+)")

@@ -10,7 +10,7 @@ convolution shares with the portable one.
 [d0, d1]
 """
 
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 from deeploy.operators import (
     accumulate,
     conv,

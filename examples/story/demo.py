@@ -21,8 +21,8 @@ from tokenizer import END, Tokenizer
 import deeploy
 from deeploy.backend import project
 from deeploy.backend.project import select_network
-from deeploy.runners import host
-from deeploy.simulate.walk import walk
+from deeploy.execution.runners import host
+from deeploy.execution.simulation.walk import walk
 
 HERE = Path(__file__).resolve().parent
 WORK = HERE.parents[1] / "build" / "story"

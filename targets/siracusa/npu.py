@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.graph.memo import by_content
+from deeploy.ir.memo import by_content
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.graph.epilogue import shifted
-from deeploy.graph.memo import by_content
+from deeploy.ir.epilogue import shifted
+from deeploy.ir.memo import by_content
 from deeploy.operators.staircase import LONGEST, NEIGHBOURS, WORD, Staircase, staircase
 
 from .npu import Array

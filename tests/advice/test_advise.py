@@ -22,7 +22,7 @@ import deeploy
 from deeploy import api, chips
 from deeploy.cli import app
 from deeploy.errors import UsageError
-from deeploy.graph.target import load_timing
+from deeploy.ir.target import load_timing
 from deeploy.planning.planner.machine import Options
 from deeploy.quantization.form import Form
 from deeploy.quantization.static import quantize

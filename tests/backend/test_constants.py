@@ -13,12 +13,12 @@ from mako.lookup import TemplateLookup
 from deeploy.backend.constants import ALIGNMENT, blob, constants, shared, store, stored_bytes
 from deeploy.backend.network import LAST, _blocks, loaded, machine
 from deeploy.backend.packages import Package
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Buffer, Program, Role
-from tests.simulate import nets
+from tests.execution.simulation import nets
 
 
 @pytest.fixture(scope="module")

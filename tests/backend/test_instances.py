@@ -12,9 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.backend import project
-from deeploy.runners import host
+from deeploy.execution.runners import host
 from tests.e2e import decoders
-from tests.simulate import nets
+from tests.execution.simulation import nets
 
 STEPS, CONTEXT, TOKENS = 6, 8, 40
 STRICT = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]

@@ -11,13 +11,13 @@ import pytest
 
 import deeploy
 from deeploy.backend.layers import declarations
-from deeploy.graph.mentions import mentions
+from deeploy.ir.mentions import mentions
 from deeploy.planning.plan import Buffering
 from deeploy.planning.planner.machine import Options
 from deeploy.resources import resource
 from deeploy.schedule import build
 from deeploy.schedule.ir import Layer
-from tests.simulate import nets
+from tests.execution.simulation import nets
 
 INCLUDE = resource("kernels") / "hal"
 NETWORKS: dict[str, tuple[Callable[[Path, Options], deeploy.Compiled], int, int]] = {

@@ -12,11 +12,11 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.backend.project import select_network
+from deeploy.execution.runners import host
 from deeploy.planning.plan import Buffering
 from deeploy.planning.planner.machine import Options
-from deeploy.runners import host
 from deeploy.schedule import build as build_schedule
-from tests.simulate import nets
+from tests.execution.simulation import nets
 
 SLOTS = (r"\+ t % 2 \* \d+", r"\+ t / \d+ % 2 \* \d+")  # that change with every tile, that stay for several
 STORED_TWICE = (r"wait L2_L1 out\n +wait L3_L2 out\n +unstage of",)  # out of two slots in L2

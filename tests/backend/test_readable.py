@@ -12,13 +12,13 @@ from mako.lookup import TemplateLookup
 
 import deeploy
 from deeploy.backend.layers import Printer
-from deeploy.graph.expr import Affine, Named, Variable
+from deeploy.ir.expr import Affine, Named, Variable
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Program
 from deeploy.schedule.ir import Address, Box, Condition, Guard, Move, Node, Schedule, Token
 from deeploy.target import load
 from tests.e2e import decoders
-from tests.simulate import nets
+from tests.execution.simulation import nets
 
 FAR = Options({"l1": 4000, "l2": 9000}, buffering="double", default_memory="L3")
 

@@ -11,7 +11,7 @@ import pytest
 import deeploy
 from deeploy.planning.planner.machine import Options
 from tests.e2e import decoders
-from tests.simulate import nets
+from tests.execution.simulation import nets
 
 Make = Callable[[Path], deeploy.Compiled]
 NETWORKS: dict[str, Make] = {

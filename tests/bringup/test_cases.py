@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deeploy.bringup.cases import cases
-from deeploy.graph import epilogue
+from deeploy.ir import epilogue
 from deeploy.target import load
 
 KERNELS = {kernel.name: kernel for kernel in load("generic").kernels if kernel.link is None}

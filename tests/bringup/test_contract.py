@@ -15,7 +15,7 @@ from deeploy.bringup import new
 from deeploy.bringup.cases import cases
 from deeploy.bringup.check import CheckedRow, check
 from deeploy.bringup.runs import indices, lying
-from deeploy.graph.nest import strides
+from deeploy.ir.nest import strides
 from deeploy.operators import link
 from deeploy.operators.table import OPERATORS
 from deeploy.target import Target, load

@@ -16,7 +16,7 @@ import deeploy
 from deeploy import cli
 from deeploy.bringup.rates import Observed, document, fitted, observed
 from deeploy.errors import UsageError
-from deeploy.graph.target import ESTIMATE, load_timing
+from deeploy.ir.target import ESTIMATE, load_timing
 from deeploy.report.terminal import report
 from deeploy.target import load
 

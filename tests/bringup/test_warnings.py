@@ -14,7 +14,7 @@ import pytest
 
 from deeploy.bringup.alone import WARNINGS, includes, write_program
 from deeploy.bringup.cases import cases
-from deeploy.graph.kernel import Kernel
+from deeploy.ir.kernel import Kernel
 from deeploy.target import Target, load
 from tests.samples import is_drawn
 

@@ -11,12 +11,12 @@ import pytest
 
 from deeploy.devices.layers import read
 from deeploy.devices.plan import plan_devices
-from deeploy.distribute.pipeline import BALANCES, Balance
 from deeploy.errors import FitError, UsageError
 from deeploy.frontend import import_model
-from deeploy.graph.rewriting import rewrite
-from deeploy.graph.topology import Member
-from deeploy.graph.values import Graph
+from deeploy.ir.rewriting import rewrite
+from deeploy.ir.topology import Member
+from deeploy.ir.values import Graph
+from deeploy.partition.pipeline import BALANCES, Balance
 from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
 from deeploy.target import load

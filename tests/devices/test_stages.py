@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.networks import fit_edgetpu, paper, summary
 from deeploy.devices.stages import DeviceStages, throughput
-from deeploy.distribute import balance
-from deeploy.distribute.balance_levels import BalancedLayer, levels_of, segments, sizes
 from deeploy.errors import TargetError
-from deeploy.graph.device import Device, load_device
+from deeploy.ir.device import Device, load_device
+from deeploy.partition import balance
+from deeploy.partition.balance_levels import BalancedLayer, levels_of, segments, sizes
 
 EDGETPU = Path(__file__).parents[2] / "targets" / "edgetpu" / "device.toml"
 MIB = paper.MIB

@@ -83,7 +83,17 @@ def variant_is_right(tree: Path) -> bool:
 
 def limit_is_kept(tree: Path) -> bool:
     """Whether the walk counts the transfers that the C begins on the model of the machine, which checks the limit."""
-    tried = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/simulate/test_walk.py", "-k", "host_model_counts"]
+    tried = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/execution/simulation/test_walk.py",
+        "-k",
+        "host_model_counts",
+    ]
     result = subprocess.run(tried, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, capture_output=True, text=True)
     return result.returncode == 0 and "min_row 16" in deeploy(tree, "target", "check", "siracusa", "--kernel", "clip").stdout
 
@@ -142,7 +152,7 @@ def twice(x: Tensor) -> Result:
 
 '''
 NORMS = '@standard("LpNormalization", kind="f")'
-TYPES = "from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard\n"
+TYPES = "from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard\n"
 PAIRS = '    _few_windows("pulp_conv2d_pairs", 2, "two for every core fit"),'
 THREES = '    _few_windows("pulp_conv2d_threes", 3, "three for every core fit"),\n'
 TIMED = '[kernel."pulp_conv2d_pairs runs narrow"]'
@@ -155,7 +165,7 @@ EXERCISES = {
         (
             Edit("deeploy/frontend/lower/decompose.py", NORMS, HARDMAX + NORMS),
             Edit("deeploy/frontend/lower/decompose.py", " normalise,", " normalise, hardmax,"),
-            Edit("deeploy/frontend/lower/decompose.py", TYPES, TYPES + "from deeploy.graph.types import DType\n"),
+            Edit("deeploy/frontend/lower/decompose.py", TYPES, TYPES + "from deeploy.ir.types import DType\n"),
         ),
         1,
         hardmax_is_right,
@@ -210,8 +220,8 @@ EXERCISES = {
     ),
     "limit": Exercise(
         (
-            Edit("deeploy/graph/target.py", "    alignment: int = 1\n    near", "    alignment: int = 1\n    min_row: int = 16\n    near"),
-            Edit("deeploy/simulate/boxes.py", "if rows > 1 and run <=", "if rows > 1 and path.min_row <= run <="),
+            Edit("deeploy/ir/target.py", "    alignment: int = 1\n    near", "    alignment: int = 1\n    min_row: int = 16\n    near"),
+            Edit("deeploy/execution/simulation/boxes.py", "if rows > 1 and run <=", "if rows > 1 and path.min_row <= run <="),
             Edit("kernels/hal/deeploy_rt.h", "    uint32_t max_rows;", "    uint32_t min_row;   /* bytes */\n    uint32_t max_rows;"),
             Edit("kernels/hal/deeploy_box.c", "if (rows > 1 && bytes <=", "if (rows > 1 && bytes >= e->min_row && bytes <="),
             Edit("kernels/hal/deeploy_box.c", "(rows <= e->max_rows &&", "(bytes >= e->min_row && rows <= e->max_rows &&"),

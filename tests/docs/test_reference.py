@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deeploy import target as interface
-from deeploy.reference import pages
+from deeploy.cli.reference import pages
 from deeploy.target import load
 from tests.command import deeploy_cli
 

@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     notes = (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")  # as make docs writes them
     (folder / "build" / "pages" / "release-notes.md").write_text(f"---\nsearch: {{ exclude: true }}\n---\n{notes}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
-    for module in (["deeploy.reference", "build/pages"], ["mkdocs", "build", "--strict", "--quiet"]):
+    for module in (["deeploy.cli.reference", "build/pages"], ["mkdocs", "build", "--strict", "--quiet"]):
         subprocess.run([sys.executable, "-m", *module], cwd=folder, env=environment, check=True, capture_output=True, timeout=300)
     return folder / "build" / "site"
 

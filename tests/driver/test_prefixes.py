@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import UsageError
-from deeploy.runners import host
+from deeploy.execution.runners import host
 
 
 def product(path: Path) -> Path:

@@ -11,12 +11,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from deeploy import chips
-from deeploy.distribute.system import System, ordered
 from deeploy.driver.lower import Clock, lowered
 from deeploy.driver.request import Request
+from deeploy.partition.system import System, ordered
 from deeploy.planning.planner.machine import Options
 from deeploy.target import load
-from tests.distribute.cuts import cut
+from tests.partition.cuts import cut
 
 
 def towers(width: int, count: int) -> onnx.ModelProto:

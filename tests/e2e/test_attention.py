@@ -10,9 +10,9 @@ import pytest
 
 import deeploy
 from deeploy.backend import project
+from deeploy.execution.runners import host
+from deeploy.execution.simulation.walk import walk
 from deeploy.planning.program import Role
-from deeploy.runners import host
-from deeploy.simulate.walk import walk
 from tests.e2e import decoders
 
 ROWS = 24

@@ -271,7 +271,7 @@ def test_outputs_that_cannot_be_saved(model: Path, tmp_path: Path, monkeypatch: 
     np.savez(tmp_path / "in.npz", x=np.ones((2, 3), np.float32))
     run = ("run", tmp_path / "out", "--inputs", tmp_path / "in.npz", "--save")
     with monkeypatch.context() as patch:
-        patch.setattr("deeploy.verify.run_project", no_space)  # nothing runs before the place is known to be good
+        patch.setattr("deeploy.driver.verify.run_project", no_space)  # nothing runs before the place is known to be good
         assert is_refused(cli(*run, tmp_path), "it is a folder")
         assert is_refused(cli(*run, tmp_path / "none" / "got.npz"), "its folder does not exist")
         assert is_refused(cli(*run, tmp_path / ("x" * 300)), "File name too long")

@@ -22,10 +22,10 @@ from deeploy import chips
 from deeploy.backend import project
 from deeploy.chips import Distributed
 from deeploy.errors import BuildError, UsageError
+from deeploy.execution.runners import host
+from deeploy.execution.simulation import chips as golden
 from deeploy.planning.planner.alike import signature
 from deeploy.planning.planner.machine import Options
-from deeploy.runners import host
-from deeploy.simulate import chips as golden
 from tests.e2e.systems import distributed, layered, samples, star, towers
 
 needs_mpi = pytest.mark.skipif(shutil.which("mpicc") is None or shutil.which("mpirun") is None, reason="Open MPI is not installed")

@@ -14,14 +14,14 @@ import pytest
 from onnxruntime.quantization import quantize_static
 
 import deeploy
-from deeploy import verify
 from deeploy.backend import project
 from deeploy.backend.project import select_network
+from deeploy.driver import verify
 from deeploy.errors import FitError
+from deeploy.execution.runners import host
+from deeploy.execution.simulation.interpreter import outputs as interpreted
+from deeploy.execution.verification.compare import compare
 from deeploy.planning.planner.machine import Options
-from deeploy.runners import host
-from deeploy.simulate.interpreter import outputs as interpreted
-from deeploy.verification.compare import compare
 from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
 from tests.frontend.lower.nets_transformer import OPSETS
 from tests.frontend.lower.test_constructs import FORMS, _sample, _Samples

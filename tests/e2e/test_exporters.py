@@ -14,8 +14,8 @@ import onnx
 import pytest
 
 import deeploy
-from deeploy.graph.types import DType
-from deeploy.verify import verify
+from deeploy.driver.verify import verify
+from deeploy.ir.types import DType
 
 pytestmark = [pytest.mark.exporters, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ROOT = Path(__file__).resolve().parents[2]

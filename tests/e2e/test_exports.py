@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import deeploy
+from deeploy.driver.verify import verify
 from deeploy.errors import ModelError
 from deeploy.quantization.losses import signal_to_noise
 from deeploy.quantization.static import quantize
-from deeploy.verify import verify
 from tests.e2e import exports
 
 MISSING = [name for name in ("torch", "transformers", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import DeeployError
-from deeploy.graph.types import PACKED, DType, pack, unpack
+from deeploy.ir.types import PACKED, DType, pack, unpack
 from deeploy.planning.planner.machine import Options
 
 SIGNED, UNSIGNED = (TensorProto.INT4, -8, 7), (TensorProto.UINT4, 0, 15)

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.verify import verify
+from deeploy.driver.verify import verify
 
 CONTEXT, WIDTH = 9, 16
 

@@ -12,9 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.graph.types import HALVES, DType, pack, unpack
+from deeploy.driver.verify import verify
+from deeploy.ir.types import HALVES, DType, pack, unpack
 from deeploy.planning.planner.machine import Options
-from deeploy.verify import verify
 
 CODES = {DType.FLOAT16: TensorProto.FLOAT16, DType.BFLOAT16: TensorProto.BFLOAT16}
 UNITS = 6

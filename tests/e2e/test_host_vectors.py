@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.backend.project import read_manifest, select_network
-from deeploy.runners.host import Host
+from deeploy.execution.runners.host import Host
 
 
 def network(path: Path) -> None:

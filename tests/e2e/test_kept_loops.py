@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import UnsupportedError
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 

@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 
 import deeploy
-from deeploy import verify
 from deeploy.backend import project
 from deeploy.backend.project import select_network
+from deeploy.driver import verify
 from deeploy.errors import FitError
-from deeploy.graph.target import Target
+from deeploy.execution.runners import host
+from deeploy.execution.simulation.interpreter import outputs as interpreted
+from deeploy.execution.verification.compare import compare
+from deeploy.ir.target import Target
 from deeploy.planning.plan import Buffering
 from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
-from deeploy.runners import host
-from deeploy.simulate.interpreter import outputs as interpreted
 from deeploy.target import load
-from deeploy.verification.compare import compare
-from tests.simulate import nets
+from tests.execution.simulation import nets
 
 SHARED = Path(__file__).parents[3] / "shared" / "models"
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"

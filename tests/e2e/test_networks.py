@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy.verify import verify
+from deeploy.driver.verify import verify
 
 SHARED = Path(__file__).parents[3] / "shared" / "models"
 NETWORKS = ["CNN_Linear2", "miniMobileNet", "MLPerf/ImageClassification", "MLPerf/KeywordSpotting", "CCT/Int/ICCT"]

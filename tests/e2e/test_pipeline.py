@@ -14,17 +14,17 @@ import pytest
 
 from deeploy import chips
 from deeploy.backend import project
-from deeploy.distribute.pipeline import Balance
-from deeploy.distribute.system import alone
 from deeploy.driver.lower import Clock, Lowered, lowered
 from deeploy.driver.request import Request
-from deeploy.graph.topology import Member
+from deeploy.execution.runners import host
+from deeploy.execution.simulation import chips as golden
+from deeploy.execution.simulation.stages import pipelined
+from deeploy.ir.topology import Member
+from deeploy.partition.pipeline import Balance
+from deeploy.partition.system import alone
 from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
 from deeploy.report.chips import report
-from deeploy.runners import host
-from deeploy.simulate import chips as golden
-from deeploy.simulate.stages import pipelined
 from deeploy.target import load
 from tests.frontend.lower.nets import Net, conv
 

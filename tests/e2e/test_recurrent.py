@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import deeploy
+from deeploy.driver.verify import verify
 from deeploy.errors import DeeployError, UnsupportedError
-from deeploy.verify import verify
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 UNITS, INPUTS = 7, 6

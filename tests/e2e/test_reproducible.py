@@ -17,7 +17,7 @@ import pytest
 from deeploy.planning.planner.machine import Options
 from tests.e2e import decoders, systems
 from tests.e2e.test_pipeline import residual
-from tests.simulate import nets
+from tests.execution.simulation import nets
 
 ROOT = Path(__file__).parents[2]
 TARGETS = ROOT / "examples" / "targets"

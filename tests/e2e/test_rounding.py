@@ -13,10 +13,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy import verify
 from deeploy.driver import project as drivers
-from deeploy.verification import layers, onnxruntime_reference, onnxruntime_tensors
-from deeploy.verification.layers import Agreement, Compared, Difference, growing
+from deeploy.driver import verify
+from deeploy.execution.verification import layers, onnxruntime_reference, onnxruntime_tensors
+from deeploy.execution.verification.layers import Agreement, Compared, Difference, growing
 from tests.command import deeploy_cli
 
 pytest.importorskip("onnxruntime", reason="the extra verify is not installed")

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy.verify import verify
+from deeploy.driver.verify import verify
 
 FLOAT, INT8, INT32, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL
 UNARY = ["Relu", "Sigmoid", "Tanh", "Exp", "Neg", "Abs", "Floor", "Erf", "HardSigmoid", "LeakyRelu", "Softplus", "Sign", "Transpose"]

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy.backend import project
 from deeploy.cli import app
+from deeploy.driver.verify import verify
 from deeploy.errors import DeeployError, UsageError
-from deeploy.runners import host
-from deeploy.simulate.interpreter import StateRows, outputs
-from deeploy.simulate.walk import walk
-from deeploy.verify import verify
+from deeploy.execution.runners import host
+from deeploy.execution.simulation.interpreter import StateRows, outputs
+from deeploy.execution.simulation.walk import walk
 from tests.e2e import decoders
 
 SHARED = Path(__file__).parents[3] / "shared" / "models" / "dialect" / "Models" / "microLlama" / "INT8"

@@ -12,7 +12,7 @@ import pytest
 
 import deeploy
 from deeploy.backend import project
-from deeploy.runners import host
+from deeploy.execution.runners import host
 
 STORY = Path(__file__).parents[2] / "examples" / "story"
 CONTEXT, ROWS = 256, 16

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.backend.project import read_manifest
+from deeploy.driver.verify import verify
 from deeploy.errors import UsageError
-from deeploy.verify import verify
 
 UNITS, INPUTS = 8, 5
 

@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 import deeploy
-from deeploy.verify import verify
+from deeploy.driver.verify import verify
 from tests.e2e.keras_networks import NETWORKS, QUANTISED
 
 MISSING = [name for name in ("tensorflow", "tf2onnx") if importlib.util.find_spec(name) is None]

@@ -17,7 +17,7 @@ from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.cli import app
 from deeploy.errors import DeeployError, FitError, ModelError, UsageError
-from deeploy.runners import host
+from deeploy.execution.runners import host
 from tests.e2e import decoders
 from tests.e2e.test_states import library
 

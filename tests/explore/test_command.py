@@ -12,7 +12,7 @@ import pytest
 
 from deeploy.explore import networks, sweep
 from deeploy.explore.hardware import load
-from deeploy.graph.loops import LayerLoops
+from deeploy.ir.loops import LayerLoops
 from deeploy.jobs import workers
 from tests.command import deeploy_cli
 

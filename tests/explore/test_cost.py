@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deeploy.explore.cost import INNER, Assumptions, evaluate, pixels
 from deeploy.explore.hardware import Hardware, parse
 from deeploy.explore.unrollings import unrollings
-from deeploy.graph.loops import LOOPS, LayerLoops
+from deeploy.ir.loops import LOOPS, LayerLoops
 from tests.explore.accelerators import data, separate, shared
 
 

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from deeploy import target
 from deeploy.errors import DeeployError, ModelError, UnsupportedError
 from deeploy.explore import networks
-from deeploy.graph.loops import LOOPS, LayerLoops, distinct, from_geometry
-from deeploy.graph.nest import Geometry, Map, Nest, parallel, reduction
+from deeploy.ir.loops import LOOPS, LayerLoops, distinct, from_geometry
+from deeploy.ir.nest import Geometry, Map, Nest, parallel, reduction
 
 MODELS = Path(__file__).parents[2] / "../shared/models/mlperf_tiny"
 

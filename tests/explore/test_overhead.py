@@ -7,7 +7,7 @@ import pytest
 
 from deeploy.explore import overhead
 from deeploy.explore.overhead import front, lanes, multiplexer_inputs, of_pairs
-from deeploy.graph.loops import LOOPS
+from deeploy.ir.loops import LOOPS
 
 
 def row(**factors: int) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 from deeploy.explore import zigzag
 from deeploy.explore.hardware import Hardware
 from deeploy.explore.study import Study, describe, is_depthwise, recosted, study
-from deeploy.graph.loops import LOOPS, LayerLoops
+from deeploy.ir.loops import LOOPS, LayerLoops
 from tests.explore.accelerators import shared
 
 

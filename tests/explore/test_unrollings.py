@@ -15,7 +15,7 @@ from deeploy.explore.choose import best_set
 from deeploy.explore.cost import evaluate
 from deeploy.explore.study import totals
 from deeploy.explore.unrollings import count_factorisations, divisors, label, unrollings
-from deeploy.graph.loops import LOOPS, LayerLoops
+from deeploy.ir.loops import LOOPS, LayerLoops
 from tests.explore.accelerators import shared
 
 BIG = LayerLoops("big", (10**6,) * 7)

@@ -12,7 +12,7 @@ from deeploy.errors import UsageError
 from deeploy.explore import zigzag
 from deeploy.explore.cost import Assumptions, evaluate
 from deeploy.explore.hardware import load
-from deeploy.graph.loops import LOOPS, LayerLoops
+from deeploy.ir.loops import LOOPS, LayerLoops
 
 HARDWARE = load(Path(__file__).parents[2] / "examples" / "hardware" / "table3.toml", {"pes": 64})
 

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import deeploy
+from deeploy.driver.verify import verify
 from deeploy.errors import FitError, UnsupportedError, UsageError
-from deeploy.verify import verify
 from tests.command import deeploy_cli
 
 HOSTILE = 'a */ "name\n%s${1}'

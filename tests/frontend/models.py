@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from deeploy.frontend import CustomShapes, import_model
 from deeploy.frontend.pins import Value
-from deeploy.graph.values import Graph
+from deeploy.ir.values import Graph
 
 Spec = tuple[Sequence[int | str | None], int]  # shape and element type of an input
 

@@ -14,12 +14,12 @@ import deeploy
 from deeploy import chips
 from deeploy.driver.compile import compile_networks
 from deeploy.driver.request import Request
+from deeploy.driver.verify import run_project, verify
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError
 from deeploy.frontend import import_states, without_branches
 from deeploy.frontend.pins import Pinned
 from deeploy.quantization.static import quantize
 from deeploy.target import load as target
-from deeploy.verify import run_project, verify
 from tests.frontend.models import build, f32, read
 
 node = helper.make_node

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.driver import lower
-from deeploy.graph.types import DType
+from deeploy.driver.verify import verify
+from deeploy.ir.types import DType
 from deeploy.planning.program import Role
-from deeploy.verify import verify
 from tests.frontend.lower.nets import Net
 
 RANDOM = np.random.default_rng(40)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from deeploy.frontend.io import strip_quantisation
-from deeploy.graph.nodes import Node, Tensor, constant
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.nodes import Node, Tensor, constant
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 from deeploy.operators.link import send
 
 

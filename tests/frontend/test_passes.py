@@ -18,7 +18,7 @@ from deeploy import target as registry
 from deeploy.driver.lower import graph_after
 from deeploy.driver.request import Request
 from deeploy.frontend.lower import passes
-from deeploy.graph import rewriting
+from deeploy.ir import rewriting
 from tests.command import deeploy_cli
 
 FOLDER = Path(__file__).parent / "passes"

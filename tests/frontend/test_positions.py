@@ -6,8 +6,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.positions import differing, look_up, slide, sliding
-from deeploy.graph.surgeon import read_graph
-from deeploy.graph.values import Graph
+from deeploy.ir.surgeon import read_graph
+from deeploy.ir.values import Graph
 from deeploy.operators.views import POSITION, SLIDE
 
 ROWS, CONTEXT = 3, 10

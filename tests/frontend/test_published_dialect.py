@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.backend import project
 from deeploy.errors import ModelError
-from deeploy.runners import host
+from deeploy.execution.runners import host
 
 RNG = np.random.default_rng(5)
 

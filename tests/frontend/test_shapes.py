@@ -14,7 +14,7 @@ from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend import import_model
 from deeploy.frontend.schemas import DIALECT_OPS, keeps_shape
 from deeploy.frontend.shapes import Value
-from deeploy.graph.nodes import Node
+from deeploy.ir.nodes import Node
 from tests.frontend import nodes
 from tests.frontend.models import build, f32, ints, one, read
 

@@ -14,9 +14,9 @@ import pytest
 from deeploy.errors import UsageError
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 
 
 def graph_of(*dtypes: type[np.generic], op: str = "RequantShift") -> Graph:

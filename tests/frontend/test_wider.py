@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import UnsupportedError
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 
 RANDOM = np.random.default_rng(5)
 

@@ -20,11 +20,11 @@ import deeploy
 from deeploy.driver import chains
 from deeploy.planning.planner.machine import Options
 from tests.e2e import decoders
+from tests.execution.simulation import nets
 from tests.hal.mutate import Mutant
 from tests.schedule import test_alternating as alternating
 from tests.schedule import test_behind as behind
 from tests.schedule import test_managed_chains as managed
-from tests.simulate import nets
 
 
 @dataclass(frozen=True)

@@ -28,15 +28,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deeploy import api, verify
+from deeploy import api
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.certify import CertificateError, certify
 from deeploy.cli.options import dims_of
+from deeploy.driver import verify
 from deeploy.errors import DeeployError
+from deeploy.execution.runners.runner import split
+from deeploy.execution.verification.compare import compare
 from deeploy.planning.planner.machine import Options
-from deeploy.runners.runner import split
-from deeploy.verification.compare import compare
 from tests.hal.equivalent import Equivalence
 from tests.hal.mutate import Mutant, every_mutant
 from tests.hal.subject import ASAN, THREADS, Flavour, Subject

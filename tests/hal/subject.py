@@ -15,8 +15,8 @@ import numpy as np
 
 from deeploy.backend import project
 from deeploy.backend.project import select_network
-from deeploy.graph.types import DType
-from deeploy.runners.runner import write_samples
+from deeploy.execution.runners.runner import write_samples
+from deeploy.ir.types import DType
 
 HERE = Path(__file__).parent
 MODES = (("late", 1), ("random", 1), ("early", 1), ("random", 2))

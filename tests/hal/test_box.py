@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deeploy.graph.target import DmaPath
+from deeploy.execution.simulation.boxes import BoxAxis, transfers
+from deeploy.ir.target import DmaPath
 from deeploy.resources import resource
-from deeploy.simulate.boxes import BoxAxis, transfers
 
 AXES = 6
 NEAR, FAR = 1 << 16, 1 << 20  # where the two sides begin

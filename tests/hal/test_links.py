@@ -9,7 +9,7 @@ import pytest
 
 from deeploy.backend import project
 from deeploy.errors import BuildError
-from deeploy.runners import host
+from deeploy.execution.runners import host
 from tests.e2e.systems import samples, star
 
 CODE, MESSAGES = "chips/1/src/network.c", "chips/1/src/messages.c"  # chip 1 receives, multiplies and sends; chip 2 has the same code

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from deeploy.planning.planner.machine import Options
+from tests.execution.simulation import nets
 from tests.hal import mutants
 from tests.hal.mutate import Mutant, code, every_mutant
 from tests.hal.subject import Subject
-from tests.simulate import nets
 
 TEXT = """
 /* conv: 3 taps */

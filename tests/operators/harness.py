@@ -5,7 +5,7 @@ single call with buffers of their own. Every buffer lies on the heap with exactl
 UBSan, so that a read or write beyond an operand is an error. What is compiled is kept: instances, and the programs that call them.
 
     check(
-        CONV2D,                                                     # a deeploy.graph.kernel.Kernel
+        CONV2D,                                                     # a deeploy.ir.kernel.Kernel
         {"x": x, "w": w, "mul": mul, "add": add},                   # body's inputs, then the epilogue's operands
         outputs="s8",                                               # short name of the output's type (a tuple of several)
         attrs={"epilogue": ("requantise",), "shift": 12, "low": -128, "high": 127, "strides": (1, 1), ...},
@@ -26,16 +26,16 @@ from typing import Any
 import numpy as np
 from mako.lookup import TemplateLookup
 
-from deeploy.graph import epilogue, interface
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
+from deeploy.execution.runners import objects
+from deeploy.ir import epilogue, interface
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
 from deeploy.operators.views import Access
 from deeploy.planning.binding import kernels as bind
 from deeploy.planning.program import Call, Operand
 from deeploy.planning.tiling.loops import Footprints
 from deeploy.resources import cache_folder, put, resource
-from deeploy.runners import objects
 from tests import samples
 
 KERNELS = resource("kernels") / "portable"

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.types import DType
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.types import DType
 from deeploy.resources import resource
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
 from deeploy.operators import conv
 from deeploy.planning.binding import kernels as bind
 from tests.operators.harness import check, make_node

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deeploy.graph import epilogue
+from deeploy.ir import epilogue
 from deeploy.operators.nearest import Nearest, nearest
 from deeploy.operators.staircase import staircase
 from deeploy.target import Requantiser

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deeploy.graph.nest import Combine
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
+from deeploy.ir.dimensions import Combine
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
 from deeploy.planning.binding import kernels as bind
 from tests.operators.harness import check, make_node
 from tests.operators.kernels import KERNELS, draw, kernel, requantisation, staged

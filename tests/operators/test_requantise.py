@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeploy.graph.epilogue import limited
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
+from deeploy.ir.epilogue import limited
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
 from deeploy.operators.requantise import of_node, with_table, words
 from deeploy.operators.staircase import WORD, StaircaseRequantisation, cheapest
 

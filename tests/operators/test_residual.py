@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
 from deeploy.operators.elementwise import scaled_add_reference
 from deeploy.planning.binding import kernels as bind
 from tests.operators.harness import check

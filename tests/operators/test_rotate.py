@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.types import DType
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.types import DType
 from deeploy.target import load
 from tests.operators.harness import check
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
 from deeploy.operators.table import shared
 
 X = np.arange(12)

@@ -11,11 +11,11 @@ import pytest
 
 import deeploy
 from deeploy.errors import FitError
-from deeploy.graph.kernel import Kernel, Scratch, Tiling
-from deeploy.graph.nodes import INTEGER_FORM, Tensor, compute
-from deeploy.graph.target import Rate, Target
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.kernel import Kernel, Scratch, Tiling
+from deeploy.ir.nodes import INTEGER_FORM, Tensor, compute
+from deeploy.ir.target import Rate, Target
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 from deeploy.planning import cost
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.binding.kernels import select
@@ -26,8 +26,8 @@ from deeploy.planning.planner.network import Planner
 from deeploy.planning.program import Program, Role, chosen
 from deeploy.target import load
 from tests.e2e import test_pipeline
+from tests.execution.simulation.nets import compiled, node
 from tests.planning.test_misfit import stated
-from tests.simulate.nets import compiled, node
 
 GENERIC: Target = load("generic")
 RESIDUAL = Path(__file__).parents[3] / "shared" / "models" / "dialect" / "Models" / "MLPerf" / "ImageClassification"

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.errors import FitError, UnsupportedError
-from deeploy.graph.target import Memory, Target
+from deeploy.ir.target import Memory, Target
 from deeploy.planning.packing.lifetimes import lifetimes
 from deeploy.target import load
 

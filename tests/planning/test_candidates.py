@@ -16,9 +16,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.graph.expr import evaluate
-from deeploy.graph.nest import Part
-from deeploy.graph.target import Target
+from deeploy.ir.expr import evaluate
+from deeploy.ir.nest import Part
+from deeploy.ir.target import Target
 from deeploy.planning import cost
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.candidates.tiler import Tiler
@@ -26,8 +26,8 @@ from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Call
 from deeploy.planning.tiling.loops import Footprints, Stream
 from deeploy.target import load
+from tests.execution.simulation import nets
 from tests.planning.tiles import spans
-from tests.simulate import nets
 
 TARGET: Target = load("siracusa")
 CORES = 8

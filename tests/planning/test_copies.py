@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy import cli
 from deeploy.driver.compile import loaded
+from deeploy.driver.verify import verify
 from deeploy.errors import UsageError
-from deeploy.graph.target import Target, load_timing
+from deeploy.ir.target import Target, load_timing
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
-from deeploy.verify import verify
 
 BOARD = """
 [machine.clock]

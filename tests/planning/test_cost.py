@@ -11,7 +11,7 @@ from deeploy.planning import cost
 from deeploy.planning.cost import Load, SharedCycles, active, overhead, rate, second, steps, total, work
 from deeploy.planning.planner.machine import Options
 from deeploy.target import load
-from tests.simulate import nets
+from tests.execution.simulation import nets
 
 OUT = Load(fetched=40, stored=670, first=10, last=70)  # 10 cycles of fetching and 200 of storing a tile
 IN = Load(fetched=610, stored=100, first=10, last=70)  # the other way round

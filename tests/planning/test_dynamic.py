@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from deeploy.errors import UnsupportedError
-from deeploy.graph.nest import Map, Nest, parallel, reduction
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
+from deeploy.ir.nest import Map, Nest, parallel, reduction
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
 from deeploy.operators.rows import column_nest
 from deeploy.operators.views import APPEND, VIEWS, by_rows
 from deeploy.planning.binding.dynamic import spread

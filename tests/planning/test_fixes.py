@@ -14,15 +14,15 @@ import deeploy
 from deeploy.backend import project
 from deeploy.driver import plan as plans
 from deeploy.errors import FitError, UsageError
-from deeploy.graph.target import Target
+from deeploy.execution.runners import host
+from deeploy.execution.simulation.walk import walk
+from deeploy.ir.target import Target
 from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Program
-from deeploy.runners import host
-from deeploy.simulate.walk import walk
 from tests.command import deeploy_cli as run
+from tests.execution.simulation.nets import compiled, node
 from tests.schedule.test_alternating import network
-from tests.simulate.nets import compiled, node
 
 Fixes = Mapping[str, str | int]
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.cost import form, kind, words
 from deeploy.planning.program import Program

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
 from deeploy.operators.views import Access
 from deeploy.planning.binding.kernels import bound_geometry
 from deeploy.planning.packing.lifetimes import lifetimes

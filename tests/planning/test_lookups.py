@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from deeploy.graph import epilogue
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
+from deeploy.ir import epilogue
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
 from deeploy.planning.binding.kernels import mismatch
 from deeploy.planning.binding.lookups import with_lookups
 from deeploy.target import load

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deeploy.errors import UsageError
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 from deeploy.planning.planner.machine import Options, kernels_of, machine_of, shared
 from deeploy.target import load
 

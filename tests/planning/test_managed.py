@@ -18,8 +18,8 @@ from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.planner.network import Far, Planner, make_plan
 from deeploy.planning.program import Program
+from tests.execution.simulation.nets import compiled, node
 from tests.planning import exhaustive
-from tests.simulate.nets import compiled, node
 
 FEW = 5  # candidates per combination of residences
 MOST_STATES = 40_000

@@ -20,7 +20,7 @@ from deeploy.planning.planner.network import make_plan
 from deeploy.target import load
 from tests.advice.test_advise import one_convolution
 from tests.command import deeploy_cli
-from tests.simulate import nets
+from tests.execution.simulation import nets
 
 BUILDERS: dict[str, Callable[[Path, Options], deeploy.Compiled]] = {
     "convolutions": nets.convolutions,

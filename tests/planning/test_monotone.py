@@ -12,9 +12,9 @@ import pytest
 import deeploy
 from deeploy.errors import FitError
 from deeploy.planning.planner.machine import Options
+from tests.execution.simulation import nets
 from tests.planning.test_managed import products, residual
 from tests.planning.test_misfit import replan, stated
-from tests.simulate import nets
 
 NETWORKS = {"products": products, "residual": residual, "filters": nets.filters, "perceptron": nets.perceptron}
 

@@ -15,7 +15,7 @@ import deeploy
 from deeploy.planning.packing.order import ordered
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Program, Role, spans
-from tests.simulate.nets import compiled, node
+from tests.execution.simulation.nets import compiled, node
 
 
 def branches(folder: Path, seed: int) -> Program:

@@ -9,14 +9,14 @@ import pytest
 
 import deeploy
 from deeploy.backend import project
+from deeploy.execution.runners import host
+from deeploy.execution.simulation.walk import walk
 from deeploy.planning.choice.pin import SHARE, pinnable
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.planner.network import Planner
-from deeploy.runners import host
-from deeploy.simulate.walk import walk
-from tests.simulate.nets import compiled, node
+from tests.execution.simulation.nets import compiled, node
 
 LAYERS = 6
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import deeploy
 from benchmarks.transformer_models import Shape, decoder
 from deeploy.backend import project
+from deeploy.execution.runners import host
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.choice.prefetch import prefetched
 from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, loads
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import CallTiling
-from deeploy.runners import host
 
 CALL = Candidate(CallTiling((), (), None), (), (10, 100, 0), 1000, 0, 0, 0, 0, False)
 

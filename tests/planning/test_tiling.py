@@ -13,8 +13,8 @@ import deeploy
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Call
 from deeploy.planning.tiling.loops import MOST_TRIPS, CallTiling, TileLoop, cut_dims, period, sizes
+from tests.execution.simulation import nets
 from tests.planning.tiles import spans
-from tests.simulate import nets
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

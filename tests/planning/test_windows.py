@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from deeploy.backend.layers import declarations
-from deeploy.graph.expr import Affine, Expr, Variable, evaluate
-from deeploy.graph.mentions import mentions
-from deeploy.graph.nest import Dim, Geometry, Map, Nest, Part, parallel, reduction
+from deeploy.ir.expr import Affine, Dim, Expr, Variable, evaluate
+from deeploy.ir.mentions import mentions
+from deeploy.ir.nest import Geometry, Map, Nest, Part, parallel, reduction
 from deeploy.operators.views import Access
 from deeploy.planning.program import Operand
 from deeploy.planning.tiling.loops import Footprints

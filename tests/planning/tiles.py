@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeploy.graph.expr import Span, evaluate
-from deeploy.graph.nest import Geometry, Nest
+from deeploy.ir.expr import Span, evaluate
+from deeploy.ir.nest import Geometry, Nest
 from deeploy.planning.tiling.loops import CallTiling
 
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import UsageError
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 from deeploy.quantization import static
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import run_model

@@ -25,9 +25,9 @@ from deeploy import target as targets
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.errors import BuildError, DeeployError, FitError
-from deeploy.graph.target import Target
-from deeploy.graph.types import DType
-from deeploy.runners import host, qemu
+from deeploy.execution.runners import host, qemu
+from deeploy.ir.target import Target
+from deeploy.ir.types import DType
 from tests.random import oracle
 from tests.random.forms import Case
 from tests.random.graph import EXACT

@@ -343,8 +343,8 @@ def judged(label: str, model: onnx.ModelProto, how: str) -> tuple[str, str, str]
     from deeploy.driver.lower import Clock, lowered
     from deeploy.driver.request import Request
     from deeploy.errors import DeeployError
+    from deeploy.execution.simulation.interpreter import outputs
     from deeploy.planning.binding.assemble import assemble
-    from deeploy.simulate.interpreter import outputs
     from deeploy.target import load
 
     op, feeds = label.partition(" ")[0].rstrip(":"), feeds_of(model)

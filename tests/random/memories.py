@@ -21,15 +21,15 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy import verify
 from deeploy.backend import project
 from deeploy.driver import chains as driver
+from deeploy.driver import verify
 from deeploy.errors import BuildError, DeeployError, FitError
-from deeploy.graph.target import Target
+from deeploy.execution.runners import host
+from deeploy.ir.target import Target
 from deeploy.planning.groups import fuse
 from deeploy.planning.packing.addresses import Overfull
 from deeploy.planning.planner.machine import Options
-from deeploy.runners import host
 from deeploy.target import load
 from tests.random.check import Difference, Outcome, _equal, failure
 from tests.random.choices import Choices

@@ -17,8 +17,8 @@ from onnx import TensorProto, helper
 pytest.importorskip("onnxruntime")
 
 import deeploy
+from deeploy.execution.runners.runner import Result
 from deeploy.planning.planner.machine import machine_of
-from deeploy.runners.runner import Result
 from tests.random import cases, check, files, memories, tasks
 from tests.random.choices import Choices, shrink
 from tests.random.forms import Case, make

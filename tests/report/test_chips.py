@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.cli import app
+from deeploy.driver.verify import run_project
 from deeploy.errors import UsageError
 from deeploy.report.chips import breakdown, report, summary
 from deeploy.report.page import page
 from deeploy.report.why import find
-from deeploy.verify import run_project
 from tests.e2e.systems import star, towers
 from tests.report.browser import Document
 

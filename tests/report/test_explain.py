@@ -16,8 +16,8 @@ from deeploy.errors import UsageError
 from deeploy.planning.planner.machine import Options
 from deeploy.report import terminal, why
 from deeploy.report.explain import explanations
+from tests.execution.simulation.nets import compiled, convolutions, node, perceptron
 from tests.report.browser import shown
-from tests.simulate.nets import compiled, convolutions, node, perceptron
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from deeploy.report.markup import data
 from deeploy.report.memory_map import memory_map
 from deeploy.report.sections import bounds, headline, traffic
 from tests.e2e.systems import star
+from tests.execution.simulation.nets import convolutions
 from tests.report.browser import Document
-from tests.simulate.nets import convolutions
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["</script>", "<!--", "<script", "&lt;", "]]>", "\u2028"]),

@@ -16,8 +16,8 @@ from deeploy.planning.planner.machine import Options
 from deeploy.report import memory_map
 from deeploy.target import load, names
 from tests.advice.test_advise import one_convolution
+from tests.execution.simulation import nets
 from tests.report.browser import Document, Element, shown
-from tests.simulate import nets
 
 TARGETS = [name for name in names() if load(name).device is None]
 BOTTOM = memory_map.TOP + memory_map.HEIGHT

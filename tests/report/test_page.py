@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 import deeploy
 from deeploy.planning.planner.machine import Options
 from deeploy.report.memory_map import memory_map
+from tests.execution.simulation.nets import convolutions, perceptron
 from tests.report.browser import Document, shown
-from tests.simulate.nets import convolutions, perceptron
 
 HOSTILE = '</script><script>document.title="broken"</script><img src=x onerror=alert(1)>"\'&\u2028'
 

@@ -15,7 +15,7 @@ from deeploy.chips import compile as compile_chips
 from deeploy.errors import UsageError
 from deeploy.report import chips, terminal
 from deeploy.report.text import number
-from tests.simulate.nets import convolutions, perceptron
+from tests.execution.simulation.nets import convolutions, perceptron
 
 SIRACUSA = Path(__file__).parents[2] / "targets" / "siracusa"
 WITHOUT_CLOCK = re.compile(r"\d\W?ms\b(?! at \d+ MHz)")

@@ -12,15 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from deeploy.cli import app
+from deeploy.execution.simulation.timeline import MOST_EVENTS
 from deeploy.planning.planner.machine import Options
 from deeploy.report.blocks import blocks, labels
 from deeploy.report.compare import compare
 from deeploy.report.compare import page as compared
 from deeploy.report.page import page
-from deeploy.simulate.timeline import MOST_EVENTS
 from tests.e2e.systems import star
+from tests.execution.simulation.nets import convolutions
 from tests.report.browser import Document, measured, shown
-from tests.simulate.nets import convolutions
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MOST_BYTES = 1_500_000

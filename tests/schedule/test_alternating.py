@@ -12,11 +12,11 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.driver import chains
+from deeploy.execution.runners import host
 from deeploy.planning.groups.fuse import Fuser
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 from deeploy.planning.tiling.loops import Footprints, TileLoop, cut_dims, in_place
-from deeploy.runners import host
 from deeploy.schedule import build
 from deeploy.schedule.ir import Compute, Finish
 from deeploy.schedule.unroll import Unrolled

@@ -10,12 +10,12 @@ import pytest
 import deeploy
 from deeploy.certify import CertificateError
 from deeploy.driver import chains
+from deeploy.execution.simulation.walk import walk
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import TileLoop
 from deeploy.schedule import build
 from deeploy.schedule.ir import Compute, Finish, SecondPart
 from deeploy.schedule.unroll import Unrolled
-from deeploy.simulate.walk import walk
 from tests.schedule.proofs import prove
 from tests.schedule.test_managed_chains import CHANGES, Quantised, equal_on_the_host, unsafe
 

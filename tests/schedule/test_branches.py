@@ -12,12 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.driver import chains
+from deeploy.execution.simulation.walk import walk
 from deeploy.planning.groups import fuse
 from deeploy.planning.planner.machine import Options
 from deeploy.schedule import build
 from deeploy.schedule.ir import Compute, Finish, SecondPart
 from deeploy.schedule.unroll import Unrolled
-from deeploy.simulate.walk import walk
 from tests.schedule.proofs import prove
 from tests.schedule.test_managed_chains import CHANGES, Quantised, equal_on_the_host, unsafe
 

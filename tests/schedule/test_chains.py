@@ -13,15 +13,15 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.errors import FitError
-from deeploy.graph.expr import Value
+from deeploy.execution.runners import host
+from deeploy.ir.expr import Value
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.chain import Chain, GroupMember
-from deeploy.runners import host
 from deeploy.schedule import Schedule, build
 from deeploy.schedule.ir import Condition, Do, Guard, Loop, Node, Slide
+from tests.execution.simulation.nets import compiled, node
 from tests.schedule.proofs import prove, refuse, refuse_schedules
-from tests.simulate.nets import compiled, node
 
 RAM = Options(objective="ram")
 

@@ -18,9 +18,9 @@ from deeploy.schedule import Schedule, build
 from deeploy.schedule.build import past_rows
 from deeploy.schedule.ir import Barrier, Condition, Finish, Guard, Layer, Loop, Move, Node, Wait
 from tests.e2e import decoders
+from tests.execution.simulation import nets
 from tests.samples import is_drawn
 from tests.schedule.proofs import emitted, refuse, refuse_schedules
-from tests.simulate import nets
 
 NETWORKS: dict[str, tuple[Callable[[Path, Options], deeploy.Compiled], int, int | None]] = {
     "convolutions": (nets.convolutions, 2500, None),

@@ -16,16 +16,16 @@ import deeploy
 from deeploy.backend import project
 from deeploy.documents import Document
 from deeploy.errors import UsageError
+from deeploy.execution.runners import host
+from deeploy.execution.simulation.walk import walk
 from deeploy.planning.groups import behind, beside, fuse
 from deeploy.planning.groups.fuse import placed
 from deeploy.planning.plan import Objective, Plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.chain import Chain
-from deeploy.runners import host
 from deeploy.schedule import build
 from deeploy.schedule.ir import Compute, Do, Finish, Guard, Loop, Node, Schedule, SecondPart, Slide, Wait
 from deeploy.schedule.unroll import Unrolled
-from deeploy.simulate.walk import walk
 from tests.schedule.proofs import prove, refuse, refuse_schedules, verdicts
 from tests.schedule.test_chains import mutants
 

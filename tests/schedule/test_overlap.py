@@ -12,13 +12,13 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.driver import order
+from deeploy.driver.verify import run_project
+from deeploy.execution.runners import host
+from deeploy.execution.simulation.walk import walk
 from deeploy.planning.packing.order import EngineLoad, arranged, side_by_side
 from deeploy.planning.planner.alike import carried
 from deeploy.planning.planner.machine import Options
 from deeploy.report.explain import explanations
-from deeploy.runners import host
-from deeploy.simulate.walk import walk
-from deeploy.verify import run_project
 from tests.planning.test_order import branches, is_legal
 from tests.schedule.proofs import prove
 from tests.schedule.test_managed_chains import Quantised

@@ -13,14 +13,14 @@ import deeploy
 from deeploy.backend import project
 from deeploy.driver import chains as driver
 from deeploy.driver import order
-from deeploy.graph.target import Target
+from deeploy.execution.runners import host
+from deeploy.execution.simulation.walk import walk
+from deeploy.ir.target import Target
 from deeploy.planning.groups import fuse
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Program
 from deeploy.planning.tiling.chain import Chain
-from deeploy.runners import host
-from deeploy.simulate.walk import walk
 from deeploy.target import load
 from tests.schedule.proofs import refuse
 from tests.schedule.test_managed_chains import CHANGES, moved, unsafe

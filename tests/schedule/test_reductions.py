@@ -13,10 +13,10 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.errors import FitError
+from deeploy.execution.runners import host
 from deeploy.planning.plan import Buffering
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import cut_dims
-from deeploy.runners import host
 from deeploy.schedule import build
 from deeploy.schedule.ir import Compute, Do, Finish, Guard, Move, Node, SecondPart
 from deeploy.target import load

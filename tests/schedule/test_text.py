@@ -16,8 +16,8 @@ from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options
 from deeploy.schedule import build
 from tests.e2e import systems
+from tests.execution.simulation import nets
 from tests.schedule.test_chains import residual
-from tests.simulate import nets
 
 SNAPSHOT = Path(__file__).with_name("shapes.txt")
 

@@ -21,7 +21,7 @@ from deeploy.bringup import new
 from deeploy.cli import app
 from deeploy.documents import check_document, read_document
 from deeploy.errors import DeeployError, TargetError, UsageError
-from deeploy.runners.runner import gathered, parts
+from deeploy.execution.runners.runner import gathered, parts
 from deeploy.schemas import KINDS, MANIFEST, PLAN, REASONS, SCHEMAS
 from deeploy.schemas.agree import agrees
 

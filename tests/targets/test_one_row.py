@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from deeploy.backend.project import read_manifest, select_network
+from deeploy.execution.runners import host
 from deeploy.planning.planner.machine import Options
-from deeploy.runners import host
 from deeploy.target import load
-from tests.simulate.nets import compiled, node
+from tests.execution.simulation.nets import compiled, node
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "targets"
 TARGETS = {

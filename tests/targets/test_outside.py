@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.cli import app
+from deeploy.driver.verify import run_project
 from deeploy.target import Target, load, names
-from deeploy.verify import run_project
 from tests.targets.test_snitch import network
 
 PACKAGES = Path(__file__).resolve().parents[2] / "examples" / "targets"

@@ -14,12 +14,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
+from deeploy.driver.verify import run_project
 from deeploy.errors import FitError, UsageError
+from deeploy.execution.runners import gvsoc
 from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
-from deeploy.runners import gvsoc
 from deeploy.target import load
-from deeploy.verify import run_project
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "targets" / "pulp_open" / "deeploy_pulp_open"

@@ -24,16 +24,16 @@ from deeploy import cli
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.driver.plan import over_budget
 from deeploy.driver.request import Request
+from deeploy.driver.verify import run_project, verify
 from deeploy.errors import BuildError, FitError, UsageError
+from deeploy.execution.runners import qemu, sizes
+from deeploy.execution.verification.layers import differences
 from deeploy.frontend.arrays import Expected, load_arrays
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 from deeploy.planning.planner.machine import Options
 from deeploy.report import terminal
 from deeploy.report import text as text_report
-from deeploy.runners import qemu, sizes
 from deeploy.target import load, names
-from deeploy.verification.layers import differences
-from deeploy.verify import run_project, verify
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "examples" / "targets" / "tcm"

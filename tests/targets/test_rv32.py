@@ -12,10 +12,10 @@ import pytest
 
 import deeploy
 from deeploy.backend.project import read_manifest
+from deeploy.execution.runners.runner import split, write_samples
 from deeploy.frontend.arrays import Expected, load_arrays
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 from deeploy.quantization.static import quantize
-from deeploy.runners.runner import split, write_samples
 
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = Path(__file__).parent / "rv32" / "application.c"

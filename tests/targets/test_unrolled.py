@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import TargetError
-from deeploy.graph.target import Rate
+from deeploy.ir.target import Rate
 from deeploy.planning import cost
 from deeploy.planning.program import Call
 from deeploy.target import load, load_array

@@ -10,8 +10,8 @@ import numpy as np
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, declares
 from deeploy.frontend.expand.products import to_float
 from deeploy.frontend.predicates import Operands, UnknownOperand, masked, shape_is
-from deeploy.graph.nodes import Tensor, concat, constant, where
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor, concat, constant, where
+from deeploy.ir.types import DType
 
 _LOWEST = float(np.finfo(np.float32).min)
 

@@ -10,8 +10,8 @@ import numpy as np
 from deeploy.errors import shorten
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands
 from deeploy.frontend.schemas import ML
-from deeploy.graph.nodes import INTEGER_FORM, Tensor, compute, concat, constant, where
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import INTEGER_FORM, Tensor, compute, concat, constant, where
+from deeploy.ir.types import DType
 from deeploy.operators.coupling import COUPLING
 
 _KINDS = {"int64s": np.int64, "floats": np.float32, "tensor": None}

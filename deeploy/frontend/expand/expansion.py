@@ -21,8 +21,8 @@ from deeploy.frontend.records import vendor
 from deeploy.frontend.schemas import MICROSOFT, RECORDS, Attributes
 from deeploy.frontend.structure import describe
 from deeploy.frontend.walk import GraphWalk
-from deeploy.graph.nodes import Tensor
-from deeploy.graph.rewriting import bind
+from deeploy.ir.nodes import Tensor
+from deeploy.ir.rewriting import bind
 
 Results: TypeAlias = "Tensor | Sequence[Tensor | None] | None"  # of a node; None where it stays as it is
 Function: TypeAlias = "Callable[..., Results]"

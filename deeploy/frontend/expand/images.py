@@ -8,9 +8,9 @@ import math
 import numpy as np
 
 from deeploy.frontend.expand.expansion import Expansion, Results, expands, is_fixed
-from deeploy.graph.nodes import Tensor, constant
-from deeploy.graph.nodes import inverse as invert
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor, constant
+from deeploy.ir.nodes import inverse as invert
+from deeploy.ir.types import DType
 
 _SHARPNESS = -0.75  # of cubic interpolation, as ONNX has it for GridSample
 Tap = tuple[Tensor, Tensor | None]  # an index along an axis as a float, and its weight

@@ -11,8 +11,8 @@ import numpy as np
 
 from deeploy.errors import shorten
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands
-from deeploy.graph.nodes import Tensor, concat, constant, inverse, where
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor, concat, constant, inverse, where
+from deeploy.ir.types import DType
 
 _MOST_PAIRS = 1 << 22  # comparisons of all elements of rows with each other, up to which ranks are counted
 _COMBINE = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}

@@ -14,8 +14,8 @@ from deeploy.frontend.lower.quant import repeated
 from deeploy.frontend.predicates import Operands, axis_in, broadcasts, extents, rank_is, type_of
 from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.vendors import ACTIVATIONS, PADDING
-from deeploy.graph.nodes import Tensor, compute, constant
-from deeploy.graph.types import DType, unpack
+from deeploy.ir.nodes import Tensor, compute, constant
+from deeploy.ir.types import DType, unpack
 
 _ACTIVATED = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Elu": ("alpha",), "ThresholdedRelu": ("alpha",)}  # parameters
 

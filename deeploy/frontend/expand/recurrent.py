@@ -14,7 +14,7 @@ from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, decla
 from deeploy.frontend.expand.products import to_float
 from deeploy.frontend.recurrent import ACTIVATIONS
 from deeploy.frontend.vendors import ACTIVATIONS as ACTIVATION_NAMES
-from deeploy.graph.nodes import Tensor, concat, constant
+from deeploy.ir.nodes import Tensor, concat, constant
 from deeploy.operators.recurrent import GATES
 
 Product = Callable[[Tensor], Tensor]

@@ -12,8 +12,8 @@ from deeploy.errors import shorten
 from deeploy.frontend.expand.classic import best, classes_of, floats_of, of_two, rows_of, transformed
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands
 from deeploy.frontend.schemas import ML
-from deeploy.graph.nodes import INTEGER_FORM, Tensor, compute, constant
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import INTEGER_FORM, Tensor, compute, constant
+from deeploy.ir.types import DType
 from deeploy.operators.trees import AGGREGATES, LEAF, MISSING, MODES, TREES
 
 Entry = tuple[int, float]  # what a leaf adds to which target

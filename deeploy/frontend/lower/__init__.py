@@ -23,7 +23,7 @@ from deeploy.frontend.lower import (
     tables,
 )
 from deeploy.frontend.lower.dialect import assign_types
-from deeploy.graph.rewriting import Pass
+from deeploy.ir.rewriting import Pass
 
 __all__ = ["assign_types", "passes"]
 

@@ -17,9 +17,9 @@ import onnx
 from deeploy.frontend.lower.lookup import ARITHMETIC
 from deeploy.frontend.lower.quant import byte, every, half, multiplier, plain, quantised, requantisation, summand
 from deeploy.frontend.schemas import PRODUCTS
-from deeploy.graph.nodes import Node, Tensor, compute, constant, inverse
-from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require, standard
-from deeploy.graph.surgeon import read_model, write_model
+from deeploy.ir.nodes import Node, Tensor, compute, constant, inverse
+from deeploy.ir.rewriting import Match, Pass, Result, lowered, need, require, standard
+from deeploy.ir.surgeon import read_model, write_model
 from deeploy.operators.conv import CONV
 
 _VIEWS = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten")  # the last three only in files

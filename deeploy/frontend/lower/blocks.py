@@ -15,9 +15,9 @@ from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.products import times
 from deeploy.frontend.lower.quant import byte, plain, repeated
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
-from deeploy.graph.types import PACKED, DType
+from deeploy.ir.nodes import Tensor, compute, constant
+from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
+from deeploy.ir.types import PACKED, DType
 from deeploy.operators.blocks import BLOCK_MATMUL
 
 _MOST_SIZE = 2**15  # elements of a block: sums of as many products of differences of bytes fit into 32 bits

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from deeploy.frontend.lower.quant import Quantised, byte, half, multiplier, plain, requant_constants, requantisation, summand, ties
-from deeploy.graph.nodes import INTEGER_FORM, Attributes, Node, Tensor, compute, constant
-from deeploy.graph.rewriting import Match
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import INTEGER_FORM, Attributes, Node, Tensor, compute, constant
+from deeploy.ir.rewriting import Match
+from deeploy.ir.types import DType
 
 PLAIN: Attributes = {"a_zero_point": 0, "b_zero_point": 0}  # attributes of a product whose operands are no quantised tensors
 _DEFAULTS: Mapping[str, Attributes] = {"Mul": PLAIN, "MatMul": {**PLAIN, "trans_a": False, "trans_b": False}}

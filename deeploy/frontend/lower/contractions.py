@@ -15,8 +15,8 @@ import numpy as np
 
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.schemas import WEIGHTS
-from deeploy.graph.nodes import Tensor, compute, constant, inverse
-from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
+from deeploy.ir.nodes import Tensor, compute, constant, inverse
+from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.operators.scan import RUNNING_SUM
 
 _LONGEST = 256  # rows that are summed by a triangle of ones

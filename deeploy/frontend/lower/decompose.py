@@ -13,8 +13,8 @@ import numpy as np
 
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.quant import dequantised
-from deeploy.graph.nodes import Tensor, compute
-from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
+from deeploy.ir.nodes import Tensor, compute
+from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)

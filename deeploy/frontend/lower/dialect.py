@@ -18,10 +18,10 @@ from deeploy.frontend.lower.lookup import ARITHMETIC
 from deeploy.frontend.lower.qonnx import is_whole, reached
 from deeploy.frontend.lower.quant import half, requantisation
 from deeploy.frontend.schemas import DIALECT_OPS, PRODUCTS
-from deeploy.graph.nodes import TRUTHS, Node, Tensor, constant
-from deeploy.graph.rewriting import Match, Pass, standard
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.nodes import TRUTHS, Node, Tensor, constant
+from deeploy.ir.rewriting import Match, Pass, standard
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 
 _LARGEST = 2.0**62  # of constants
 _RESULTS = {

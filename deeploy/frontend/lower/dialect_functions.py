@@ -14,9 +14,9 @@ from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend.lower.call import PLAIN
 from deeploy.frontend.lower.quant import every, narrow
 from deeploy.frontend.lower.tables import apply
-from deeploy.graph.nodes import Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Result, lowered, need, require, standard
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor, compute, constant
+from deeploy.ir.rewriting import Match, Result, lowered, need, require, standard
+from deeploy.ir.types import DType
 
 _LEAST, _MOST = DType.INT32.range
 # The function of the integer form, and which attributes are its constants a, b and c.

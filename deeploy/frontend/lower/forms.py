@@ -17,9 +17,9 @@ import numpy as np
 
 from deeploy.frontend.lower.quant import BYTES
 from deeploy.frontend.schemas import QUANTISED
-from deeploy.graph.nodes import Node, Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Node, Tensor, compute, constant
+from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
+from deeploy.ir.types import DType
 from deeploy.operators.dynamic import LEVELS, SCALE
 
 

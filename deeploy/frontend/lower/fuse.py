@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from deeploy.frontend.lower.quant import requantisation
-from deeploy.graph.nodes import Node, Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Node, Tensor, compute, constant
+from deeploy.ir.rewriting import Match, Pass, Result, lowered, need, require
+from deeploy.ir.types import DType
 from deeploy.operators.table import OPERATORS
 
 ACCUMULATING = {op: operator.usual["epilogues"] for op, operator in OPERATORS.items() if len(operator.usual.get("epilogues", ())) > 1}

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from deeploy.frontend.lower.layout import BROADCASTING, SINGLE
-from deeploy.graph.nodes import Node, Tensor, compute, result_shape
-from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require
+from deeploy.ir.nodes import Node, Tensor, compute, result_shape
+from deeploy.ir.rewriting import Match, Pass, Result, lowered, need, require
 from deeploy.operators.matmul import BATCH_AXES
 
 _SINGLE = (*SINGLE, "Quantize")

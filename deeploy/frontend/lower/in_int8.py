@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from deeploy.graph.nodes import Tensor, compute, constant
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph, substitute
+from deeploy.ir.nodes import Tensor, compute, constant
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph, substitute
 
 SCALE = 0.05  # of all activations
 FOLDED = frozenset({"Relu", "Clip", "BatchNormalization"})  # what integer layers do on their way: nothing is rounded before it

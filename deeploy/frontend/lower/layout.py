@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deeploy.graph.nodes import Attributes, Tensor, compute, constant, inverse
-from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require
+from deeploy.ir.nodes import Attributes, Tensor, compute, constant, inverse
+from deeploy.ir.rewriting import Match, Pass, Result, lowered, need, require
 
 BROADCASTING = ("Add", "Sub", "Mul", "Div", "ScaledAdd", "ScaledDiv", "Binary", "Where")
 SINGLE = ("Unary", "Lookup", "Clip", "Cast", "Dequantize")  # element by element of their first operand

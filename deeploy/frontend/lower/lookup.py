@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from deeploy.frontend.lower.quant import Quantised, byte, dequantised, every, plain
-from deeploy.graph.nodes import Attributes, Node, Tensor, compute, constant
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Attributes, Node, Tensor, compute, constant
+from deeploy.ir.types import DType
 from deeploy.operators.elementwise import FUNCTIONS
 
 # ONNX operator -> function of the integer form's Unary, and the defaults of alpha and beta.

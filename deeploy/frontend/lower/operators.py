@@ -19,9 +19,9 @@ from deeploy.frontend.lower.call import RuleCall, indices
 from deeploy.frontend.lower.lookup import UNARY, limits, look_up, table
 from deeploy.frontend.lower.quant import Quantised, byte, dequantised, quantised
 from deeploy.frontend.schemas import DIALECT_OPS, SELECTING
-from deeploy.graph.nodes import Tensor, compute
-from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor, compute
+from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
+from deeploy.ir.types import DType
 from deeploy.operators.recurrent import GATES
 
 Lowering = Callable[[RuleCall], Result]

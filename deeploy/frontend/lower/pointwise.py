@@ -15,9 +15,9 @@ from deeploy.frontend.lower.call import RuleCall
 from deeploy.frontend.lower.lookup import function, limits, look_up, real_constant
 from deeploy.frontend.lower.products import biased_product
 from deeploy.frontend.lower.quant import byte, half, multiplier, quantise_values, repeated, ties
-from deeploy.graph.nodes import Tensor, compute, constant
-from deeploy.graph.rewriting import Result, need, require
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor, compute, constant
+from deeploy.ir.rewriting import Result, need, require
+from deeploy.ir.types import DType
 
 BINARY = {  # functions of the integer form's Binary
     **{op: op.lower() for op in ("Equal", "Less", "Greater", "And", "Or", "Max", "Min", "Pow", "Mod", "Add", "Sub", "Mul", "Div")},

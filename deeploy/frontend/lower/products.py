@@ -15,9 +15,9 @@ from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.quant import centred, dequantised, plain
 from deeploy.frontend.lower.transposed import Phases
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Tensor, compute, constant
-from deeploy.graph.rewriting import Result, attempt, need, require
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor, compute, constant
+from deeploy.ir.rewriting import Result, attempt, need, require
+from deeploy.ir.types import DType
 from deeploy.operators.conv import CONV
 
 

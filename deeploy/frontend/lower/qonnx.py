@@ -18,9 +18,9 @@ from deeploy.errors import UnsupportedError
 from deeploy.frontend.integer_graphs import MEANS
 from deeploy.frontend.lower.quant import byte, dequantised
 from deeploy.frontend.schemas import PRODUCTS, SELECTING
-from deeploy.graph.nodes import INTEGER_FORM, Node, Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import INTEGER_FORM, Node, Tensor, compute, constant
+from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
+from deeploy.ir.types import DType
 from deeploy.operators.scan import MOST_THRESHOLDS, THRESHOLDS
 
 NEAREST = ("ROUND", "HALF_EVEN")  # the nearest step, the even one of two: what QuantizeLinear does

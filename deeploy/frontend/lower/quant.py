@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deeploy.graph.nodes import Node, Tensor, constant
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Node, Tensor, constant
+from deeploy.ir.types import DType
 
 # Half a step, any zero point and the product of a 32-bit accumulator still fit 63 bits behind this shift.
 _MOST_SHIFT = 53

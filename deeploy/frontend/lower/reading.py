@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from deeploy.graph.nodes import compute
-from deeploy.graph.rewriting import Match, Pass, Reading, Result, lowered, need, require
+from deeploy.ir.nodes import compute
+from deeploy.ir.rewriting import Match, Pass, Reading, Result, lowered, need, require
 from deeploy.operators.views import MATERIALISE, VIEWS, Access
 
 

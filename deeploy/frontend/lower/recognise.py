@@ -15,8 +15,8 @@ import numpy as np
 from deeploy.frontend.lower.lookup import OF_TWO, UNARY, elementwise, real_constant, real_number, tabulate
 from deeploy.frontend.lower.quant import Quantised, plain
 from deeploy.frontend.lower.rows import CENTRED
-from deeploy.graph.nodes import Attributes, Node, Tensor, constant, inverse
-from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
+from deeploy.ir.nodes import Attributes, Node, Tensor, constant, inverse
+from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.operators.elementwise import FUNCTIONS
 
 _DEEPEST = 12  # operators between a function's result and its operand

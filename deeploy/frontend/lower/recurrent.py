@@ -16,9 +16,9 @@ from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.lower.call import PLAIN
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.quant import Quantised, byte, centred, dequantised, quantised, requant_constants, requantisation
-from deeploy.graph.nodes import Attributes, Node, Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, attempt, need, require, standard
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Attributes, Node, Tensor, compute, constant
+from deeploy.ir.rewriting import Match, Pass, Result, attempt, need, require, standard
+from deeploy.ir.types import DType
 from deeploy.operators.elementwise import FUNCTIONS
 from deeploy.operators.integer_recurrent import FRACTION, MOST_CELL, MOST_UNITS, REACH, STEPS, UNIT
 from deeploy.operators.recurrent import GATES

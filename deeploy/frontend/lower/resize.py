@@ -12,9 +12,9 @@ import numpy as np
 
 from deeploy.errors import ModelError, shorten
 from deeploy.frontend.lower.quant import BYTES
-from deeploy.graph.nodes import Tensor, constant
-from deeploy.graph.rewriting import Match, Pass, Result, need, require, standard
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor, constant
+from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
+from deeploy.ir.types import DType
 
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "floor": np.floor,

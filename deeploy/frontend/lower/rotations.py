@@ -17,9 +17,9 @@ from deeploy.frontend.lower.fuse import scalars
 from deeploy.frontend.lower.quant import BYTES, every
 from deeploy.frontend.lower.tables import apply
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Node, Tensor, constant
-from deeploy.graph.rewriting import Match, Pass, Result, attempt, lowered, need, require
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Node, Tensor, constant
+from deeploy.ir.rewriting import Match, Pass, Result, attempt, lowered, need, require
+from deeploy.ir.types import DType
 
 _LONGEST = 8  # functions between a half and the concatenation
 

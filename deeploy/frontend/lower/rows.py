@@ -16,9 +16,9 @@ from deeploy.frontend.lower.call import RuleCall, is_image, spatial, window
 from deeploy.frontend.lower.lookup import real_constant, tabulate
 from deeploy.frontend.lower.quant import Quantised, dequantised, half, multiplier, requantisation, summand
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Tensor, compute, constant, inverse
-from deeploy.graph.rewriting import Result, need, require
-from deeploy.graph.types import DType
+from deeploy.ir.nodes import Tensor, compute, constant, inverse
+from deeploy.ir.rewriting import Result, need, require
+from deeploy.ir.types import DType
 from deeploy.operators.norms import MOST_COLUMNS
 
 CENTRED = {"LayerNormalization": True, "RMSNormalization": False, "SimplifiedLayerNormalization": False}

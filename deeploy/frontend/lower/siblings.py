@@ -14,8 +14,8 @@ import numpy as np
 
 from deeploy.frontend.lower.quant import requantisation
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Node, Tensor, compute, constant
-from deeploy.graph.rewriting import Match, Pass, Result, lowered, require
+from deeploy.ir.nodes import Node, Tensor, compute, constant
+from deeploy.ir.rewriting import Match, Pass, Result, lowered, require
 from deeploy.operators import requantise, staircase
 from deeploy.operators.views import VIEWS
 

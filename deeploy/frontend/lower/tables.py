@@ -12,9 +12,9 @@ from deeploy.frontend.lower.fuse import ACCUMULATING
 from deeploy.frontend.lower.layout import BROADCASTING, SINGLE
 from deeploy.frontend.lower.lookup import look_up
 from deeploy.frontend.lower.quant import BYTES, every, requantisation
-from deeploy.graph import epilogue
-from deeploy.graph.nodes import Node, Tensor, constant
-from deeploy.graph.rewriting import Match, Pass, Result, lowered, need, require
+from deeploy.ir import epilogue
+from deeploy.ir.nodes import Node, Tensor, constant
+from deeploy.ir.rewriting import Match, Pass, Result, lowered, need, require
 from deeploy.operators import requantise
 from deeploy.operators.table import OPERATORS
 

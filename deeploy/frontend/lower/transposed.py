@@ -13,8 +13,8 @@ import numpy as np
 
 from deeploy.frontend.lower.call import RuleCall, spatial, window
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.nodes import Tensor
-from deeploy.graph.rewriting import require
+from deeploy.ir.nodes import Tensor
+from deeploy.ir.rewriting import require
 
 MOST_AXES = 6  # of what kernels copy
 

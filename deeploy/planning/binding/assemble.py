@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.graph import epilogue
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.names import Names, is_short
-from deeploy.graph.nest import Geometry, Map, Nest
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir import epilogue
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.names import Names, is_short
+from deeploy.ir.nest import Geometry, Map, Nest
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 from deeploy.operators.views import APPEND, KEEP, MATERIALISE, POSITION, VIEWS, Access, Place, by_rows
 from deeploy.planning.binding.dynamic import dynamic_dims, spread
 from deeploy.planning.binding.joins import with_joined

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.graph.nest import Nest
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.ir.nest import Nest
+from deeploy.ir.nodes import Node, Tensor
 from deeploy.operators.views import APPEND, SLIDE, VIEWS
 
 DynamicAxes = dict[str, frozenset[int]]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.nodes import Node
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.nodes import Node
 from deeploy.operators.joined import node_of
 from deeploy.planning.binding.kernels import mismatch
 

@@ -15,11 +15,11 @@ import numpy as np
 from deeploy.errors import NoKernelError, shorten
 from deeploy.frontend.lower.operators import LOWERED
 from deeploy.frontend.schemas import MICROSOFT
-from deeploy.graph import epilogue
-from deeploy.graph.kernel import ANY, Kernel, Layout
-from deeploy.graph.nest import Geometry, Map, Nest
-from deeploy.graph.nodes import Node
-from deeploy.graph.types import DType
+from deeploy.ir import epilogue
+from deeploy.ir.kernel import ANY, Kernel, Layout
+from deeploy.ir.nest import Geometry, Map, Nest
+from deeploy.ir.nodes import Node
+from deeploy.ir.types import DType
 
 
 def operand_names(kernel: Kernel, node: Node) -> tuple[str, ...] | None:

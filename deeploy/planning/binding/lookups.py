@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from deeploy.graph.kernel import BYTES, Kernel
-from deeploy.graph.nodes import Node
+from deeploy.ir.kernel import BYTES, Kernel
+from deeploy.ir.nodes import Node
 from deeploy.operators.table import OPERATORS
 from deeploy.planning.binding.kernels import mismatch
 

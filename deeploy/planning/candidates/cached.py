@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 from deeploy.planning import cost
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.program import Call

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from deeploy.graph.types import Numeric
+from deeploy.ir.types import Numeric
 
 if TYPE_CHECKING:
     from deeploy.planning.candidates.candidate import Candidate

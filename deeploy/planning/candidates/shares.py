@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from deeploy.graph.nest import Geometry
-from deeploy.graph.types import Numeric
+from deeploy.ir.nest import Geometry
+from deeploy.ir.types import Numeric
 from deeploy.planning import cost
 from deeploy.planning.candidates.candidate import Tile
 from deeploy.planning.tiling.loops import Division

@@ -18,9 +18,9 @@ from operator import le
 
 import numpy as np
 
-from deeploy.graph.epilogue import operands
-from deeploy.graph.target import DmaPath, Target
-from deeploy.graph.types import Numeric
+from deeploy.ir.epilogue import operands
+from deeploy.ir.target import DmaPath, Target
+from deeploy.ir.types import Numeric
 from deeploy.planning import cost
 from deeploy.planning.candidates import shares
 from deeploy.planning.candidates.candidate import Candidate, Strip, Tile

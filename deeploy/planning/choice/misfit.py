@@ -13,8 +13,8 @@ from functools import cached_property
 from operator import gt
 
 from deeploy.errors import FitError, shorten
-from deeploy.graph.target import Target
-from deeploy.graph.types import DType
+from deeploy.ir.target import Target
+from deeploy.ir.types import DType
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.candidates.tiler import Tiler
 from deeploy.planning.choice.problem import ChoiceProblem, Residence, Share

@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 from deeploy.planning.choice.problem import Residence, Users
 from deeploy.planning.plan import Machine
 from deeploy.planning.program import Buffer, Call, Program, Role, content

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 from deeploy.planning.packing.search import rectangles, search
 
 SHORT = 0.02  # of the search's budget, to lower a peak that fits anyway; on a flat machine the peak is what counts

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.packing.addresses import Block
 from deeploy.planning.program import Program, Role, ahead, content, spans, united

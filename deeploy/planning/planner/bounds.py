@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deeploy.graph.nest import Kind
+from deeploy.ir.dimensions import Kind
 from deeploy.planning import cost
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan

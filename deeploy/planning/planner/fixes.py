@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import onnx
 
 from deeploy.errors import UsageError, shorten
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 from deeploy.planning.choice.problem import Residence
 from deeploy.planning.packing.order import arranged, in_order, ordered
 from deeploy.planning.plan import Fix, Machine

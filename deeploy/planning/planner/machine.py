@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from deeploy.errors import UsageError, shorten
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.target import Target
-from deeploy.graph.topology import Topology
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.target import Target
+from deeploy.ir.topology import Topology
 from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS
 from deeploy.planning.plan import UNLIMITED, Buffering, Machine, Objective
 

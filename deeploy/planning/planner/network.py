@@ -19,7 +19,7 @@ from functools import partial
 from typing import Literal
 
 from deeploy.errors import FitError
-from deeploy.graph.target import Target
+from deeploy.ir.target import Target
 from deeploy.planning.candidates.cached import code_of
 from deeploy.planning.candidates.candidate import Candidate, with_early
 from deeploy.planning.candidates.tiler import Tiler

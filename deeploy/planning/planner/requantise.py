@@ -14,11 +14,11 @@ from itertools import islice
 import numpy as np
 
 from deeploy.errors import UsageError
-from deeploy.graph import epilogue
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.nodes import Node, constant
-from deeploy.graph.target import Engine, Target
-from deeploy.graph.values import Graph, change_nodes
+from deeploy.ir import epilogue
+from deeploy.ir.kernel import Kernel
+from deeploy.ir.nodes import Node, constant
+from deeploy.ir.target import Engine, Target
+from deeploy.ir.values import Graph, change_nodes
 from deeploy.operators.nearest import Nearest, nearest
 from deeploy.operators.requantise import fused
 from deeploy.planning.binding.kernels import mismatch

@@ -24,7 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
-from deeploy.graph.expr import Value, Variable, evaluate, maximum, minimum, plain, quotient
+from deeploy.ir.expr import Value, Variable, evaluate, maximum, minimum, plain, quotient
 from deeploy.planning.program import Call, Operand, Program, Role
 from deeploy.planning.tiling.loops import CallTiling, Footprints, TileLoop, cut_dims, in_place
 

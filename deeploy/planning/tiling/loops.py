@@ -18,9 +18,10 @@ from functools import cached_property
 
 import numpy as np
 
-from deeploy.graph.expr import Affine, Value, Variable, evaluate, maximum, minimum, named, plain, quotient, remainder
-from deeploy.graph.nest import Geometry, Kind, Part, Window, is_broadcast
-from deeploy.graph.types import Numeric
+from deeploy.ir.dimensions import Kind
+from deeploy.ir.expr import Affine, Value, Variable, evaluate, maximum, minimum, named, plain, quotient, remainder
+from deeploy.ir.nest import Geometry, Part, Window, is_broadcast
+from deeploy.ir.types import Numeric
 from deeploy.planning.program import Call, Operand
 
 Division = tuple[tuple[str, int], ...]  # dimensions and parts of each; a core has one part of all, the parts of the first ones vary fastest

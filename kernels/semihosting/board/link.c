@@ -4,7 +4,7 @@
  *
  * The host sends a request and waits; the answer has the same number, and the kind with its highest bit set. A message
  * whose CRC is wrong is dropped, so that the host sends its request again after a while: the last answer is kept, and a
- * request that comes again is answered with it, not done again. deeploy/runners/link.py is the other side. */
+ * request that comes again is answered with it, not done again. deeploy/execution/runners/link.py is the other side. */
 #include <string.h>
 
 #include "board.h"

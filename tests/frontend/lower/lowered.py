@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.graph.nodes import INTEGER_FORM as DOMAIN
+from deeploy.ir.nodes import INTEGER_FORM as DOMAIN
 
 
 def variable(name: str, dtype: np.typing.DTypeLike, shape: Sequence[int]) -> gs.Variable:

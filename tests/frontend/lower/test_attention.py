@@ -9,12 +9,12 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
+from deeploy.execution.simulation.interpreter import outputs
 from deeploy.frontend.lower import reading, rotations, siblings, tables
 from deeploy.frontend.lower.quant import requant_constants
-from deeploy.graph.rewriting import Pass, rewrite
-from deeploy.graph.surgeon import read_graph
+from deeploy.ir.rewriting import Pass, rewrite
+from deeploy.ir.surgeon import read_graph
 from deeploy.planning.binding.assemble import assemble
-from deeploy.simulate.interpreter import outputs
 from deeploy.target import load
 from tests.frontend.lower import lowered as build
 

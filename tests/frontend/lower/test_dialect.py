@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 import deeploy
 from deeploy.errors import NoKernelError
 from deeploy.frontend.schemas import DIALECT_OPS
-from deeploy.graph.nodes import INTEGER_FORM as DOMAIN
-from deeploy.graph.nodes import Node
+from deeploy.ir.nodes import INTEGER_FORM as DOMAIN
+from deeploy.ir.nodes import Node
 from deeploy.planning.binding.kernels import mismatch
 from deeploy.target import load
 from tests.frontend.lower.nets import Net

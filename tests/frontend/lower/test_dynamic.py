@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy.graph.types import DType
-from deeploy.verify import verify
+from deeploy.driver.verify import verify
+from deeploy.ir.types import DType
 from tests.frontend.models import build, f32
 
 ort = pytest.importorskip("onnxruntime")

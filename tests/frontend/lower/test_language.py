@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import deeploy
-from deeploy.simulate.interpreter import outputs
+from deeploy.execution.simulation.interpreter import outputs
 from tests.frontend.lower import nets_transformer as t
 from tests.frontend.lower.nets import Net
 from tests.frontend.lower.test_constructs import _Samples

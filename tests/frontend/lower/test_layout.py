@@ -11,8 +11,8 @@ import pytest
 
 import deeploy
 from deeploy.frontend.lower import layout, resize
-from deeploy.graph.surgeon import read_graph
-from deeploy.graph.values import Graph
+from deeploy.ir.surgeon import read_graph
+from deeploy.ir.values import Graph
 from tests.frontend.lower import lowered as build
 from tests.frontend.lower.nets import CONSTRUCTS, Net
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import deeploy
-from deeploy.simulate.interpreter import outputs
+from deeploy.execution.simulation.interpreter import outputs
 from tests.frontend.lower.nets import Net
 
 Limits = tuple[float | None, float | None]

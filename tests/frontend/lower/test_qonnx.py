@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import DeeployError
-from deeploy.graph.types import DType
+from deeploy.ir.types import DType
 
 RANDOM = np.random.default_rng(11)
 X = (RANDOM.integers(-64, 64, (1, 6, 5, 5)) / 16).astype(np.float32)

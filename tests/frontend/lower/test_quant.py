@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deeploy.frontend.lower.quant import Quantised, centred, multiplier, narrow, quantise_values, ties
-from deeploy.graph.nodes import constant
+from deeploy.ir.nodes import constant
 
 RATIOS = st.floats(2.0**-40, 2.0**30, exclude_max=True)
 

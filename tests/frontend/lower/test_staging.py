@@ -9,11 +9,11 @@ import pytest
 
 import deeploy
 from deeploy.backend import project
+from deeploy.execution.runners import host
+from deeploy.execution.simulation.walk import walk
 from deeploy.planning.planner.machine import Options
-from deeploy.runners import host
-from deeploy.simulate.walk import walk
 from tests.e2e import decoders
-from tests.simulate.nets import compiled, node
+from tests.execution.simulation.nets import compiled, node
 
 
 def sums(folder: Path, readers: int, columns: int, target: str = "siracusa") -> deeploy.Compiled:

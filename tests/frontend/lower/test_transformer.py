@@ -15,7 +15,7 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import deeploy
 from deeploy.frontend.lower import heads
-from deeploy.graph.surgeon import read_graph
+from deeploy.ir.surgeon import read_graph
 from tests.frontend.lower import lowered as build
 from tests.frontend.lower import nets_transformer as t
 from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deeploy.frontend.lower.transposed import PhaseAxis
-from deeploy.graph.rewriting import Unfit
+from deeploy.ir.rewriting import Unfit
 
 
 def direct(x: np.ndarray, w: np.ndarray, stride: int, dilation: int, pad: int, out: int) -> np.ndarray:

@@ -12,16 +12,16 @@ import numpy as np
 
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
+from deeploy.execution.runners import host
 from deeploy.frontend.io import ports
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 from deeploy.operators import conv, matmul
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.planner.machine import Options, machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.program import chosen
-from deeploy.runners import host
 from deeploy.target import Kernel, Target
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 from deeploy import api
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.errors import DeeployError
-from deeploy.runners import gvsoc
-from deeploy.runners.runner import Result
+from deeploy.execution.runners import gvsoc
+from deeploy.execution.runners.runner import Result
 
 from .conftest import Simulate, absent
 

@@ -13,11 +13,11 @@ import pytest
 from benchmarks.transformer_models import Shape, decoder
 from deeploy import chips
 from deeploy.backend.project import read_manifest
+from deeploy.driver.verify import run_project
 from deeploy.errors import BuildError, UsageError
+from deeploy.execution.runners import gvsoc
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
-from deeploy.runners import gvsoc
-from deeploy.verify import run_project
 from tests.e2e.systems import samples, star
 
 from .conftest import Simulate

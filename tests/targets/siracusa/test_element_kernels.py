@@ -11,15 +11,15 @@ import pytest
 
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
+from deeploy.execution.runners import host
 from deeploy.frontend.io import ports
-from deeploy.graph.nodes import INTEGER_FORM, Tensor, compute
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.nodes import INTEGER_FORM, Tensor, compute
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 from deeploy.operators import rotate
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.planner.machine import Options, machine_of
 from deeploy.planning.planner.network import make_plan
-from deeploy.runners import host
 from deeploy.target import Kernel, load
 from tests.operators import harness
 from tests.operators.kernels import draw

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from deeploy.backend.project import select_network
-from deeploy.runners import gvsoc
+from deeploy.execution.runners import gvsoc
 from tests.targets.siracusa.conftest import Simulate
 from tests.targets.siracusa.test_element_kernels import MOVES, moved
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from deeploy.backend.project import select_network
-from deeploy.runners import host
+from deeploy.execution.runners import host
 from deeploy.target import load
 
 ROOT = Path(__file__).resolve().parents[3]

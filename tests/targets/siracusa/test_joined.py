@@ -12,18 +12,18 @@ import pytest
 
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
+from deeploy.execution.runners import host
+from deeploy.execution.simulation.interpreter import outputs
 from deeploy.frontend.io import ports
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph, substitute
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph, substitute
 from deeploy.planning import cost
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.binding.joins import with_joined
 from deeploy.planning.planner.machine import Options, kernels_of, machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.program import Program
-from deeploy.runners import host
-from deeploy.simulate.interpreter import outputs
 from deeploy.target import Target, load
 
 SHAPES = ((1, 1, 61), (3, 5, 20))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from deeploy.api import compile as compile_model
+from deeploy.driver.verify import run_project
+from deeploy.execution.runners.runner import split, write_samples
 from deeploy.planning.planner.machine import Options
-from deeploy.runners.runner import split, write_samples
-from deeploy.verify import run_project
 
 from .conftest import SIMULATED, Simulate, build
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from deeploy.api import compile as compile_model
-from deeploy.graph import epilogue
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
+from deeploy.ir import epilogue
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
 from deeploy.operators import conv, matmul
 from targets.siracusa import npu_layers
 from targets.siracusa.npu import Mode

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deeploy.graph.target import Rate
-from deeploy.graph.templates import templates
+from deeploy.ir.target import Rate
+from deeploy.ir.templates import templates
 from deeploy.planning.binding.kernels import mismatch
 from deeploy.planning.planner.machine import Options
 from deeploy.target import Target, load

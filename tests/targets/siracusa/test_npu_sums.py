@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deeploy.graph import epilogue
+from deeploy.ir import epilogue
 from deeploy.planning.plan import Buffering
 from deeploy.planning.planner.machine import Options
 from deeploy.target import Target, load

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy.cli import app
 from deeploy.errors import UsageError
+from deeploy.execution.simulation.requantised import measured
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.planner.requantise import requantise, with_nearest
-from deeploy.simulate.requantised import measured
 from deeploy.target import Target, load
 from targets.siracusa.npu_kernels import KERNELS
 

@@ -13,10 +13,10 @@ import pytest
 
 from deeploy import api
 from deeploy.backend.project import read_manifest, select_network
+from deeploy.driver.verify import run_project
 from deeploy.errors import DeeployError
+from deeploy.execution.runners import gvsoc
 from deeploy.planning.planner.machine import Options
-from deeploy.runners import gvsoc
-from deeploy.verify import run_project
 
 from .conftest import ROOT, Simulate
 

@@ -13,16 +13,16 @@ import pytest
 
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
+from deeploy.execution.runners import host
 from deeploy.frontend.io import ports
-from deeploy.graph.nodes import Node, Tensor
-from deeploy.graph.types import DType
-from deeploy.graph.values import Graph
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
 from deeploy.operators import requantise
 from deeploy.planning.binding import kernels as bind
 from deeploy.planning.binding.assemble import assemble
 from deeploy.planning.planner.machine import Options, machine_of
 from deeploy.planning.planner.network import make_plan
-from deeploy.runners import host
 from deeploy.target import Kernel, load
 from tests.operators import harness
 from tests.operators.kernels import draw, staged

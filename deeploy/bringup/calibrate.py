@@ -1,0 +1,75 @@
+"""Calibration: networks run on a board, layer by layer, and what its kernels took becomes a timing for later compilations."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from deeploy.backend import project
+from deeploy.bringup.rates import Fitted, document, fitted, observed
+from deeploy.documents import Contents
+from deeploy.driver.compile import compile_networks, loaded
+from deeploy.driver.request import Request
+from deeploy.driver.verify import random_samples
+from deeploy.errors import UsageError
+from deeploy.execution.runners import board as boards
+from deeploy.report.text import table
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """The rates of kernels by name, and where they were written."""
+
+    rates: Mapping[str, Fitted]
+    output: Path
+
+    def contents(self) -> Contents:
+        """For scripts."""
+        kernels = {name: {**asdict(found.rate), "layers": found.layers, "error": found.error} for name, found in self.rates.items()}
+        return {"output": str(self.output), "kernels": kernels}
+
+    def __str__(self) -> str:
+        rows = [
+            (name, str(found.layers), f"{found.rate.call:.0f}", f"{found.rate.mac:.3g}", f"{found.rate.output:.3g}", f"{found.error:.1%}")
+            for name, found in self.rates.items()
+        ]
+        heads = ("kernel", "layers", "per call", "per MAC", "per output", "median error")
+        return f"{table(heads, rows)}\nwritten to {self.output}"
+
+
+def calibrated(
+    models: Sequence[Path],
+    target: str,
+    board: str,
+    port: str | None,
+    output: Path,
+    seconds: float | None = None,
+    on_stage: Callable[[str], None] = lambda stage: None,
+) -> Calibrated:
+    """Run networks on a board and write the rates of all kernels that they have to ``output``.
+
+    Raises:
+        DeeployError: a network does not compile or run there, the target has several memories, or the file cannot be written.
+    """
+    project.check_file(output, "--output")
+    machine = replace(loaded(target), timing=None)
+    if not machine.is_flat:
+        what = f"deeploy calibrate: target {machine.name} has several memories, and a timing of its own"
+        raise UsageError(what, "Measure it with benchmarks/gvsoc/calibrate.py --target (docs/timing.md).")
+    runner, layers, mhz = boards.Board(board, port, seconds or boards.SECONDS), [], 0.0
+    for model in models:
+        on_stage(f"measure {model.name}")
+        compiled = compile_networks({"network": model}, machine, Request())
+        (unit,) = compiled.units.values()
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "project"
+            project.write(folder, compiled.sources())
+            entry = project.select_network(project.read_manifest(folder))
+            result = runner.run(folder, entry, random_samples(entry["inputs"])[0][:1])
+        layers += observed(unit.network.plan, result.layers)
+        mhz = result.mhz or mhz
+    rates = fitted(layers)
+    project.write_file(output, document(machine, rates, f"board {Path(board).name}", mhz).encode(), "--output")
+    return Calibrated(rates, output)

@@ -1,0 +1,53 @@
+"""What layers that an engine requantises make of samples, beside what they would make exactly of the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from deeploy.execution.simulation.interpreter import StateRows, access_at, begin, end, execute, window
+from deeploy.planning.planner.requantise import Requantised
+from deeploy.planning.program import Program
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Elements of a layer's output over all samples: how many, how many of them differ, and by how many steps at most."""
+
+    elements: int = 0
+    differ: int = 0
+    largest: int = 0
+
+    @property
+    def share(self) -> float:
+        """That of the elements that differ."""
+        return self.differ / self.elements if self.elements else 0.0
+
+
+def measured(
+    program: Program, layers: Sequence[Requantised], samples: Sequence[Sequence[np.ndarray]], sequence: bool = False
+) -> Mapping[str, Measured]:
+    """By the tensors that the layers compute; with ``sequence``, samples are steps of one sequence."""
+    exact = {layer.result: layer.exact for layer in layers}
+    found = {layer.result: Measured() for layer in layers}
+    rows = StateRows()
+    for sample in samples:
+        rows = rows if sequence else StateRows()
+        memory = begin(program, sample, rows)
+        for call in program.calls:
+            result = call.node.outputs[0].name
+            (written,) = call.writes if result in exact else ("",)
+            if result not in exact:
+                execute(program, call, memory, rows.count)
+                continue
+            place = window(memory[call.operands[written].buffer], access_at(program, call, written, rows.count))
+            execute(program, replace(call, node=exact[result]), memory, rows.count)
+            wanted = place.astype(np.int64)
+            execute(program, call, memory, rows.count)
+            far, before = np.abs(place - wanted), found[result]
+            total, differ = before.elements + far.size, before.differ + int((far > 0).sum())
+            found[result] = Measured(total, differ, max(before.largest, int(far.max(initial=0))))
+        end(program, memory, rows)
+    return found

@@ -1,0 +1,240 @@
+"""Where the cycles of a Plan go: what a walk over it (``deeploy.execution.simulation.walk``) finds, and its summary for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from deeploy.documents import Contents
+from deeploy.planning.plan import Plan
+
+
+class Interval(NamedTuple):
+    """Something that a resource does from one cycle to another.
+
+    Attributes:
+        lane: the engine or the path.
+        kind: ``compute``, ``overhead``, ``issue`` or ``wait`` on the engine; ``in`` or ``out`` on a path.
+        step: the call that runs; ``owner`` the call that it is for.
+        label: the operand, the constant, or what is waited for.
+    """
+
+    lane: str
+    kind: str
+    start: float
+    end: float
+    step: int
+    owner: int
+    label: str
+    tile: int
+    bytes: int
+
+
+@dataclass
+class Traffic:
+    """What a path moved: bytes to its near and to its far memory, rows, transfers, and the cycles that took."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    rows: int = 0
+    transfers: int = 0
+    busy: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        return self.bytes_in + self.bytes_out
+
+    def add(self, more: Traffic) -> None:
+        """Count what another moved as well."""
+        self.bytes_in += more.bytes_in
+        self.bytes_out += more.bytes_out
+        self.rows += more.rows
+        self.transfers += more.transfers
+        self.busy += more.busy
+
+
+@dataclass
+class CallTiming:
+    """Where the cycles of one call go; the shares add up to ``end - start``.
+
+    Attributes:
+        compute: cycles in kernels, of the core with the largest share of every tile.
+        overhead: forks, set-up of tiles, calls of kernels.
+        issue: cycles that the first core spends to start transfers.
+        stalls: cycles it waits, by path and reason.
+        traffic: by path, of the windows and constants of this call, whenever they move.
+    """
+
+    name: str
+    start: float
+    end: float = 0.0
+    compute: float = 0.0
+    overhead: float = 0.0
+    issue: float = 0.0
+    stalls: dict[str, dict[str, float]] = field(default_factory=dict)
+    traffic: dict[str, Traffic] = field(default_factory=dict)
+
+    @property
+    def cycles(self) -> float:
+        return self.end - self.start
+
+    @property
+    def stalled(self) -> float:
+        """Cycles waited in all."""
+        return sum(sum(reasons.values()) for reasons in self.stalls.values())
+
+    @property
+    def bound(self) -> str:
+        """What is busiest on the call's behalf: ``compute``, ``overhead`` or a path."""
+        busy = {"compute": self.compute, "overhead": self.overhead + self.issue}
+        busy |= {path: traffic.busy for path, traffic in self.traffic.items()}
+        return max(busy, key=lambda name: busy[name])
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Microjoules of one inference: of the cores, and of every path."""
+
+    cores: float
+    paths: Mapping[str, float]
+
+    @property
+    def total(self) -> float:
+        return self.cores + sum(self.paths.values())
+
+
+@dataclass(frozen=True)
+class Engines:
+    """Cycles in which accelerators work, in which cores compute, and in which both do."""
+
+    accelerators: float = 0.0
+    cores: float = 0.0
+    both: float = 0.0
+
+    @property
+    def hidden(self) -> float | None:
+        """The share of what takes less time that is hidden behind the other: ``(A + C - T) / min(A, C)``, where T is when either works.
+
+        None where one of them has nothing to do.
+        """
+        least = min(self.accelerators, self.cores)
+        return self.both / least if least else None
+
+
+def engines(jobs: Sequence[tuple[float, float]], computed: Sequence[tuple[float, float]]) -> Engines:
+    """Of the times of jobs and of tiles on cores, from a cycle to another; those of cores do not overlap, and neither do jobs."""
+    both, first = 0.0, 0
+    for begin, end in jobs:
+        while first < len(computed) and computed[first][1] <= begin:
+            first += 1
+        for other in range(first, len(computed)):
+            if computed[other][0] >= end:
+                break
+            both += min(end, computed[other][1]) - max(begin, computed[other][0])
+    return Engines(sum(end - begin for begin, end in jobs), sum(end - begin for begin, end in computed), both)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One inference, predicted.
+
+    Attributes:
+        engines: how long accelerators and cores work, and at the same time.
+        lanes: the engines and paths that intervals name.
+        waits, forks: how often the first core waits, per path, and how often it forks a team.
+    """
+
+    cycles: float
+    calls: tuple[CallTiming, ...]
+    traffic: Mapping[str, Traffic]
+    intervals: tuple[Interval, ...]
+    lanes: tuple[str, ...]
+    mhz: float
+    energy: Energy
+    waits: Mapping[str, int]
+    forks: int
+    engines: Engines = Engines()
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Cycles of all calls by what they are spent on; exposed transfers under the name of their path."""
+        total = {"compute": 0.0, "overhead": 0.0, "issue": 0.0} | dict.fromkeys(self.traffic, 0.0)
+        for call in self.calls:
+            total["compute"] += call.compute
+            total["overhead"] += call.overhead
+            total["issue"] += call.issue
+            for path, reasons in call.stalls.items():
+                total[path] = total.get(path, 0.0) + sum(reasons.values())
+        return total
+
+
+def core_milliwatt(plan: Plan) -> float:
+    """The power of all cores of the teams that compute a plan."""
+    power = plan.target.timing.core_mw if plan.target.timing is not None else {}
+    engines = {part.kernel.engine for call in plan.program.calls for part in call.parts} & power.keys()
+    return sum(power[name] * min(plan.machine.cores, plan.target.engine(name).cores) for name in sorted(engines))
+
+
+def energy(plan: Plan, cycles: float, traffic: Mapping[str, Traffic]) -> Energy:
+    """Energy of an inference: ``E = P T + sum over paths of N E``, as in the paper on distributed inference, section V.
+
+    P is the power of all cores of the team, which stay on for the whole inference T; N the bytes that a path moves, E its energy
+    per byte. Links between chips have no part in one chip's plan.
+    """
+    timing = plan.target.timing
+    assert timing is not None
+    microseconds = cycles / timing.mhz
+    return Energy(
+        core_milliwatt(plan) * microseconds / 1e3, {name: t.bytes * timing.paths[name].pj_per_byte / 1e6 for name, t in traffic.items()}
+    )
+
+
+def summary(run: Run) -> Contents:
+    """What ``deploy.json`` says of a run; cycles as whole numbers, energy in microjoule."""
+    return {
+        "cycles": round(run.cycles),
+        "microseconds": round(run.cycles / run.mhz, 3),
+        "forks": run.forks,
+        "engines": {
+            "accelerators": round(run.engines.accelerators),
+            "cores": round(run.engines.cores),
+            "both": round(run.engines.both),
+            "hidden": None if run.engines.hidden is None else round(run.engines.hidden, 4),
+        },
+        "shares": _rounded(run.shares),
+        "bytes": {name: traffic.bytes for name, traffic in run.traffic.items()},
+        "traffic": {name: _traffic(traffic) for name, traffic in run.traffic.items()},
+        "utilisation": {name: round(t.busy / run.cycles, 4) if run.cycles else 0.0 for name, t in run.traffic.items()},
+        "energy_uj": round(run.energy.total, 3),
+        "energy": {"cores": round(run.energy.cores, 3)} | {name: round(value, 3) for name, value in run.energy.paths.items()},
+        "calls": [_call(call) for call in run.calls],
+    }
+
+
+def _call(call: CallTiming) -> Contents:
+    start, end = round(call.start), round(call.end)
+    return {
+        "cycles": end - start,
+        "start": start,
+        "bound": call.bound,
+        "compute": round(call.compute),
+        "overhead": round(call.overhead),
+        "issue": round(call.issue),
+        "stalls": {path: _rounded(reasons) for path, reasons in call.stalls.items()},
+        "traffic": {path: _traffic(traffic) for path, traffic in call.traffic.items()},
+    }
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, int]:
+    return {name: round(value) for name, value in values.items()}
+
+
+def _traffic(traffic: Traffic) -> dict[str, int]:
+    return {
+        "in": traffic.bytes_in,
+        "out": traffic.bytes_out,
+        "rows": traffic.rows,
+        "transfers": traffic.transfers,
+        "busy": round(traffic.busy),
+    }

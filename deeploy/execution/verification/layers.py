@@ -1,0 +1,363 @@
+"""Layer by layer: every intermediate tensor of the C against the interpreter, and those of the interpreter against onnxruntime.
+
+The application writes all memories and all outputs after every layer; each call's results are cut out of the snapshot taken right
+after it. It runs on this host, on a simulator, under an emulator or on a board.
+
+Every tensor that the program and the model both have is compared with onnxruntime's twice: as the program computes it from the
+network's inputs, and from onnxruntime's own values of all such tensors before it, which is what the layers in between make alone.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from deeploy.documents import Document
+from deeploy.errors import shorten
+from deeploy.execution.runners import host
+from deeploy.execution.runners.runner import Snapshots
+from deeploy.execution.simulation.interpreter import StateRows, access_at, begin, execute, interpret, window
+from deeploy.execution.verification.compare import allowed, compare, excess
+from deeploy.execution.verification.compare import differences as far
+from deeploy.execution.verification.onnxruntime_tensors import inside
+from deeploy.planning.plan import Plan
+from deeploy.planning.program import Call, Operand, Program, Role
+from deeploy.schedule.build import build, rows
+from deeploy.schedule.ir import Compute
+from deeploy.schedule.unroll import Table, Unrolled
+
+_SHOWN = 8  # tensors that a message lists
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a tensor differs: the share of equal elements, the worst difference in ``unit``, and whether it is what rounding makes.
+
+    Attributes:
+        unit: steps of integers, or multiples of what is allowed of floats.
+        is_small: at most one step, or what floats and probabilities may differ by.
+    """
+
+    equal: float
+    worst: float
+    unit: str
+    is_small: bool
+
+    def __str__(self) -> str:
+        return f"{self.equal:.2%} equal, worst difference {self.worst:g} {self.unit}"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One tensor: ``whole`` as computed from the network's inputs, ``alone`` from onnxruntime's values before it."""
+
+    name: str
+    whole: Difference
+    alone: Difference
+
+
+@dataclass(frozen=True)
+class Compared:
+    """All tensors that both have, in the order of the program, and onnxruntime's outputs in this run, stacked over samples."""
+
+    tensors: Sequence[Agreement]
+    outputs: Sequence[np.ndarray | None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor of the model lies: channels last where ``is_image``; ``step`` is the call after which it is complete."""
+
+    name: str
+    operand: Operand
+    is_image: bool
+    step: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the tensor in the model."""
+        shape = self.operand.access.shape
+        return (shape[0], shape[3], shape[1], shape[2]) if self.is_image else shape
+
+    def of(self, memory: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The tensor in memory, as the model sees it; a view."""
+        found = window(memory[self.operand.buffer], self.operand.access)
+        return found.transpose(0, 3, 1, 2) if self.is_image else found
+
+
+def compared(program: Program, entry: Document, samples: Sequence[Sequence[np.ndarray]], model: Path) -> Compared | str:
+    """Every tensor that both have, or why there is no comparison."""
+    if program.growth is not None:
+        return "the network has states"
+    places = {place.name: place for place in find_places(program, onnx.load(model, load_external_data=False).graph)}
+    found = inside(model, entry, samples, {name: _dtype(program, place) for name, place in places.items()})
+    if isinstance(found, str):
+        return found
+    values = {name: array for name, array in found.tensors.items() if array.shape[1:] == places[name].shape}
+    common = sorted((places[name] for name in values), key=lambda place: place.step)
+    ports = {port["name"]: port for port in entry["outputs"]}
+    whole, alone = _computed(program, samples, common, {}), _computed(program, samples, common, values)
+    result = [Agreement(p.name, *(_difference(ports.get(p.name), got[p.name], values[p.name]) for got in (whole, alone))) for p in common]
+    return Compared(result, found.outputs)
+
+
+def find_places(program: Program, graph: onnx.GraphProto) -> list[Place]:
+    """Where the tensors lie that a program and a model both have, in the order of the model."""
+    written = _written(program)
+    names = {name: None for node in graph.node for name in node.output}
+    return [place for name in names if (place := _place(program, written, name)) is not None]
+
+
+def _written(program: Program) -> dict[str, np.ndarray]:
+    """The call that writes each element of every buffer that calls write to; -1 where none does."""
+    result = {name: np.full(math.prod(b.shape), -1) for name, b in program.buffers.items() if b.data is None}
+    for step, call in enumerate(program.calls):
+        for name in call.writes:
+            window(result[call.operands[name].buffer], call.operands[name].access)[...] = step
+    return result
+
+
+def _place(program: Program, written: Mapping[str, np.ndarray], name: str) -> Place | None:
+    """Where a tensor lies as the model has it, or its image turned channels last; None where no call writes it."""
+    image = program.tensors.get(f"{name} (channels last)")
+    is_image = image is not None and len(image.access.shape) == 4
+    operand = image if is_image else program.tensors.get(name)
+    if operand is None or operand.buffer not in written:
+        return None
+    steps = window(written[operand.buffer], operand.access)
+    return Place(name, operand, is_image, int(steps.max())) if steps.size and steps.min() >= 0 else None
+
+
+def _dtype(program: Program, place: Place) -> np.dtype[np.generic]:
+    return np.dtype(program.buffers[place.operand.buffer].dtype.numpy)
+
+
+def run_layers(
+    program: Program,
+    sample: Sequence[np.ndarray],
+    places: Sequence[Place],
+    change: Callable[[str, np.ndarray], np.ndarray] = lambda name, array: array,
+) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    """Tensors by name as the interpreter computes them, and the outputs; what ``change`` makes of a tensor is put in its place."""
+    found: dict[str, np.ndarray] = {}
+    memory = begin(program, sample, StateRows())
+    for step, call in enumerate(program.calls):
+        execute(program, call, memory, 0)
+        complete = [place for place in places if place.step == step]
+        found |= {place.name: place.of(memory).copy() for place in complete}
+        for place in complete:
+            place.of(memory)[...] = change(place.name, place.of(memory).copy())  # tensors may be views of one buffer
+    return found, [memory[name].reshape(program.buffers[name].shape) for name in program.outputs]
+
+
+def _computed(
+    program: Program, samples: Sequence[Sequence[np.ndarray]], places: Sequence[Place], given: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Every tensor, stacked over samples; what is ``given`` is put in its place as soon as it has been computed."""
+    found = []
+    for number, sample in enumerate(samples):
+        put = {name: array[number] for name, array in given.items()}
+        found.append(run_layers(program, sample, places, lambda name, array, put=put: put.get(name, array))[0])  # type: ignore[misc]
+    return {place.name: np.stack([tensors[place.name] for tensors in found]) for place in places}
+
+
+def _difference(port: Document | None, got: np.ndarray, want: np.ndarray) -> Difference:
+    """By the rule of an output, where the tensor is one."""
+    rule = port["equality"] if port is not None else "float" if got.dtype.kind == "f" else "steps"
+    if port is not None and rule == "softmax":
+        comparison = compare(port, got, want)
+        return Difference(comparison.equal, comparison.worst, comparison.unit, comparison.passed)
+    if rule == "float":
+        found, unit = excess(got, want), "times the bound"
+    else:
+        found, unit = far(got, want), "step(s)"
+        found = np.rint(found / float(port["step"])) if port is not None and got.dtype.kind == "f" else found
+    equal = float(np.mean(found == 0)) if found.size else 1.0
+    worst = float(found.max(initial=0.0))
+    return Difference(equal, worst, unit, worst <= 1)
+
+
+def growing(found: Compared) -> list[str]:
+    """Where differences become larger than anywhere before, and than one step or what floats may differ by."""
+    lines, largest = list[str](), dict[str, float]()
+    for tensor in found.tensors:
+        if tensor.whole.worst > largest.get(tensor.whole.unit, 1.0):
+            largest[tensor.whole.unit] = tensor.whole.worst
+            lines.append(f"  {shorten(tensor.name)}: {tensor.whole}; from onnxruntime's own inputs {tensor.alone}")
+    if lines:
+        return ["\n".join([f"of {len(found.tensors)} tensors, these differ more from onnxruntime than all before them:", *lines])]
+    least = min(found.tensors, key=lambda tensor: tensor.whole.equal, default=None)
+    if least is None or least.whole.equal == 1:
+        return [f"all {len(found.tensors)} tensors that both have are those of onnxruntime"]
+    return [
+        f"all {len(found.tensors)} tensors that both have agree with onnxruntime; the least equal is {shorten(least.name)}: {least.whole}"
+    ]
+
+
+def differences(
+    project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], model: Path, device: Snapshots | None = None
+) -> list[str]:
+    """The first layer that differs from the interpreter, and where differences from onnxruntime grow.
+
+    Args:
+        device: what the program runs on; this host by default.
+    """
+    program = plan.program
+    got = _layer_outputs(project, entry, plan, sample, device)
+    memory = interpret(program, sample)
+    found = compared(program, entry, [sample], model)
+    against = [f"layers not compared with onnxruntime: {found}"] if isinstance(found, str) else growing(found)
+    return [_against_interpreter(program, got, memory), *against]
+
+
+def first_wrong(project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray]) -> str | None:
+    """What is said of the first layer of the C that is not what the reference makes of the C's own inputs; None where there is none.
+
+    Floats of layers that call the C library may differ by 1e-4, of the element or of the tensor's largest magnitude below 1.
+    """
+    program = plan.program
+    memory = begin(program, sample, StateRows())
+    for call, outputs in zip(program.calls, _layer_outputs(project, entry, plan, sample, None), strict=True):
+        execute(program, call, memory, 0)
+        for name in call.writes:
+            if name not in outputs:
+                return f"{_label(call)} is part of a chain, of which only some rows are in memory"
+            place = window(memory[call.operands[name].buffer], access_at(program, call, name))
+            is_loose = place.dtype.kind == "f" and not call.kernel.is_exact(call.node)
+            if (far(outputs[name], place) > (allowed(place) if is_loose else 0)).any():
+                return f"{_label(call)} is not what the reference makes of its inputs"
+            place[...] = outputs[name]
+    return None
+
+
+def _layer_outputs(
+    project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], device: Snapshots | None
+) -> list[dict[str, np.ndarray]]:
+    """What every call wrote, by operand, as the C computed it."""
+    program = plan.program
+    if plan.target.is_flat:
+        return _flat_outputs(project, entry, plan, sample, device)
+    data = _checked_snapshots(project, entry, sample) if device is None else device.snapshots(project, entry, sample)
+    memory = _by_step(data, [m.name for m in plan.target.memories], len(entry["calls"]))
+    ends = {step: chain.last for chain in plan.chains for step in range(chain.first, chain.last + 1)}
+    rings = {name for chain in plan.chains for name in chain.held}  # of these, some rows or tiles are left
+    return [
+        {name: _cut(plan, memory[ends.get(step, step)], call, name) for name in call.writes if call.operands[name].buffer not in rings}
+        for step, call in enumerate(program.calls)
+    ]
+
+
+def _flat_outputs(
+    project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], device: Snapshots | None
+) -> list[dict[str, np.ndarray]]:
+    """What every call wrote, by operand; that of a call of a chain tile by tile, since of its tensor only some rows are there at a time."""
+    unrolled = Unrolled(build(plan), rows(plan.program, 0) if plan.program.growth is not None else {})
+    tiles = [event for layer in unrolled.schedule.layers for event in unrolled.events(layer.step) if isinstance(event.node, Compute)]
+    found: list[dict[str, np.ndarray]] = [{} for _ in plan.program.calls]
+    wholes: dict[tuple[int, str], np.ndarray] = {}
+    data = _host_snapshots(project, entry, sample) if device is None else device.snapshots(project, entry, sample)
+    for (_, tile, table), snapshot in zip(tiles, _snapshots(plan, len(tiles), data), strict=True):
+        call, step = table.layer.call, table.layer.step
+        if table.layer.tiling.tiles == 1:
+            found[step] = {name: _cut(plan, snapshot, call, name) for name in call.writes}
+            continue
+        for name in call.writes:
+            buffer = plan.program.buffers[call.operands[name].buffer]
+            whole = wholes.setdefault((step, name), np.zeros(math.prod(buffer.shape), buffer.dtype.numpy))
+            found[step][name] = window(whole, call.operands[name].access)
+            places, elements = _seen(table, name, tile)
+            whole[elements] = _stored(plan, snapshot, call, name)[places]
+    return found
+
+
+def _seen(table: Table, name: str, tile: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a tile sees of an operand: where its elements lie behind the address, and which elements of the whole buffer they are."""
+    operand, access = table.layer.work.operands[name], table.layer.call.operands[name].access
+    places, elements = np.zeros((), np.int64), np.full((), access.offset, np.int64)
+    for axis, stride, pitch in zip(operand.axes, access.strides, operand.strides, strict=True):
+        indices = np.arange(table.at(axis.count, tile), dtype=np.int64)
+        places = np.add.outer(places, indices * table.at(pitch, tile))
+        elements = np.add.outer(elements, (indices + table.at(axis.first, tile)) * stride)
+    return (places + table.at(operand.element, tile)).ravel(), elements.ravel()
+
+
+def _host_snapshots(project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
+    """The arena and the outputs after every tile, one behind the other."""
+    application = host.build(project, network_flags="-O0 -DDEEPLOY_PROFILE")
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "snapshots"
+        host.execute(application, project, entry, [sample], ["0", str(path)])
+        return path.read_bytes()
+
+
+def _snapshots(plan: Plan, count: int, data: bytes) -> list[dict[str, np.ndarray]]:
+    """The same by memory, of so many tiles."""
+    level = plan.target.memories[0].name
+    peak = plan.memory[level].peak
+    return [{level: snapshot[:peak], "outputs": snapshot[peak:]} for snapshot in np.frombuffer(data, np.uint8).reshape(count, -1)]
+
+
+def _checked_snapshots(project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
+    """All memories and the outputs at the end of every step, as the host model writes them."""
+    application = host.build(project)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "snapshots"
+        host.execute(application, project, entry, [sample], ["--snapshot", str(path)])
+        return path.read_bytes()
+
+
+def _by_step(data: bytes, levels: Sequence[str], steps: int) -> dict[int, dict[str, np.ndarray]]:
+    """Memory at the end of every step: bytes by level, and ``outputs``; the calls of a chain are the step of its last one."""
+    count = int(np.frombuffer(data, np.uint32, 1)[0])
+    sizes = np.frombuffer(data, np.uint32, count + 1, 4).tolist()
+    record = np.dtype([("step", np.int32), *((name, np.uint8, (size,)) for name, size in zip([*levels, "outputs"], sizes, strict=True))])
+    found = np.frombuffer(data, record, offset=4 * (count + 2))
+    names = found.dtype.names[1:] if found.dtype.names else ()
+    return {int(step["step"]): {name: step[name] for name in names} for step in found if 0 <= step["step"] < steps}
+
+
+def _cut(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:
+    """One operand out of a snapshot of every level and of the outputs."""
+    return window(_stored(plan, snapshot, call, operand), access_at(plan.program, call, operand)).copy()
+
+
+def _stored(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:
+    """The buffer of an operand in a snapshot, flat; of a ring, more than there is of it."""
+    program = plan.program
+    buffer = program.buffers[call.operands[operand].buffer]
+    if buffer.role is Role.OUTPUT:
+        before = program.outputs[: program.outputs.index(buffer.name)]
+        space, start = "outputs", sum(program.buffers[name].bytes for name in before)
+    else:
+        space, start = plan.residences.get(buffer.name, plan.target.memories[0].name), plan.offsets[buffer.name]
+    found = snapshot[space][start : start + buffer.bytes]
+    return found[: found.size // buffer.dtype.bytes * buffer.dtype.bytes].copy().view(buffer.dtype.numpy)
+
+
+def _against_interpreter(program: Program, got: list[dict[str, np.ndarray]], memory: Mapping[str, np.ndarray]) -> str:
+    is_exact = True  # as long as nothing depends on the C library
+    for call, outputs in zip(program.calls, got, strict=True):
+        is_exact &= call.kernel.is_exact(call.node)
+        for name, array in outputs.items():
+            place = call.operands[name]
+            expected = window(memory[place.buffer].ravel(), access_at(program, call, name))
+            worst = float(far(array, expected).max(initial=0.0))
+            is_loose = array.dtype.kind == "f" and not is_exact
+            if (excess(array, expected) > 1).any() if is_loose else worst > 0:
+                return f"first layer that differs from the interpreter: {_label(call)}, worst difference {worst:g}"
+    partial = [_label(call) for call, outputs in zip(program.calls, got, strict=True) if len(outputs) < len(call.writes)]
+    if not partial:
+        return f"all {len(program.calls)} layers agree with the interpreter"
+    listed = partial[:_SHOWN] + ([f"{len(partial) - _SHOWN} more"] if len(partial) > _SHOWN else [])
+    agree = f"{len(program.calls) - len(partial)} of {len(program.calls)} layers agree with the interpreter"
+    return f"{agree}; of others only a part is in memory at a time (chains): {', '.join(listed)}"
+
+
+def _label(call: Call) -> str:
+    return f"{shorten(call.node.name)} ({call.node.op}, kernel {call.kernel.name})"

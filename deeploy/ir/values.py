@@ -1,0 +1,131 @@
+"""The value graph: tensors that know what computes them, from the outputs back to the inputs.
+
+Nothing in it is ever changed. A rewrite makes other nodes and tensors and says which tensors they take the place of
+(``deeploy.ir.rewriting``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from deeploy.errors import shorten
+from deeploy.ir.nodes import Node, Tensor
+
+_SHOWN = 4  # elements of a constant whose values are printed
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network: what its outputs depend on.
+
+    ``nodes`` are sorted by the most nodes in a row before them, then as the outputs read them, so that the order follows from the graph
+    alone; unless they have an ``order`` of their own, with nodes that no output depends on, as messages are. ``opset`` and ``domains`` are
+    those of the file, for another file to state. ``kept`` are tensors for later inferences, which need no reader.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    opset: int = 0
+    domains: Any = None
+    order: tuple[Node, ...] | None = None
+    kept: tuple[Tensor, ...] = ()
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(sort((*self.outputs, *self.kept))) if self.order is None else self.order
+
+    @cached_property
+    def operators(self) -> frozenset[str]:
+        """What its nodes compute, each operator once."""
+        return frozenset(node.op for node in self.nodes)
+
+    @cached_property
+    def readers(self) -> dict[Tensor, list[Node]]:
+        """The nodes that read a tensor, one that reads it twice twice; none for what only leaves the network."""
+        found: dict[Tensor, list[Node]] = {}
+        for node in self.nodes:
+            for tensor in node.operands:
+                found.setdefault(tensor, []).append(node)
+        return found
+
+    def __str__(self) -> str:
+        """A line for every node: its results with their types, its operator, inputs, and attributes in the order of their names."""
+        lines = [f"inputs {', '.join(map(_typed, self.inputs))}", *map(_line, self.nodes)]
+        return "\n".join([*lines, f"outputs {', '.join(shorten(tensor.name) for tensor in self.outputs)}"]) + "\n"
+
+
+def _typed(tensor: Tensor) -> str:
+    return f"{shorten(tensor.name)}: {tensor}" if tensor.name else "-"
+
+
+def _line(node: Node) -> str:
+    inputs = ", ".join("-" if tensor is None else _operand(tensor) for tensor in node.inputs)
+    attributes = "".join(f" {shorten(name)}={_text(value)}" for name, value in sorted(node.attrs.items()))
+    return f"{', '.join(map(_typed, node.outputs))} = {shorten(node.op)}({inputs}){attributes}"
+
+
+def _operand(tensor: Tensor) -> str:
+    if tensor.data is None:
+        return shorten(tensor.name)
+    return f"{tensor} {_text(tensor.data.ravel().tolist())}" if tensor.elements <= _SHOWN else f"{tensor} {shorten(tensor.name)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_text, value))}]"
+    return f"{value:g}" if isinstance(value, float) else shorten(str(value))
+
+
+def sources(node: Node) -> list[Node]:
+    """The nodes that compute the inputs of a node."""
+    return [tensor.maker for tensor in node.operands if tensor.maker is not None]
+
+
+def sort(outputs: Sequence[Tensor]) -> list[Node]:
+    """The nodes that tensors depend on, each behind what it reads; without recursion, since networks are deep."""
+    levels: dict[Node, int] = {}
+    path = [tensor.maker for tensor in reversed(outputs) if tensor.maker is not None]
+    while path:
+        node = path[-1]
+        before = sources(node)
+        waiting = [source for source in before if source not in levels]
+        path += reversed(waiting)
+        if not waiting:
+            levels.setdefault(path.pop(), 1 + max([levels[source] for source in before], default=-1))
+    return sorted(levels, key=levels.__getitem__)
+
+
+def change_nodes(graph: Graph, change: Callable[[Node], Node]) -> Graph:
+    """The graph of what ``change`` makes of every node, which it is given as it reads the results of the nodes before it."""
+    now: dict[Tensor, Tensor] = {}
+
+    def of(tensor: Tensor) -> Tensor:
+        return now.get(tensor, tensor)
+
+    changed = []
+    for node in graph.nodes:
+        changed.append(change(reading(node, of)))
+        now.update(zip(node.outputs, changed[-1].outputs, strict=True))
+    graph = replace(graph, outputs=tuple(map(of, graph.outputs)), kept=tuple(map(of, graph.kept)))
+    if graph.order is None:
+        return graph
+    ends = (tensor for node in changed if not node.outputs for tensor in node.operands)
+    live = set(sort((*graph.outputs, *graph.kept, *ends)))
+    return replace(graph, order=tuple(node for node in changed if node in live or not node.outputs))
+
+
+def substitute(graph: Graph, instead: Mapping[Tensor, Tensor] | Callable[[Tensor], Tensor]) -> Graph:
+    """The graph in which other tensors are read, and leave the network, instead of some."""
+    of = instead if callable(instead) else lambda tensor: instead.get(tensor, tensor)
+    graph = change_nodes(graph, lambda node: reading(node, of))
+    return replace(graph, outputs=tuple(map(of, graph.outputs)), kept=tuple(map(of, graph.kept)))
+
+
+def reading(node: Node, instead: Callable[[Tensor], Tensor]) -> Node:
+    """A node that reads other tensors; itself, where these are the same."""
+    inputs = tuple(None if tensor is None else instead(tensor) for tensor in node.inputs)
+    return node if inputs == node.inputs else node.another(inputs=inputs)

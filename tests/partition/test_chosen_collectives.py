@@ -1,0 +1,68 @@
+"""The algorithm that adds partial sums up, and whether anything may take the place of that, as the user or a topology file says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import onnx
+import pytest
+
+from deeploy.errors import TargetError
+from deeploy.ir.topology import AUTO, COLLECTIVES, load_topology
+from tests.command import deeploy_cli
+from tests.frontend.lower.nets import Net
+from tests.partition.test_tensor import TOPOLOGY, cut, is_equal, perceptron, quantised, weights
+
+
+def saved(path: Path, *widths: int) -> Path:
+    net = Net()
+    x = quantised(net, net.x(3, widths[0]))
+    for before, after in pairwise(widths):
+        x = quantised(net, net.Relu(quantised(net, net.MatMul(x, weights(net, before, after)), 0.1)))
+    onnx.save(net.model([x]), path)
+    return path
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("count", [3, 8])
+def test_sums_and_copies_move_as_is_asked(name: str, count: int, tmp_path: Path) -> None:
+    assert TOPOLOGY is not None
+    graph = perceptron(tmp_path, 64, 96, 64, 96, 32)
+    found = cut(graph, count, replace(TOPOLOGY, collective=name))
+    moved = {one.algorithm for one in found.collectives if one.kind in ("reduce", "broadcast")}
+    assert moved and (name == AUTO or moved <= {name if count == 8 or name != "flat" else "hierarchical"})
+    assert is_equal(graph, found)
+
+
+def test_a_topology_file_says_how_sums_move(tmp_path: Path) -> None:
+    file = tmp_path / "topology.toml"
+    file.write_text('[collectives]\nalgorithm = "ring"\ngathers = false\n')
+    found = load_topology(file, TOPOLOGY)
+    assert TOPOLOGY is not None and (found.collective, found.has_gathers, found.group) == ("ring", False, TOPOLOGY.group)
+    file.write_text('[collectives]\nalgorithm = "star"\n')
+    with pytest.raises(TargetError, match="collectives"):
+        load_topology(file, TOPOLOGY)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [(["--chips", "4", "--collective", "star"], "--collective star is unknown"), (["--no-gathers"], "--no-gathers without --chips")],
+)
+def test_what_is_no_algorithm_is_refused(options: list[str], expected: str, tmp_path: Path) -> None:
+    model = saved(tmp_path / "model.onnx", 16, 32, 16)
+    found = deeploy_cli("compile", model, "-t", "siracusa", "-o", tmp_path / "out", *options)
+    assert found.returncode == 2 and expected in found.stderr and len(found.stderr.strip().splitlines()) == 2
+
+
+def test_without_gathers_all_partial_sums_are_added_up(tmp_path: Path) -> None:
+    """Messages from chip to chip are those of sums and copies alone; the result is the same."""
+    model, sent = saved(tmp_path / "model.onnx", 256, 512, 256), []
+    for options in ((), ("--no-gathers", "--collective", "flat")):
+        out = tmp_path / f"out{len(sent)}"
+        made = deeploy_cli("compile", model, "-t", "siracusa", "-o", out, "--chips", 8, *options)
+        assert made.returncode == 0, made.stderr
+        sent.append({(one["from"], one["to"]) for one in json.loads((out / "deploy.json").read_text())["messages"]})
+    assert sent[0] != sent[1] and all(0 in pair for pair in sent[1])
