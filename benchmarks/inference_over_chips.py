@@ -104,6 +104,7 @@ class Point:
     seconds: float
     planned: int
     topology: Topology
+    notes: tuple[str, ...]
 
     @property
     def place(self) -> str:
@@ -149,19 +150,21 @@ def machine(bandwidth: float | None = None) -> Target:
     return replace(target, memories=memories, timing=timing).at(MHZ)
 
 
-def measure(workload: Workload, path: Path, count: int, layers: int, target: Target) -> Point:
-    """Compile a network of so many layers, which is in ``path``, for so many chips, and walk its plans."""
-    options = Options(engines=("cluster",), default_memory="L3")
+OPTIONS = Options(engines=("cluster",), default_memory="L3")
+
+
+def measure(workload: Workload, path: Path, cut: chips.Cut, layers: int, target: Target, options: Options = OPTIONS) -> Point:
+    """Compile a network of so many layers, which is in ``path``, for several chips, and walk its plans."""
     context = CONTEXT if workload.shape.past else None
     bits = workload.shape.bits if workload.shape.bits < BITS else None
     request = chips.Request(dialect="integer", context=context, options=options, weight_bits=bits)
-    found = chips.compile(path, target, chips.Cut(count), request)
+    found = chips.compile(path, target, cut, request)
     assert target.timing is not None
     memory = target.memory("L2")
     assert memory.capacity is not None
     own = [sum(b.bytes for b in plan.program.buffers.values() if b.role is Role.CONSTANT and b.dtype.bits <= BITS) for plan in found.plans]
     return Point(
-        count,
+        len(found.plans),
         walk_system(found.plans, found.topology),
         max(own) // layers,
         workload.blocks,
@@ -170,6 +173,7 @@ def measure(workload: Workload, path: Path, count: int, layers: int, target: Tar
         sum(seconds for stage, seconds in found.seconds.items() if stage != "import"),
         len(set(found.leads)),
         found.topology,
+        found.notes,
     )
 
 
@@ -188,7 +192,7 @@ def print_table(workload: Workload, counts: Sequence[int], is_block: bool, targe
         path = Path(scratch) / "model.onnx"
         onnx.save(workload.model(layers), path)
         for count in counts:
-            points.append(measure(workload, path, count, layers, target))
+            points.append(measure(workload, path, chips.Cut(count), layers, target))
             print_line(workload, points[0], points[-1], is_block)
     for point in points:
         print_shares(point, points[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,11 +11,16 @@ from pathlib import Path
 import onnx
 import pytest
 
+from benchmarks.transformer_models import Shape
 from deeploy.errors import TargetError
 from deeploy.ir.topology import AUTO, COLLECTIVES, load_topology
+from deeploy.operators.residual import RESIDUAL_SUM
+from deeploy.partition.collectives import Costs
+from deeploy.partition.joins import joined
 from tests.command import deeploy_cli
 from tests.frontend.lower.nets import Net
-from tests.partition.test_tensor import TOPOLOGY, cut, is_equal, perceptron, quantised, weights
+from tests.partition.cuts import synchronisations
+from tests.partition.test_tensor import TOPOLOGY, cut, declare, is_equal, perceptron, quantised, transformer, weights
 
 
 def saved(path: Path, *widths: int) -> Path:
@@ -66,3 +72,24 @@ def test_without_gathers_all_partial_sums_are_added_up(tmp_path: Path) -> None:
         assert made.returncode == 0, made.stderr
         sent.append({(one["from"], one["to"]) for one in json.loads((out / "deploy.json").read_text())["messages"]})
     assert sent[0] != sent[1] and all(0 in pair for pair in sent[1])
+
+
+@pytest.mark.share(0.5)
+@pytest.mark.parametrize("count", [2, 4, 8])
+@pytest.mark.parametrize(("rows", "is_decoder"), [(1, True), (6, False)])
+def test_the_scheme_of_the_paper_synchronises_twice_in_a_block(rows: int, is_decoder: bool, count: int, tmp_path: Path) -> None:
+    """Hierarchical sums alone: one sum and one copy for attention, and one of each for the feed-forward block. The residual connection
+    joins the sum, norms are computed on one chip, and no constant is on two. An encoder has fewer heads here than there are chips.
+    """
+    assert TOPOLOGY is not None
+    blocks = 2
+    shape = Shape(64, 128, 16 if is_decoder else 4, blocks, rows, rows == 1)
+    found = cut(transformer(tmp_path, shape, is_decoder), count, replace(TOPOLOGY, collective="hierarchical", has_gathers=False), Costs())
+    assert sorted(synchronisations(found).values()) == [1] * (2 * blocks)
+    moved = Counter(c.kind for c in found.collectives if c.kind != "broadcast" or c.bytes == (len(c.chips) - 1) * rows * shape.width)
+    assert moved == {"reduce": 2 * blocks, "broadcast": 2 * blocks}
+    assert {c.algorithm for c in found.collectives} == {"hierarchical"}
+    first, *others = [Counter(node.op for node in graph.nodes) for graph in joined(found.system, lambda node: any(declare(node))).chips]
+    norm = "IntegerRMSNorm" if is_decoder else "IntegerLayerNorm"
+    assert first[RESIDUAL_SUM.name] == first[norm] == 2 * blocks
+    assert not any(own[RESIDUAL_SUM.name] or own[norm] for own in others)
