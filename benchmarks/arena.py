@@ -1,4 +1,4 @@
-"""Bytes of the arena with and without chains (docs/chains.md), and instructions of one inference where valgrind is installed.
+"""Bytes of the arena with and without chains (docs/fusion.md), and instructions of one inference where valgrind is installed.
 
     python benchmarks/arena.py [NETWORK ...]
 

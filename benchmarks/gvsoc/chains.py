@@ -1,4 +1,4 @@
-"""Siracusa with and without chains (docs/chains.md): bytes between L2 and L1, and cycles, predicted and measured in GVSoC.
+"""Siracusa with and without chains (docs/fusion.md): bytes between L2 and L1, and cycles, predicted and measured in GVSoC.
 
     python benchmarks/gvsoc/chains.py [--l1 BYTES] [--no-gvsoc] [--choices NAME,NAME] [PART OF A NAME ...]
 

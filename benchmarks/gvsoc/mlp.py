@@ -1,4 +1,4 @@
-"""The MLP of a vision transformer on Siracusa, its two products as a chain and one after the other (docs/chains.md): cycles in GVSoC.
+"""The MLP of a vision transformer on Siracusa, its two products as a chain and one after the other (docs/fusion.md): cycles in GVSoC.
 
     python benchmarks/gvsoc/mlp.py [--no-gvsoc] [PART OF A NAME ...]
 

@@ -156,12 +156,12 @@ class Choices:
         typer.Option(
             "--objective",
             metavar="cycles|ram|traffic",
-            help="Minimise cycles, memory (ram: targets with one memory), or bytes moved (traffic: docs/chains.md).",
+            help="Minimise cycles, memory (ram: targets with one memory), or bytes moved (traffic: docs/fusion.md).",
             autocompletion=words("cycles", "ram", "traffic"),
         ),
     ] = "cycles"
     no_certify: Annotated[bool, typer.Option("--no-certify", help="Do not compare the C with the graph (docs/trust.md).")] = False
-    no_chains: Annotated[bool, typer.Option("--no-chains", help="Do not interleave the tiles of several layers (docs/chains.md).")] = False
+    no_chains: Annotated[bool, typer.Option("--no-chains", help="Do not interleave the tiles of several layers (docs/fusion.md).")] = False
     fix: Annotated[
         list[str] | None,
         typer.Option(

@@ -17,7 +17,6 @@ PAGES = (
     "getting-started",
     "gallery",
     "concepts",
-    "tutorial-pytorch",
     "tutorial-operator",
     "tutorial-target",
     "tutorial-chips",
@@ -51,7 +50,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.share(0.1)
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_runs(page: str, tmp_path: Path, environment: dict[str, str]) -> None:
-    if page in ("tutorial-pytorch", "from-pytorch") and importlib.util.find_spec("torch") is None:
+    if page == "from-pytorch" and importlib.util.find_spec("torch") is None:
         pytest.skip("no torch: install the extra torch")
     work = tmp_path / "work"
     work.mkdir()
@@ -73,7 +72,7 @@ def test_every_block_runs(page: str, tmp_path: Path, environment: dict[str, str]
 
 def test_all_pages_with_commands_are_executed() -> None:
     taught = {path.stem for path in DOCS.glob("*.md") if path.stem.startswith("tutorial-")}
-    assert taught <= set(PAGES) and len(taught) == 6
+    assert taught <= set(PAGES) and len(taught) == 5
 
 
 def test_an_operator_takes_less_than_60_lines() -> None:

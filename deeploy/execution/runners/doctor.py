@@ -72,7 +72,7 @@ def examine() -> list[Tool]:
 def _program(row: tuple[str, str, str, str]) -> Tool:
     kind, name, enables, packages = row
     path = shutil.which((os.environ.get("GVSOC") or name) if name == "gvsoc" else name) or ""
-    remedy = f"apt-get install {packages}" if packages else "build it (docs/targets.md), and let GVSOC name its launcher"
+    remedy = f"apt-get install {packages}" if packages else "build it (docs/siracusa.md), and let GVSOC name its launcher"
     return Tool(kind, name, enables, path, _told([path, "--version"]) if path and name != "gvsoc" else "", "" if path else remedy)
 
 

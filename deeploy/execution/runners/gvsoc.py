@@ -37,7 +37,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 FIT = "Leave more of the memory to the program with smaller --l1 or --l2, or keep constants far away with --default-memory."
 _WANTED = re.compile(r"^GVSOC_REVISION\s*:?=\s*(\w+)", re.MULTILINE)
 _CHIP = re.compile(r"^GVSOC_TARGET\s*:?=\s*([\w-]+)", re.MULTILINE)
-REVISION = "Use the revision and the packages of the simulator that docs/targets.md names, and a launcher that starts by itself."
+REVISION = "Use the revision and the packages of the simulator that docs/siracusa.md names, and a launcher that starts by itself."
 
 
 def launcher() -> str:

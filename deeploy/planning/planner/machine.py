@@ -45,7 +45,7 @@ class Options:
         engines: that may run calls; all of them by default.
         objective: the fewest cycles within the memory that there is; the least memory (machines with one memory); or chains that save the
             most traffic between memories (machines with several).
-        chains: layers may be computed together, tile by tile (docs/chains.md).
+        chains: layers may be computed together, tile by tile (docs/fusion.md).
         seconds: deterministic time that the solver may spend on one problem (some work that takes about a second).
     """
 

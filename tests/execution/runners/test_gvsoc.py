@@ -30,7 +30,7 @@ FAILURES = {
     "another chip's simulator": (
         "echo 'Input error: Invalid target specified: siracusa' >&2; exit 1",
         "does not know this chip",
-        "docs/targets.md",
+        "docs/siracusa.md",
         2,
     ),
     "a launcher without its packages": (
@@ -39,11 +39,11 @@ FAILURES = {
         "a launcher that starts",
         2,
     ),
-    "a crash": ("kill -SEGV $$", "the simulator crashed with SIGSEGV: it printed nothing", "docs/targets.md", 2),
+    "a crash": ("kill -SEGV $$", "the simulator crashed with SIGSEGV: it printed nothing", "docs/siracusa.md", 2),
     "a model's own error": (
         "echo 'a line'; echo '\033[31mHyperRAM out of bounds\033[0m'; echo 'Input error: Platform returned an error (exitcode: 1)'; exit 1",
         "failed with status 1: HyperRAM out of bounds",
-        "docs/targets.md",
+        "docs/siracusa.md",
         2,
     ),
     "an error of the program": ("echo 'error: run failed'; exit 1", "failed on the simulator: run failed", "Run it on the host first", 2),
@@ -59,7 +59,7 @@ FAILURES = {
         "--default-memory",
         3,
     ),
-    "no outputs": ("exit 0", "left 0 bytes of outputs instead of 24", "docs/targets.md", 2),
+    "no outputs": ("exit 0", "left 0 bytes of outputs instead of 24", "docs/siracusa.md", 2),
 }
 
 
