@@ -80,9 +80,7 @@ format: $(STAMP) ## mends what lint can mend
 # The pages as a site in build/site, links checked; what it needs is installed once, then no network is used.
 docs: $(STAMP) $(VENV)/.docs-installed ## the pages as a site, links checked
 	@rm -rf build/pages build/site
-	@mkdir -p build && cp -r docs build/pages
-	@{ printf -- '---\nsearch: { exclude: true }\n---\n'; sed 's#](docs/#](#g' CHANGELOG.md; } > build/pages/release-notes.md
-	@$(BIN)/python -m deeploy.cli.reference build/pages
+	@PYTHON=$(BIN)/python .ci/pages build/pages
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "written to build/site/index.html"
 

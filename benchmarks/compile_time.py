@@ -6,7 +6,7 @@ that takes more than `--limit` CPU seconds is ended, and printed as that.
 
     python benchmarks/compile_time.py [--only TEXT ...] [--repeats N] [--limit SECONDS] [--write] [--plot FILE.svg]
 
-``--write`` writes the table into docs/figures.md; ``--plot`` draws how time grows with the number of nodes.
+``--write`` writes the table into benchmarks/README.md; ``--plot`` draws how time grows with the number of nodes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from common import MODELS, ROOT, print_machine
 from graphs import Graph
 from onnx import TensorProto, helper
 
-PAGE = ROOT / "docs" / "figures.md"
+PAGE = ROOT / "benchmarks" / "README.md"
 MARK = "<!-- the table, by benchmarks/compile_time.py --write -->"
 GROWTH = (100, 300, 1000, 3000, 10_000)  # nodes
 

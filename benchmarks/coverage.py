@@ -147,7 +147,7 @@ def page(plain: Mapping[str, Outcome], filled: Mapping[str, Outcome], all_tests:
     lines = [
         "# Coverage of ONNX's node tests",
         "",
-        "Written by `python benchmarks/coverage.py --fallback --write docs/coverage.md`; not edited by hand.",
+        "Written by `python benchmarks/coverage.py --fallback --write benchmarks/coverage.md`; not edited by hand.",
         "",
         f"Of the {all_tests} node tests of onnx {onnx.__version__}, {len(plain)} apply: static shapes, tensors of types that are",
         "held. On target `generic`:",
@@ -155,7 +155,7 @@ def page(plain: Mapping[str, Outcome], filled: Mapping[str, Outcome], all_tests:
         f"* without fallback: {sentence(plain)};",
     ]
     if filled:
-        lines += [f"* with `--fallback` ({generator}; [how it works](fallback.md)): {sentence(filled)}."]
+        lines += [f"* with `--fallback` ({generator}; [how it works](../docs/fallback.md)): {sentence(filled)}."]
     lines += ["", "Real models by name, with their status, cycles and memory: [models.md](models.md)."]
     columns = ["tests named", "right", *(["right with fallback"] if filled else []), "of"]
     lines += ["", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]

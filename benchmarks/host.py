@@ -1,4 +1,4 @@
-"""MLPerf Tiny's networks on this host, one thread, beside onnxruntime (docs/figures.md): time of an inference, and share of onnxruntime's.
+"""MLPerf Tiny's networks on this host, one thread, beside onnxruntime (README.md): time of an inference, and share of onnxruntime's.
 
     python benchmarks/host.py [--write]
 
@@ -24,7 +24,7 @@ from deeploy.backend.project import read_manifest, select_network
 from deeploy.execution.runners.host import Host
 from deeploy.frontend.arrays import Expected, load_arrays
 
-PAGE = ROOT / "docs" / "figures.md"
+PAGE = ROOT / "benchmarks" / "README.md"
 TINY = MODELS / "mlperf_tiny"
 FLAGS = ("-O3 -march=native", "-O2")
 REPEATS, TURNS = 400, 5  # inferences, and how often both contestants take turns

@@ -4,7 +4,7 @@ A model is a folder with ``network.onnx``, stacked samples ``inputs.npz`` and, w
 dimensions), ``pin.json`` (values of inputs) and ``calib.npz`` (samples to quantise with). What is compared is the C on the host with the
 interpreter, every bit, and with onnxruntime. What does not fit Siracusa's L2 is tried with its constants in L3.
 
-    python benchmarks/models.py [--write docs/models.md] [FOLDER ...]
+    python benchmarks/models.py [--write benchmarks/models.md] [FOLDER ...]
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from deeploy.report.text import number
 
 HEAD = """# Real models
 
-Written by `python benchmarks/models.py --write docs/models.md` from the models of a folder; not edited by hand.
+Written by `python benchmarks/models.py --write benchmarks/models.md` from the models of a folder; not edited by hand.
 
 Models from published packages and from five exporters, with two samples each. *agrees*: the C on the host equals the interpreter in every
 bit, and onnxruntime by the rule of `deeploy verify`; *equals the interpreter*: onnxruntime cannot run the model. Cycles are predicted,

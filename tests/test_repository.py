@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("deeploy", "targets", "kernels", "templates", "tests", "benchmarks", "examples")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".c", ".h", ".mako"})
 PYTHON = [path for path in SOURCES if path.suffix == ".py"]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").rglob("*.md"))]
 
 LONGEST_FILE = 500  # lines
 LONGEST_FUNCTION = 60  # lines

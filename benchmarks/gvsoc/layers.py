@@ -4,7 +4,7 @@
 
 Every layer is a network of its own, in the integer dialect, as QDQ and as QOperator, on the cores alone and on all engines. Outputs
 are compared with the interpreter, bit for bit. ``--write`` records what was measured in layers.json, where other layers stay as they
-were, and writes docs/layers.md from it. Exit status 1 when something differs or cannot be simulated.
+were, and writes benchmarks/gvsoc/layers.md from it. Exit status 1 when something differs or cannot be simulated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from targets.siracusa.npu import Mode
 from tests.targets.siracusa import neureka_model
 
 FILE = Path(__file__).with_name("layers.json")
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "layers.md"
+PAGE = Path(__file__).with_name("layers.md")
 ENGINES = ("cluster", "all")
 CORES, NEUREKA = 21.3, 1150.0  # multiply-accumulates per cycle: eight cores of this instruction set, and N-EUREKA
 COLUMNS = "{:<34}{:<11}{:<9}{:<30}{:>10}{:>10}{:>10}{:>8}"

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = {"coverage.md", "models.md", "layers.md"}  # tables that commands write
-PAGES = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in GENERATED)]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LONG, MOST = 30, 0.05  # words of a long sentence, and the share that may be so long
 
 _CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)

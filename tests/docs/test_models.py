@@ -23,7 +23,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_every_model_of_the_page_agrees() -> None:
-    found = rows((ROOT / "docs" / "models.md").read_text())
+    found = rows((ROOT / "benchmarks" / "models.md").read_text())
     assert len({row[0] for row in found}) >= 14 and {row[1] for row in found} == {"as it is", "int8"}
     assert [row[0] for row in found if not (STATUS.match(row[2]) and STATUS.match(row[4]) and row[5])] == []
 

@@ -84,7 +84,8 @@ def test_an_operator_takes_less_than_60_lines() -> None:
 
 def test_named_files_of_the_pages_exist() -> None:
     """Scripts and folders that pages tell the reader to look at."""
-    text = "".join((DOCS / f"{page}.md").read_text() for page in (*PAGES, "figures", "limits"))
+    measured = sorted((ROOT / "benchmarks").glob("**/README.md"))
+    text = "".join(path.read_text() for path in (*(DOCS / f"{page}.md" for page in PAGES), DOCS / "limits.md", *measured))
     named = set(re.findall(r"`(?:python )?((?:benchmarks|examples|kernels)/[\w/.]+)`", text))
     assert len(named) > 8
     assert {name for name in named if not (ROOT / name).exists()} == set()

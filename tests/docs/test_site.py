@@ -25,13 +25,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("mkdocs is not installed (make docs)")
     folder = tmp_path_factory.mktemp("docs")
-    shutil.copytree(ROOT / "docs", folder / "build" / "pages")
     shutil.copy(ROOT / "mkdocs.yml", folder)
-    notes = (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")  # as make docs writes them
-    (folder / "build" / "pages" / "release-notes.md").write_text(f"---\nsearch: {{ exclude: true }}\n---\n{notes}")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
-    for module in (["deeploy.cli.reference", "build/pages"], ["mkdocs", "build", "--strict", "--quiet"]):
-        subprocess.run([sys.executable, "-m", *module], cwd=folder, env=environment, check=True, capture_output=True, timeout=300)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHON": sys.executable, "NO_MKDOCS_2_WARNING": "1"}
+    for program in ([str(ROOT / ".ci" / "pages"), "build/pages"], [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]):
+        subprocess.run(program, cwd=folder, env=environment, check=True, capture_output=True, timeout=300)
     return folder / "build" / "site"
 
 

@@ -28,7 +28,7 @@ from deeploy.planning.choice.problem import SEARCH, Choice, ChoiceProblem, Resid
 from deeploy.planning.packing.solver import cp_model, new_solver, solve
 
 # Candidates with early windows. Four networks in little memory, which have more, take 0 to 0.2 % more cycles when residences are chosen
-# before early windows; the solver takes a sixth and a sixteenth of the time for two of them (docs/figures.md#compile-time).
+# before early windows; the solver takes a sixth and a sixteenth of the time for two of them (benchmarks/README.md#compile-time).
 MANY_EARLY = 600
 
 Held = cp_model.LinearExpr | int  # 0, 1, or an expression that is one of them
