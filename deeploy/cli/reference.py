@@ -19,6 +19,8 @@ from deeploy import api
 from deeploy import target as interface
 from deeploy.cli import app
 from deeploy.ir.target import Target
+from deeploy.operators.table import OPERATORS
+from deeploy.operators.views import VIEWS
 from deeploy.resources import resource
 from deeploy.schemas import MANIFEST, SCHEMAS
 
@@ -44,7 +46,12 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _operators(targets: Sequence[Target]) -> str:
     """Which kernel runs which operator of the integer form in which types, per target."""
-    parts = ["# Operators by target and type", _NOTE, "Operators are those of [the integer form](integer-form.md)."]
+    parts = ["# Operators", _NOTE, "What the operators of [the integer form](integer-form.md) compute, then the kernels of every target."]
+    declared = [(o.name, ", ".join(o.inputs).replace("?", " (optional)"), inspect.getdoc(o.reference) or "") for o in OPERATORS.values()]
+    declared += [(name, "a view, without a kernel", inspect.getdoc(view) or "") for name, view in VIEWS.items()]
+    parts.append(
+        _table(("operator", "operands", "what it computes"), [(f"`{n}`", o, t.replace("``", "`")) for n, o, t in sorted(declared)])
+    )
     for target in (found for found in targets if found.device is None):
         parts.append(f"## {target.name}\n\n{target.summary}\n")
         rows = []

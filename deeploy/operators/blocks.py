@@ -27,7 +27,11 @@ def nest(node: Node) -> Nest:
 
 
 def reference(node: Node, a: Array, b: Array, scales: Array, zeros: Array | None = None) -> Array:
-    """The sum over blocks of scale * sum of a * (b - zero), in float32; block sums of integers are exact."""
+    """The sum over blocks of scale * sum of a * (b - zero), in float32, one after the other; block sums of integers are exact.
+
+    a[...,M,K] float or 8 bit, b[N,K] 8 bit, scales[N,B] float, zeros[N,B] 8 bit (optional), B = K / size, rounded up; size. Epilogues of
+    floats.
+    """
     size, acc = node.attrs["size"], np.zeros((*a.shape[:-1], b.shape[0]), np.float32)
     for number, begin in enumerate(range(0, b.shape[1], size)):
         left, right = a[..., begin : begin + size], b[:, begin : begin + size].astype(np.int64).T

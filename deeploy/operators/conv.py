@@ -166,7 +166,11 @@ def _taps(start: int, outputs: int, stride: int) -> slice:
 
 
 def reference(node: Node, x: Array, w: Array) -> Array:
-    """acc[n,oh,ow,k] = sum over the taps of x * w; x reads the zero point outside its borders."""
+    """acc[n,oh,ow,k] = sum over the taps of x * w; x reads ``zero_point`` outside its borders.
+
+    x[N,H,W,C], w[K,C/g,FH,FW]; strides(2), dilations(2), pads (top, left, bottom, right), group, zero_point. The term -zero_point * sum(w)
+    is part of the epilogue's constants.
+    """
     g = window(node, w.shape)
     filters = w.reshape(g.groups, g.filters, g.channels, g.height, g.width).transpose(3, 4, 0, 2, 1)
     seen = list(taps(node, x, w.shape[2:], g.zero_point))
@@ -178,7 +182,10 @@ def reference(node: Node, x: Array, w: Array) -> Array:
 
 
 def transposed_reference(node: Node, x: Array, w: Array) -> Array:
-    """Every input pixel adds (x - zero_point) * w to the outputs under its taps; ``pads`` cut the result's borders off."""
+    """Every input pixel adds (x - zero_point) * w to the outputs under its taps; ``pads`` cut the result's borders off.
+
+    x[N,H,W,C], w[C,K/g,FH,FW]; the attributes of Conv, and output_padding(2).
+    """
     g = window(node, w.shape)
     (top, left, bottom, right), (sh, sw), (dh, dw) = g.pads, g.strides, g.dilations
     batch, height, width = x.shape[:3]

@@ -39,7 +39,8 @@ def _matrix(x: Array, classes: int) -> Array:
 def reference(node: Node, x: Array) -> Array:
     """The second method of Wu, Lin and Weng (Journal of Machine Learning Research 5, 2004), algorithm 2, in float32.
 
-    Every row ends its rounds by itself.
+    x[n,q] of all q pairs of classes, the first with the second, third, ... first; classes. From equal probabilities on, until the error is
+    below 0.005 / classes, at most 100 rounds; every row ends its rounds by itself. No epilogue.
     """
     classes, one, two = int(node.attrs["classes"]), np.float32(1), np.float32(2)
     matrix, p = _matrix(x, classes), np.full((len(x), classes), one / np.float32(classes), np.float32)

@@ -20,7 +20,10 @@ def nest(node: Node) -> Nest:
 
 
 def reference(node: Node, low: Array, high: Array) -> tuple[Array, Array]:
-    """DynamicQuantizeLinear of ONNX in float32: 0 is one of the values, and exact; where all are 0, the scale is 1."""
+    """DynamicQuantizeLinear of ONNX in float32: 0 is one of the values, and exact; where all are 0, the scale is 1.
+
+    l = min(low, 0), h = max(high, 0); scale = (h - l) / 255; zero_point = round_half_even(clip(0 - l / scale, 0, 255)).
+    """
     zero, levels = np.float32(0), np.float32(LEVELS)
     low, high = np.where(low < zero, low, zero), np.where(high > zero, high, zero)
     with np.errstate(all="ignore"):

@@ -94,6 +94,16 @@ def wide(x: Array) -> Array:
     return x if x.dtype.kind == "f" else x.astype(np.int64)
 
 
+def add_reference(node: Node, a: Array, b: Array) -> Array:
+    """a + b."""
+    return np.asarray(wide(a) + wide(b))
+
+
+def subtract_reference(node: Node, a: Array, b: Array) -> Array:
+    """a - b."""
+    return np.asarray(wide(a) - wide(b))
+
+
 def mul_reference(node: Node, a: Array, b: Array) -> Array:
     """(a - a_zero_point) * (b - b_zero_point); floats: a * b."""
     is_float = a.dtype.kind == "f"
@@ -101,12 +111,13 @@ def mul_reference(node: Node, a: Array, b: Array) -> Array:
 
 
 def div_reference(node: Node, a: Array, b: Array) -> Array:
+    """a / b, of floats."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(a / b, np.float32)
 
 
 def scaled_add_reference(node: Node, a: Array, b: Array) -> Array:
-    """clip((a*mul_a + b*mul_b + add) >> shift, low, high) in 64 bits."""
+    """clip((a*mul_a + b*mul_b + add) >> shift, low, high) in 64 bits; a, b 8 bit; no epilogue."""
     attrs = node.attrs
     return limited(attrs, wide(a) * attrs["mul_a"] + wide(b) * attrs["mul_b"] + attrs["add"])
 
@@ -114,7 +125,7 @@ def scaled_add_reference(node: Node, a: Array, b: Array) -> Array:
 def scaled_div_reference(node: Node, a: Array, b: Array) -> Array:
     """n = (a - za)*mul, d = (b - zb) << shift; floor((2n + d) / 2d) + zero_point with d made positive, clipped.
 
-    Where d is 0, it is high for n above 0, else low, as what is no number is quantised.
+    Where d is 0, it is high for n above 0, else low, as what is no number is quantised. a, b 8 bit, 64 bits wide; low, high; no epilogue.
     """
     attrs = node.attrs
     n, d = (wide(a) - attrs["a_zero_point"]) * attrs["mul"], (wide(b) - attrs["b_zero_point"]) << attrs["shift"]
@@ -125,16 +136,20 @@ def scaled_div_reference(node: Node, a: Array, b: Array) -> Array:
 
 
 def requant_reference(node: Node, x: Array, mul: Array, add: Array) -> Array:
-    """clip((x*mul + add) >> shift, low, high); mul and add broadcast as NumPy does."""
+    """clip((x*mul + add) >> shift, low, high); mul and add broadcast as NumPy does.
+
+    x int, mul int32, add int32 or int64; rounding is in ``add``.
+    """
     return limited(node.attrs, wide(x) * wide(mul) + wide(add))
 
 
 def lookup_reference(node: Node, x: Array, table: Array) -> Array:
-    """table[x - smallest value of x's type]."""
+    """table[x - smallest value of x's type]; x 8 bit, table[256] of the type of the result."""
     return np.asarray(table[wide(x) - np.iinfo(x.dtype).min])
 
 
 def clip_reference(node: Node, x: Array) -> Array:
+    """clip(x, low, high); a limit that is None is none."""
     return np.asarray(np.clip(x, *(bound(node.attrs[name], x.dtype) for name in ("low", "high"))))
 
 
@@ -149,6 +164,7 @@ def bound(value: float | None, dtype: np.dtype[Any]) -> Any:
 
 
 def cast_reference(node: Node, x: Array) -> Array:
+    """The value, converted to the output's type; floats are truncated to integers. A view that must be materialised is a Copy."""
     return x.astype(node.outputs[0].dtype.numpy)
 
 
@@ -162,6 +178,7 @@ def quantize_reference(node: Node, x: Array, scale: Array, zero_point: Array) ->
 
 
 def dequantize_reference(node: Node, x: Array, scale: Array, zero_point: Array) -> Array:
+    """float32(x - zero_point) * scale."""
     return np.asarray((wide(x) - zero_point).astype(np.float32) * scale)
 
 
@@ -231,7 +248,11 @@ def apply_function(name: str, x: Array, alpha: float, beta: float) -> Array:
 
 
 def unary_reference(node: Node, x: Array) -> Array:
-    """See ``apply_function``."""
+    """``function`` of every float, by name, with alpha and beta (``apply_function``).
+
+    leaky_relu, sigmoid, tanh, hard_swish, hard_sigmoid, elu, exp, log, sqrt, erf, abs, neg, reciprocal, softplus, gelu, gelu_tanh, silu (x
+    * sigmoid(alpha*x)), mish, pow (x^alpha), floor, ceil, round, selu, softsign, sin, cos.
+    """
     return apply_function(node.attrs["function"], x, node.attrs["alpha"], node.attrs["beta"])
 
 
@@ -303,8 +324,8 @@ SUMMED: Row = {
     "strided": {"a": 0, "b": 0, "y": 1},
 }
 _SCALED = usual(*AB, over=AB, types=dict.fromkeys((*AB, "y"), BYTES))
-ADD = pointwise("Add", AB, lambda node, a, b: wide(a) + wide(b), SUMMED, PAIR, bounds=_added, addition=_addition, affine="offset")
-SUB = pointwise("Sub", AB, lambda node, a, b: wide(a) - wide(b), SUMMED, PAIR, affine="offset")
+ADD = pointwise("Add", AB, add_reference, SUMMED, PAIR, bounds=_added, addition=_addition, affine="offset")
+SUB = pointwise("Sub", AB, subtract_reference, SUMMED, PAIR, affine="offset")
 _ZERO_POINTS = sample("a[~s] b[~s]", a_zero_point=ZERO_POINTS, b_zero_point=ZERO_POINTS)
 MUL = pointwise("Mul", AB, mul_reference, SUMMED, _ZERO_POINTS, bounds=_multiplied, affine="factor")
 DIV = pointwise("Div", AB, div_reference, SUMMED, PAIR, affine="factor")

@@ -28,7 +28,10 @@ def hard_swish(x: Array, a: int, b: int, c: int) -> Array:
 
 
 def function_reference(node: Node, x: Array) -> Array:
-    """The function that ``node`` names, modulo 2^32."""
+    """``function`` with a, b and c in int32, modulo 2^32.
+
+    gelu: x * ((b + sign(x) * (b - (min(abs x, -a) + a)^2)) >> 1); hard_swish: x * clip(x + a, 0, b) * c.
+    """
     a, b, c = (node.attrs[name] for name in "abc")
     with np.errstate(over="ignore"):
         return (gelu(wide(x), a, b) if node.attrs["function"] == "gelu" else hard_swish(wide(x), a, b, c)).astype(np.int32)
@@ -44,7 +47,7 @@ def div_reference(node: Node, a: Array, b: Array) -> Array:
 
 
 def requant_add_reference(node: Node, a: Array, b: Array) -> Array:
-    """The sum of both operands, each clip((x*mul + add) >> shift, low, high) with parameters of its own."""
+    """The sum of both operands, each clip((x*mul + add) >> shift, low, high) with parameters of its own (mul_a ... high_b)."""
     attrs, operands = node.attrs, {"_a": a, "_b": b}
     return np.asarray(sum(limited(attrs, wide(x) * attrs[f"mul{side}"] + attrs[f"add{side}"], side) for side, x in operands.items()))
 

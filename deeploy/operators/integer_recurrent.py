@@ -59,7 +59,14 @@ def _products(node: Node, p: Array, h: Array, r: Array, factors: Array) -> tuple
 
 
 def lstm_reference(node: Node, p: Array, r: Array, h: Array, c: Array, factors: Array, tables: Array) -> Any:
-    """y[t], and the cells behind the last step."""
+    """y[t], and the cells behind the last step.
+
+    p[t,n,g,k] int32 (sums of the inputs with their biases), r[g,k,k] int8, h[n,k] int16 with 15 fractional bits, c[n,k] int32 with 16;
+    factors[k,g,2] int32 of both products, tables[f,1025] int16; reverse, shift_p, shift. R(x, s) = (x + 2^(s-1)) >> s, P =
+    (p*2^shift_p*factors[0]) >> 32, Q = ((r h)*factors[1]) >> 32; a = R(P + Q, shift) has 16 fractional bits. f(a) is a line between two
+    values of a table from -8 to 8: u = clip(a) + 8*2^16, i = u >> 10, d = u & 1023, R(table[i]*(1024 - d) + table[i + 1]*d, 10); gates take
+    a >> 1. c = clip(R(f(a_f)*c, 15) + R(f(a_i)*g(a_c), 14), -2^30, 2^30 - 1), h = R(f(a_o)*h(c), 15). No epilogue.
+    """
     f, g, last = tables[0], tables[1], tables[-1]  # two where g and h are one function
 
     def step(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
@@ -73,7 +80,10 @@ def lstm_reference(node: Node, p: Array, r: Array, h: Array, c: Array, factors: 
 
 
 def gru_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tables: Array, b: Array) -> Any:
-    """y[t]; the product of the state, with its bias b (16 fractional bits), is reset."""
+    """y[t]; the product of the state, with its bias b (16 fractional bits), is reset.
+
+    Operands, R, P, Q and f as of IntegerLSTM. h = R((2^15 - z)*g(R(P_h, shift) + R(reset*(R(Q_h, shift) + b), 15)) + z*h, 15).
+    """
     shift, (f, g) = int(node.attrs["shift"]), tables
 
     def step(x: Array, h: Array) -> tuple[Array]:
@@ -86,7 +96,7 @@ def gru_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tabl
 
 
 def rnn_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tables: Array) -> Any:
-    """y[t] = f(p[t] + r h)."""
+    """y[t] = f(p[t] + r h); operands as of IntegerLSTM."""
 
     def step(x: Array, h: Array) -> tuple[Array]:
         return (looked_up(tables[0], _rounded(sum(_products(node, x, h, r, factors)), int(node.attrs["shift"]))[:, 0]),)

@@ -75,7 +75,11 @@ def _magnitude(array: Array) -> int:
 
 
 def reference(node: Node, a: Array, b: Array) -> Array:
-    """acc = sum over k of (a - a_zero_point) * (b - b_zero_point); floats are summed in float32, in runs of 16."""
+    """acc = sum over k of (a - a_zero_point) * (b - b_zero_point); floats are summed in float32, in runs of 16.
+
+    a[...,M,K] (trans_a: [...,K,M]), b[...,K,N] (trans_b: [...,N,K]), batch axes broadcast; trans_a, trans_b (bool), a_zero_point,
+    b_zero_point.
+    """
     left = a.swapaxes(-1, -2) if node.attrs["trans_a"] else a
     right = b.swapaxes(-1, -2) if node.attrs["trans_b"] else b
     if a.dtype.kind != "f":

@@ -28,7 +28,7 @@ def pad_nest(node: Node) -> Nest:
 
 
 def pad_reference(node: Node, x: Array) -> Array:
-    """NumPy's padding; negative amounts cut off."""
+    """NumPy's padding (mode constant, reflect, edge; value); negative amounts cut off; pads: all begins, then all ends."""
     rank, pads = x.ndim, node.attrs["pads"]
     box = tuple(slice(max(0, -pads[i]), x.shape[i] - max(0, -pads[i + rank])) for i in range(rank))
     widths = [(max(0, pads[i]), max(0, pads[i + rank])) for i in range(rank)]

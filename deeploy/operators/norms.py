@@ -26,7 +26,9 @@ def standardise_reference(node: Node, x: Array) -> Array:
     """2^fraction * d / sqrt(v), rounded half up: distances from the mean, or from the zero point, over the root of their squares.
 
     ``centred``: d = n*x - sum(x), v = n*sum(x^2) - sum(x)^2; else d = x - zero_point, v = sum(d^2). The root is that of
-    (v*2^16 + epsilon) / 2^16; where v = 0, all is 0.
+    (v*2^16 + epsilon) / 2^16; where v = 0, all is 0. Exactly: v*2^16 + epsilon = m * 4^k with 2^30 <= m < 2^32, and the result is
+    (d * (2^62 // isqrt(m * 2^32)) + half) >> (38 + k - fraction). Last axis, x 8 bit. The norm's scale, bias, and without ``centred``
+    the root of n, are in the requantisation.
     """
     attrs, n = node.attrs, x.shape[-1]
     rows = wide(x).reshape(-1, n)
@@ -54,7 +56,7 @@ def reciprocal_root(value: int, fraction: int) -> tuple[int, int]:
 def normalise_reference(node: Node, x: Array, scale: Array, offset: Array | None = None) -> Array:
     """(x - mean) * (1 / sqrt(mean square + epsilon)) * scale + offset in float32; the mean is 0 unless ``centred``.
 
-    Elements are added up in their order.
+    Last axis; elements are added up in their order.
     """
     count = np.float32(x.shape[-1])
     d = x - np.add.accumulate(x, axis=-1)[..., -1:] / count if node.attrs["centred"] else x

@@ -83,7 +83,12 @@ COMPARISONS = ("equal", "not_equal", "less", "less_or_equal", "greater", "greate
 
 
 def reference(node: Node, a: Array, b: Array) -> Array:
-    """The function that ``node`` names, in the type of its output."""
+    """``function`` of a and b of one type, by name, in the type of the output; no epilogue.
+
+    max, min, pow (float), equal, not_equal, less, less_or_equal, greater, greater_or_equal, and, or (bool results), mod (sign of the
+    divisor), fmod (sign of the dividend); of integers div (towards zero), bit_and, bit_or, bit_xor, shift_left, shift_right (signs fill);
+    of int64 add, sub, mul. A divisor of 0 gives 0 for integers.
+    """
     with np.errstate(all="ignore"):
         return np.asarray(FUNCTIONS[node.attrs["function"]](a, b)).astype(node.outputs[0].dtype.numpy)
 

@@ -37,14 +37,20 @@ def _taps(node: Node, x: Array, outside: float) -> list[Array]:
 
 
 def max_reference(node: Node, x: Array) -> Array:
-    """The maximum over the taps inside the image that are numbers; the smallest value of the type where there is none."""
+    """The maximum over the taps inside the image that are numbers; the smallest value of the type where there is none.
+
+    x[N,H,W,C]; kernel, strides, dilations, pads.
+    """
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     found = np.fmax.reduce(_taps(node, x, lowest))
     return np.asarray(np.where(np.isnan(found), lowest, found) if x.dtype.kind == "f" else found, x.dtype)
 
 
 def average_reference(node: Node, x: Array) -> Array:
-    """Floats: the mean. Integers: floor((2*S*65536 + n) / (2*n)), S the sum of x - zero_point over the n taps that count."""
+    """Floats: the mean. Integers: floor((2*S*65536 + n) / (2*n)), S the sum of x - zero_point over the n taps that count.
+
+    x[N,H,W,C]; kernel(2), strides, dilations, pads, count_include_pad (bool: all taps count, else those inside), zero_point.
+    """
     values = x if x.dtype.kind == "f" else wide(x) - int(node.attrs["zero_point"])
     total = sum(_taps(node, values, 0), np.zeros((), values.dtype))
     if node.attrs["count_include_pad"]:

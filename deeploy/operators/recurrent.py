@@ -100,17 +100,24 @@ def _gru_step(node: Node, p: Array, q: Array, h: Array, r: Array | None) -> Arra
 
 
 def lstm_reference(node: Node, p: Array, r: Array, h: Array, c: Array, w: Array | None = None) -> Any:
-    """y[t] and the cells behind the last step."""
+    """y[t] and the cells behind the last step.
+
+    p[t,n,g,k] float (what the inputs were multiplied by, with all biases of theirs), r[g,k,k], h[n,k], c[n,k], peepholes w[3,k]; functions,
+    alphas, betas of ONNX, clip (0: none), reverse, input_forget. One direction of ONNX's operator, gates g in its order. No epilogue.
+    """
     return scan(node, p, lambda a, h, c: _lstm_step(node, a + _product(h, r), c, w), h, c)
 
 
 def lstm_cell_reference(node: Node, p: Array, q: Array, c: Array, w: Array | None = None) -> tuple[Array, Array]:
-    """One step."""
+    """One step of an LSTM; q[n,g,k] is the product of the state."""
     return _lstm_step(node, p + q, c, w)
 
 
 def gru_reference(node: Node, p: Array, r: Array, h: Array, b: Array | None = None) -> Any:
-    """y[t]. With ``b``, the product of the state is reset, of which b is the candidate's bias; without it the state is."""
+    """y[t]. With ``b``, the product of the state is reset, of which b is the candidate's bias; without it the state is.
+
+    Operands and attributes as of LSTM.
+    """
 
     def step(a: Array, h: Array) -> tuple[Array]:
         q = _product(h, r)
@@ -122,12 +129,12 @@ def gru_reference(node: Node, p: Array, r: Array, h: Array, b: Array | None = No
 
 
 def gru_cell_reference(node: Node, p: Array, q: Array, h: Array) -> Array:
-    """One step, in which the product of the state is reset."""
+    """One step of a GRU, in which q[n,g,k], the product of the state, is reset."""
     return _gru_step(node, p, q, h, None)
 
 
 def rnn_reference(node: Node, p: Array, r: Array, h: Array) -> Any:
-    """y[t] = f(p[t] + r h)."""
+    """y[t] = f(p[t] + r h); operands and attributes as of LSTM."""
     f = _function(node, 0)
     return scan(node, p, lambda a, h: (f(_clipped(node, a[:, 0] + _product(h, r)[:, 0])),), h)
 

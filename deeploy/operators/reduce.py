@@ -77,6 +77,7 @@ def folded(combine: np.ufunc, initial: float) -> Reference:
     """Elements combined in row-major order of the reduced axes: float32, or int64; what is ``initial`` where there are none."""
 
     def reference(node: Node, x: Array) -> Array:
+        """The sum, extreme or product over ``axes`` (sorted, non-negative), which stay with extent 1 where ``keepdims``."""
         rows = _rows(node, wide(x))
         total = combine.accumulate(rows, axis=1)[:, -1] if rows.shape[1] else np.full(len(rows), initial, rows.dtype)
         return np.asarray(total.reshape(_shape(node, x.shape)))
@@ -88,7 +89,7 @@ _sum = folded(np.add, 0)
 
 
 def mean_reference(node: Node, x: Array) -> Array:
-    """The float32 sum divided by the number of elements."""
+    """The float32 sum divided by the number of elements; axes, keepdims."""
     return np.asarray(_sum(node, x) / np.float32(_rows(node, x).shape[1]))
 
 
@@ -102,7 +103,7 @@ def extreme_nest(node: Node) -> Nest:
 def extreme_reference(node: Node, x: Array) -> Array:
     """Where the largest (or ``smallest``) element of a row is, the first or the ``last`` of equal ones.
 
-    What is no number is neither larger nor smaller, and no place but the first can be one.
+    y[..., 0], int32 or int64. What is no number is neither larger nor smaller, and no place but the first can be one.
     """
     smaller, larger = (np.less_equal, np.greater_equal) if node.attrs["last"] else (np.less, np.greater)
     place, best = np.zeros(x.shape[:-1], np.int64), x[..., 0]
@@ -120,7 +121,10 @@ def is_shifted_mean(node: Node) -> bool:
 
 
 def integer_mean_reference(node: Node, x: Array) -> Array:
-    """n = 2^k and not keepdims: (S + 2^(k-1)) >> k (k = 0: S); else (S + sgn(S)*(n >> 1)) / n, truncated."""
+    """n = 2^k and not keepdims: (S + 2^(k-1)) >> k (k = 0: S); else (S + sgn(S)*(n >> 1)) / n, truncated.
+
+    S is the sum of n elements; axes, keepdims.
+    """
     total = _sum(node, x)
     count = _rows(node, x).shape[1]
     if is_shifted_mean(node):

@@ -38,7 +38,11 @@ def accepts(node: Node) -> str | None:
 
 
 def reference(node: Node, x: Array, b: Array, mul: Array, add: Array) -> Array:
-    """t = clip((sum*mul + add) >> shift, low, high); clip((t*mul_a + b*mul_b + offset) >> shift_sum, low_sum, high_sum)."""
+    """t = clip((sum*mul + add) >> shift, low, high); clip((t*mul_a + b*mul_b + offset) >> shift_sum, low_sum, high_sum).
+
+    Partial sums x[n, ...S] int32 and a residual connection b[...S] 8 bit; mul, add of extent 1 or the last of S. Ties of the first go as
+    ``even`` says, of the second as ``even_sum``. No epilogue.
+    """
     attrs = node.attrs
     t = limited(attrs, x.sum(axis=0, dtype=np.int64) * wide(mul) + wide(add))
     return limited(attrs, t * attrs["mul_a"] + wide(b) * attrs["mul_b"] + attrs["offset"], "_sum").reshape(b.shape)

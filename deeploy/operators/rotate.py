@@ -63,9 +63,11 @@ def joined(node: Node, first: Array, second: Array) -> Array:
 
 
 def reference(node: Node, x: Array, cos: Array, sin: Array, table: Array) -> Array:
-    """Both products requantised on their own, then clip((c*mul_a + s*mul_b + add) >> shift, low, high).
+    """Rotary embedding, last axis. Floats: x*cosine + turned*sine, turned = (-second half, first half).
 
-    ``table`` [2,256] gives the turned element for one of the second half (row 0) and of the first half (row 1).
+    ``interleaved``: the first half are the elements of even index, the second those of odd index. 8 bits: both products are requantised on
+    their own, then clip((c*mul_a + s*mul_b + add) >> shift, low, high). ``table`` [2,256] gives the turned element for one of the second
+    half (row 0) and of the first half (row 1). No epilogue.
     """
     first, second = halves(node, wide(x) - np.iinfo(x.dtype).min)
     turned = joined(node, table[0][second], table[1][first])

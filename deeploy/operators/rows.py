@@ -75,7 +75,8 @@ def softmax_is_wide(node: Node) -> bool:
 def table_softmax_reference(node: Node, x: Array, table: Array, results: Array | None = None) -> Array:
     """e = table[max - x]; q = e * levels / sum(e), half to even or, without ``rounded``, down; y = q + zero_point, clipped.
 
-    With ``results``, y is its entry for that, the first of which is for ``smallest``.
+    Last axis. Floats: exp(x - max) / sum. Integers have table uint32[256]. With ``results`` [256] of 8 bits, y is its entry for that, the
+    first of which is for ``smallest``.
     """
     attrs = node.attrs
     e = wide(table)[wide(x).max(axis=-1, keepdims=True) - x]
@@ -94,7 +95,8 @@ def table_softmax_reference(node: Node, x: Array, table: Array, results: Array |
 def shift_softmax_reference(node: Node, x: Array) -> Array:
     """Exponentials as powers of two, the sum corrected whenever a complete group of elements has a larger maximum.
 
-    s = (maximum - x + 16) >> 5; y = (numerator // sum(256 >> s)) >> s.
+    Last axis, x 8 bit; group, numerator. s = max(0, (maximum - x + 16) >> 5); y = (numerator // sum(256 >> s)) >> s. Elements of an
+    incomplete last group are not in the maximum or the sum.
     """
     group = int(node.attrs["group"])
     x = wide(x)
@@ -111,14 +113,20 @@ def shift_softmax_reference(node: Node, x: Array) -> Array:
 
 
 def layer_norm_reference(node: Node, x: Array, weight: Array, bias: Array) -> Array:
-    """c = x - sum/n; (c*weight / isqrt(sum(c^2)/n + 1) + bias) >> shift, modulo 2^8; divisions towards zero."""
+    """c = x - sum/n; (c*weight / isqrt(sum(c^2)/n + 1) + bias) >> shift, modulo 2^8; divisions towards zero.
+
+    Last axis; no epilogue.
+    """
     c = wide(x) - truncated(wide(x).sum(axis=-1, keepdims=True), np.asarray(x.shape[-1]))
     y = (truncated(c * wide(weight), _deviation(c)) + wide(bias)) >> int(node.attrs["shift"])
     return np.asarray(((y + 128) & 255) - 128)
 
 
 def rms_norm_reference(node: Node, x: Array, weight: Array) -> Array:
-    """clip((x*weight / isqrt(sum(x^2)/n + 1)) >> shift, -128, 127); divisions towards zero."""
+    """clip((x*weight / isqrt(sum(x^2)/n + 1)) >> shift, -128, 127); divisions towards zero.
+
+    Last axis; no epilogue.
+    """
     return np.asarray(np.clip(truncated(wide(x) * wide(weight), _deviation(wide(x))) >> int(node.attrs["shift"]), -128, 127))
 
 

@@ -23,7 +23,10 @@ def nest(node: Node) -> Nest:
 
 
 def reference(node: Node, x: Array) -> Array:
-    """In the type of x, one after the other from the first (``reverse``: the last) one; without the element itself where ``exclusive``."""
+    """In the type of x, one after the other from the first (``reverse``: the last) one; without the element itself where ``exclusive``.
+
+    x[o,n,i] int32, int64 or float, along n. Integers wrap around. No epilogue.
+    """
     order = slice(None, None, -1 if node.attrs["reverse"] else 1)
     ordered = x[:, order]
     if node.attrs["exclusive"]:
@@ -49,7 +52,10 @@ def thresholds_nest(node: Node) -> Nest:
 
 
 def thresholds_reference(node: Node, x: Array, t: Array) -> Array:
-    """How many of a channel's thresholds, sorted, are not above the element."""
+    """How many of a channel's thresholds, sorted, are not above the element; 0 for NaN.
+
+    x[o,c,i] 8, 16 or 32 bit or float, t[c,n] or t[1,n] (n <= 255) int16 or int32, float where x is; y uint8. No epilogue.
+    """
     rows = zip(range(x.shape[1]), np.broadcast_to(t, (x.shape[1], t.shape[1])), strict=True)
     columns = [np.where(np.isnan(x[:, c]), 0, np.searchsorted(row, x[:, c], side="right")) for c, row in rows]
     return np.stack(columns, axis=1).astype(np.int64)

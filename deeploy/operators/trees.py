@@ -40,7 +40,12 @@ def _leaf(x: Array, nodes: Array, thresholds: Array, root: int) -> Array:
 
 
 def reference(node: Node, x: Array, nodes: Array, thresholds: Array, roots: Array, targets: Array, weights: Array) -> Array:
-    """What the reached leaves add to each target in float32, tree by tree; the least or the most of it; 0 where no leaf adds anything."""
+    """What the reached leaves add to each target in float32, tree by tree; the least or the most of it; 0 where no leaf adds anything.
+
+    x[n,f] float, nodes[m,4] int32, thresholds[m], roots[t], targets[q], weights[q]; aggregate, targets. A node (feature, mode, a, b) goes
+    on to a where the feature compares with its threshold as the mode says (<=, <, >=, >, ==, != from 0; 8 more: or is NaN), else to b. A
+    leaf has feature -1, and adds its b entries from a on.
+    """
     aggregate = node.attrs["aggregate"]
     bound = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
     combine = {"MIN": np.minimum, "MAX": np.maximum}.get(aggregate, np.add)

@@ -116,6 +116,7 @@ class View:
 
 
 def _reshape(node: Node) -> View:
+    """The elements in the same order, under another shape."""
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
     part = ("out", 0), lambda a: a.reshaped(result.shape)
@@ -134,6 +135,7 @@ def _kept_by_reshape(source: Tensor, result: Tensor) -> Axes:
 
 
 def _transpose(node: Node) -> View:
+    """Axis i of the result is axis perm[i]."""
     perm = tuple(node.attrs["perm"])
     inverse = tuple(perm.index(axis) for axis in range(len(perm)))
     return View(
@@ -145,6 +147,7 @@ def _transpose(node: Node) -> View:
 
 
 def _slice(node: Node) -> View:
+    """starts, ends, steps: one per axis of the whole rank, normalised, steps >= 1."""
     starts, steps = tuple(node.attrs["starts"]), tuple(node.attrs["steps"])
     part = ("out", 0), lambda a: a.box(starts, node.outputs[0].shape, steps)
     return View(("in", 0), (part,), share=lambda axes, kept: _share_of_slice(node, axes, kept))
@@ -186,11 +189,14 @@ def _box_place(starts: tuple[int, ...], shape: tuple[int, ...]) -> Place:
 
 
 def _concat(node: Node) -> View:
+    """Parts one after the other along ``axis``; copies where the memory does not allow a view."""
     shapes = [t.shape for t in node.inputs if t is not None]
     return View(("out", 0), _pieces("in", shapes, node.attrs["axis"]))
 
 
 def _split(node: Node) -> View:
+    """Several slices along ``axis``, as long as ``sizes`` says."""
+
     def share(axes: Sequence[int | None], kept: Kept) -> Attributes | None:
         if axes[0] != node.attrs["axis"]:
             return dict(node.attrs)
@@ -201,11 +207,13 @@ def _split(node: Node) -> View:
 
 
 def _append(node: Node) -> View:
+    """The rows that exist of a state, and new ones behind them."""
     rows = node.operands[0]
     return View(("out", 0), ((("in", 0), _box_place((0,) * len(rows.shape), rows.shape)),), grows=node.attrs["axis"])
 
 
 def _slide(node: Node) -> View:
+    """The part of a mask for all positions that the position of an inference sees."""
     shape, axis = node.outputs[0].shape, node.attrs["axis"]
     starts = tuple(node.attrs["start"] if i == axis else 0 for i in range(len(shape)))
     return View(("in", 0), ((("out", 0), _box_place(starts, shape)),), slides=axis)

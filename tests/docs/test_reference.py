@@ -14,6 +14,8 @@ import pytest
 
 from deeploy import target as interface
 from deeploy.cli.reference import pages
+from deeploy.operators.table import OPERATORS
+from deeploy.operators.views import VIEWS
 from deeploy.target import load
 from tests.command import deeploy_cli
 
@@ -32,6 +34,12 @@ def test_every_kernel_is_listed_with_its_operator_and_types(written: dict[str, s
         for kernel in target.kernels:
             assert re.search(rf"^\| {kernel.op} \| `{kernel.name}` \| {kernel.engine} \|", text, re.MULTILINE), kernel.name
     assert "x: s8 u8" in text and "bias + requantise" in text
+
+
+def test_every_operator_says_what_it_computes(written: dict[str, str]) -> None:
+    told = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| (.*) \|$", written["reference-operators.md"].partition("\n## ")[0], re.MULTILINE))
+    assert told.keys() == {*OPERATORS, *VIEWS} and min(map(len, told.values())) > 5
+    assert "clip((x*mul + add) >> shift, low, high)" in told["RequantShift"]
 
 
 def test_every_option_is_listed(written: dict[str, str]) -> None:
