@@ -10,8 +10,9 @@ import shutil
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,3 +59,29 @@ def median_seconds(function: Callable[[], object], repeats: int, warm_up: int = 
         function()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    return [f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows)]
+
+
+def filled(lines: Sequence[str]) -> str:
+    """Lines of a page as its text: those of a paragraph, or of an entry of a list, are filled."""
+    found, paragraph, is_code = list[str](), list[str](), False
+
+    def end() -> None:
+        if paragraph:
+            indent = "  " if paragraph[0].startswith("* ") else ""
+            text = " ".join(line.strip() for line in paragraph)
+            found.extend(textwrap.wrap(text, 160, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+            paragraph.clear()
+
+    for line in lines:
+        is_plain = bool(line) and not line.startswith(("|", "#", "```")) and not is_code
+        if not is_plain or line.startswith("* "):
+            end()
+        is_code ^= line.startswith("```")
+        (paragraph if is_plain else found).append(line)
+    end()
+    return "\n".join(found)

@@ -126,7 +126,7 @@ class Point:
 
     def millijoules(self, is_block: bool) -> float:
         """By the paper's formula; of a block, with what is fetched for the next one."""
-        return self.run.energy.total / 1e3 + (self.prefetched * 100e-9 if is_block else 0.0)
+        return self.run.energy.formula / 1e3 + (self.prefetched * 100e-9 if is_block else 0.0)
 
     @property
     def busy(self) -> float:

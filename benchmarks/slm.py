@@ -272,6 +272,11 @@ def table_2(report: Report, layers: int) -> None:
     print(f"without caches, steps of {', '.join(map(str, lengths))} tokens were planned, those between them interpolated")
     print(f"data marshaling of {CONTEXT} tokens in parallel: {share:.1%} (paper: 14 %)")
     report.values |= {"seconds_parallel": float(whole), "seconds_cached": float(own), "marshaling_parallel": share}
+    parts: dict[str, float] = defaultdict(float)
+    for run in cached:
+        for name, microjoule in run.energy.parts.items():
+            parts[name] += microjoule / 1e3
+    report.values |= {"millijoules_parallel": float(joules), "millijoules_cached": float(own_joules), "parts_cached": dict(parts)}
 
 
 # ---- Fig. 7
@@ -292,6 +297,7 @@ def encoder(report: Report) -> None:
     print(f"linear layers: eight cores over one {linear[SINGLE.name] / linear[CLUSTER.name]:.1f}x (paper: 6.2x), ", end="")
     print(f"NPU and NMS over eight cores {linear[CLUSTER.name] / linear[NMS.name]:.1f}x (paper: 17.8x), ", end="")
     print(f"NMS over NPU alone {linear[NPU.name] / linear[NMS.name]:.2f}x (paper: 1.6x to 2.1x)")
+    report.values |= {"encoder_linear": linear, "encoder_marshaling": {name: marshaling(run) / run.cycles for name, run in runs.items()}}
     report.values |= {"encoder_gain": gain, "encoder_cycles": {name: run.cycles for name, run in runs.items()}}
     for name in (CLUSTER.name, NMS.name):
         run, timing = runs[name], found[name].plan.target.timing

@@ -196,10 +196,16 @@ def measure(target: Target, given: Mapping[str, Any], is_machine: bool) -> tuple
         parts.append(
             _table(
                 f"engine.{name}",
-                {"fork": fork, **({"barrier": found.barrier} if name == "cluster" else {}), "core_mw": old["core_mw"]},
+                {
+                    "fork": fork,
+                    **({"barrier": found.barrier} if name == "cluster" else {}),
+                    **{k: old[k] for k in old if k.endswith("_mw")},
+                },
                 said,
             )
         )
+    others = {"machine.power": given["machine"].get("power"), **{f"memory.{name}": old for name, old in given.get("memory", {}).items()}}
+    parts += [_table(name, _without(old), old["provenance"]) for name, old in others.items() if old]
     for name, one in paths.items():
         figures = {"issue": one.issue, "latency": one.latency, "row": one.row, "byte": one.byte, "pj_per_byte": one.pj_per_byte}
         energy = given["path"][name]["provenance"].split("energy: ")[-1]

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from deeploy.backend.constants import WEIGHTS
 from deeploy.documents import Contents, Document
 from deeploy.planning.cost import FORMS, form
+from deeploy.planning.energy import untold
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan, constants_in
@@ -69,6 +70,7 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         "prediction": None if prediction is None else {"cycles": prediction.cycles, "bound": prediction.bound, "greedy": prediction.greedy},
         **({"bounds": asdict(bounds(plan)), "engines": timing["engines"]} if timing else {}),
         **{key: timing.get(key, missing) for key, missing in _UNKNOWN.items()},
+        "energy_missing": timing["energy_missing"] if timing else list(untold(plan)),
     }
 
 

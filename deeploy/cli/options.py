@@ -155,9 +155,10 @@ class Choices:
         str,
         typer.Option(
             "--objective",
-            metavar="cycles|ram|traffic",
-            help="Minimise cycles, memory (ram: targets with one memory), or bytes moved (traffic: docs/fusion.md).",
-            autocompletion=words("cycles", "ram", "traffic"),
+            metavar="cycles|ram|traffic|energy|edp",
+            help="Minimise cycles, memory (ram: targets with one memory), bytes moved (traffic: docs/fusion.md), "
+            "energy, or its product with time (docs/energy.md).",
+            autocompletion=words("cycles", "ram", "traffic", "energy", "edp"),
         ),
     ] = "cycles"
     no_certify: Annotated[bool, typer.Option("--no-certify", help="Do not compare the C with the graph (docs/trust.md).")] = False

@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 from deeploy.execution.simulation.timing import Run
 from deeploy.execution.simulation.walk import walk
+from deeploy.planning.energy import measure
 from deeploy.planning.groups.behind import following
 from deeploy.planning.groups.beside import branches
 from deeploy.planning.groups.fuse import Fused, Fuser, chained, placed
 from deeploy.planning.groups.products import products
 from deeploy.planning.packing.addresses import Overfull
-from deeploy.planning.plan import ChainChoice, ChainReason, Plan
+from deeploy.planning.plan import ChainChoice, ChainReason, Objective, Plan
 from deeploy.planning.program import Program
 
 WORTH = 0.01  # of the cycles of its calls that a chain has to save, which is more than estimates err
@@ -67,10 +68,10 @@ def with_chains(plan: Plan, given: Program) -> Plan:
     if plan.target.is_flat or plan.target.timing is None or not plan.machine.chains:
         return plan
     by_bytes = plan.machine.objective == "traffic"
-    before, fuser = walk(plan), Fuser(plan, given)
+    before, fuser, objective = walk(plan), Fuser(plan, given), plan.machine.objective
     costs = _WalkedCosts(before)
     options = {fused: _option(fuser, costs, fused) for fused in _possible(fuser, costs, by_bytes)}
-    best, least, taken, tried = plan, costs.total(by_bytes), set[Fused](), set[frozenset[Fused]]()
+    best, least, taken, tried = plan, costs.total(before, objective), set[Fused](), set[frozenset[Fused]]()
     for _ in range(ATTEMPTS):
         chosen = _chosen([one for one in options.values() if one.gains(by_bytes)[0] > 0], len(plan.calls), by_bytes)
         if not chosen or frozenset(one.fused for one in chosen) in tried:
@@ -86,8 +87,8 @@ def with_chains(plan: Plan, given: Program) -> Plan:
         after = walk(found)
         now = _WalkedCosts(after)
         options |= {one.fused: replace(one, together=now.cost(one.fused.steps)) for one in chosen}
-        if now.total(by_bytes) < least:
-            least, taken, best = now.total(by_bytes), {one.fused for one in chosen}, predicted(found, before, after)
+        if now.total(after, objective) < least:
+            least, taken, best = now.total(after, objective), {one.fused for one in chosen}, predicted(found, before, after)
     return replace(best, chain_choices=_choices(fuser, list(options.values()), taken, by_bytes))
 
 
@@ -106,9 +107,11 @@ class _WalkedCosts:
             traffic.update(self.calls[step].traffic)
         return _Cost(self.cycles[steps[-1] + 1] - self.cycles[steps[0]], traffic)
 
-    def total(self, by_bytes: bool) -> tuple[float, float]:
+    def total(self, run: Run, objective: Objective) -> tuple[float, float]:
         """What is to be small, and then what else."""
-        return (self.moved[-1], self.cycles[-1]) if by_bytes else (self.cycles[-1], self.moved[-1])
+        if objective == "traffic":
+            return self.moved[-1], self.cycles[-1]
+        return measure(objective, self.cycles[-1], run.energy.total), self.moved[-1]
 
 
 def _possible(fuser: Fuser, costs: _WalkedCosts, by_bytes: bool) -> list[Fused]:

@@ -180,7 +180,9 @@ class Timing:
         mhz: the clock that converts cycles.
         fork: cycles to start a team and join it, by engine; ``tile`` of a step of the loop over tiles.
         barrier: cycles that the cores of a team wait for each other before and behind the kernel of a tile, by engine (default 0).
-        core_mw: power of one core of an engine, in milliwatt.
+        core_mw: power of one core of an engine, in milliwatt; ``active_mw`` of an accelerator while it works, ``static_mw`` of the chip
+            besides, whatever it does.
+        memory_pj: picojoule per byte of constants that kernels read where they lie, by memory.
         loops: what else the first core does for a layer.
         memories: cycles that a byte of constants takes more in a memory of a flat machine than in the first one; kernels' hold that.
     """
@@ -194,6 +196,9 @@ class Timing:
     loops: Loops = Loops()
     barrier: Mapping[str, float] = field(default_factory=dict)
     memories: Mapping[str, float] = field(default_factory=dict)
+    static_mw: float = 0.0
+    active_mw: Mapping[str, float] = field(default_factory=dict)
+    memory_pj: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def _entries(self) -> Mapping[str, list[tuple[frozenset[str], Rate]]]:
@@ -247,7 +252,7 @@ def load_timing(file: Path, *further: Path) -> Timing:
     if "machine" not in data:
         raise TargetError(f"{shorten(str(file), 160)}: machine is missing", KINDS["timing.toml"].remedy)
     clock = data["machine"]["clock"]
-    engines, paths = data.get("engine", {}), data.get("path", {})
+    engines, paths, memories = (data.get(name, {}) for name in ("engine", "path", "memory"))
     return Timing(
         clock["mhz"],
         {name: e["fork"] for name, e in engines.items()},
@@ -257,7 +262,10 @@ def load_timing(file: Path, *further: Path) -> Timing:
         {n: _rate(e) for n, e in data["kernel"].items()},
         Loops(**{name: clock[name] for name in ("layer", "first_window", "window", "move") if name in clock}),
         {name: e["barrier"] for name, e in engines.items() if "barrier" in e},
-        {name: e["byte"] for name, e in data.get("memory", {}).items()},
+        {name: e["byte"] for name, e in memories.items() if "byte" in e},
+        data["machine"].get("power", {}).get("static_mw", 0.0),
+        {name: e["active_mw"] for name, e in engines.items() if "active_mw" in e},
+        {name: e["pj_per_byte"] for name, e in memories.items() if "pj_per_byte" in e},
     )
 
 

@@ -21,7 +21,7 @@ from deeploy.planning.tiling.chain import Arrangement, Chain
 from deeploy.planning.tiling.loops import CallTiling
 
 Buffering = Literal["auto", "double", "single"]
-Objective = Literal["cycles", "ram", "traffic"]
+Objective = Literal["cycles", "ram", "traffic", "energy", "edp"]
 UNLIMITED = 2**40  # bytes of a memory whose target does not say how many there are
 
 
@@ -56,7 +56,9 @@ class Machine:
         default_memory: where constants lie; empty on a flat machine, where they are part of the program.
         engines: that may run calls; all of the target's where none are named.
         residences: levels of states by buffer, where another network of the project says so.
-        objective: the fewest cycles within the capacities, the least memory of a flat machine, or chains that move the fewest bytes.
+        objective: the fewest cycles within the capacities, the least memory of a flat machine, chains that move the fewest bytes, the
+            least energy, or the least product of energy and cycles.
+        price: picojoules that count as much as a cycle when tiles and engines are chosen; 0: energy counts nothing.
         chains: calls may be computed together; on a flat machine always.
         copies: constants of a flat machine may be copied to RAM for ever.
         fixes: what the user fixes of calls and buffers.
@@ -72,6 +74,7 @@ class Machine:
     chains: bool = True
     copies: bool = True
     fixes: tuple[Fix, ...] = ()
+    price: float = 0.0
 
     def fixed(self, name: str) -> dict[str, str]:
         """What is fixed of a call or a buffer."""

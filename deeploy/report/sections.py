@@ -51,7 +51,8 @@ def headline(entry: Document) -> str:
         found.append(("Not computing", percent(cycles - spent["compute"], cycles), f"{number(cycles - spent['compute'])} cycles"))
         if entry["energy_uj"]:
             cores = f"{percent(entry['energy']['cores'], entry['energy_uj'])} in cores"
-            found.append(("Energy", f"{number(entry['energy_uj'], 1)} \u00b5J", cores))
+            lacking = entry.get("energy_missing")
+            found.append(("Energy", f"{number(entry['energy_uj'], 1)} \u00b5J", f"without {', '.join(lacking)}" if lacking else cores))
     for level, use in entry["memory"].items():
         if not use["peak"]:
             continue
@@ -205,5 +206,10 @@ def traffic(entry: Document) -> str:
         rows.append(row((label, *figures(*cells))))
     cores = ("", "", "", "", f"{number(entry['cycles'])} (100.0{THIN}%)", "", f"{number(entry['energy']['cores'], 2)}{THIN}\u00b5J")
     rows.append(row((tag("td", tag("b", f"{entry['machine']['cores']} cores")), *figures(*cores))))
-    note = "In: towards the engine. Busy and exposed in cycles. Energy by the bytes moved and by the time that the cores are on."
+    for part, microjoule in entry["energy"].items():
+        if part != "cores" and part not in entry["traffic"]:
+            rows.append(row((tag("td", tag("b", text(part))), *figures(*[""] * 6, f"{number(microjoule, 2)}{THIN}\u00b5J"))))
+    note = "In: towards the engine. Busy and exposed in cycles. Energy by the bytes moved and by the time that engines and the chip are on."
+    if entry.get("energy_missing"):
+        note += f" No energy is known of: {', '.join(entry['energy_missing'])}."
     return section("Traffic and energy", scrolled(table(heads, rows, f"traffic-{entry['name']}")), note=note)

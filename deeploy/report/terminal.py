@@ -24,8 +24,11 @@ def report(entry: Document, advised: Sequence[Document] | None = None, verbose: 
     """
     macs = sum(call["macs"] for call in entry["calls"])
     lines = [headline(entry)]
+    lacking = [f"  energy is not known of: {', '.join(entry['energy_missing'])}"] if entry.get("energy_missing") else []
     if entry["cycles"] is not None:
-        lines += [*_time(entry, macs, verbose), "", *advice.lines(advised, verbose)]
+        lines += [*_time(entry, macs, verbose), *lacking, "", *advice.lines(advised, verbose)]
+    elif verbose:
+        lines += lacking
     lines += [*sizes(entry), "", _levels(entry), ""]
     if verbose:
         lines += [*([_paths(entry), ""] if entry["cycles"] is not None and entry["traffic"] else []), *_picture(entry), ""]
@@ -55,7 +58,8 @@ def _time(entry: Document, macs: int, verbose: bool) -> list[str]:
     words = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
     spent = ", ".join(f"{words.get(key, f'waiting for {key}')} {_share(count, cycles)}" for key, count in shares.items() if count)
     rate = f"{macs / cycles:.2f} MAC/cycle" if cycles else ""
-    lines = [f"{number(cycles)} cycles, {time_at(entry)}, {rate}, {entry['energy_uj']:.1f} uJ".removesuffix(", 0.0 uJ"), f"  {spent}"]
+    joules = "" if entry["energy_uj"] is None else f", {entry['energy_uj']:.1f} uJ"
+    lines = [f"{number(cycles)} cycles, {time_at(entry)}, {rate}{joules}", f"  {spent}"]
     beside = entry.get("engines")
     if beside is not None and beside["hidden"] is not None:
         together = (
@@ -115,6 +119,8 @@ def _paths(entry: Document) -> str:
         counts = (number(moved["in"]), number(moved["out"]), number(moved["transfers"]))
         rows.append((path, *counts, busy, exposed, f"{entry['energy'][path]:.2f}"))
     rows.append(("cores", "-", "-", "-", _share(entry["shares"]["compute"], entry["cycles"]), "-", f"{entry['energy']['cores']:.2f}"))
+    others = [name for name in entry["energy"] if name != "cores" and name not in entry["traffic"]]
+    rows += [(name, "-", "-", "-", "-", "-", f"{entry['energy'][name]:.2f}") for name in others]
     return table(("path", "bytes in", "bytes out", "transfers", "busy", "exposed", "uJ"), rows)
 
 

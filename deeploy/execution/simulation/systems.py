@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deeploy.documents import Contents
-from deeploy.execution.simulation.timing import Run, core_milliwatt
+from deeploy.execution.simulation.timing import Run
 from deeploy.execution.simulation.walk import Walk
 from deeploy.ir.topology import Ports, Topology
+from deeploy.planning.energy import STATIC, core_milliwatt
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Call
 
@@ -38,20 +39,28 @@ class Delivery:
 
 @dataclass(frozen=True)
 class SystemEnergy:
-    """Microjoules of one inference by ``E = N_C2C E_C2C + sum over chips (P T_comp + N_L3 E_L3 + N_L2 E_L2)``.
+    """Microjoules of one inference by ``E = N_C2C E_C2C + sum over chips (P T_comp + N_L3 E_L3 + N_L2 E_L2)``, and what chips take besides.
 
     That is the formula of the paper on distributed inference, section V. T_comp are the cycles in which a chip's cores compute, set up
-    and begin transfers; while they wait they are off. ``waiting`` is what they would take if they stayed on.
+    and begin transfers; while they wait they are off. ``waiting`` is what they would take if they stayed on. The paper has no term for
+    ``static``, which all chips take for as long as one of them works.
     """
 
     links: float
     cores: float
     paths: dict[str, float]
     waiting: float
+    static: float = 0.0
+    missing: tuple[str, ...] = ()
+
+    @property
+    def formula(self) -> float:
+        """By the paper's formula; accelerators and memories that they read count among ``paths``."""
+        return self.links + self.cores + sum(self.paths.values())
 
     @property
     def total(self) -> float:
-        return self.links + self.cores + sum(self.paths.values())
+        return self.formula + self.static
 
 
 @dataclass(frozen=True)
@@ -214,9 +223,12 @@ def _energy(plans: Sequence[Plan], runs: Sequence[Run], deliveries: Sequence[Del
         busy = sum(run.shares[name] for name in ("compute", "overhead", "issue"))
         cores += power * busy / mhz
         waiting += power * (run.cycles - busy) / mhz
-        for name, microjoule in run.energy.paths.items():
+        for name, microjoule in {**run.energy.paths, **run.energy.accelerators, **run.energy.memories}.items():
             paths[name] = paths.get(name, 0.0) + microjoule
-    return SystemEnergy(sum(delivery.picojoule for delivery in deliveries) / 1e6, cores, paths, waiting)
+    timing = plans[0].target.timing
+    static = (timing.static_mw if timing else 0.0) * len(plans) * max(run.cycles for run in runs) / mhz / 1e3
+    missing = tuple(dict.fromkeys(name for run in runs for name in run.energy.missing))
+    return SystemEnergy(sum(delivery.picojoule for delivery in deliveries) / 1e6, cores, paths, waiting, static, missing)
 
 
 def system_summary(run: SystemRun | None, streamed: OutputStream | None) -> Contents:
@@ -230,7 +242,8 @@ def system_summary(run: SystemRun | None, streamed: OutputStream | None) -> Cont
             shares[name] = shares.get(name, 0.0) + cycles / len(run.chips)
         for name, traffic in chip.traffic.items():
             moved[name] = moved.get(name, 0) + traffic.bytes
-    energy = {"cores": run.energy.cores, LINK: run.energy.links, **run.energy.paths}
+    static = {STATIC: run.energy.static} if run.energy.static else {}
+    energy = {"cores": run.energy.cores, LINK: run.energy.links, **run.energy.paths, **static}
     parts = {name: round(value, 3) for name, value in energy.items()}
     return {
         "cycles": round(run.cycles),
@@ -239,6 +252,7 @@ def system_summary(run: SystemRun | None, streamed: OutputStream | None) -> Cont
         "shares": {name: round(cycles) for name, cycles in shares.items()},
         "energy_uj": round(run.energy.total, 3),
         "energy": {**parts, "waiting": round(run.energy.waiting, 3)},
+        "energy_missing": list(run.energy.missing),
         "edp_uj_ms": round(run.energy.total * run.milliseconds, 3),
         "stream": None if streamed is None else _streamed(run, streamed),
     }

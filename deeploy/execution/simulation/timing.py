@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from deeploy.documents import Contents
-from deeploy.planning.plan import Plan
+from deeploy.planning.energy import Energy
 
 
 class Interval(NamedTuple):
@@ -93,18 +93,6 @@ class CallTiming:
 
 
 @dataclass(frozen=True)
-class Energy:
-    """Microjoules of one inference: of the cores, and of every path."""
-
-    cores: float
-    paths: Mapping[str, float]
-
-    @property
-    def total(self) -> float:
-        return self.cores + sum(self.paths.values())
-
-
-@dataclass(frozen=True)
 class Engines:
     """Cycles in which accelerators work, in which cores compute, and in which both do."""
 
@@ -169,27 +157,6 @@ class Run:
         return total
 
 
-def core_milliwatt(plan: Plan) -> float:
-    """The power of all cores of the teams that compute a plan."""
-    power = plan.target.timing.core_mw if plan.target.timing is not None else {}
-    engines = {part.kernel.engine for call in plan.program.calls for part in call.parts} & power.keys()
-    return sum(power[name] * min(plan.machine.cores, plan.target.engine(name).cores) for name in sorted(engines))
-
-
-def energy(plan: Plan, cycles: float, traffic: Mapping[str, Traffic]) -> Energy:
-    """Energy of an inference: ``E = P T + sum over paths of N E``, as in the paper on distributed inference, section V.
-
-    P is the power of all cores of the team, which stay on for the whole inference T; N the bytes that a path moves, E its energy
-    per byte. Links between chips have no part in one chip's plan.
-    """
-    timing = plan.target.timing
-    assert timing is not None
-    microseconds = cycles / timing.mhz
-    return Energy(
-        core_milliwatt(plan) * microseconds / 1e3, {name: t.bytes * timing.paths[name].pj_per_byte / 1e6 for name, t in traffic.items()}
-    )
-
-
 def summary(run: Run) -> Contents:
     """What ``deploy.json`` says of a run; cycles as whole numbers, energy in microjoule."""
     return {
@@ -206,8 +173,9 @@ def summary(run: Run) -> Contents:
         "bytes": {name: traffic.bytes for name, traffic in run.traffic.items()},
         "traffic": {name: _traffic(traffic) for name, traffic in run.traffic.items()},
         "utilisation": {name: round(t.busy / run.cycles, 4) if run.cycles else 0.0 for name, t in run.traffic.items()},
-        "energy_uj": round(run.energy.total, 3),
-        "energy": {"cores": round(run.energy.cores, 3)} | {name: round(value, 3) for name, value in run.energy.paths.items()},
+        "energy_uj": round(run.energy.total, 3) if run.energy.total or not run.energy.missing else None,
+        "energy": {name: round(value, 3) for name, value in run.energy.parts.items()},
+        "energy_missing": list(run.energy.missing),
         "calls": [_call(call) for call in run.calls],
     }
 

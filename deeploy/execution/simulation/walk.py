@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from deeploy.execution.simulation.boxes import Batch, batches
-from deeploy.execution.simulation.timing import CallTiming, Interval, Run, Traffic, energy, engines
+from deeploy.execution.simulation.timing import CallTiming, Interval, Run, Traffic, engines
 from deeploy.ir.target import DmaPath, PathTiming
 from deeploy.planning import cost
 from deeploy.planning.candidates.cached import code_of, is_cached
+from deeploy.planning.energy import energy
 from deeploy.planning.plan import Plan
 from deeploy.schedule.build import build, rows
 from deeploy.schedule.ir import Compute, Finish, Layer, Move, SecondPart, Section, Slide, TileWork, Token, Wait
@@ -97,6 +98,7 @@ class Walk:
         self.codes = [code_of(call, plan.target) for call in self.calls]
         self.forks = 0
         self.jobs: list[tuple[float, float]] = []  # of accelerators, from a cycle to another
+        self.worked: dict[str, float] = {}  # cycles of all jobs, by engine
         self.running: _LayerWalk | None = None  # whose job was started last
         self.computed: list[tuple[float, float]] = []  # tiles on cores
         self.moved: set[tuple[int, str, str]] = set()  # windows whose code has run: call, operand, path
@@ -192,7 +194,7 @@ class Walk:
                 timing.traffic.setdefault(name, Traffic()).add(moved)
                 traffic[name].add(moved)
         lanes = (*dict.fromkeys(part.kernel.engine for call in self.calls for part in call.parts), *self.paths)
-        spent = energy(self.plan, self.now, traffic)
+        spent = energy(self.plan, self.now, {name: one.bytes for name, one in traffic.items()}, self.worked)
         waits = {name: path.waits for name, path in self.paths.items()}
         found = engines(self.jobs, self.computed)
         return Run(self.now, tuple(self.timings), traffic, tuple(self.intervals), lanes, self.timing.mhz, spent, waits, self.forks, found)
@@ -303,12 +305,13 @@ class _LayerWalk:
     def finish(self, tile: int) -> None:
         """The first core waits for the job of a tile."""
         walk, cycles = self.walk, max(0.0, self.ends - self.walk.now)
+        lane, step = self.layer.accelerator or "", self.layer.step
         walk.jobs.append((self.begun, self.ends))
+        walk.worked[lane] = walk.worked.get(lane, 0.0) + self.ends - self.begun
         walk.running = None if walk.running is self else walk.running
         if self.second is None:
             self.passed(cycles, tile)
             return
-        lane, step = self.layer.accelerator or "", self.layer.step
         walk.intervals.append(Interval(lane, "compute", self.begun, self.ends, step, step, self.layer.call.name, tile, 0))
         walk.now += cycles
         walk.current.compute += cycles

@@ -33,6 +33,7 @@ class Candidate:
         far: cycles in which its own windows occupy the path from the far memory.
         variant: which variant of the call (``Program.variants``).
         own: the engine's own memory, as the number that ``distances`` and ``bytes`` count memories by.
+        surcharge: of its cycles, those that stand for energy (``Machine.price``) and that nobody waits for.
         warm: cycles saved when its instructions are cached, and ``warm_tail`` what the last tile takes less then.
     """
 
@@ -50,6 +51,7 @@ class Candidate:
     early_issue: int = 0
     variant: int = 0
     own: int = 0
+    surcharge: int = 0
 
     @cached_property
     def states(self) -> tuple[tuple[int, int], tuple[int, int]]:

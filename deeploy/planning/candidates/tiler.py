@@ -144,6 +144,10 @@ class Tiler:
         """The same for tiles of other sizes."""
         return self._compute(size, tiles)[0] + self._joined(size, tiles)
 
+    def job(self, size: Mapping[str, Numeric], tiles: Numeric) -> float:
+        """Cycles of an accelerator's jobs of tiles of one size."""
+        return float(self._compute(size, tiles)[0][0])
+
     @cached_property
     def least(self) -> int:
         """The fewest bytes of the engine's memory for a tile whose operands all come from elsewhere."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from deeploy.errors import UsageError, shorten
 from deeploy.ir.kernel import Kernel
 from deeploy.ir.target import Target
 from deeploy.ir.topology import Topology
 from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS
+from deeploy.planning.energy import check_energies
 from deeploy.planning.plan import UNLIMITED, Buffering, Machine, Objective
 
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -33,6 +35,9 @@ def bytes_of(size: int | str, option: str, least: int = 0) -> int:
     return found
 
 
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+
+
 @dataclass(frozen=True)
 class Options:
     """What the user decides about memory; None leaves it to the target.
@@ -43,8 +48,8 @@ class Options:
         buffering: ``auto`` lets the plan choose per call.
         default_memory: where constants lie.
         engines: that may run calls; all of them by default.
-        objective: the fewest cycles within the memory that there is; the least memory (machines with one memory); or chains that save the
-            most traffic between memories (machines with several).
+        objective: the fewest cycles within the memory that there is; the least memory (machines with one memory); chains that save the
+            most traffic between memories (machines with several); the least energy, or the least product of energy and time.
         chains: layers may be computed together, tile by tile (docs/fusion.md).
         seconds: deterministic time that the solver may spend on one problem (some work that takes about a second).
     """
@@ -97,8 +102,10 @@ def machine_of(target: Target, options: Options) -> Machine:
     given = (options.cores is not None, options.default_memory, options.buffering != "auto", options.engines)
     if target.is_flat and any(given):
         raise UsageError(f"target {target.name} has one flat memory and one core", "Leave out --cores, --engines, --buffering.")
-    if options.objective not in ("cycles", "ram", "traffic"):
-        raise UsageError(f"--objective {options.objective} is unknown", "Use --objective cycles, ram or traffic.")
+    if options.objective not in OBJECTIVES:
+        raise UsageError(
+            f"--objective {options.objective} is unknown", f"Use --objective {', '.join(OBJECTIVES[:-1])} or {OBJECTIVES[-1]}."
+        )
     if target.is_flat and (options.objective == "traffic" or not options.chains):
         given_as = "--objective traffic" if options.objective == "traffic" else "--no-chains"
         raise UsageError(
@@ -134,6 +141,7 @@ def machine_of(target: Target, options: Options) -> Machine:
     if outer and default.upper() not in outer:
         raise UsageError(f"--default-memory {default}: constants of target {target.name} lie in {' or '.join(outer)}", f"Use {outer[0]}.")
     engines = _engines(target, options)
+    check_energies(target, options.objective, engines)
     return Machine(capacities, cores, options.buffering, default.upper(), engines, objective=options.objective, chains=options.chains)
 
 

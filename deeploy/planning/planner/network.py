@@ -22,6 +22,7 @@ from deeploy.errors import FitError
 from deeploy.ir.target import Target
 from deeploy.planning.candidates.cached import code_of
 from deeploy.planning.candidates.candidate import Candidate, with_early
+from deeploy.planning.candidates.priced import priced
 from deeploy.planning.candidates.tiler import Tiler
 from deeploy.planning.candidates.variants import offered
 from deeploy.planning.choice.greedy import greedy
@@ -31,6 +32,7 @@ from deeploy.planning.choice.prefetch import prefetched
 from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS, Choice, ChoiceProblem, Residence, Search, Share, Users, least, users_of
 from deeploy.planning.choice.reduce import bundled, cheapest, coarse, found_again, settled, tight_steps, tightened, without_harmless
 from deeploy.planning.choice.repeat import expanded, repetition, shortened
+from deeploy.planning.choice.unpriced import unpriced
 from deeploy.planning.cost import kind
 from deeploy.planning.groups.flat import best_of
 from deeploy.planning.packing.addresses import Overfull, Packing, Placement, place
@@ -195,8 +197,7 @@ class Planner:
         path = self.target.outward(self.levels[0])[1]
         assert self.target.timing is not None
         timing = self.target.timing.paths[path.name]
-        large: list[Residence] = []
-        small: list[Residence] = []
+        large, small = list[Residence](), list[Residence]()
         for buffer in (b for b in self.constants if not b.memory):
             steps = uses[buffer.name]
             commands = max(1, -(-buffer.bytes // path.max_total))
@@ -260,7 +261,7 @@ class Planner:
             given = {name: reach.index(distance) for name, distance in distances.items()}
             depths = {"single": (1,), "double": (2,)}.get(self.machine.fixed(call.name).get("buffering", ""), self.depths)
             found = bounds(tiler, given, min(depths)) if self.relaxed else tiler.candidates(given, depths)
-            self._found[wanted] = [self._numbered(candidate, number, reach) for candidate in found]
+            self._found[wanted] = [self._numbered(priced(tiler, candidate, self.machine.price), number, reach) for candidate in found]
         return self._found[wanted]
 
     def _tiler(self, call: Call, program: Program) -> Tiler:
@@ -279,8 +280,7 @@ class Planner:
 
         Where nothing is known of time, what comes earlier in the order of preference is taken for faster.
         """
-        sizes = dict(zip(reach, candidate.bytes, strict=True))
-        every = tuple(sizes.get(distance, 0) for distance in range(len(self.levels)))
+        every = tuple(dict(zip(reach, candidate.bytes, strict=True)).get(distance, 0) for distance in range(len(self.levels)))
         distances = tuple(reach[distance] for distance in candidate.distances)
         cycles = candidate.cycles if self.target.timing is not None else number
         return replace(candidate, distances=distances, bytes=every, cycles=cycles, variant=number, own=reach[0])
@@ -437,6 +437,7 @@ class Planner:
         return kept
 
     def _finish(self, choice: Choice, placements: tuple[Placement, ...], packings: Mapping[str, Packing], problem: ChoiceProblem) -> Plan:
+        problem, choice = unpriced(problem, choice)
         program = self._program(problem, choice)
         residences = self._levels_of(problem, choice, program)
         level = residences | {name: residences[head] for name, head in self.group.items()}

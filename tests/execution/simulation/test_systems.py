@@ -103,7 +103,11 @@ def test_energy_by_the_formula_of_the_paper() -> None:
     found = run(sending(2, 500), topology())
     assert found.energy.links == pytest.approx(2 * 500 * 10.0 / 1e6)
     assert found.energy.cores == found.energy.waiting == 0  # nothing is computed
-    assert found.energy.total == pytest.approx(found.energy.links + sum(found.energy.paths.values()))
+    assert found.energy.formula == pytest.approx(found.energy.links + sum(found.energy.paths.values()))
+    timing = TARGET.timing
+    assert timing is not None and timing.static_mw > 0
+    assert found.energy.static == pytest.approx(len(found.chips) * timing.static_mw * found.cycles / found.mhz / 1e3)  # no part of it
+    assert found.energy.total == found.energy.formula + found.energy.static
 
 
 def test_a_message_costs_energy_on_every_link_of_its_route() -> None:

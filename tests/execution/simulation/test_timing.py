@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from deeploy.execution.simulation.timing import CallTiming, Traffic, energy
+from deeploy.execution.simulation.timing import CallTiming, Traffic
+from deeploy.planning.energy import energy
 
 
 @pytest.mark.parametrize(
@@ -22,9 +23,14 @@ def test_a_call_is_bound_by_what_is_busiest(compute: float, overhead: float, iss
 
 def test_energy_is_power_by_time_and_bytes_by_their_price() -> None:
     """A microsecond of eight cores of 100 mW, and a thousand bytes of 10 pJ."""
-    timing = SimpleNamespace(mhz=360, core_mw={"cluster": 100, "npu": 7}, paths={"L2_L1": SimpleNamespace(pj_per_byte=10)})
-    target = SimpleNamespace(timing=timing, engine=lambda name: SimpleNamespace(cores=8))
-    call = SimpleNamespace(parts=(SimpleNamespace(kernel=SimpleNamespace(engine="cluster")),))
-    plan: Any = SimpleNamespace(target=target, machine=SimpleNamespace(cores=9), program=SimpleNamespace(calls=[call, call]))
-    found = energy(plan, 360, {"L2_L1": Traffic(600, 400)})
-    assert (found.cores, found.paths, found.total) == (pytest.approx(0.8), {"L2_L1": pytest.approx(0.01)}, pytest.approx(0.81))
+    path = SimpleNamespace(pj_per_byte=10)
+    timing = SimpleNamespace(
+        mhz=360, core_mw={"cluster": 100, "npu": 7}, paths={"L2_L1": path}, static_mw=50, active_mw={"npu": 30}, memory_pj={}
+    )
+    engines = {name: SimpleNamespace(name=name, cores=8, accelerator=name == "npu", memory="L1") for name in ("cluster", "npu")}
+    target = SimpleNamespace(timing=timing, engine=engines.get, engines=list(engines.values()), is_flat=False)
+    calls = [SimpleNamespace(parts=(SimpleNamespace(kernel=SimpleNamespace(engine=name, link=None)),), operands={}) for name in engines]
+    plan: Any = SimpleNamespace(target=target, machine=SimpleNamespace(cores=9), program=SimpleNamespace(calls=calls))
+    found = energy(plan, 360, {"L2_L1": 1000}, {"npu": 180})
+    assert found.parts == pytest.approx({"cores": 0.8, "npu": 0.015, "L2_L1": 0.01, "static": 0.05})
+    assert (found.total, found.missing) == (pytest.approx(0.875), ())

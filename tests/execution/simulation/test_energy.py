@@ -1,0 +1,136 @@
+"""Energy by what takes it; what has no figure is named; and plans whose objective it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import typer.testing
+
+import deeploy
+from deeploy.cli import app
+from deeploy.errors import UsageError
+from deeploy.execution.simulation.walk import walk
+from deeploy.planning.energy import check_energies, core_milliwatt, measure, missing
+from deeploy.planning.planner.machine import OBJECTIVES, Options, machine_of
+from deeploy.report import terminal
+from deeploy.target import Target, load
+from tests.frontend.lower.nets import Net
+
+
+def quantised(net: Net, x: str) -> str:
+    """Through int8 and back."""
+    scale = net.c(0.05), net.c(0, np.int8)
+    return net.DequantizeLinear(net.QuantizeLinear(x, *scale), *scale)
+
+
+def perceptron(folder: Path, *widths: int) -> Path:
+    """Layers of weights that pass once, which an accelerator computes hardly faster than cores."""
+    net = Net()
+    x = quantised(net, net.x(1, widths[0]))
+    for rows, columns in pairwise(widths):
+        weights = net.c(net.random.integers(-60, 60, (rows, columns)), np.int8)
+        x = quantised(net, net.MatMul(x, net.DequantizeLinear(weights, net.c(0.01), net.c(0, np.int8))))
+    file = folder / "network.onnx"
+    onnx.save(net.model([x]), file)
+    return file
+
+
+def compiled(file: Path, target: Target | str = "siracusa", **options: Any) -> deeploy.Compiled:
+    return deeploy.compile(file, target, options=Options(**options))
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, deeploy.Compiled]:
+    file = perceptron(tmp_path_factory.mktemp("energy"), 640, 128, 128)
+    return {objective: compiled(file, objective=objective) for objective in ("cycles", "energy", "edp")}
+
+
+def test_parts_add_up_and_accelerators_and_their_memory_take_part(plans: dict[str, deeploy.Compiled]) -> None:
+    plan = plans["cycles"].plan
+    run = walk(plan)
+    timing = plan.target.timing
+    assert timing is not None and run.engines.accelerators > 0
+    found = run.energy
+    assert found.missing == ()
+    assert found.total == pytest.approx(sum(found.parts.values()))
+    assert found.accelerators == {"npu": pytest.approx(timing.active_mw["npu"] * run.engines.accelerators / run.mhz / 1e3)}
+    assert found.static == pytest.approx(timing.static_mw * run.cycles / run.mhz / 1e3)
+    weights = sum(b.bytes for b in plan.program.buffers.values() if b.memory == "WM")
+    assert found.memories["WM"] >= weights * timing.memory_pj["WM"] / 1e6 > 0
+    told = json.loads(plans["cycles"].files()["deploy.json"])
+    assert (told["energy_missing"], set(told["energy"])) == ([], {"cores", "npu", "L2_L1", "L3_L2", "WM", "static"})
+    assert told["energy_uj"] == pytest.approx(sum(told["energy"].values()), abs=0.01)
+
+
+@pytest.mark.parametrize("objective", ["energy", "edp"])
+def test_a_plan_for_energy_takes_no_more_than_the_fastest(plans: dict[str, deeploy.Compiled], objective: Any) -> None:
+    runs = {name: walk(found.plan) for name, found in plans.items()}
+    value = {name: measure(objective, run.cycles, run.energy.total) for name, run in runs.items()}
+    assert value[objective] == min(value.values())
+    assert plans[objective].plan.machine.objective == objective
+
+
+def test_energy_decides_where_cycles_would_decide_otherwise(plans: dict[str, deeploy.Compiled]) -> None:
+    fast, frugal = (walk(plans[name].plan) for name in ("cycles", "energy"))
+    assert fast.cycles < frugal.cycles
+    assert frugal.energy.total < 0.95 * fast.energy.total
+    prediction = plans["energy"].plan.prediction
+    assert prediction is not None and abs(prediction.cycles / frugal.cycles - 1) < 0.1  # in cycles, though energy was counted in them
+
+
+def test_what_has_no_energy_is_named_and_no_plan_is_made_for_it(tmp_path: Path) -> None:
+    target = load("siracusa")
+    assert target.timing is not None
+    poor = replace(target, timing=replace(target.timing, active_mw={}, memory_pj={}, static_mw=0.0))
+    found = compiled(perceptron(tmp_path, 64, 64), poor)
+    told = json.loads(found.files()["deploy.json"])
+    lacking = told["energy_missing"]
+    assert {"engine npu", "memory WM", "static power"} >= set(lacking) and "static power" in lacking
+    assert all(name in terminal.report(told) for name in lacking)
+    with pytest.raises(UsageError, match="target siracusa has no energy of engine npu, memory WM") as refused:
+        machine_of(poor, Options(objective="energy"))
+    assert "--objective cycles" in refused.value.remedy
+    assert machine_of(poor, Options(objective="edp", engines=("cluster",))).objective == "edp"
+
+
+@pytest.mark.parametrize("name", ["generic", "cortex_m4", "rv32imc"])
+def test_a_target_without_energies_says_so(name: str, tmp_path: Path) -> None:
+    told = json.loads(compiled(perceptron(tmp_path, 16, 8), name).files()["deploy.json"])
+    assert told["energy_uj"] is None
+    assert told["energy_missing"][0].startswith("engine ") and told["energy_missing"][-1] == "static power"
+    for objective in ("energy", "edp"):
+        with pytest.raises(UsageError, match=f"--objective {objective}: target {name} has no energy of engine"):
+            compiled(perceptron(tmp_path, 16, 8), name, objective=objective)
+
+
+def test_every_objective_is_offered_and_named_where_one_is_unknown() -> None:
+    with pytest.raises(UsageError) as refused:
+        machine_of(load("siracusa"), Options(objective="speed"))  # type: ignore[arg-type]
+    assert all(objective in refused.value.remedy for objective in OBJECTIVES)
+    shown = typer.testing.CliRunner().invoke(app, ["compile", "--help"], env={"COLUMNS": "200"}).output
+    assert "|".join(OBJECTIVES) in shown
+
+
+def test_one_core_serves_an_accelerator_that_works_alone(plans: dict[str, deeploy.Compiled]) -> None:
+    """Of a plan that needs the team, all of its cores are on, and the one that serves the accelerator is one of them."""
+    plan = plans["cycles"].plan
+    timing = plan.target.timing
+    assert timing is not None
+    assert core_milliwatt(plan) == timing.core_mw["cluster"] * 8
+    calls = tuple(call for call in plan.program.calls if {part.kernel.engine for part in call.parts} == {"npu"})
+    assert not calls or core_milliwatt(replace(plan, program=replace(plan.program, calls=calls))) == timing.core_mw["npu"]
+
+
+def test_figures_of_zero_are_no_figures() -> None:
+    target = load("siracusa")
+    assert target.timing is not None
+    free = replace(target, timing=replace(target.timing, core_mw={"cluster": 0.0, "npu": 13.0}, static_mw=1.0))
+    assert missing(free, ["cluster", "npu"], ["L2_L1"]) == ("engine cluster",)
+    check_energies(free, "cycles", ())
