@@ -49,7 +49,7 @@ fuzz: $(STAMP) ## random graphs and damaged files
 	@$(BIN)/python -m tests.random.fuzz nodes --seeds $(SEEDS) --minutes $(MINUTES)
 	@$(BIN)/python -m tests.random.fuzz files --seeds $(SEEDS) --minutes $(MINUTES)
 
-# Mutants of the C of MODEL for TARGET, and why those that nothing notices are equivalent (docs/hazards.md).
+# Mutants of the C of MODEL for TARGET, and why those that nothing notices are equivalent (tests/README.md).
 mutants: $(STAMP) ## mutants of emitted C that nothing notices
 	@$(BIN)/python -m tests.hal.mutants $(MODEL) --target $(TARGET) --count $(COUNT) --seed $(SEED) --jobs $(WORKERS)
 

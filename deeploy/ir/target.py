@@ -241,6 +241,11 @@ def _rate(entry: Document) -> Rate:
 def load_timing(file: Path, *further: Path) -> Timing:
     """Read a ``timing.toml``, and the kernels of further files, those of another machine with the same cores among them.
 
+    An entry ``[kernel.NAME]`` is of a kernel, or of an engine whose kernels are alike. Words of the instance may follow the name: element
+    types, stages of the epilogue, values of macros, ``wide`` for a requantisation in 64 bits, ``transposed`` for a product whose second
+    operand is, ``grouped`` for a convolution of several groups, a named function. The kernel's own entry with the most words counts, then
+    its engine's, else ``default``.
+
     Raises:
         UsageError: there is no such file.
         TargetError: a file is not what its schema says; file, line and entry are named.
