@@ -67,7 +67,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def filled(lines: Sequence[str]) -> str:
-    """Lines of a page in docs as its text: those of a paragraph, or of an entry of a list, are filled, and terms lead to the glossary."""
+    """Lines of a page as its text: those of a paragraph, or of an entry of a list, are filled."""
     found, paragraph, is_code = list[str](), list[str](), False
 
     def end() -> None:
@@ -84,17 +84,4 @@ def filled(lines: Sequence[str]) -> str:
         is_code ^= line.startswith("```")
         (paragraph if is_plain else found).append(line)
     end()
-    return linked("\n".join(found))
-
-
-def linked(text: str) -> str:
-    """A page in docs whose terms lead to the glossary where they come first."""
-    sys.path.append(str(ROOT))
-    from tests.docs.test_language import TERMS, anchor, first_use  # which checks it
-
-    for term in sorted(TERMS, key=len, reverse=True):
-        use = first_use(text, term)
-        inside = use is not None and any(found.start() <= use.start() < found.end() for found in re.finditer(r"\[[^\]]*\]\([^)]*\)", text))
-        if use is not None and not inside:
-            text = f"{text[: use.start()]}[{text[use.start() : use.end()]}](glossary.md#{anchor(term)}){text[use.end() :]}"
-    return text
+    return "\n".join(found)

@@ -4,7 +4,7 @@
 
 Four networks of MLPerf Tiny, as the Deeploy paper has them in table III, by the cores alone and on all engines; the language model of the
 same paper as ``slm.py --json benchmarks/slm.json`` found it. ``--gvsoc`` simulates every network too; without it, cycles that were
-simulated before stay. ``--write`` records all in benchmarks/energy.json and writes docs/energy.md from it and from the target's
+simulated before stay. ``--write`` records all in benchmarks/energy.json and writes benchmarks/energy.md from it and from the target's
 timing.toml.
 """
 
@@ -28,7 +28,7 @@ from networks import NETWORKS, Network, files, measure
 from deeploy import api
 from deeploy.planning.planner.machine import Options
 
-FILE, PAGE, SLM = ROOT / "benchmarks" / "energy.json", ROOT / "docs" / "energy.md", ROOT / "benchmarks" / "slm.json"
+FILE, PAGE, SLM = ROOT / "benchmarks" / "energy.json", ROOT / "benchmarks" / "energy.md", ROOT / "benchmarks" / "slm.json"
 TIMING = ROOT / "targets" / "siracusa" / "timing.toml"
 ENGINES: dict[str, tuple[str, ...] | None] = {"cores": ("cluster",), "all engines": None}
 # Table III of the Deeploy paper, in ms: its cores alone, and with the NPU. GAP9 at 370 MHz, in microjoule: MLPerf Tiny 1.0.
@@ -182,7 +182,7 @@ HEAD = [
     "",
     "Power is not scaled with `--mhz`. Of several chips, cores count while they compute, as in the paper's formula;",
     "the static power of all of them",
-    "is added to it ([chips.md](chips.md)).",
+    "is added to it ([chips.md](../docs/chips.md)).",
     "",
 ]
 TAIL = [
@@ -199,7 +199,7 @@ TAIL = [
 
 
 def page(found: dict[str, Any]) -> str:
-    """The text of docs/energy.md."""
+    """The text of benchmarks/energy.md."""
     return filled(
         [
             *HEAD,

@@ -157,7 +157,7 @@ class Choices:
             "--objective",
             metavar="cycles|ram|traffic|energy|edp",
             help="Minimise cycles, memory (ram: targets with one memory), bytes moved (traffic: docs/fusion.md), "
-            "energy, or its product with time (docs/energy.md).",
+            "energy, or its product with time (docs/timing.md).",
             autocompletion=words("cycles", "ram", "traffic", "energy", "edp"),
         ),
     ] = "cycles"

@@ -124,7 +124,7 @@ def check_energies(target: Target, objective: str, engines: Iterable[str]) -> No
     if objective in ENERGY and lacking:
         raise UsageError(
             f"--objective {objective}: target {target.name} has no energy of {', '.join(lacking)}",
-            "Add it to the target's timing.toml (docs/energy.md), or use --objective cycles.",
+            "Add it to the target's timing.toml (docs/timing.md), or use --objective cycles.",
         )
 
 
