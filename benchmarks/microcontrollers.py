@@ -82,7 +82,7 @@ class Row:
 
 
 LAST = "flash of weights + 40 KB"
-HEADS = ("target", "network", "instructions", "CMSIS-NN", "of it", "code", "constants", "arena", "with chains", "stack", LAST)
+HEADS = ("target", "network", "instructions", "CMSIS-NN", "of it", "code", "constants", "arena", "fused", "stack", LAST)
 
 
 def model_of(network: str, folder: Path) -> Path:

@@ -7,6 +7,7 @@ instance = f"struct {lead}_instance"
  *
  * Every layer has a function and, above it, a comment: the ONNX node; the kernel and what runs it; each operand with its type, shape and
  * memory; and what is done to acc, the sum or value that the kernel computes for an element of the result.
+ * A layer is a closure: a function and the instance that it closes over (self); it fills the argument structures of its kernels.
 % if not is_flat:
  * "Through windows in L1": only the part of a tensor that the current tile needs is copied to L1. "Double-buffered": the next tile is
  * fetched while one is computed.
