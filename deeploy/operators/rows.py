@@ -72,6 +72,21 @@ def softmax_is_wide(node: Node) -> bool:
     return 2 * largest * (columns(node) + int(node.attrs["levels"])) >= 2**32
 
 
+def curve_of(table: Array) -> np.ndarray | None:
+    """uint32 [a, b, c, p] with table[z p + r] = (a r^2 + b r + c mod 2^32) >> z for all distances; None where there is no such curve.
+
+    Integer softmaxes have one: a parabola up to a power of two, and halves of it behind that.
+    """
+    found, distances = wide(table), np.arange(len(table))
+    for period in (p for p in range(8, len(table) + 1) if p == len(table) or found[p] == found[0] >> 1):
+        z, r = distances // period, distances % period
+        a = (found[2] - 2 * found[1] + found[0]) >> 1
+        b = found[1] - found[0] - a
+        if np.array_equal(((a * r + b) * r + found[0]) % 2**32 >> z, found):
+            return np.array([int(n) % 2**32 for n in (a, b, found[0], period)], np.uint32)
+    return None
+
+
 def table_softmax_reference(node: Node, x: Array, table: Array, results: Array | None = None) -> Array:
     """e = table[max - x]; q = e * levels / sum(e), half to even or, without ``rounded``, down; y = q + zero_point, clipped.
 

@@ -6,7 +6,7 @@
 
 struct table_softmax {
     const void *x;
-    const void *table;   /* 256 entries */
+    const void *table;   /* 256 entries, or four numbers that say them */
     const void *results; /* what becomes of every result, 256 entries, or none */
     void *y;
     int extent[6], x_step[6], y_step[6]; /* the last axis is the row */

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from deeploy.operators import integer, norms, pairs, rotate, rows
-from deeploy.target import Kernel, Node
+from deeploy.target import Kernel, Layout, Node, Sample
 
 # What pairwise.c calls the functions.
 _PAIRS = {
@@ -62,8 +64,29 @@ def _sum(node: Node) -> Mapping[str, str]:
     return {"WIDE_T": "int64_t" if integer.requant_add_is_wide(node) else "int32_t"}
 
 
+def _curve(node: Node) -> np.ndarray | None:
+    table = node.operands[1].data
+    return None if table is None else rows.curve_of(table)
+
+
+def _sampled_curve() -> Sample:
+    """Eight rows of an integer softmax whose exponentials halve every 63 distances."""
+    distances = np.arange(256)
+    table = ((distances % 63 - 85) ** 2 + 3770) >> distances // 63
+    attrs = {"levels": 255, "zero_point": 0, "low": 0, "high": 255, "smallest": 0, "rounded": 0}
+    return Sample({"x": (8, 16), "table": (256,)}, attrs, {"table": table.astype(np.uint32)})
+
+
+_TABLE_SOFTMAX = rows.TABLE_SOFTMAX.kernel("table_softmax", "portable/table_softmax.c", macros=_softmax)
 KERNELS: tuple[Kernel, ...] = (
-    rows.TABLE_SOFTMAX.kernel("table_softmax", "portable/table_softmax.c", macros=_softmax),
+    _TABLE_SOFTMAX,
+    _TABLE_SOFTMAX.variant(  # for memories that have no room for the table
+        "curve_softmax",
+        (lambda node: _curve(node) is not None, "a table of exponentials that is a parabola and its halves"),
+        layouts={"table": Layout(lambda table, node: rows.curve_of(table))},
+        macros=lambda node: {"CURVE": "curve", **_softmax(node)},
+        samples=(_sampled_curve(),),
+    ),
     rows.SOFTMAX.kernel("softmax", "portable/softmax.c"),
     rows.SHIFT_SOFTMAX.kernel("shift_softmax", "portable/shift_softmax.c"),
     rows.LAYER_NORM.kernel("integer_layer_norm", "portable/integer_norm.c", macros=_norm),

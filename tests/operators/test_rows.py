@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+from deeploy.api import compile as compile_model
 from deeploy.ir.kernel import Kernel
 from deeploy.ir.types import DType
 from deeploy.operators.norms import reciprocal_root
+from deeploy.operators.rows import curve_of
+from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 from tests.operators.harness import check
 
@@ -203,3 +208,31 @@ def test_sums_of_requantised_operands(a: tuple[int, ...], b: tuple[int, ...], ty
     stage = {"epilogue": ("requantise",), "shift": 9, "low": -128, "high": 127}
     constants = {"mul": np.array([300], np.int32), "add": np.array([256], np.int32)}
     check(kernel("requant_add"), {"a": x, "b": y, **constants}, "s8", {**narrow, **stage}, strided=True)
+
+
+@pytest.mark.parametrize(("b", "c", "period"), [(85, 3770, 63), (345, 62395, 255), (1, 1, 8), (255, 65025, 256), (20, 0, 17)])
+def test_tables_of_integer_softmaxes_are_curves(b: int, c: int, period: int) -> None:
+    """Four numbers say the table of ((b - r)^2 + c) >> z, and the kernel that computes entries from them agrees with the table."""
+    distances = np.arange(256)
+    table = (((b - distances % period) ** 2 + c) >> distances // period).astype(np.uint32)
+    curve = curve_of(table)
+    assert curve is not None and len(curve) == 4
+    attrs = {"levels": 255, "zero_point": 0, "low": 0, "high": 255, "rounded": False}
+    check(kernel("curve_softmax"), {"x": draw("s8", 3, 40), "table": table}, "u8", attrs, strided=True)
+    table[200] += 1
+    assert curve_of(table) is None
+
+
+def test_an_integer_softmax_fits_where_its_table_does_not(tmp_path: Path) -> None:
+    """One row, its results and a curve: the program in the emitted memory agrees with the interpreter."""
+    x = np.random.default_rng(3).integers(-128, 128, (2, 100)).astype(np.int8)
+    coefficients = {"coeffA": 1.0, "coeffB": 85.0, "coeffC": 3770.0, "log2": 63.0, "n_levels": 256.0}
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, x.shape) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("iSoftmax", ["x"], ["y"], **coefficients)], "softmax", ends[:1], ends[1:])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "model.onnx")
+    options = Options({"l1": 300})
+    compiled = compile_model(tmp_path / "model.onnx", "siracusa", dialect="integer", input_types={"x": "int8"}, options=options)
+    (call,) = compiled.plan.program.calls
+    assert call.kernel.name == "curve_softmax"
+    (wanted,) = compiled.interpret([x])
+    np.testing.assert_array_equal(compiled.run([x])[0], wanted)
