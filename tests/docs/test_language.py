@@ -46,6 +46,14 @@ def test_first_pages_have_no_long_sentence() -> None:
     assert [(page, found) for page, found in sentences if words(found) > LONG] == []
 
 
+def test_pages_use_the_words_of_the_field() -> None:
+    """Not phrases of our own in their place: resident, depends on, results in, starts, belongs in."""
+    own = re.compile(r"\bkept for ever|\bhangs? on\b|\bcomes? to\b|\bsets? out\b|\bbelongs? into\b", re.IGNORECASE)
+    pages = [*PAGES, *(ROOT / "docs" / "decisions").glob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+    assert len(pages) > 50
+    assert [(page.name, phrase[0]) for page in pages for phrase in own.finditer(page.read_text())] == []
+
+
 # ---- the glossary
 
 TERMS = re.findall(r"^## (.+)$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
