@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from deeploy import api
+from deeploy.execution.runners.runner import sample_bytes
 from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize
 
@@ -20,6 +21,7 @@ from .conftest import ROOT, SECONDS, absent
 
 PMSIS = ROOT / "targets" / "siracusa" / "runtime" / "pmsis"
 HAL = Path(__file__).parent / "hal"
+STOCK, SDK = (Path(__file__).parent / name for name in ("stock", "sdk"))
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 SAMPLES = 2
 ENVIRONMENT = ("PULP_SDK_HOME", "RULES_DIR", "PULPOS_TARGET", "PULP_RISCV_GCC_TOOLCHAIN")
@@ -129,11 +131,13 @@ def test_it_builds_without_a_launcher(project: Path, complete: dict[str, str]) -
 
 @pytest.fixture(scope="module")
 def sdk() -> dict[str, str]:
-    """The environment of a real SDK and toolchain, with a launcher."""
+    """The environment of a real SDK, with a launcher; where there is no PULP toolchain, a stock gcc takes its place."""
     values = {name: os.environ.get(name, "") for name in ENVIRONMENT}
+    if not values["PULP_RISCV_GCC_TOOLCHAIN"] and shutil.which("riscv64-unknown-elf-gcc"):
+        values["PULP_RISCV_GCC_TOOLCHAIN"] = str(STOCK)
     missing = [name for name, value in values.items() if not value]
     if missing:
-        pytest.skip(f"no PULP SDK and toolchain: {', '.join(missing)} not set; set PULP_RISCV_GCC_TOOLCHAIN and source configs/siracusa.sh")
+        pytest.skip(f"no PULP SDK and toolchain: {', '.join(missing)} not set; source configs/siracusa.sh in the SDK")
     launcher = os.environ.get("GVSOC") or shutil.which("gvsoc")
     if launcher is None:
         absent("no GVSoC: build github.com/gvsoc/gvsoc for target siracusa, then set GVSOC to its launcher or add it to PATH")
@@ -193,3 +197,51 @@ def test_inputs_of_a_wrong_length_are_an_error_on_the_sdk(sdk: dict[str, str], i
         done = make(tmp_path / "project", sdk, "build", "run")
         assert done.returncode != 0
         assert "error: inputs.bin holds no whole number of samples" in done.stdout.splitlines()
+
+
+@pytest.mark.gvsoc
+@pytest.mark.parametrize("name", ["MLPerf/KeywordSpotting", "MLPerf/ImageClassification", "microLlama/INT8/microLlama1"])
+def test_networks_are_right_on_the_sdk(sdk: dict[str, str], shared_models: Path, tmp_path: Path, name: str) -> None:
+    """With the accelerator, against the interpreter bit for bit."""
+    model = shared_models / "dialect" / "Models" / name
+    compiled = api.compile(model / "network.onnx", "siracusa", inputs=model / "inputs.npz", options=Options({"l1": 64_000}))
+    compiled.write(tmp_path / "project")
+    with np.load(model / "inputs.npz") as file:
+        sample = list(file.values())
+    (tmp_path / "project" / "build").mkdir()
+    entry = json.loads((tmp_path / "project" / "deploy.json").read_text())
+    (tmp_path / "project" / "build" / "inputs.bin").write_bytes(sample_bytes(entry, sample))
+    done = make(tmp_path / "project", sdk, "DEFINES=", "all", "run")
+    assert done.returncode == 0, (done.stdout.splitlines()[-10:], done.stderr)
+    expected = b"".join(array.tobytes() for array in compiled.interpret(sample))
+    assert (tmp_path / "project" / "build" / "outputs.bin").read_bytes() == expected
+
+
+def test_a_stock_compiler_takes_the_place_of_the_pulp_one(tmp_path: Path) -> None:
+    """Options, built-in functions and instructions of the PULP toolchain are understood."""
+    if shutil.which("riscv64-unknown-elf-gcc") is None:
+        absent("no riscv64-unknown-elf-gcc")
+    compiler = STOCK / "bin" / "riscv32-unknown-elf-gcc"
+    (tmp_path / "builtins.c").write_text(
+        "int main(void) { return __builtin_pulp_ClusterId() + (int)__builtin_pulp_binsert(1, ~6, 3, 6, 1)"
+        " + __builtin_pulp_bextract(0xf0, 4, 4); }"
+    )
+    (tmp_path / "wait.S").write_text(
+        "p.elw t0, 0x80(s2)\np.lw x12, t0(x11)\np.sw x12,t0(x11)\np.bsetr x12,x12,x10\np.beqimm t5, 0, 1f\n1:\n"
+    )
+    for source in ("builtins.c", "wait.S"):
+        command = [compiler, "-march=rv32imcxgap9", "-mPE=8", "-Werror", "-MMD", "-c", tmp_path / source, "-o", tmp_path / f"{source}.o"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        assert done.returncode == 0, done.stderr
+    shown = subprocess.run(["riscv64-unknown-elf-objdump", "-d", tmp_path / "wait.S.o"], capture_output=True, text=True, check=True).stdout
+    assert all(word in shown for word in ("08096283", "2055f603", "00c5e2a3", "80a64633"))
+
+
+def test_the_runtime_compiles_against_the_declarations_of_the_sdk(project: Path) -> None:
+    """With stand-in headers, which say what the SDK declares of what is used."""
+    folders = [SDK, project / "include", project / "runtime"]
+    flags = ["-std=gnu11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-int-to-pointer-cast", "-Wno-pointer-to-int-cast"]
+    for source in sorted((project / "runtime" / "pmsis").glob("*.c")):
+        command = ["gcc", *flags, *(f"-I{folder}" for folder in folders), source]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        assert done.returncode == 0, done.stderr

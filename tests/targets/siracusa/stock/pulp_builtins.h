@@ -6,11 +6,11 @@
     (((into) & (others)) | (((unsigned)(value) << (offset)) & (mask)))
 #define __builtin_pulp_bextractu(value, size, offset) (((unsigned)(value) >> (offset)) & ((1u << (size)) - 1u))
 #define __builtin_pulp_bextract(value, size, offset) (((int)(value) << (32 - (size) - (offset))) >> (32 - (size)))
-#define __builtin_pulp_spr_read(number)                              \
-    ({                                                               \
-        unsigned value_;                                             \
+#define __builtin_pulp_spr_read(number)                               \
+    ({                                                                \
+        unsigned value_;                                              \
         __asm__ volatile("csrr %0, %1" : "=r"(value_) : "i"(number)); \
-        value_;                                                      \
+        value_;                                                       \
     })
 #define __builtin_pulp_spr_write(number, value) __asm__ volatile("csrw %0, %1" : : "i"(number), "r"(value))
 #define IP_WRITE_PTR(base, offset, value) (*(volatile unsigned *)((base) + (offset)) = (unsigned)(value))
