@@ -98,6 +98,7 @@ class _Explanation:
                 *self.order(),
                 self.residence(),
                 self.time(),
+                *self.energy(),
             ],
             "operands": [{"name": name, "tensor": self.tensor(name), "where": self.where(name)} for name in call.operands],
             "candidates": [self.candidate(c) for c in self.shown()],
@@ -203,6 +204,12 @@ class _Explanation:
             f" (the planner's formula, by which candidates are compared: {spaced(counted)})" if counted != round(entry["cycles"]) else ""
         )
         return f"Time: {spaced(entry['cycles'])} cycles{formula}, bound by {entry['bound']}: {', '.join(parts)}."
+
+    def energy(self) -> list[str]:
+        """What takes how much, the most first; nothing where no energy is known."""
+        found: Document = self.entry.get("energy", {})
+        parts = ", ".join(f"{name} {part:.2f}" for name, part in sorted(found.items(), key=lambda one: -one[1]) if part)
+        return [f"Energy: {sum(found.values()):.2f} uJ: {parts}."] if parts else []
 
     def neighbours(self) -> str:
         """The largest buffers that share the engine's memory with the call."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from deeploy.documents import Contents
-from deeploy.planning.energy import Energy
+from deeploy.planning.energy import STATIC, Energy
 
 
 class Interval(NamedTuple):
@@ -64,6 +64,7 @@ class CallTiming:
         issue: cycles that the first core spends to start transfers.
         stalls: cycles it waits, by path and reason.
         traffic: by path, of the windows and constants of this call, whenever they move.
+        worked: cycles of accelerators.
     """
 
     name: str
@@ -74,6 +75,7 @@ class CallTiming:
     issue: float = 0.0
     stalls: dict[str, dict[str, float]] = field(default_factory=dict)
     traffic: dict[str, Traffic] = field(default_factory=dict)
+    worked: dict[str, float] = field(default_factory=dict)
 
     @property
     def cycles(self) -> float:
@@ -176,7 +178,7 @@ def summary(run: Run) -> Contents:
         "energy_uj": round(run.energy.total, 3) if run.energy.total or not run.energy.missing else None,
         "energy": {name: round(value, 3) for name, value in run.energy.parts.items()},
         "energy_missing": list(run.energy.missing),
-        "calls": [_call(call) for call in run.calls],
+        "calls": [_call(call) | {"energy": _energy(run, call)} for call in run.calls],
     }
 
 
@@ -192,6 +194,16 @@ def _call(call: CallTiming) -> Contents:
         "stalls": {path: _rounded(reasons) for path, reasons in call.stalls.items()},
         "traffic": {path: _traffic(traffic) for path, traffic in call.traffic.items()},
     }
+
+
+def _energy(run: Run, call: CallTiming) -> dict[str, float]:
+    """What a call takes of every part of the energy but of memories that kernels read in place."""
+    spent, share = run.energy, call.cycles / run.cycles if run.cycles else 0.0
+    worked = {name: sum(one.worked.get(name, 0.0) for one in run.calls) for name in spent.accelerators}
+    found = {"cores": spent.cores * share, **({STATIC: spent.static * share} if spent.static else {})}
+    found |= {name: whole * call.worked.get(name, 0.0) / worked[name] for name, whole in spent.accelerators.items() if worked[name]}
+    found |= {name: spent.paths[name] * moved.bytes / run.traffic[name].bytes for name, moved in call.traffic.items() if moved.bytes}
+    return {name: round(value, 4) for name, value in found.items()}
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, int]:
