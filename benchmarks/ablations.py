@@ -122,7 +122,7 @@ VARIANTS: dict[str, Variant] = {
     "layer by layer": Variant("each call tiled for itself: activations return to L2, nothing is fetched ahead", without=layer_by_layer),
     "largest tiles": Variant("call by call the largest tiles that fit, as one would write it", {"chains": False}, by_hand),
     "nothing stays in L1": Variant("activations return to L2 behind every call", without=nothing_stays),
-    "no prefetch": Variant("windows and constants of a call set out when it begins", without=no_prefetch),
+    "no prefetch": Variant("windows and constants of a call start to move when it begins", without=no_prefetch),
     "single buffering": Variant("`--buffering single`", {"buffering": "single"}),
     "double buffering": Variant("`--buffering double`: every call, where the plan chooses by call", {"buffering": "double"}),
     "no layer fusion": Variant("no layers hand rows or heads on", without=no_fusion),

@@ -387,7 +387,7 @@ def page(found: dict[str, list[Row]]) -> str:
         "",
         f"{len(every)} figures of the papers that this project starts from, beside ours: {total}.",
         "Written by `python benchmarks/papers.py --write`;",
-        "not edited by hand. *Reproduced*: within 10 %. *Exceeded*: better by more. What differs names the assumption that it hangs on.",
+        "not edited by hand. *Reproduced*: within 10 %. *Exceeded*: better by more. What differs names the assumption that it depends on.",
         "",
     ]
     for title, rows in found.items():
