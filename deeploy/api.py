@@ -280,8 +280,8 @@ def explore(
     from deeploy.explore.command import run
 
     wanted = Study(configs, objective, as_json=True)
-    found: Contents = json.loads(run([Path(model) for model in models], Path(hardware), loaded(target), {}, wanted))
-    return found
+    exploration: Contents = json.loads(run([Path(model) for model in models], Path(hardware), loaded(target), {}, wanted))
+    return exploration
 
 
 def sweep(
@@ -321,13 +321,13 @@ def sweep(
 def _open(model: onnx.ModelProto, dims: Mapping[str, int], pins: Mapping[str, Value]) -> dict[str, str]:
     """The dimensions of inputs without an extent, by what ``--dim`` calls them, with a value to begin with."""
     constants = {tensor.name for tensor in model.graph.initializer}
-    found = {}
+    sessions = {}
     for value in (value for value in model.graph.input if value.name not in constants and value.name not in pins):
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             names = [name for name in (dim.dim_param, f"{value.name}:{axis}") if name]
             if not dim.HasField("dim_value") and not any(name in dims for name in names):
-                found[names[0]] = "1" if "batch" in names[0].lower() else "VALUE"
-    return found
+                sessions[names[0]] = "1" if "batch" in names[0].lower() else "VALUE"
+    return sessions
 
 
 def _symbolic(model: onnx.ModelProto, open_: Mapping[str, str]) -> Contents:

@@ -49,9 +49,9 @@ def read_document(file: Path, kind: str, error: type[DeeployError] = UsageError)
     known = _kept(place)
     if known is not None:
         return known
-    found = check_document(_table(text, file, kind, error), kind, str(file), error, text)
-    _keep(place, found)
-    return found
+    document = check_document(_table(text, file, kind, error), kind, str(file), error, text)
+    _keep(place, document)
+    return document
 
 
 def _place(text: str, kind: str) -> Path | None:
@@ -165,10 +165,10 @@ def _implausible(data: Any) -> tuple[Path_, str] | None:
             inner = iter(enumerate(value))
         elif value is not None and not isinstance(value, str | int | float):
             return path, "is a date or time, which no field is"
-        found = [((*path, key), entry) for key, entry in inner]
-        if found and len(path) >= _DEEPEST:
+        inner_entries = [((*path, key), entry) for key, entry in inner]
+        if inner_entries and len(path) >= _DEEPEST:
             return path[:3], f"nests tables or lists more than {_DEEPEST} deep"
-        waiting += found
+        waiting += inner_entries
     return None
 
 
@@ -268,9 +268,9 @@ def _where(file: str, text: str, path: Path_) -> str:
         heading = ".".join(names)
         quoted = ".".join([*names[:-1], f'"{names[-1]}"']) if names else ""
         wanted = {f"[[{heading}]]"} if isinstance(last, int) else {f"[{heading}]", f"[{quoted}]", f"[{quoted}]".replace('"', "'")}
-        found = [i for i, line in enumerate(lines, 1) if line in wanted]
-        if number < len(found):
-            return f"{shorten(file, 160)}:{found[number]}"
+        line_numbers = [i for i, line in enumerate(lines, 1) if line in wanted]
+        if number < len(line_numbers):
+            return f"{shorten(file, 160)}:{line_numbers[number]}"
     return shorten(file, 160)
 
 

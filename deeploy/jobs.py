@@ -90,13 +90,13 @@ def in_order(work: Callable[[T], R], tasks: Sequence[T], **how: bool) -> Generat
     Raises:
         DeeployError: of the first task that fails.
     """
-    found: dict[int, R | DeeployError] = {}
+    results_by_index: dict[int, R | DeeployError] = {}
     with contextlib.closing(completed(work, tasks, **how)) as results:
         for position in range(len(tasks)):
-            while position not in found:
+            while position not in results_by_index:
                 number, result = next(results)
-                found[number] = result
-            result = found.pop(position)
+                results_by_index[number] = result
+            result = results_by_index.pop(position)
             if isinstance(result, DeeployError):
                 raise result
             yield result

@@ -59,7 +59,7 @@ def prune(folder: Path) -> None:
     mark.touch()
     entries = sorted(((path.stat(), path) for path in folder.iterdir()), key=lambda entry: -entry[0].st_mtime)
     total = 0
-    for found, path in entries:
-        total += found.st_size
+    for used, path in entries:
+        total += used.st_size
         if total > MOST_BYTES:
             path.unlink(missing_ok=True)

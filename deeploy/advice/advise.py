@@ -55,19 +55,19 @@ def advise(project: Project, compiled: Compile, target: Target, request: Request
     Args:
         compiled: compiles the same models, as the project was by ``target`` and ``request``.
     """
-    found: dict[str, list[Contents]] = {name: [] for name, unit in project.units.items() if unit.is_lead}
+    advice_by_unit: dict[str, list[Contents]] = {name: [] for name, unit in project.units.items() if unit.is_lead}
     for change, after in _compiled(project, compiled, target, request):
         units = after.units
-        for name in found:
+        for name in advice_by_unit:
             entry = _entry(change, project.units[name], units[name]) if name in units else None
-            found[name] += [entry] if entry is not None else []
-    for name, entries in found.items():
+            advice_by_unit[name] += [entry] if entry is not None else []
+    for name, entries in advice_by_unit.items():
         program = project.units[name].network.program
         if program.is_float and not any(entry["kind"] == "quantise" for entry in entries):
             entries.append(quantise_first(program, target))
         entries += [] if program.is_float else slow_layers(project.units[name], target)
         entries.sort(key=lambda entry: (entry["kind"] not in FIRST, -int(entry["gain"]), -entry["share"]))
-    return found
+    return advice_by_unit
 
 
 def _entry(change: Change, before: Unit, after: Unit) -> Contents | None:
@@ -96,11 +96,11 @@ def _layers(before: Unit, after: Unit) -> Iterator[Contents]:
 
 def _times(unit: Unit) -> dict[tuple[str, str], tuple[int, float]]:
     """Per node and operator the first call, and the cycles of all."""
-    found: dict[tuple[str, str], tuple[int, float]] = {}
+    longest_times: dict[tuple[str, str], tuple[int, float]] = {}
     for step, (call, timing) in enumerate(zip(unit.network.program.calls, unit.run.calls if unit.run is not None else (), strict=True)):
-        first, cycles = found.get((call.node.name, call.node.op), (step, 0.0))
-        found[call.node.name, call.node.op] = first, cycles + timing.cycles
-    return found
+        first, cycles = longest_times.get((call.node.name, call.node.op), (step, 0.0))
+        longest_times[call.node.name, call.node.op] = first, cycles + timing.cycles
+    return longest_times
 
 
 def _told(before: Unit, step: int, after: Unit, number: int) -> str:

@@ -28,11 +28,11 @@ def slow_layers(unit: Unit, target: Target) -> Iterator[Contents]:
         is_alone = engine.cores > 1 and not engine.accelerator and plan.tiling(step).division is None and not call.kernel.forks
         is_portable = call.kernel.source.startswith(PORTABLE)
         others = [k for k in target.kernels if (k.op, k.engine) == (call.node.op, engine.name) and not k.source.startswith(PORTABLE)]
-        found = closest(others, call.node, call.kernel) if is_portable else None
-        if not is_alone and found is None:
+        closest_kernel = closest(others, call.node, call.kernel) if is_portable else None
+        if not is_alone and closest_kernel is None:
             continue
         places = " on one core" * is_alone + " in portable C" * is_portable
-        reasons = [f"Kernel {found[0].name} would need {'; '.join(found[1])}"] if found is not None else []
+        reasons = [f"Kernel {closest_kernel[0].name} would need {'; '.join(closest_kernel[1])}"] if closest_kernel is not None else []
         reasons += ["No dimension of it can be divided over the cores"] * is_alone
         yield {
             "kind": "kernel",

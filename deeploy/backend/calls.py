@@ -13,12 +13,12 @@ def called(call: Bound, stored: Mapping[str, DType], instances: dict[str, Instan
     """The name of the C function of a call, whose instance is added to ``instances``; "" where it only sends or receives."""
     if call.kernel.link is not None:
         return ""
-    found = instance(call, stored, project)
-    instances.setdefault(found.name, found)
+    arguments = instance(call, stored, project)
+    instances.setdefault(arguments.name, arguments)
     for part in call.kernel.parts:
-        name = f"{found.name}_{part.name}"
+        name = f"{arguments.name}_{part.name}"
         instances.setdefault(name, Instance(name, part.source, part.struct, (("KERNEL", name), *part.macros), part.texts))
-    return found.name
+    return arguments.name
 
 
 def message_number(program: Program, step: int) -> int | None:

@@ -106,7 +106,7 @@ class Store:
 
 def store(programs: Mapping[str, Program]) -> Store:
     """Where the constants of every network are."""
-    found: dict[object, Constant] = {}
+    unique_constants: dict[object, Constant] = {}
     constants: dict[str, list[Constant]] = {}
     blobs: dict[str, bytes] = {}
     begin = 0
@@ -117,13 +117,13 @@ def store(programs: Mapping[str, Program]) -> Store:
                 continue
             assert buffer.data is not None
             name, key = symbol(prefix, buffer.name), content(buffer)
-            if key not in found:
+            if key not in unique_constants:
                 elements = max(1, buffer.data.size)
                 tensor = names.comment(buffer.tensor)
-                found[key] = Constant(name, name, prefix, tensor, buffer.dtype.c, elements, at, begin + at, buffer)
+                unique_constants[key] = Constant(name, name, prefix, tensor, buffer.dtype.c, elements, at, begin + at, buffer)
                 parts += _aligned(buffer.data)
                 at += sum(map(len, parts[-2:]))
-            constants[prefix].append(replace(found[key], name=name, tensor=names.comment(buffer.tensor)))
+            constants[prefix].append(replace(unique_constants[key], name=name, tensor=names.comment(buffer.tensor)))
         blobs[prefix] = b"".join(parts)
         begin += at
     return Store(constants, blobs)
@@ -195,7 +195,7 @@ def shared(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add:
     """What networks share; ``add`` finds those to which a function is added."""
     leads = groups({prefix: plan.program for prefix, plan in plans.items()})
     alike = {p: [plan for q, plan in plans.items() if leads.get(q, q) == leads.get(p, p)] for p in plans}
-    arenas = {p: max(plan.memory[plan.target.memories[0].name].peak for plan in found) for p, found in alike.items()}
+    arenas = {p: max(plan.memory[plan.target.memories[0].name].peak for plan in same_plans) for p, same_plans in alike.items()}
     stored = store({prefix: plan.program for prefix, plan in plans.items()})
     return SharedConstants(next(iter(plans)), stored, leads, alike, arenas, add(plans, descriptions, leads) if add is not None else {})
 

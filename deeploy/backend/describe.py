@@ -83,18 +83,18 @@ def _legend(plan: Plan) -> Contents:
 
 def _memory(plan: Plan) -> Contents:
     """What every memory holds; of a flat machine also the one that constants are read from in place, where that is another one."""
-    found = {name: asdict(use) for name, use in plan.memory.items()}
-    for entry in found.values():
+    memory_use = {name: asdict(use) for name, use in plan.memory.items()}
+    for entry in memory_use.values():
         del entry["alignment"]
     if plan.target.is_flat:
         level = constants_in(plan.target, plan.machine)
         constants = sum(buffer.bytes for buffer in plan.program.buffers.values() if buffer.role is Role.CONSTANT)
         if not level:  # they are a part of the program, and not of the arena
-            found[plan.target.memories[0].name] |= {"constants": constants}
+            memory_use[plan.target.memories[0].name] |= {"constants": constants}
         else:
             use = {"capacity": plan.machine.capacities[level], "peak": constants, "lower_bound": constants, "io": 0, "constants": constants}
-            found[level] = {**use, "reserved": plan.target.memory(level).reserved}
-    return found
+            memory_use[level] = {**use, "reserved": plan.target.memory(level).reserved}
+    return memory_use
 
 
 def _call(plan: Plan, step: int, timing: Document) -> Contents:

@@ -36,18 +36,18 @@ def levels(plans: Sequence[Plan]) -> list[str]:
 def fields(plans: Sequence[Plan]) -> Sequence[Field]:
     """The fields that the functions of networks with equal states read, or those of a single network."""
     first = plans[0]
-    found = [Field("const void *const *", "inputs", "the caller's arrays during an inference"), Field("void *const *", "outputs")]
+    instance_fields = [Field("const void *const *", "inputs", "the caller's arrays during an inference"), Field("void *const *", "outputs")]
     arenas = "address of the arena" if first.target.is_flat else "addresses of the arenas of the scratchpad memories"
-    found += [Field("uintptr_t ", level.lower(), arenas * (number == 0)) for number, level in enumerate(levels(plans))]
+    instance_fields += [Field("uintptr_t ", level.lower(), arenas * (number == 0)) for number, level in enumerate(levels(plans))]
     if not first.target.is_flat and first.target.memory(first.machine.default_memory).is_far:
-        found.append(Field("uintptr_t ", CONSTANTS, "address of the constants in memory that only transfer engines can read"))
+        instance_fields.append(Field("uintptr_t ", CONSTANTS, "address of the constants in memory that only transfer engines can read"))
     if first.program.growth is not None:
-        found.append(Field("int32_t ", PAST, "rows in the states before the inference"))
-        found.append(Field("int32_t ", LIVE, "and after it"))
+        instance_fields.append(Field("int32_t ", PAST, "rows in the states before the inference"))
+        instance_fields.append(Field("int32_t ", LIVE, "and after it"))
     if any(plan.program.growth is not None and plan.program.growth.position for plan in plans):
-        found.append(Field("int64_t ", "first_row", "a copy of past_rows for layers that read it"))
-        found.append(Field("const int64_t *", POSITION, "points to first_row"))
-    return found
+        instance_fields.append(Field("int64_t ", "first_row", "a copy of past_rows for layers that read it"))
+        instance_fields.append(Field("const int64_t *", POSITION, "points to first_row"))
+    return instance_fields
 
 
 def loads(names: Iterable[str]) -> list[str]:

@@ -241,12 +241,14 @@ class Printer:
 
     def tickets(self) -> dict[str, int]:
         """The enumerators of all tickets; that of whole constants is called after the layer that needs them."""
-        found = {self._ticket(node.token, None): node.token.ticket for node in every(self.schedule.initialise) if isinstance(node, Move)}
+        tickets_by_token = {
+            self._ticket(node.token, None): node.token.ticket for node in every(self.schedule.initialise) if isinstance(node, Move)
+        }
         for layer in self.schedule.layers:
             for node in every([*(node for body in layer.procedures.values() for node in body), *layer.body]):
                 if isinstance(node, Move):
-                    found[self._ticket(node.token, node.owner)] = node.token.ticket
-        return dict(sorted(found.items(), key=lambda item: (item[0].startswith("FOR_"), item[1])))
+                    tickets_by_token[self._ticket(node.token, node.owner)] = node.token.ticket
+        return dict(sorted(tickets_by_token.items(), key=lambda item: (item[0].startswith("FOR_"), item[1])))
 
     def _address(self, address: Address) -> str:
         if address.level:
@@ -317,16 +319,16 @@ class Printer:
 
     def _windows(self, layer: Layer) -> dict[str, list[str]]:
         """The memories in which operands have windows, from the kernel's own outwards."""
-        found: dict[str, list[str]] = {}
+        uses_of_windows: dict[str, list[str]] = {}
         for path in self.target.outward(self.target.engine(layer.call.kernel.engine).memory):
             for stream in layer.tiling.streams:
                 if stream.path == path.name:
-                    found.setdefault(stream.operand, []).append(path.near)
-        return found
+                    uses_of_windows.setdefault(stream.operand, []).append(path.near)
+        return uses_of_windows
 
     def _dtype(self, buffer: str) -> DType:
-        found: Buffer = self.program.buffers[buffer]
-        return found.dtype
+        stored_buffer: Buffer = self.program.buffers[buffer]
+        return stored_buffer.dtype
 
     def _pointer(self, layer: Layer, name: str) -> str:
         operand = layer.work.operands[name]
@@ -370,9 +372,9 @@ def _behind_barrier(texts: Sequence[str], is_divided: bool) -> str:
     """
     filled, called = list[str](), list[str]()
     for number, text in enumerate(texts):
-        found = _CALL.fullmatch(text)
-        if found is not None:
-            kernel, kind, fields = found.groups()
+        match = _CALL.fullmatch(text)
+        if match is not None:
+            kernel, kind, fields = match.groups()
             name = "argument" if len(texts) == 1 else f"argument_{number}"
             filled.append(f"const {kind} {name} = {fields};")
             text = f"{kernel}(&{name});"

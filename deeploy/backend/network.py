@@ -148,17 +148,17 @@ def _outside(prefix: str, plan: Plan, offsets: Mapping[str, int]) -> dict[str, O
 def places(plan: Plan) -> dict[str, str]:
     """Where every buffer lies, in words."""
     flat = {Role.CONSTANT: "the constants"} if plan.target.is_flat else {}
-    found = {}
+    place_by_buffer = {}
     for name, buffer in plan.program.buffers.items():
         if plan.program.growth is not None and name == plan.program.growth.position:
-            found[name] = "the instance"
+            place_by_buffer[name] = "the instance"
         elif buffer.role in (Role.INPUT, Role.OUTPUT):
-            found[name] = "the caller's array"
+            place_by_buffer[name] = "the caller's array"
         else:
             residence = plan.residences.get(name) or buffer.memory or plan.machine.default_memory
             stored = "the arena" if name in plan.fetched else flat.get(buffer.role, "the arena")
-            found[name] = stored if plan.target.is_flat else residence
-    return found
+            place_by_buffer[name] = stored if plan.target.is_flat else residence
+    return place_by_buffer
 
 
 def _blocks(plan: Plan) -> list[tuple[str, str, int, int, int, int]]:

@@ -81,14 +81,14 @@ def _port(port: Document) -> Document:
 
 def _gathered(files: Project) -> Project:
     """All headers and sources in one folder. Kernels, which are included by their instances, no longer end in ``.c``."""
-    found: dict[str, str | bytes] = {}
+    package_files: dict[str, str | bytes] = {}
     for path, text in files.items():
         folder, file = path.split("/")[0], PurePosixPath(path)
         if folder in ("include", "src", "kernels") and file.suffix in (".c", ".h") and isinstance(text, str):
             name = f"{file.stem}.inc" if folder == "kernels" and file.suffix == ".c" else file.name
-            found[f"arduino/src/{name}"] = _INCLUDED.sub(_beside, text)
-            found |= {f"arduino/{name}": files[name] for name in _EMBEDDED.findall(text)}
-    return found
+            package_files[f"arduino/src/{name}"] = _INCLUDED.sub(_beside, text)
+            package_files |= {f"arduino/{name}": files[name] for name in _EMBEDDED.findall(text)}
+    return package_files
 
 
 def _beside(include: re.Match[str]) -> str:

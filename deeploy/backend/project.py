@@ -81,10 +81,10 @@ def _is_ours(folder: Path) -> bool:
 
 def _is_generated(folder: Path, kind: str) -> bool:
     try:
-        found = load_document(folder / kind, kind)[0]
+        document = load_document(folder / kind, kind)[0]
     except UsageError:
         return False
-    return isinstance(found, dict) and found.get("generator") == GENERATOR
+    return isinstance(document, dict) and document.get("generator") == GENERATOR
 
 
 def read_plan(folder: Path) -> Contents | None:
@@ -148,15 +148,15 @@ def read_manifest(folder: Path) -> Contents:
         )
     if not (folder / MANIFEST).is_file():
         raise UsageError(f"{folder} is not a project written by {GENERATOR} (no {MANIFEST})", _FIRST)
-    found, text = load_document(folder / MANIFEST, MANIFEST)
-    if found.get("generator") != GENERATOR:
+    manifest, text = load_document(folder / MANIFEST, MANIFEST)
+    if manifest.get("generator") != GENERATOR:
         raise UsageError(f"{shorten(str(folder / MANIFEST), 160)} was not written by {GENERATOR}", _FIRST)
-    if found.get("schema") != SCHEMA:
+    if manifest.get("schema") != SCHEMA:
         raise UsageError(
-            f"{shorten(str(folder / MANIFEST), 160)} has schema {shorten(str(found.get('schema')), 40)}, this version reads {SCHEMA}",
+            f"{shorten(str(folder / MANIFEST), 160)} has schema {shorten(str(manifest.get('schema')), 40)}, this version reads {SCHEMA}",
             "Compile the project again.",
         )
-    result = check_document(found, MANIFEST, str(folder / MANIFEST), text=text)
+    result = check_document(manifest, MANIFEST, str(folder / MANIFEST), text=text)
     _check_references(result, folder / MANIFEST)
     return result
 
@@ -211,8 +211,8 @@ def select_network(manifest: Document, name: str | None = None) -> Document:
             )
         return chips[name]
     entries: list[Document] = manifest.get("networks") or [manifest]
-    found = [entry for entry in entries if name in (None, entry["name"])]
-    if len(found) != 1:
+    matching = [entry for entry in entries if name in (None, entry["name"])]
+    if len(matching) != 1:
         known = ", ".join(str(entry["name"]) for entry in entries)
         raise UsageError(f"the project holds the networks {known}; {name or 'none'} was named", "Name one of them with --network.")
-    return found[0]
+    return matching[0]

@@ -90,8 +90,8 @@ def write_program(kernel: Kernel, target: Target, given: Sequence[Case], folder:
     for number, case in enumerate(given):
         subject = runs.subject(number, case, kernel, cores)
         for form in runs.forms(subject, Random(f"{seed} {number} {case}")):
-            run, found = runs.runs(subject, form, lookup)
-            instances |= found
+            run, more_runs = runs.runs(subject, form, lookup)
+            instances |= more_runs
             made.append(run)
     program = KernelProgram(made, instances, _machine(target) if engine is not None and engine.accelerator else ())
     _write(kernel, target, program, folder)
@@ -167,8 +167,8 @@ def _first(text: str, folder: Path, target: Target) -> str:
     line = f"{frame[0]}: {line.split('ERROR: ')[-1]}" if frame else line
     match = re.search(r"(\S*kernels/)(\S+?)(:\d+)", line)
     if match is not None:
-        found = next((path / match[2] for path in target.kernel_folders if (path / match[2]).is_file()), None)
-        line = line.replace(f"{match[1]}{match[2]}", str(found)) if found else line
+        source_file = next((path / match[2] for path in target.kernel_folders if (path / match[2]).is_file()), None)
+        line = line.replace(f"{match[1]}{match[2]}", str(source_file)) if source_file else line
     return line.strip()
 
 

@@ -27,13 +27,23 @@ class Calibrated:
 
     def contents(self) -> Contents:
         """For scripts."""
-        kernels = {name: {**asdict(found.rate), "layers": found.layers, "error": found.error} for name, found in self.rates.items()}
+        kernels = {
+            name: {**asdict(observed_rate.rate), "layers": observed_rate.layers, "error": observed_rate.error}
+            for name, observed_rate in self.rates.items()
+        }
         return {"output": str(self.output), "kernels": kernels}
 
     def __str__(self) -> str:
         rows = [
-            (name, str(found.layers), f"{found.rate.call:.0f}", f"{found.rate.mac:.3g}", f"{found.rate.output:.3g}", f"{found.error:.1%}")
-            for name, found in self.rates.items()
+            (
+                name,
+                str(observed_rate.layers),
+                f"{observed_rate.rate.call:.0f}",
+                f"{observed_rate.rate.mac:.3g}",
+                f"{observed_rate.rate.output:.3g}",
+                f"{observed_rate.error:.1%}",
+            )
+            for name, observed_rate in self.rates.items()
         ]
         heads = ("kernel", "layers", "per call", "per MAC", "per output", "median error")
         return f"{table(heads, rows)}\nwritten to {self.output}"

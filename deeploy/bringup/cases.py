@@ -55,16 +55,16 @@ def cases(kernel: Kernel, samples: int = 0, seed: int = 0) -> list[Case]:
     """
     rng = random.Random(f"{seed} {kernel.name} {sorted((n, sorted(t.value for t in types)) for n, types in kernel.types.items())}")
     seen: set[object] = set()
-    found: list[Case] = []
+    drawn_cases: list[Case] = []
     for sample in kernel.samples:
         case = _case(kernel, sample, rng, seen)
         if case is not None:
-            found.append(case)
+            drawn_cases.append(case)
             seen |= _shown(kernel, case.node)
     drawn: list[Case] = []
     further: list[Case] = []
     for attempt in range(_MOST_ATTEMPTS if samples else 0):
-        if len(drawn) == samples or ((found or drawn or further) and attempt >= samples * _SAMPLES_PER_NODE):
+        if len(drawn) == samples or ((drawn_cases or drawn or further) and attempt >= samples * _SAMPLES_PER_NODE):
             break
         case = _joined(kernel, rng) if kernel.phases else _case(kernel, _drawn(kernel, rng), rng, seen, _FEW_TRIES)
         if case is None:
@@ -72,7 +72,7 @@ def cases(kernel: Kernel, samples: int = 0, seed: int = 0) -> list[Case]:
         new = _shown(kernel, case.node) - seen
         seen |= new
         (drawn if new else further).append(case)
-    return [*found, *drawn, *further[: samples - len(drawn)]]
+    return [*drawn_cases, *drawn, *further[: samples - len(drawn)]]
 
 
 def _drawn(kernel: Kernel, rng: random.Random) -> Sample | None:
@@ -179,7 +179,9 @@ def _choices(kernel: Kernel, sample: Sample, body: tuple[str, ...], rng: random.
     for turn in itertools.count(rng.randrange(4)):
         one = rng.choice(every)
         free = kernel.outputs if turn % 4 == 1 else () if turn % 4 == 3 else operands if turn % 4 == 0 else operands[1:]
-        types = {n: one if one in found and n not in free else rng.choice(found) for n, found in accepted.items()}
+        types = {
+            n: one if one in accepted_types and n not in free else rng.choice(accepted_types) for n, accepted_types in accepted.items()
+        }
         yield types, rng.choice(kernel.epilogues)
 
 

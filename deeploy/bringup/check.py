@@ -128,8 +128,8 @@ def _compiler() -> str:
 
 def _is_borrowed(kernel: Kernel, target: Target) -> bool:
     own = resource("kernels")
-    found = next((folder for folder in target.kernel_folders if (folder / kernel.source).is_file()), None)
-    return bool(kernel.link) or (found is not None and found.resolve() == own.resolve())
+    source_folder = next((folder for folder in target.kernel_folders if (folder / kernel.source).is_file()), None)
+    return bool(kernel.link) or (source_folder is not None and source_folder.resolve() == own.resolve())
 
 
 def _levels(target: Target) -> Iterable[CheckedRow]:

@@ -38,5 +38,5 @@ def solve(features: Array, measured: Array, relative_to: Array | None = None) ->
             free &= x > TOLERANCE
             x[~free] = 0.0
         x = candidate
-    found: Array = x / scale
-    return found
+    solution: Array = x / scale
+    return solution

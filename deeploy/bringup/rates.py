@@ -63,11 +63,11 @@ class Fitted:
 
 def observed(plan: Plan, layers: Sequence[tuple[str, int]]) -> list[Observed]:
     """What was measured of the layers of a plan for one memory, in the plan's order."""
-    found = []
+    observations = []
     for call, (name, cycles) in zip(plan.program.calls, layers, strict=True):
         assert call.name == name
-        found.append(Observed(call.kernel.name, _counted(call, Rate(0, 1, 0)), _counted(call, Rate(0, 0, 1)), cycles))
-    return found
+        observations.append(Observed(call.kernel.name, _counted(call, Rate(0, 1, 0)), _counted(call, Rate(0, 0, 1)), cycles))
+    return observations
 
 
 def _counted(call: Call, rate: Rate) -> float:
@@ -84,10 +84,10 @@ def fitted(layers: Sequence[Observed]) -> dict[str, Fitted]:
     groups: dict[str, list[Observed]] = {}
     for layer in layers:
         groups.setdefault(layer.kernel, []).append(layer)
-    found = {name: _fit(some) for name, some in sorted(groups.items())}
-    known = [one.rate for one in found.values()]
+    rates = {name: _fit(some) for name, some in sorted(groups.items())}
+    known = [one.rate for one in rates.values()]
     slowest = Rate(max(rate.call for rate in known), max(rate.mac for rate in known), max(rate.output for rate in known))
-    return {ESTIMATE: Fitted(slowest, len(layers), _error(layers, slowest)), **found}
+    return {ESTIMATE: Fitted(slowest, len(layers), _error(layers, slowest)), **rates}
 
 
 def _fit(layers: Sequence[Observed]) -> Fitted:
@@ -107,8 +107,8 @@ def document(target: Target, rates: Mapping[str, Fitted], place: str, mhz: float
     when = f"{place}, {datetime.date.today().isoformat()}"
     parts = [_HEAD.format(target=target.name, place=place, mhz=mhz, provenance=json.dumps(f"the clock of {when}"))]
     parts += [_ENGINE.format(name=engine.name) for engine in target.engines]
-    for name, found in rates.items():
-        origin = f"{'estimate: ' * (name == ESTIMATE)}{found.provenance}: {when}"
-        rate = found.rate
+    for name, observed_rate in rates.items():
+        origin = f"{'estimate: ' * (name == ESTIMATE)}{observed_rate.provenance}: {when}"
+        rate = observed_rate.rate
         parts.append(_KERNEL.format(name=name, call=rate.call, mac=rate.mac, output=rate.output, provenance=json.dumps(origin)))
     return "".join(parts)

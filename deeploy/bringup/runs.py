@@ -175,9 +175,9 @@ def _overwriting(given: Subject, rng: Random) -> dict[str, str]:
 
 def _dynamic(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterator[KernelForm]:
     """The first rows along a dimension of which the code is told when it runs how many there are."""
-    found = [name for name in sorted(given.geometry.extents) if _may_grow(given, name)]
-    if found and given.cores:
-        name = rng.choice(found)
+    dynamic = [name for name in sorted(given.geometry.extents) if _may_grow(given, name)]
+    if dynamic and given.cores:
+        name = rng.choice(dynamic)
         box = {name: (0, rng.randrange(given.geometry.extents[name]))}
         yield KernelForm("dynamic", places, {}, box, (box,), {}, name)
 
@@ -212,7 +212,7 @@ def _in_place(given: Subject, rng: Random) -> tuple[Box, ...]:
     every = [tiling.Footprints(given.geometry, n, call.operands[n]) for n in dense]
     fixed = [tiling.in_place(call, windows) if windows.is_mapped else frozenset() for windows in every]
     multiples = tiling.cut_dims(call)
-    free = [n for n in sorted(multiples) if all(found is not None and n not in found for found in fixed)]
+    free = [n for n in sorted(multiples) if all(fixed_sizes is not None and n not in fixed_sizes for fixed_sizes in fixed)]
     if not free or rng.random() < 0.5:
         return _parts(given, dense, {}, rng) or ({},)
     name = rng.choice(free)
@@ -264,12 +264,12 @@ def _parts(given: Subject, places: Mapping[str, Access], box: Box, rng: Random) 
     dims = [name for name in tiling.core_dims(call, tiling.cut_dims(call)) if given.geometry.extents[name] > 1]
     if not dims or not given.cores or given.kernel.team:
         return ()
-    found = [box]
+    boxes = [box]
     for name, parts in rng.choice(tiling.divisions(call, dims, rng.randint(2, given.cores))):
         first, last = box.get(name, (0, given.geometry.extents[name] - 1))
         share = -(-(last - first + 1) // parts)
-        found = [{**each, name: (begin, min(begin + share - 1, last))} for each in found for begin in range(first, last + 1, share)]
-    return tuple(found)
+        boxes = [{**each, name: (begin, min(begin + share - 1, last))} for each in boxes for begin in range(first, last + 1, share)]
+    return tuple(boxes)
 
 
 def runs(given: Subject, form: KernelForm, lookup: TemplateLookup) -> tuple[KernelRun, dict[str, interface.Instance]]:
@@ -352,7 +352,7 @@ def _body(
     extents = {name: live if name == form.dynamic else size for name, size in given.geometry.extents.items()}
     columns = next((span[0] for name, span in box.items() if given.geometry.dims()[name].whole), 0)
     phases = [interface.phases(part, columns) for part in interface.parts(call, views, given.types)]
-    every = [found[phase] for found in phases]
+    every = [of_phases[phase] for of_phases in phases]
     is_last = all(box.get(name, (0, extents[name] - 1))[1] == extents[name] - 1 for name in given.geometry.nest.accumulated)
     text = _text(
         call, every, instances, is_last, lambda part, name: interface.render(part.call, name, part.views, pointers, extents, lookup)
@@ -421,10 +421,10 @@ def _names(name: str, text: str) -> bool:
 def _part(geometry: Geometry, name: str, box: Box, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[int, ...]]:
     """What a tile touches of an operand, and how many indices it reads before it; all of it where there is no map."""
     try:
-        found = geometry.footprint(name, box)
+        footprint = geometry.footprint(name, box)
     except KeyError:
         return tuple(slice(0, n) for n in shape), (0,) * len(shape)
-    return tuple(slice(a, a + n) for a, n in zip(found.first, found.extent, strict=True)), found.before
+    return tuple(slice(a, a + n) for a, n in zip(footprint.first, footprint.extent, strict=True)), footprint.before
 
 
 def _packed(part: tuple[slice, ...], order: tuple[int, ...]) -> Access:

@@ -83,33 +83,33 @@ class TranslationUnit:
 
     def _read(self, text: str) -> None:
         text = _IGNORED.sub(" ", text).replace("\\\n", " ")
-        text = _CONDITIONAL.sub(lambda found: found.group(2) or "", text)
+        text = _CONDITIONAL.sub(lambda words: words.group(2) or "", text)
         for name, parameters, body in _MACRO.findall(text):
             self.macros[name] = ([p.strip() for p in parameters.split(",")] if parameters else None, tokens(body.replace("##", " ## ")))
-        found = tokens(re.sub(r"^[ \t]*#[^\n]*", " ", _MACRO.sub("\n", text), flags=re.MULTILINE))
+        words = tokens(re.sub(r"^[ \t]*#[^\n]*", " ", _MACRO.sub("\n", text), flags=re.MULTILINE))
         at = 0
-        while at < len(found):
+        while at < len(words):
             begin = at
-            while found[at] not in ("{", ";", "="):
+            while words[at] not in ("{", ";", "="):
                 at += 1
-            if found[at] == "{" and found[begin] == "enum" and at == begin + 1:
-                end = _end(found, at)
-                for entry in _split(found[at + 1 : end]):
+            if words[at] == "{" and words[begin] == "enum" and at == begin + 1:
+                end = _end(words, at)
+                for entry in _split(words[at + 1 : end]):
                     self.globals[entry[0]] = int(entry[2], 0) if len(entry) == 3 else self._constant(entry[2:])
                 at = end + 2
-            elif found[at] == "{" and found[at - 1] == ")":
-                opening = _opening(found, at - 1)
-                end = _end(found, at)
-                self.functions[found[opening - 1]] = (found[opening + 1 : at - 1], found[at + 1 : end])
+            elif words[at] == "{" and words[at - 1] == ")":
+                opening = _opening(words, at - 1)
+                end = _end(words, at)
+                self.functions[words[opening - 1]] = (words[opening + 1 : at - 1], words[at + 1 : end])
                 at = end + 1
             else:
-                if found[at] == "{" and found[begin] == "struct" and at == begin + 2:
-                    self.fields[found[begin + 1]] = [found[i - 1] for i in range(at, _end(found, at)) if found[i] == ";"]
-                name = next((found[i - 1] for i in range(begin, at) if found[i] == "["), "")
+                if words[at] == "{" and words[begin] == "struct" and at == begin + 2:
+                    self.fields[words[begin + 1]] = [words[i - 1] for i in range(at, _end(words, at)) if words[i] == ";"]
+                name = next((words[i - 1] for i in range(begin, at) if words[i] == "["), "")
                 if name:
-                    self.sizes[name] = _SIZES.get(found[found.index(name, begin) - 1], 1)
-                while found[at] != ";":
-                    at = _end(found, at) if found[at] == "{" else at + 1
+                    self.sizes[name] = _SIZES.get(words[words.index(name, begin) - 1], 1)
+                while words[at] != ";":
+                    at = _end(words, at) if words[at] == "{" else at + 1
                 at += 1
 
     def _constant(self, body: list[str]) -> int:
@@ -125,30 +125,30 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def _end(found: list[str], at: int) -> int:
+def _end(words: list[str], at: int) -> int:
     """The bracket that closes the one at a position."""
     depth = 0
     while True:
-        depth += (found[at] in "({[") - (found[at] in ")}]")
+        depth += (words[at] in "({[") - (words[at] in ")}]")
         if not depth:
             return at
         at += 1
 
 
-def _opening(found: list[str], at: int) -> int:
+def _opening(words: list[str], at: int) -> int:
     depth = 0
     while True:
-        depth += (found[at] in ")}]") - (found[at] in "({[")
+        depth += (words[at] in ")}]") - (words[at] in "({[")
         if not depth:
             return at
         at -= 1
 
 
-def _split(found: list[str]) -> list[list[str]]:
+def _split(words: list[str]) -> list[list[str]]:
     """Tokens between commas outside of brackets."""
     parts: list[list[str]] = [[]]
     depth = 0
-    for token in found:
+    for token in words:
         depth += (token in "({[") - (token in ")}]")
         if token == "," and not depth:
             parts.append([])

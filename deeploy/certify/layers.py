@@ -162,8 +162,8 @@ class CertifiedLayer:
             result = []
             for compute, names in zip(computes, seen, strict=True):
                 calls = self.capture(partial(compute, *values))
-                found = [Seen(name, *views.pop(0)) for name in names]
-                result.append(Step(calls, found, scratch, boxed, dict(zip(operands, needed, strict=True))))
+                seen_steps = [Seen(name, *views.pop(0)) for name in names]
+                result.append(Step(calls, seen_steps, scratch, boxed, dict(zip(operands, needed, strict=True))))
             return result
 
         return steps

@@ -87,9 +87,9 @@ class Span:
         if not self.region.marks.size:
             self.region.marks = np.zeros(self.region.size, np.int8)
         self.of(self.region.marks)[...] = 1
-        found = bool(other.of(self.region.marks).any())
+        is_overlapping = bool(other.of(self.region.marks).any())
         self.of(self.region.marks)[...] = 0
-        return found
+        return is_overlapping
 
 
 @dataclass(eq=False)
@@ -134,10 +134,10 @@ class Memories:
         region = self.regions.get(address >> SHIFT)
         if region is None:
             raise CertificateError(f"{what} is at no address of any memory")
-        found = Span(region, address & ((1 << SHIFT) - 1), tuple(counts), tuple(steps))
-        if found.low < 0 or found.high > region.size:
-            raise CertificateError(f"{what} are bytes {found.low} to {found.high - 1} of {region.name}, which has {region.size}")
-        return found
+        span = Span(region, address & ((1 << SHIFT) - 1), tuple(counts), tuple(steps))
+        if span.low < 0 or span.high > region.size:
+            raise CertificateError(f"{what} are bytes {span.low} to {span.high - 1} of {region.name}, which has {region.size}")
+        return span
 
     def read(self, core: int, span: Span, label: str) -> None:
         """A core reads something."""
@@ -204,8 +204,8 @@ class Memories:
         regions: dict[int, list[_MemoryAccess]] = {}
         for access in unique.values():
             regions.setdefault(id(access.span.region), []).append(access)
-        for found in regions.values():
-            for access, other in _near(found):
+        for accesses_of_region in regions.values():
+            for access, other in _near(accesses_of_region):
                 if len(access.cores | other.cores) > 1 and access.span.meets(other.span):
                     if access.holds is None:
                         raise CertificateError(f"{_named(access)} is read while {_named(other)} is written")

@@ -42,7 +42,7 @@ def exchange(chips: Sequence[Sequence[CheckedMessage]], tables: Sequence[str], q
     stuck = [chip for chip, messages in enumerate(chips) if done[chip] < len(messages)]
     if stuck:
         raise CertificateError(f"chips {', '.join(map(str, stuck))} wait for each other's messages for ever")
-    left = [pair for pair, found in waiting.items() if found]
+    left = [pair for pair, waiting_messages in waiting.items() if waiting_messages]
     if left:
         raise CertificateError(f"chip {left[0][1]} does not receive a message of chip {left[0][0]}")
 
@@ -52,16 +52,16 @@ def _passes(
 ) -> bool:
     """Whether a chip can send or receive a message now; then it does."""
     peer, tag = ends[message.number]
-    found = waiting.setdefault((chip, peer) if message.is_send else (peer, chip), [])
+    pending = waiting.setdefault((chip, peer) if message.is_send else (peer, chip), [])
     if message.is_send:
-        if len(found) < queue:
-            found.append((tag, message.bytes))
+        if len(pending) < queue:
+            pending.append((tag, message.bytes))
             return True
         return False
-    if not found:
+    if not pending:
         return False
-    if found[0] != (tag, message.bytes):
-        sent = found[0]
+    if pending[0] != (tag, message.bytes):
+        sent = pending[0]
         raise CertificateError(f"chip {chip} receives {message.bytes} bytes with tag {tag}, chip {peer} sends {sent[1]} with tag {sent[0]}")
-    del found[0]
+    del pending[0]
     return True

@@ -131,12 +131,12 @@ class _CheckedRun(CheckedMachine):
 
     def _compiled_in(self) -> dict[str, np.ndarray]:
         """The bytes of the constants that are compiled in."""
-        found: dict[str, np.ndarray] = {}
+        compiled: dict[str, np.ndarray] = {}
         for path in self._sources("c"):
             text, blob = self._text(path), self._blob(f"{PurePosixPath(path).stem}.bin")
-            found |= {name: _numbers(kind, values).view(np.uint8).reshape(-1) for kind, name, values in _CONSTANT.findall(text)}
-            found |= {name: blob[int(at) : int(at) + int(size)] for name, at, size in _INCLUDED.findall(text)}
-        return found
+            compiled |= {name: _numbers(kind, values).view(np.uint8).reshape(-1) for kind, name, values in _CONSTANT.findall(text)}
+            compiled |= {name: blob[int(at) : int(at) + int(size)] for name, at, size in _INCLUDED.findall(text)}
+        return compiled
 
     def constant(self, name: str, data: np.ndarray) -> Region:
         """A region that holds the bytes of a constant: numbers below 0."""
@@ -214,12 +214,12 @@ class _CheckedRun(CheckedMachine):
 
     def capture(self, compute: Callable[[], object]) -> list[tuple[str, Sequence[Any]]]:
         """The calls of kernels that a text makes."""
-        self.captured, found = [], self.captured
+        self.captured, before = [], self.captured
         try:
             compute()
             return self.captured
         finally:
-            self.captured = found
+            self.captured = before
 
     def call(self, function: str, name: str, arguments: Sequence[Any], tile: int) -> None:
         if self.captured is not None:
@@ -362,35 +362,35 @@ class _CheckedRun(CheckedMachine):
         """Check that a kernel finds what it reads of an operand."""
         tensor, result = layer.call.tensors[seen.operand], layer.call.node.outputs[0] if layer.call.node.outputs else None
         stored = span.of(span.region.values) if isinstance(span.region, ConstantRegion) else None
-        found = span.of(span.region.holds) if stored is None else stored
-        is_constant = stored is not None or bool((found < 0).all())
+        marks = span.of(span.region.holds) if stored is None else stored
+        is_constant = stored is not None or bool((marks < 0).all())
         data = self.printed.constants[name].get(seen.operand)
         if data is None and is_constant:
             data = self.elements.value(tensor, result)
         if data is not None and is_constant:
             wanted = np.ascontiguousarray(data).reshape(-1).view(np.uint8).reshape(*data.shape, size)[_box(seen)]
-            if ((self.values[-found] if stored is None else stored) != wanted).any():
+            if ((self.values[-marks] if stored is None else stored) != wanted).any():
                 raise CertificateError(f"{seen.operand} is another constant than {tensor.name}")
             return
-        found = span.of(span.region.holds)
+        marks = span.of(span.region.holds)
         numbers = self.elements.of(tensor, result)
         if numbers.shape != layer.call.geometry.shapes[seen.operand]:  # a constant is stored in another form
             raise CertificateError(
-                f"{seen.operand} does not hold the constant {tensor.name}, but {self.elements.describe(int(found.flat[0]))}"
+                f"{seen.operand} does not hold the constant {tensor.name}, but {self.elements.describe(int(marks.flat[0]))}"
             )
-        self.compare(found, bytes_of(numbers[_box(seen)], size), seen.operand)
+        self.compare(marks, bytes_of(numbers[_box(seen)], size), seen.operand)
 
-    def compare(self, found: np.ndarray, wanted: np.ndarray, what: str) -> None:
+    def compare(self, actual: np.ndarray, wanted: np.ndarray, what: str) -> None:
         """Check that bytes hold what they have to."""
-        wrong = found != wanted
+        wrong = actual != wanted
         if self.elements.assumed and wrong.any():
-            free = (found == 0) & (wanted >= self.elements.assumed.start) & (wanted < self.elements.assumed.stop)
-            found[free] = wanted[free]
+            free = (actual == 0) & (wanted >= self.elements.assumed.start) & (wanted < self.elements.assumed.stop)
+            actual[free] = wanted[free]
             wrong &= ~free
         if wrong.any():
             at = tuple(int(index[0]) for index in np.nonzero(wrong))
             raise CertificateError(
-                f"{what} does not hold element {list(at[:-1] or at)} of its window, but {self.elements.describe(int(found[at]))}"
+                f"{what} does not hold element {list(at[:-1] or at)} of its window, but {self.elements.describe(int(actual[at]))}"
             )
 
     def cover(self, operand: str, needed: Sequence[Sequence[int]], is_written: bool) -> None:

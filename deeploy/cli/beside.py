@@ -212,19 +212,26 @@ def _quantize(
         made = folder / output.name
         written = write_quantised(source, made, form)
         progress("compare with the float model")
-        found = compare(source, made)
-        if at_least is not None and found.signal_to_noise < at_least:
-            raise too_low(found, at_least)
+        comparison = compare(source, made)
+        if at_least is not None and comparison.signal_to_noise < at_least:
+            raise too_low(comparison, at_least)
         stored = sizes(source, onnx.load(made))
         os.replace(made, output)
     if as_json:
         head = {"output": str(output), "form": str(form), "bytes": dict(zip(("float", "quantised"), stored, strict=True))}
-        show(json.dumps({**head, **written.contents(source.states), **found.contents()}))
+        show(json.dumps({**head, **written.contents(source.states), **comparison.contents()}))
         return
     weights = [summary(written.weights)] if written.weights else []
     show(
         "\n".join(
-            [*weights, found.summary(), *describe(source, written), compare_sizes(*stored), f"wrote {output} ({form})", *warning(found)]
+            [
+                *weights,
+                comparison.summary(),
+                *describe(source, written),
+                compare_sizes(*stored),
+                f"wrote {output} ({form})",
+                *warning(comparison),
+            ]
         )
     )
 
@@ -243,11 +250,17 @@ def _quantize_for(
     from deeploy.quantization.forms import quantize_for, summary
     from deeploy.quantization.told import warning_of
 
-    found = registry.load(target)
+    loaded_target = registry.load(target)
     with Progress() as progress:
-        trials, best = quantize_for(found, model, calibrate, output, loss, choices.request(), states, lambda form: progress(f"try {form}"))
+        trials, best = quantize_for(
+            loaded_target, model, calibrate, output, loss, choices.request(), states, lambda form: progress(f"try {form}")
+        )
     if as_json:
-        show(json.dumps({"output": str(output), "target": found.name, "chosen": str(best.form), "forms": [t.contents() for t in trials]}))
+        show(
+            json.dumps(
+                {"output": str(output), "target": loaded_target.name, "chosen": str(best.form), "forms": [t.contents() for t in trials]}
+            )
+        )
         return
     show("\n".join([summary(trials, best), f"wrote {output}", *warning_of("the worst output", best.signal_to_noise)]))
 

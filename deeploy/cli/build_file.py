@@ -41,12 +41,12 @@ def read(file: Path) -> tuple[dict[str, Path], Choices, list[str]]:
     Raises:
         UsageError: it cannot be read, or is not what its schema says.
     """
-    found = read_document(file, BUILD)
-    models = {prefix: file.parent / path for prefix, path in found["models"].items()}
-    values = {name: value for name, value in found.items() if name not in ("models", "sha256", "version")}
-    version = found.get("version", VERSION)
+    build_file = read_document(file, BUILD)
+    models = {prefix: file.parent / path for prefix, path in build_file["models"].items()}
+    values = {name: value for name, value in build_file.items() if name not in ("models", "sha256", "version")}
+    version = build_file.get("version", VERSION)
     notes = [] if version == VERSION else [f"{file.name} was written by version {version}, this is {VERSION}"]
-    for prefix, digest in found.get("sha256", {}).items():
+    for prefix, digest in build_file.get("sha256", {}).items():
         if prefix in models and models[prefix].is_file() and digest_of(models[prefix]) != digest:
             notes.append(f"{models[prefix].name} is not the file that {file.name} was written for")
     return models, choices_of(values, file.parent), notes

@@ -288,16 +288,16 @@ def advise(project: Project, as_json: JsonOption = False) -> None:
         if json.loads(made.sources()["deploy.json"]) != {name: value for name, value in manifest.items() if name != "sizes"}:
             what = f"{shorten(str(project))} is not what its model, target and options are compiled to now"
             raise UsageError(what, "Compile it again: deeploy compile --config deeploy.toml -o OUT")
-        found = advised(made, lambda given, wanted: _compiled(models, given, cut, wanted), target, request)
-        pages = made.reports(manifest, found)
+        suggestions = advised(made, lambda given, wanted: _compiled(models, given, cut, wanted), target, request)
+        pages = made.reports(manifest, suggestions)
     for name in ("report.html", REASONS):
         if name in pages:
             files.write_file(project / name, pages[name].encode(), "OUT")
     if as_json:
-        show(json.dumps({"advice": found if len(found) > 1 else next(iter(found.values()))}, indent=1))
+        show(json.dumps({"advice": suggestions if len(suggestions) > 1 else next(iter(suggestions.values()))}, indent=1))
         return
-    for name, entries in found.items():
-        show("\n".join([*([f"{name}:"] if len(found) > 1 else []), *advice.lines(entries)]))
+    for name, entries in suggestions.items():
+        show("\n".join([*([f"{name}:"] if len(suggestions) > 1 else []), *advice.lines(entries)]))
 
 
 @app.command()
@@ -372,8 +372,8 @@ def calibrate(
 
     seconds_of(time_limit, "--time-limit")
     with Progress() as progress:
-        found = calibrated(models, target, board, port, output, time_limit, progress)
-    show(json.dumps(found.contents(), indent=1) if as_json else str(found))
+        calibration = calibrated(models, target, board, port, output, time_limit, progress)
+    show(json.dumps(calibration.contents(), indent=1) if as_json else str(calibration))
 
 
 @app.command()
@@ -400,8 +400,8 @@ def evaluate(
 
     with Progress() as progress:
         progress("evaluate")
-        found = measured(project, inputs, labels, metric, model, float_model, output)
-    show(json.dumps(found.contents()) if as_json else str(found))
+        evaluation = measured(project, inputs, labels, metric, model, float_model, output)
+    show(json.dumps(evaluation.contents()) if as_json else str(evaluation))
 
 
 def _finish(verdict: Verdict, as_json: bool, headline: str) -> None:

@@ -345,11 +345,11 @@ def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
 
 def _fixes_of(texts: list[str] | None) -> dict[str, str]:
     """What is fixed, by what it is about; nothing is fixed twice."""
-    found = pairs(texts, "--fix")
+    fixed_pairs = pairs(texts, "--fix")
     for first, second in itertools.combinations(dict.fromkeys(texts or []), 2):
         if first.rpartition("=")[0] == second.rpartition("=")[0]:
             raise UsageError(f"--fix {shorten(first, 60)} and --fix {shorten(second, 60)} contradict each other", "Leave one of them out.")
-    return found
+    return fixed_pairs
 
 
 def whole(text: str, option: str, least: int, most: int, example: str) -> int:
@@ -365,20 +365,20 @@ def whole(text: str, option: str, least: int, most: int, example: str) -> int:
 
 
 def dims_of(texts: list[str] | None) -> dict[str, int]:
-    found = pairs(texts, "--dim")
-    return {name: whole(value, f"--dim {shorten(name, 60)}=", 1, MOST_EXTENT, "--dim batch=1") for name, value in found.items()}
+    dim_pairs = pairs(texts, "--dim")
+    return {name: whole(value, f"--dim {shorten(name, 60)}=", 1, MOST_EXTENT, "--dim batch=1") for name, value in dim_pairs.items()}
 
 
 def pins_of(texts: list[str] | None) -> dict[str, list[float]]:
     """The values of inputs that are pinned, by name."""
-    found = {}
+    pins = {}
     for name, text in pairs(texts, "--pin").items():
         try:
-            found[name] = [_number(part.strip().lower()) for part in text.split(",")]
+            pins[name] = [_number(part.strip().lower()) for part in text.split(",")]
         except ValueError as error:
             told = f"--pin {shorten(name, 60)}={shorten(text, 60)}"
             raise UsageError(f"{told}: that is neither a number nor numbers with commas between", "For example: --pin sr=16000") from error
-    return found
+    return pins
 
 
 def _number(text: str) -> float:
@@ -388,8 +388,8 @@ def _number(text: str) -> float:
 def capacities_of(memory: list[str] | None) -> dict[str, int]:
     from deeploy.planning.planner.machine import bytes_of
 
-    found = pairs(memory, "--memory")
-    return {name.lower(): bytes_of(value, f"--memory {shorten(name, 60)}=") for name, value in found.items()}
+    memory_pairs = pairs(memory, "--memory")
+    return {name.lower(): bytes_of(value, f"--memory {shorten(name, 60)}=") for name, value in memory_pairs.items()}
 
 
 def chips_of(text: str) -> int | Literal["auto"]:

@@ -50,12 +50,15 @@ def reduce(
     except re.error as error:
         raise UsageError(f"--match {shorten(match or '')}: {error}", "Give a regular expression of Python.") from error
     with Progress() as progress:
-        found = run(
+        reduction = run(
             model, output, command_of(command, model, limit), status=status, match=match, tries=tries, minutes=minutes, say=progress
         )
     if as_json:
-        sizes = {"nodes": found.nodes, "bytes": found.bytes, "tries": found.tries}
-        show(json.dumps({"output": str(output), **sizes, "status": found.failure.status, "error": found.failure.signature}))
+        sizes = {"nodes": reduction.nodes, "bytes": reduction.bytes, "tries": reduction.tries}
+        show(json.dumps({"output": str(output), **sizes, "status": reduction.failure.status, "error": reduction.failure.signature}))
         return
-    show(f"{found.nodes[0]} nodes and {found.bytes[0]} bytes became {found.nodes[1]} and {found.bytes[1]} in {found.tries} tries")
+    show(
+        f"{reduction.nodes[0]} nodes and {reduction.bytes[0]} bytes became {reduction.nodes[1]} and {reduction.bytes[1]} "
+        f"in {reduction.tries} tries"
+    )
     show(f"wrote {output}")

@@ -34,11 +34,11 @@ def report(
     if "chips" in manifest and network is None:
         show(json.dumps(entry, indent=1) if as_json else chips.report(entry))
         return
-    found = advice.read(project)
+    advice_lines = advice.read(project)
     if not as_json:
-        show(terminal.report(entry, found.get(entry.get("name", "")), verbose))
+        show(terminal.report(entry, advice_lines.get(entry.get("name", "")), verbose))
         return
-    told = {"advice": found} if "networks" in entry else {"advice": found.get(entry["name"], [])}
+    told = {"advice": advice_lines} if "networks" in entry else {"advice": advice_lines.get(entry["name"], [])}
     show(json.dumps({**entry, **told}, indent=1))
 
 
@@ -54,8 +54,8 @@ def explain(
     from deeploy.report import why
 
     manifest = read_manifest(project)
-    found = why.find(project, select_network(manifest, network or ("chip0" if "chips" in manifest else None)), node)
-    show(json.dumps(found, indent=1) if as_json else "\n\n".join(why.describe(one) for one in found))
+    explanation = why.find(project, select_network(manifest, network or ("chip0" if "chips" in manifest else None)), node)
+    show(json.dumps(explanation, indent=1) if as_json else "\n\n".join(why.describe(one) for one in explanation))
 
 
 @app.command()
@@ -71,10 +71,10 @@ def compare(
     from deeploy.report import compare as comparison
 
     entries = [select_network(read_manifest(folder), network) for folder in (before, after)]
-    found, names = comparison.compare(entries[0], entries[1]), (str(before), str(after))
+    differences, names = comparison.compare(entries[0], entries[1]), (str(before), str(after))
     if output is not None:
-        write_file(output, comparison.page(found, names, VERSION).encode(), "--output")
-    show(json.dumps(found, indent=1) if as_json else comparison.describe(found, names))
+        write_file(output, comparison.page(differences, names, VERSION).encode(), "--output")
+    show(json.dumps(differences, indent=1) if as_json else comparison.describe(differences, names))
     if output is not None and not as_json:
         show(f"written to {output}")
 
@@ -88,12 +88,13 @@ def doctor(as_json: JsonOption = False) -> None:
 
     with Progress() as progress:
         progress("look for tools")
-        found = examine()
+        findings = examine()
     if as_json:
-        show(json.dumps([tool.contents() for tool in found], indent=1))
+        show(json.dumps([tool.contents() for tool in findings], indent=1))
         return
     rows = [
-        (t.kind, t.name, "found" if t.found else "-", t.version or "-", t.enables + (f" ({t.remedy})" if t.remedy else "")) for t in found
+        (t.kind, t.name, "found" if t.found else "-", t.version or "-", t.enables + (f" ({t.remedy})" if t.remedy else ""))
+        for t in findings
     ]
     show(table(("", "name", "", "version", "needed for"), rows))
 
@@ -145,6 +146,6 @@ def targets(
     from deeploy import target as registry
     from deeploy.report import text
 
-    found = [registry.load(n) for n in ([name] if name else registry.names())]
-    entries = [text.target_contents(t, detailed=name is not None) for t in found]
+    loaded_targets = [registry.load(n) for n in ([name] if name else registry.names())]
+    entries = [text.target_contents(t, detailed=name is not None) for t in loaded_targets]
     show(json.dumps(entries, indent=1) if as_json else "\n".join(text.describe_target(e) for e in entries))

@@ -55,6 +55,6 @@ def plan_pipeline(model: Path, target: Target, cut: Cut, request: Request) -> Pl
     balance = balance_of(cut)
     members = load_members(cut.topology) if cut.topology is not None else {}
     clock = Clock(request.on_stage)
-    found = lowered_for_chips(clock, model, target, request)
-    result = clock("partition", plan_devices, found.graph, target, cut.chips, balance, request.options, members)
-    return Planned(result, model.name, target.name, (*found.notes, *result.notes))
+    lowered = lowered_for_chips(clock, model, target, request)
+    result = clock("partition", plan_devices, lowered.graph, target, cut.chips, balance, request.options, members)
+    return Planned(result, model.name, target.name, (*lowered.notes, *result.notes))

@@ -73,12 +73,12 @@ def read(graph: Graph, kernels: Sequence[Kernel]) -> Layers:
 def _loops(graph: Graph, kernels: Sequence[Kernel]) -> dict[str, tuple[int, ...]]:
     """The seven loops of every node that multiplies and accumulates."""
     program = assemble("network", graph, kernels)
-    found = {}
+    loops_by_node = {}
     for call in program.calls:
         constants = {n for n, operand in call.operands.items() if program.buffers[operand.buffer].role is Role.CONSTANT}
         for layer in from_geometry(call.node.name, call.geometry, constants):
-            found[call.node.name] = layer.sizes
-    return found
+            loops_by_node[call.node.name] = layer.sizes
+    return loops_by_node
 
 
 @dataclass

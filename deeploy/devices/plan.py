@@ -67,7 +67,7 @@ class DevicePlan:
 
     def _stage(self, stage: int) -> Contents:
         first, end = self.parts[stage]
-        found, shares = self.costs.use(first, end, stage), self.costs.shares(first, end, stage)
+        use, shares = self.costs.use(first, end, stage), self.costs.shares(first, end, stage)
         positions = sorted(position for row in self.levels.layers[first:end] for position in row)
         return {
             "memory": self.costs.at(stage).memory,
@@ -75,9 +75,9 @@ class DevicePlan:
             "first": self.items[positions[0]].name,
             "layers": len(positions),
             "macs": sum(self.items[position].macs for position in positions),
-            "held": found.held,
-            "host": found.fetched,
-            "host_layers": found.fetches,
+            "held": use.held,
+            "host": use.fetched,
+            "host_layers": use.fetches,
             "given": self.levels.crossing[first],
             "returned": self.levels.crossing[end],
             "ms": _ms(sum(shares)),
@@ -108,13 +108,13 @@ def plan_devices(
     machine_of(target, replace(options, capacities={}))  # refuses what such a target does not have
     usual = _device(target, target.device, options.capacities)
     others = {chip: _member(target, usual, chip, member) for chip, member in (members or {}).items()}
-    found = read(graph, target.kernels)
-    layers = [BalancedLayer(item.name, item.reads, item.weights, item.output) for item in found.items]
-    levels = levels_of(layers, found.given, found.returned)
-    costs = DeviceStages(levels, layers, [item.loops for item in found.items], usual, others)
+    device_layers = read(graph, target.kernels)
+    layers = [BalancedLayer(item.name, item.reads, item.weights, item.output) for item in device_layers.items]
+    levels = levels_of(layers, device_layers.given, device_layers.returned)
+    costs = DeviceStages(levels, layers, [item.loops for item in device_layers.items], usual, others)
     count = smallest(levels, costs) if chips == "auto" else chips
     cuts = choose(levels, count, balance, costs)
-    return DevicePlan(found.items, levels, costs, cuts, balance, _notes(found.items, costs, cuts))
+    return DevicePlan(device_layers.items, levels, costs, cuts, balance, _notes(device_layers.items, costs, cuts))
 
 
 def _device(target: Target, device: Device, capacities: Mapping[str, int]) -> Device:

@@ -37,7 +37,7 @@ def use(layers: Sequence[BalancedLayer], loops: Sequence[Loops], device: Device)
 def uses(levels: Levels, layers: Sequence[BalancedLayer], loops: Sequence[Loops], device: Device, first: int) -> list[Use]:
     """What stages do that begin at a level and end with it, with the next one, and so on."""
     steps = held = fetched = fetches = 0
-    found = []
+    stage_uses = []
     for row in levels.layers[first:]:
         for position in row:
             size = device.stored(layers[position].weights, loops[position])
@@ -47,8 +47,8 @@ def uses(levels: Levels, layers: Sequence[BalancedLayer], loops: Sequence[Loops]
             else:
                 fetched += size
                 fetches += 1
-        found.append(Use(steps, held, fetched, fetches))
-    return found
+        stage_uses.append(Use(steps, held, fetched, fetches))
+    return stage_uses
 
 
 class DeviceStages:
@@ -88,10 +88,10 @@ class DeviceStages:
 
     def shares(self, first: int, end: int, stage: int = 0) -> tuple[float, float, float]:
         """The same by what they are spent on: products, constants fetched, what the stage is given and returns."""
-        found, device = self.use(first, end, stage), self.at(stage)
+        use, device = self.use(first, end, stage), self.at(stage)
         moved = self.levels.crossing[first] + self.levels.crossing[end]
-        fetching = found.fetched * device.byte + found.fetches * device.fetch
-        return found.steps * device.step, fetching, moved * device.byte
+        fetching = use.fetched * device.byte + use.fetches * device.fetch
+        return use.steps * device.step, fetching, moved * device.byte
 
     def overflow(self, stage: int, first: int, end: int) -> int:
         """Bytes of constants that lie with the host."""

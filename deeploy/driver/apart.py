@@ -77,32 +77,32 @@ def _made(sent: _Sent) -> bytes | None:
 
 def _places(target: Target, machine: Machine) -> Places:
     """What is sent as its name: the target, the machine, and every kernel by where it is in the target."""
-    found: dict[str, object] = {"target": target, "machine": machine}
+    stored_places: dict[str, object] = {"target": target, "machine": machine}
     waiting = [(str(number), kernel) for number, kernel in enumerate(target.kernels)]
     while waiting:
         place, kernel = waiting.pop()
-        found[place] = kernel
+        stored_places[place] = kernel
         parts = [*(phase.kernel for phase in kernel.phases), *([kernel.second.kernel] if kernel.second else [])]
         waiting += [(f"{place}.{number}", part) for number, part in enumerate(parts)]
-    return found
+    return stored_places
 
 
 class _Writer(pickle.Pickler):
     def __init__(self, file: io.BytesIO, places: Places) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.places = {id(found): place for place, found in places.items()}
+        self.places = {id(stored): place for place, stored in places.items()}
 
-    def persistent_id(self, found: object) -> str | None:
-        if isinstance(found, Kernel) and id(found) not in self.places:
-            raise pickle.PicklingError(found.name)
-        return self.places.get(id(found))
+    def persistent_id(self, value: object) -> str | None:
+        if isinstance(value, Kernel) and id(value) not in self.places:
+            raise pickle.PicklingError(value.name)
+        return self.places.get(id(value))
 
-    def reducer_override(self, found: object) -> Any:
+    def reducer_override(self, value: object) -> Any:
         """Of a dataclass, its fields, and nothing that functions have left there."""
-        if isinstance(found, type) or not is_dataclass(found):
+        if isinstance(value, type) or not is_dataclass(value):
             return NotImplemented
-        values = {field.name: getattr(found, field.name) for field in fields(found)}
-        return __newobj__, (type(found),), values if hasattr(found, "__dict__") else (None, values)
+        values = {field.name: getattr(value, field.name) for field in fields(value)}
+        return __newobj__, (type(value),), values if hasattr(value, "__dict__") else (None, values)
 
 
 class _UnitReader(pickle.Unpickler):

@@ -77,14 +77,14 @@ def with_chains(plan: Plan, given: Program) -> Plan:
         if not chosen or frozenset(one.fused for one in chosen) in tried:
             break
         tried.add(frozenset(one.fused for one in chosen))
-        found = chained(plan, [one.fused for one in chosen], fuser.buffers)
+        fused_plan = chained(plan, [one.fused for one in chosen], fuser.buffers)
         try:
-            found = placed(found)
+            fused_plan = placed(fused_plan)
         except Overfull:
             worst = min(chosen, key=lambda one: one.gains(by_bytes)[0])
             options[worst.fused] = replace(worst, reason="not packed")
             continue
-        after = walk(found)
+        after = walk(fused_plan)
         now = _WalkedCosts(after)
         options |= {one.fused: replace(one, together=now.cost(one.fused.steps)) for one in chosen}
         if now.total(after, objective) < least:
@@ -121,10 +121,10 @@ def _possible(fuser: Fuser, costs: _WalkedCosts, by_bytes: bool) -> list[Fused]:
         alone, moved = (row[steps[-1] + 1] - row[steps[0]] for row in (costs.cycles, costs.moved))
         return traffic < moved and cycles <= SLOWER * alone if by_bytes else cycles <= (1 - WORTH) * alone
 
-    found = list(fuser.found(promises))
+    groups = list(fuser.found(promises))
     if fuser.program.growth is None:
-        found += [*products(fuser), *branches(fuser), *(() if by_bytes else following(fuser))]
-    return found
+        groups += [*products(fuser), *branches(fuser), *(() if by_bytes else following(fuser))]
+    return groups
 
 
 def _option(fuser: Fuser, costs: _WalkedCosts, fused: Fused) -> _Option:
@@ -155,7 +155,7 @@ def _chosen(options: Sequence[_Option], count: int, by_bytes: bool) -> list[_Opt
 
 def _choices(fuser: Fuser, options: Sequence[_Option], taken: set[Fused], by_bytes: bool) -> tuple[ChainChoice, ...]:
     """What became of every group of calls: of several ways to cut one, the one that was taken, or the best one."""
-    found: dict[range, ChainChoice] = {}
+    choices: dict[range, ChainChoice] = {}
     for one in sorted(options, key=lambda one: (one.fused not in taken, *(-gain for gain in one.gains(by_bytes)), one.together.cycles)):
         steps, (gain, _) = one.fused.steps, one.gains(by_bytes)
         reason: ChainReason = "taken" if one.fused in taken else one.reason or "less saved"
@@ -165,12 +165,12 @@ def _choices(fuser: Fuser, options: Sequence[_Option], taken: set[Fused], by_byt
         peaks = fuser.peak(steps), one.fused.bytes
         moved = dict(one.apart.traffic), dict(one.together.traffic)
         choice = ChainChoice(steps[0], steps[-1], trips, reason, *cycles, *moved, *peaks)
-        found.setdefault(steps, choice)
+        choices.setdefault(steps, choice)
     for step, (why, needed) in fuser.misses.items():
         steps = range(step, step + 2)
-        if steps not in found and fuser.follows(step + 1):
-            found[steps] = ChainChoice(step, step + 1, 0, why, None, None, {}, {}, fuser.peak(steps), needed)
-    return tuple(sorted(found.values(), key=lambda choice: (choice.first, choice.last)))
+        if steps not in choices and fuser.follows(step + 1):
+            choices[steps] = ChainChoice(step, step + 1, 0, why, None, None, {}, {}, fuser.peak(steps), needed)
+    return tuple(sorted(choices.values(), key=lambda choice: (choice.first, choice.last)))
 
 
 def predicted(plan: Plan, before: Run, after: Run) -> Plan:

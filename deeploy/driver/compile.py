@@ -51,7 +51,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         engines_of(target, machine)
     clock = Clock(request.on_stage)
     networks: dict[str, Network] = {}
-    found: dict[str, Lowered] = {}
+    lowered_networks: dict[str, Lowered] = {}
     fixed: dict[str, Wanted] = {}
     own = {prefix: request.of(prefix, models) for prefix in models}
     for prefix in readers_first(models, {prefix: one.dims for prefix, one in own.items()}, request.states):
@@ -65,15 +65,15 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         fixed[prefix] = wanted(own[prefix].fix, str(path))
         plan = bind_and_plan(clock, prefix, graph.graph, target, machine, request.options, may_fill, fixed[prefix])
         graph.check(plan.program)
-        found[prefix], changed = graph, None
+        lowered_networks[prefix], changed = graph, None
         if request.requantise == "engine":
             requantised, plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan, fixed[prefix])
-            graph = found[prefix] = replace(graph, graph=requantised)
+            graph = lowered_networks[prefix] = replace(graph, graph=requantised)
         about = graph.inputs, graph.outputs, graph.dialect, (*graph.notes, *_unpacked(request, plan)), graph.pinned
         networks[prefix] = Network(plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path))
 
     def again(prefix: str, given: Machine) -> Plan:
-        return bind_and_plan(clock, prefix, found[prefix].graph, target, given, request.options, wanted=fixed[prefix])
+        return bind_and_plan(clock, prefix, lowered_networks[prefix].graph, target, given, request.options, wanted=fixed[prefix])
 
     plans, notes = {prefix: networks[prefix].plan for prefix in models}, dict[str, str]()
     if len(models) > 1:
@@ -110,24 +110,24 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     target = request.clocked(target, topology.mhz)
     check_count(cut)
     clock = Clock(request.on_stage)
-    found = lowered_for_chips(clock, model, target, request)
-    target = found.target
-    if found.shorter is not None:
+    lowered = lowered_for_chips(clock, model, target, request)
+    target = lowered.target
+    if lowered.shorter is not None:
         machine = machine_of(target, request.options)
-        found.check(clock("bind", assemble, "network", found.graph, *kernels_of(target, machine)))
-    systems = clock("partition", partitioned, found.graph, cut, target, topology, request.options)
-    built = [build(system, found, model.name, target, topology, request.options, clock) for system in systems]
+        lowered.check(clock("bind", assemble, "network", lowered.graph, *kernels_of(target, machine)))
+    systems = clock("partition", partitioned, lowered.graph, cut, target, topology, request.options)
+    built = [build(system, lowered, model.name, target, topology, request.options, clock) for system in systems]
     best = min(built, key=lambda one: one.predicted.cycles if one.predicted is not None else 0.0)
     return replace(best, digest=digest_of(model), is_certified=request.certify)
 
 
 def build(
-    system: System, found: Lowered, model: str, target: Target, topology: Topology, options: Options, clock: Clock | None = None
+    system: System, lowered: Lowered, model: str, target: Target, topology: Topology, options: Options, clock: Clock | None = None
 ) -> Distributed:
     """Plan every chip of a system; chips that differ in the values of constants and in their peers are planned once.
 
     Args:
-        found: the network that was cut, and ``model`` its name.
+        lowered: the network that was cut, and ``model`` its name.
 
     Raises:
         ModelError, UsageError: the system does not do what it has to.
@@ -136,6 +136,6 @@ def build(
     clock = clock or Clock()
     clock("check", check, system, topology)
     plans, leads = plan_chips(clock, system, target, topology, options)
-    notes = (*found.notes, *system.notes)
-    ports, chips = (found.inputs, found.outputs), (tuple(plans), tuple(leads))
-    return Distributed(system, topology, target, *chips, model, *ports, found.dialect, notes, clock.seconds, found.pinned)
+    notes = (*lowered.notes, *system.notes)
+    ports, chips = (lowered.inputs, lowered.outputs), (tuple(plans), tuple(leads))
+    return Distributed(system, topology, target, *chips, model, *ports, lowered.dialect, notes, clock.seconds, lowered.pinned)

@@ -130,10 +130,10 @@ def metric_of(name: str) -> Metric:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-        found: Metric = getattr(module, function)
+        metric: Metric = getattr(module, function)
     except Exception as error:  # the user's own code
         raise UsageError(f"{shorten(file)}: {type(error).__name__}: {shorten(str(error))}", "Make the file of the metric run.") from error
-    return found
+    return metric
 
 
 def _measured(measure: Metric, name: str, outputs: Sequence[np.ndarray], labels: np.ndarray) -> float:
@@ -183,7 +183,7 @@ def _outputs(model: Path, folder: Path, inputs: Path, chosen: int | None) -> lis
         loaded = read if isinstance(read, bytes) else str(read)
         session = onnxruntime.InferenceSession(loaded, options, providers=["CPUExecutionProvider"])
         names = [feed.name for feed in session.get_inputs()]
-        wanted = [found.name for found in session.get_outputs()]
+        wanted = [output.name for output in session.get_outputs()]
         if chosen is not None:
             name = entry["outputs"][chosen]["name"]
             if name not in wanted and chosen >= len(wanted):

@@ -122,11 +122,11 @@ def _installation() -> list[str]:
 
 def _listing(folder: Path) -> list[str]:
     """The files below a folder, each with its size and the time of its last change."""
-    found = []
+    file_entries = []
     for around, inner, names in os.walk(folder):
         inner[:] = sorted(name for name in inner if name != "__pycache__")
         for name in sorted(names):
             with contextlib.suppress(OSError):  # links to nowhere
                 entry = os.stat(path := os.path.join(around, name))
-                found.append(f"{path} {entry.st_size} {entry.st_mtime_ns}")
-    return found
+                file_entries.append(f"{path} {entry.st_size} {entry.st_mtime_ns}")
+    return file_entries

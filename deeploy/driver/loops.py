@@ -80,7 +80,7 @@ def _cycles(program: Program, step: int, target: Target) -> float:
 
 def _kernel(node: Node, body: Body, text: LoopText, program: Program, engine: str) -> Kernel:
     """The kernel of a loop: whole operands, nothing tiled, one core."""
-    inputs, results = (tuple(f"{kind}{at}" for at in range(len(found))) for kind, found in (("x", node.inputs), ("y", node.outputs)))
+    inputs, results = (tuple(f"{kind}{at}" for at in range(len(operands))) for kind, operands in (("x", node.inputs), ("y", node.outputs)))
     shapes = dict(zip(results, (tensor.shape for tensor in node.outputs), strict=True))
     dims = {name: coupled(*(f"{name}_{axis}" for axis in range(len(shape)))) for name, shape in shapes.items()}
     nest = Nest(reads={}, writes={name: Map(*axes) for name, axes in dims.items()})
@@ -113,9 +113,9 @@ def _reference(body: Body, program: Program, constants: int) -> Reference:
         for i in range(body.rounds):
             now = [array[-1 - i if way else i] for array, way in zip(scanned, body.backwards, strict=True)]
             number = [np.array(i, np.int64)] if body.has_number else []
-            found = outputs(program, [*carried, *now, *values[body.carried + len(scanned) :], *number])
-            carried = found[: body.carried]
-            for rows, row in zip(parts, found[body.carried :], strict=True):
+            results = outputs(program, [*carried, *now, *values[body.carried + len(scanned) :], *number])
+            carried = results[: body.carried]
+            for rows, row in zip(parts, results[body.carried :], strict=True):
                 rows.append(row)
         ways = zip(parts, body.results_backwards, strict=True)
         return (*carried, *(np.stack(rows[::-1] if way else rows) for rows, way in ways))

@@ -212,15 +212,15 @@ def filled(clock: Clock, model: Path, target: Target, request: Request, known: S
 
     def refusal(path: Path, given: Target, wanted: Request, known: Sequence[KnownState] = known) -> _Tried:
         try:
-            found = lowered(clock, path, given, wanted, known)
-            assemble("probe", found.graph, *kernels_of(found.target, machine))
+            lowered_graph = lowered(clock, path, given, wanted, known)
+            assemble("probe", lowered_graph.graph, *kernels_of(lowered_graph.target, machine))
         except (UnsupportedError, ModelError) as error:
             return None, error
-        return found, None
+        return lowered_graph, None
 
-    found, error = refusal(model, target, request)
-    if found is not None:
-        return found
+    filled_graph, error = refusal(model, target, request)
+    if filled_graph is not None:
+        return filled_graph
     with tempfile.TemporaryDirectory() as scratch:
         probe = Path(scratch) / "probe.onnx"
 
@@ -232,13 +232,13 @@ def filled(clock: Clock, model: Path, target: Target, request: Request, known: S
         generated = clock("fallback", fill, model, request.dims, request.pins, engine, why)
         (Path(scratch) / model.name).write_bytes(generated.model.SerializeToString())
         target = replace(target, kernels=(*target.kernels, *generated.kernels))
-        found, error = refusal(Path(scratch) / model.name, target, replace(request, pins={})) if generated.kernels else (None, error)
-    if found is None:
+        filled_graph, error = refusal(Path(scratch) / model.name, target, replace(request, pins={})) if generated.kernels else (None, error)
+    if filled_graph is None:
         assert error is not None  # or there would be a graph
         if isinstance(error, ModelError):  # nothing helps what is not valid
             raise error
         raise type(error)("\n  ".join([error.what, *generated.reasons]), error.remedy) from error
-    return replace(found, notes=(*found.notes, *generated.notes), pinned=generated.pinned)
+    return replace(filled_graph, notes=(*filled_graph.notes, *generated.notes), pinned=generated.pinned)
 
 
 def _fallback_engine(target: Target, chosen: bool | str) -> str:

@@ -74,14 +74,14 @@ def _planned(program: Program, target: Target, machine: Machine, seconds: float)
         return plan
     other = arranged(given, order)
     try:
-        found = with_chains(make_plan(other, target, machine, seconds), other)
+        reordered = with_chains(make_plan(other, target, machine, seconds), other)
     except FitError:
         return plan
-    cycles, faster = walk(plan).cycles, walk(found).cycles
-    is_other = [call.name for call in found.program.calls] != [call.name for call in plan.program.calls]
+    cycles, faster = walk(plan).cycles, walk(reordered).cycles
+    is_other = [call.name for call in reordered.program.calls] != [call.name for call in plan.program.calls]
     is_taken = faster <= (1 - WORTH) * cycles and is_other
     choice = OrderChoice(tuple(call.name for call in plan.program.calls), round(cycles), round(faster), is_taken)
-    return replace(found if is_taken else plan, order=choice if is_other else None)
+    return replace(reordered if is_taken else plan, order=choice if is_other else None)
 
 
 def _loads(plan: Plan, run: Run) -> list[EngineLoad]:

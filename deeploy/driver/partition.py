@@ -88,7 +88,7 @@ def partitioned(graph: Graph, cut: Cut, target: Target, topology: Topology, opti
         raise UsageError("--chips auto: only pipelines know how many chips they need", "Name a number, or say --partition pipeline.")
     kernels, _ = kernels_of(target, machine_of(target, options))
     declare: Declare = partial(declarations, kernels)
-    costs, found = costs_of(target, options), list[System]()
+    costs, systems = costs_of(target, options), list[System]()
     is_timed = target.timing is not None and not target.is_flat
     may_gather = is_timed and topology.has_gathers
     for by_rows in (False, True) if may_gather else (False,):
@@ -97,8 +97,8 @@ def partitioned(graph: Graph, cut: Cut, target: Target, topology: Topology, opti
             result = partition(graph, cut.chips, topology, declare, costs, by_rows, result.gathered)
         if not by_rows or result.has_rows:
             prove(graph, declare, result)
-            found.append(joined(result.system, lambda node: any(declare(node))))
-    return found
+            systems.append(joined(result.system, lambda node: any(declare(node))))
+    return systems
 
 
 def costs_of(target: Target, options: Options) -> Costs:

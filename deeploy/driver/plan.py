@@ -76,15 +76,15 @@ def bind_and_plan(
     with suppress(FitError):  # an order that the user fixes may need less memory than the file's
         free = clock("plan", plan_program, program, target, machine, options)
     try:
-        found = clock("plan", plan_program, fixed, target, given, options)
+        plan = clock("plan", plan_program, fixed, target, given, options)
     except FitError as error:
         if free is None:
             raise
         named = " and ".join(map(str, given.fixes))
         raise FitError(error.what, f"Leave out {named}: without what is fixed, the network fits.") from error
     if free is None or target.timing is None or target.is_flat:
-        return found
-    return replace(found, free_cycles=round(walk(free).cycles))
+        return plan
+    return replace(plan, free_cycles=round(walk(free).cycles))
 
 
 def plan_program(program: Program, target: Target, machine: Machine, options: Options) -> Plan:
@@ -127,8 +127,8 @@ def over_budget(plan: Plan, name: str, sizes: tuple[int, int], last: str) -> str
 
 def _copied(plan: Plan) -> Plan:
     """The plan with the constants that are copied to RAM, and with what that saves."""
-    found = with_copies(plan)
-    return plan if found is plan else predicted(found, walk(plan), walk(found))
+    copied_plan = with_copies(plan)
+    return plan if copied_plan is plan else predicted(copied_plan, walk(plan), walk(copied_plan))
 
 
 @dataclass(frozen=True, eq=False)

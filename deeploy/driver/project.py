@@ -94,15 +94,15 @@ class Network:
     @cached_property
     def requantised(self) -> Contents | None:
         """What ``deploy.json`` says of layers that engines requantise; None where all are exact."""
-        found = self.requantisation
-        if found is None:
+        requantisation = self.requantisation
+        if requantisation is None:
             return None
         shares: Mapping[str, Measured] = {}
-        if self.samples is not None and found.layers:
+        if self.samples is not None and requantisation.layers:
             buffers = [self.program.buffers[name] for name in self.program.inputs]
             samples = load_arrays(Path(self.samples), [Expected(b.tensor, b.shape) for b in buffers], "input", self.pinned).samples
-            shares = measured(self.program, found.layers, samples)
-        walked = _walked(found.plan)
+            shares = measured(self.program, requantisation.layers, samples)
+        walked = _walked(requantisation.plan)
         layers = [
             {
                 "node": layer.exact.name,
@@ -111,9 +111,9 @@ class Network:
                 "largest": int(layer.found.differ > 0),
                 "measured": shares[layer.result].share if layer.result in shares else None,
             }
-            for layer in found.layers
+            for layer in requantisation.layers
         ]
-        return {"cycles": round(walked.cycles) if walked is not None else None, "layers": layers, "exact": list(found.kept)}
+        return {"cycles": round(walked.cycles) if walked is not None else None, "layers": layers, "exact": list(requantisation.kept)}
 
 
 def _walked(plan: Plan) -> Run | None:
@@ -145,7 +145,7 @@ class Unit:
             "model": self.network.model,
             "digest": self.network.digest,
             **_pinned(self.network.pinned),
-            **{side: [_entries(p) for p in found] for side, found in ports.items()},
+            **{side: [_entries(p) for p in side_ports] for side, side_ports in ports.items()},
             "timing": timing,
             "requantised": self.network.requantised,
         }
@@ -314,10 +314,10 @@ class Compiled(Project):
         arenas = [size for name, size in arenas_of(plans).items() if not self.plan.target.memory(name).is_far]
         states = max(sum(plan.program.buffers[state.buffer].bytes for state in plan.program.states) for plan in plans.values())
         largest = max(plans.values(), key=lambda plan: plan.memory[plan.target.memories[0].name].peak)
-        found = measure(sources, sum(arenas), states, self.budgets, partial(over_budget, largest))
-        if found is None:
+        sizes = measure(sources, sum(arenas), states, self.budgets, partial(over_budget, largest))
+        if sizes is None:
             return sources
-        manifest = {**json.loads(sources["deploy.json"]), "sizes": found.contents()}
+        manifest = {**json.loads(sources["deploy.json"]), "sizes": sizes.contents()}
         return {**sources, "deploy.json": json.dumps(manifest, indent=1) + "\n"}
 
     def run(self, inputs: Arrays, sanitize: bool = False) -> list[np.ndarray]:
@@ -443,12 +443,12 @@ class Distributed(Project):
     @cached_property
     def shapes(self) -> Mapping[str, tuple[DType, tuple[int, ...]]]:
         """Element types and shapes of the model's inputs and outputs."""
-        found = {}
+        shape_by_name = {}
         for plan in self.plans:
             for name in (*plan.program.inputs, *plan.program.outputs):
                 buffer = plan.program.buffers[name]
-                found[buffer.tensor] = buffer.dtype, buffer.shape
-        return found
+                shape_by_name[buffer.tensor] = buffer.dtype, buffer.shape
+        return shape_by_name
 
     def _head(self) -> Contents:
         """What ``deploy.json`` says of the system as a whole."""

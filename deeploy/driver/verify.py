@@ -186,11 +186,11 @@ def verify(
             notes.append(said)
             if tolerance is None:
                 compared, program, runtime = meant, network.requantisation.plan.program, "onnxruntime, the exact network"
-        found = _of_onnxruntime(in_floats(model), entry, samples, sequence, network.dialect == "declared")
-        if isinstance(found, str):
-            notes.append(f"not compared with onnxruntime: {found}")
+        reference_outputs = _of_onnxruntime(in_floats(model), entry, samples, sequence, network.dialect == "declared")
+        if isinstance(reference_outputs, str):
+            notes.append(f"not compared with onnxruntime: {reference_outputs}")
         else:
-            against = _all(entry, compared, found, tolerance, runtime)
+            against = _all(entry, compared, reference_outputs, tolerance, runtime)
             if tolerance is None and "chips" not in entry and all(c.passed for _, c in comparisons):
                 evidence = _explained(program, entry, samples, in_floats(model), compared, [c for _, c in against])
             notes += [evidence.text] if evidence is not None else []
@@ -223,13 +223,13 @@ def _of_onnxruntime(
     session, reason = reference.session(model, entry)
     if session is None:
         return reason
-    found = session.run(samples, sequence)
-    if isinstance(found, str):
-        return found
-    integers = [y for y, port in zip(found, entry["outputs"], strict=True) if y is not None and not DType(port["type"]).is_float]
+    expected = session.run(samples, sequence)
+    if isinstance(expected, str):
+        return expected
+    integers = [y for y, port in zip(expected, entry["outputs"], strict=True) if y is not None and not DType(port["type"]).is_float]
     if is_dialect and any(y.dtype.kind == "f" and not np.array_equal(y, np.rint(y)) for y in integers):
         return "it computes fractions where operators of the integer dialect round"
-    return found
+    return expected
 
 
 def _judged(comparison: Comparison, evidence: Evidence | None, strict: bool) -> Comparison:
@@ -245,8 +245,12 @@ def _explained(
     """Why outputs differ from onnxruntime's, although the C is what the interpreter says; None where they do not, or nothing is known."""
     if all(c.passed for c in against):
         return None
-    found = explain(program, entry, samples, model if isinstance(model, bytes) else model.read_bytes(), outputs, against)
-    return Evidence(f"the difference from onnxruntime is not looked into: {found}", False, 0) if isinstance(found, str) else found
+    explanation = explain(program, entry, samples, model if isinstance(model, bytes) else model.read_bytes(), outputs, against)
+    return (
+        Evidence(f"the difference from onnxruntime is not looked into: {explanation}", False, 0)
+        if isinstance(explanation, str)
+        else explanation
+    )
 
 
 def _requantised(
@@ -255,7 +259,8 @@ def _requantised(
     """What is said of layers that engines requantise: their shares, measured on the samples, and the outputs beside the exact ones."""
     shares = measured(network.program, by.layers, samples, sequence)
     layers = [
-        {**layer, "measured": shares[found.result].share} for layer, found in zip(entry["requantised"]["layers"], by.layers, strict=True)
+        {**layer, "measured": shares[measured_share.result].share}
+        for layer, measured_share in zip(entry["requantised"]["layers"], by.layers, strict=True)
     ]
     lines = text.requantised({**entry, "requantised": {**entry["requantised"], "layers": layers}})
     rows = StateRows() if sequence else None

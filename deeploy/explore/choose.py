@@ -93,8 +93,8 @@ def _best_product(cycles: Array, energy: Array, size: int) -> UnrollingChoice:
         nonlocal best
         cost = energy + rate * cycles
         rows, bound = _median(cost, size)
-        found = _assigned(cycles, energy, rows, cost, 0.0)
-        best = found if found.edp < best.edp else best
+        assigned = _assigned(cycles, energy, rows, cost, 0.0)
+        best = assigned if assigned.edp < best.edp else best
         return bound
 
     for _ in range(3):  # the rate of the best point so far is where a better one is most likely
@@ -184,9 +184,9 @@ def _median_by_solver(cost: Array, size: int) -> tuple[tuple[int, ...], float]:
     kept = _promising(cost, size, limit)
     if len(kept) <= size:
         return start, limit
-    found, bound = _solve(cost[kept], size, [k for k in range(len(kept)) if kept[k] in start], limit)
-    rows = tuple(int(kept[i]) for i in found)
-    return (rows, bound) if found and cost[list(rows)].min(axis=0).sum() < limit else (start, min(bound, limit))
+    medians, bound = _solve(cost[kept], size, [k for k in range(len(kept)) if kept[k] in start], limit)
+    rows = tuple(int(kept[i]) for i in medians)
+    return (rows, bound) if medians and cost[list(rows)].min(axis=0).sum() < limit else (start, min(bound, limit))
 
 
 def _promising(cost: Array, size: int, limit: float) -> Array:

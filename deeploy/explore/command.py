@@ -58,10 +58,10 @@ def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[st
         _check_folder(options.output)
     if options.target is not None:
         _check_target(options.target)
-    found = study(layers, accelerator, options.configs, objective, options.prune)
+    result = study(layers, accelerator, options.configs, objective, options.prune)
     if options.cost == "zigzag":
-        found = recosted(found)
-    description = {"models": [model.name for model in models], **describe(found)}
+        result = recosted(result)
+    description = {"models": [model.name for model in models], **describe(result)}
     if options.engine is not None:
         from deeploy.explore.engine import engine_description
 
@@ -109,14 +109,14 @@ def _write(file: Path, contents: str) -> None:
 
 
 def _objective(options: ExploreOptions) -> Objective:
-    found = next((o for o in OBJECTIVES if o == options.objective), None)
-    if found is None:
+    named_objective = next((o for o in OBJECTIVES if o == options.objective), None)
+    if named_objective is None:
         raise UsageError(f"--objective {shorten(options.objective)} is unknown", f"Use one of {', '.join(OBJECTIVES)}.")
     if options.cost not in COSTS:
         raise UsageError(f"--cost {shorten(options.cost)} is unknown", f"Use one of {', '.join(COSTS)}.")
     if not 1 <= options.configs <= MOST_CONFIGS:
         raise UsageError(f"--configs {options.configs} is out of range", f"Give a number from 1 to {MOST_CONFIGS}.")
-    return found
+    return named_objective
 
 
 def _sweep(layers: Sequence[LayerLoops], hardware: Path, objective: Objective, options: ExploreOptions) -> str:

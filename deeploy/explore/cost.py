@@ -127,8 +127,8 @@ class _CostModel:
                 cycles = np.maximum(ideal * stall, self.behind[0])
                 energy = self._energy(self._per_cycle(inner, moved, paid, steps, runs), runs, ideal)
                 product = np.where(exists | (inner == "G"), cycles * energy, np.inf)
-                found = [product, cycles, energy, ideal / cycles, np.full(product.shape, candidate, np.int8)]
-                best = found if not best else [np.where(product < best[0], new, old) for new, old in zip(found, best, strict=True)]
+                columns = [product, cycles, energy, ideal / cycles, np.full(product.shape, candidate, np.int8)]
+                best = columns if not best else [np.where(product < best[0], new, old) for new, old in zip(columns, best, strict=True)]
         return UnrollingCosts(best[1], best[2], self.macs / (ideal * self.hardware.pes), best[3], best[4])
 
     def _needed(self, lanes: dict[str, Array]) -> dict[str, Array]:

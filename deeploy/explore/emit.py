@@ -78,8 +78,8 @@ class _Explored:
     def __call__(self, layer: LayerLoops, factors: Sequence[int]) -> float:
         key = (layer.sizes, layer.strides, layer.dilations, tuple(factors))
         if key not in self.known:
-            found = cost.evaluate(np.array([factors], np.int64), [replace(layer, count=1)], self.hardware)
-            self.known[key] = float(found.cycles[0, 0]) * self.hardware.pes
+            evaluated = cost.evaluate(np.array([factors], np.int64), [replace(layer, count=1)], self.hardware)
+            self.known[key] = float(evaluated.cycles[0, 0]) * self.hardware.pes
         return self.known[key]
 
 

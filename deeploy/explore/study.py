@@ -61,14 +61,14 @@ def study(
     """Evaluate every pair and choose the best 1, 2, ... ``configs`` unrollings."""
     start = time.perf_counter()
     kinds = distinct(layers)
-    found = unrollings(hardware.pes, kinds, prune)
-    costs = evaluate(found.factors, kinds, hardware, assumptions)
+    combinations = unrollings(hardware.pes, kinds, prune)
+    costs = evaluate(combinations.factors, kinds, hardware, assumptions)
     middle = time.perf_counter()
     cycles, energy = totals(costs, kinds)
-    sizes = range(1, min(configs, len(found)) + 1)
+    sizes = range(1, min(configs, len(combinations)) + 1)
     choices = tuple(best_set(cycles, energy, size, objective) for size in sizes)
     seconds = {"pairs": middle - start, "choice": time.perf_counter() - middle}
-    return Study(hardware, objective, tuple(kinds), found, costs, choices, seconds)
+    return Study(hardware, objective, tuple(kinds), combinations, costs, choices, seconds)
 
 
 def recosted(result: Study) -> Study:
@@ -88,12 +88,12 @@ def recosted(result: Study) -> Study:
     own = UnrollingCosts(*(getattr(result.costs, name)[kept] for name in UnrollingCosts.__dataclass_fields__))
     ideal = np.array([layer.macs for layer in result.layers]) / (own.utilisation * result.hardware.pes)
     costs = UnrollingCosts(pairs[..., 0], pairs[..., 1], own.utilisation, ideal / pairs[..., 0], own.inner)
-    found = replace(result.unrollings, factors=factors)
+    unrollings = replace(result.unrollings, factors=factors)
     cycles, energy = totals(costs, result.layers)
     sizes = range(1, min(len(result.choices), len(kept)) + 1)
     choices = tuple(best_set(cycles, energy, size, result.objective) for size in sizes)
     seconds = {**result.seconds, "zigzag": time.perf_counter() - start}
-    return Study(result.hardware, result.objective, result.layers, found, costs, choices, seconds)
+    return Study(result.hardware, result.objective, result.layers, unrollings, costs, choices, seconds)
 
 
 def _by_zigzag(job: tuple[LayerLoops, Array, Hardware]) -> tuple[float, float]:
@@ -124,11 +124,11 @@ def tradeoff(result: Study) -> list[Contents]:
     points += (
         [(int(kept[i[k]]), int(kept[j[k]])) for k in overhead.front(list(sums), list(between[i, j]))] if len(result.choices) > 1 else []
     )
-    found = [evaluate_set(cycles, energy, rows, result.objective) for rows in points]
+    best_sets = [evaluate_set(cycles, energy, rows, result.objective) for rows in points]
     inputs = [overhead.multiplexer_inputs(result.unrollings.factors[list(rows)]) for rows in points]
-    kept_points = overhead.front([choice.value(result.objective) for choice in found], inputs)
+    kept_points = overhead.front([choice.value(result.objective) for choice in best_sets], inputs)
     return [
-        {"unrollings": [result.unrollings.labels[row] for row in points[k]], "multiplexer_inputs": inputs[k], **_figures(found[k])}
+        {"unrollings": [result.unrollings.labels[row] for row in points[k]], "multiplexer_inputs": inputs[k], **_figures(best_sets[k])}
         for k in kept_points
     ]
 
@@ -157,13 +157,18 @@ def describe(result: Study) -> Contents:
                 "layers": _layers(result, choice),
             }
         )
-    found = result.unrollings
+    unrollings = result.unrollings
     return {
         "hardware": result.hardware.name,
         "pes": result.hardware.pes,
         "objective": result.objective,
-        "factorisations": {"all": found.complete, "useful": found.useful, "evaluated": len(found), "pruned": found.is_pruned},
-        "pairs": len(found) * len(result.layers),
+        "factorisations": {
+            "all": unrollings.complete,
+            "useful": unrollings.useful,
+            "evaluated": len(unrollings),
+            "pruned": unrollings.is_pruned,
+        },
+        "pairs": len(unrollings) * len(result.layers),
         "layers": [
             {"name": y.name, "count": y.count, "macs": y.macs, "loops": dict(zip(LOOPS, y.sizes, strict=True))} for y in result.layers
         ],

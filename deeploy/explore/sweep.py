@@ -68,15 +68,15 @@ def sweep(
     files = [results / f"{digest(task)}.json" if results is not None else None for task in tasks]
     if results is not None:
         results.mkdir(parents=True, exist_ok=True)
-    found = {index: known for index, file in enumerate(files) if (known := _read(file)) is not None}
-    missing = [index for index in range(len(tasks)) if index not in found]
+    done_rows = {index: known for index, file in enumerate(files) if (known := _read(file)) is not None}
+    missing = [index for index in range(len(tasks)) if index not in done_rows]
     with closing(completed(compute, [tasks[index] for index in missing])) as studies:
         for position, description in studies:
             if isinstance(description, DeeployError):
                 raise description
-            found[missing[position]] = description
+            done_rows[missing[position]] = description
             _write(files[missing[position]], description)
-    return [{"point": dict(point), **found[index]} for index, point in enumerate(points)]
+    return [{"point": dict(point), **done_rows[index]} for index, point in enumerate(points)]
 
 
 def digest(task: Task) -> str:

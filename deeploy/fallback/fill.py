@@ -69,19 +69,19 @@ def fill(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value], engine:
         check_model(model, opset_version(model))
     if any(is_dialect_op(node.op_type, canonical_domain(node.domain, node.op_type)) for node in model.graph.node):
         return Filled(model, (), (), ("fallback is for standard operators, the dialect's decide element types by what they do with them",))
-    found = known(model, dims)
+    tensors = known(model, dims)
     kernels: dict[str, Kernel] = {}
     refused: dict[str, str] = {}
     nodes, notes, reasons = list[onnx.NodeProto](), list[str](), list[str]()
     for node in model.graph.node:
-        made, reason = _replaced(node, found, model, engine, refusal, refused)
+        made, reason = _replaced(node, tensors, model, engine, refusal, refused)
         nodes.append(node if made is None else made[0])
         if made is not None:
             kernels[made[1].op] = made[1]
             notes.append(f"{_called(node)} by the fallback, on {engine}: {name}")
         elif reason:
             reasons.append(f"{_called(node)} has no fallback: {reason}")
-    return Filled(_rebuilt(model, nodes, found), tuple(kernels.values()), tuple(notes), tuple(reasons), pinned)
+    return Filled(_rebuilt(model, nodes, tensors), tuple(kernels.values()), tuple(notes), tuple(reasons), pinned)
 
 
 def _called(node: onnx.NodeProto) -> str:
@@ -90,12 +90,12 @@ def _called(node: onnx.NodeProto) -> str:
 
 
 def _replaced(
-    node: onnx.NodeProto, found: KnownTensors, model: onnx.ModelProto, engine: str, refusal: Refusal, refused: dict[str, str]
+    node: onnx.NodeProto, tensors: KnownTensors, model: onnx.ModelProto, engine: str, refusal: Refusal, refused: dict[str, str]
 ) -> tuple[tuple[onnx.NodeProto, Kernel] | None, str]:
     """The node in place of ``node`` with its kernel, where the target refuses it; else None, and why it has no fallback."""
-    if node.op_type == "Constant" or all(name in found.values for name in node.output if name):
+    if node.op_type == "Constant" or all(name in tensors.values for name in node.output if name):
         return None, ""
-    whole = single(node, found, model, everything=True)
+    whole = single(node, tensors, model, everything=True)
     if whole is None:
         return None, ""
     values = (*whole.model.graph.input, *whole.model.graph.output)
@@ -108,7 +108,7 @@ def _replaced(
         return None, ""
     reason = ""
     for everything in (False, True):
-        alone = single(node, found, model, everything)
+        alone = single(node, tensors, model, everything)
         assert alone is not None  # as the one above
         code = generate(alone.model)
         if isinstance(code, GeneratedCode):
@@ -167,7 +167,7 @@ def _reference(model: onnx.ModelProto) -> Callable[..., Any]:
     return reference
 
 
-def _rebuilt(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], found: KnownTensors) -> onnx.ModelProto:
+def _rebuilt(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], tensors: KnownTensors) -> onnx.ModelProto:
     """The model with other nodes, whose outputs' types it declares."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
@@ -177,11 +177,11 @@ def _rebuilt(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], found: Kno
     made = {name for node in nodes if node.domain == FALLBACK for name in node.output}
     for value in graph.output:
         if value.name in made:
-            value.type.CopyFrom(found.types[value.name])
+            value.type.CopyFrom(tensors.types[value.name])
     kept = [value for value in graph.value_info if value.name not in made]
     del graph.value_info[:]
     outputs = {value.name for value in graph.output}
-    graph.value_info.extend([*kept, *(helper.make_value_info(name, found.types[name]) for name in sorted(made - outputs))])
+    graph.value_info.extend([*kept, *(helper.make_value_info(name, tensors.types[name]) for name in sorted(made - outputs))])
     result.opset_import.append(helper.make_opsetid(FALLBACK, 1))
     standard = next((entry for entry in result.opset_import if entry.domain in ("", "ai.onnx")), None)
     if all(node.domain == FALLBACK for node in nodes) and opset_version(result) < OLDEST_OPSET:  # no standard operator is left

@@ -89,74 +89,74 @@ def _bound(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> TypeProto:
     return bound
 
 
-def _learn(found: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto, declared: Mapping[str, TypeProto]) -> None:
-    _check(found, node)
-    inferred = _inferred(found, node, model)
+def _learn(tensors: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto, declared: Mapping[str, TypeProto]) -> None:
+    _check(tensors, node)
+    inferred = _inferred(tensors, node, model)
     if all(math.prod(KnownTensors({name: kind}).shape(name) or ()) <= _MOST_FOLDED for name, kind in inferred.items()):
-        for name, value in zip(node.output, _folded(found, node, model), strict=False):
-            found.learn(name, value)
+        for name, value in zip(node.output, _folded(tensors, node, model), strict=False):
+            tensors.learn(name, value)
     for name in node.output:
-        if not name or name in found.values:
+        if not name or name in tensors.values:
             continue
         for option in (inferred.get(name), declared.get(name)):
-            if option is not None and option.tensor_type.elem_type and name not in found.types:
-                found.types[name] = option
-            if option is not None and found.shape(name) is None and KnownTensors({name: option}).shape(name) is not None:
-                found.types[name] = option
+            if option is not None and option.tensor_type.elem_type and name not in tensors.types:
+                tensors.types[name] = option
+            if option is not None and tensors.shape(name) is None and KnownTensors({name: option}).shape(name) is not None:
+                tensors.types[name] = option
 
 
-def _check(found: KnownTensors, node: onnx.NodeProto) -> None:
+def _check(tensors: KnownTensors, node: onnx.NodeProto) -> None:
     """Raise ModelError where the operands of a standard operator contradict each other; the generator would not see it."""
-    if canonical_domain(node.domain, node.op_type) or any(name and found.shape(name) is None for name in node.input):
+    if canonical_domain(node.domain, node.op_type) or any(name and tensors.shape(name) is None for name in node.input):
         return
     inputs: list[Tensor | np.ndarray | None] = []
     for name in node.input:
-        if not name or name in found.values:
-            inputs.append(found.values.get(name))
-        elif DType.has(dtype := numpy_dtype(found.types[name].tensor_type.elem_type)):
-            inputs.append(Tensor(name, found.shape(name) or (), DType.of(dtype)))
+        if not name or name in tensors.values:
+            inputs.append(tensors.values.get(name))
+        elif DType.has(dtype := numpy_dtype(tensors.types[name].tensor_type.elem_type)):
+            inputs.append(Tensor(name, tensors.shape(name) or (), DType.of(dtype)))
         else:
             return
     check_constraints(node, read_attributes(node, ""), inputs)
     check_types(node, inputs)
 
 
-def _folded(found: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto) -> Sequence[np.ndarray]:
+def _folded(tensors: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto) -> Sequence[np.ndarray]:
     """The outputs of a node that computes constants, where they are small."""
     from onnx.reference import ReferenceEvaluator  # only here: its import takes longer than that of a whole small model
 
-    shape = found.shape(node.input[0]) if node.input else None
+    shape = tensors.shape(node.input[0]) if node.input else None
     if node.op_type == "Shape" and shape is not None and not node.attribute:
         return [np.array(shape, np.int64)]
     if node.op_type == "Size" and shape is not None:
         return [np.array(math.prod(shape), np.int64)]
     used = [name for name in node.input if name]
     plain = all(attribute.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for attribute in node.attribute)
-    if node.op_type in RANDOM or not plain or any(n not in found.values or found.values[n].size > _MOST_FOLDED for n in used):
+    if node.op_type in RANDOM or not plain or any(n not in tensors.values or tensors.values[n].size > _MOST_FOLDED for n in used):
         return []
     if not used and node.op_type != "Constant":
         return []
     try:
         with np.errstate(all="ignore"):
             results = ReferenceEvaluator(node, opsets={entry.domain: entry.version for entry in model.opset_import}).run(
-                None, {name: found.values[name] for name in used}
+                None, {name: tensors.values[name] for name in used}
             )
     except FAILURES:
         return []
     return [np.asarray(value) for value in results] if all(isinstance(value, np.ndarray | np.generic) for value in results) else []
 
 
-def _inferred(found: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto) -> Mapping[str, TypeProto]:
+def _inferred(tensors: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto) -> Mapping[str, TypeProto]:
     try:
         schema = onnx.defs.get_schema(node.op_type, _version(node, model), node.domain)
-        types = {name: found.types[name] for name in node.input if name}
-        data = {n: numpy_helper.from_array(found.values[n], n) for n in types if n in found.values}
+        types = {name: tensors.types[name] for name in node.input if name}
+        data = {n: numpy_helper.from_array(tensors.values[n], n) for n in types if n in tensors.values}
         return dict(onnx.shape_inference.infer_node_outputs(schema, node, types, data, {}, list(model.opset_import), model.ir_version))
     except FAILURES:
         return {}
 
 
-def single(node: onnx.NodeProto, found: KnownTensors, model: onnx.ModelProto, everything: bool) -> Single | None:
+def single(node: onnx.NodeProto, tensors: KnownTensors, model: onnx.ModelProto, everything: bool) -> Single | None:
     """The model that holds only ``node``; None where types or static shapes of its tensors are not known.
 
     Args:
@@ -164,9 +164,11 @@ def single(node: onnx.NodeProto, found: KnownTensors, model: onnx.ModelProto, ev
     """
     inputs = list(dict.fromkeys(name for name in node.input if name))
     outputs = [name for name in node.output if name]
-    if any(found.shape(name) is None for name in (*inputs, *outputs)):
+    if any(tensors.shape(name) is None for name in (*inputs, *outputs)):
         return None
-    constants = {name: found.values[name] for name in inputs if name in found.values and (everything or _is_setting(found.values[name]))}
+    constants = {
+        name: tensors.values[name] for name in inputs if name in tensors.values and (everything or _is_setting(tensors.values[name]))
+    }
     new = {name: f"x{i}" for i, name in enumerate(inputs)} | {name: f"y{i}" for i, name in enumerate(outputs)}
     copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain, attribute=_stated(node, model))
     copy.input.extend(new.get(name, "") for name in node.input)
@@ -175,8 +177,8 @@ def single(node: onnx.NodeProto, found: KnownTensors, model: onnx.ModelProto, ev
     graph = helper.make_graph(
         [copy],
         "single",
-        [helper.make_value_info(new[name], found.types[name]) for name in taken],
-        [helper.make_value_info(new[name], found.types[name]) for name in outputs],
+        [helper.make_value_info(new[name], tensors.types[name]) for name in taken],
+        [helper.make_value_info(new[name], tensors.types[name]) for name in outputs],
         [numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), new[name]) for name, value in constants.items()],
     )
     made = helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version, functions=[])

@@ -52,9 +52,9 @@ def portable(generated: str, inputs: int, outputs: int) -> GeneratedCode | str:
     """The kernel's file from what was generated for a model with so many inputs and outputs, or why there is none."""
     text = re.sub(r"/\*.*?\*/", "", generated, flags=re.DOTALL)
     text = re.sub(rf"^_Bool {ENTRY}_load\(.*?^}}\n", "", text, flags=re.DOTALL | re.MULTILINE)
-    found = _FORBIDDEN.search(text)
-    if found is not None:
-        return f"the generated code uses {found.group(0).rstrip('( ')}"
+    forbidden = _FORBIDDEN.search(text)
+    if forbidden is not None:
+        return f"the generated code uses {forbidden.group(0).rstrip('( ')}"
     entry = re.search(rf"^void {ENTRY}\(([^{{]*)\)\s*\{{", text, flags=re.MULTILINE)
     if entry is None or len(entry.group(1).split(",")) != inputs + outputs:
         return "the generated function has other operands than the node"
@@ -111,26 +111,26 @@ class _FunctionBody:
         self.kept = 0
         self.problem = ""
 
-    def array(self, found: re.Match[str]) -> str:
-        dims = [_number(dim) for dim in re.findall(r"\[([^\]]*)\]", found["dims"])]
+    def array(self, match: re.Match[str]) -> str:
+        dims = [_number(dim) for dim in re.findall(r"\[([^\]]*)\]", match["dims"])]
         if any(dim is None for dim in dims):
-            self.problem = self.problem or f"the generated array {found['name']} has no fixed size"
-            return found[0]
+            self.problem = self.problem or f"the generated array {match['name']} has no fixed size"
+            return match[0]
         sizes = [dim for dim in dims if dim is not None]
-        count = _BYTES[found["type"]]
+        count = _BYTES[match["type"]]
         for size in sizes:
             count *= size
-        value = (found["value"] or "").replace(" ", "")
+        value = (match["value"] or "").replace(" ", "")
         if value not in ("", "={0}"):
             self.kept += count
             if self.kept > LARGEST_FRAME:
                 self.problem = self.problem or f"{self.kept} bytes of generated arrays with initial values would lie on the stack"
-            return found[0]
+            return match[0]
         inner = "".join(f"[{size}]" for size in sizes[1:])
-        name = f"(*{found['name']}){inner}" if inner else f"*{found['name']}"
-        text = f"{found['indent']}{found['type']} {name} = (void *)(kernel_scratch + {self.offset});"
-        text += f" memset({found['name']}, 0, {count});" if value else ""
-        self.sizes[found["name"]] = count
+        name = f"(*{match['name']}){inner}" if inner else f"*{match['name']}"
+        text = f"{match['indent']}{match['type']} {name} = (void *)(kernel_scratch + {self.offset});"
+        text += f" memset({match['name']}, 0, {count});" if value else ""
+        self.sizes[match["name"]] = count
         self.offset += -(-count // _ALIGNMENT) * _ALIGNMENT
         return text
 

@@ -93,8 +93,8 @@ def _coarse(graph: onnx.GraphProto) -> str:
     """The first quantisation whose steps are so large that only a mask can be its cause; empty where there is none."""
     scalars = (tensor for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT and math.prod(tensor.dims) == 1)
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in scalars}
-    found = (n for n in graph.node if n.op_type == "QuantizeLinear" and np.any(values.get(n.input[1], np.zeros(1)) > _LARGEST_STEP))
-    return next(map(describe, found), "")
+    coarse = (n for n in graph.node if n.op_type == "QuantizeLinear" and np.any(values.get(n.input[1], np.zeros(1)) > _LARGEST_STEP))
+    return next(map(describe, coarse), "")
 
 
 def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[str, int]], states: Mapping[str, str]) -> list[str]:

@@ -103,12 +103,12 @@ def without_pinned(path: Path, headers: dict[str, Header], wanted: Sequence[str]
     """The arrays that are not of pinned inputs, by name, or by position where there is one for every input of the model."""
     names = list(headers)
     if not set(wanted) <= headers.keys() and len(names) >= len(wanted) + len(pinned) and _only_count(names):
-        found = {names[pin.position]: pin for pin in pinned}
+        pin_by_name = {names[pin.position]: pin for pin in pinned}
     else:
-        found = {pin.name: pin for pin in pinned if pin.name in headers}
-    for name, array in read_arrays(path, {name: headers[name] for name in found}).items():
-        found[name].check(array, shorten(path.name))
-    return {name: header for name, header in headers.items() if name not in found}
+        pin_by_name = {pin.name: pin for pin in pinned if pin.name in headers}
+    for name, array in read_arrays(path, {name: headers[name] for name in pin_by_name}).items():
+        pin_by_name[name].check(array, shorten(path.name))
+    return {name: header for name, header in headers.items() if name not in pin_by_name}
 
 
 def _pick(path: Path, arrays: Mapping[str, Header], wanted: Sequence[Expected], kind: str) -> tuple[list[str | None], list[str]]:
@@ -152,10 +152,10 @@ def _converted(path: Path, array: np.ndarray, want: Expected, kind: str) -> np.n
     low, high = want.dtype.range
     whole = array.dtype.kind != "f" or bool(np.all(array == np.rint(array)))
     if not whole or array.min() < low or array.max() > high:
-        found = f"{array.min()} to {array.max()}" + ("" if whole else ", not all whole numbers")
+        value_range = f"{array.min()} to {array.max()}" + ("" if whole else ", not all whole numbers")
         called = f"{shorten(path.name)}: {kind} '{shorten(want.name)}'"
         raise UsageError(
-            f"{called} has values from {found}; its type {want.dtype.name.lower()} holds {low} to {high}",
+            f"{called} has values from {value_range}; its type {want.dtype.name.lower()} holds {low} to {high}",
             "Store values of the model's own type, or declare another one (--input-type).",
         )
     return array.astype(want.dtype.numpy)

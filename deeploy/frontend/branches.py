@@ -33,11 +33,11 @@ class BranchNames:
 
     def fresh(self, name: str) -> str:
         """``name`` where it is free, else one made from it; it is taken then."""
-        found, number = name, 2
-        while found in self.taken or (number > 2 and found in self.anywhere):
-            found, number = f"{name}_{number}", number + 1
-        self.taken.add(found)
-        return found
+        free_name, number = name, 2
+        while free_name in self.taken or (number > 2 and free_name in self.anywhere):
+            free_name, number = f"{name}_{number}", number + 1
+        self.taken.add(free_name)
+        return free_name
 
 
 def _defined(graph: onnx.GraphProto) -> Iterator[str]:

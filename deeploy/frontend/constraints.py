@@ -36,9 +36,9 @@ def check_types(node: onnx.NodeProto, inputs: Inputs) -> None:
 @cache
 def _takes_floats(op: str, position: int) -> bool:
     """Whether any version of an operator reads floats there; also where it has no such input."""
-    found: set[str] = set()
+    types: set[str] = set()
     for known in history(op, ""):
         if position < known.schema.max_input:
             kind = known.inputs[min(position, len(known.inputs) - 1)]
-            found |= known.allowed.get(kind, frozenset({kind}))
-    return not found or "tensor(float)" in found
+            types |= known.allowed.get(kind, frozenset({kind}))
+    return not types or "tensor(float)" in types

@@ -82,14 +82,14 @@ def import_dynamic(
     def load(extents: Mapping[str, int]) -> Graph:
         return fold(model, extents)
 
-    found = {a: b for a, b in _found(model.graph, dims).items() if a not in declared and b not in declared.values()}
-    names = {**declared, **found}
+    dims_by_value = {a: b for a, b in _found(model.graph, dims).items() if a not in declared and b not in declared.values()}
+    names = {**declared, **dims_by_value}
     if not names:
         if context is not None:
             raise UsageError("--context: the model has no caches", "Declare them with --state PAST=PRESENT, or leave --context out.")
         return Imported(load(dims))
     hint = "say otherwise with --state, or fix its length with --dim"
-    notes = tuple(f"state found: {shorten(a)} = {shorten(b)} ({hint})" for a, b in found.items())
+    notes = tuple(f"state found: {shorten(a)} = {shorten(b)} ({hint})" for a, b in dims_by_value.items())
     lengths = _lengths(model.graph, names, dims)
     if not lengths.before:
         graph = load(dims)

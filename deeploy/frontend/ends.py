@@ -47,8 +47,8 @@ def name_dims(graph: onnx.GraphProto, dims: Mapping[str, int]) -> None:
     open_ones = [[dim for dim in shape if not dim.HasField("dim_value")] for shape in shapes.values()]
     if is_named or pinned or max(map(len, open_ones), default=0) != len(dims):
         return
-    for found in open_ones:
-        for dim, name in zip(found, dims, strict=False):
+    for unnamed in open_ones:
+        for dim, name in zip(unnamed, dims, strict=False):
             dim.dim_param = name
 
 

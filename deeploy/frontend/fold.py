@@ -49,8 +49,8 @@ def evaluate(node: onnx.NodeProto, attributes: Attributes, arrays: Arrays, outpu
             f"{describe(node)} computes a constant of shape {next(s for s in sizes if s is not None)}",
             f"constants have at most {_MOST_ELEMENTS} elements",
         )
-    found = signature(node.op_type, version, frozenset(attributes), len(arrays))
-    model = _alone(node, arrays, outputs, version if found is None else found.schema.since_version)
+    found_signature = signature(node.op_type, version, frozenset(attributes), len(arrays))
+    model = _alone(node, arrays, outputs, version if found_signature is None else found_signature.schema.since_version)
     failures: list[str] = []
     for compute in (_by_reference, _by_own_definition, _by_onnxruntime):
         try:

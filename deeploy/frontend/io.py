@@ -44,14 +44,14 @@ def strip_quantisation(graph: Graph, states: Collection[str] = ()) -> tuple[Grap
     Returns scale and zero point of every tensor that was stripped, by its name in the graph. An input that is used other
     than by one quantisation, or an output that is used inside, stays as it is; so do those named in ``states``.
     """
-    found: dict[str, tuple[float, int]] = {}
+    ranges: dict[str, tuple[float, int]] = {}
     inputs, inner = list(graph.inputs), dict[Tensor, Tensor]()  # by quantised tensors, the inputs that are read instead
     for position, tensor in enumerate(inputs):
         nodes = graph.readers.get(tensor, [])
         if tensor.name not in states and len(nodes) == 1 and nodes[0].op == "Quantize" and (parameters := scalar_parameters(nodes[0])):
             (result,) = nodes[0].outputs
             inputs[position] = inner[result] = replace(result, name=tensor.name, maker=None)
-            found[tensor.name] = parameters
+            ranges[tensor.name] = parameters
     graph = substitute(replace(graph, inputs=tuple(inputs)), inner)
     outputs, names = list(graph.outputs), dict[str, str]()
     for position, tensor in enumerate(outputs):
@@ -60,13 +60,13 @@ def strip_quantisation(graph: Graph, states: Collection[str] = ()) -> tuple[Grap
             continue
         source = node.operands[0]
         if source.data is None and source not in (*graph.inputs, *outputs):
-            outputs[position], names[source.name], found[tensor.name] = source, tensor.name, parameters
+            outputs[position], names[source.name], ranges[tensor.name] = source, tensor.name, parameters
 
     def renamed(node: Node) -> Node:
         results = tuple(replace(tensor, name=names.get(tensor.name, tensor.name)) for tensor in node.outputs)
         return node.another(outputs=results) if any(tensor.name in names for tensor in node.outputs) else node
 
-    return change_nodes(replace(graph, outputs=tuple(outputs)), renamed), found
+    return change_nodes(replace(graph, outputs=tuple(outputs)), renamed), ranges
 
 
 def scalar_parameters(node: Node) -> tuple[float, int] | None:

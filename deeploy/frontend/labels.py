@@ -36,24 +36,24 @@ def without_dictionaries(model: onnx.ModelProto) -> None:
 
 def number_labels(model: onnx.ModelProto) -> Labels:
     """Replace constant texts by their places in their list; returns the lists by the names of the outputs that hold places."""
-    found: Labels = {}
+    numbers: Labels = {}
     for tensor in model.graph.initializer:
         if tensor.data_type == TensorProto.STRING:
-            found[tensor.name] = _texts(tensor.string_data)
+            numbers[tensor.name] = _texts(tensor.string_data)
             places = np.arange(len(tensor.string_data), dtype=np.int64).reshape(tuple(tensor.dims))
             tensor.CopyFrom(numpy_helper.from_array(places, tensor.name))
     for node in model.graph.node:
         if node.domain == ML and (named := next(_numbered(node), None)) is not None:
-            found[node.output[0]] = named
-        elif node.op_type == "Cast" and node.input and node.input[0] in found and [a.i for a in node.attribute] == [TensorProto.STRING]:
+            numbers[node.output[0]] = named
+        elif node.op_type == "Cast" and node.input and node.input[0] in numbers and [a.i for a in node.attribute] == [TensorProto.STRING]:
             node.attribute[0].i = TensorProto.INT64
-            found[node.output[0]] = found[node.input[0]]
-        elif node.op_type in _MOVES and node.input and node.input[0] in found:
-            found[node.output[0]] = found[node.input[0]]
+            numbers[node.output[0]] = numbers[node.input[0]]
+        elif node.op_type in _MOVES and node.input and node.input[0] in numbers:
+            numbers[node.output[0]] = numbers[node.input[0]]
     for value in (*model.graph.output, *model.graph.value_info):
-        if value.name in found:
+        if value.name in numbers:
             value.type.tensor_type.elem_type = TensorProto.INT64
-    return {value.name: found[value.name] for value in model.graph.output if value.name in found}
+    return {value.name: numbers[value.name] for value in model.graph.output if value.name in numbers}
 
 
 def _texts(values: Iterable[bytes]) -> tuple[str, ...]:

@@ -124,10 +124,12 @@ def _parse(path: Path) -> onnx.ModelProto:
 
 def _not_onnx(path: Path, content: bytes, problem: str) -> ModelError:
     """The error for a file that is something else, which it says where that can be told."""
-    found = recognise(path, content)
+    format_name = recognise(path, content)
     name = shorten(str(path))
     return (
-        ModelError(f"{name} {problem}", _EXPORT_AGAIN) if found is None else ModelError(f"{name} is {found[0]}, not an ONNX file", found[1])
+        ModelError(f"{name} {problem}", _EXPORT_AGAIN)
+        if format_name is None
+        else ModelError(f"{name} is {format_name[0]}, not an ONNX file", format_name[1])
     )
 
 
@@ -274,11 +276,11 @@ def _take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _take_apart_once(model: onnx.ModelProto) -> onnx.ModelProto:
     nodes = [node for graph in graphs(model.graph) for node in graph.node]
-    found = {node.op_type for node in nodes if is_standard(node)} & COMPOSED
-    if not found:
+    composed = {node.op_type for node in nodes if is_standard(node)} & COMPOSED
+    if not composed:
         return model
     for node in nodes:
-        if node.op_type in found:
+        if node.op_type in composed:
             _state_defaults(node, opset_version(model))
     # Some bodies depend on the types and ranks of their inputs, constants included.
     known = {value.name for value in (*model.graph.input, *model.graph.value_info)}
@@ -287,13 +289,13 @@ def _take_apart_once(model: onnx.ModelProto) -> onnx.ModelProto:
             model.graph.value_info.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     try:
         typed = _infer_types(model)
-        _check_composed(typed, found)
-        if any("" in node.input for node in typed.graph.node if node.op_type in found):
-            return _with_bodies(typed, found)  # onnx's own way wants to know the type of inputs that are absent
-        return onnx.inliner.inline_selected_functions(typed, [("", op) for op in sorted(found)], inline_schema_functions=True)
+        _check_composed(typed, composed)
+        if any("" in node.input for node in typed.graph.node if node.op_type in composed):
+            return _with_bodies(typed, composed)  # onnx's own way wants to know the type of inputs that are absent
+        return onnx.inliner.inline_selected_functions(typed, [("", op) for op in sorted(composed)], inline_schema_functions=True)
     except ONNX_FAILURES as error:
         raise ModelError(
-            f"{', '.join(sorted(found))} cannot be expanded into simpler operators: {shorten(str(error))}", _EXPORT_AGAIN
+            f"{', '.join(sorted(composed))} cannot be expanded into simpler operators: {shorten(str(error))}", _EXPORT_AGAIN
         ) from error
 
 
@@ -312,14 +314,16 @@ def _infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
     for node in (node for node in typed.graph.node if not subgraphs(node) and not types.keys() >= set(node.output)):
         given = {name: types[name] for name in node.input if name in types}
         if not onnx.defs.has(node.op_type, node.domain):
-            found = {node.output[0]: _type_behind(node, types)} if given else {}
+            inferred = {node.output[0]: _type_behind(node, types)} if given else {}
         else:
             schema = onnx.defs.get_schema(node.op_type, opset_version(model), node.domain)
             try:
-                found = onnx.shape_inference.infer_node_outputs(schema, node, given, {name: small[name] for name in given if name in small})
+                inferred = onnx.shape_inference.infer_node_outputs(
+                    schema, node, given, {name: small[name] for name in given if name in small}
+                )
             except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
                 continue  # as infer_shapes leaves such nodes out
-        new = {name: kind for name, kind in found.items() if name not in types and kind.tensor_type.elem_type}
+        new = {name: kind for name, kind in inferred.items() if name not in types and kind.tensor_type.elem_type}
         types |= new
         for name, kind in new.items():
             (outputs[name] if name in outputs else typed.graph.value_info.add(name=name)).type.CopyFrom(kind)
@@ -330,21 +334,21 @@ def _type_behind(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> o
     """The type of what an operator that onnx does not know computes: that of its zero point or scale where it quantises."""
     known = [types[name].tensor_type for name in node.input if name in types]
     key = canonical_domain(node.domain, node.op_type), node.op_type
-    found = onnx.TypeProto()
-    found.tensor_type.elem_type = next((t.elem_type for t in known if t.elem_type in _FLOATS), onnx.TensorProto.FLOAT)
+    value_type = onnx.TypeProto()
+    value_type.tensor_type.elem_type = next((t.elem_type for t in known if t.elem_type in _FLOATS), onnx.TensorProto.FLOAT)
     if key == ("", "QuantizeLinear"):
-        found.tensor_type.elem_type = known[2].elem_type if len(known) > 2 else onnx.TensorProto.UINT8
+        value_type.tensor_type.elem_type = known[2].elem_type if len(known) > 2 else onnx.TensorProto.UINT8
     if (keeps_shape(*key) or onnx.defs.has(node.op_type)) and known[0].HasField("shape"):
-        found.tensor_type.shape.CopyFrom(known[0].shape)
-    return found
+        value_type.tensor_type.shape.CopyFrom(known[0].shape)
+    return value_type
 
 
-def _check_composed(model: onnx.ModelProto, found: set[str]) -> None:
+def _check_composed(model: onnx.ModelProto, composed: set[str]) -> None:
     """Raise ModelError where a composed operator of a model with known types is given what it does not take: its body would not see it."""
     values = (*model.graph.input, *model.graph.value_info)
     types = {value.name: value.type.tensor_type for value in values if value.type.tensor_type.HasField("shape")}
     for node in model.graph.node:
-        if node.op_type in found and is_standard(node):
+        if node.op_type in composed and is_standard(node):
             attributes = read_attributes(node, "")
             check_node(node, "", attributes, count_inputs(node), opset_version(model))
             shapes = [[dim.dim_value for dim in types[name].shape.dim] for name in node.input if name in types]
@@ -355,12 +359,12 @@ def _check_composed(model: onnx.ModelProto, found: set[str]) -> None:
                     check_constraints(node, attributes, [Tensor(name, tuple(shape), DType.of(kind)) for name, shape, kind in operands])
 
 
-def _with_bodies(model: onnx.ModelProto, found: set[str]) -> onnx.ModelProto:
+def _with_bodies(model: onnx.ModelProto, composed: set[str]) -> onnx.ModelProto:
     """Replace composed operators of a model with known types by calls of local functions, one for each, and these by their bodies."""
     version = opset_version(model)
     types = {value.name: value.type for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)}
     for number, node in enumerate(model.graph.node):
-        if not is_standard(node) or node.op_type not in found:
+        if not is_standard(node) or node.op_type not in composed:
             continue
         schema: Any = onnx.defs.get_schema(node.op_type, version, "")  # its stub lacks what depends on the context
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]

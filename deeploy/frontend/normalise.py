@@ -60,10 +60,10 @@ def clip(node: Draft) -> Tensor | None:
         return x
     bounds: dict[str, float | None] = {}
     for name, position, sign in (("min", 1, -1), ("max", 2, 1)):
-        found = operand(node, position)
-        if found is not None and found.size != 1:
-            raise broken(node, f"has a bound '{name}' of {found.size} elements")
-        value = node.attrs.get(name) if found is None else found.reshape(-1)[0]
+        bound_value = operand(node, position)
+        if bound_value is not None and bound_value.size != 1:
+            raise broken(node, f"has a bound '{name}' of {bound_value.size} elements")
+        value = node.attrs.get(name) if bound_value is None else bound_value.reshape(-1)[0]
         if value is not None and np.isnan(value):
             raise broken(node, f"has a bound '{name}' that is not a number")
         bounds[name] = None if value is None or float(value) * sign >= _UNBOUNDED else float(value)

@@ -62,12 +62,12 @@ class Pinned:
             "values": value.ravel().tolist(),
         }
 
-    def check(self, found: np.ndarray, where: str) -> None:
+    def check(self, array: np.ndarray, where: str) -> None:
         """Raise UsageError unless ``found``, perhaps of several samples, is the value that the input is pinned to."""
         shape = self.value.shape
-        fits = found.shape[found.ndim - len(shape) :] == shape and found.ndim - len(shape) in (0, 1)
-        if not fits or not np.array_equal(found, np.broadcast_to(self.value, found.shape)):
-            told = f"{found.dtype}{list(found.shape)}" if not fits else str(found[found != np.broadcast_to(self.value, found.shape)][0])
+        fits = array.shape[array.ndim - len(shape) :] == shape and array.ndim - len(shape) in (0, 1)
+        if not fits or not np.array_equal(array, np.broadcast_to(self.value, array.shape)):
+            told = f"{array.dtype}{list(array.shape)}" if not fits else str(array[array != np.broadcast_to(self.value, array.shape)][0])
             wanted = self.value.item(0) if self.value.size else "no elements"
             raise UsageError(
                 f"{where}: input '{shorten(self.name)}' is {told}, the network was compiled with --pin '{shorten(self.name)}={wanted}'",
@@ -93,15 +93,15 @@ def pin(model: onnx.ModelProto, pins: Mapping[str, Value], dims: Mapping[str, in
             raise UsageError(f"--pin names '{shorten(name)}', which is no input of the model", f"Its inputs: {listed}.")
     if pins and len(pins) == len(inputs):
         raise UsageError("--pin names every input: nothing is left to compute", "Leave one of them out.")
-    found = []
+    pinned = []
     for position, value in enumerate(inputs):
         if value.name in pins:
             array = _array(value, pins[value.name], dims)
-            found.append(Pinned(value.name, position, array))
+            pinned.append(Pinned(value.name, position, array))
             model.graph.value_info.append(value)
             model.graph.input.remove(value)
             model.graph.initializer.append(numpy_helper.from_array(array, value.name))
-    return tuple(found)
+    return tuple(pinned)
 
 
 def _array(value: onnx.ValueInfoProto, given: Value, dims: Mapping[str, int]) -> np.ndarray:

@@ -37,8 +37,8 @@ def equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 def differing(graph: Graph, shorter: Graph) -> list[str]:
     """Names of constants of one shape whose values are others when there is one row less."""
-    found = (name for name, x, y in _constants(graph, shorter) if x.shape == y.shape and not equal(x, y))
-    return list(dict.fromkeys(found))
+    different = (name for name, x, y in _constants(graph, shorter) if x.shape == y.shape and not equal(x, y))
+    return list(dict.fromkeys(different))
 
 
 def tables(model: onnx.ModelProto, names: Sequence[str], fold: Fold, positions: Sequence[int]) -> dict[str, np.ndarray]:
@@ -55,13 +55,13 @@ def tables(model: onnx.ModelProto, names: Sequence[str], fold: Fold, positions: 
     part = _part(model, stated) if stated else None
     rows: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for total in positions:
-        found = _folded(fold(part, total)) if part is not None else {}
+        rows_by_name = _folded(fold(part, total)) if part is not None else {}
         if len(stated) < len(names):  # what operators that are taken apart compute has no name in the file
-            found |= _held(fold(model, total))
+            rows_by_name |= _held(fold(model, total))
         for name in names:
-            if name not in found:
+            if name not in rows_by_name:
                 raise depends(f"constant {shorten(name)}", FOLLOWED)
-            rows[name].append(found[name])
+            rows[name].append(rows_by_name[name])
     return {name: np.stack(values) for name, values in rows.items()}
 
 
@@ -103,8 +103,8 @@ def depends(what: str, how: str) -> UnsupportedError:
 
 def sliding(graph: Graph, shorter: Graph) -> dict[str, int]:
     """Constants that lose their first column with a row, by name, and the axis of the columns: masks of several rows."""
-    found = ((name, _lost(x, y), x, y) for name, x, y in _constants(graph, shorter))
-    lost = ((name, axis, [np.delete(x, place, axis) for place in (-1, 0)], y) for name, axis, x, y in found if axis is not None)
+    shifted = ((name, _lost(x, y), x, y) for name, x, y in _constants(graph, shorter))
+    lost = ((name, axis, [np.delete(x, place, axis) for place in (-1, 0)], y) for name, axis, x, y in shifted if axis is not None)
     return {name: axis for name, axis, (without_last, without_first), y in lost if not equal(without_last, y) and equal(without_first, y)}
 
 
@@ -118,11 +118,11 @@ def _compute(graph: Graph, names: Container[str], make: Callable[[Tensor], Tenso
     return substitute(graph, instead)
 
 
-def slide(graph: Graph, found: Mapping[str, int], rows: int) -> Graph:
+def slide(graph: Graph, tables: Mapping[str, int], rows: int) -> Graph:
     """Read sliding constants at the end of their columns, as many as there are rows; an inference appends ``rows``."""
 
     def read(tensor: Tensor) -> Tensor:
-        name, axis = tensor.name, found[tensor.name]
+        name, axis = tensor.name, tables[tensor.name]
         source = replace(tensor, name=f"{name} (full context)")
         return compute(
             SLIDE,
@@ -134,7 +134,7 @@ def slide(graph: Graph, found: Mapping[str, int], rows: int) -> Graph:
             start=tensor.shape[axis] - rows,
         )
 
-    return _compute(graph, found, read)
+    return _compute(graph, tables, read)
 
 
 def _lost(x: np.ndarray, y: np.ndarray) -> int | None:
@@ -152,8 +152,8 @@ def look_up(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
     def row(tensor: Tensor) -> Tensor:
         name, table = tensor.name, values[tensor.name]
         source = Tensor(f"{name} (every position)", table.shape, DType.of(table.dtype), table)
-        found = compute("Gather", source, position, axis=0, name=f"{name} (row)", called=f"{name} (look up)")
-        return compute("Reshape", found, shape=table.shape[1:], name=f"{name} (at the position)", called=f"{name} (shape)")
+        table_row = compute("Gather", source, position, axis=0, name=f"{name} (row)", called=f"{name} (look up)")
+        return compute("Reshape", table_row, shape=table.shape[1:], name=f"{name} (at the position)", called=f"{name} (shape)")
 
     graph = _compute(graph, values, row)
     return replace(graph, inputs=(*graph.inputs, position)) if position in graph.readers else graph

@@ -76,10 +76,10 @@ class Operands:
 
     def setting(self, name: str, position: int) -> list[int]:
         """Whole numbers that are an attribute in some opsets and a constant input in others."""
-        found = self.value(position) if self.attributes.get(name) is None else np.asarray(self.attributes[name])
-        if found.dtype.kind not in "iu":
+        array = self.value(position) if self.attributes.get(name) is None else np.asarray(self.attributes[name])
+        if array.dtype.kind not in "iu":
             raise UnknownOperand
-        return [int(number) for number in found.ravel()]
+        return [int(number) for number in array.ravel()]
 
     def axis(self, default: int = 0) -> int:
         """The attribute ``axis``, counted from the front; it lies within the rank of the first input (``axis_in``)."""

@@ -51,15 +51,15 @@ def attributes(text: str) -> dict[str, Attribute]:
     Behind names comes a kind (``int``, ``ints``, ``float``, ``string``, ...), a range of whole numbers, or texts that are allowed, with
     or without a kind in front of them. ``?`` marks those that may be absent.
     """
-    found = {}
+    values = {}
     for entry in filter(None, text.split("; ")):
         names, _, about = entry.partition(": ")
         words = about.split()
         kind, ends = next(filter(None, map(_KINDS.get, words)), None), next(filter(None, map(_RANGES.get, words)), None)
         texts = tuple(words[-1].split("|")) if "|" in about else ()
         for name in names.split():
-            found[name.rstrip("?")] = Attribute(kind, ends, texts, not name.endswith("?"))
-    return found
+            values[name.rstrip("?")] = Attribute(kind, ends, texts, not name.endswith("?"))
+    return values
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def _functions(node: Draft, directions: int) -> list[tuple[str, float, float]]:
     if len(given) != len(usual):
         raise broken(node, f"has {len(given)} activations instead of {len(usual)}")
     alphas, betas = (list(node.attrs.get(f"activation_{name}") or []) for name in ("alpha", "beta"))
-    found = []
+    functions = []
     for name in given:
         if str(name).lower() not in FUNCTIONS:
             raise UnsupportedError(
@@ -72,5 +72,5 @@ def _functions(node: Draft, directions: int) -> list[tuple[str, float, float]]:
         function, parameters = FUNCTIONS[str(name).lower()]
         own = [float(given.pop(0)) if given else value for given, value in zip((alphas, betas), parameters, strict=False)]
         alpha, beta = (*own, 0.0, 0.0)[:2]
-        found.append((function, alpha, beta))
-    return found
+        functions.append((function, alpha, beta))
+    return functions

@@ -106,8 +106,8 @@ def pad(node: Draft) -> Tensor | None:
 
 
 def _pad_value(node: Draft) -> int | float:
-    found = operand(node, 2)
-    value = node.attrs.get("value", 0) if found is None else found.reshape(-1)[0] if found.size else 0
+    padding = operand(node, 2)
+    value = node.attrs.get("value", 0) if padding is None else padding.reshape(-1)[0] if padding.size else 0
     return float(value) if node.x.dtype.is_float else int(value)
 
 

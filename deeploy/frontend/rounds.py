@@ -90,10 +90,10 @@ def keep(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: i
     state.tensors |= {name: known(value, name) for name, value in constants.items()}
     state.tensors |= {variable.name: variable for variable in (*inputs, *([number] if number else []))}
     state.over(nodes)
-    found = [state.operand(state.tensors[value.name], value.name) for value in body.output]
+    outputs = [state.operand(state.tensors[value.name], value.name) for value in body.output]
     if first:
-        _goes_on(node, found.pop(0))
-    for tensor, start in zip(found, carried, strict=False):
+        _goes_on(node, outputs.pop(0))
+    for tensor, start in zip(outputs, carried, strict=False):
         if (tensor.dtype, tensor.shape) != (start.dtype, start.shape):
             raise UnsupportedError(
                 f"{describe(node)} carries {type_text(start)} into a round and {type_text(tensor)} out of it",
@@ -101,8 +101,8 @@ def keep(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: i
             )
     wanted = [position for position, name in enumerate(ends.results) if name or position < len(ends.carried)]
     shown = [*inputs, *([number] if number is not None and has_number else [])]
-    ports = body.output[len(body.output) - len(found) :]
-    results = [(ports[position].name, found[position]) for position in wanted]
+    ports = body.output[len(body.output) - len(outputs) :]
+    results = [(ports[position].name, outputs[position]) for position in wanted]
     model = _model(walk.version, nodes, shown, results, constants)
     ways = [way for position, way in enumerate(ends.results_backwards, len(ends.carried)) if position in wanted]
     kept = Body(model, rounds, len(ends.carried), tuple(ends.backwards), tuple(ways), has_number)

@@ -79,17 +79,17 @@ def integer(node: Draft, name: str, default: int) -> int:
 
 def integers(node: Draft, name: str, length: int, default: list[int]) -> list[int]:
     """An attribute that is a list of ``length`` integers; ``default`` when it is absent or empty."""
-    found = node.attrs.get(name)
-    if found is None or np.size(found) == 0:
+    value = node.attrs.get(name)
+    if value is None or np.size(value) == 0:
         return default
-    values = _to_ints(node, name, found)
+    values = _to_ints(node, name, value)
     if len(values) != length:
         raise broken(node, f"has {len(values)} values in the attribute '{name}' instead of {length}")
     return values
 
 
-def _to_ints(node: Draft, name: str, found: Any) -> list[int]:
-    array = np.atleast_1d(np.asarray(found))
+def _to_ints(node: Draft, name: str, attribute: Any) -> list[int]:
+    array = np.atleast_1d(np.asarray(attribute))
     if array.ndim != 1 or array.dtype.kind not in "iufb" or not (np.isfinite(array) & (array == np.trunc(array))).all():
         raise broken(node, f"has no list of integers for '{name}'")
     return [int(value) for value in array]
@@ -99,8 +99,8 @@ def setting(node: Draft, name: str, position: int) -> list[int] | None:
     """A list of integers that is an attribute in one opset and an input in another; None where there is neither."""
     if node.attrs.get(name) is not None:
         return _to_ints(node, name, node.attrs[name])
-    found = operand(node, position)
-    return None if found is None else _to_ints(node, name, found)
+    array = operand(node, position)
+    return None if array is None else _to_ints(node, name, array)
 
 
 def axes_setting(node: Draft, position: int, count: int, rank: int) -> list[int]:

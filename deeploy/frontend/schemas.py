@@ -162,7 +162,7 @@ def _signature(schema: OpSchema) -> Signature:
 @cache
 def history(op: str, domain: str) -> tuple[Signature, ...]:
     """Every version of an operator of ONNX that is not deprecated, the newest first."""
-    found = []
+    versions = []
     version = onnx.defs.onnx_opset_version()
     while version > 0:
         try:
@@ -170,9 +170,9 @@ def history(op: str, domain: str) -> tuple[Signature, ...]:
         except SchemaError:
             break
         if not schema.deprecated:
-            found.append(_signature(schema))
+            versions.append(_signature(schema))
         version = schema.since_version - 1
-    return tuple(found)
+    return tuple(versions)
 
 
 @cache
@@ -200,5 +200,5 @@ def defaults(op: str, domain: str, version: int, attributes: frozenset[str], inp
     if domain and like is None:
         return {}
     name, count = (op, inputs) if like is None else (like[0], len(like[1]))
-    found = signature(name, version, attributes, count)
-    return {} if found is None else found.defaults
+    found_signature = signature(name, version, attributes, count)
+    return {} if found_signature is None else found_signature.defaults

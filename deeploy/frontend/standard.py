@@ -213,8 +213,8 @@ def recurrent(node: Operands, gates: int) -> str | None:
     state = (batch, directions, units) if layout else (directions, batch, units)
     weights = ((directions, rows, x[-1]), (directions, rows, units), (directions, 2 * rows))
     for position, shape in enumerate((*weights, (batch,), state, state, (directions, 3 * units)), 1):
-        if node.has(position) and (found := node.shape(position)) != shape:
-            told = f"has an input {position} of shape {list(found)} instead of {list(shape)}, for the {units} units of its input 2"
+        if node.has(position) and (actual_shape := node.shape(position)) != shape:
+            told = f"has an input {position} of shape {list(actual_shape)} instead of {list(shape)}, for the {units} units of its input 2"
             return f"{told}; layers of ONNX have no projection (proj_size in PyTorch)"
     return None
 

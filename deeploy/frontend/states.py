@@ -61,14 +61,14 @@ def same_name(inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
 
     ``c0_in`` and ``c0_out``, ``h0`` and ``hn``, ``state`` and ``stateN``, ``cache`` and ``new_cache``. Names that fit several are left out.
     """
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for is_loose in (False, True):
-        pasts = {name: _stems(name, _BEFORE, "0", is_loose) for name in inputs if name not in found}
-        presents = {name: _stems(name, _AFTER, "1n", is_loose) for name in outputs if name not in found.values()}
+        pasts = {name: _stems(name, _BEFORE, "0", is_loose) for name in inputs if name not in pairs}
+        presents = {name: _stems(name, _AFTER, "1n", is_loose) for name in outputs if name not in pairs.values()}
         fits = [(past, present) for past in pasts for present in presents if past != present and pasts[past] & presents[present]]
         before, after = [past for past, _ in fits], [present for _, present in fits]
-        found |= {past: present for past, present in fits if before.count(past) == 1 == after.count(present)}
-    return found
+        pairs |= {past: present for past, present in fits if before.count(past) == 1 == after.count(present)}
+    return pairs
 
 
 def _stems(name: str, words: frozenset[str], marks: str, is_loose: bool) -> set[str]:

@@ -158,14 +158,14 @@ def branches(node: onnx.NodeProto) -> tuple[onnx.GraphProto, onnx.GraphProto]:
     Raises:
         ModelError: it has not one condition, two branches, and from each as many outputs as it has.
     """
-    found = {attribute.name: attribute.g for attribute in node.attribute if attribute.type == AttributeProto.GRAPH}
-    if set(found) != {"then_branch", "else_branch"} or len(node.attribute) != 2 or len(node.input) != 1 or not node.input[0]:
+    graphs = {attribute.name: attribute.g for attribute in node.attribute if attribute.type == AttributeProto.GRAPH}
+    if set(graphs) != {"then_branch", "else_branch"} or len(node.attribute) != 2 or len(node.input) != 1 or not node.input[0]:
         raise ModelError(f"{describe(node)} has not one condition and two branches", _EXPORT_AGAIN)
-    for branch in found.values():
+    for branch in graphs.values():
         if branch.input or len(branch.output) != len(node.output):
             told = f"{len(branch.input)} inputs and {len(branch.output)} outputs"
             raise ModelError(f"{describe(node)} has a branch of {told}; none and {len(node.output)} are needed", _EXPORT_AGAIN)
-    return found["then_branch"], found["else_branch"]
+    return graphs["then_branch"], graphs["else_branch"]
 
 
 @dataclass(frozen=True)
@@ -198,10 +198,10 @@ def scanned(node: onnx.NodeProto, body: onnx.GraphProto) -> Scanned:
         raise ModelError(f"{describe(node)} scans {count} of {len(node.input)} inputs and has {len(body.output)} results", _EXPORT_AGAIN)
 
     def numbers(name: str, length: int) -> list[int]:
-        found = list(given[name].ints) if name in given else [0] * length
-        if len(found) != length:
-            raise ModelError(f"{describe(node)} has {len(found)} {shorten(name)} instead of {length}", _EXPORT_AGAIN)
-        return found
+        values = list(given[name].ints) if name in given else [0] * length
+        if len(values) != length:
+            raise ModelError(f"{describe(node)} has {len(values)} {shorten(name)} instead of {length}", _EXPORT_AGAIN)
+        return values
 
     results = len(body.output) - carried
     return Scanned(
@@ -219,18 +219,18 @@ def body_of(node: onnx.NodeProto) -> onnx.GraphProto:
     Raises:
         ModelError: it has no body, or one that has other inputs or outputs than the node gives and takes.
     """
-    found: onnx.GraphProto | None = next(
+    body: onnx.GraphProto | None = next(
         (attribute.g for attribute in node.attribute if attribute.name == "body" and attribute.HasField("g")), None
     )
-    if found is None:
+    if body is None:
         raise ModelError(f"{describe(node)} has no body", _EXPORT_AGAIN)
-    carried = scanned(node, found).carried if node.op_type == "Scan" else len(node.input) - 1
+    carried = scanned(node, body).carried if node.op_type == "Scan" else len(node.input) - 1
     first = int(node.op_type == "Loop")  # its first two inputs may be absent, and the first result of its body is the condition
-    is_short = not all(node.input[2 * first :]) or (first and carried < 1) or carried > len(found.output)
-    if is_short or len(found.input) != len(node.input) or len(node.output) > len(found.output) - first:
-        told = f"{len(found.input)} inputs and {len(found.output)} outputs"
+    is_short = not all(node.input[2 * first :]) or (first and carried < 1) or carried > len(body.output)
+    if is_short or len(body.input) != len(node.input) or len(node.output) > len(body.output) - first:
+        told = f"{len(body.input)} inputs and {len(body.output)} outputs"
         raise ModelError(f"{describe(node)} has {len(node.input)} inputs, {len(node.output)} outputs and a body of {told}", _EXPORT_AGAIN)
-    return found
+    return body
 
 
 def _producers(graph: onnx.GraphProto) -> dict[str, int]:
@@ -276,10 +276,10 @@ def _sorted(nodes: Sequence[onnx.NodeProto], producers: dict[str, int]) -> list[
     return list(done)[1:]
 
 
-def _cycle(found: list[str]) -> ModelError:
+def _cycle(cycle: list[str]) -> ModelError:
     """The error for nodes of a cycle, each before those that read it."""
-    more = f", and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
-    what = f"the graph has a cycle through {', '.join(found[:_MOST_SHOWN])}{more}" if len(found) > 1 else f"{found[0]} reads its own output"
+    more = f", and {len(cycle) - _MOST_SHOWN} more" if len(cycle) > _MOST_SHOWN else ""
+    what = f"the graph has a cycle through {', '.join(cycle[:_MOST_SHOWN])}{more}" if len(cycle) > 1 else f"{cycle[0]} reads its own output"
     return ModelError(what, _EXPORT_AGAIN)
 
 

@@ -42,13 +42,13 @@ def check_known(graph: onnx.GraphProto, custom_shapes: CustomShapes | None) -> N
 def unknown_operators(graph: onnx.GraphProto, custom_shapes: CustomShapes | None, first: onnx.NodeProto | None = None) -> UnsupportedError:
     """The error for the operators of a graph that nobody knows, and for that of the node ``first``."""
     nodes = [*([first] if first is not None else []), *_refused(graph, custom_shapes)]
-    found: dict[str, dict[str, None]] = {}
+    unknown: dict[str, dict[str, None]] = {}
     for node in nodes:
         place = shorten(node.name or next(iter(node.output), ""), 40)
-        found.setdefault(f"{shorten(node.op_type, 40)} {_origin(node)}", {})[place] = None
-    listed = [f"{name} ({_enumerate(list(places))})" for name, places in list(found.items())[:_MOST_SHOWN]]
-    more = f", and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
-    what = "an operator is unknown" if len(found) == 1 else f"{len(found)} operators are unknown"
+        unknown.setdefault(f"{shorten(node.op_type, 40)} {_origin(node)}", {})[place] = None
+    listed = [f"{name} ({_enumerate(list(places))})" for name, places in list(unknown.items())[:_MOST_SHOWN]]
+    more = f", and {len(unknown) - _MOST_SHOWN} more" if len(unknown) > _MOST_SHOWN else ""
+    what = "an operator is unknown" if len(unknown) == 1 else f"{len(unknown)} operators are unknown"
     return UnsupportedError(
         f"{what}: {'; '.join(listed)}{more}",
         "export the model with operators of ONNX in their place, quantisers as QuantizeLinear and DequantizeLinear, "

@@ -52,9 +52,9 @@ def scales_of(op: str, inputs: int) -> tuple[int, ...]:
 
 def check_text(model: onnx.ModelProto) -> None:
     """Raise ModelError where a name or another text of the model is not UTF-8."""
-    found = next(_not_unicode(model, "the model"), None)
-    if found is not None:
-        raise ModelError(f"{found} is not UTF-8 text", "give it another name, or export the model again")
+    wrong_text = next(_not_unicode(model, "the model"), None)
+    if wrong_text is not None:
+        raise ModelError(f"{wrong_text} is not UTF-8 text", "give it another name, or export the model again")
 
 
 def _not_unicode(root: Any, whole: str) -> Iterator[str]:
@@ -118,20 +118,20 @@ def _problems(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs:
     if record.inputs is not None:
         yield from _unlike_own(node, record, attributes, inputs)
         like = like_standard(domain, op, inputs)
-        found = signature(like[0], version, frozenset(), len(like[1])) if like is not None else None
-        kinds = found.attributes if found is not None else {}
+        found_signature = signature(like[0], version, frozenset(), len(like[1])) if like is not None else None
+        kinds = found_signature.attributes if found_signature is not None else {}
         yield from _unlike_kinds(
             op, {**kinds, **{n: known.kind for n, known in record.attributes.items() if known.kind is not None}}, attributes
         )
         return
-    found = signature(op, version, frozenset(attributes), inputs, domain) if domain in ("", ML) else None
-    if found is None:
+    found_signature = signature(op, version, frozenset(attributes), inputs, domain) if domain in ("", ML) else None
+    if found_signature is None:
         return
-    unknown = (name for name in attributes if name not in found.attributes and name not in record.attributes)
+    unknown = (name for name in attributes if name not in found_signature.attributes and name not in record.attributes)
     yield from (f"has the attribute '{shorten(name, 40)}', which the operator does not define" for name in unknown)
-    yield from (f"lacks the attribute '{name}'" for name in sorted(found.required) if name not in attributes)
-    yield from _uncounted(node, found.schema, inputs)
-    yield from _unlike_kinds(op, found.attributes, attributes)
+    yield from (f"lacks the attribute '{name}'" for name in sorted(found_signature.required) if name not in attributes)
+    yield from _uncounted(node, found_signature.schema, inputs)
+    yield from _unlike_kinds(op, found_signature.attributes, attributes)
 
 
 def _uncounted(node: onnx.NodeProto, schema: OpSchema, inputs: int) -> Iterator[str]:

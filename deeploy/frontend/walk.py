@@ -99,10 +99,10 @@ class GraphWalk:
             if tensor not in sources and tensor.data is None:
                 sources[tensor] = tensor.maker is None
                 waiting += tensor.maker.operands if tensor.maker is not None else ()
-        found = [tensor for tensor, is_source in sources.items() if is_source]
-        if not found or any(t.name not in self.inputs or t.elements > most for t in found):
+        pinning_sources = [tensor for tensor, is_source in sources.items() if is_source]
+        if not pinning_sources or any(t.name not in self.inputs or t.elements > most for t in pinning_sources):
             return ""
-        return f"pin what it depends on: {' '.join(f'--pin {shlex.quote(_option(t))}' for t in found)}"
+        return f"pin what it depends on: {' '.join(f'--pin {shlex.quote(_option(t))}' for t in pinning_sources)}"
 
     def operand(self, tensor: Known, name: str) -> Tensor:
         """A tensor as a node of the graph reads it: floats of 64 bits are float32, and what is finite stays so.

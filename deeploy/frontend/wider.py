@@ -85,19 +85,19 @@ def narrow_types(model: onnx.ModelProto) -> frozenset[DType]:
     for graph in graphs(model.graph):
         values |= {tensor.name: tensor for tensor in graph.initializer}
         values |= {node.output[0]: attribute.t for node in graph.node for attribute in node.attribute if attribute.name == "value"}
-    found = {_BITS[tensor.data_type] for tensor in values.values() if tensor.data_type in _BITS}
+    widths = {_BITS[tensor.data_type] for tensor in values.values() if tensor.data_type in _BITS}
     packed = (node for graph in graphs(model.graph) for node in graph.node if node.op_type in (_TABLE, "MatMulNBits"))
-    found |= {a.i for node in packed for a in node.attribute if a.name == "bits" and a.i <= MOST_BITS}
+    widths |= {a.i for node in packed for a in node.attribute if a.name == "bits" and a.i <= MOST_BITS}
     for node in (node for graph in graphs(model.graph) for node in graph.node if node.input and node.input[0] in values):
         limits = [values[name] for name in node.input[1:] if name in values]
         if node.op_type == "BipolarQuant":
-            found.add(1)
+            widths.add(1)
         elif node.op_type in ("Quant", "IntQuant") and len(limits) == 3:
-            found |= {int(bits) for bits in numpy_helper.to_array(limits[-1]).ravel() if 0 < bits <= MOST_BITS}
+            widths |= {int(bits) for bits in numpy_helper.to_array(limits[-1]).ravel() if 0 < bits <= MOST_BITS}
         elif node.op_type == "Clip" and len(limits) == 2 and limits[0].data_type in (TensorProto.INT8, TensorProto.UINT8):
             low, high = (int(numpy_helper.to_array(limit).item()) for limit in limits)
-            found |= {t.bits for t in PACKED if t.holds(low, high)}
-    return packed_types(max(found, default=0)) | {_FLOATS[tensor.data_type] for tensor in values.values() if tensor.data_type in _FLOATS}
+            widths |= {t.bits for t in PACKED if t.holds(low, high)}
+    return packed_types(max(widths, default=0)) | {_FLOATS[tensor.data_type] for tensor in values.values() if tensor.data_type in _FLOATS}
 
 
 def packed_types(most: int) -> frozenset[DType]:
@@ -116,10 +116,10 @@ def note_narrow(graph: Graph, types: Collection[DType]) -> Graph:
     def change(node: Node) -> Node:
         stored = [t.data for t in node.operands if t.data is not None]
         weights = [values for values in stored if _has_two(values) or any(each.stores(values) for each in types)]
-        found = [t for t in NARROW_TYPES if (t in types or t in PACKED) and any(t.stores(values) for values in weights)]
+        narrow_types = [t for t in NARROW_TYPES if (t in types or t in PACKED) and any(t.stores(values) for values in weights)]
 
         def instead(tensor: Tensor) -> Tensor:
-            narrow = tuple(t for t in found if tensor.data is not None and t.stores(tensor.data))
+            narrow = tuple(t for t in narrow_types if tensor.data is not None and t.stores(tensor.data))
             return noted(tensor, narrow) if narrow else tensor
 
         return reading(node, instead) if node.is_lowered else node

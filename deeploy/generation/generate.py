@@ -107,9 +107,9 @@ class Generator:
         rows, scored = (max(getattr(reader, count) for reader in readers) for count in ("rows", "scored"))
         elements = {TOKEN: rows, PLACE: rows, MASK: max((r.mask.rows * r.mask.columns for r in readers if r.mask), default=0)}
         comments = {TOKEN: "that are read next", PLACE: "of the new rows", MASK: "of the rows that are seen"}
-        found = [WorkArray(dtype.c, kind, elements[kind], comments[kind]) for kind, dtype in self.step.kinds.items()]
-        found.append(WorkArray(self.step.score.c, "scores", scored * self.step.tokens, "of the tokens that may follow"))
-        return [*found, WorkArray("uint64_t", "sums", _BUCKETS + 1, "of probabilities, by distance from the best token")]
+        work_arrays = [WorkArray(dtype.c, kind, elements[kind], comments[kind]) for kind, dtype in self.step.kinds.items()]
+        work_arrays.append(WorkArray(self.step.score.c, "scores", scored * self.step.tokens, "of the tokens that may follow"))
+        return [*work_arrays, WorkArray("uint64_t", "sums", _BUCKETS + 1, "of probabilities, by distance from the best token")]
 
     def files(self, lookup: TemplateLookup) -> dict[str, str | bytes]:
         """The C function; its declaration is part of the network's header."""
@@ -130,10 +130,10 @@ def reader(prefix: str, plan: Plan, description: Document, known: Mapping[str, s
     result, rows = program.buffers[program.outputs[0]], program.growth.rows
     tokens = result.shape[-1] if result.shape else 0
     scored = math.prod(result.shape) // max(tokens, 1)
-    found = [_source(program, program.growth, name, tokens, known) for name in program.inputs]
-    sources = tuple(source for source in found if source is not None)
+    step_sources = [_source(program, program.growth, name, tokens, known) for name in program.inputs]
+    sources = tuple(source for source in step_sources if source is not None)
     kinds = [source.kind for source in sources]
-    if tokens < 2 or scored not in (1, rows) or len(sources) < len(found) or kinds.count(TOKEN) != 1 or len(set(kinds)) < len(kinds):
+    if tokens < 2 or scored not in (1, rows) or len(sources) < len(step_sources) or kinds.count(TOKEN) != 1 or len(set(kinds)) < len(kinds):
         return None
     scale = description["outputs"][0].get("scale")
     step = 1 << _FRACTION if scale is None else max(1, round(scale * 2**_FRACTION))
@@ -192,8 +192,8 @@ def generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], 
     begins = {p: plan.program.growth is not None and plan.program.growth.begins for p, plan in plans.items()}
     for p in sorted(plans, key=lambda p: begins[p]):
         known = {source.name: source.kind for q, r in readers.items() if leads[p] == leads[q] for source in r.sources}
-        found = reader(p, plans[p], descriptions[p], known)
-        readers |= {p: found} if found is not None else {}
+        read = reader(p, plans[p], descriptions[p], known)
+        readers |= {p: read} if read is not None else {}
     result = {}
     for prefix, step in readers.items():
         if step.rows == 1:

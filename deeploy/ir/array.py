@@ -81,12 +81,12 @@ def load_array(file: Path) -> Array:
         TargetError: it is not what its schema says, or factors do not fill the array.
     """
     data = read_document(file, "array.toml", TargetError)
-    found: dict[str, dict[str, int]] = {}
+    sizes_by_unit: dict[str, dict[str, int]] = {}
     for number, entry in enumerate(data["configuration"]):
         name, factors = entry["name"], {loop: entry["unrolling"].get(loop, 1) for loop in LOOPS}
         product = math.prod(factors.values())
         problem = f"unrolling fills {product} of {data['pes']} elements" if product != data["pes"] else "name is that of an entry before"
-        if product != data["pes"] or name in found:
+        if product != data["pes"] or name in sizes_by_unit:
             raise TargetError(f"{shorten(str(file), 160)}: configuration[{number}].{problem}", KINDS["array.toml"].remedy)
-        found[name] = factors
-    return Array(data["name"], data["pes"], found)
+        sizes_by_unit[name] = factors
+    return Array(data["name"], data["pes"], sizes_by_unit)

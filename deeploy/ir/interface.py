@@ -49,8 +49,8 @@ class Bound:
         """The tensor of every operand that is there."""
         extra = epilogue.operands(self.node.epilogue)
         body = [name.rstrip("?") for name in self.kernel.inputs[: len(self.node.inputs) - len(extra)]]
-        found = zip((*body, *extra, *self.kernel.outputs), (*self.node.inputs, *self.node.outputs), strict=True)
-        return {name: tensor for name, tensor in found if tensor is not None}
+        pairs = zip((*body, *extra, *self.kernel.outputs), (*self.node.inputs, *self.node.outputs), strict=True)
+        return {name: tensor for name, tensor in pairs if tensor is not None}
 
     @cached_property
     def parts(self) -> tuple[Self, ...]:
@@ -71,15 +71,15 @@ class Bound:
     @cached_property
     def phases(self) -> tuple[Self, ...]:
         """What the kernels do that the call's kernel consists of, in order; the call itself where it is of one piece."""
-        found = []
+        phase_tensors = []
         for phase in self.kernel.phases:
             operands = {own: self.operands[name] for name, own in phase.operands.items() if name in self.operands}
             maps = {own: access for name, own in phase.operands.items() if (access := self.geometry.nest.maps().get(name)) is not None}
             written = phase.kernel.outputs
             nest = Nest({n: m for n, m in maps.items() if n not in written}, {n: maps[n] for n in written}, extents=self.geometry.extents)
             geometry = replace(self.geometry, nest=nest)
-            found.append(replace(self, node=phase.node(self.node), kernel=phase.kernel, geometry=geometry, operands=operands))
-        return tuple(found) or (self,)
+            phase_tensors.append(replace(self, node=phase.node(self.node), kernel=phase.kernel, geometry=geometry, operands=operands))
+        return tuple(phase_tensors) or (self,)
 
 
 _STAGES = {"bias": "bias", "requantise": "rq", "lookup": "table", "clamp": "clamp"}
@@ -185,7 +185,7 @@ class Piece:
 def pieces(call: Bound, tile: Mapping[str, int], bases: Mapping[str, object]) -> dict[str, Piece]:
     """The scratch memory of a call in tiles of this size, which begins at ``bases``, which print as expressions in C of bytes."""
     extents = {**call.geometry.extents, **tile}
-    return {n: Piece(bases[n], int(found.bytes(call.node, extents)), found.cores) for n, found in call.kernel.scratch.items()}
+    return {n: Piece(bases[n], int(scratch.bytes(call.node, extents)), scratch.cores) for n, scratch in call.kernel.scratch.items()}
 
 
 def view(call: Bound, name: str, stored: DType, seen: Sequence[Window], strides: Sequence[Value]) -> PrintedOperand:
@@ -244,13 +244,13 @@ def parts(call: Bound, views: Mapping[str, PrintedOperand | None], stored: Mappi
 
 def phases(part: CalledPart, columns: Value) -> tuple[CalledPart, ...]:
     """The parts that kernels one behind the other are; ``columns`` are those of a row before the share of the core that runs."""
-    found = []
+    phase_pieces = []
     for phase, call in zip(part.call.kernel.phases, part.call.phases, strict=False):
         views = {own: part.views.get(name) for name, own in phase.operands.items()}
         views |= {own: _whole(view, columns) for own in phase.whole if (view := views[own]) is not None}
         stored = {own: part.stored[name] for name, own in phase.operands.items() if name in part.stored}
-        found.append(CalledPart(call, views, stored))
-    return tuple(found) or (part,)
+        phase_pieces.append(CalledPart(call, views, stored))
+    return tuple(phase_pieces) or (part,)
 
 
 def _whole(view: PrintedOperand, columns: Value) -> PrintedOperand:

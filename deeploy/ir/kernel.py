@@ -71,9 +71,9 @@ def packed(declare: Callable[[Node], Nest], operand: str) -> Callable[[Node], Ne
     """The nest of a kernel that reads an operand packed: bytes along its last axis, of which every iteration reads all."""
 
     def nest(node: Node) -> Nest:
-        found = declare(node)
-        *axes, last = found.reads[operand].axes
-        return replace(found, reads={**found.reads, operand: Map(*axes, *encoded(f"{operand}_byte", of=tuple(last.dims())))})
+        declared = declare(node)
+        *axes, last = declared.reads[operand].axes
+        return replace(declared, reads={**declared.reads, operand: Map(*axes, *encoded(f"{operand}_byte", of=tuple(last.dims())))})
 
     return nest
 

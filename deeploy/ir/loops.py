@@ -60,12 +60,12 @@ class LayerLoops:
 
 def from_geometry(name: str, geometry: Geometry, constants: set[str] | frozenset[str] = frozenset()) -> list[LayerLoops]:
     """The layers of one call: a phase that sums products of two operands is one."""
-    found = []
+    loops = []
     for phase in (geometry.nest, *geometry.nest.phases):
         factors = [n for n, m in phase.reads.items() if any(d.kind is Kind.REDUCTION for d in m.dims())]
         if len(factors) >= 2 and any(d.kind is Kind.REDUCTION and d.combine is SUM for d in phase.dims().values()):
-            found.append(_layer(name, phase, geometry.extents, factors, constants))
-    return found
+            loops.append(_layer(name, phase, geometry.extents, factors, constants))
+    return loops
 
 
 def slots(layer: LayerLoops, unrolling: Sequence[int]) -> int:
@@ -154,17 +154,17 @@ def _loops(nest: Nest, operands: Mapping[str, Map], extents: Mapping[str, int]) 
 
 def _seen(access: Map, name: str) -> set[tuple[str, int]]:
     """What of a dimension a map depends on: ("all", 0), ("quotient", radix) or ("remainder", radix)."""
-    found = set()
+    dims_seen = set()
     for axis in access.axes:
         for atom, _ in axis.terms:
             if isinstance(atom, Dim):
                 if name == atom.name or any(name == dim.name for dim in atom.of):
-                    found.add(("all", 0))
+                    dims_seen.add(("all", 0))
             elif isinstance(atom, Quotient | Remainder) and any(dim.name == name for dim in atom.dims()):
                 alone = _is_alone(atom.inner, name)
                 kind = "quotient" if isinstance(atom, Quotient) else "remainder"
-                found.add((kind, atom.divisor) if alone else ("all", 0))
-    return {("all", 0)} if len(found) > 1 else found
+                dims_seen.add((kind, atom.divisor) if alone else ("all", 0))
+    return {("all", 0)} if len(dims_seen) > 1 else dims_seen
 
 
 def _is_alone(inner: Affine, name: str) -> bool:

@@ -106,12 +106,12 @@ class Nest:
 
     @cached_property
     def _dims(self) -> Mapping[str, Dim]:
-        found: dict[str, Dim] = {}
+        dims_by_name: dict[str, Dim] = {}
         for access in (*self.writes.values(), *self.updates.values(), *self.reads.values()):
             for axis in access.axes:
                 for dim in axis.dims():
-                    found.setdefault(dim.name, dim)
-        return found
+                    dims_by_name.setdefault(dim.name, dim)
+        return dims_by_name
 
 
 Part = tuple[Value, Value]  # of a dimension: first iteration, and the number of them
@@ -193,10 +193,10 @@ class Geometry:
 
     def dims(self) -> Mapping[str, Dim]:
         """Every dimension of all phases by name."""
-        found = self.nest.dims()
+        dims_by_name = self.nest.dims()
         for phase in self.nest.phases:
-            found = {**phase.dims(), **found}
-        return found
+            dims_by_name = {**phase.dims(), **dims_by_name}
+        return dims_by_name
 
     def box(self, tile: Mapping[str, Span] | None = None) -> dict[str, Span]:
         """The whole iteration domain, narrowed to ``tile`` where given."""
@@ -274,7 +274,11 @@ class Geometry:
         for phase in (self.nest, *self.nest.phases):
             for name, dim in phase.dims().items():
                 kinds.setdefault(name, set()).add(dim.kind)
-        return {name: next(iter(found)) for name, found in kinds.items() if len(found) == 1 and not found & {Kind.COUPLED, Kind.ENCODED}}
+        return {
+            name: next(iter(dim_kinds))
+            for name, dim_kinds in kinds.items()
+            if len(dim_kinds) == 1 and not dim_kinds & {Kind.COUPLED, Kind.ENCODED}
+        }
 
 
 def is_broadcast(maps: Sequence[Map], size: int) -> bool:

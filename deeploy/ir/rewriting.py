@@ -249,8 +249,8 @@ class _RewriteSweep:
 
     def readers(self, tensor: Tensor) -> list[Node]:
         """The nodes that read a tensor, as they are now; those are left out that something else stands in for."""
-        found = (node for origin in self._origins.get(tensor, [tensor]) for node in self.graph.readers.get(origin, ()))
-        return [self.now(node) for node in found if not self._replaced.issuperset(node.outputs)]
+        reading_nodes = (node for origin in self._origins.get(tensor, [tensor]) for node in self.graph.readers.get(origin, ()))
+        return [self.now(node) for node in reading_nodes if not self._replaced.issuperset(node.outputs)]
 
     def replace(self, old: Tensor, new: Tensor) -> None:
         """Let the readers of one tensor read another one."""
@@ -364,12 +364,12 @@ class Match:
         result = Tensor("", self.y.shape, self.y.dtype, label="fused")
         return front.another(inputs=(*front.inputs[:kept], *operands), outputs=(result,), attrs={**former, **attributes}).outputs[0]
 
-    def accept(self, found: Mapping[Tensor, Tensor]) -> None:
+    def accept(self, replacements: Mapping[Tensor, Tensor]) -> None:
         """Let what the rule returned stand in for tensors; an output of the network that was there before is a Reshape.
 
         What is new is called after the result, and what stands in for a tensor gets the name of that one.
         """
-        for old, new in found.items():
+        for old, new in replacements.items():
             if not self._is_new(new.maker) and self.is_output(old):
                 new = compute("Reshape", new, shape=old.shape, dtype=old.dtype)
             if new.maker is not None and self._is_new(new.maker):

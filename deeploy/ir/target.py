@@ -203,11 +203,11 @@ class Timing:
     @cached_property
     def _entries(self) -> Mapping[str, list[tuple[frozenset[str], Rate]]]:
         """The entries of every kernel or engine: the words that an instance must have, and its rate."""
-        found: dict[str, list[tuple[frozenset[str], Rate]]] = {}
+        entries_by_key: dict[str, list[tuple[frozenset[str], Rate]]] = {}
         for entry, rate in self.kernels.items():
             subject, *needed = entry.split()
-            found.setdefault(subject, []).append((frozenset(needed), rate))
-        return found
+            entries_by_key.setdefault(subject, []).append((frozenset(needed), rate))
+        return entries_by_key
 
     def own(self, name: str, engine: str) -> Rate | None:
         """The rate of the instances of a kernel that no entry with words names: its own, or its engine's; None where there is none."""

@@ -144,15 +144,15 @@ class Ports:
 @cache
 def _before(topology: Topology, chips: int, start: int) -> Mapping[int, int]:
     """The chip before each one on a shortest way from ``start``, breadth first."""
-    found = {start: start}
+    previous = {start: start}
     waiting = deque([start])
     while waiting:
         chip = waiting.popleft()
         for other in topology.neighbours(chip, chips):
-            if other not in found:
-                found[other] = chip
+            if other not in previous:
+                previous[other] = chip
                 waiting.append(other)
-    return found
+    return previous
 
 
 def load_topology(file: Path, base: Topology | None = None) -> Topology:
@@ -202,28 +202,28 @@ def _error(file: Path, what: str) -> TargetError:
 
 def _pairs(file: Path, data: Document) -> dict[tuple[int, int], str]:
     """The kinds of links by the two chips that they join; every link that is named is there, and every chip can be reached by one."""
-    found: dict[tuple[int, int], str] = {}
+    routes: dict[tuple[int, int], str] = {}
     for number, entry in enumerate(data.get("pair", [])):
         pair = min(entry["chips"]), max(entry["chips"])
-        if pair[0] == pair[1] or pair in found:
+        if pair[0] == pair[1] or pair in routes:
             raise _error(file, f"pair[{number}].chips is {entry['chips']}, and a pair joins two different chips, once")
-        found[pair] = entry["link"]
-    named = [(f"pair[{number}].link", link) for number, link in enumerate(found.values())]
+        routes[pair] = entry["link"]
+    named = [(f"pair[{number}].link", link) for number, link in enumerate(routes.values())]
     named += [("groups.link", data["groups"]["link"])] if "groups" in data else []
     for where, link in named:
         if link not in data["link"]:
             raise _error(file, f"{where} is {shorten(link, 40)}, and there is no table link.{shorten(link, 40)}")
     if not named:
         raise _error(file, "it joins no chips: it has neither groups nor pair")
-    return found
+    return routes
 
 
 def _members(file: Path, data: Document) -> Mapping[int, Member]:
     """The entries ``[[chip]]``."""
-    found: dict[int, Member] = {}
+    members_by_chip: dict[int, Member] = {}
     for number, entry in enumerate(data.get("chip", [])):
-        if entry["chip"] in found:
+        if entry["chip"] in members_by_chip:
             raise _error(file, f"chip[{number}].chip is {entry['chip']}, which an entry before has")
         engines, capacities = entry.get("engines"), {name.lower(): size for name, size in entry.get("memory", {}).items()}
-        found[entry["chip"]] = Member(capacities, entry.get("cores"), None if engines is None else tuple(engines))
-    return found
+        members_by_chip[entry["chip"]] = Member(capacities, entry.get("cores"), None if engines is None else tuple(engines))
+    return members_by_chip

@@ -46,11 +46,11 @@ class Graph:
     @cached_property
     def readers(self) -> dict[Tensor, list[Node]]:
         """The nodes that read a tensor, one that reads it twice twice; none for what only leaves the network."""
-        found: dict[Tensor, list[Node]] = {}
+        readers_by_tensor: dict[Tensor, list[Node]] = {}
         for node in self.nodes:
             for tensor in node.operands:
-                found.setdefault(tensor, []).append(node)
-        return found
+                readers_by_tensor.setdefault(tensor, []).append(node)
+        return readers_by_tensor
 
     def __str__(self) -> str:
         """A line for every node: its results with their types, its operator, inputs, and attributes in the order of their names."""

@@ -51,8 +51,8 @@ def values(tensor: Tensor | None, zero_point: int = 0) -> tuple[int, int]:
 
 def products(a: tuple[int, int], b: tuple[int, int], depth: int = 1) -> Ends:
     """The extremes of a sum of so many products of values in two ranges."""
-    found = [x * y * depth for x in a for y in b]
-    return ends(min(found), max(found))
+    products = [x * y * depth for x in a for y in b]
+    return ends(min(products), max(products))
 
 
 def sums(w: Array, low: int, high: int) -> Ends:

@@ -41,7 +41,7 @@ def sample(operands: str, *linked: Callable[[Random], Attributes], extents: Any 
     """
 
     def draw(rng: Random) -> Sample:
-        axes: dict[str, tuple[int, ...]] = {name: (rng.choice(found),) for name, found in (extents or {}).items()}
+        axes: dict[str, tuple[int, ...]] = {name: (rng.choice(choices),) for name, choices in (extents or {}).items()}
         present = re.findall(r"(\w+)(\??)\[(.*?)\]", operands)
         shapes = {name: _extents(rng, text.split(","), axes) for name, option, text in present if not option or rng.random() < 0.5}
         arrays = {name: values(rng, shapes.pop(name)) for name, values in given.items() if name in shapes}
@@ -52,7 +52,7 @@ def sample(operands: str, *linked: Callable[[Random], Attributes], extents: Any 
 
 
 def _extents(rng: Random, names: Sequence[str], axes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
-    found: tuple[int, ...] = ()
+    chosen_extents: tuple[int, ...] = ()
     for place, name in enumerate(names, 1):
         kind, rest = (name[0], names[place:]) if name[:1] in ("*", "~", "%") else ("", [])
         key = name.removeprefix(kind)
@@ -60,8 +60,10 @@ def _extents(rng: Random, names: Sequence[str], axes: dict[str, tuple[int, ...]]
             whole = draw_shape(rng, max(1, len(rest)))
             axes |= {key: whole[: len(whole) - len(rest)], **{own: (n,) for own, n in zip(rest[::-1], whole[::-1], strict=False)}} | axes
         full = (int(key),) if key.isdigit() else axes.setdefault(key, (draw_extent(rng),)) if key else ()
-        found += full if kind in ("", "*") else broadcast(rng, full) if kind == "~" else rng.choice(((1,), full[-1:], broadcast(rng, full)))
-    return found
+        chosen_extents += (
+            full if kind in ("", "*") else broadcast(rng, full) if kind == "~" else rng.choice(((1,), full[-1:], broadcast(rng, full)))
+        )
+    return chosen_extents
 
 
 def draw_extent(rng: Random) -> int:
@@ -71,13 +73,13 @@ def draw_extent(rng: Random) -> int:
 def draw_shape(rng: Random, least: int = 1, most: int = MOST_AXES) -> tuple[int, ...]:
     """Extents of ``least`` to ``most`` axes."""
     while True:
-        found = [draw_extent(rng) for _ in range(rng.randint(least, most))]
+        shape = [draw_extent(rng) for _ in range(rng.randint(least, most))]
         if rng.random() < 0.25:
-            found[rng.randrange(len(found))] = rng.choice(LONG)
+            shape[rng.randrange(len(shape))] = rng.choice(LONG)
         if rng.random() < 0.25:  # of rows of one element kernels assume most
-            found[-1] = 1
-        if math.prod(found) <= ELEMENTS:
-            return tuple(found)
+            shape[-1] = 1
+        if math.prod(shape) <= ELEMENTS:
+            return tuple(shape)
 
 
 def broadcast(rng: Random, full: tuple[int, ...]) -> tuple[int, ...]:
@@ -130,7 +132,7 @@ def sliding(rng: Random, outputs: Sequence[int] = OUTPUTS, beyond: int = 0) -> t
 
     Padding is up to ``beyond`` indices wider than what keeps a tap of every window inside of a large image.
     """
-    size, strides, dilations, counts = (tuple(rng.choices(found, k=2)) for found in ((1, 2, 3, 4, 5), (1, 1, 2, 3), (1, 1, 2, 3), outputs))
+    size, strides, dilations, counts = (tuple(rng.choices(drawn, k=2)) for drawn in ((1, 2, 3, 4, 5), (1, 1, 2, 3), (1, 1, 2, 3), outputs))
     size, dilations = rng.choice((size, (1, 1), (3, 3))), dilations if rng.random() < 0.3 else (1, 1)
     reach = [d * (n - 1) + 1 for d, n in zip(dilations, size, strict=True)]
     pads = rng.choice(([0] * 4, [n // 2 for n in reach] * 2, [rng.randint(0, n - 1 + beyond) for n in reach * 2]))

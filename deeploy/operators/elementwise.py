@@ -298,9 +298,9 @@ def _addition(node: Node, position: int) -> dict[str, int] | None:
 
 
 def _draw_scaled_add(rng: Random) -> Attributes:
-    found = requantisation(rng, 7, 12, 20, 30)
-    other = requantisation(rng, found["shift"])["mul"]
-    return {"mul_a": found.pop("mul"), **found, "mul_b": rng.choice((1, -1)) * other, **parity(rng)}
+    drawn = requantisation(rng, 7, 12, 20, 30)
+    other = requantisation(rng, drawn["shift"])["mul"]
+    return {"mul_a": drawn.pop("mul"), **drawn, "mul_b": rng.choice((1, -1)) * other, **parity(rng)}
 
 
 def _draw_scaled_div(rng: Random) -> Attributes:

@@ -65,8 +65,8 @@ def _bounds(node: Node) -> Ends:
     """The sum of both operands' ends, each behind its limits."""
     attrs, least, most = node.attrs, 0, 0
     for index, name in enumerate("ab"):
-        found = sorted(min(max(end, attrs[f"low_{name}"]), attrs[f"high_{name}"]) for end in operand_results(node, index))
-        least, most = least + found[0], most + found[1]
+        interval = sorted(min(max(end, attrs[f"low_{name}"]), attrs[f"high_{name}"]) for end in operand_results(node, index))
+        least, most = least + interval[0], most + interval[1]
     return ends(least, most)
 
 

@@ -34,11 +34,11 @@ class _JoinedPair:
     behind: Callable[[Node], Node]
 
     def nest(self, node: Node) -> Nest:
-        found = self.second.nest(self.behind(node))
-        y, x = found.writes["y"], found.reads[_X]
-        reads = {**dict.fromkeys(self.first.inputs, y), **{name: access for name, access in found.reads.items() if name != _X}}
+        second_nest = self.second.nest(self.behind(node))
+        y, x = second_nest.writes["y"], second_nest.reads[_X]
+        reads = {**dict.fromkeys(self.first.inputs, y), **{name: access for name, access in second_nest.reads.items() if name != _X}}
         columns = {dim.name: node.outputs[1].shape[-1] for dim in x.axes[-1].dims()}
-        return Nest(reads, {"y": y, _X: y}, extents={**found.extents, **columns})
+        return Nest(reads, {"y": y, _X: y}, extents={**second_nest.extents, **columns})
 
     def reference(self, node: Node, a: Array, b: Array, *rest: Array) -> tuple[Array, Array]:
         ahead, count = self.front(node), len(self.others)

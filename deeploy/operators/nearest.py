@@ -64,20 +64,20 @@ def nearest(stairs: Staircase, mul: Array, shift: int, by: Requantiser) -> Itera
             right = np.maximum(largest - less - fewer, 1)
             multiplier = np.maximum(mul >> (shift - right), 1) + up
             for add in _summands(stairs, first, multiplier, right[:, None]):
-                found = _differing(stairs, first, multiplier, add, right[:, None], by)
-                better = found < cost
-                cost[better], best[:, better] = found[better], np.stack([multiplier, add, right])[:, better]
+                step = _differing(stairs, first, multiplier, add, right[:, None], by)
+                better = step < cost
+                cost[better], best[:, better] = step[better], np.stack([multiplier, add, right])[:, better]
         if (cost < NONE).all():
             yield Nearest(best[0], best[1], best[2], sums, inside, int(cost.sum()))
 
 
 def _largest(size: Array, mul: Array, shift: int, by: Requantiser) -> Array:
     """The largest shift of every channel, 0 where there is none, at which the products of sums of that size fit."""
-    found = np.zeros_like(mul)
+    largest = np.zeros_like(mul)
     for right in range(1, min(shift, by.shift) + 1):
         lower = np.maximum(mul >> (shift - right), 1)
-        found = np.where((lower < 1 << by.mul) & (lower * size < 1 << (by.word - 1)), right, found)
-    return np.asarray(np.minimum(found, found.min() + (SPREAD if by.has_shifts else 0)))
+        largest = np.where((lower < 1 << by.mul) & (lower * size < 1 << (by.word - 1)), right, largest)
+    return np.asarray(np.minimum(largest, largest.min() + (SPREAD if by.has_shifts else 0)))
 
 
 def _summands(stairs: Staircase, first: Array, mul: Array, shift: Array) -> Iterator[Array]:

@@ -42,8 +42,8 @@ def max_reference(node: Node, x: Array) -> Array:
     x[N,H,W,C]; kernel, strides, dilations, pads.
     """
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    found = np.fmax.reduce(_taps(node, x, lowest))
-    return np.asarray(np.where(np.isnan(found), lowest, found) if x.dtype.kind == "f" else found, x.dtype)
+    maximum = np.fmax.reduce(_taps(node, x, lowest))
+    return np.asarray(np.where(np.isnan(maximum), lowest, maximum) if x.dtype.kind == "f" else maximum, x.dtype)
 
 
 def average_reference(node: Node, x: Array) -> Array:

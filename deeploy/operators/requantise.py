@@ -29,10 +29,10 @@ def of_node(node: Node) -> StaircaseRequantisation | None:
 
     Where accumulators may have any value of 32 bits, the bias is in ``add``, so that it is added to nothing that 32 bits must hold.
     """
-    attrs, operator, found = node.attrs, OPERATORS.get(node.op), _constants(node)
-    if found is None:
+    attrs, operator, constants = node.attrs, OPERATORS.get(node.op), _constants(node)
+    if constants is None:
         return None
-    bias, factor, summand = found
+    bias, factor, summand = constants
     least, most = accumulators(node)
     if bias is not None:
         wide = bias.astype(np.int64)
@@ -57,12 +57,18 @@ def fused(node: Node) -> tuple[Staircase, Array] | None:
 
     None where that is no requantisation with or without a bias, not constant, or has multipliers that are not positive.
     """
-    attrs, operator, found = node.attrs, OPERATORS.get(node.op), _constants(node)
+    attrs, operator, constants = node.attrs, OPERATORS.get(node.op), _constants(node)
     is_known = operator is not None and operator.bounds is not None and "mul" not in operator.inputs and node.epilogue in FUSED
-    if not is_known or found is None or attrs["shift"] > LONGEST or attrs["high"] - attrs["low"] >= STEPS or attrs["high"] <= attrs["low"]:
+    if (
+        not is_known
+        or constants is None
+        or attrs["shift"] > LONGEST
+        or attrs["high"] - attrs["low"] >= STEPS
+        or attrs["high"] <= attrs["low"]
+    ):
         return None
     least, most = accumulators(node)
-    bias, factor, summand = found[0], found[1].astype(np.int64), found[2].astype(np.int64)
+    bias, factor, summand = constants[0], constants[1].astype(np.int64), constants[2].astype(np.int64)
     if factor.min() <= 0 or np.abs(summand).max() >= 1 << 61 or least.min() < -WORD or most.max() >= WORD:
         return None
     summand = summand if bias is None else summand + bias.astype(np.int64) * factor
@@ -79,10 +85,10 @@ def upper(node: Node) -> tuple[Array, Array] | None:
 
     A bias is part of the summand. ``shift`` is 32 or more, and what remains of it is applied to the upper half.
     """
-    found = fused(node)
-    if found is None or node.attrs["shift"] < HALF:
+    form = fused(node)
+    if form is None or node.attrs["shift"] < HALF:
         return None
-    stairs, factor = found
+    stairs, factor = form
     least, most = stairs.adds(factor, node.attrs["shift"])
     if (least > most).any() or np.abs(np.clip(0, least, most)).max() >= 1 << 62:
         return None
@@ -100,10 +106,10 @@ def words(node: Node) -> tuple[Array, Array] | None:
     Returns:
         The factors, int32; bias and summand as the lower and the upper half of an int64.
     """
-    found = fused(node)
-    if found is None or node.attrs["shift"] < HALF:
+    form = fused(node)
+    if form is None or node.attrs["shift"] < HALF:
         return None
-    stairs, factor = found
+    stairs, factor = form
     is_constant = np.less_equal(*stairs.adds(np.zeros_like(factor), node.attrs["shift"]))
     factor = np.where(is_constant, 0, factor)
     least, most = (np.clip(end, -FAR, FAR) for end in stairs.adds(factor, node.attrs["shift"]))
@@ -145,8 +151,8 @@ def stored(find: Callable[[Node], tuple[Array, Array] | None]) -> Mapping[str, L
 
     def constant(position: int) -> Layout:
         def encode(array: Array, node: Node) -> Array:
-            found = find(node)
-            return array if found is None else found[position]
+            form = find(node)
+            return array if form is None else form[position]
 
         return Layout(encode)
 
@@ -173,10 +179,10 @@ def with_table(node: Node, results: Array) -> Joined | None:
     Args:
         results: what every result of the requantisation becomes, from ``low`` to ``high``.
     """
-    attrs, found, table = node.attrs, _constants(node), results.astype(np.int64)
-    if found is None or found[0] is not None or (np.diff(table) < 0).any() or table[0] == table[-1] or attrs["shift"] > LONGEST:
+    attrs, constants, table = node.attrs, _constants(node), results.astype(np.int64)
+    if constants is None or constants[0] is not None or (np.diff(table) < 0).any() or table[0] == table[-1] or attrs["shift"] > LONGEST:
         return None
-    factor, summand = found[1].astype(np.int64), found[2].astype(np.int64)
+    factor, summand = constants[1].astype(np.int64), constants[2].astype(np.int64)
     least, most = accumulators(node)
     if factor.min() <= 0 or np.abs(summand).max() >= 1 << 61 or least.min() < -WORD or most.max() >= WORD:
         return None

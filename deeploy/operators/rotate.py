@@ -86,8 +86,8 @@ def in_words(node: Node) -> tuple[StaircaseRequantisation, StaircaseRequantisati
     if by_cosine is None or by_sine is None or any(least < -256 or most > 255 for least, most in parts):
         return None
     constants = (("mul_a", mul_a), ("mul_b", mul_b), ("add", add), ("shift", shift), ("low", low), ("high", high))
-    found = scaled.cheapest(parts[0], parts[1], (*constants, ("even", None if even < 0 else even)))
-    return None if found is None else (by_cosine, by_sine, found)
+    form = scaled.cheapest(parts[0], parts[1], (*constants, ("even", None if even < 0 else even)))
+    return None if form is None else (by_cosine, by_sine, form)
 
 
 def _product_in_words(
@@ -99,8 +99,8 @@ def _product_in_words(
         return None
     corners = [(int(a) - a_zero) * (int(b) - b_zero) for a in a_range for b in b_range]
     ends = np.array([min(corners)]), np.array([max(corners)])
-    found = cheapest(np.array([mul], np.int32), np.array([add]), shift, low, high, None if even < 0 else even, *ends)
-    return None if found.form == "wide" else found
+    form = cheapest(np.array([mul], np.int32), np.array([add]), shift, low, high, None if even < 0 else even, *ends)
+    return None if form.form == "wide" else form
 
 
 def float_reference(node: Node, x: Array, cos: Array, sin: Array) -> Array:
@@ -118,13 +118,13 @@ def _draw(rng: Random) -> Sample:
 
 
 def _draw_table(rng: Random) -> Sample:
-    found = _draw(rng)
+    drawn = _draw(rng)
     attrs = {
         name: (rng.randint(-5, 5), rng.randint(-5, 5), rng.randint(1, 4000), half, 12, -128, 127, rng.choice((-1, 0, 1)))
         for name, half in (("cosine", 1 << 11), ("sine", 0))
     }
     total = (1 << 10, rng.randint(100, 1000), 1 << 9, 11, *rng.choice(LIMITS), rng.choice((-1, 0, 1)))
-    return Sample(found.shapes, {**found.attrs, **attrs, "sum": total}, {"table": integers(0, 127, np.int8, np.uint8)(rng, (2, 256))})
+    return Sample(drawn.shapes, {**drawn.attrs, **attrs, "sum": total}, {"table": integers(0, 127, np.int8, np.uint8)(rng, (2, 256))})
 
 
 _USUAL = Row(accepts=accepts, strided=dict.fromkeys((*_OPERANDS, "y"), 0), overwrites=(("y", "x"),))

@@ -149,8 +149,8 @@ def cheapest(
     variants: list[tuple[Staircase, int | None]] = [(stairs, None), *([(stairs.limited(limit), limit)] if limited else [])]
     for form in (_narrow, _split, _high) if has_split else (_narrow, _high):
         for variant, bound in variants:
-            for found in form(variant, mul, add, shift):
-                return replace(found, limit=bound)
+            for candidate in form(variant, mul, add, shift):
+                return replace(candidate, limit=bound)
     return wide
 
 
@@ -248,6 +248,6 @@ def of_operand(node: Node, index: int) -> StaircaseRequantisation:
 
 def operand_results(node: Node, index: int) -> tuple[int, int]:
     """What the least and the greatest value of an input's type become before they are clipped, in the form of ``of_operand``."""
-    tensor, found = node.operands[index], of_operand(node, index)
-    least, most = ((int(end) * found.mul.item() + found.add.item()) >> found.shift for end in tensor.dtype.range)
+    tensor, steps = node.operands[index], of_operand(node, index)
+    least, most = ((int(end) * steps.mul.item() + steps.add.item()) >> steps.shift for end in tensor.dtype.range)
     return least, most

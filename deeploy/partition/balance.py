@@ -171,13 +171,13 @@ def parameters(levels: Levels, stages: int, overflow: Overflow | None = None) ->
 
 def _filled(weights: Sequence[int], cuts: Cuts, stages: int) -> Cuts:
     """Further cuts, each through the largest stage that has several levels and where its halves differ least."""
-    found = list(cuts)
-    while len(found) < stages - 1:
-        parts = [part for part in segments(tuple(found), len(weights)) if part[1] - part[0] > 1]
+    filled = list(cuts)
+    while len(filled) < stages - 1:
+        parts = [part for part in segments(tuple(filled), len(weights)) if part[1] - part[0] > 1]
         first, end = max(parts, key=lambda part: (sum(weights[part[0] : part[1]]), part[1] - part[0]))
         halves = [(abs(sum(weights[first:cut]) - sum(weights[cut:end])), abs(2 * cut - first - end), cut) for cut in range(first + 1, end)]
-        found = sorted([*found, min(halves)[2]])
-    return tuple(found)
+        filled = sorted([*filled, min(halves)[2]])
+    return tuple(filled)
 
 
 def refine(levels: Levels, cuts: Cuts, overflow: Overflow) -> Refined:

@@ -56,10 +56,10 @@ class Levels:
 
 def depths(layers: Sequence[BalancedLayer]) -> list[int]:
     """The longest path from the network's input to every layer, in layers before it."""
-    found: list[int] = []
+    depths: list[int] = []
     for layer in layers:
-        found.append(max((found[read] + 1 for read in layer.reads if read != INPUT), default=0))
-    return found
+        depths.append(max((depths[read] + 1 for read in layer.reads if read != INPUT), default=0))
+    return depths
 
 
 def levels_of(

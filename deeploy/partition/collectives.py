@@ -208,15 +208,15 @@ def doubling(members: Sequence[int]) -> Iterator[Pair]:
 
 def levels(members: Sequence[int], group: int) -> list[list[list[int]]]:
     """The members by groups; then the first ones of all groups by groups of groups, and so on."""
-    found, left, size = list[list[list[int]]](), list(members), 1
+    levels_found, left, size = list[list[list[int]]](), list(members), 1
     while len(left) > 1:
         size *= max(group, 2)
         groups: dict[int, list[int]] = {}
         for chip in left:
             groups.setdefault(chip // size, []).append(chip)
-        found.append(list(groups.values()))
+        levels_found.append(list(groups.values()))
         left = [own[0] for own in groups.values()]
-    return found
+    return levels_found
 
 
 def _up(members: Sequence[int], group: int) -> list[Pair]:

@@ -76,7 +76,7 @@ class Dependence:
 
     def axis(self, tensor: Tensor, group: int | None) -> int | None:
         """The only axis that belongs to a class; None where there is none, or more than one."""
-        axes = [axis for axis, found in enumerate(self.classes(tensor)) if found == group]
+        axes = [axis for axis, equal_axes in enumerate(self.classes(tensor)) if equal_axes == group]
         return axes[0] if len(axes) == 1 else None
 
     def _class(self, atoms: np.ndarray) -> int:
@@ -208,7 +208,7 @@ class _Collector:
 
     def _indexed(self, part: Tensor) -> set[int]:
         """Axes of a part that its readers take apart, index by index: these are no dimension of what is computed."""
-        found: set[int] = set()
+        axes: set[int] = set()
         for node in self.graph.readers.get(part, ()):
             if node.op not in VIEWS:
                 continue
@@ -222,19 +222,19 @@ class _Collector:
                     continue
                 if math.prod(access.shape) != part.elements:
                     span = _span(access, part.shape)
-                    found |= {a for a, size in enumerate(part.shape) if size > 1 and span[a] == 1}
+                    axes |= {a for a, size in enumerate(part.shape) if size > 1 and span[a] == 1}
                 elif len(view.parts) == 1 and inner.rank == part.rank:
                     indexed = self._indexed(inner)
-                    found |= {a for a, p in _matches(access, part.shape, set()).items() if p in indexed}
-        return found
+                    axes |= {a for a, p in _matches(access, part.shape, set()).items() if p in indexed}
+        return axes
 
     def finish(self) -> Dependence:
         nothing = np.zeros((2, 0), np.int64)
         atom = components(self.count, np.concatenate([nothing, *self.edges], axis=1))
         group = components(len(atom), np.concatenate([nothing, *(np.stack([atom[run[:-1]], atom[run[1:]]]) for run in self.runs)], axis=1))
-        found = Dependence(self.known, atom, group, {}, self.mapped, frozenset(self.factors), self.detached)
-        loops = {node: tuple(replace(loop, group=found._class(atom[run])) for loop, run in own) for node, own in self.loops.items()}
-        return replace(found, loops=loops)
+        dependence = Dependence(self.known, atom, group, {}, self.mapped, frozenset(self.factors), self.detached)
+        loops = {node: tuple(replace(loop, group=dependence._class(atom[run])) for loop, run in own) for node, own in self.loops.items()}
+        return replace(dependence, loops=loops)
 
 
 def components(count: int, edges: np.ndarray) -> np.ndarray:
@@ -325,13 +325,13 @@ def _moving(access: Access, whole: tuple[int, ...]) -> dict[int, list[int]]:
 
     Where an axis of the part is several of the container, it moves along the outermost that has more than one index.
     """
-    found: dict[int, list[int]] = {}
+    moving: dict[int, list[int]] = {}
     for p in sorted(range(len(access.shape)), key=lambda p: -access.strides[p]):
         if access.shape[p] > 1:
             steps = _steps(access, whole, p)
             axes = [a for a in range(len(whole)) if (steps[a] != steps[a][0]).any()]
-            found.setdefault(axes[0], []).append(p)
-    return found
+            moving.setdefault(axes[0], []).append(p)
+    return moving
 
 
 def _matches(access: Access, whole: tuple[int, ...], skipped: set[int]) -> dict[int, int]:

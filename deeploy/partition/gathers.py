@@ -29,16 +29,16 @@ def to_all(members: Sequence[int], group: int, owners: Container[int], least: in
 
     A chip that sends back what others lack puts all together first.
     """
-    has, found = _own(members, owners), _levels(members, group)
+    has, levels = _own(members, owners), _levels(members, group)
     every = _all(has, members)
-    for number, level in enumerate(found):
+    for number, level in enumerate(levels):
         pairs = [pair for own in level for pair in _rounds(own) if number >= least or pair[1] == own[0]]
         sends = [Send(*pair, has[pair[0]]) for pair in pairs if has[pair[0]]]
         yield from sends
         yield from map(Receive, sends)
         for own in level:
             has |= dict.fromkeys(own if number >= least else own[:1], _all(has, own))
-    for number, level in reversed(list(enumerate(found[:-1]))):
+    for number, level in reversed(list(enumerate(levels[:-1]))):
         for own in level:
             lacking = tuple(part for part in every if part not in has[own[-1]] or number < least) if len(own) > 1 else ()
             places = [every.index(part) for part in lacking]

@@ -62,19 +62,19 @@ def _joined(graph: Graph, supports: Supports) -> Graph:
             tensor = stand_ins[tensor]
         return tensor
 
-    for found in filter(None, (_join(graph, node, places) for node in graph.nodes)):
-        totals, y = found.totals(), found.last.outputs[0]
+    for join in filter(None, (_join(graph, node, places) for node in graph.nodes)):
+        totals, y = join.totals(), join.last.outputs[0]
         if not all(map(supports, totals)):
             continue
-        if found.concat is None:
-            instead[found.sums[0]], stand_ins[y] = tuple(totals), totals[0].outputs[0]
+        if join.concat is None:
+            instead[join.sums[0]], stand_ins[y] = tuple(totals), totals[0].outputs[0]
         else:
-            for node, total in zip(found.sums, totals, strict=True):
+            for node, total in zip(join.sums, totals, strict=True):
                 instead[node] = (*(cut for cut in sources(total) if cut.op == SLICE and cut not in places), total)
             pieces = tuple(total.outputs[0] for total in totals)
-            concat = found.concat.another(name=y.name, inputs=pieces, outputs=(y,))
-            instead[found.concat], stand_ins[y] = (concat,), concat.outputs[0]
-        instead[found.last] = ()
+            concat = join.concat.another(name=y.name, inputs=pieces, outputs=(y,))
+            instead[join.concat], stand_ins[y] = (concat,), concat.outputs[0]
+        instead[join.last] = ()
     nodes = []
     for node in (new for old in graph.nodes for new in instead.get(old, (old,))):
         inputs = tuple(map(current, node.inputs))

@@ -63,13 +63,13 @@ def nodes_of(graph: Graph) -> list[BalancedLayer]:
     """The nodes of a graph as layers; a node's constants count once, with the first node that reads them."""
     made = _positions(graph)
     seen: set[Tensor] = set()
-    found = []
+    members = []
     for node in graph.nodes:
         own = {tensor for tensor in node.operands if tensor.data is not None} - seen
         seen |= own
         reads = tuple(dict.fromkeys(made.get(tensor, INPUT) for tensor in node.variables))
-        found.append(BalancedLayer(node.name, reads, sum(map(bytes_of, own)), sum(map(bytes_of, node.outputs))))
-    return found
+        members.append(BalancedLayer(node.name, reads, sum(map(bytes_of, own)), sum(map(bytes_of, node.outputs))))
+    return members
 
 
 def _positions(graph: Graph) -> dict[Tensor, int]:

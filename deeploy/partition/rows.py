@@ -37,15 +37,15 @@ class Division:
     @cached_property
     def boxes(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Rows [begin, end) of every chip: before the first level all of them, then a part of what it had, as even as can be."""
-        found = [((0, self.extent),) * self.chips]
+        boxes = [((0, self.extent),) * self.chips]
         for stride, count in self.levels:
             own = []
-            for chip, (begin, end) in enumerate(found[-1]):
+            for chip, (begin, end) in enumerate(boxes[-1]):
                 place = chip // stride % count
                 first, last = (begin + -(-(end - begin) * i // count) for i in (place, place + 1))
                 own.append((first, last))
-            found.append(tuple(own))
-        return tuple(found)
+            boxes.append(tuple(own))
+        return tuple(boxes)
 
     @property
     def owned(self) -> dict[int, tuple[int, int]]:
@@ -155,8 +155,8 @@ class Rows:
 
     def regions(self, tensor: Tensor, cut: Container[Node]) -> dict[int, RowRegion]:
         """What follows from a tensor row by row, by the axis of its rows, as far as nodes that are cut."""
-        found = {axis: self._region(tensor, axis, cut) for axis in range(tensor.rank)}
-        return {axis: follows for axis, follows in found.items() if follows is not None}
+        regions = {axis: self._region(tensor, axis, cut) for axis in range(tensor.rank)}
+        return {axis: follows for axis, follows in regions.items() if follows is not None}
 
     def _region(self, tensor: Tensor, axis: int, cut: Container[Node]) -> RowRegion | None:
         """What follows from rows of a tensor; None where a node that is not cut needs all rows."""

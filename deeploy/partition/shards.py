@@ -116,7 +116,7 @@ class ShardState:
     @property
     def divided(self) -> Divided | None:
         """What it is put together from."""
-        return next((found for found in (self.apart, self.rows, *self.parts.values()) if found is not None), None)
+        return next((shard for shard in (self.apart, self.rows, *self.parts.values()) if shard is not None), None)
 
     @property
     def is_there(self) -> bool:
@@ -173,11 +173,11 @@ class Shards:
     @cached_property
     def sliding(self) -> set[Tensor]:
         """Tensors that follow from constants alone, one of which is read further on with every row that exists."""
-        found: set[Tensor] = set()
+        windows: set[Tensor] = set()
         for node in self.graph.nodes:
-            if found.issuperset(node.variables) and (node.variables or node.op == SLIDE):
-                found.update(node.outputs)
-        return found
+            if windows.issuperset(node.variables) and (node.variables or node.op == SLIDE):
+                windows.update(node.outputs)
+        return windows
 
     def mapped(self, node: Node) -> frozenset[int]:
         """Positions of the inputs that are no tables."""

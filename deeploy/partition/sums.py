@@ -152,7 +152,7 @@ def pieces_of(node: Node, count: int, rows: Rows) -> Pieces | None:
     Args:
         count: inputs of the body, without those of the epilogue.
     """
-    body, output, found = node.operands[:count], node.outputs[0], dict[int, Pieces]()
+    body, output, pieces = node.operands[:count], node.outputs[0], dict[int, Pieces]()
     for axis, extent in enumerate(output.shape):
         places = rows.matching(node, output, axis, body) if extent > 1 else None
         if places is None:
@@ -160,8 +160,8 @@ def pieces_of(node: Node, count: int, rows: Rows) -> Pieces | None:
         axes = (*places, *[None] * (len(node.operands) - count), axis)
         divided = sum(bytes_of(t) for t, place in zip(body, places, strict=True) if t.data is not None and place is not None)
         if divided and shared(node, axes, [None if place is None else np.arange(1) for place in axes]) == dict(node.attrs):
-            found.setdefault(divided, Pieces(axis, places))
-    return found[max(found)] if found else None
+            pieces.setdefault(divided, Pieces(axis, places))
+    return pieces[max(pieces)] if pieces else None
 
 
 def add_up(terms: Tensor, *rest: Tensor, dtype: DType = DType.INT32, **attrs: Any) -> Tensor:

@@ -122,15 +122,15 @@ def _messages(system: System) -> tuple[Message, ...]:
         chip, position = own[pair]
         node = system.chips[chip].nodes[position]
         raise ModelError(f"chip {chip}, node {shorten(node.name)}: chip {other} has no {missing} with tag {pair[2]}", _REPORT)
-    found = []
+    messages = []
     for pair, (chip, position) in sends.items():
         other, place = receives[pair]
         node, result = system.chips[chip].nodes[position], system.chips[other].nodes[place]
         sent, received = (f"{tensor.dtype.numpy.name}{list(tensor.shape)}" for tensor in (node.operands[0], result.outputs[0]))
         if sent != received:
             raise ModelError(f"chip {chip}, node {shorten(node.name)} sends {sent}, chip {other} receives {received}", _REPORT)
-        found.append(Message((chip, position), (other, place), pair[2], node.operands[0]))
-    return tuple(found)
+        messages.append(Message((chip, position), (other, place), pair[2], node.operands[0]))
+    return tuple(messages)
 
 
 def check(system: System, topology: Topology) -> None:

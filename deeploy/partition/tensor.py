@@ -109,13 +109,13 @@ def partition(
 class _Partitioner:
     """Walks the graph in order and computes every node on one chip or on several."""
 
-    def __init__(self, graph: Graph, found: Cuts, topology: Topology, declare: Declare, costs: Costs, by_rows: bool) -> None:
+    def __init__(self, graph: Graph, cuts: Cuts, topology: Topology, declare: Declare, costs: Costs, by_rows: bool) -> None:
         self.graph = graph
         self.by_rows = by_rows
         self.rows = Rows(graph, declare)
-        self.cuts = found
-        self.dependence = found.dependence
-        self.shards = Shards(graph, found, topology, costs)
+        self.cuts = cuts
+        self.dependence = cuts.dependence
+        self.shards = Shards(graph, cuts, topology, costs)
         self.cut: dict[str, tuple[int, ...]] = {}
 
     def run(self) -> Partition:

@@ -143,20 +143,20 @@ def words(call: Call) -> frozenset[str]:
     ``grouped``: channels lie in several groups, which a kernel takes one by one.
     """
     node = call.node
-    found = {tensor.dtype.value for tensor in (*node.inputs, *node.outputs) if tensor is not None} | set(node.epilogue)
+    types = {tensor.dtype.value for tensor in (*node.inputs, *node.outputs) if tensor is not None} | set(node.epilogue)
     names = operand_names(call.kernel, node) or ()
     packings = (call.kernel.packing(name, t) for name, t in zip(names, node.inputs, strict=False) if t is not None)
-    found |= {packing.value for packing in packings if packing is not None}
+    types |= {packing.value for packing in packings if packing is not None}
     if call.kernel.macros is not None:
-        found |= set(call.kernel.macros(node).values())
-    if "requantise" in node.epilogue and not found & {"narrow", "split", "high"}:
-        found.add("wide")
+        types |= set(call.kernel.macros(node).values())
+    if "requantise" in node.epilogue and not types & {"narrow", "split", "high"}:
+        types.add("wide")
     if node.attrs.get("trans_b") and "b" not in call.kernel.layouts:
-        found.add("transposed")
+        types.add("transposed")
     if node.attrs.get("group", 1) != 1:
-        found.add("grouped")
-    found |= {*node.words}
-    return frozenset(found | ({str(node.attrs["function"])} if "function" in node.attrs else set()))
+        types.add("grouped")
+    types |= {*node.words}
+    return frozenset(types | ({str(node.attrs["function"])} if "function" in node.attrs else set()))
 
 
 FORMS = {  # of requantisations, in words (see ``deeploy.operators.staircase``); upper: as wide, by words of 32 bits
@@ -171,8 +171,8 @@ FORMS = {  # of requantisations, in words (see ``deeploy.operators.staircase``);
 def form(call: Call, target: Target) -> str:
     """The form in which the cores of a call requantise; empty where they do not, or do it to the sums of an accelerator."""
     is_alone = call.kernel.second is None and not target.engine(call.kernel.engine).accelerator
-    found = words(call) if is_alone else frozenset[str]()
-    return next((name for name in FORMS if name in found), "")
+    found_words = words(call) if is_alone else frozenset[str]()
+    return next((name for name in FORMS if name in found_words), "")
 
 
 def instance(call: Call, target: Target) -> str:
@@ -281,14 +281,14 @@ def second(call: Call, target: Target, cores: int) -> SecondCost | None:
     part = call.parts[-1]
     if part is call:
         return None
-    found, (written,) = rate(part, target), call.geometry.nest.writes.values()
+    second_rate, (written,) = rate(part, target), call.geometry.nest.writes.values()
     (dim,) = written.axes[-1].dims()
     team = min(cores, target.engine(part.kernel.engine).cores)
     meet = fork if call.kernel.forks else barrier
-    return SecondCost(work_of(part, found), dim.name, team, meet(part, target) + found.call)
+    return SecondCost(work_of(part, second_rate), dim.name, team, meet(part, target) + second_rate.call)
 
 
-def work_of(call: Call, found: Rate) -> Work:
+def work_of(call: Call, found_rate: Rate) -> Work:
     """The same by a given rate."""
     nest = call.geometry.nest
     written = [access for access in (*nest.writes.values(), *nest.updates.values()) if access.axes]
@@ -296,28 +296,28 @@ def work_of(call: Call, found: Rate) -> Work:
     last = {dim.name for dim in written[0].axes[-1].dims()} if written else set()
     phases = [phase.iterated() for phase in (nest, *nest.phases)]
     macs = [[dim.name for dim in dims] for dims in phases if any(dim.kind is Kind.REDUCTION for dim in dims)]
-    mac = found.mac * _idle(call, found)
-    plain = [(mac, dict.fromkeys(dims, 1)) for dims in macs] + [(found.output, dict.fromkeys(dims, 1)) for dims in outputs]
+    mac = found_rate.mac * _idle(call, found_rate)
+    plain = [(mac, dict.fromkeys(dims, 1)) for dims in macs] + [(found_rate.output, dict.fromkeys(dims, 1)) for dims in outputs]
     terms = [term for term in plain if term[0]]
     rows = [name for name in (outputs[0] if outputs else ()) if name not in last]
     around, merged = _runs(call)
     groups = {"rows": rows, "channels": sorted(last), "runs": around}
     by_runs = set()
-    for text, each in found.per.items():
+    for text, each in found_rate.per.items():
         factors = _factors(text, groups)
         by_runs |= {len(terms)} if "runs" in text.split() else set()
         terms += [(each, {**dict.fromkeys(dims, 1), **factors}) for dims in (macs if "macs" in text.split() else [[]])]
-    return Work(tuple(terms), tuple(call.geometry.extents), found.shared, merged, frozenset(by_runs))
+    return Work(tuple(terms), tuple(call.geometry.extents), found_rate.shared, merged, frozenset(by_runs))
 
 
-def _idle(call: Call, found: Rate) -> float:
+def _idle(call: Call, found_rate: Rate) -> float:
     """How many products an array of multipliers could have done for each that it does; 1 where nothing is unrolled."""
-    if found.slots is None:
+    if found_rate.slots is None:
         return 1.0
     names = [name.rstrip("?") for name in call.kernel.inputs]
     constants = {name for name, tensor in zip(names, call.node.inputs, strict=False) if tensor is not None and tensor.data is not None}
     layers = from_geometry(call.node.name, call.geometry, constants)
-    return sum(map(found.slots, layers)) / max(call.geometry.macs(), 1)
+    return sum(map(found_rate.slots, layers)) / max(call.geometry.macs(), 1)
 
 
 def _factors(text: str, groups: Mapping[str, Sequence[str]]) -> dict[str, int]:

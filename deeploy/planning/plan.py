@@ -223,8 +223,8 @@ class Plan:
     def slower(self) -> float:
         """Cycles that a byte of constants takes more where it lies than in RAM, on a flat machine."""
         timing = self.target.timing
-        found = timing.memories if timing is not None and self.target.is_flat else {}
-        return max((found.get(memory.name, 0.0) for memory in self.target.memories[1:]), default=0.0)
+        memories = timing.memories if timing is not None and self.target.is_flat else {}
+        return max((memories.get(memory.name, 0.0) for memory in self.target.memories[1:]), default=0.0)
 
     def stored(self, buffer: Buffer) -> str:
         """The memory that holds a constant, see ``constants_in``."""

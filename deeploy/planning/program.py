@@ -88,10 +88,10 @@ class Operand:
 
     def elements(self) -> np.ndarray:
         """The indices of these in the buffer, in the order in which the call sees them."""
-        found = np.full((), self.access.offset, np.int64)
+        indices = np.full((), self.access.offset, np.int64)
         for size, stride in zip(self.access.shape, self.access.strides, strict=True):
-            found = np.add.outer(found, np.arange(size, dtype=np.int64) * stride)
-        return found.ravel()
+            indices = np.add.outer(indices, np.arange(size, dtype=np.int64) * stride)
+        return indices.ravel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,24 +223,24 @@ def _operand(operand: Operand) -> str:
 
 def spans(program: Program) -> dict[str, tuple[int, int]]:
     """First and last step of every local and scratch buffer that is used."""
-    found: dict[str, tuple[int, int]] = {}
+    found_spans: dict[str, tuple[int, int]] = {}
     for step, call in enumerate(program.calls):
         for name in (*(o.buffer for o in call.operands.values()), *call.scratch.values()):
             if program.buffers[name].role in (Role.LOCAL, Role.SCRATCH):
-                found[name] = (found.get(name, (step, step))[0], step)
-    return found
+                found_spans[name] = (found_spans.get(name, (step, step))[0], step)
+    return found_spans
 
 
 def united(program: Program) -> dict[int, tuple[str, str]]:
     """The buffers (written, read) that share an address since the call of a step writes the one over the other."""
     alive = spans(program)
-    found: dict[int, tuple[str, str]] = {}
+    owner_by_buffer: dict[int, tuple[str, str]] = {}
     for step, call in enumerate(program.calls):
         for y, x in overwrites(program, call):
             if alive.get(x, (0, -1))[1] == step and alive.get(y, (-1, 0))[0] == step:
-                found[step] = (y, x)
+                owner_by_buffer[step] = (y, x)
                 break
-    return found
+    return owner_by_buffer
 
 
 def overwrites(program: Program, call: Call) -> list[tuple[str, str]]:

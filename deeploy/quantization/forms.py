@@ -116,16 +116,16 @@ def summary(trials: Sequence[Trial], best: Trial) -> str:
 
 def chosen(trials: Sequence[Trial], loss: float) -> Trial | None:
     """The fastest of the trials that lose at most ``loss`` decibel beside the most accurate; the earlier of equal ones."""
-    found = [trial for trial in trials if not trial.refused]
-    most = max((trial.signal_to_noise for trial in found), default=0.0)
-    return min((trial for trial in found if trial.signal_to_noise >= most - loss), key=lambda trial: trial.cycles, default=None)
+    accepted = [trial for trial in trials if not trial.refused]
+    most = max((trial.signal_to_noise for trial in accepted), default=0.0)
+    return min((trial for trial in accepted if trial.signal_to_noise >= most - loss), key=lambda trial: trial.cycles, default=None)
 
 
 def _tried(form: Form, source: CalibrationSource, result: Path, target: Target, request: Request) -> Trial:
     try:
         write_quantised(source, result, form)
         run = compile_networks({"network": result}, target, request).network.predicted
-        found = compare(source, result)
+        comparison = compare(source, result)
     except DeeployError as error:
         return Trial(form, refused=error.what)
-    return Trial(form, round(run.cycles) if run is not None else 0, found.signal_to_noise, found.agreement)
+    return Trial(form, round(run.cycles) if run is not None else 0, comparison.signal_to_noise, comparison.agreement)

@@ -139,12 +139,12 @@ def _theirs(model: onnx.ModelProto, quantised: onnx.ModelProto) -> dict[str, str
     for node in model.graph.node:
         for name in node.input:
             readers.setdefault(name, set()).add(node.op_type)
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for tensor in (tensor for node in model.graph.node for tensor in node.output):
         name = tensor + _DEQUANTISED if tensor + _DEQUANTISED in known else tensor
         if name in known and not (tensor in readers and readers[tensor] <= _CUT):
-            found[tensor] = name
-    return found
+            names[tensor] = name
+    return names
 
 
 def run_model(model: onnx.ModelProto, name: str, samples: Sequence[Sample], states: Mapping[str, str]) -> list[np.ndarray]:

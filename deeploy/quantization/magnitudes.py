@@ -19,10 +19,10 @@ def magnitudes(graph: onnx.GraphProto) -> list[str]:
         power = exponents.get(node.input[1])
         return node.input[0] == node.input[1] if node.op_type == "Mul" else power is not None and bool((power == 2).all())
 
-    found = set[str]()
+    names = set[str]()
     for node in graph.node:
         total = makers.get(node.input[0]) if node.op_type == "Sqrt" else None
         squares = [makers.get(name) for name in total.input] if total is not None and total.op_type in _SUMS else []
         if total is not None and squares and all(is_square(square) for square in squares):
-            found |= {node.name, total.name, *(square.name for square in squares if square is not None)}
-    return [node.name for node in graph.node if node.name in found]
+            names |= {node.name, total.name, *(square.name for square in squares if square is not None)}
+    return [node.name for node in graph.node if node.name in names]

@@ -32,7 +32,7 @@ Tensors = Callable[[onnx.ModelProto, str, Sequence[str], Sequence[Sample]], Iter
 def scores(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
     """The nodes that move, scale and mask the scores of every softmax, by its input; those next to the softmax come first."""
     makers = {name: node for node in graph.node for name in node.output}
-    found: dict[str, list[onnx.NodeProto]] = {}
+    nodes_by_mask: dict[str, list[onnx.NodeProto]] = {}
     for softmax in (node for node in graph.node if node.op_type == "Softmax"):
         nodes: list[onnx.NodeProto] = []
         ahead = [softmax.input[0]]
@@ -41,8 +41,8 @@ def scores(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
             if maker is not None and maker.op_type in _ON_THE_WAY and all(maker is not node for node in nodes):
                 nodes.append(maker)
                 ahead += _masked(maker)
-        found[softmax.input[0]] = nodes
-    return found
+        nodes_by_mask[softmax.input[0]] = nodes
+    return nodes_by_mask
 
 
 def _masked(node: onnx.NodeProto) -> Sequence[str]:
@@ -97,7 +97,7 @@ def ranges(model: onnx.ModelProto, name: str, samples: Sequence[Sample], tensors
     for sample, values in zip(samples, tensors(model, name, computed, samples) if computed else (), strict=False):
         for each, array in (*zip(computed, values, strict=True), *((name, sample[name]) for name in seen.keys() & sample.keys())):
             seen[each].add(array)
-    found: dict[str, tuple[float, float]] = {}
+    found_ranges: dict[str, tuple[float, float]] = {}
     for end, names in groups.items():
         if not seen[end].hides:
             continue
@@ -106,8 +106,8 @@ def ranges(model: onnx.ModelProto, name: str, samples: Sequence[Sample], tensors
         for each in names:
             if seen[each].hides:
                 lower = seen[each].low - (margin if each == end else depth)
-                found[each] = (min(lower, found.get(each, (lower, 0.0))[0]), seen[each].high)
-    return found
+                found_ranges[each] = (min(lower, found_ranges.get(each, (lower, 0.0))[0]), seen[each].high)
+    return found_ranges
 
 
 def _may_hide(names: set[str], constants: dict[str, np.ndarray], graph: onnx.GraphProto) -> bool:

@@ -39,7 +39,7 @@ def parts_of(model: onnx.ModelProto, name: str, samples: Sequence[Sample], state
     """The outputs that are no states, and the operands of Concats whose largest magnitudes differ by ``UNLIKE`` or more."""
     graph, carried = model.graph, set(states.values())
     outputs = [v.name for v in graph.output if v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT and v.name not in carried]
-    found = [TensorPart(output, f"output {output}", (), True) for output in outputs]
+    parts = [TensorPart(output, f"output {output}", (), True) for output in outputs]
     concats = [node for node in graph.node if node.op_type == "Concat"]
     names = list(dict.fromkeys(name for node in concats for name in node.input))
     largest, shapes = dict.fromkeys(names, 0.0), dict[str, tuple[int, ...]]()
@@ -59,9 +59,9 @@ def parts_of(model: onnx.ModelProto, name: str, samples: Sequence[Sample], state
             place = (*[_ALL] * (axis % len(shapes[each])), slice(start, stop))
             if largest[each]:
                 told = f"{each} in {node.name} (largest {largest[each]:.3g} of {max(sizes):.3g})"
-                found.append(TensorPart(node.output[0], told, place, node.name in tail))
+                parts.append(TensorPart(node.output[0], told, place, node.name in tail))
             start = stop
-    return found
+    return parts
 
 
 def moved_out(graph: onnx.GraphProto, carried: Collection[str]) -> list[onnx.NodeProto]:
@@ -70,23 +70,23 @@ def moved_out(graph: onnx.GraphProto, carried: Collection[str]) -> list[onnx.Nod
     for node in graph.node:
         for name in node.input:
             readers.setdefault(name, []).append(node.name)
-    found: dict[str, onnx.NodeProto] = {}
+    moved: dict[str, onnx.NodeProto] = {}
     for node in reversed(graph.node):
         if (
             node.op_type in MOVES
             and not any(name in carried for name in node.output)
-            and all(reader in found for name in node.output for reader in readers.get(name, ()))
+            and all(reader in moved for name in node.output for reader in readers.get(name, ()))
         ):
-            found[node.name] = node
-    return list(found.values())
+            moved[node.name] = node
+    return list(moved.values())
 
 
 def kept_apart(graph: onnx.GraphProto, parts: Sequence[TensorPart], states: Mapping[str, str]) -> list[str]:
     """Names of the Concats of unlike operands that lead to outputs, and of what moves their results: they stay in float."""
     unlike = {part.tensor for part in parts if part.is_output and part.place}
-    found: list[str] = []
+    apart: list[str] = []
     for node in reversed(moved_out(graph, states.values())):
         if unlike & {*node.input, *node.output}:
             unlike |= set(node.output)
-            found.append(node.name)
-    return found
+            apart.append(node.name)
+    return apart

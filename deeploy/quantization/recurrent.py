@@ -83,14 +83,14 @@ def states(quantizer: ModuleType, graph: onnx.GraphProto) -> dict[str, list[dict
 
 def carriers(graph: onnx.GraphProto) -> list[str]:
     """Names of the nodes that only move the last states and cells, in the order of the graph."""
-    carried, found = set[str](), list[str]()
+    carried, found_carriers = set[str](), list[str]()
     for node in graph.node:
         if _is_quantised(node):
             carried |= {name for name in node.output[1:] if name}
         elif node.op_type in MOVES and _operands(node) <= carried:
             carried |= set(node.output)
-            found.append(node.name)
-    return found
+            found_carriers.append(node.name)
+    return found_carriers
 
 
 def _operands(node: onnx.NodeProto) -> set[str]:

@@ -140,14 +140,14 @@ def _chosen(
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if worst(fixed | set(order[:middle])) >= goal else (middle + 1, high)
-    found = fixed | set(order[:high])
-    reached = min(goal, worst(found))
+    wide = fixed | set(order[:high])
+    reached = min(goal, worst(wide))
     if reached < before + 1:
         return fixed
     for i in sorted(order[:high], key=lambda i: (sizes[i] <= _LARGE * sum(sizes), -alone[i])):
         floor = least + MARGIN / 2 if sizes[i] > _LARGE * sum(sizes) else reached - 0.1  # large ones have to be worth it
-        found -= {i} if worst(found - {i}) >= min(floor, reached - 0.1) else set()
-    return found
+        wide -= {i} if worst(wide - {i}) >= min(floor, reached - 0.1) else set()
+    return wide
 
 
 def _picked(samples: Sequence[Sample], most: int, is_sequence: bool) -> Sequence[Sample]:
@@ -158,33 +158,33 @@ def _picked(samples: Sequence[Sample], most: int, is_sequence: bool) -> Sequence
 
 def _mixed(samples: Sequence[Sample]) -> list[Sample]:
     """The samples, and as many sums of two of them as there is room for: what happens rarely, such as another sign, is seen more often."""
-    found = list(samples)
+    chosen = list(samples)
     for distance in range(1, len(samples)):
         for first, second in zip(samples, samples[distance:], strict=False):
-            if len(found) >= _MANY:
-                return found
+            if len(chosen) >= _MANY:
+                return chosen
             is_float = {name: array.dtype.kind == "f" for name, array in first.items()}
             mixed = {name: (0.7 * a + 0.3 * second[name]).astype(a.dtype) if is_float[name] else a for name, a in first.items()}
-            found.append(mixed)
-    return found
+            chosen.append(mixed)
+    return chosen
 
 
 def _lost(
     model: onnx.ModelProto, prepared: onnx.ModelProto, samples: Sequence[Sample], parts: Sequence[TensorPart], least: float
 ) -> set[str]:
     """Concats of unlike operands inside of the network whose one scale leaves too little of an operand, and what moves their results."""
-    scales, found = scales_of(model), set[str]()
+    scales, lost = scales_of(model), set[str]()
     names = list(dict.fromkeys(part.tensor for part in parts if part.tensor in scales))
     own = [(part, Noise()) for part in parts if part.tensor in scales]
     for values in values_of(prepared, "the float network", names, samples) if names else ():
         for part, noise in own:
             array = values[part.tensor]
             noise.add(rounded(array, *scales[part.tensor])[part.place], array[part.place])
-    found |= {part.tensor for part, noise in own if noise.decibel < least}
+    lost |= {part.tensor for part, noise in own if noise.decibel < least}
     for node in prepared.graph.node:
-        if node.op_type in MOVES and found & set(node.input):
-            found |= set(node.output)
-    return found
+        if node.op_type in MOVES and lost & set(node.input):
+            lost |= set(node.output)
+    return lost
 
 
 def _switches(model: onnx.ModelProto, prepared: onnx.ModelProto) -> list[Switch]:
@@ -193,17 +193,17 @@ def _switches(model: onnx.ModelProto, prepared: onnx.ModelProto) -> list[Switch]
     floats = {tensor.name for tensor in prepared.graph.initializer}
     makers = {name: node for node in prepared.graph.node for name in node.output}
     names = {node.name for node in model.graph.node}
-    found = []
+    switches = []
     for node in (node for node in model.graph.node if node.op_type == "DequantizeLinear"):
         source = quantised.get(node.input[0])
         if source is not None:
             tensor = source.removesuffix(BEFORE)
             maker = makers.get(tensor)
             is_cut = maker is not None and maker.op_type in ("Relu", "Clip") and maker.name not in names
-            found.append(Switch(tensor, node.output[0], source, maker if is_cut else None))
+            switches.append(Switch(tensor, node.output[0], source, maker if is_cut else None))
         elif (weight := node.input[0].removesuffix("_quantized")) in floats and not node.input[1].endswith("_quantized_scale"):
-            found.append(Switch(weight, node.output[0], weight))
-    return found
+            switches.append(Switch(weight, node.output[0], weight))
+    return switches
 
 
 def _measured(

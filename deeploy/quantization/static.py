@@ -140,9 +140,9 @@ def read(
 ) -> CalibrationSource:
     """A float model and its samples; arguments and errors are those of ``quantize``."""
     model, pinned = _load(float_model, dims, pins)
-    found = states_of(model, states)
-    samples = calibration_samples(inputs_of(model), calibration, pinned, found)
-    return CalibrationSource(model, float_model.name, unrolled(model, float_model.name, samples, found) if found else samples, found)
+    pairs = states_of(model, states)
+    samples = calibration_samples(inputs_of(model), calibration, pinned, pairs)
+    return CalibrationSource(model, float_model.name, unrolled(model, float_model.name, samples, pairs) if pairs else samples, pairs)
 
 
 def write_quantised(source: CalibrationSource, output: Path, form: Form = DEFAULT) -> Written:
@@ -150,7 +150,7 @@ def write_quantised(source: CalibrationSource, output: Path, form: Form = DEFAUL
     quantizer = quantiser()
     model, name, samples = source.model, source.name, source.samples
     _check_names(model, form)
-    found: list[weights.Narrowed] = []
+    narrowed: list[weights.Narrowed] = []
     if form.weights < weights.BITS:
         model = _converted(model, name, weights.OPSET)
     with scratch(output) as folder:
@@ -165,12 +165,12 @@ def write_quantised(source: CalibrationSource, output: Path, form: Form = DEFAUL
             prepared = onnx.load(result.with_name(_PREPARED))
             better = rescued(onnx.load(result), prepared, samples, source.states, source.parts, form.least, form.float_share)
             if form.weights < weights.BITS:
-                narrow, found = weights.narrowed(better.model, prepared, name, samples, form, tensors)
+                narrow, narrowed = weights.narrowed(better.model, prepared, name, samples, form, tensors)
                 onnx.save(narrow, result)
             elif better.kept:
                 onnx.save(better.model, result)
         os.replace(result, output)
-    return Written(tuple(found), tuple(apart), better.kept, better.share)
+    return Written(tuple(narrowed), tuple(apart), better.kept, better.share)
 
 
 def _check_names(model: onnx.ModelProto, form: Form) -> None:
@@ -360,14 +360,14 @@ def _wide(quantizer: ModuleType, model: Path, form: Form, kind: object) -> dict[
     outputs = [name for node in loaded.graph.node if node.name in form.wide for name in node.output]
     helper = TensorQuantOverridesHelper({name: [{"quant_type": quantizer.QuantType.QInt16}] for name in outputs})
     MixedPrecisionTensorQuantOverridesFixer.create_from_model(helper, loaded, kind).apply(kind, form.symmetric)
-    found: dict[str, list[dict[str, object]]] = helper.get_dict()
-    return found
+    overrides: dict[str, list[dict[str, object]]] = helper.get_dict()
+    return overrides
 
 
 def _powers(model: onnx.ModelProto, constants: Set[str]) -> dict[str, list[dict[str, object]]]:
     """The parameters of every activation and weight with its scales rounded up to powers of two, as onnxruntime takes them."""
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    found: dict[str, list[dict[str, object]]] = {}
+    overrides: dict[str, list[dict[str, object]]] = {}
     for node in model.graph.node:
         name = node.input[0].removesuffix("_quantized").removesuffix("_QuantizeLinear_Input")  # of a weight, and of an output
         is_weight = node.op_type == "DequantizeLinear" and name in constants and values[node.input[0]].dtype == np.int8
@@ -376,5 +376,7 @@ def _powers(model: onnx.ModelProto, constants: Set[str]) -> dict[str, list[dict[
         scales, zeros = np.atleast_1d(values[node.input[1]]), np.atleast_1d(values[node.input[2]])
         rounded = np.exp2(np.ceil(np.log2(scales))).astype(scales.dtype)
         axis = {"axis": onnx.helper.get_node_attr_value(node, "axis")} if scales.size > 1 else {}
-        found[name] = [{"scale": np.array(scale), "zero_point": np.array(zero), **axis} for scale, zero in zip(rounded, zeros, strict=True)]
-    return found
+        overrides[name] = [
+            {"scale": np.array(scale), "zero_point": np.array(zero), **axis} for scale, zero in zip(rounded, zeros, strict=True)
+        ]
+    return overrides

@@ -33,8 +33,8 @@ def states_of(model: onnx.ModelProto, declared: Mapping[str, str] | None) -> dic
     outputs = {entry.name: entry for entry in inputs_of(model, of_outputs=True)}
     if declared is None:
         pairs = same_name([name for name, entry in inputs.items() if entry.dtype.kind == "f"], list(outputs))
-        found = {past: present for past, present in pairs.items() if _fit(inputs[past], outputs[present])}
-        return found if len(found) < min(len(inputs), len(outputs)) else {}  # a network of states alone computes nothing
+        state_pairs = {past: present for past, present in pairs.items() if _fit(inputs[past], outputs[present])}
+        return state_pairs if len(state_pairs) < min(len(inputs), len(outputs)) else {}  # a network of states alone computes nothing
     for past, present in declared.items():
         told = f"--state {shorten(past)}={shorten(present)}: "
         for name, known, kind in ((past, inputs, "input"), (present, outputs, "output")):

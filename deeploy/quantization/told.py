@@ -23,18 +23,18 @@ _REMEDY = (
 
 def describe(source: CalibrationSource, written: Written) -> list[str]:
     """Sentences about states, Concats and tensors."""
-    found = []
+    lines = []
     if source.states:
         pairs = ", ".join(f"{shorten(past, 40)}={shorten(present, 40)}" for past, present in source.states.items())
-        found.append(f"states: {pairs}; samples are steps of one sequence (say otherwise with --state)")
+        lines.append(f"states: {pairs}; samples are steps of one sequence (say otherwise with --state)")
     if written.apart:
         nodes = ", ".join(shorten(name, 40) for name in written.apart)
-        found.append(f"in float, so that every operand keeps a scale of its own: {nodes}")
+        lines.append(f"in float, so that every operand keeps a scale of its own: {nodes}")
     if written.kept:
-        found.append(f"in float, since 8 bits do not hold their values ({100 * written.share:.1f} % of all):")
-        found += [f"  {shorten(str(tensor), 160)}" for tensor in written.kept[:_SHOWN]]
-        found += [f"  and {len(written.kept) - _SHOWN} more"] * (len(written.kept) > _SHOWN)
-    return found
+        lines.append(f"in float, since 8 bits do not hold their values ({100 * written.share:.1f} % of all):")
+        lines += [f"  {shorten(str(tensor), 160)}" for tensor in written.kept[:_SHOWN]]
+        lines += [f"  and {len(written.kept) - _SHOWN} more"] * (len(written.kept) > _SHOWN)
+    return lines
 
 
 def sizes(source: CalibrationSource, quantised: onnx.ModelProto) -> tuple[int, int]:
@@ -56,9 +56,9 @@ def _bytes(model: onnx.ModelProto) -> int:
     return sum(numpy_helper.to_array(tensor).nbytes for tensor in (*stored, *made))
 
 
-def warning(found: LossComparison) -> list[str]:
+def warning(comparison: LossComparison) -> list[str]:
     """A sentence where less than 20 dB are left of an output."""
-    worst = _worst(found)
+    worst = _worst(comparison)
     return [] if worst is None else warning_of(worst.label, worst.signal_to_noise)
 
 
@@ -73,15 +73,15 @@ def warning_of(label: str, decibel: float) -> list[str]:
     ]
 
 
-def too_low(found: LossComparison, least: float) -> AccuracyError:
+def too_low(comparison: LossComparison, least: float) -> AccuracyError:
     """The error that ``--at-least`` asks for."""
-    worst = _worst(found)
+    worst = _worst(comparison)
     label = "the outputs" if worst is None else worst.label
     return AccuracyError(
-        f"{shorten(label, 100)}: signal to noise {told(found.signal_to_noise)}, less than --at-least {least:g}; nothing is written",
+        f"{shorten(label, 100)}: signal to noise {told(comparison.signal_to_noise)}, less than --at-least {least:g}; nothing is written",
         _REMEDY,
     )
 
 
-def _worst(found: LossComparison) -> Judged | None:
-    return min((part for part in found.parts if part.is_output), key=lambda part: part.signal_to_noise, default=None)
+def _worst(comparison: LossComparison) -> Judged | None:
+    return min((part for part in comparison.parts if part.is_output), key=lambda part: part.signal_to_noise, default=None)

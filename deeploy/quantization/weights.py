@@ -81,7 +81,7 @@ def weights_of(model: onnx.ModelProto, prepared: onnx.ModelProto) -> list[Weight
     readers: dict[str, int] = {}
     for name in (name for node in model.graph.node for name in node.input):
         readers[name] = readers.get(name, 0) + 1
-    found = []
+    weights = []
     for node in model.graph.node:
         before = given.get(node.input[int(node.op_type != _TABLE)]) if node.op_type in _READERS and len(node.input) > 1 else None
         name = before.input[0].removesuffix("_quantized") if before is not None else ""
@@ -89,8 +89,8 @@ def weights_of(model: onnx.ModelProto, prepared: onnx.ModelProto) -> list[Weight
             continue
         array = numpy_helper.to_array(floats[name])
         if array.ndim == 2 or (node.op_type == _CONVOLUTION and array.ndim > 2):
-            found.append(Weight(node, sources[node.name], before, array, _rows(node, array)))
-    return found
+            weights.append(Weight(node, sources[node.name], before, array, _rows(node, array)))
+    return weights
 
 
 def _is_transposed(node: onnx.NodeProto) -> bool:
@@ -138,15 +138,15 @@ def _windows(weight: Weight, x: np.ndarray) -> np.ndarray | None:
 
 def _grams(weights: Sequence[Weight], seen: Iterable[Mapping[str, np.ndarray]]) -> list[np.ndarray | None]:
     """The sums of products of every pair of a weight's inputs over all samples, [depth, depth]; None where they are not known."""
-    found: list[np.ndarray | None] = [None] * len(weights)
+    grams: list[np.ndarray | None] = [None] * len(weights)
     for values in seen:
         for i, weight in enumerate(weights):
             rows = inputs_seen(weight, values[weight.source])
             if rows is not None:
                 square = rows.T.astype(np.float64) @ rows.astype(np.float64)
-                before = found[i]
-                found[i] = square if before is None else before + square
-    return found
+                before = grams[i]
+                grams[i] = square if before is None else before + square
+    return grams
 
 
 def scales_of(values: np.ndarray, power: np.ndarray, group: int) -> np.ndarray:
@@ -305,14 +305,14 @@ def _tried(
     """The noise at the outputs where one weight alone has 4 bits, as a share of the signal, for each."""
     expected = _outputs(model, name, samples, run)
     signal = sum(float(np.square(e).sum()) for e in expected)
-    found = []
+    tried = []
     for weight, (steps, scales) in zip(weights, forms, strict=True):
         changed = onnx.ModelProto()
         changed.CopyFrom(model)
         narrow(changed, weight, steps, scales, _group(weight, form))
         noise = sum(float(np.square(g - e).sum()) for g, e in zip(_outputs(changed, name, samples, run), expected, strict=True))
-        found.append(noise / signal if signal else 0.0)
-    return found
+        tried.append(noise / signal if signal else 0.0)
+    return tried
 
 
 def _check(form: Form, weights: Sequence[Weight]) -> None:
@@ -340,7 +340,7 @@ def _bytes(model: onnx.ModelProto) -> int:
 def _outputs(model: onnx.ModelProto, name: str, samples: Sequence[Sample], run: Run) -> list[np.ndarray]:
     """All outputs of floats over the samples."""
     names = [output.name for output in model.graph.output if output.type.tensor_type.elem_type == TensorProto.FLOAT]
-    return [values.astype(np.float64) for found in run(model, name, names, samples) for values in found]
+    return [values.astype(np.float64) for outputs in run(model, name, names, samples) for values in outputs]
 
 
 def _without_unused(model: onnx.ModelProto) -> None:
@@ -351,12 +351,12 @@ def _without_unused(model: onnx.ModelProto) -> None:
     model.graph.initializer.extend(kept)
 
 
-def summary(found: Sequence[Narrowed]) -> str:
+def summary(narrowed: Sequence[Narrowed]) -> str:
     """The weights as a table, those first that lose most in 4 bits, under what they take."""
-    before, after = sum(w.bytes for w in found), sum(w.bytes * w.bits // BITS for w in found)
+    before, after = sum(w.bytes for w in narrowed), sum(w.bytes * w.bits // BITS for w in narrowed)
     head = f"weights that may have 4 bits: {before} bytes in 8, {after} now"
-    if found[0].signal_to_noise is None:
+    if narrowed[0].signal_to_noise is None:
         return head
-    ranked = sorted(found, key=lambda w: w.signal_to_noise or 0.0)
+    ranked = sorted(narrowed, key=lambda w: w.signal_to_noise or 0.0)
     rows = [(shorten(w.node), str(w.bytes), told(w.signal_to_noise or 0.0), str(w.bits)) for w in ranked]
     return head + "\n" + table(("weights of", "bytes", "signal to noise with 4 bits", "bits now"), rows)

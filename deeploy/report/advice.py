@@ -22,17 +22,17 @@ def read(project: Path) -> Mapping[str, Sequence[Document]]:
     if not (project / REASONS).is_file():
         return {}
     networks = read_document(project / REASONS, REASONS)["networks"]
-    return {name: found["advice"] for name, found in networks.items() if "advice" in found}
+    return {name: entry["advice"] for name, entry in networks.items() if "advice" in entry}
 
 
-def lines(found: Sequence[Document] | None, verbose: bool = True) -> list[str]:
+def lines(advice_entries: Sequence[Document] | None, verbose: bool = True) -> list[str]:
     """The ranked list for a terminal, with ``verbose`` its reasons and layers too; how to get one where there is none."""
-    if found is None:
+    if advice_entries is None:
         return [f"what would help: {_UNKNOWN}"]
-    if not found:
+    if not advice_entries:
         return ["what would help: " + _NONE[0].lower() + _NONE[1:]]
     rows = ["what would help, each change alone:"]
-    for place, entry in enumerate(found, 1):
+    for place, entry in enumerate(advice_entries, 1):
         gain = f": -{100 * entry['share']:.1f} % ({plain(entry['gain'])} cycles)" if entry["gain"] else ""
         rows.append(f"  {place}. {entry['title']}{gain}")
         if not verbose and entry["kind"] != "quantise":
@@ -44,28 +44,28 @@ def lines(found: Sequence[Document] | None, verbose: bool = True) -> list[str]:
     return rows
 
 
-def of_layer(found: Sequence[Document], layer: str) -> list[Contents]:
+def of_layer(advice_entries: Sequence[Document], layer: str) -> list[Contents]:
     """The entries that would make a layer faster, with its own part of the gain; ``layer`` is its name in C."""
     kept = ("kind", "title", "why", "options")
     return [
         {**{key: entry[key] for key in kept}, "gain": part["gain"], "text": part["text"]}
-        for entry in found
+        for entry in advice_entries
         for part in entry["layers"]
         if part["name"] == layer
     ]
 
 
-def layer_lines(found: Sequence[Document]) -> list[str]:
+def layer_lines(advice_entries: Sequence[Document]) -> list[str]:
     """``of_layer`` for a terminal."""
-    shown = [f"  {entry['title']}: -{plain(entry['gain'])} cycles ({entry['text']})" for entry in found]
+    shown = [f"  {entry['title']}: -{plain(entry['gain'])} cycles ({entry['text']})" for entry in advice_entries]
     return ["", "  what would help this layer (each change alone):", *(f"  {line}" for line in shown)] if shown else []
 
 
-def advice(found: Sequence[Document] | None) -> str:
+def advice(advice_entries: Sequence[Document] | None) -> str:
     """The section that the page of a network opens with."""
-    if not found:
-        return section("What would help", tag("p", text(_UNKNOWN if found is None else _NONE)))
-    return section("What would help", tag("ol", *map(_item, found), class_="advice"), note=_NOTE)
+    if not advice_entries:
+        return section("What would help", tag("p", text(_UNKNOWN if advice_entries is None else _NONE)))
+    return section("What would help", tag("ol", *map(_item, advice_entries), class_="advice"), note=_NOTE)
 
 
 def _item(entry: Document) -> str:

@@ -22,9 +22,9 @@ def labels(calls: Sequence[Document]) -> list[str]:
 def distinct(names: Sequence[str]) -> list[str]:
     """Names without the parts that most of them have, where they stay different."""
     parts = [_PART.findall(name) for name in names]
-    counts = Counter(part for found in parts for part in set(found))
+    counts = Counter(part for words in parts for part in set(words))
     common = {part for part, count in counts.items() if count > _COMMON * len(names)} if len(set(names)) > _FEW else set()
-    short = ["".join(part for part in found if part not in common).strip("/.;_:") for found in parts]
+    short = ["".join(part for part in words if part not in common).strip("/.;_:") for words in parts]
     own = Counter(zip(short, names, strict=True))
     alike = Counter(label for label, _ in own)
     return [label if label and alike[label] == 1 else name for label, name in zip(short, names, strict=True)]
@@ -35,8 +35,8 @@ def blocks(calls: Sequence[Document]) -> list[int | None]:
 
     Blocks are equal where operators, kernels, engines and multiply-accumulates of their layers are.
     """
-    found = repetition([(call["op"], call["kernel"], call["engine"], call["macs"]) for call in calls])
-    if found is None:
+    repeated = repetition([(call["op"], call["kernel"], call["engine"], call["macs"]) for call in calls])
+    if repeated is None:
         return [None] * len(calls)
-    last = found.first + found.period * found.count
-    return [(step - found.first) // found.period if found.first <= step < last else None for step in range(len(calls))]
+    last = repeated.first + repeated.period * repeated.count
+    return [(step - repeated.first) // repeated.period if repeated.first <= step < last else None for step in range(len(calls))]

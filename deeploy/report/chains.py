@@ -30,10 +30,10 @@ def reason(entry: Document, step: int) -> str | None:
     Args:
         entry: the network's part of ``deploy.json``.
     """
-    found = [choice for choice in entry.get("chain_choices", ()) if choice["first"] <= step <= choice["last"]]
-    if not found:
+    choices = [choice for choice in entry.get("chain_choices", ()) if choice["first"] <= step <= choice["last"]]
+    if not choices:
         return None
-    choice = min(found, key=_rank)
+    choice = min(choices, key=_rank)
     if choice["reason"] == "taken":
         return f"Chain: computed together from {_ends(entry, choice)}, {choice['tiles']} tiles{_figures(choice)}."
     return f"Chain: not computed together from {_ends(entry, choice)}: {_WHY[choice['reason']]}{_figures(choice)}."
@@ -59,14 +59,14 @@ def _ends(entry: Document, choice: Document) -> str:
 
 def _figures(choice: Document) -> str:
     """What the chain takes, which is an estimate of one that is not taken, and what its layers take one after the other."""
-    found = []
+    figures = []
     if choice["cycles_apart"] is not None:
         now, apart = (sum(choice[key].values()) for key in ("bytes_chained", "bytes_apart"))
         about = "" if choice["reason"] == "taken" else "about "
-        found += [about + _instead(choice["cycles_chained"], choice["cycles_apart"], "cycles"), _instead(now, apart, "bytes moved")]
+        figures += [about + _instead(choice["cycles_chained"], choice["cycles_apart"], "cycles"), _instead(now, apart, "bytes moved")]
     if choice["peak_chained"] is not None:
-        found.append(_instead(choice["peak_chained"], choice["peak_apart"], "bytes of memory"))
-    return f" ({', '.join(found)} one after the other)" if found else ""
+        figures.append(_instead(choice["peak_chained"], choice["peak_apart"], "bytes of memory"))
+    return f" ({', '.join(figures)} one after the other)" if figures else ""
 
 
 def _instead(now: int, apart: int, unit: str) -> str:

@@ -50,10 +50,10 @@ def _heading(manifest: Document) -> str:
 def _cards(manifest: Document) -> str:
     sent = sum(message["bytes"] for message in manifest["messages"])
     macs = sum(call["macs"] for call in manifest["calls"])
-    found = [("Chip to chip, bytes", number(sent), f"{len(manifest['messages'])} messages")]
+    figures = [("Chip to chip, bytes", number(sent), f"{len(manifest['messages'])} messages")]
     if manifest["cycles"] is not None:
         microjoule, waiting = manifest["energy_uj"], manifest["energy"]["waiting"]
-        found = [
+        figures = [
             (
                 "Cycles",
                 number(manifest["cycles"]),
@@ -62,22 +62,22 @@ def _cards(manifest: Document) -> str:
             ("MAC/cycle", number(macs / manifest["cycles"], 2), "all chips together"),
             ("Energy", f"{number(microjoule, 1)} \u00b5J", f"{number(microjoule + waiting, 1)} with cores on that wait"),
             ("Energy by delay", number(manifest["edp_uj_ms"], 2), "\u00b5J ms"),
-            *found,
+            *figures,
         ]
     for level, use in manifest["memory"].items():
         if use["peak"]:
             of = f"of {number(use['capacity'])}" if use["capacity"] else "peak"
-            found.append((f"{level}, bytes", number(use["peak"]), f"{of}, chip {use['chip']}"))
-    return cards(found)
+            figures.append((f"{level}, bytes", number(use["peak"]), f"{of}, chip {use['chip']}"))
+    return cards(figures)
 
 
 def breakdown(manifest: Document) -> dict[str, float]:
     """Cycles of the mean chip: computing, waiting for each memory path, and for other chips, ends included."""
     shares = dict(manifest["shares"])
-    found = {"computing": sum(shares.pop(key, 0) for key in ("compute", "overhead", "issue"))}
-    found |= {f"waiting for {path}": cycles for path, cycles in shares.items() if path != "link"}
-    found["waiting for chips"] = max(0, manifest["cycles"] - sum(found.values()))
-    return found
+    cycles_by_cause = {"computing": sum(shares.pop(key, 0) for key in ("compute", "overhead", "issue"))}
+    cycles_by_cause |= {f"waiting for {path}": cycles for path, cycles in shares.items() if path != "link"}
+    cycles_by_cause["waiting for chips"] = max(0, manifest["cycles"] - sum(cycles_by_cause.values()))
+    return cycles_by_cause
 
 
 def _spent(manifest: Document) -> str:
@@ -143,13 +143,13 @@ def _moved(manifest: Document) -> tuple[list[int], list[int]]:
 
 
 def _stream(manifest: Document) -> str:
-    found = manifest.get("stream")
-    if not found:
+    stream = manifest.get("stream")
+    if not stream:
         return ""
-    idle = [row((tag("td", f"chip {chip}"), *figures(percent(part, 1)))) for chip, part in enumerate(found["idle"])]
+    idle = [row((tag("td", f"chip {chip}"), *figures(percent(part, 1)))) for chip, part in enumerate(stream["idle"])]
     pace = (
-        f"An output every {number(found['interval'])} cycles, {number(found['per_second'], 1)}{THIN}a second; "
-        f"one input alone takes {number(found['latency'])} cycles."
+        f"An output every {number(stream['interval'])} cycles, {number(stream['per_second'], 1)}{THIN}a second; "
+        f"one input alone takes {number(stream['latency'])} cycles."
     )
     return section("Streams of inputs", tag("p", pace), table(("stage", "idle"), idle, "stream", "plain"))
 
@@ -183,10 +183,10 @@ def report(manifest: Document) -> str:
         lines.append("  " + ", ".join(f"{words} {100 * n / manifest['cycles']:.1f} %" for words, n in breakdown(manifest).items()))
         lines.append("  bytes: " + ", ".join(f"{path} {plain(count)}" for path, count in manifest["bytes"].items()))
     if manifest.get("stream"):
-        found = manifest["stream"]
-        pace = f"an output every {plain(found['interval'])} cycles, {found['per_second']:.1f} a second"
-        idle = ", ".join(f"{100 * part:.0f} %" for part in found["idle"])
-        lines += [f"  {pace}; one input alone takes {plain(found['latency'])} cycles", f"  idle, by stage: {idle}"]
+        stream = manifest["stream"]
+        pace = f"an output every {plain(stream['interval'])} cycles, {stream['per_second']:.1f} a second"
+        idle = ", ".join(f"{100 * part:.0f} %" for part in stream["idle"])
+        lines += [f"  {pace}; one input alone takes {plain(stream['latency'])} cycles", f"  idle, by stage: {idle}"]
     rows = []
     for chip, entry in enumerate(manifest["chips"]):
         cycles = plain(entry["cycles"]) if entry["cycles"] is not None else "-"

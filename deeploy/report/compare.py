@@ -26,8 +26,8 @@ def compare(before: Document, after: Document) -> Contents:
     for entry in (before, after):
         if "chips" in entry:
             raise UsageError(f"{shorten(entry['model'])} is cut over chips, which are not compared", "Name one with --network chip0.")
-    found = {"before": _head(before), "after": _head(after), "figures": _figures(before, after), "options": _options(before, after)}
-    return {**found, "layers": sorted(_layers(before, after), key=lambda one: -abs(one["change"] or 0))}
+    comparison = {"before": _head(before), "after": _head(after), "figures": _figures(before, after), "options": _options(before, after)}
+    return {**comparison, "layers": sorted(_layers(before, after), key=lambda one: -abs(one["change"] or 0))}
 
 
 def _head(entry: Document) -> Contents:
@@ -47,20 +47,20 @@ def _figures(before: Document, after: Document) -> list[Contents]:
 
 def _options(before: Document, after: Document) -> list[Contents]:
     """What the two were compiled with, where that differs."""
-    found = []
+    rows = []
     for key in ("cores", "engines", "buffering", "default_memory", "mhz"):
         one, other = ((entry["machine"] or {}).get(key) for entry in (before, after))
-        found += [{"name": key, "before": one, "after": other}] if one != other else []
+        rows += [{"name": key, "before": one, "after": other}] if one != other else []
     for level in dict.fromkeys((*before["memory"], *after["memory"])):
         one, other = (entry["memory"].get(level, {}).get("capacity") for entry in (before, after))
-        found += [{"name": f"{level}, bytes", "before": one, "after": other}] if one != other else []
-    return found
+        rows += [{"name": f"{level}, bytes", "before": one, "after": other}] if one != other else []
+    return rows
 
 
 def _layers(before: Document, after: Document) -> list[Contents]:
     """The layers that differ, with what is different of each."""
     ours, theirs = _numbered(before), _numbered(after)
-    found = []
+    layers = []
     for key in dict.fromkeys((*ours, *theirs)):
         one, other = ours.get(key), theirs.get(key)
         cycles = [call["cycles"] if call is not None else None for call in (one, other)]
@@ -71,37 +71,37 @@ def _layers(before: Document, after: Document) -> list[Contents]:
         change = None if cycles == [None, None] else (cycles[1] or 0) - (cycles[0] or 0)
         if reasons or change:
             told = reasons or ["instructions or first constants are there earlier, or later"]
-            found.append({"node": key[0], "op": key[1], "before": cycles[0], "after": cycles[1], "change": change, "why": told})
-    return found
+            layers.append({"node": key[0], "op": key[1], "before": cycles[0], "after": cycles[1], "change": change, "why": told})
+    return layers
 
 
 def _numbered(entry: Document) -> dict[tuple[str, str, int], Document]:
     counts: dict[tuple[str, str], int] = {}
-    found = {}
+    calls_by_name = {}
     for call in entry["calls"]:
         key = call["node"], call["op"]
         counts[key] = counts.get(key, 0) + 1
-        found[(*key, counts[key])] = call
-    return found
+        calls_by_name[(*key, counts[key])] = call
+    return calls_by_name
 
 
 def _reasons(before: Document, one: Document, after: Document, other: Document) -> list[str]:
     """What is different of a layer that both have."""
-    found = []
+    changes = []
     if instance(one) != instance(other):
-        found.append(f"by {instance(other)} on {other['engine']} instead of {instance(one)} on {one['engine']}")
+        changes.append(f"by {instance(other)} on {other['engine']} instead of {instance(one)} on {one['engine']}")
     if (one["loops"], one["is_double"]) != (other["loops"], other["is_double"]):
-        found.append(f"{_tiles(other)} instead of {_tiles(one)}")
+        changes.append(f"{_tiles(other)} instead of {_tiles(one)}")
     places = [_places(entry, call) for entry, call in ((before, one), (after, other))]
     for operand in places[0].keys() & places[1].keys():
         if places[0][operand] != places[1][operand]:
-            found.append(f"{operand} in {places[1][operand]} instead of {places[0][operand]}")
+            changes.append(f"{operand} in {places[1][operand]} instead of {places[0][operand]}")
     waits = [sum(sum(reasons.values()) for reasons in call.get("stalls", {}).values()) for call in (one, other)]
     if waits[0] != waits[1]:
-        found.append(f"waits {plain(round(waits[1]))} cycles instead of {plain(round(waits[0]))}")
+        changes.append(f"waits {plain(round(waits[1]))} cycles instead of {plain(round(waits[0]))}")
     if one["macs"] != other["macs"]:
-        found.append(f"{plain(other['macs'])} MAC instead of {plain(one['macs'])}")
-    return found
+        changes.append(f"{plain(other['macs'])} MAC instead of {plain(one['macs'])}")
+    return changes
 
 
 def _tiles(call: Document) -> str:
@@ -120,22 +120,26 @@ def _changed(one: float | None, other: float | None) -> str:
     return f"{100 * (other - one) / one:+.1f} %" if one and other is not None else "-"
 
 
-def describe(found: Document, names: tuple[str, str]) -> str:
+def describe(comparison: Document, names: tuple[str, str]) -> str:
     """``compare`` for a terminal; ``names`` are what the two projects are called."""
     heads = [
-        f"{shorten(found[side]['model'])} for {found[side]['target']} ({found[side]['layers']} layers)" for side in ("before", "after")
+        f"{shorten(comparison[side]['model'])} for {comparison[side]['target']} ({comparison[side]['layers']} layers)"
+        for side in ("before", "after")
     ]
     lines = [f"A {names[0]}: {heads[0]}", f"B {names[1]}: {heads[1]}", ""]
-    rows = [(f["name"], _cell(f["before"]), _cell(f["after"]), _changed(f["before"], f["after"])) for f in found["figures"]]
+    rows = [(f["name"], _cell(f["before"]), _cell(f["after"]), _changed(f["before"], f["after"])) for f in comparison["figures"]]
     lines += [table(("", "A", "B", "change"), rows), ""]
-    if found["options"]:
-        lines += [table(("compiled with", "A", "B"), [(o["name"], _cell(o["before"]), _cell(o["after"])) for o in found["options"]]), ""]
-    shown: Sequence[Document] = found["layers"][:_MOST]
+    if comparison["options"]:
+        lines += [
+            table(("compiled with", "A", "B"), [(o["name"], _cell(o["before"]), _cell(o["after"])) for o in comparison["options"]]),
+            "",
+        ]
+    shown: Sequence[Document] = comparison["layers"][:_MOST]
     if not shown:
         return "\n".join([*lines, "no layer differs"])
     cells = [(shorten(c["node"], 40), _cell(c["before"]), _cell(c["after"]), _cell(c["change"]), "; ".join(c["why"])) for c in shown]
     lines.append(table(("layer", "A", "B", "change", "why"), cells))
-    more = len(found["layers"]) - len(shown)
+    more = len(comparison["layers"]) - len(shown)
     return "\n".join([*lines, *([f"and {more} layers that change less"] if more else [])])
 
 
@@ -145,16 +149,18 @@ def _cell(value: object) -> str:
     return "-" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def page(found: Document, names: tuple[str, str], version: str) -> str:
+def page(comparison: Document, names: tuple[str, str], version: str) -> str:
     """``compare`` as a page of its own, without scripts."""
     sides = [f"{letter}: {text(title)}" for letter, title in zip("AB", names, strict=True)]
-    head = markup.header(f"{found['before']['model']} {DASH} {found['after']['model']}", "", sides)
-    rows = [_figure(f, _changed(f["before"], f["after"])) for f in found["figures"]]
+    head = markup.header(f"{comparison['before']['model']} {DASH} {comparison['after']['model']}", "", sides)
+    rows = [_figure(f, _changed(f["before"], f["after"])) for f in comparison["figures"]]
     body = [section("Figures", scrolled(markup.table(("", "A", "B", "change"), rows, "figures")))]
-    if found["options"]:
-        rows = [row((tag("td", text(o["name"])), *figures(text(_cell(o["before"])), text(_cell(o["after"]))))) for o in found["options"]]
+    if comparison["options"]:
+        rows = [
+            row((tag("td", text(o["name"])), *figures(text(_cell(o["before"])), text(_cell(o["after"]))))) for o in comparison["options"]
+        ]
         body.append(section("Compiled with", scrolled(markup.table(("", "A", "B"), rows, "options"))))
-    layers = [_layer(one) for one in found["layers"]]
+    layers = [_layer(one) for one in comparison["layers"]]
     table_ = markup.table(("layer", "A", "B", "change", "why"), layers, "layers", "wide reasons")
     shown = scrolled(table_) if layers else tag("p", "No layer differs.")
     body.append(section("Layers that differ", shown, note="Cycles; the largest change first."))
@@ -162,10 +168,10 @@ def page(found: Document, names: tuple[str, str], version: str) -> str:
     return markup.page(f"comparison {DASH} deeploy", STYLE, POLICY, top, tag("main", tag("article", head, *body)))
 
 
-def _figure(found: Document, change: str) -> str:
+def _figure(comparison: Document, change: str) -> str:
     sign = "better" if change.startswith("-") and change != "-" else "worse" if change.startswith("+") and change != "+0.0 %" else ""
-    cells = [tag("td", text(_cell(found[side])), class_="n") for side in ("before", "after")]
-    return row((tag("td", text(found["name"])), *cells, tag("td", text(change.replace("-", MINUS)), class_=f"n {sign}".strip())))
+    cells = [tag("td", text(_cell(comparison[side])), class_="n") for side in ("before", "after")]
+    return row((tag("td", text(comparison["name"])), *cells, tag("td", text(change.replace("-", MINUS)), class_=f"n {sign}".strip())))
 
 
 def _layer(one: Document) -> str:

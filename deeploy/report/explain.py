@@ -137,22 +137,22 @@ class _Explanation:
         for kernel in target.kernels:
             if kernel.op == node.op and kernel.engine not in shown:
                 others.setdefault(kernel.engine, []).append(kernel)
-        found = [] if len(self.variants) > 1 else [self.faster(fitting)]
+        reasons = [] if len(self.variants) > 1 else [self.faster(fitting)]
         for engine, kernels in others.items():
             if any(kernel in fitting for kernel in kernels):
                 is_left_out = self.plan.machine.engines and engine not in self.plan.machine.engines
-                found.append(f" --engines leaves {engine} out." if is_left_out else f" {engine} cannot work on it where its tensors lie.")
+                reasons.append(f" --engines leaves {engine} out." if is_left_out else f" {engine} cannot work on it where its tensors lie.")
             else:
                 needs = min((mismatch(kernel, node) for kernel in kernels), key=len)
-                found.append(f" {engine} cannot run it: it would need {'; '.join(needs)}.")
-        return "".join(found)
+                reasons.append(f" {engine} cannot run it: it would need {'; '.join(needs)}.")
+        return "".join(reasons)
 
     def faster(self, fitting: Sequence[Kernel]) -> str:
         """What the kernel of another source on the same engine would need that misses least."""
         node, own = self.call.node, self.call.kernel
         others = [k for k in self.plan.target.kernels if (k.op, k.engine) == (node.op, own.engine) and k.source != own.source]
-        found = closest([kernel for kernel in others if kernel not in fitting], node, own)
-        return f" Kernel {found[0].name} would need {'; '.join(found[1])}." if found is not None else ""
+        closest_kernel = closest([kernel for kernel in others if kernel not in fitting], node, own)
+        return f" Kernel {closest_kernel[0].name} would need {'; '.join(closest_kernel[1])}." if closest_kernel is not None else ""
 
     def rivals(self) -> list[Candidate]:
         """The fastest candidate of every other kernel that can run the call."""
@@ -196,7 +196,7 @@ class _Explanation:
             return "Time: nothing is known of the target's."
         total = max(1, entry["cycles"])
         shares = {"computing": entry["compute"], "forks and set-up": entry["overhead"], "starting transfers": entry["issue"]}
-        waits = {f"{reason} over {path}": n for path, found in entry["stalls"].items() for reason, n in found.items()}
+        waits = {f"{reason} over {path}": n for path, stall_cycles in entry["stalls"].items() for reason, n in stall_cycles.items()}
         parts = [f"{100 * n / total:.1f} % {words}" for words, n in shares.items()]
         parts += [f"{100 * n / total:.1f} % waiting for {words}" for words, n in sorted(waits.items(), key=lambda w: -w[1])]
         counted = self.cycles(self.plain)

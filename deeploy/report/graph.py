@@ -42,16 +42,16 @@ def _edges(entry: Document) -> list[tuple[int, int]]:
     given = {constant["name"] for constant in entry["constants"]}
     names = {single: buffer["name"] for buffer in entry["buffers"] for single in buffer["name"].split("=")}
     makers: dict[str, int] = {}
-    found: dict[tuple[int, int], None] = {}
+    edges: dict[tuple[int, int], None] = {}
     for step, call in enumerate(entry["calls"]):
         *read, made = call["operands"].values() or [""]
         for buffer in read:
             source = makers.get(buffer)
             if source is not None and buffer not in given:
-                found[source, step] = None
+                edges[source, step] = None
         makers[made] = step
         makers.setdefault(names.get(made, made), step)
-    return [edge for edge in found if edge[0] < edge[1]]
+    return [edge for edge in edges if edge[0] < edge[1]]
 
 
 def _lanes(edges: Sequence[tuple[int, int]]) -> tuple[dict[tuple[int, int], int], int]:

@@ -79,9 +79,9 @@ def header(title: str, on: str, facts: Iterable[str]) -> str:
     return tag("header", tag("h1", name(title, 90), tag("span", on, class_="on")), line, class_="head")
 
 
-def cards(found: Iterable[tuple[str, str, str]]) -> str:
+def cards(entries: Iterable[tuple[str, str, str]]) -> str:
     """The figures that people ask for first: a title, the figure, and what is to be said of it."""
-    return tag("div", *(tag("div", tag("h3", text(a)), tag("b", b), tag("span", c), class_="card") for a, b, c in found), class_="cards")
+    return tag("div", *(tag("div", tag("h3", text(a)), tag("b", b), tag("span", c), class_="card") for a, b, c in entries), class_="cards")
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> str:

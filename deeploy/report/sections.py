@@ -43,12 +43,12 @@ def heading(entry: Document) -> str:
 
 def headline(entry: Document) -> str:
     """The figures that people ask for first."""
-    found: list[tuple[str, str, str]] = []
+    headline_cards: list[tuple[str, str, str]] = []
     if entry["cycles"] is not None:
         cycles, spent = entry["cycles"], entry["shares"]
-        found.append(("Cycles", number(cycles), f"{number(entry['microseconds'] / 1000, 3)} ms at {number(mhz(entry))} MHz"))
-        found.append(("MAC/cycle", number(macs(entry) / cycles if cycles else 0, 2), f"{_computing(entry)} while computing"))
-        found.append(("Not computing", percent(cycles - spent["compute"], cycles), f"{number(cycles - spent['compute'])} cycles"))
+        headline_cards.append(("Cycles", number(cycles), f"{number(entry['microseconds'] / 1000, 3)} ms at {number(mhz(entry))} MHz"))
+        headline_cards.append(("MAC/cycle", number(macs(entry) / cycles if cycles else 0, 2), f"{_computing(entry)} while computing"))
+        headline_cards.append(("Not computing", percent(cycles - spent["compute"], cycles), f"{number(cycles - spent['compute'])} cycles"))
         if entry["energy_uj"]:
             cores = f"{percent(entry['energy']['cores'], entry['energy_uj'])} in cores"
             lacking = entry.get("energy_missing")
@@ -57,11 +57,11 @@ def headline(entry: Document) -> str:
         if not use["peak"]:
             continue
         of = f"{percent(use['peak'], use['capacity'])} of {number(use['capacity'])}" if use["capacity"] else "peak of the arena"
-        found.append((f"{level}, bytes", number(use["peak"]), of))
+        headline_cards.append((f"{level}, bytes", number(use["peak"]), of))
     if entry["cycles"] is None:
-        found.append(("MAC", number(macs(entry)), f"{len(entry['calls'])} layers"))
-        found.append(("Constants, bytes", number(sum(c["bytes"] for c in entry["constants"])), "read-only data"))
-    return cards(found)
+        headline_cards.append(("MAC", number(macs(entry)), f"{len(entry['calls'])} layers"))
+        headline_cards.append(("Constants, bytes", number(sum(c["bytes"] for c in entry["constants"])), "read-only data"))
+    return cards(headline_cards)
 
 
 def _computing(entry: Document) -> str:
@@ -128,29 +128,29 @@ def _cycles(entry: Document) -> list[tuple[str, str, str, str]]:
 
 def _beside(entry: Document) -> list[tuple[str, str, str, str]]:
     """How long accelerators and cores work at once; nothing where one of them has nothing to do."""
-    found = entry.get("engines")
-    if found is None or found["hidden"] is None:
+    engines = entry.get("engines")
+    if engines is None or engines["hidden"] is None:
         return []
-    least = f"of {number(min(found['accelerators'], found['cores']))} of the one with less to do"
-    return [("cycles in which accelerators and cores work at once", number(found["both"]), least, percent(found["hidden"], 1))]
+    least = f"of {number(min(engines['accelerators'], engines['cores']))} of the one with less to do"
+    return [("cycles in which accelerators and cores work at once", number(engines["both"]), least, percent(engines["hidden"], 1))]
 
 
 def requantised(entry: Document) -> str:
     """What ``--requantise engine`` costs in equality, and gains in cycles."""
-    found = entry.get("requantised")
-    if found is None:
+    requantisation = entry.get("requantised")
+    if requantisation is None:
         return ""
     rows = [
         row((tag("td", name(layer["node"], 48)), tag("td", text(layer["engine"])), *figures(*differing(layer))))
-        for layer in found["layers"]
+        for layer in requantisation["layers"]
     ]
     heads = ("layer", "engine", "sums that differ", "of those not clipped", "outputs that differ")
     gain = ""
-    if None not in (entry["cycles"], found["cycles"]):
-        gain = f" {number(entry['cycles'])} cycles are predicted; of the exact network {number(found['cycles'])}."
+    if None not in (entry["cycles"], requantisation["cycles"]):
+        gain = f" {number(entry['cycles'])} cycles are predicted; of the exact network {number(requantisation['cycles'])}."
     exact = (
-        f" Exact, as no constants of an engine keep one step: {', '.join(shorten(node) for node in found['exact'])}."
-        if found["exact"]
+        f" Exact, as no constants of an engine keep one step: {', '.join(shorten(node) for node in requantisation['exact'])}."
+        if requantisation["exact"]
         else ""
     )
     note = f"These layers are at most one step from the exact result of any sum that can occur.{gain}{exact}"
@@ -160,13 +160,14 @@ def requantised(entry: Document) -> str:
 
 def sizes(entry: Document) -> str:
     """What the program takes of flash and RAM, where a cross compiler told."""
-    found = entry.get("sizes")
-    if found is None:
+    section_sizes = entry.get("sizes")
+    if section_sizes is None:
         return ""
     heads = ("flash, bytes", "code", "constants", "RAM, bytes", "arena", "of it states", "variables", "stack")
     names = ("flash", "code", "constants", "ram", "arena", "states", "static", "stack")
-    shown = table(heads, [row(figures(*(number(found[name]) for name in names)))], f"sizes-{entry['name']}", "plain")
-    note = f"Built by {found['compiler']}; the stack without that of the C library's functions. Layers that run one kernel share its code."
+    shown = table(heads, [row(figures(*(number(section_sizes[name]) for name in names)))], f"sizes-{entry['name']}", "plain")
+    compiler = section_sizes["compiler"]
+    note = f"Built by {compiler}; the stack without that of the C library's functions. Layers that run one kernel share its code."
     layers = [row((tag("td", name(layer, 48)), *figures(*counts))) for layer, *counts in sizes_of_layers(entry)]
     if layers:
         shown += table(("layer", "code, bytes", "constants", "arena", "stack"), layers, f"layer-sizes-{entry['name']}")
@@ -175,10 +176,10 @@ def sizes(entry: Document) -> str:
 
 def arrangements(entry: Document) -> str:
     """What a network with chains would cost within other limits of memory."""
-    found = entry.get("arrangements")
-    if found is None:
+    found_arrangements = entry.get("arrangements")
+    if found_arrangements is None:
         return ""
-    rows = [row(figures(number(one["bytes"]), number(one["calls"]), number(one["moved"]))) for one in found]
+    rows = [row(figures(number(one["bytes"]), number(one["calls"]), number(one["moved"]))) for one in found_arrangements]
     shown = table(("memory of layers, bytes", "calls added", "bytes moved"), rows, f"arrangements-{entry['name']}", "plain")
     note = "Layers of a chain are computed together, a few rows at a time. --memory sets a limit, --objective ram takes the first line."
     return section("Memory against work", scrolled(shown), note=note)

@@ -75,41 +75,41 @@ def summary(manifest: Document, folder: Path) -> str:
 
 def sizes(manifest: Document) -> list[str]:
     """What the program takes of flash and RAM, where a cross compiler told."""
-    found = manifest.get("sizes")
-    if found is None:
+    found_sizes = manifest.get("sizes")
+    if found_sizes is None:
         return []
     flash, code, constants, ram, arena, static, stack = (
-        number(found[name]) for name in ("flash", "code", "constants", "ram", "arena", "static", "stack")
+        number(found_sizes[name]) for name in ("flash", "code", "constants", "ram", "arena", "static", "stack")
     )
-    states = f" with {number(found['states'])} of states" if found["states"] else ""
+    states = f" with {number(found_sizes['states'])} of states" if found_sizes["states"] else ""
     return [
-        f"flash: {flash} bytes, code {code}, constants {constants} ({found['compiler']})",
+        f"flash: {flash} bytes, code {code}, constants {constants} ({found_sizes['compiler']})",
         f"RAM: {ram} bytes, arena {arena}{states}, variables {static}, stack {stack}",
     ]
 
 
 def sizes_of_layers(entry: Document) -> list[tuple[str, ...]]:
     """A row of bytes per layer: code, constants, arena and stack; nothing where no cross compiler told."""
-    found = entry.get("sizes", {}).get("layers", [])
+    layers = entry.get("sizes", {}).get("layers", [])
     names = ("code", "constants", "arena", "stack")
-    return [(one["name"], *(number(one[name]) for name in names)) for one in found if one["network"] == entry["name"]]
+    return [(one["name"], *(number(one[name]) for name in names)) for one in layers if one["network"] == entry["name"]]
 
 
 def requantised(entry: Document) -> list[str]:
     """What ``--requantise engine`` costs in equality, layer by layer, and gains in cycles; nothing where all layers are exact."""
-    found = entry.get("requantised")
-    if found is None:
+    figures = entry.get("requantised")
+    if figures is None:
         return []
-    layers, cycles, lines = found["layers"], entry["cycles"], list[str]()
+    layers, cycles, lines = figures["layers"], entry["cycles"], list[str]()
     names = {call["node"]: call["name"] for call in entry["calls"]}
     by = " and ".join(dict.fromkeys(layer["engine"] for layer in layers))
     head = f"  requantised by {by}, within one step: {len(layers)} layers" if layers else "  no layer is requantised otherwise than exactly"
-    gain = f"; {number(cycles)} cycles predicted, {number(found['cycles'])} exactly" if None not in (cycles, found["cycles"]) else ""
+    gain = f"; {number(cycles)} cycles predicted, {number(figures['cycles'])} exactly" if None not in (cycles, figures["cycles"]) else ""
     if layers:
         heads = ("layer", "sums that differ", "of those not clipped", "outputs that differ")
         rows = [(shorten(names.get(layer["node"], layer["node"]), 40), *differing(layer)) for layer in layers]
         lines = [f"    {line}" for line in table(heads, rows).splitlines()]
-    exact = ", ".join(shorten(names.get(node, node), 40) for node in found["exact"])
+    exact = ", ".join(shorten(names.get(node, node), 40) for node in figures["exact"])
     return [head + gain, *lines, *([f"  exact, as no constants of an engine keep one step: {exact}"] if exact else [])]
 
 
@@ -201,7 +201,7 @@ def describe_target(entry: Document) -> str:
         lines.append(f"  passes: {', '.join(entry['passes'])}")
         rows = []
         for kernel in entry["kernels"]:
-            types = "; ".join(f"{name} {' '.join(found)}" for name, found in kernel["types"].items())
+            types = "; ".join(f"{name} {' '.join(type_names)}" for name, type_names in kernel["types"].items())
             rows.append((kernel["operator"], kernel["name"], kernel["engine"], types, ", ".join(kernel["epilogues"])))
         lines += ["", table(("operator", "kernel", "engine", "types", "epilogues"), rows)] if rows else []
     return "\n".join(lines)

@@ -46,16 +46,22 @@ def find(project: Path, entry: Document, name: str) -> list[Contents]:
     ]
 
 
-def describe(found: Document) -> str:
+def describe(explanation: Document) -> str:
     """One explanation for people."""
-    lines = [f"{shorten(found['node'])} ({shorten(found['op'])}), step {found['step']} of {found['steps']}, in C {found['name']}", ""]
-    lines += [f"  {shorten(reason, 400)}" for reason in found["reasons"]]
-    rows = [(o["name"], shorten(o["tensor"], 40), o["where"]) for o in found["operands"]]
-    lines += [*advice.layer_lines(found.get("advice", ())), "", _indented(table(("operand", "tensor", "where"), rows))]
-    if not found["candidates"]:
+    lines = [
+        f"{shorten(explanation['node'])} ({shorten(explanation['op'])}), "
+        f"step {explanation['step']} of {explanation['steps']}, in C {explanation['name']}",
+        "",
+    ]
+    lines += [f"  {shorten(reason, 400)}" for reason in explanation["reasons"]]
+    rows = [(o["name"], shorten(o["tensor"], 40), o["where"]) for o in explanation["operands"]]
+    lines += [*advice.layer_lines(explanation.get("advice", ())), "", _indented(table(("operand", "tensor", "where"), rows))]
+    if not explanation["candidates"]:
         return "\n".join(lines)
-    levels = [(place, level) for place, level in enumerate(found["levels"]) if any(c["bytes"][place] for c in found["candidates"])]
-    is_compared = len({candidate["kernel"] for candidate in found["candidates"]}) > 1
+    levels = [
+        (place, level) for place, level in enumerate(explanation["levels"]) if any(c["bytes"][place] for c in explanation["candidates"])
+    ]
+    is_compared = len({candidate["kernel"] for candidate in explanation["candidates"]}) > 1
     heads = (
         "",
         *(("by",) if is_compared else ()),
@@ -67,13 +73,13 @@ def describe(found: Document) -> str:
         "",
     )
     shown = []
-    for candidate in found["candidates"]:
+    for candidate in explanation["candidates"]:
         figures = (*(number(candidate["bytes"][place]) for place, _ in levels), number(candidate["cycles"]))
         who = (f"{candidate['kernel']} on {candidate['engine']}",) if is_compared else ()
         mark, slots = "*" if candidate["chosen"] else "", "two" if candidate["is_double"] else "one"
         shown.append((mark, *who, candidate["loops"], slots, candidate["sources"], *figures, candidate["verdict"]))
-    lines += ["", f"  candidates, of {found['considered']} that were considered:", _indented(table(heads, shown))]
-    return "\n".join([*lines, "", "  schedule:", _indented(found["schedule"])])
+    lines += ["", f"  candidates, of {explanation['considered']} that were considered:", _indented(table(heads, shown))]
+    return "\n".join([*lines, "", "  schedule:", _indented(explanation["schedule"])])
 
 
 def _indented(text: str) -> str:

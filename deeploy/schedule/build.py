@@ -99,8 +99,8 @@ def build(plan: Plan) -> Schedule:
         body = together(plan, chain, layers)
         layers[chain.first : chain.last + 1] = [replace(layer, body=()) for layer in layers[chain.first : chain.last + 1]]
         layers[chain.last] = body
-    found = sections(layers)
-    return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), joined(plan, layers, found), found)
+    found_sections = sections(layers)
+    return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), joined(plan, layers, found_sections), found_sections)
 
 
 def _copies(plan: Plan) -> list[str]:
@@ -192,7 +192,7 @@ class _Builder:
 
         ``is_late``: what the second part of a tile needs, instead of what the first does.
         """
-        found: list[Node] = []
+        nodes: list[Node] = []
         is_early = purpose == "early"
         for stream in self.streams(distance, is_output):
             tile = 0 if is_early else self.tiling.index
@@ -207,8 +207,8 @@ class _Builder:
                 conditions.append(Condition(tile, "==", 0) if stream.moves == 1 else Condition(remainder(tile, stream.period), "==", 0))
             if is_output and distance == 0:
                 conditions.append(Condition(remainder(tile, self.partial), "==", self.partial - 1))
-            found += guarded(conditions, [move])
-        return found
+            nodes += guarded(conditions, [move])
+        return nodes
 
     def _sums(self) -> Address:
         """The slot in which the first part of a tile leaves its sums."""
@@ -331,15 +331,15 @@ class _Builder:
 
     def _constants(self) -> list[Node]:
         """Whole constants whose fetch begins with the call, and the wait for those that it needs."""
-        plan, found = self.plan, list[Node]()
+        plan, nodes = self.plan, list[Node]()
         for name in plan.loads(self.step):
             use = plan.first_uses[name]
-            found.append(_whole(plan, name, plan.load_tickets[use], use))
+            nodes.append(_whole(plan, name, plan.load_tickets[use], use))
         if self.step in plan.load_tickets:
-            found.append(Wait(Token(self.paths[-1].name, "constants", plan.load_tickets[self.step])))
+            nodes.append(Wait(Token(self.paths[-1].name, "constants", plan.load_tickets[self.step])))
         if "early" in self.procedures:
-            found.append(Wait(self._token(0, "early")))
-        return found
+            nodes.append(Wait(self._token(0, "early")))
+        return nodes
 
     def _token(self, distance: int, purpose: Purpose) -> Token:
         return Token(self.paths[distance].name, purpose, TICKETS[purpose])

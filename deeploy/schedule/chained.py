@@ -43,9 +43,9 @@ def together(plan: Plan, chain: Chain, layers: Sequence[Layer]) -> Layer:
         body = [node for member in chain.members for node in guarded(_runs(member, clock), [Do(member.step, "tile", _tile(member, clock))])]
         return replace(last, body=(Loop(clock, chain.clocks, tuple(body)),))
     members = [_ScheduledMember(plan, chain, member, layers[member.step]) for member in chain.members]
-    found = _ChainSchedule(members, clock, chain.clocks, chain.is_ahead, plan.followers.get(chain.last))
+    group = _ChainSchedule(members, clock, chain.clocks, chain.is_ahead, plan.followers.get(chain.last))
     return replace(
-        last, body=tuple(found.nested() if chain.is_nested else found.body()), others=max(member.layer.cores for member in members)
+        last, body=tuple(group.nested() if chain.is_nested else group.body()), others=max(member.layer.cores for member in members)
     )
 
 
@@ -261,17 +261,17 @@ class _ChainSchedule:
             first: what does that.
             started: accelerators' calls whose first tiles begin here, and which fetch their second ones with them.
         """
-        found = [node for member in self.members for node in (*member.loaded(), *member.staged(0))]
-        found += _once(node for member in self.members for node in member.far("in"))
-        found += _once(node for member in begun for node in member.constants())
-        found += [*first, *(node for member in self.members for node in member.staged(1))]
-        return found + _once(node for member in started if member.is_staged_again for node in member.far("in"))
+        nodes = [node for member in self.members for node in (*member.loaded(), *member.staged(0))]
+        nodes += _once(node for member in self.members for node in member.far("in"))
+        nodes += _once(node for member in begun for node in member.constants())
+        nodes += [*first, *(node for member in self.members for node in member.staged(1))]
+        return nodes + _once(node for member in started if member.is_staged_again for node in member.far("in"))
 
     def _closed(self) -> list[Node]:
         """What is waited for behind the last clock."""
-        found = _once(node for member in self.members for node in member.waited())
-        found += [node for member in self.members for node in member.unstaged()]
-        return found + _once(node for member in self.members for node in member.far("out"))
+        nodes = _once(node for member in self.members for node in member.waited())
+        nodes += [node for member in self.members for node in member.unstaged()]
+        return nodes + _once(node for member in self.members for node in member.far("out"))
 
     def _arrived(self) -> list[Node]:
         """Goes on, in a clock, when what was begun in the one before has come from memories further out."""
@@ -281,8 +281,8 @@ class _ChainSchedule:
         """What comes before the first clock, the clocks, and what is waited for behind them."""
         first, clock = self.members[0], self.clock
         begun = [member for member in self.members if not member.member.start]
-        found = self._opened(begun, [node for member in begun for node in member.fetched(0)], [first] if self.is_ahead else [])
-        found += [*first.slid(0), *first.begun(0)] if self.is_ahead else []
+        nodes = self._opened(begun, [node for member in begun for node in member.fetched(0)], [first] if self.is_ahead else [])
+        nodes += [*first.slid(0), *first.begun(0)] if self.is_ahead else []
         inner = self._arrived()
         for member in self.members:
             start = member.member.start
@@ -291,17 +291,17 @@ class _ChainSchedule:
             inner += guarded([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
         for number in range(len(self.members)):
             inner += self._turn(number)
-        return [*found, Loop(clock, self.clocks, tuple(merged(inner))), *self._closed()]
+        return [*nodes, Loop(clock, self.clocks, tuple(merged(inner))), *self._closed()]
 
     def nested(self) -> list[Node]:
         """The same where calls follow each other: an accelerator begins with a tile before cores are through with the one before it."""
         clock = self.clock
         jobs = [member for member in self.members if member.layer.accelerator]
         started = [job for job in jobs if not job.member.start]
-        found = self._opened(self.members, [node for member in self.members for node in member.first()], started)
+        nodes = self._opened(self.members, [node for member in self.members for node in member.first()], started)
         arrived = _once(node for member in self.members for node in member.arrived())
         for member in started:
-            found += [*arrived, *member.started(0)]
+            nodes += [*arrived, *member.started(0)]
         inner = [*self._arrived(), *arrived]
         for member in jobs:  # without a second part, the next job but one writes the slot that the wait of this store makes free
             left = [] if member.layer.team else member.completed(clock)
@@ -312,19 +312,19 @@ class _ChainSchedule:
             inner += guarded([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
         for member in (member for member in self.members if member.layer.team or not member.layer.accelerator):
             inner += guarded(_runs(member.member, clock), member.completed(clock))
-        return [*found, Loop(clock, self.clocks, tuple(merged(inner))), *self._closed()]
+        return [*nodes, Loop(clock, self.clocks, tuple(merged(inner))), *self._closed()]
 
     def _turn(self, number: int) -> list[Node]:
         """A call in a clock: cores compute, while the accelerator begins with the call behind it."""
         one, clock = self.members[number], self.clock
         runs, tile = _runs(one.member, clock), _tile(one.member, clock)
-        found: list[Node] = []
+        nodes: list[Node] = []
         if not one.layer.accelerator:
-            found += guarded(runs, one.slid(tile))
+            nodes += guarded(runs, one.slid(tile))
         elif number == 0 and not self.is_ahead:
-            found += guarded(runs, [*one.slid(tile), *one.begun(clock)])
-        found += guarded(runs, one.finished(tile))
+            nodes += guarded(runs, [*one.slid(tile), *one.begun(clock)])
+        nodes += guarded(runs, one.finished(tile))
         behind, then = (self.members[number + 1], clock) if number + 1 < len(self.members) else (self.members[0], clock + 1)
         if behind.layer.accelerator and (number + 1 < len(self.members) or self.is_ahead):
-            found += guarded(_runs(behind.member, then), [*behind.slid(_tile(behind.member, then)), *behind.begun(then)])
-        return found + guarded(runs, one.ended(clock))
+            nodes += guarded(_runs(behind.member, then), [*behind.slid(_tile(behind.member, then)), *behind.begun(then)])
+        return nodes + guarded(runs, one.ended(clock))

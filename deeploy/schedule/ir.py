@@ -162,14 +162,14 @@ def guarded(conditions: Sequence[Condition], body: Sequence[Node]) -> list[Node]
 
 def merged(nodes: Sequence[Node]) -> list[Node]:
     """The nodes, with neighbouring guards of the same conditions as one."""
-    found: list[Node] = []
+    merged_nodes: list[Node] = []
     for node in nodes:
-        last = found[-1] if found else None
+        last = merged_nodes[-1] if merged_nodes else None
         if isinstance(node, Guard) and isinstance(last, Guard) and node.conditions == last.conditions:
-            found[-1] = Guard(node.conditions, (*last.body, *node.body))
+            merged_nodes[-1] = Guard(node.conditions, (*last.body, *node.body))
         else:
-            found.append(node)
-    return found
+            merged_nodes.append(node)
+    return merged_nodes
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,15 @@ from deeploy.schedule.ir import Address, Barrier, Compute, Do, Finish, Guard, La
 
 def sections(layers: Sequence[Layer]) -> tuple[Section, ...]:
     """The longest runs of calls that need the same team, or none; calls before the first team, and whose kernels fork, are in no team."""
-    found: list[Section] = []
+    found_sections: list[Section] = []
     for layer in layers:
-        last = found[-1] if found else None
+        last = found_sections[-1] if found_sections else None
         is_alone = layer.call.kernel.forks
         if last is not None and (last.cores == 1 if is_alone else layer.cores in (1, last.cores)):
-            found[-1] = replace(last, last=layer.step)
+            found_sections[-1] = replace(last, last=layer.step)
         else:
-            found.append(Section(layer.step, layer.step, layer.cores))
-    return tuple(found)
+            found_sections.append(Section(layer.step, layer.step, layer.cores))
+    return tuple(found_sections)
 
 
 def is_shared(node: Node, layers: Sequence[Layer]) -> bool:
@@ -37,10 +37,10 @@ def is_shared(node: Node, layers: Sequence[Layer]) -> bool:
     return isinstance(node, SecondPart | Slide | Barrier)
 
 
-def joined(plan: Plan, layers: Sequence[Layer], found: Sequence[Section]) -> tuple[Layer, ...]:
+def joined(plan: Plan, layers: Sequence[Layer], found_sections: Sequence[Section]) -> tuple[Layer, ...]:
     """The layers with the barriers that they need behind their kernels."""
     result = list(layers)
-    for section in found:
+    for section in found_sections:
         for step in range(section.first, section.last + 1):
             layer = layers[step]
             if layer.cores > 1 and layer.body:
@@ -88,13 +88,13 @@ def _moves(node: Node, layers: Sequence[Layer]) -> Sequence[Move] | None:
         return [node]
     if not isinstance(node, Do) or node.step > layers[-1].step:
         return None
-    found: list[Move] = []
+    own_moves: list[Move] = []
     for inner in layers[node.step - layers[0].step].procedures[node.procedure]:
         moves = _moves(inner, layers)
         if moves is None:
             return None
-        found += moves
-    return found
+        own_moves += moves
+    return own_moves
 
 
 def _is_apart(plan: Plan, layer: Layer, address: Address) -> bool:
@@ -102,14 +102,14 @@ def _is_apart(plan: Plan, layer: Layer, address: Address) -> bool:
     used = _blocks(layer)
     if not address.level:
         return address.block not in used
-    found = _placements(plan, address.block, layer.step)
-    return bool(found) and not used.intersection(name for placement in found for name in placement.buffers)
+    placements = _placements(plan, address.block, layer.step)
+    return bool(placements) and not used.intersection(name for placement in placements for name in placement.buffers)
 
 
 def _blocks(layer: Layer) -> set[str]:
     """The blocks that the cores of a call read or write."""
-    found = {operand.address.block for operand in layer.work.operands.values()} | set(layer.call.scratch.values())
-    return found | ({layer.sums.block} if layer.sums is not None else set())
+    blocks = {operand.address.block for operand in layer.work.operands.values()} | set(layer.call.scratch.values())
+    return blocks | ({layer.sums.block} if layer.sums is not None else set())
 
 
 def _placements(plan: Plan, name: str, step: int) -> list[Placement]:

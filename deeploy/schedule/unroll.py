@@ -44,9 +44,9 @@ class Table:
     def array(self, value: Value) -> np.ndarray:
         """A value in all tiles."""
         if id(value) not in self._arrays:
-            found = evaluate(value, self.values)
-            whole = isinstance(found, np.ndarray) and found.shape == (self.count,)
-            self._arrays[id(value)] = found if whole else np.broadcast_to(found, self.count)
+            values = evaluate(value, self.values)
+            whole = isinstance(values, np.ndarray) and values.shape == (self.count,)
+            self._arrays[id(value)] = values if whole else np.broadcast_to(values, self.count)
         return self._arrays[id(value)]
 
     def column(self, value: Value) -> Sequence[int]:
@@ -63,10 +63,10 @@ class Table:
 
     def rows(self, values: Sequence[Value]) -> np.ndarray:
         """Values in all tiles: a row per tile, a column per value."""
-        found = np.empty((self.count, len(values)), np.int64)
+        matrix = np.empty((self.count, len(values)), np.int64)
         for number, value in enumerate(values):
-            found[:, number] = value if isinstance(value, int) else self.array(value)
-        return found
+            matrix[:, number] = value if isinstance(value, int) else self.array(value)
+        return matrix
 
     def holds(self, guard: Guard) -> Sequence[bool]:
         """Whether all conditions of a guard hold, in all tiles."""
@@ -128,12 +128,12 @@ class Unrolled:
 
 def _rounds(loop: Loop, table: Table) -> list[list[Node]]:
     """The nodes of a loop that run in each round: of a guard, its body where the guard holds."""
-    found: list[list[Node]] = [[] for _ in range(loop.trips)]
+    rounds: list[list[Node]] = [[] for _ in range(loop.trips)]
     for node in loop.body:
         if isinstance(node, Guard):
             for number in compress(range(loop.trips), table.holds(node)):
-                found[number] += node.body
+                rounds[number] += node.body
         else:
-            for nodes in found:
+            for nodes in rounds:
                 nodes.append(node)
-    return found
+    return rounds

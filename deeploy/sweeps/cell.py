@@ -57,14 +57,14 @@ def failed(status: str, message: str) -> Contents:
 def _measured(cell: Cell, folder: Path) -> tuple[Contents, str]:
     compiled = made({"network": cell.file}, cell.choices)
     compiled.write(folder)
-    found: Contents = {**failed("ok", ""), **_figures(folder)}
+    figures: Contents = {**failed("ok", ""), **_figures(folder)}
     if cell.labels is not None and cell.inputs is not None:
-        found["accuracy"] = dict(evaluate(folder, cell.inputs, cell.labels, cell.metric).values)["C"]
+        figures["accuracy"] = dict(evaluate(folder, cell.inputs, cell.labels, cell.metric).values)["C"]
     if cell.is_verified and not isinstance(compiled, Planned):
         verdict = verify(compiled, cell.file, cell.inputs).contents()
-        found |= {"verified": verdict["verdict"], "status": "ok" if verdict["passed"] else "differs"}
+        figures |= {"verified": verdict["verdict"], "status": "ok" if verdict["passed"] else "differs"}
     report = folder / "report.html"
-    return found, report.read_text(encoding="utf-8") if cell.has_report and report.is_file() else ""
+    return figures, report.read_text(encoding="utf-8") if cell.has_report and report.is_file() else ""
 
 
 def _figures(folder: Path) -> Contents:

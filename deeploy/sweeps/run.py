@@ -74,9 +74,9 @@ def sweep(given: str | Path | Document, output: Path, base: Path | None = None, 
     return whole if base is None else table.beside(whole, base, axes)
 
 
-def _row(cell: Cell, found: Contents, file: Path | None) -> Contents:
+def _row(cell: Cell, figures: Contents, file: Path | None) -> Contents:
     report = file.with_suffix(".html") if file is not None else None
-    return {**cell.settings, **found, "report": f"cells/{report.name}" if report is not None and report.is_file() else None}
+    return {**cell.settings, **figures, "report": f"cells/{report.name}" if report is not None and report.is_file() else None}
 
 
 def _failed(error: DeeployError) -> Contents:
@@ -114,13 +114,13 @@ def _known(file: Path) -> Contents | None:
         return None
 
 
-def _put(file: Path, found: Contents, report: str) -> Contents:
+def _put(file: Path, figures: Contents, report: str) -> Contents:
     """Keep a cell; its report first, so that a cell is whole where it is."""
-    for path, text in ((file.with_suffix(".html"), report), (file, json.dumps(found))):
+    for path, text in ((file.with_suffix(".html"), report), (file, json.dumps(figures))):
         if text:
             with put(path) as fresh:
                 fresh.write_text(text, encoding="utf-8")
-    return found
+    return figures
 
 
 class _Track:

@@ -31,12 +31,12 @@ def beside(rows: Sequence[Contents], base: Path, axes: Sequence[str]) -> list[Co
     for row in before:
         key = tuple(row[axis] for axis in common)
         known[key] = None if key in known else row
-    found = []
+    columns = []
     for row in rows:
         old = known.get(tuple(row[axis] for axis in common)) or {}
         changes = {f"{name}_change": _change(row[name], old.get(name)) for name in FIGURES}
-        found.append({**row, "status_before": old.get("status"), **changes})
-    return found
+        columns.append({**row, "status_before": old.get("status"), **changes})
+    return columns
 
 
 def _change(now: float | None, before: float | None) -> float | None:
@@ -46,20 +46,20 @@ def _change(now: float | None, before: float | None) -> float | None:
 def texts(rows: Sequence[Contents], axes: Sequence[str]) -> Mapping[str, bytes]:
     """The files of a table, by their names; Parquet where pyarrow is installed."""
     lines = ",\n".join(json.dumps(row) for row in rows)
-    found = {TABLE: f'{{"generator": "deeploy", "version": "{VERSION}", "rows": [\n{lines}\n]}}\n'.encode()}
+    files = {TABLE: f'{{"generator": "deeploy", "version": "{VERSION}", "rows": [\n{lines}\n]}}\n'.encode()}
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    found |= {"table.csv": text.getvalue().encode(), "sweep.html": page(rows, axes).encode()}
+    files |= {"table.csv": text.getvalue().encode(), "sweep.html": page(rows, axes).encode()}
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        return found
+        return files
     data = io.BytesIO()
     parquet.write_table(pyarrow.Table.from_pylist(rows), data)
-    return {**found, "table.parquet": data.getvalue()}
+    return {**files, "table.parquet": data.getvalue()}
 
 
 def page(rows: Sequence[Contents], axes: Sequence[str]) -> str:

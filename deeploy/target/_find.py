@@ -126,7 +126,7 @@ def _from_folder(folder: Path) -> tuple[Target, Path]:
 def _from_point(point: importlib.metadata.EntryPoint) -> tuple[Target, Path]:
     what = f"the entry point {point.name} = {point.value} of {_owner(point)}"
     try:
-        found = point.load()
+        target = point.load()
     except BaseException as error:  # as in _package
         if isinstance(error, DeeployError | KeyboardInterrupt | Stopped):
             raise
@@ -137,7 +137,7 @@ def _from_point(point: importlib.metadata.EntryPoint) -> tuple[Target, Path]:
         ) from error
     module = sys.modules[point.module]
     folder = Path(module.__file__ or ".").resolve().parent
-    return _checked(found, what, folder), folder
+    return _checked(target, what, folder), folder
 
 
 def _package(folder: Path) -> ModuleType:
@@ -183,9 +183,9 @@ def _checked(target: object, what: str, folder: Path) -> Target:
         )
     if any(target is other and folder == place for other, place in _SOUND):
         return target
-    found = problems(target, folder)
-    if found:
-        more = f" (and {len(found) - 1} more: deeploy target check {folder})" if len(found) > 1 else ""
-        raise TargetError(f"{found[0].where or what}: {found[0].what}{more}", found[0].remedy)
+    found_problems = problems(target, folder)
+    if found_problems:
+        more = f" (and {len(found_problems) - 1} more: deeploy target check {folder})" if len(found_problems) > 1 else ""
+        raise TargetError(f"{found_problems[0].where or what}: {found_problems[0].what}{more}", found_problems[0].remedy)
     _SOUND.append((target, folder))
     return target

@@ -93,14 +93,14 @@ def _paths(target: Target, folder: Path) -> Iterator[Problem]:
     for name in _repeated(p.name for p in target.paths):
         yield Problem(_line(folder, name, "DmaPath"), f"two paths have the name {name}", "Give every path a name of its own.")
     for p in target.paths:
-        found = []
+        problems = []
         if p.near == p.far or not {p.near, p.far} <= known:
-            found.append((f"path {p.name} connects {p.near} and {p.far}", f"Name two of the memories {', '.join(sorted(known))}."))
+            problems.append((f"path {p.name} connects {p.near} and {p.far}", f"Name two of the memories {', '.join(sorted(known))}."))
         if min(p.limits.values()) < 1:
-            found.append((f"a limit of path {p.name} is below 1", "Limits count bytes, rows, tickets and commands from 1 on."))
+            problems.append((f"a limit of path {p.name} is below 1", "Limits count bytes, rows, tickets and commands from 1 on."))
         elif p.tickets < 4:
-            found.append((f"path {p.name} has {p.tickets} tickets", "Generated code keeps 4 of them open."))
-        for what, remedy in found:
+            problems.append((f"path {p.name} has {p.tickets} tickets", "Generated code keeps 4 of them open."))
+        for what, remedy in problems:
             yield Problem(_line(folder, p.name, "DmaPath"), what, remedy)
     for first in sorted(known):
         seen: set[str] = set()
@@ -141,10 +141,10 @@ def _kernels(target: Target, folder: Path) -> Iterator[Problem]:
         key = kernel.source, kernel.argument, kernel.call
         if key not in files:
             files[key] = list(_files(kernel, target))
-        found = [*_operands(kernel), *([] if kernel.link else files[key])]  # the runtime sends and receives
+        problems = [*_operands(kernel), *([] if kernel.link else files[key])]  # the runtime sends and receives
         if target.paths and kernel.engine not in engines:
-            found.append(("", f"it runs on {kernel.engine}", f"Name one of the engines {', '.join(sorted(engines))}."))
-        for where, what, remedy in found:
+            problems.append(("", f"it runs on {kernel.engine}", f"Name one of the engines {', '.join(sorted(engines))}."))
+        for where, what, remedy in problems:
             yield Problem(where or _line(folder, kernel.name, "kernel", "variant"), f"kernel {kernel.name}: {what}", remedy)
 
 
@@ -152,7 +152,7 @@ def _operands(kernel: Kernel) -> Iterator[tuple[str, str, str]]:
     own = [name.rstrip("?") for name in kernel.inputs] + list(kernel.outputs)
     known = {*own, *(name for names in OPERANDS.values() for name in names)}
     pairs = [name for pair in kernel.overwrites for name in pair]
-    for part, found in (
+    for part, mentioned in (
         ("types", kernel.types),
         ("constants", kernel.constants),
         ("layouts", kernel.layouts),
@@ -160,7 +160,7 @@ def _operands(kernel: Kernel) -> Iterator[tuple[str, str, str]]:
         ("overwrites", pairs),
         ("resident", kernel.resident),
     ):
-        for name in sorted(set(found) - known):
+        for name in sorted(set(mentioned) - known):
             yield "", f"{part} names the operand {name}", f"Its operands are {', '.join(own)}."
     for stage in sorted({stage for stages in kernel.epilogues for stage in stages} - set(OPERANDS)):
         yield "", f"there is no epilogue {stage}", f"Stages are {', '.join(OPERANDS)}."
@@ -217,8 +217,8 @@ def _rest(target: Target, folder: Path) -> Iterator[Problem]:
         return
     engines, paths = {e.name for e in target.engines}, {p.name for p in target.paths}
     memories = {m.name for m in target.memories[1:]} if target.is_flat else set()
-    for what, found, known in (("engine", timing.fork, engines), ("path", timing.paths, paths), ("memory", timing.memories, memories)):
-        for name in sorted(set(found) - known):
+    for what, names, known in (("engine", timing.fork, engines), ("path", timing.paths, paths), ("memory", timing.memories, memories)):
+        for name in sorted(set(names) - known):
             yield Problem(where, f"the timing names the {what} {name}", f"The target has {', '.join(sorted(known)) or 'none'}.")
     for name in sorted(paths - set(timing.paths)):
         yield Problem(where, f"the timing lacks path {name}", f"Add [path.{name}] with its provenance.")

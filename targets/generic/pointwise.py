@@ -57,9 +57,9 @@ def _binary(operator: Operator) -> Kernel:
 
 def _sum_form(node: Node) -> dict[str, str]:
     """The macro of ``scaled_sum.c``."""
-    found = scaled.of_node(node)
-    assert found is not None
-    return {f"SUM_{found.form.upper()}": found.form}
+    form = scaled.of_node(node)
+    assert form is not None
+    return {f"SUM_{form.form.upper()}": form.form}
 
 
 _BINARY = tuple(map(_binary, (ew.ADD, ew.SUB, ew.MUL, ew.DIV)))

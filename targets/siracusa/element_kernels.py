@@ -58,10 +58,10 @@ def _softmax(node: Node) -> dict[str, str]:
     attrs = node.attrs
     low, high = attrs["zero_point"], attrs["zero_point"] + attrs["levels"]
     length = (2 * _largest(node) * rows.columns(node)).bit_length()
-    found = {"ROUNDED": "rounded"} if attrs.get("rounded", True) else {}
-    if not found and _numerator(node).bit_length() + 2 * length >= 64:
-        found = {"CORRECTED": "corrected"}
-    return found | ({"CLIPPED": "clipped"} if low < attrs["low"] or high > attrs["high"] else {})
+    macros = {"ROUNDED": "rounded"} if attrs.get("rounded", True) else {}
+    if not macros and _numerator(node).bit_length() + 2 * length >= 64:
+        macros = {"CORRECTED": "corrected"}
+    return macros | ({"CLIPPED": "clipped"} if low < attrs["low"] or high > attrs["high"] else {})
 
 
 def _short_products(node: Node) -> bool:
@@ -86,8 +86,8 @@ def _product(node: Node) -> dict[str, str]:
 
 def _operands_in_32_bits(node: Node) -> bool:
     """Whether both operands are requantised in 32 bits, clipped behind it."""
-    found = [staircase.of_operand(node, index) for index in (0, 1)]
-    return all(r.form == "narrow" and r.limit is None for r in found) and forms.of_all(node) is not None
+    operand_forms = [staircase.of_operand(node, index) for index in (0, 1)]
+    return all(r.form == "narrow" and r.limit is None for r in operand_forms) and forms.of_all(node) is not None
 
 
 def _few_taps(node: Node) -> bool:
@@ -110,8 +110,8 @@ def _terms(node: Node) -> bool:
 
 
 def _has_form(node: Node) -> bool:
-    found = requantise.of_node(node)
-    return found is not None and found.form != "wide"
+    form = requantise.of_node(node)
+    return form is not None and form.form != "wide"
 
 
 def _adds_terms(node: Node) -> bool:
@@ -122,15 +122,15 @@ def _adds_terms(node: Node) -> bool:
 
 
 def _joins(node: Node) -> bool:
-    found = scaled.of_node(node) if _terms(node) and _has_form(node) else None
-    return found is not None and found.form == "narrow"
+    form = scaled.of_node(node) if _terms(node) and _has_form(node) else None
+    return form is not None and form.form == "narrow"
 
 
 def _rotation(node: Node) -> dict[str, str]:
     """The forms of a rotation's products and of their sum, and which limits are those of a type."""
-    found = rotate.in_words(node)
-    assert found is not None
-    by_cosine, by_sine, joined = found
+    words = rotate.in_words(node)
+    assert words is not None
+    by_cosine, by_sine, joined = words
     result = {"COSINE_NARROW": "cosine_narrow"} if by_cosine.form == "narrow" else {}
     result |= {"SINE_NARROW": "sine_narrow"} if by_sine.form == "narrow" else {}
     result |= {

@@ -19,10 +19,10 @@ def _per_channel(array: np.ndarray, node: Node) -> np.ndarray:
 
 def of_all(node: Node) -> staircase.StaircaseRequantisation | None:
     """The requantisation of a node in 32 bits whose channels all have one factor and one summand."""
-    found = requantise.of_node(node)
-    if found is None or found.form == "wide" or _differ(found.mul) or _differ(found.add):
+    form = requantise.of_node(node)
+    if form is None or form.form == "wide" or _differ(form.mul) or _differ(form.add):
         return None
-    return found
+    return form
 
 
 def _differ(array: np.ndarray) -> bool:
@@ -31,13 +31,13 @@ def _differ(array: np.ndarray) -> bool:
 
 
 def _mul(array: np.ndarray, node: Node) -> np.ndarray:
-    found = requantise.of_node(node)
-    return array if found is None else found.mul
+    form = requantise.of_node(node)
+    return array if form is None else form.mul
 
 
 def _add(array: np.ndarray, node: Node) -> np.ndarray:
-    found = requantise.of_node(node)
-    return array if found is None else found.add
+    form = requantise.of_node(node)
+    return array if form is None else form.add
 
 
 # The constants in the cheapest form, one value per channel; what all channels share is in the call's ``requantisation``.
@@ -58,14 +58,14 @@ def is_whole(node: Node) -> bool:
 
 def macros(node: Node) -> dict[str, str]:
     """The macros of ``pulp_epilogue.h``: the form of the requantisation of the output."""
-    found = requantise.of_node(node)
-    if found is None:
+    requantised_form = requantise.of_node(node)
+    if requantised_form is None:
         return {}
-    form = "upper" if found.form == "wide" and found.shift >= 32 else found.form
+    form = "upper" if requantised_form.form == "wide" and requantised_form.shift >= 32 else requantised_form.form
     if form == "wide":
         return {}
     result: dict[str, str] = {f"REQUANT_{form.upper()}": form}
-    if found.limit is not None:
+    if requantised_form.limit is not None:
         result["REQUANT_CLIPPED"] = "clipped"
     if is_whole(node):
         result["CLIP_WHOLE"] = "whole"
@@ -78,9 +78,9 @@ def operand_macros(node: Node) -> dict[str, str]:
     """The macros of ``pulp_requant_add.c``: what the requantisations of the operands have to do."""
     result = {}
     for index, name in enumerate("ab"):
-        found, (least, most) = staircase.of_operand(node, index), staircase.operand_results(node, index)
+        form, (least, most) = staircase.of_operand(node, index), staircase.operand_results(node, index)
         low, high = (node.attrs[f"{end}_{name}"] for end in ("low", "high"))
-        is_same = found.mul.item() == 1 << found.shift and 0 <= found.add.item() < 1 << found.shift
+        is_same = form.mul.item() == 1 << form.shift and 0 <= form.add.item() < 1 << form.shift
         is_below, is_above = min(least, most) < low, max(least, most) > high
         if not is_same:
             result[f"{name.upper()}_SCALED"] = f"{name}_scaled"
@@ -94,17 +94,17 @@ def operand_macros(node: Node) -> dict[str, str]:
 
 def sum_macros(node: Node) -> dict[str, str]:
     """The macros of ``pulp_scaled_add.c``: the form of a ``ScaledAdd``, which has one."""
-    found = scaled.of_node(node)
-    assert found is not None
-    return {f"SUM_{found.form.upper()}": found.form, **({"CLIP_WHOLE": "whole"} if is_whole(node) else {})}
+    form = scaled.of_node(node)
+    assert form is not None
+    return {f"SUM_{form.form.upper()}": form.form, **({"CLIP_WHOLE": "whole"} if is_whole(node) else {})}
 
 
 def residual_macros(node: Node) -> dict[str, str]:
     """The macros of ``pulp_sum.c`` for a ``ResidualSum``: the forms of both of its stages, which it has."""
-    found, attrs = scaled.of_node(node), node.attrs
-    assert found is not None
+    form, attrs = scaled.of_node(node), node.attrs
+    assert form is not None
     result = {name: text for name, text in macros(node).items() if name != "CLIP_WHOLE"}
-    if -(2**15) <= found.mul_a < 2**15:
+    if -(2**15) <= form.mul_a < 2**15:
         result["SUM_SHORT"] = "sum_short"
     if (attrs["low"], attrs["high"]) == (-128, 127):
         result["CLIP_WHOLE"] = "clip_whole"
@@ -124,11 +124,11 @@ def _complete(fields: Mapping[str, object]) -> str:
 
 def settings(node: Node) -> dict[str, Any]:
     """For templates: ``requantisation``, the C initialiser of ``struct pulp_requantisation``, and ``complete`` for that of the epilogue."""
-    found, shared = requantise.of_node(node), of_all(node)
+    form, shared = requantise.of_node(node), of_all(node)
     mul, add = (int(shared.mul.flat[0]), int(shared.add.flat[0])) if shared is not None else (0, 0)
     upper, mul = divmod(mul, 1 << 32) if shared is not None and shared.form == "split" else (0, mul)
     fields = {"limit": 0, "left": 0, "bits": 0, "shift": 0, "mul": mul, "upper": upper, "add": add}
-    if found is not None and found.form != "wide":
-        fields |= {"limit": found.limit or 0, "left": found.left, "bits": found.bits, "shift": found.shift}
+    if form is not None and form.form != "wide":
+        fields |= {"limit": form.limit or 0, "left": form.left, "bits": form.bits, "shift": form.shift}
     text = "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
-    return {"requantisation": text, "complete": _complete, "per_channel": found is not None and shared is None}
+    return {"requantisation": text, "complete": _complete, "per_channel": form is not None and shared is None}

@@ -203,9 +203,9 @@ def normalisation(
     first = np.clip(reached, least[:, None], most[:, None] + 1)
     first[:, steps == low] = least[:, None]
     first[:, steps > high] = most[:, None] + 1
-    found = np.full((3, *least.shape), -1, np.int64)  # scale, bias and shift of every channel
+    parameters = np.full((3, *least.shape), -1, np.int64)  # scale, bias and shift of every channel
     for s in range(min(shift, 31) + 1):
-        common = np.full_like(found, -1)
+        common = np.full_like(parameters, -1)
         for up in (0, 1):
             scale = (mul >> (shift - s)) + up
             may = np.flatnonzero((_bias(scale, s, steps[::COARSE], first[:, ::COARSE], least, most) <= _WORD) & (common[0] < 0))
@@ -217,10 +217,10 @@ def normalisation(
             common[:, is_better] = np.stack([scale, bias, np.full_like(scale, s)])[:, is_better]
         if (common[0] >= 0).all():
             return Normalisation(_narrow(common[0]), common[1].astype(np.int32), s, None)
-        found = np.where((found[0] < 0) & (common[0] >= 0), common, found)
-    if (found[0] < 0).any():
+        parameters = np.where((parameters[0] < 0) & (common[0] >= 0), common, parameters)
+    if (parameters[0] < 0).any():
         return None
-    return Normalisation(_narrow(found[0]), found[1].astype(np.int32), None, found[2].astype(np.uint8))
+    return Normalisation(_narrow(parameters[0]), parameters[1].astype(np.int32), None, parameters[2].astype(np.uint8))
 
 
 def _bias(scale: Array, shift: int, steps: Array, first: Array, least: Array, most: Array) -> Array:

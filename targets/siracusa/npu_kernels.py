@@ -60,8 +60,8 @@ def _of_mode(mode: Mode) -> Form:
     def form(node: Node) -> Lowered | str:
         if node.op == "MatMul" and sum(n > 1 for n in node.outputs[0].shape[:-2]) > 1:
             return "at most one batch axis"
-        found = _lower(node)
-        return found if isinstance(found, str) or found.layer.mode is mode else f"a {mode.name.lower()} convolution"
+        lowered = _lower(node)
+        return lowered if isinstance(lowered, str) or lowered.layer.mode is mode else f"a {mode.name.lower()} convolution"
 
     return form
 
@@ -96,24 +96,24 @@ def _thinned_of(mode: Mode) -> Form:
     most = ROOM // (2 * PIXELS)
 
     def form(node: Node) -> Lowered | str:
-        found = _lower_thinned(node)
-        if isinstance(found, str) or found.layer.mode is not mode:
-            return found if isinstance(found, str) else f"a {mode.name.lower()} convolution"
-        return found if _row(node) <= most else f"rows of at most {most} bytes of outputs with stride 1"
+        lowered = _lower_thinned(node)
+        if isinstance(lowered, str) or lowered.layer.mode is not mode:
+            return lowered if isinstance(lowered, str) else f"a {mode.name.lower()} convolution"
+        return lowered if _row(node) <= most else f"rows of at most {most} bytes of outputs with stride 1"
 
     return form
 
 
 def _found(form: Form, node: Node) -> Lowered:
-    found = form(node)
-    assert isinstance(found, Lowered), "only nodes that the kernel accepts are encoded and emitted"
-    return found
+    lowered = form(node)
+    assert isinstance(lowered, Lowered), "only nodes that the kernel accepts are encoded and emitted"
+    return lowered
 
 
 def _reason(form: Form) -> Callable[[Node], str | None]:
     def accepts(node: Node) -> str | None:
-        found = form(node)
-        return found if isinstance(found, str) else None
+        lowered = form(node)
+        return lowered if isinstance(lowered, str) else None
 
     return accepts
 
@@ -183,8 +183,8 @@ def _product_nest(node: Node) -> Nest:
 
 def _layer(form: Form, node: Node, in_weight_memory: bool) -> dict[str, Any]:
     """The fields of ``struct neureka_layer``, the height of the kernel, and the operands behind fields of ``struct neureka_tile``."""
-    found = _found(form, node)
-    layer, norm = replace(found.layer, in_weight_memory=in_weight_memory), found.normalisation
+    lowered = _found(form, node)
+    layer, norm = replace(lowered.layer, in_weight_memory=in_weight_memory), lowered.normalisation
     operands = {"scale": "mul", "bias": "add"} if norm is not None else {}
     operands |= {"shifts": "bias"} if norm is not None and norm.shifts is not None else {}
     fields = {"config": f"0x{layer.config:08x}u", "weight_offset": layer.weight_offset, "padding_value": layer.padding_value}
@@ -256,8 +256,8 @@ def _of_stride_1(node: Node) -> tuple[int, ...]:
 
 def _form(node: Node) -> tuple[str, ...]:
     """How cores requantise most channels of a node, where that is not the fastest form."""
-    found = channels_of(node)
-    return () if isinstance(found, str) else tuple(word for word, share in shares(found).items() if share > 0.5)
+    channels = channels_of(node)
+    return () if isinstance(channels, str) else tuple(word for word, share in shares(channels).items() if share > 0.5)
 
 
 def _with_sums(
@@ -277,9 +277,9 @@ def _with_sums(
             return "a convolution of stride 2"
         if not reduced and isinstance((usual or form)(node), Lowered):
             return "a requantisation that the engine cannot compute itself"
-        found = form(bare(node))
-        if isinstance(found, str):
-            return found
+        lowered = form(bare(node))
+        if isinstance(lowered, str):
+            return lowered
         parameters = channels_of(node)
         return parameters if isinstance(parameters, str) else None
 

@@ -65,10 +65,10 @@ def body(node: Node) -> Node:
 @lru_cache(maxsize=512)
 def body_of_all(node: Node) -> Node:
     """The same with all the outputs that stride 1 has."""
-    found = body(node)
-    y = found.outputs[0]
+    weights = body(node)
+    y = weights.outputs[0]
     shape = (y.shape[0], *((n - 1) * by + 1 for n, by in zip(y.shape[1:3], conv.window(node).strides, strict=True)), y.shape[3])
-    return replace(found, outputs=(replace(y, shape=shape),), attrs={**found.attrs, "strides": (1, 1)})
+    return replace(weights, outputs=(replace(y, shape=shape),), attrs={**weights.attrs, "strides": (1, 1)})
 
 
 @lru_cache(maxsize=512)
@@ -79,10 +79,10 @@ def channels_of(node: Node) -> Channels | str:
     before, behind = (stages[:-1], 1) if stages[-1:] == ("lookup",) else (stages, 0)
     if before not in (("requantise",), ("bias", "requantise")) or y.dtype.bytes != 1:
         return "a requantisation to 8 bits, with or without a bias"
-    found = _product(node) if node.op == "MatMul" else _windows(node, (0, 2, 3, 1), is_grouped=True)
-    if isinstance(found, str):
-        return found
-    _, weights, offset, _ = found
+    layer = _product(node) if node.op == "MatMul" else _windows(node, (0, 2, 3, 1), is_grouped=True)
+    if isinstance(layer, str):
+        return layer
+    _, weights, offset, _ = layer
     *biases, mul, add = (_constant(tensor) for tensor in node.inputs[2 : len(node.inputs) - behind])
     bias = biases[0] if biases else offset * 0
     count = weights.shape[0]
@@ -105,10 +105,10 @@ def _lowered(node: Node, convolution: Convolution | str) -> Lowered | str:
     assert x is not None
     if x.dtype.value not in ("s8", "u8"):
         return f"x of 8 bits, not {x.dtype.value}"
-    found = weight_range(weights)
-    if found is None:
+    span = weight_range(weights)
+    if span is None:
         return f"weights within 8 bits, not {weights.min()} to {weights.max()}"
-    settings = (mode, x.dtype.value, y.dtype.value, *found)
+    settings = (mode, x.dtype.value, y.dtype.value, *span)
     if not node.epilogue and y.dtype.value == "s32" and not offset.any():
         layer = Layer(*settings, padding_value=padding)
         return Lowered(layer, encode(weights, layer), None)
@@ -170,9 +170,9 @@ def _normalisation(node: Node, weights: Array, offset: Array) -> Normalisation |
         return "constant parameters"
     before = offset + (bias if len(constants) == 3 else 0)
     limits = (int(node.attrs["low"]), int(node.attrs["high"]))
-    found = normalisation(mul, add + before * mul, int(node.attrs["shift"]), limits, *sums(weights, x.dtype.value), y.dtype.value)
-    if found is None:
+    parameters = normalisation(mul, add + before * mul, int(node.attrs["shift"]), limits, *sums(weights, x.dtype.value), y.dtype.value)
+    if parameters is None:
         return "a requantisation that 32 bits compute with the same results"
-    if found.shifts is not None and "bias" not in stages:
+    if parameters.shifts is not None and "bias" not in stages:
         return "a bias, in whose place a channel's own shift is stored, or one shift for all channels"
-    return found
+    return parameters

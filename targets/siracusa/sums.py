@@ -56,17 +56,17 @@ def channels(mul: Array, add: Array, shift: int, limits: tuple[int, int], even: 
             break
         some, none = stairs.of(rest), np.zeros_like(rest)
         variant, centre, limit = _limited(some) if is_limited else (some, none, none + FREE)
-        found, factor, summand, bits, right = _split(variant, mul[rest], shift, EARLIER if has_room else (0, 0))
-        found &= np.abs(centre) < MOST_CENTRE
-        factors[rest[found]] = (((limit if has_room else -2 - limit) << 32) + factor)[found]
-        summands[rest[found]] = ((((centre << 5) + right << 5) + bits << 32) + (summand & 0xFFFFFFFF))[found]
-        rest = rest[~found]
+        is_found, factor, summand, bits, right = _split(variant, mul[rest], shift, EARLIER if has_room else (0, 0))
+        is_found &= np.abs(centre) < MOST_CENTRE
+        factors[rest[is_found]] = (((limit if has_room else -2 - limit) << 32) + factor)[is_found]
+        summands[rest[is_found]] = ((((centre << 5) + right << 5) + bits << 32) + (summand & 0xFFFFFFFF))[is_found]
+        rest = rest[~is_found]
     return Channels(factors, summands)
 
 
-def shares(found: Channels) -> dict[str, float]:
+def shares(found_channels: Channels) -> dict[str, float]:
     """The parts of the channels that cores requantise in 64 bits (``long``), and whose sums they limit on both sides first."""
-    limits = found.mul >> 32
+    limits = found_channels.mul >> 32
     forms = {"long": limits == LONG, "limited": (limits != LONG) & (limits != FREE) & (limits != -2 - FREE)}
     return {word: float(np.mean(is_so)) for word, is_so in forms.items()}
 

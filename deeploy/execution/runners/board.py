@@ -157,16 +157,18 @@ class Board:
         )
 
     def _baud(self, project: Path) -> int:
-        found = _SET_BAUD.search(self._rules(project))
-        return int(found[1]) if found is not None else _BAUD
+        match = _SET_BAUD.search(self._rules(project))
+        return int(match[1]) if match is not None else _BAUD
 
     def _port(self) -> str:
         if self.port is not None:
             return self.port
         ports = sorted(_PORTS.iterdir()) if _PORTS.is_dir() else []
         if len(ports) != 1:
-            found = f"there are {len(ports)} boards: {', '.join(map(str, ports))}" if ports else "no board is plugged in"
-            raise UsageError(f"--on board without --port, and {shorten(found, 300)}", "Name the board's serial line: --port /dev/ttyACM0.")
+            problem = f"there are {len(ports)} boards: {', '.join(map(str, ports))}" if ports else "no board is plugged in"
+            raise UsageError(
+                f"--on board without --port, and {shorten(problem, 300)}", "Name the board's serial line: --port /dev/ttyACM0."
+            )
         return str(ports[0])
 
     def _place(self, entry: Document) -> str:

@@ -91,8 +91,8 @@ def _boards() -> list[Tool]:
     enables = "programs on a real chip (deeploy run --on board)"
     folder = Path(_BOARDS)
     ports = sorted(folder.iterdir()) if folder.is_dir() else []
-    found = [Tool("board", port.name, enables, str(port), "", "") for port in ports]
-    return found or [Tool("board", "serial port", enables, "", "", "plug a board in")]
+    boards = [Tool("board", port.name, enables, str(port), "", "") for port in ports]
+    return boards or [Tool("board", "serial port", enables, "", "", "plug a board in")]
 
 
 def _package(row: tuple[str, str, str]) -> Tool:

@@ -47,11 +47,11 @@ def launcher() -> str:
         BuildError: there is none.
     """
     named = os.environ.get("GVSOC")
-    found = shutil.which(named or "gvsoc")
-    if found is None:
+    path = shutil.which(named or "gvsoc")
+    if path is None:
         missing = f"GVSOC names {named}, which cannot be run" if named else "the simulator gvsoc is neither named by GVSOC nor on the path"
         raise BuildError(missing, "Build GVSoC (github.com/gvsoc/gvsoc) for the chip and set GVSOC to its install/bin/gvsoc.")
-    return found
+    return path
 
 
 def _check_compiler() -> None:
@@ -64,9 +64,9 @@ def check_tools() -> str:
     Raises:
         BuildError: one of them is missing.
     """
-    found = launcher()
+    program_path = launcher()
     _check_compiler()
-    return found
+    return program_path
 
 
 @dataclass(frozen=True)
@@ -160,15 +160,15 @@ class Gvsoc:
         commands = [_command(simulator, name, folder) for folder in folders]
         tell = self.on_line
         try:
-            found = together(commands, self.seconds, folders, None if tell is None else lambda line: tell(_COLOUR.sub("", line)))
+            output_lines = together(commands, self.seconds, folders, None if tell is None else lambda line: tell(_COLOUR.sub("", line)))
         except OSError as error:
             raise BuildError(f"the simulator {simulator} cannot be run: {error.strerror}", REVISION) from error
-        lines = [[_COLOUR.sub("", line) for line in ended.stdout.splitlines()] for ended in found]
-        failed = {chip: failure(simulator, end.returncode, lines[chip]) for chip, end in enumerate(found) if end.returncode}
+        lines = [[_COLOUR.sub("", line) for line in ended.stdout.splitlines()] for ended in output_lines]
+        failed = {chip: failure(simulator, end.returncode, lines[chip]) for chip, end in enumerate(output_lines) if end.returncode}
         if failed:  # the first whose failure is not that its peer is gone, else the first
             chip, cause = next(((c, e) for c, e in failed.items() if "is gone" not in e.what), next(iter(failed.items())))
             raise type(cause)(f"chip {chip}: {cause.what}", cause.remedy) if "chips" in entry else cause
-        late = [str(chip) for chip, end in enumerate(found) if end.returncode is None]
+        late = [str(chip) for chip, end in enumerate(output_lines) if end.returncode is None]
         if late:
             which = f" of chips {', '.join(late)}" if "chips" in entry else ""
             raise BuildError(f"the simulation{which} did not end within {self.seconds:g} seconds", MORE_TIME)
@@ -223,10 +223,10 @@ def revision(simulator: str) -> str | None:
 def check_revision(simulator: str, makefile: Path) -> None:
     """Raise where the simulator is known to be of another revision than the one that the project's runtime was written for."""
     wanted = _WANTED.search(makefile.read_text(encoding="utf-8"))
-    found = revision(simulator) if wanted and os.environ.get("GVSOC_REVISION") != "any" else None
-    if wanted and found and not found.startswith(wanted[1]):
+    actual_revision = revision(simulator) if wanted and os.environ.get("GVSOC_REVISION") != "any" else None
+    if wanted and actual_revision and not actual_revision.startswith(wanted[1]):
         raise BuildError(
-            f"the simulator {simulator} is of revision {found[:8]}, the project was written for {wanted[1]}",
+            f"the simulator {simulator} is of revision {actual_revision[:8]}, the project was written for {wanted[1]}",
             f"Build GVSoC at revision {wanted[1]}, or set GVSOC_REVISION=any to see what another one does.",
         )
 

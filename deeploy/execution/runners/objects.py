@@ -37,19 +37,19 @@ def kept(project: Path, options: Sequence[str]) -> Iterator[None]:
     if place is None or build is None:
         yield
         return
-    found: Mapping[Path, Path] = {}
+    object_files: Mapping[Path, Path] = {}
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
         prune(place)
-        found = {place / key: project / build / name.with_suffix(".o") for name, key in _keys(project, options).items()}
-        for object_, target in found.items():
+        object_files = {place / key: project / build / name.with_suffix(".o") for name, key in _keys(project, options).items()}
+        for object_, target in object_files.items():
             if object_.is_file() and not target.exists():
                 _copy(object_.with_suffix(".d"), target.with_suffix(".d"))
                 _copy(object_, target)
                 os.utime(object_)
     yield
     with contextlib.suppress(OSError):
-        for object_, target in found.items():
+        for object_, target in object_files.items():
             if target.is_file() and target.with_suffix(".d").is_file() and not object_.exists():
                 _copy(target.with_suffix(".d"), object_.with_suffix(".d"))
                 _copy(target, object_)
@@ -91,12 +91,12 @@ def _commands(project: Path, options: Sequence[str]) -> dict[str, list[str]]:
     """The commands that make would run, by the words in them that may be sources; none where it would fail."""
     command = ["make", "-n", "-C", str(project), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
-    found: dict[str, list[str]] = {}
+    commands: dict[str, list[str]] = {}
     for line in done.stdout.splitlines() if done.returncode == 0 else ():
         for word in dict.fromkeys(line.split()):
             if word.endswith((".c", ".S")):
-                found.setdefault(word, []).append(line)
-    return found
+                commands.setdefault(word, []).append(line)
+    return commands
 
 
 def _included(text: bytes) -> tuple[str, ...]:
@@ -124,6 +124,6 @@ def identity(tool: str) -> str:
     path = shutil.which(tool)
     if path is None:
         return tool
-    found = Path(path).resolve()
-    entry = found.stat()
-    return f"{tool} {found} {entry.st_size} {entry.st_mtime_ns}"
+    resolved = Path(path).resolve()
+    entry = resolved.stat()
+    return f"{tool} {resolved} {entry.st_size} {entry.st_mtime_ns}"

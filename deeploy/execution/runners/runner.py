@@ -141,5 +141,5 @@ def split(data: bytes, ports: Sequence[Document], samples: int) -> list[np.ndarr
     if len(data) != wanted:
         raise UsageError(f"the program wrote {len(data)} bytes of outputs, and deploy.json says {wanted}", "Compile the project again.")
     record = np.dtype([(f"f{i}", DType(port["type"]).numpy, tuple(port["shape"])) for i, port in enumerate(ports)])
-    found = np.frombuffer(data, record, samples) if data else np.zeros(samples, record)
-    return [found[name].copy() for name in record.names or ()]
+    records = np.frombuffer(data, record, samples) if data else np.zeros(samples, record)
+    return [records[name].copy() for name in record.names or ()]

@@ -150,9 +150,9 @@ def measure(files: Mapping[str, str | bytes], arena: int, states: int, budgets: 
     code, constants, static = _places(sections)
     below = depths(graph)
     layers = tuple(_layers(files, sections, below))
-    found = Sizes(f"{compiler} {_FLAGS}", code, constants, arena, states, static, max(below.values(), default=0), layers)
-    found.check(budgets, remedy)
-    return found
+    sizes = Sizes(f"{compiler} {_FLAGS}", code, constants, arena, states, static, max(below.values(), default=0), layers)
+    sizes.check(budgets, remedy)
+    return sizes
 
 
 def _failure(text: str, command: Sequence[str]) -> DeeployError:
@@ -165,8 +165,8 @@ def _failure(text: str, command: Sequence[str]) -> DeeployError:
 
 def _sections(text: str) -> list[tuple[str, int, str]]:
     """Every section of the program with its bytes and its file, from the linker's map."""
-    found = _PLACE.findall(text.partition("Linker script and memory map")[2])
-    return [(str(section), int(size, 16), str(file)) for section, size, file in found]
+    sections = _PLACE.findall(text.partition("Linker script and memory map")[2])
+    return [(str(section), int(size, 16), str(file)) for section, size, file in sections]
 
 
 def _places(sections: Sequence[tuple[str, int, str]]) -> tuple[int, int, int]:
@@ -190,8 +190,8 @@ def _layers(files: Mapping[str, str | bytes], sections: Sequence[tuple[str, int,
     for entry in manifest.get("networks") or [manifest]:
         source = str(files[f"src/{entry['name']}.c"])
         kernels: dict[str, set[str]] = {}
-        for found in _LAYER.finditer(source):  # a layer of a chain is a function of a tile
-            kernels.setdefault(found[1], set()).update(_KERNEL.findall(found[0]))
+        for match in _LAYER.finditer(source):  # a layer of a chain is a function of a tile
+            kernels.setdefault(match[1], set()).update(_KERNEL.findall(match[0]))
         constants = {one["name"]: one["bytes"] for one in entry["constants"]}
         callers = [depth for name, depth in below.items() if name == f"{entry['name']}_run"]
         deepest_kernel = max((below.get(kernel, 0) for called in kernels.values() for kernel in called), default=0)

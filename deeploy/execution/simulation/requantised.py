@@ -31,7 +31,7 @@ def measured(
 ) -> Mapping[str, Measured]:
     """By the tensors that the layers compute; with ``sequence``, samples are steps of one sequence."""
     exact = {layer.result: layer.exact for layer in layers}
-    found = {layer.result: Measured() for layer in layers}
+    shares = {layer.result: Measured() for layer in layers}
     rows = StateRows()
     for sample in samples:
         rows = rows if sequence else StateRows()
@@ -46,8 +46,8 @@ def measured(
             execute(program, replace(call, node=exact[result]), memory, rows.count)
             wanted = place.astype(np.int64)
             execute(program, call, memory, rows.count)
-            far, before = np.abs(place - wanted), found[result]
+            far, before = np.abs(place - wanted), shares[result]
             total, differ = before.elements + far.size, before.differ + int((far > 0).sum())
-            found[result] = Measured(total, differ, max(before.largest, int(far.max(initial=0))))
+            shares[result] = Measured(total, differ, max(before.largest, int(far.max(initial=0))))
         end(program, memory, rows)
-    return found
+    return shares

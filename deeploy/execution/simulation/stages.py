@@ -237,21 +237,24 @@ def pipelined(
     if target.timing is None or not target.paths:
         if strategy in ("cycles", "profile"):
             notes.append(f"target {target.name} does not say how long things take: stages are balanced by products and bytes")
-        found = pipeline(graph, levels, chips, strategy, CountedStages(graph, levels, target))
-        return replace(found, system=replace(found.system, notes=tuple(notes)))
+        cut_pipeline = pipeline(graph, levels, chips, strategy, CountedStages(graph, levels, target))
+        return replace(cut_pipeline, system=replace(cut_pipeline.system, notes=tuple(notes)))
     costs = PlannedStages(graph, levels, target, options, topology)
-    found = pipeline(graph, levels, chips, strategy, costs)
+    cut_pipeline = pipeline(graph, levels, chips, strategy, costs)
     if not costs.is_exact:
         notes.append(f"of the cuts that were planned in {costs.rounds} rounds the best was taken; a better one is not excluded")
-    for number, ((first, end), cycles) in enumerate(zip(segments(found.cuts, levels.depth), costs.times(found.cuts), strict=True)):
+    for number, ((first, end), cycles) in enumerate(
+        zip(segments(cut_pipeline.cuts, levels.depth), costs.times(cut_pipeline.cuts), strict=True)
+    ):
         if math.isinf(cycles):
             name = shorten(graph.nodes[levels.layers[first][0]].name)
             raise FitError(
-                f"stage {number} of {len(found.cuts) + 1}, from node {name} on, has {sum(levels.weights[first:end])} bytes of constants "
+                f"stage {number} of {len(cut_pipeline.cuts) + 1}, from node {name} on, "
+                f"has {sum(levels.weights[first:end])} bytes of constants "
                 f"and does not fit a chip",
                 "Ask for more chips, cut by --balance parameters or cycles, or keep constants far away: --default-memory L3.",
             )
         far = costs.stage(first, end, number).streamed
         kept = sum(levels.weights[first:end]) - far
         notes.append(f"stage {number}: {cycles:.0f} cycles predicted, {kept} bytes of constants kept, {far} streamed")
-    return replace(found, system=replace(found.system, notes=tuple(notes)))
+    return replace(cut_pipeline, system=replace(cut_pipeline.system, notes=tuple(notes)))

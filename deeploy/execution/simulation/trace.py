@@ -50,7 +50,7 @@ def _calls(pid: int, plan: Plan, run: Run) -> list[Contents]:
     used = {level: _used(plan, level) for level in plan.memory}
     for step, (call, timing) in enumerate(zip(plan.program.calls, run.calls, strict=True)):
         shares = {"compute": round(timing.compute), "overhead": round(timing.overhead), "issue": round(timing.issue)}
-        stalls = {path: {reason: round(cycles) for reason, cycles in found.items()} for path, found in timing.stalls.items()}
+        stalls = {path: {reason: round(cycles) for reason, cycles in stall_cycles.items()} for path, stall_cycles in timing.stalls.items()}
         about = {"node": shorten(call.node.name), "kernel": call.kernel.name, "bound": timing.bound, "cycles": shares, "stalls": stalls}
         events.append(_span(pid, CALLS, timing.name, "call", timing.start, timing.end, run, about))
         at = _microseconds(timing.start, run)

@@ -116,11 +116,11 @@ class Walk:
             self._computed[step] = [max(0.0, each - saved / len(cycles)) for each in cycles]
         return self._computed[step]
 
-    def second(self, table: Table, found: cost.SecondCost) -> Sequence[float]:
+    def second(self, table: Table, second_cost: cost.SecondCost) -> Sequence[float]:
         """The same of the second parts of tiles."""
         step = table.layer.step
         if step not in self._joined:
-            self._joined[step] = _of_tiles(table, found.cycles)
+            self._joined[step] = _of_tiles(table, second_cost.cycles)
         return self._joined[step]
 
     def run(self) -> Run:
@@ -196,8 +196,10 @@ class Walk:
         lanes = (*dict.fromkeys(part.kernel.engine for call in self.calls for part in call.parts), *self.paths)
         spent = energy(self.plan, self.now, {name: one.bytes for name, one in traffic.items()}, self.worked)
         waits = {name: path.waits for name, path in self.paths.items()}
-        found = engines(self.jobs, self.computed)
-        return Run(self.now, tuple(self.timings), traffic, tuple(self.intervals), lanes, self.timing.mhz, spent, waits, self.forks, found)
+        engine_uses = engines(self.jobs, self.computed)
+        return Run(
+            self.now, tuple(self.timings), traffic, tuple(self.intervals), lanes, self.timing.mhz, spent, waits, self.forks, engine_uses
+        )
 
     @property
     def current(self) -> CallTiming:
@@ -261,8 +263,8 @@ def _of_tiles(table: Table, cycles: Callable[[dict[str, int]], float]) -> Sequen
     """Cycles of every tile by its iterations of every dimension."""
     sizes = table.layer.work.tile
     rows, which = np.unique(table.rows(list(sizes.values())), axis=0, return_inverse=True)
-    found = [cycles(dict(zip(sizes, row, strict=True))) for row in rows.tolist()]
-    return [found[number] for number in which.ravel()]
+    tile_cycles = [cycles(dict(zip(sizes, row, strict=True))) for row in rows.tolist()]
+    return [tile_cycles[number] for number in which.ravel()]
 
 
 def _largest(rate: cost.Work, sizes: dict[str, int], work: TileWork) -> float:

@@ -91,8 +91,8 @@ def excess(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Differences of floats as multiples of what is allowed: 1e-4, absolute or relative to what is expected, whichever is larger."""
     difference = differences(got, expected)
     with np.errstate(invalid="ignore"):
-        found = difference / (FLOAT_TOLERANCE * np.maximum(1.0, np.abs(expected.astype(np.float64))))
-    return np.where(difference == 0, 0.0, np.where(np.isnan(found), np.inf, found))
+        excess_steps = difference / (FLOAT_TOLERANCE * np.maximum(1.0, np.abs(expected.astype(np.float64))))
+    return np.where(difference == 0, 0.0, np.where(np.isnan(excess_steps), np.inf, excess_steps))
 
 
 def differences(got: np.ndarray, expected: np.ndarray) -> np.ndarray:

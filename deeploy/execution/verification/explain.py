@@ -99,16 +99,16 @@ def explain(
     if program.growth is not None:
         return "the network has states"
     loaded = onnx.load_from_string(model)
-    found = _ExplainedLayers.of(program, entry, loaded)
-    if isinstance(found, str):
-        return found
+    layers_known = _ExplainedLayers.of(program, entry, loaded)
+    if isinstance(layers_known, str):
+        return layers_known
     plain: list[list[np.ndarray]] = []
     for sample in samples:
-        mine, theirs, whole = found.computed(sample)
+        mine, theirs, whole = layers_known.computed(sample)
         if isinstance(whole, str):
             return whole
         for name in mine:
-            wrong = found.disagreement(name, mine[name], theirs)
+            wrong = layers_known.disagreement(name, mine[name], theirs)
             if wrong is not None:
                 told = f"{shorten(name)} differs by {wrong.worst:g} {wrong.unit} from onnxruntime's, computed from the same inputs"
                 return Evidence(told, False, len(mine), wrong)
@@ -117,29 +117,29 @@ def explain(
     places = [entry["outputs"].index(port) for port in ports]
     golden = [np.stack([sample[place] for sample in plain]) for place in places]
     unoptimised = [compare(port, outputs[place], want) for port, place, want in zip(ports, places, golden, strict=True)]
-    head = f"C equals the specification, and each of {len(found.places)} tensors agrees with onnxruntime's from the same inputs"
+    head = f"C equals the specification, and each of {len(layers_known.places)} tensors agrees with onnxruntime's from the same inputs"
     failing = max((c for c in against if not c.passed), key=lambda c: c.worst)
     if all(c.passed for c in unoptimised):
         told = f"{head}; onnxruntime's optimiser differs ({failing.worst:.4g} {failing.unit}): without it, the outputs agree"
-        return Evidence(told, True, len(found.places), None, unoptimised)
+        return Evidence(told, True, len(layers_known.places), None, unoptimised)
     worst = sorted(range(len(samples)), key=lambda n: -_distance(places, outputs, golden, n))[:_MOVED_SAMPLES]
     moved: list[Comparison] = []
     for what, is_inside in (("inputs", False), ("inputs and the results of layers", True)):
         moved = [
             _worse(pair)
-            for pair in zip(*(found.moved(samples, worst, places, ports, is_inside, seed) for seed in range(_TRIALS)), strict=True)
+            for pair in zip(*(layers_known.moved(samples, worst, places, ports, is_inside, seed) for seed in range(_TRIALS)), strict=True)
         ]
         if all(c.passed or _reaches(m, c) for m, c in zip(moved, unoptimised, strict=True)):
             largest = max(moved, key=lambda c: c.worst)
-            steps = " (integers by a step, where onnxruntime rounds otherwise)" if is_inside and found.quantised else ""
+            steps = " (integers by a step, where onnxruntime rounds otherwise)" if is_inside and layers_known.quantised else ""
             move = f"moved by {MOVED:g}{steps} move outputs by {largest.worst:.4g} {largest.unit}"
             told = f"{head}; this network amplifies rounding: {what} {move}"
-            return Evidence(told, True, len(found.places), None, unoptimised, moved)
+            return Evidence(told, True, len(layers_known.places), None, unoptimised, moved)
     largest = max(moved, key=lambda c: c.worst)
     told = (
         f"{head}, but roundings do not explain the difference: moved by {MOVED:g}, they move outputs by {largest.worst:.4g} {largest.unit}"
     )
-    return Evidence(told, False, len(found.places), None, unoptimised, moved)
+    return Evidence(told, False, len(layers_known.places), None, unoptimised, moved)
 
 
 def _distance(places: Sequence[int], outputs: Sequence[np.ndarray], golden: Sequence[np.ndarray], number: int) -> float:
@@ -151,9 +151,9 @@ def _worse(comparisons: Sequence[Comparison]) -> Comparison:
     return max(comparisons, key=lambda c: (c.worst, -c.equal))
 
 
-def _reaches(moved: Comparison, found: Comparison) -> bool:
+def _reaches(moved: Comparison, difference: Comparison) -> bool:
     """Whether moved values make as much of an output as the difference that is to be explained."""
-    return found.worst <= _FACTOR * moved.worst and 1 - found.equal <= _MOST_DIFFERING * (1 - moved.equal)
+    return difference.worst <= _FACTOR * moved.worst and 1 - difference.equal <= _MOST_DIFFERING * (1 - moved.equal)
 
 
 @dataclass(frozen=True)
@@ -212,9 +212,9 @@ class _ExplainedLayers:
         apart = differences(mine, want)
         worst = float(apart.max(initial=0.0))
         if port is not None and port["equality"] in ("softmax", "steps"):
-            found = compare(port, mine, want)
-            if found.passed or port["equality"] == "softmax":
-                return None if found.passed else Disagreement(name, found.worst, found.unit)
+            difference = compare(port, mine, want)
+            if difference.passed or port["equality"] == "softmax":
+                return None if difference.passed else Disagreement(name, difference.worst, difference.unit)
         if mine.dtype.kind == "f":
             return None if not (apart > allowed(want)).any() else Disagreement(name, worst, "absolute")
         quantised = self.quantised.get(name)
@@ -241,7 +241,7 @@ class _ExplainedLayers:
     ) -> list[Comparison]:
         """The outputs from moved inputs, and from moved results of layers, beside the interpreter's."""
         rng = np.random.default_rng(seed)
-        found: list[tuple[list[np.ndarray], list[np.ndarray]]] = []
+        runs: list[tuple[list[np.ndarray], list[np.ndarray]]] = []
 
         def move(array: np.ndarray) -> np.ndarray:
             if array.dtype.kind != "f":
@@ -265,30 +265,30 @@ class _ExplainedLayers:
 
             inner: Sequence[Place] = list(self.places.values()) if is_inside else ()
             _, after = run_layers(self.program, [move(array) for array in samples[number]], inner, change)
-            found.append((plain, after))
-        pairs = [[np.stack([pair[side][place] for pair in found]) for side in (0, 1)] for place in places]
+            runs.append((plain, after))
+        pairs = [[np.stack([pair[side][place] for pair in runs]) for side in (0, 1)] for place in places]
         return [compare(port, after, plain) for port, (plain, after) in zip(ports, pairs, strict=True)]
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    found = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for node in graph.node:
         for attribute in node.attribute if node.op_type == "Constant" else ():
             if attribute.name == "value":
-                found[node.output[0]] = numpy_helper.to_array(attribute.t)
-    return found
+                constants[node.output[0]] = numpy_helper.to_array(attribute.t)
+    return constants
 
 
 def _quantisations(graph: onnx.GraphProto, makers: Mapping[str, onnx.NodeProto]) -> dict[str, _QuantisedTensor]:
     """How tensors are quantised, by their names."""
-    constants, found = _constants(graph), dict[str, _QuantisedTensor]()
+    constants, tensors = _constants(graph), dict[str, _QuantisedTensor]()
     for name, node in makers.items():
         scale = constants.get(node.input[1]) if node.op_type == "QuantizeLinear" else None
         if scale is not None and scale.size == 1:
             maker = makers.get(node.input[0])
             is_probability = maker is not None and maker.op_type == "Softmax"
-            found[name] = _QuantisedTensor(str(node.input[0]), is_probability, scale.astype(np.float64).reshape(()))
-    return found
+            tensors[name] = _QuantisedTensor(str(node.input[0]), is_probability, scale.astype(np.float64).reshape(()))
+    return tensors
 
 
 def _with_outputs(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:

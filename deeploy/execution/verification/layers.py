@@ -87,8 +87,8 @@ class Place:
 
     def of(self, memory: Mapping[str, np.ndarray]) -> np.ndarray:
         """The tensor in memory, as the model sees it; a view."""
-        found = window(memory[self.operand.buffer], self.operand.access)
-        return found.transpose(0, 3, 1, 2) if self.is_image else found
+        elements = window(memory[self.operand.buffer], self.operand.access)
+        return elements.transpose(0, 3, 1, 2) if self.is_image else elements
 
 
 def compared(program: Program, entry: Document, samples: Sequence[Sequence[np.ndarray]], model: Path) -> Compared | str:
@@ -96,15 +96,15 @@ def compared(program: Program, entry: Document, samples: Sequence[Sequence[np.nd
     if program.growth is not None:
         return "the network has states"
     places = {place.name: place for place in find_places(program, onnx.load(model, load_external_data=False).graph)}
-    found = inside(model, entry, samples, {name: _dtype(program, place) for name, place in places.items()})
-    if isinstance(found, str):
-        return found
-    values = {name: array for name, array in found.tensors.items() if array.shape[1:] == places[name].shape}
+    inner_tensors = inside(model, entry, samples, {name: _dtype(program, place) for name, place in places.items()})
+    if isinstance(inner_tensors, str):
+        return inner_tensors
+    values = {name: array for name, array in inner_tensors.tensors.items() if array.shape[1:] == places[name].shape}
     common = sorted((places[name] for name in values), key=lambda place: place.step)
     ports = {port["name"]: port for port in entry["outputs"]}
     whole, alone = _computed(program, samples, common, {}), _computed(program, samples, common, values)
     result = [Agreement(p.name, *(_difference(ports.get(p.name), got[p.name], values[p.name]) for got in (whole, alone))) for p in common]
-    return Compared(result, found.outputs)
+    return Compared(result, inner_tensors.outputs)
 
 
 def find_places(program: Program, graph: onnx.GraphProto) -> list[Place]:
@@ -145,26 +145,26 @@ def run_layers(
     change: Callable[[str, np.ndarray], np.ndarray] = lambda name, array: array,
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Tensors by name as the interpreter computes them, and the outputs; what ``change`` makes of a tensor is put in its place."""
-    found: dict[str, np.ndarray] = {}
+    held: dict[str, np.ndarray] = {}
     memory = begin(program, sample, StateRows())
     for step, call in enumerate(program.calls):
         execute(program, call, memory, 0)
         complete = [place for place in places if place.step == step]
-        found |= {place.name: place.of(memory).copy() for place in complete}
+        held |= {place.name: place.of(memory).copy() for place in complete}
         for place in complete:
             place.of(memory)[...] = change(place.name, place.of(memory).copy())  # tensors may be views of one buffer
-    return found, [memory[name].reshape(program.buffers[name].shape) for name in program.outputs]
+    return held, [memory[name].reshape(program.buffers[name].shape) for name in program.outputs]
 
 
 def _computed(
     program: Program, samples: Sequence[Sequence[np.ndarray]], places: Sequence[Place], given: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Every tensor, stacked over samples; what is ``given`` is put in its place as soon as it has been computed."""
-    found = []
+    pairs = []
     for number, sample in enumerate(samples):
         put = {name: array[number] for name, array in given.items()}
-        found.append(run_layers(program, sample, places, lambda name, array, put=put: put.get(name, array))[0])  # type: ignore[misc]
-    return {place.name: np.stack([tensors[place.name] for tensors in found]) for place in places}
+        pairs.append(run_layers(program, sample, places, lambda name, array, put=put: put.get(name, array))[0])  # type: ignore[misc]
+    return {place.name: np.stack([tensors[place.name] for tensors in pairs]) for place in places}
 
 
 def _difference(port: Document | None, got: np.ndarray, want: np.ndarray) -> Difference:
@@ -174,29 +174,30 @@ def _difference(port: Document | None, got: np.ndarray, want: np.ndarray) -> Dif
         comparison = compare(port, got, want)
         return Difference(comparison.equal, comparison.worst, comparison.unit, comparison.passed)
     if rule == "float":
-        found, unit = excess(got, want), "times the bound"
+        distance, unit = excess(got, want), "times the bound"
     else:
-        found, unit = far(got, want), "step(s)"
-        found = np.rint(found / float(port["step"])) if port is not None and got.dtype.kind == "f" else found
-    equal = float(np.mean(found == 0)) if found.size else 1.0
-    worst = float(found.max(initial=0.0))
+        distance, unit = far(got, want), "step(s)"
+        distance = np.rint(distance / float(port["step"])) if port is not None and got.dtype.kind == "f" else distance
+    equal = float(np.mean(distance == 0)) if distance.size else 1.0
+    worst = float(distance.max(initial=0.0))
     return Difference(equal, worst, unit, worst <= 1)
 
 
-def growing(found: Compared) -> list[str]:
+def growing(comparison: Compared) -> list[str]:
     """Where differences become larger than anywhere before, and than one step or what floats may differ by."""
     lines, largest = list[str](), dict[str, float]()
-    for tensor in found.tensors:
+    for tensor in comparison.tensors:
         if tensor.whole.worst > largest.get(tensor.whole.unit, 1.0):
             largest[tensor.whole.unit] = tensor.whole.worst
             lines.append(f"  {shorten(tensor.name)}: {tensor.whole}; from onnxruntime's own inputs {tensor.alone}")
     if lines:
-        return ["\n".join([f"of {len(found.tensors)} tensors, these differ more from onnxruntime than all before them:", *lines])]
-    least = min(found.tensors, key=lambda tensor: tensor.whole.equal, default=None)
+        return ["\n".join([f"of {len(comparison.tensors)} tensors, these differ more from onnxruntime than all before them:", *lines])]
+    least = min(comparison.tensors, key=lambda tensor: tensor.whole.equal, default=None)
     if least is None or least.whole.equal == 1:
-        return [f"all {len(found.tensors)} tensors that both have are those of onnxruntime"]
+        return [f"all {len(comparison.tensors)} tensors that both have are those of onnxruntime"]
     return [
-        f"all {len(found.tensors)} tensors that both have agree with onnxruntime; the least equal is {shorten(least.name)}: {least.whole}"
+        f"all {len(comparison.tensors)} tensors that both have agree with onnxruntime; "
+        f"the least equal is {shorten(least.name)}: {least.whole}"
     ]
 
 
@@ -211,8 +212,8 @@ def differences(
     program = plan.program
     got = _layer_outputs(project, entry, plan, sample, device)
     memory = interpret(program, sample)
-    found = compared(program, entry, [sample], model)
-    against = [f"layers not compared with onnxruntime: {found}"] if isinstance(found, str) else growing(found)
+    comparison = compared(program, entry, [sample], model)
+    against = [f"layers not compared with onnxruntime: {comparison}"] if isinstance(comparison, str) else growing(comparison)
     return [_against_interpreter(program, got, memory), *against]
 
 
@@ -259,21 +260,21 @@ def _flat_outputs(
     """What every call wrote, by operand; that of a call of a chain tile by tile, since of its tensor only some rows are there at a time."""
     unrolled = Unrolled(build(plan), rows(plan.program, 0) if plan.program.growth is not None else {})
     tiles = [event for layer in unrolled.schedule.layers for event in unrolled.events(layer.step) if isinstance(event.node, Compute)]
-    found: list[dict[str, np.ndarray]] = [{} for _ in plan.program.calls]
+    outputs: list[dict[str, np.ndarray]] = [{} for _ in plan.program.calls]
     wholes: dict[tuple[int, str], np.ndarray] = {}
     data = _host_snapshots(project, entry, sample) if device is None else device.snapshots(project, entry, sample)
     for (_, tile, table), snapshot in zip(tiles, _snapshots(plan, len(tiles), data), strict=True):
         call, step = table.layer.call, table.layer.step
         if table.layer.tiling.tiles == 1:
-            found[step] = {name: _cut(plan, snapshot, call, name) for name in call.writes}
+            outputs[step] = {name: _cut(plan, snapshot, call, name) for name in call.writes}
             continue
         for name in call.writes:
             buffer = plan.program.buffers[call.operands[name].buffer]
             whole = wholes.setdefault((step, name), np.zeros(math.prod(buffer.shape), buffer.dtype.numpy))
-            found[step][name] = window(whole, call.operands[name].access)
+            outputs[step][name] = window(whole, call.operands[name].access)
             places, elements = _seen(table, name, tile)
             whole[elements] = _stored(plan, snapshot, call, name)[places]
-    return found
+    return outputs
 
 
 def _seen(table: Table, name: str, tile: int) -> tuple[np.ndarray, np.ndarray]:
@@ -317,9 +318,9 @@ def _by_step(data: bytes, levels: Sequence[str], steps: int) -> dict[int, dict[s
     count = int(np.frombuffer(data, np.uint32, 1)[0])
     sizes = np.frombuffer(data, np.uint32, count + 1, 4).tolist()
     record = np.dtype([("step", np.int32), *((name, np.uint8, (size,)) for name, size in zip([*levels, "outputs"], sizes, strict=True))])
-    found = np.frombuffer(data, record, offset=4 * (count + 2))
-    names = found.dtype.names[1:] if found.dtype.names else ()
-    return {int(step["step"]): {name: step[name] for name in names} for step in found if 0 <= step["step"] < steps}
+    records = np.frombuffer(data, record, offset=4 * (count + 2))
+    names = records.dtype.names[1:] if records.dtype.names else ()
+    return {int(step["step"]): {name: step[name] for name in names} for step in records if 0 <= step["step"] < steps}
 
 
 def _cut(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:
@@ -336,8 +337,8 @@ def _stored(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand:
         space, start = "outputs", sum(program.buffers[name].bytes for name in before)
     else:
         space, start = plan.residences.get(buffer.name, plan.target.memories[0].name), plan.offsets[buffer.name]
-    found = snapshot[space][start : start + buffer.bytes]
-    return found[: found.size // buffer.dtype.bytes * buffer.dtype.bytes].copy().view(buffer.dtype.numpy)
+    window = snapshot[space][start : start + buffer.bytes]
+    return window[: window.size // buffer.dtype.bytes * buffer.dtype.bytes].copy().view(buffer.dtype.numpy)
 
 
 def _against_interpreter(program: Program, got: list[dict[str, np.ndarray]], memory: Mapping[str, np.ndarray]) -> str:

@@ -40,12 +40,12 @@ def auc(outputs: Sequence[np.ndarray], labels: np.ndarray) -> float:
     if scores.shape[1] == 1:
         return _area(scores[:, 0], labels.reshape(-1) > 0)
     classes = _classes(labels, scores)
-    found = [
+    areas = [
         _area(scores[:, number], classes == number) for number in range(scores.shape[1]) if 0 < (classes == number).sum() < len(classes)
     ]
-    if not found:
+    if not areas:
         raise UsageError("--metric auc: all samples are of one class", "Give samples of several classes.")
-    return float(np.mean(found))
+    return float(np.mean(areas))
 
 
 def mse(outputs: Sequence[np.ndarray], labels: np.ndarray) -> float:
@@ -71,8 +71,8 @@ def _classes(labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
             )
         return classes
     if labels.size == scores.size:
-        found: np.ndarray = labels.reshape(scores.shape).argmax(axis=1)
-        return found
+        class_numbers: np.ndarray = labels.reshape(scores.shape).argmax(axis=1)
+        return class_numbers
     raise UsageError(
         f"labels of shape {list(labels.shape)} for {len(scores)} samples of {scores.shape[1]} scores",
         "Give the number of the class per sample, or one row of scores.",

@@ -88,8 +88,8 @@ def _feeds(session: Any, entry: Document) -> list[Any]:
 
 def _pinned(entry: Document, known: Collection[str]) -> dict[str, np.ndarray]:
     """The values of pinned inputs that the session still has, by name."""
-    found = [pinned for pinned in entry.get("pinned", ()) if pinned["name"] in known]
-    return {pinned["name"]: np.array(pinned["values"], pinned["type"]).reshape(pinned["shape"]) for pinned in found}
+    pinned_inputs = [pinned for pinned in entry.get("pinned", ()) if pinned["name"] in known]
+    return {pinned["name"]: np.array(pinned["values"], pinned["type"]).reshape(pinned["shape"]) for pinned in pinned_inputs}
 
 
 def _rows(shape: Sequence[int], axes: Sequence[int], count: int) -> tuple[int, ...]:

@@ -42,25 +42,25 @@ def inside(model: Path, entry: Document, samples: Sequence[Sequence[np.ndarray]]
         if session is None:
             return reason
         optimised = onnx.load(path)
-    found = {name: inner for name, inner in _found(loaded.graph, optimised.graph).items() if name in wanted}
-    if 2 * len(found) < len(wanted):
-        optimised, found = loaded, {name: name for node in loaded.graph.node for name in node.output if name in wanted}
+    inner_names = {name: inner for name, inner in _found(loaded.graph, optimised.graph).items() if name in wanted}
+    if 2 * len(inner_names) < len(wanted):
+        optimised, inner_names = loaded, {name: name for node in loaded.graph.node for name in node.output if name in wanted}
     known = {value.name for value in optimised.graph.output}
-    optimised.graph.output.extend(onnx.ValueInfoProto(name=inner) for inner in dict.fromkeys(found.values()) if inner not in known)
+    optimised.graph.output.extend(onnx.ValueInfoProto(name=inner) for inner in dict.fromkeys(inner_names.values()) if inner not in known)
     again, reason = reference.session(optimised.SerializeToString(), entry, optimise=False)
     if again is None:
         return reason
     ports = [port["name"] for port in entry["outputs"]]
-    given = reference.Session(again.session, [*found.values(), *ports], entry).run(samples)
+    given = reference.Session(again.session, [*inner_names.values(), *ports], entry).run(samples)
     if isinstance(given, str):
         return given
     tensors = {}
-    for name, values in zip(found, given, strict=False):
+    for name, values in zip(inner_names, given, strict=False):
         if values is not None and values.dtype == np.uint8 and wanted[name] == np.int8:
             values = (values.astype(np.int16) - _SHIFT).astype(np.int8)
         if values is not None and values.dtype == wanted[name]:
             tensors[name] = values
-    return Inside(tensors, given[len(found) :])
+    return Inside(tensors, given[len(inner_names) :])
 
 
 def _found(before: onnx.GraphProto, after: onnx.GraphProto) -> dict[str, str]:
@@ -89,11 +89,11 @@ def _found(before: onnx.GraphProto, after: onnx.GraphProto) -> dict[str, str]:
 def _quantised(name: str, readers: Mapping[str, Sequence[onnx.NodeProto]]) -> str | None:
     """What the only quantisation behind a tensor gives, if nothing else reads the tensor but what is fused into that."""
     while True:
-        found = readers.get(name, ())
-        if len(found) != 1:
+        reading = readers.get(name, ())
+        if len(reading) != 1:
             return None
-        name = str(found[0].output[0])
-        if found[0].op_type == "QuantizeLinear":
+        name = str(reading[0].output[0])
+        if reading[0].op_type == "QuantizeLinear":
             return name
-        if found[0].op_type not in _PLAIN:
+        if reading[0].op_type not in _PLAIN:
             return None

@@ -240,8 +240,8 @@ def _emptied(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
 
 
 def _extents(model: onnx.ModelProto) -> set[int]:
-    found = {extent for tensor in model.graph.initializer for extent in tensor.dims}
-    return {n for n in found | {dim.dim_value for value in model.graph.input for dim in value.type.tensor_type.shape.dim} if n > 1}
+    extents = {extent for tensor in model.graph.initializer for extent in tensor.dims}
+    return {n for n in extents | {dim.dim_value for value in model.graph.input for dim in value.type.tensor_type.shape.dim} if n > 1}
 
 
 def _with_extent(model: onnx.ModelProto, extent: int, smaller: int) -> onnx.ModelProto | None:
@@ -346,10 +346,10 @@ def reduce(
             place.write_bytes(tried.SerializeToString())
             return command.run(place)
 
-        def matches(found: Failure) -> bool:
+        def matches(failure: Failure) -> bool:
             if status is None and match is None:
-                return found == wanted
-            return status in (None, found.status) and (match is None or re.search(match, found.text) is not None)
+                return failure == wanted
+            return status in (None, failure.status) and (match is None or re.search(match, failure.text) is not None)
 
         say("run the command on the whole model")
         wanted = run(model)

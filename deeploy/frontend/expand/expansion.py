@@ -162,14 +162,14 @@ class Expansion:
             UnsupportedError: something of the operator is not supported.
         """
         try:
-            found = function(self)
+            tensors = function(self)
         except Refusal as refusal:
             raise UnsupportedError(f"{describe(self._node)} {refusal.what}", refusal.remedy) from refusal
         except (ArithmeticError, IndexError, KeyError, TypeError, ValueError) as error:  # of operands that no valid model has
             raise ModelError(f"{describe(self._node)} does not fit its inputs", "correct the model, or export it again") from error
-        if found is None:
+        if tensors is None:
             return False
-        results = [found] if isinstance(found, Tensor) else found
+        results = [tensors] if isinstance(tensors, Tensor) else tensors
         for position, name in enumerate(self._node.output):
             result = results[position] if position < len(results) else None
             if name and result is None:

@@ -80,11 +80,11 @@ def _run(m: Expansion, op: str, layer: _ExpandedDirection, x: Tensor, is_reverse
             of_state = of_state.cut(0, 0, 2 * layer.width).pad([0], [layer.width])
         products = products + of_input + of_state
     rows = products.reshape([steps, batch, -1])
-    state, found = layer.state, list[Tensor]()
+    state, results = layer.state, list[Tensor]()
     for step in range(steps)[:: -1 if is_reverse else 1]:
         state = _STEPS[op](layer, rows.cut(0, step, step + 1).reshape([batch, -1]), *state)
-        found.append(state[0])
-    return found[:: -1 if is_reverse else 1], state
+        results.append(state[0])
+    return results[:: -1 if is_reverse else 1], state
 
 
 def _part(x: Tensor, number: int) -> Tensor:
@@ -131,7 +131,7 @@ def _whole(m: Expansion, op: str, x: Tensor, directions: int, products: Callable
         )
         for number in range(directions)
     ]
-    y = concat([concat([h.reshape([1, 1, *h.shape]) for h in found], 0) for found, _ in runs], 1)
+    y = concat([concat([h.reshape([1, 1, *h.shape]) for h in states_of_run], 0) for states_of_run, _ in runs], 1)
     ends = [concat([state.reshape([1, *state.shape]) for state in states], 0) for states in zip(*(last for _, last in runs), strict=True)]
     return [y.transpose([2, 0, 1, 3]), *(end.transpose([1, 0, 2]) for end in ends)] if is_batch_first else [y, *ends]
 

@@ -45,12 +45,12 @@ class _Forest:
         waiting: list[tuple[Any, int, int]] = [(root, -1, 0)]
         while waiting:
             name, parent, side = waiting.pop()
-            found = look(name)
-            place = self.leaf(found) if isinstance(found, list) else self.branch(*found[:3])
+            value = look(name)
+            place = self.leaf(value) if isinstance(value, list) else self.branch(*value[:3])
             if parent >= 0:
                 self.nodes[parent][side] = place
-            if not isinstance(found, list):
-                waiting += [(found[4], place, 3), (found[3], place, 2)]
+            if not isinstance(value, list):
+                waiting += [(value[4], place, 3), (value[3], place, 2)]
             if len(self.nodes) > most:
                 raise ValueError("a tree has a cycle")
 
@@ -88,8 +88,8 @@ def _mode(name: str, missing: int) -> int:
 
 def _numbers(m: Expansion, name: str) -> list[float]:
     """A list of floats, or of doubles where the model has these."""
-    found = m.attrs.get(name, m.attrs.get(f"{name}_as_tensor"))
-    return [float(value) for value in np.atleast_1d(found if found is not None else [])]
+    values = m.attrs.get(name, m.attrs.get(f"{name}_as_tensor"))
+    return [float(value) for value in np.atleast_1d(values if values is not None else [])]
 
 
 def _listed(m: Expansion, prefix: str, ids: str) -> _Forest:

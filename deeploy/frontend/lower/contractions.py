@@ -154,8 +154,8 @@ def _planes(m: Match) -> np.ndarray:
     """
     depth, stride, dilation, begin = (m.attrs[name][0] for name in (*_WINDOW[:3], "pads"))
     plane, tap, extent = np.arange(m.y.shape[2])[:, None], np.arange(depth) * dilation, m.x.shape[2]
-    found, rest = np.divmod(plane + begin - tap, stride) if m.op == "ConvTranspose" else (plane * stride + tap - begin, 0)
-    return np.where((rest == 0) & (found >= 0) & (found < extent), found, extent)
+    position, rest = np.divmod(plane + begin - tap, stride) if m.op == "ConvTranspose" else (plane * stride + tap - begin, 0)
+    return np.where((rest == 0) & (position >= 0) & (position < extent), position, extent)
 
 
 def _pad(x: Tensor, pads: Sequence[int], value: float = 0) -> Tensor:

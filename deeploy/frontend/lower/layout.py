@@ -72,8 +72,8 @@ def simplify_reshape(m: Match) -> Result:
 @lowered(*_ELEMENTWISE)
 def elementwise(m: Match) -> Result:
     require(m.op not in ("Add", "Sub", "Mul") or _has_scalar_epilogue(m))
-    found = (_find_transpose(m, tensor) for tensor in m.inputs)
-    perm = need(next((pair[1] for pair in found if pair is not None and len(pair[1]) == m.y.rank), None))
+    transposes = (_find_transpose(m, tensor) for tensor in m.inputs)
+    perm = need(next((pair[1] for pair in transposes if pair is not None and len(pair[1]) == m.y.rank), None))
     data = 1 if m.op == "Lookup" else len(m.inputs) - (2 if "requantise" in m.node.epilogue else 0)
     return _move_behind(m, [*(_fit(m, tensor, perm) for tensor in m.inputs[:data]), *m.inputs[data:]], perm, m.attrs)
 

@@ -63,13 +63,13 @@ def transposed_convolution(call: RuleCall) -> Result:
     operands = [call.image(x.tensor), constant(of_phases, label="weights")]
     given = {**phases.attributes, "shape": phases.shape(call), "dtype": call.y.dtype, "zero_point": x.z, "label": "phases"}
     if call.result is not None:
-        found = call.create(
+        product = call.create(
             CONV.name, *operands, ratio=phases.of_all(unit) / call.step, offset=offset - x.z * _sum_filters(of_phases), **given
         )
     else:
         stage = [] if bias is None else [wide(constant(np.broadcast_to(offset, of_phases.shape[:1]), bias.dtype, "bias"))]
-        found = call.create(CONV.name, *operands, *stage, epilogue=("bias",) * len(stage), **given)
-    return phases.interleave(call, found)
+        product = call.create(CONV.name, *operands, *stage, epilogue=("bias",) * len(stage), **given)
+    return phases.interleave(call, product)
 
 
 def _sum_filters(weights: np.ndarray) -> np.ndarray:

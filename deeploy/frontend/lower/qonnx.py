@@ -206,11 +206,11 @@ def signs(m: Match, x: Tensor, weights: np.ndarray) -> Tensor:
     """Weights of one size for every column or filter, and of either sign: bytes behind a scale, where they stay so."""
     axis = weights.ndim - 1 - m.attrs.get("transB", 0) if m.op in ("MatMul", "Gemm") else int(m.op == "ConvTranspose")
     sizes = np.abs(weights).max(tuple(i for i in range(weights.ndim) if i != axis), keepdims=True, initial=0)
-    found = np.sign(weights)
+    sign = np.sign(weights)
     require(weights.ndim == 2 or (weights.ndim > 2 and dequantised(x)), weights.size >= _LEAST, np.isfinite(sizes).all())
-    require(found.all(), found.min() < found.max(), np.array_equal(found * sizes, weights))
+    require(sign.all(), sign.min() < sign.max(), np.array_equal(sign * sizes, weights))
     steps = _Steps(sizes if np.ptp(sizes) else sizes.ravel()[:1], np.zeros(()), DType.INT8, weights.ndim)
-    return m.replace(m.op, x, steps.dequantise(constant(found, DType.INT8, "signs")), *m.node.inputs[2:], **m.attrs)
+    return m.replace(m.op, x, steps.dequantise(constant(sign, DType.INT8, "signs")), *m.node.inputs[2:], **m.attrs)
 
 
 @standard("MultiThreshold")

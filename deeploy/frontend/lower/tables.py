@@ -104,8 +104,15 @@ def joined(m: Match) -> Result:
     front, (smallest, _) = need(m.only_source(m.x, *ACCUMULATING, "RequantShift")), m.x.dtype.range
     require(_is_requantised(front, "RequantShift"))
     results = need(apply(m.node, every(m.x)))[front.attrs["low"] - smallest : front.attrs["high"] - smallest + 1]
-    found = need(requantise.with_table(front, results))
-    return m.fuse(front, *requantisation(found.mul, found.add), kept=-2, shift=found.shift, low=found.low, high=found.high)
+    found_joined = need(requantise.with_table(front, results))
+    return m.fuse(
+        front,
+        *requantisation(found_joined.mul, found_joined.add),
+        kept=-2,
+        shift=found_joined.shift,
+        low=found_joined.low,
+        high=found_joined.high,
+    )
 
 
 PASS = Pass("tables", (composed, shares, limit, joined))

@@ -53,9 +53,9 @@ class Phases:
     @staticmethod
     def of(call: RuleCall, size: tuple[int, int]) -> Phases:
         """Those of a ``ConvTranspose`` with filters of this size."""
-        found = window(call.attrs)
+        found_window = window(call.attrs)
         (strides, dilations, pads), places = (
-            (found[name] for name in ("strides", "dilations", "pads")),
+            (found_window[name] for name in ("strides", "dilations", "pads")),
             zip(spatial(call.x.shape[2:], 1), spatial(call.y.shape[2:], 1), size, strict=True),
         )
         rows, columns = (
@@ -84,14 +84,14 @@ class Phases:
         count = self.rows.phases * self.columns.phases
         return np.repeat(values.reshape(self.groups, 1, -1), count, axis=1).ravel()
 
-    def interleave(self, call: RuleCall, found: Tensor) -> Tensor:
+    def interleave(self, call: RuleCall, phases: Tensor) -> Tensor:
         """The result of the operator from that of the convolution, a channels-last image."""
         number, channels, *size = call.y.shape
         p, q = self.rows.phases, self.columns.phases
         extents = [number, self.rows.outputs, self.columns.outputs, self.groups, p, q, channels // self.groups]
         order = [axis for axis in (0, 1, 4, 2, 5, 3, 6) if extents[axis] > 1]
         require(len(order) <= MOST_AXES)
-        apart = found.reshape([extents[axis] for axis in sorted(order)]).transpose([sorted(order).index(axis) for axis in order])
+        apart = phases.reshape([extents[axis] for axis in sorted(order)]).transpose([sorted(order).index(axis) for axis in order])
         image = apart.reshape([number, self.rows.outputs * p, self.columns.outputs * q, channels])
         for axis, (one, out) in enumerate(zip((self.rows, self.columns), spatial(size, 1), strict=True), 1):
             image = image.cut(axis, one.cut, one.cut + out)

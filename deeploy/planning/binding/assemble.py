@@ -217,11 +217,11 @@ class _Assembler:
             self.dynamic,
         )
         shared = united(program)
-        found = []
+        calls = []
         for number, (call, kernels) in enumerate(zip(self.calls, self.others, strict=True)):
             variants = [self._alternative(program, call, kernel, shared.get(number)) for kernel in kernels]
-            found.append(tuple(variant for variant in variants if variant is not None))
-        return replace(program, further=tuple(found))
+            calls.append(tuple(variant for variant in variants if variant is not None))
+        return replace(program, further=tuple(calls))
 
     def _growth(self, appends: list[Node], kept: list[Node]) -> Growth | None:
         """What outlives an inference, where something does; all states that grow have equally many rows (``deeploy.frontend.states``)."""

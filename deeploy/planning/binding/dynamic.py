@@ -42,13 +42,13 @@ def dynamic_dims(
 ) -> frozenset[str]:
     """The dimensions of a nest that run over dynamic axes of its operands."""
     maps = {name: access for phase in (nest, *nest.phases) for name, access in phase.maps().items()}
-    found = set()
+    dynamic_names = set()
     for name, tensor in zip(names, tensors, strict=True):
         if tensor is not None and name in maps and tensor.data is None:
             bare = (maps[name].axes[axis].bare() for axis in dynamic.get(tensor.name, ()))
-            found |= {dim.name for dim in bare if dim is not None}
+            dynamic_names |= {dim.name for dim in bare if dim is not None}
     pairs = [{dim.name, dim.whole} for phase in (nest, *nest.phases) for dim in phase.dims().values() if dim.whole is not None]
-    return frozenset(found.union(*(pair for pair in pairs if pair & found)))
+    return frozenset(dynamic_names.union(*(pair for pair in pairs if pair & dynamic_names)))
 
 
 def _add(dynamic: DynamicAxes, tensor: Tensor, axes: set[int]) -> bool:
@@ -71,7 +71,7 @@ def _kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, dynamic: 
         return False
     names, nest = declared
     maps = {name: access for phase in (nest, *nest.phases) for name, access in phase.maps().items()}
-    found = dynamic_dims(names, tensors, nest, dynamic)
+    names_of_dims = dynamic_dims(names, tensors, nest, dynamic)
     changed, sizes = False, dict[str, int]()
     for name, tensor in zip(names, tensors, strict=True):
         if tensor is None:
@@ -82,7 +82,7 @@ def _kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, dynamic: 
             bare = maps[name].axes[axis].bare() if name in maps else None
             if axis in dynamic.get(tensor.name, ()) and is_read and (bare is None or name in nest.indirect):
                 raise _unknown(node, tensor)
-            if size > 1 and bare is not None and bare.name in found:
+            if size > 1 and bare is not None and bare.name in names_of_dims:
                 if sizes.setdefault(bare.name, size) != size:  # as where something is put behind the last row
                     raise _unknown(node, tensor)
                 axes.add(axis)

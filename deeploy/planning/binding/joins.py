@@ -22,17 +22,17 @@ def with_joined(nodes: Sequence[Node], kernels: Sequence[Kernel]) -> list[Node]:
     able = [kernel for kernel in kernels if kernel.phases]
     firsts, seconds = ({kernel.phases[at].kernel.op for kernel in able} for at in (0, 1))
     sources = {t.name: node for node in nodes for t in node.outputs if node.op in firsts}
-    found: dict[int, Node | None] = {}
+    joined_nodes: dict[int, Node | None] = {}
     for node in nodes if able else ():
         x = node.inputs[0] if node.op in seconds else None
         front = sources.get(x.name) if x is not None else None
-        if front is None or id(front) in found:
+        if front is None or id(front) in joined_nodes:
             continue
         pair = _own(kernels, front), _own(kernels, node)
         both = next((kernel for kernel in able if tuple(phase.kernel.name for phase in kernel.phases) == pair), None)
         if both is not None and not mismatch(both, node_of(both, front, node)):
-            found |= {id(front): node_of(both, front, node), id(node): None}
-    return [made for node in nodes if (made := found.get(id(node), node)) is not None]
+            joined_nodes |= {id(front): node_of(both, front, node), id(node): None}
+    return [made for node in nodes if (made := joined_nodes.get(id(node), node)) is not None]
 
 
 def _own(kernels: Sequence[Kernel], node: Node) -> str:

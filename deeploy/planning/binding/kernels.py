@@ -92,8 +92,8 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kerne
         if fitting:
             chosen.append(_packing(fitting))
             continue
-        found = ", ".join(str(t) for t in node.inputs if t is not None) + " -> " + ", ".join(map(str, node.outputs))
-        what = f"{shorten(node.name)} ({shorten(node.op)}): {found}"
+        types = ", ".join(str(t) for t in node.inputs if t is not None) + " -> " + ", ".join(map(str, node.outputs))
+        what = f"{shorten(node.name)} ({shorten(node.op)}): {types}"
         able = list(dict.fromkeys(kernel.engine for kernel in off if kernel.op == node.op and not mismatch(kernel, node)))
         if able:
             failures.append(f"{what}; only {' or '.join(able)} could run it, which --engines leaves out")

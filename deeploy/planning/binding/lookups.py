@@ -35,7 +35,7 @@ def with_lookups(nodes: Sequence[Node], outputs: Collection[str], kernels: Seque
         both = _joined(front, node) if front is not None else None
         if front is not None and both is not None and _is_as_able(kernels, front, both):
             joined |= {id(front): both, id(node): None}
-    return [found for node in nodes if (found := joined.get(id(node), node)) is not None]
+    return [joined_node for node in nodes if (joined_node := joined.get(id(node), node)) is not None]
 
 
 def _joined(front: Node, lookup: Node) -> Node | None:

@@ -39,11 +39,11 @@ def beats(a: Candidate, b: Candidate) -> bool:
     return a.cycles <= b.cycles and all(map(le, a.bytes, b.bytes))
 
 
-def cheapest(found: list[Candidate]) -> list[Candidate]:
+def cheapest(candidates: list[Candidate]) -> list[Candidate]:
     """Those that no other beats in cycles and bytes, the cheapest first."""
     kept: list[Candidate] = []
     front: set[tuple[int, ...]] = set()  # what is cheaper needs: a candidate stays where none of it is smaller
-    for candidate in sorted(found, key=lambda c: (c.cycles, c.bytes)):
+    for candidate in sorted(candidates, key=lambda c: (c.cycles, c.bytes)):
         if not any(all(map(le, sizes, candidate.bytes)) for sizes in front):
             front = {sizes for sizes in front if not all(map(le, candidate.bytes, sizes))} | {candidate.bytes}
             kept.append(candidate)
@@ -58,9 +58,9 @@ def cells(used: Numeric, cycles: Numeric, early: Numeric, orders: int, fits: Num
     return np.stack([row.ravel() for row in (np.full_like(order, depth), order, number, *figures)])
 
 
-def best_cells(found: Numeric) -> list[GridCell]:
+def best_cells(grid: Numeric) -> list[GridCell]:
     """Of rows as ``cells`` makes them: what no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
-    *names, used, cycles, early = found
+    *names, used, cycles, early = grid
     kept = set[int]()
     for counted in (cycles, cycles - early):
         ranked = np.lexsort((*names, used, counted))  # cheapest first: one stays when it needs fewer bytes than all before
@@ -68,7 +68,7 @@ def best_cells(found: Numeric) -> list[GridCell]:
         kept |= set(ranked[np.append(True, sizes[1:] < np.minimum.accumulate(sizes)[:-1])].tolist() if len(ranked) else ())
     at = np.array(sorted(kept), np.int64)
     ordered = at[np.lexsort((*(row[at] for row in names), used[at], cycles[at]))]
-    front = [GridCell(int(found[2, i]), int(found[1, i]), int(found[0, i])) for i in ordered]
+    front = [GridCell(int(grid[2, i]), int(grid[1, i]), int(grid[0, i])) for i in ordered]
     return thinned(front, int(used[ordered].argmin())) if front else []
 
 

@@ -33,16 +33,16 @@ def best(
     Several dimensions are only divided where no single one gives all cores about as much to do.
     """
     alone = np.broadcast_to(cycles(work, geometry.extents, size, ()), len(tiles)).astype(float)
-    found, compared, which = alone, alone, np.full(len(tiles), -1)
+    fewest, compared, which = alone, alone, np.full(len(tiles), -1)
     for number, division in enumerate(divisions):
         is_several, cores = len(division) > 1, math.prod(parts for _, parts in division)
-        if is_several and np.all(found <= EVEN * alone / cores + tiles * barrier):
+        if is_several and np.all(fewest <= EVEN * alone / cores + tiles * barrier):
             break
         shared = cycles(work, geometry.extents, size, division) + tiles * barrier
         wanted = shared * (BETTER if is_several or (number and division[0][0] in geometry.dynamic) else 1)
         is_better = wanted < compared
-        found, which, compared = np.where(is_better, shared, found), np.where(is_better, number, which), np.minimum(wanted, compared)
-    return found, which
+        fewest, which, compared = np.where(is_better, shared, fewest), np.where(is_better, number, which), np.minimum(wanted, compared)
+    return fewest, which
 
 
 def cycles(

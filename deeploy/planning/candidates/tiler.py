@@ -111,10 +111,10 @@ class Tiler:
         choices = []
         for name, multiple in self.dims.items():
             extent = self.call.geometry.extents[name]
-            found = set(sizes(extent, multiple, growth))
+            found_sizes = set(sizes(extent, multiple, growth))
             if name in self.core_dims and extent > self.cores:
-                found |= set(sizes(extent, math.lcm(multiple, self.cores), growth))
-            choices.append([min(self.fixed[name], extent)] if name in self.fixed else sorted(found, reverse=True))
+                found_sizes |= set(sizes(extent, math.lcm(multiple, self.cores), growth))
+            choices.append([min(self.fixed[name], extent)] if name in self.fixed else sorted(found_sizes, reverse=True))
         grid = np.meshgrid(*(np.arange(len(c)) for c in choices), indexing="ij") if choices else []
         self.choices = dict(zip(self.dims, choices, strict=True))
         self.index = {name: axis.ravel() for name, axis in zip(self.dims, grid, strict=True)}
@@ -157,12 +157,12 @@ class Tiler:
     @cached_property
     def stored(self) -> Mapping[str, int]:
         """Bytes of the call's constants, by the memory in which they have to lie; empty: any."""
-        found = {"": 0}
+        stored_bytes = {"": 0}
         for name in dict.fromkeys(operand.buffer for operand in self.call.operands.values()):
             buffer = self.buffers[name]
             if buffer.role is Role.CONSTANT:
-                found[buffer.memory] = found.get(buffer.memory, 0) + buffer.bytes
-        return found
+                stored_bytes[buffer.memory] = stored_bytes.get(buffer.memory, 0) + buffer.bytes
+        return stored_bytes
 
     def _volume(self, name: str) -> Volume:
         """What an operand's windows take, per combination."""
@@ -186,8 +186,8 @@ class Tiler:
         kept = self.call.geometry.nest.accumulated
         names, inner = (tuple(name for name in self.dims if (name in kept) is is_kept) for is_kept in (False, True))
         turns = (names[turn:] + names[:turn] for turn in range(min(len(names), ORDERS)))
-        found = itertools.permutations(names) if math.factorial(len(names)) <= ORDERS else turns
-        return tuple(sorted((*order, *inner) for order in found))
+        permutations = itertools.permutations(names) if math.factorial(len(names)) <= ORDERS else turns
+        return tuple(sorted((*order, *inner) for order in permutations))
 
     def _moves(self, dims: frozenset[str]) -> tuple[Numeric, Numeric]:
         """Per order and combination: how often a window moves that depends on ``dims``, and how many rounds over the operand that makes."""
@@ -244,12 +244,12 @@ class Tiler:
         loads = {path.name: cost.load(windows, self.target, path.name) for path in self.paths[:1]}
         issue: Numeric = sum(w.issue for w in windows)
         early: Numeric = sum(load.early for load in loads.values())
-        shared, found = self._shared(self.size, self.tiles, windows), []
+        shared, candidates = self._shared(self.size, self.tiles, windows), []
         for depth in sorted(depths):
             used, _, fits = self._used(distances, depth)
             cycles = cost.total(self.computed[0], self.tiles, issue, loads, depth > 1, shared)
-            found.append(cells(used, cycles, early, len(self.orders), fits, depth))
-        front = best_cells(np.concatenate(found, axis=1))
+            candidates.append(cells(used, cycles, early, len(self.orders), fits, depth))
+        front = best_cells(np.concatenate(candidates, axis=1))
         if max(distances.values(), default=0) > 1:
             return self._staged(distances, depths, front)
         return self._candidates(distances, front)
@@ -261,8 +261,8 @@ class Tiler:
             is_double: there are two for the sums of an accelerator as well. What only cores read then is fetched a tile later than
                 what the accelerator reads, so there are three slots for it in memories further out.
         """
-        found, tiles = {loop.dim: loop.tile for loop in loops}, math.prod(loop.trips for loop in loops)
-        sizes = {name: np.array([found.get(name, self.call.geometry.extents[name])]) for name in self.dims}
+        tile_of_dim, tiles = {loop.dim: loop.tile for loop in loops}, math.prod(loop.trips for loop in loops)
+        sizes = {name: np.array([tile_of_dim.get(name, self.call.geometry.extents[name])]) for name in self.dims}
         computed, which = self._compute(sizes, np.array([tiles]))
         second = int(np.max(self._joined(sizes, np.array([tiles]))))
         late = operands(self.call.node.epilogue) if is_double else ()
@@ -293,10 +293,10 @@ class Tiler:
 
     def traffic(self, tiling: CallTiling) -> Mapping[str, int]:
         """Bytes of all windows that move for a tiling of the call, by path."""
-        found = Counter[str]()
+        bytes_by_path = Counter[str]()
         for stream in tiling.streams:
-            found[stream.path] += self._traffic(tiling, stream)[0]
-        return found
+            bytes_by_path[stream.path] += self._traffic(tiling, stream)[0]
+        return bytes_by_path
 
     def _used(self, distances: Distances, depth: int) -> tuple[Numeric, Numeric, Numeric]:
         """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it; which fit."""
@@ -331,9 +331,9 @@ class Tiler:
         loops = (TileLoop(dim, int(self.trips[dim][cell.number]), int(self.size[dim][cell.number])) for dim in self.orders[cell.order])
         return tuple(loop for loop in loops if loop.trips > 1)
 
-    def _candidates(self, distances: Distances, found: Sequence[GridCell]) -> list[Candidate]:
+    def _candidates(self, distances: Distances, cells: Sequence[GridCell]) -> list[Candidate]:
         """The candidates of some cells; all windows move with all loops."""
-        return self._built(distances, [LoopCut(cell, loops := self._loops(cell), len(loops)) for cell in found])
+        return self._built(distances, [LoopCut(cell, loops := self._loops(cell), len(loops)) for cell in cells])
 
     def _built(self, distances: Distances, cuts: Sequence[LoopCut]) -> list[Candidate]:
         """The candidates whose loops are these."""
@@ -369,9 +369,9 @@ class Tiler:
         size: int = self._aligned(self._volume_of(name, loops).widest, distance)
         return size
 
-    def _measured(self, tilings: Sequence[CallTiling], found: Sequence[GridCell], distances: tuple[int, ...]) -> list[Candidate]:
+    def _measured(self, tilings: Sequence[CallTiling], cells: Sequence[GridCell], distances: tuple[int, ...]) -> list[Candidate]:
         """Bytes and cycles of tilings of some cells, by the same formulas as the search uses."""
-        numbers, is_double = np.array([cell.number for cell in found]), np.array([cell.depth > 1 for cell in found])
+        numbers, is_double = np.array([cell.number for cell in cells]), np.array([cell.depth > 1 for cell in cells])
         tiles, size = self.tiles[numbers], {name: figures[numbers] for name, figures in self.size.items()}
         used = np.zeros((len(self.levels), len(tilings)), np.int64)
         used[0] = self.scratch_of(size, is_double & (tiles > 1))
@@ -474,20 +474,20 @@ class Tiler:
 
     def _smallest(self, distances: Distances, depth: int) -> list[Candidate]:
         """The candidates that no other beats in bytes of the engine's memory and of the one around it: they decide what fits."""
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         for number, _ in self.fewest(distances, depth):
             every = [GridCell(number, order, depth) for order in range(len(self.orders))]
-            found.append(min(self._candidates(distances, every), key=lambda c: c.cycles))
-        return found
+            candidates.append(min(self._candidates(distances, every), key=lambda c: c.cycles))
+        return candidates
 
     def fewest(self, distances: Distances, depth: int) -> list[tuple[int, tuple[int, int]]]:
         """The combinations that no other beats in bytes of the engine's memory and of the one around it, and these bytes."""
         used, around, fits = self._used(distances, depth)
-        found: list[tuple[int, tuple[int, int]]] = []
+        trips_of_dims: list[tuple[int, tuple[int, int]]] = []
         for i in fits[np.lexsort((around[fits], used[fits]))].tolist():
-            if not found or around[i] < found[-1][1][1]:
-                found.append((i, (int(used[i]), int(around[i]))))
-        return found
+            if not trips_of_dims or around[i] < trips_of_dims[-1][1][1]:
+                trips_of_dims.append((i, (int(used[i]), int(around[i]))))
+        return trips_of_dims
 
 
 def _whole(figures: Numeric) -> Numeric:

@@ -136,12 +136,12 @@ class _ChoiceModel:
         held: Mapping[str, Held] = {}
         ahead = self._worth_holding()
         for step, codes in enumerate(self.problem.codes):
-            found: dict[tuple[InstanceCode, tuple[int, int, int]], list[cp_model.IntVar]] = {}
+            loads: dict[tuple[InstanceCode, tuple[int, int, int]], list[cp_model.IntVar]] = {}
             for pick, c in zip(self.pick[step], self.problem.candidates[step], strict=True):
                 if c.warm:
                     less = max(0, c.cycles - c.far) - max(0, c.cycles - c.warm - c.far)
-                    found.setdefault((codes[c.variant], (c.warm, c.warm_tail, less)), []).append(pick)
-            for (code, figures), picks in found.items():
+                    loads.setdefault((codes[c.variant], (c.warm, c.warm_tail, less)), []).append(pick)
+            for (code, figures), picks in loads.items():
                 before = self._ran(step - 1).get(code, 0) if code.is_short else held.get(code.instance, 0)
                 is_cached = self._both(_sum([(pick, 1) for pick in picks]), before)
                 if not isinstance(is_cached, int):
@@ -159,10 +159,10 @@ class _ChoiceModel:
 
     def _ran(self, step: int) -> dict[InstanceCode, Held]:
         """The codes that a step may run."""
-        found: dict[InstanceCode, list[tuple[cp_model.IntVar, int]]] = {}
+        uses: dict[InstanceCode, list[tuple[cp_model.IntVar, int]]] = {}
         for pick, c in zip(self.pick[step], self.problem.candidates[step], strict=True) if step >= 0 else ():
-            found.setdefault(self.problem.codes[step][c.variant], []).append((pick, 1))
-        return {code: _sum(picks) if len(found) > 1 else 1 for code, picks in found.items()}
+            uses.setdefault(self.problem.codes[step][c.variant], []).append((pick, 1))
+        return {code: _sum(picks) if len(uses) > 1 else 1 for code, picks in uses.items()}
 
     def _held(self, step: int, before: Mapping[str, Held], ahead: set[str]) -> dict[str, Held]:
         """What the cores ran last, after a step: what an accelerator runs leaves that as it was. Only of what lies ``ahead``."""
@@ -333,12 +333,12 @@ def choose(problem: ChoiceProblem, forbidden: Sequence[Choice] = (), search: Sea
     if first is None:
         return None
     alike = [[n for n in row if _agrees(problem, step, n, first)] for step, row in enumerate(numbers)]
-    found = _choose(problem, alike, forbidden, search) or first
+    choice = _choose(problem, alike, forbidden, search) or first
     saved = 0
     for step, row in enumerate(problem.candidates[1:], 1):
         hidden = max(c.tail for c in problem.candidates[problem.start(step)])
         saved += problem.weight(step) * max(min(c.early + c.early_issue, hidden) for c in row)
-    return replace(found, bound=max(least(problem), first.bound - saved))
+    return replace(choice, bound=max(least(problem), first.bound - saved))
 
 
 def _agrees(problem: ChoiceProblem, step: int, number: int, choice: Choice) -> bool:
@@ -380,8 +380,8 @@ def _choose(
         name: steps[name] - int(solver.value(model.ahead[steps[name]])) for name, literal in model.fetched.items() if solver.value(literal)
     }
     picks = tuple(row[pick] for row, pick in zip(numbers, picks, strict=True))
-    found = Choice(picks, early, residences, fetched, 0, round(solver.best_objective_bound))
-    return replace(found, cycles=evaluate(whole, found))
+    solved = Choice(picks, early, residences, fetched, 0, round(solver.best_objective_bound))
+    return replace(solved, cycles=evaluate(whole, solved))
 
 
 def _forbid(model: _ChoiceModel, numbers: Sequence[Sequence[int]], choice: Choice) -> None:

@@ -20,7 +20,7 @@ def greedy(problem: ChoiceProblem) -> Choice | None:
     picks: list[int] = []
     for step, candidates in enumerate(problem.candidates):
         _place(problem, step, None, residences, load)
-        found: list[tuple[int, dict[str, int], list[int], set[Share]]] = []
+        orders: list[tuple[int, dict[str, int], list[int], set[Share]]] = []
         for variant in range(len(problem.operands[step])):
             there, taken = dict(residences), list(load)
             needed = shared | {share for share in problem.shares if (step, variant) in share.users}
@@ -28,10 +28,10 @@ def greedy(problem: ChoiceProblem) -> Choice | None:
             fitting = _fitting(problem, step, variant, there, taken, needed)
             if fitting:
                 order = {number: (candidates[number].bytes[candidates[number].own], -candidates[number].cycles) for number in fitting}
-                found.append((max(order, key=order.__getitem__), there, taken, needed))
-        if not found:
+                orders.append((max(order, key=order.__getitem__), there, taken, needed))
+        if not orders:
             return None
-        pick, residences, load, shared = min(found, key=lambda one: candidates[one[0]].cycles)
+        pick, residences, load, shared = min(orders, key=lambda one: candidates[one[0]].cycles)
         picks.append(pick)
     fetched = {
         residence.name: residence.steps[0]

@@ -44,8 +44,8 @@ def remedy(
     parts = min(1.0, others / max(1, whole[False])), constants / max(1, whole[True])  # of what lies there; chains hold less at once
 
     def total(measure: Callable[[Buffer, int], int], is_constant: bool = True) -> int:
-        found = sum(measure(buffer, size) for buffer, size in held if (buffer.role is Role.CONSTANT) is is_constant)
-        return round(parts[is_constant] * found)
+        total_bytes = sum(measure(buffer, size) for buffer, size in held if (buffer.role is Role.CONSTANT) is is_constant)
+        return round(parts[is_constant] * total_bytes)
 
     def saved(buffer: Buffer, size: int) -> int:
         """What elements of one byte take less."""
@@ -145,8 +145,8 @@ class Relaxed:
         from deeploy.planning.choice.choose import smallest
 
         free = [room - beside if others is None else others for room, beside in zip(self.room, self.beside, strict=True)]
-        found = smallest(replace(self.problem, capacities=[size if size >= 0 else UNLIMITED for size in free]), distance)
-        return None if found is None else found + self.beside[distance]
+        found_smallest = smallest(replace(self.problem, capacities=[size if size >= 0 else UNLIMITED for size in free]), distance)
+        return None if found_smallest is None else found_smallest + self.beside[distance]
 
     def constants(self, distance: int) -> int:
         """Bytes of constants that lie in a memory whichever variants are chosen: those of the variants with the fewest count."""

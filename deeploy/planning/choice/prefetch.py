@@ -43,9 +43,9 @@ def _latest(fetched: Mapping[int, Sequence[Residence]], idle: Sequence[int]) -> 
     passed = [0]
     for cycles in idle:
         passed.append(passed[-1] + cycles)
-    found: dict[int, int] = {}
+    latest: dict[int, int] = {}
     limit = passed[-1]
     for step, residences in reversed(list(fetched.items())):
         limit = min(limit, passed[step]) - sum(residence.fetch or 0 for residence in residences)
-        found[step] = max((s for s in range(step + 1) if passed[s] <= limit), default=0)
-    return found
+        latest[step] = max((s for s in range(step + 1) if passed[s] <= limit), default=0)
+    return latest

@@ -206,11 +206,11 @@ def evaluate(problem: ChoiceProblem, choice: Choice) -> int:
 
 def groups(problem: ChoiceProblem, choice: Choice) -> dict[int, list[Residence]]:
     """What is fetched at every inference, by the step that first uses it."""
-    found: dict[int, list[Residence]] = {}
+    found_groups: dict[int, list[Residence]] = {}
     for residence in sorted(problem.residences, key=lambda residence: residence.steps[0]):
         if residence.name in choice.fetched:
-            found.setdefault(residence.steps[0], []).append(residence)
-    return found
+            found_groups.setdefault(residence.steps[0], []).append(residence)
+    return found_groups
 
 
 def free(problem: ChoiceProblem, choice: Choice) -> list[int]:
@@ -222,7 +222,7 @@ def free(problem: ChoiceProblem, choice: Choice) -> list[int]:
 def waits(problem: ChoiceProblem, choice: Choice) -> dict[int, int]:
     """Cycles that calls wait for constants, by step: the path moves them in the order in which they are used, while calls leave it free."""
     fetched = groups(problem, choice)
-    found: dict[int, int] = {}
+    found_waits: dict[int, int] = {}
     now = path = 0
     arrives: dict[int, int] = {}
     for step, cycles in enumerate(free(problem, choice) if fetched else ()):
@@ -230,10 +230,10 @@ def waits(problem: ChoiceProblem, choice: Choice) -> dict[int, int]:
             if choice.fetched[residences[0].name] == step:
                 path = arrives[use] = max(path, now) + sum(residence.fetch or 0 for residence in residences)
         if step in fetched:
-            found[step] = max(0, arrives[step] - now)
-            now += found[step]
+            found_waits[step] = max(0, arrives[step] - now)
+            now += found_waits[step]
         now += cycles
-    return found
+    return found_waits
 
 
 def least(problem: ChoiceProblem) -> int:
@@ -266,12 +266,12 @@ def obvious(problem: ChoiceProblem) -> Choice | None:
 
 def users_of(program: Program) -> dict[str, Users]:
     """The (step, variant) that need each constant, for those that another choice does without."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    users: dict[str, list[tuple[int, int]]] = {}
     certain = set()
     for step in range(len(program.calls)):
         variants = [{operand.buffer for operand in call.operands.values()} for call in program.variants(step)]
         certain |= set.intersection(*variants)
         for number, names in enumerate(variants):
             for name in sorted(names):
-                found.setdefault(name, []).append((step, number))
-    return {b.name: tuple(found[b.name]) for b in program.buffers.values() if b.role is Role.CONSTANT and b.name in {*found} - certain}
+                users.setdefault(name, []).append((step, number))
+    return {b.name: tuple(users[b.name]) for b in program.buffers.values() if b.role is Role.CONSTANT and b.name in {*users} - certain}

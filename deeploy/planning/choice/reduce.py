@@ -69,12 +69,12 @@ def _possible(problem: ChoiceProblem, residences: Sequence[Residence], most: int
     distances = {residence.name: residence.distances for residence in residences}
     result = []
     for candidates, operands in zip(problem.candidates, problem.operands, strict=True):
-        found: dict[tuple[int, tuple[int, ...]], list[Candidate]] = {}
+        candidates_by_key: dict[tuple[int, tuple[int, ...]], list[Candidate]] = {}
         for candidate in candidates:
             names = operands[candidate.variant]
             if all(name is None or distance in distances[name] for name, distance in zip(names, candidate.distances, strict=True)):
-                found.setdefault((candidate.variant, candidate.distances), []).append(candidate)
-        result.append([c for group in found.values() for c in _few(group, most)])
+                candidates_by_key.setdefault((candidate.variant, candidate.distances), []).append(candidate)
+        result.append([c for group in candidates_by_key.values() for c in _few(group, most)])
     return result
 
 
@@ -99,9 +99,9 @@ def tightened(problem: ChoiceProblem, distance: int, needed: int) -> ChoiceProbl
 
 def cheapest(problem: ChoiceProblem, search: Search, forbidden: Sequence[Choice] = ()) -> Choice | None:
     """The cheapest choice that fits; None where there is none."""
-    found = None if forbidden else obvious(problem)
-    if found is not None:
-        return found
+    best = None if forbidden else obvious(problem)
+    if best is not None:
+        return best
     from deeploy.planning.choice.choose import choose  # importing the solver takes a third of a second, which flat machines need not pay
 
     return choose(problem, forbidden, search)

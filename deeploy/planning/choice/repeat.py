@@ -60,9 +60,9 @@ def repetition(signatures: Sequence[Hashable]) -> Repetition | None:
         begins = np.concatenate(([0], others + 1))
         counts = (ends - begins) // period + 1
         longest = int(np.argmax(counts))
-        found = Repetition(int(begins[longest]), period, int(counts[longest]))
-        if found.count >= LEAST and (best is None or len(found.gap) > len(best.gap)):
-            best = found
+        found_repetition = Repetition(int(begins[longest]), period, int(counts[longest]))
+        if found_repetition.count >= LEAST and (best is None or len(found_repetition.gap) > len(best.gap)):
+            best = found_repetition
     return best
 
 
@@ -117,11 +117,11 @@ def shortened(problem: ChoiceProblem, blocks: Repetition) -> ChoiceProblem | Non
 
 def _shortened_shares(problem: ChoiceProblem, blocks: Repetition) -> list[Share]:
     """What constants of the gap take is taken where the middle block takes its own."""
-    found: dict[tuple[int, Users], int] = {}
+    shares: dict[tuple[int, Users], int] = {}
     for share in problem.shares:
         key = share.distance, blocks.users(share.users)
-        found[key] = found.get(key, 0) + share.size
-    return [Share(distance, size, users) for (distance, users), size in found.items()]
+        shares[key] = shares.get(key, 0) + share.size
+    return [Share(distance, size, users) for (distance, users), size in shares.items()]
 
 
 def _shortened_last(residence: Residence, blocks: Repetition) -> int | None:

@@ -77,12 +77,12 @@ def _part(fuser: Fuser, step: int, trips: int, behind: _CallPart | None) -> _Cal
     needed = _rows(made, behind.made) if is_followed and behind is not None and behind.made is not None else 0
     least = max(-(-along.extent // trips), -(-needed // (trips - 1)))
     loops = {along.loop(rows) for rows in range(least, min(least + CHOICES, along.extent))}
-    found: dict[tuple[int, int], TileLoop] = {}
+    loops_by_dim: dict[tuple[int, int], TileLoop] = {}
     for loop in (loop for loop in loops if loop.trips > 1 and needed <= (loop.trips - 1) * loop.tile):
         strip = fuser.strip(call, (loop,), [operand.buffer for operand in call.operands.values()], True)
         if strip is not None:
-            found[strip.candidate.cycles, loop.tile] = loop
-    return _CallPart(call, (found[min(found)],), fuser.cut(step, found[min(found)])) if found else None
+            loops_by_dim[strip.candidate.cycles, loop.tile] = loop
+    return _CallPart(call, (loops_by_dim[min(loops_by_dim)],), fuser.cut(step, loops_by_dim[min(loops_by_dim)])) if loops_by_dim else None
 
 
 def _rows(made: RowCut, behind: RowCut) -> int:
@@ -98,8 +98,8 @@ def _fused(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> Fused | None
     if inside is None:
         return None
     strips = [fuser.strip(part.call, part.loops, inside, True) for part in parts]
-    found = [strip for strip in strips if strip is not None]
-    if len(found) < len(parts):
+    tiled_ops = [strip for strip in strips if strip is not None]
+    if len(tiled_ops) < len(parts):
         return None
     starts, every = [0], sum(part.tiles for part in parts)
     for part in parts:
@@ -110,7 +110,7 @@ def _fused(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> Fused | None
     )
     size = sum(fuser.aligned(fuser.program.buffers[name].bytes) for name in inside)
     inner = dict.fromkeys(inside, True)
-    return fuser.together(members, [part.call for part in parts], found, inside=inner, size=size, is_nested=True)
+    return fuser.together(members, [part.call for part in parts], tiled_ops, inside=inner, size=size, is_nested=True)
 
 
 def _inside(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> list[str] | None:

@@ -29,8 +29,8 @@ def branches(fuser: Fuser) -> Iterator[Fused]:
             if not all(_may(fuser, step, call) for step, call in enumerate(some, first)) or not _are_independent(some):
                 break
             ways = itertools.product(*(_loops(fuser, step) for step in range(first, last + 1)))
-            found = (one for loops in ways if (one := _beside(fuser, first, some, loops)) is not None)
-            yield from itertools.islice(sorted(found, key=lambda one: one.cycles), 1)
+            groups = (one for loops in ways if (one := _beside(fuser, first, some, loops)) is not None)
+            yield from itertools.islice(sorted(groups, key=lambda one: one.cycles), 1)
 
 
 def _loops(fuser: Fuser, step: int) -> list[tuple[TileLoop, ...]]:
@@ -65,11 +65,11 @@ def _starts(fuser: Fuser, calls: Sequence[Call], tiles: Sequence[int]) -> list[i
     jobs = [bool(fuser.accelerator(call)) for call in calls]
     if not any(jobs) or not any(not job or call.kernel.second is not None for job, call in zip(jobs, calls, strict=True)):
         return None
-    found, clocks = list[int](), {True: int(not all(jobs)), False: 0}
+    starts, clocks = list[int](), {True: int(not all(jobs)), False: 0}
     for job, count in zip(jobs, tiles, strict=True):
-        found.append(clocks[job])
+        starts.append(clocks[job])
         clocks[job] += count
-    return found
+    return starts
 
 
 def _beside(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> Fused | None:
@@ -77,10 +77,10 @@ def _beside(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tup
     tiles = [math.prod(loop.trips for loop in own) for own in loops]
     starts = _starts(fuser, calls, tiles)
     strips = [fuser.strip(call, own, [], True) for call, own in zip(calls, loops, strict=True)] if starts is not None else []
-    found = [strip for strip in strips if strip is not None]
-    if starts is None or len(found) < len(calls):
+    tiled_ops = [strip for strip in strips if strip is not None]
+    if starts is None or len(tiled_ops) < len(calls):
         return None
     every = max(start + count for start, count in zip(starts, tiles, strict=True))
     rows = zip(loops, starts, tiles, strict=True)
     members = tuple(GroupMember(step, own, every, start, count) for step, (own, start, count) in enumerate(rows, first))
-    return fuser.together(members, calls, found, is_nested=True)
+    return fuser.together(members, calls, tiled_ops, is_nested=True)

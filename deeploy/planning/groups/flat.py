@@ -170,45 +170,45 @@ class _FlatNetwork:
         for end in range(1, self.count + 1):
             ways = [(known[0] + i.cost, i) for i in self.found[end] if i.peak <= limit and (known := best[i.first]) is not None]
             best.append(min(ways, key=lambda way: way[0], default=None))
-        found: list[tuple[_CallInterval, int]] = []
+        intervals: list[tuple[_CallInterval, int]] = []
         end = self.count
         while end:
             way = best[end]
             if way is None or way[1] is None:
                 return None
-            found.append((way[1], end))
+            intervals.append((way[1], end))
             end = way[1].first
-        return found[::-1]
+        return intervals[::-1]
 
     def chains(self, limit: int) -> tuple[Chain, ...] | None:
         """The chains of the cheapest way whose peak is at most ``limit`` bytes."""
-        found = self.cheapest(limit)
-        return None if found is None else tuple(self._chain(interval, end) for interval, end in found if interval.rows)
+        fused = self.cheapest(limit)
+        return None if fused is None else tuple(self._chain(interval, end) for interval, end in fused if interval.rows)
 
     def choices(self, plan: Plan) -> tuple[ChainChoice, ...]:
         """The chains of a plan, and what its memory holds at most during them."""
-        found = []
+        options = []
         for chain in plan.chains:
             steps = range(chain.first, chain.last + 1)
             held = [sum(self.aligned(p.size) for p in plan.placements if p.first <= step <= p.last) for step in steps]
             peaks = max(self.single[step] for step in steps), max(held)
-            found.append(ChainChoice(chain.first, chain.last, chain.members[0].trips, "taken", None, None, {}, {}, *peaks))
-        return tuple(found)
+            options.append(ChainChoice(chain.first, chain.last, chain.members[0].trips, "taken", None, None, {}, {}, *peaks))
+        return tuple(options)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The cheapest ways for ever lower limits, the least memory first; none of a network without calls."""
         if not self.count:
             return ()
-        found: list[Arrangement] = []
+        found_arrangements: list[Arrangement] = []
         limit = UNLIMITED
-        while len(found) < MOST_ARRANGEMENTS and (way := self.cheapest(limit)) is not None:
+        while len(found_arrangements) < MOST_ARRANGEMENTS and (way := self.cheapest(limit)) is not None:
             peak = max(interval.peak for interval, _ in way)
-            found.append(Arrangement(peak, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
+            found_arrangements.append(Arrangement(peak, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
             limit = min(peak - 1, peak * 15 // 16)
         least = self.least()
-        if found[-1].bytes > least and (way := self.cheapest(least)) is not None:
-            found.append(Arrangement(least, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
-        return tuple(reversed(found))
+        if found_arrangements[-1].bytes > least and (way := self.cheapest(least)) is not None:
+            found_arrangements.append(Arrangement(least, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
+        return tuple(reversed(found_arrangements))
 
 
 def best_of(plans: Sequence[Plan], machine: Machine) -> Plan:
@@ -222,15 +222,15 @@ def best_of(plans: Sequence[Plan], machine: Machine) -> Plan:
     check_constants(plan.program, target, machine)
     if machine.objective == "cycles" and plan.memory[name].peak <= machine.capacities[name]:
         return within(plan, machine)
-    found, refused = list[Plan](), list[FitError]()
+    fitting_plans, refused = list[Plan](), list[FitError]()
     for one in plans:
         try:
-            found.append(chained(one, machine))
+            fitting_plans.append(chained(one, machine))
         except FitError as error:
             refused.append(error)
-    if not found:
+    if not fitting_plans:
         raise refused[-1]
-    return min(found, key=lambda plan: plan.memory[name].peak if machine.objective == "ram" else plan.added)
+    return min(fitting_plans, key=lambda plan: plan.memory[name].peak if machine.objective == "ram" else plan.added)
 
 
 def chained(plan: Plan, machine: Machine) -> Plan:

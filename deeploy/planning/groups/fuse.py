@@ -392,15 +392,15 @@ class Fuser:
 
     def _inside(self, steps: range) -> dict[str, bool] | None:
         """The buffers that calls of the chain write, and whether only these use them; None where others need what they read."""
-        found, calls = {}, self._calls(steps)
+        buffers, calls = {}, self._calls(steps)
         read = {operand.buffer for call in calls for name, operand in call.operands.items() if name not in call.writes}
         for name in (call.operands[call.writes[0]].buffer for call in calls):
             ends = self.spans.get(name)
             is_inner = ends is not None and ends[0] >= steps[0] and ends[1] <= steps[-1]
             if name in read and not is_inner and self.distance(name) != 0:
                 return None
-            found[name] = is_inner
-        return found
+            buffers[name] = is_inner
+        return buffers
 
     def _rings(
         self, sweep: GrowingChain, steps: range, inside: Mapping[str, bool], rows: Mapping[str, int], tiles: int
@@ -469,9 +469,9 @@ def chained(plan: Plan, chains: Sequence[Fused], buffers: Mapping[str, Buffer]) 
                 residences[call.operands[call.writes[0]].buffer] = near
     scratch = {name: buffers[name] for call in programmed for name in call.scratch.values() if name not in plan.program.buffers}
     program = replace(plan.program, calls=tuple(programmed), buffers={**plan.program.buffers, **scratch})
-    found = replace(plan, program=program, calls=tuple(calls), offered=tuple(offered), variants=tuple(variants), residences=residences)
-    found = replace(found, chains=tuple(one.chain for one in chains))
-    return replace(found, calls=tuple(c if _may_be_early(found, step) else with_early(c, False) for step, c in enumerate(found.calls)))
+    result = replace(plan, program=program, calls=tuple(calls), offered=tuple(offered), variants=tuple(variants), residences=residences)
+    result = replace(result, chains=tuple(one.chain for one in chains))
+    return replace(result, calls=tuple(c if _may_be_early(result, step) else with_early(c, False) for step, c in enumerate(result.calls)))
 
 
 def _may_be_early(plan: Plan, step: int) -> bool:

@@ -47,11 +47,11 @@ def products(fuser: Fuser) -> Iterator[Fused]:
 
 
 def _front(ways: Sequence[Fused]) -> list[Fused]:
-    found: list[Fused] = []
+    fused_groups: list[Fused] = []
     for one in sorted(ways, key=lambda one: (one.cycles, one.moved)):
-        if not found or one.moved < found[-1].moved:
-            found.append(one)
-    return found[:KEPT]
+        if not fused_groups or one.moved < fused_groups[-1].moved:
+            fused_groups.append(one)
+    return fused_groups[:KEPT]
 
 
 def _is_handed_on(fuser: Fuser, first: int, calls: Sequence[Call]) -> bool:
@@ -72,13 +72,13 @@ def _is_handed_on(fuser: Fuser, first: int, calls: Sequence[Call]) -> bool:
 
 def _axes(call: Call, name: str) -> list[tuple[int, str | None]]:
     """The extents of an operand along its axes, and the dimensions that run along them alone; without axes of one index."""
-    windows, found = Footprints(call.geometry, name, call.operands[name]), list[tuple[int, str | None]]()
+    windows, axes = Footprints(call.geometry, name, call.operands[name]), list[tuple[int, str | None]]()
     for axis, (size, dim) in enumerate(zip(windows.shape, windows.dims, strict=True)):
         if size > 1:
             bare = [access.axes[axis].bare() for access in windows.maps]
             is_bare = dim is not None and all(one is not None and one.name == dim for one in bare) and call.geometry.extents[dim] == size
-            found.append((size, dim if is_bare else None))
-    return found
+            axes.append((size, dim if is_bare else None))
+    return axes
 
 
 def _ways(fuser: Fuser, calls: Sequence[Call]) -> Iterator[tuple[tuple[TileLoop, ...], ...]]:
@@ -91,11 +91,11 @@ def _ways(fuser: Fuser, calls: Sequence[Call]) -> Iterator[tuple[tuple[TileLoop,
         extent = calls[-1].geometry.extents[dims[-1]]
         multiple = math.lcm(*(cut_dims(call)[dim] for call, dim in zip(calls, dims, strict=True)))
         choices.append(sizes(extent, multiple, GROWTH))
-    for found in itertools.product(*choices):
-        trips = [-(-calls[-1].geometry.extents[dims[-1]] // size) for dims, size in zip(along, found, strict=True)]
+    for cut in itertools.product(*choices):
+        trips = [-(-calls[-1].geometry.extents[dims[-1]] // size) for dims, size in zip(along, cut, strict=True)]
         if trips[-1] > 1:
             yield tuple(
-                tuple(TileLoop(dims[n], count, size) for dims, count, size in zip(along, trips, found, strict=True) if count > 1)
+                tuple(TileLoop(dims[n], count, size) for dims, count, size in zip(along, trips, cut, strict=True) if count > 1)
                 for n in range(len(calls))
             )
 
@@ -107,7 +107,7 @@ def _shared_dims(calls: Sequence[Call]) -> list[tuple[str, ...]] | None:
     kept = [axis for axis, (_, dim) in enumerate(own) if dim in calls[-1].geometry.nest.accumulated]
     if len(own) != 2 or len(kept) != 1:
         return None
-    found: list[tuple[str, ...]] = []
+    shared_names: list[tuple[str, ...]] = []
     for axis in (1 - kept[0], kept[0]):
         dims = [own[axis][1]]
         for number in range(len(calls) - 1, 0, -1):
@@ -119,8 +119,8 @@ def _shared_dims(calls: Sequence[Call]) -> list[tuple[str, ...]] | None:
         names = tuple(dim for dim in reversed(dims) if dim is not None)
         if len(names) < len(calls) or any(dim not in cut_dims(call) for call, dim in zip(calls, names, strict=True)):
             return None
-        found.append(names)
-    return found
+        shared_names.append(names)
+    return shared_names
 
 
 def _read(maker: Call, reader: Call) -> str:
@@ -171,37 +171,37 @@ def _nested(fuser: Fuser, first: int, calls: Sequence[Call]) -> Iterator[Fused]:
         for call, dim in zip(calls, rows, strict=True):
             outer = TileLoop(dim, trips, size)
             cuts = [(outer, *inner) for inner in _columns(call, dim)]
-            found = [(cut, fuser.strip(call, cut, _between(calls), True)) for cut in cuts]
-            choices.append([(cut, strip) for cut, strip in found if strip is not None])
+            strips = [(cut, fuser.strip(call, cut, _between(calls), True)) for cut in cuts]
+            choices.append([(cut, strip) for cut, strip in strips if strip is not None])
         for way in itertools.product(*choices):
             yield from filter(None, [_nest(fuser, first, calls, [cut for cut, _ in way], [strip for _, strip in way])])
 
 
 def _rows(calls: Sequence[Call]) -> list[str] | None:
     """The dimension of every call along the rows of all that is between them; None where there is none that runs along them alone."""
-    found: list[str] = []
+    dims_of_rows: list[str] = []
     for maker, reader in itertools.pairwise(calls):
         written, read = _axes(maker, maker.writes[0]), _axes(reader, _read(maker, reader))
-        if not written or not read or written[0][0] != read[0][0] or (found and written[0][1] != found[-1]):
+        if not written or not read or written[0][0] != read[0][0] or (dims_of_rows and written[0][1] != dims_of_rows[-1]):
             return None
         dims = [dim for _, dim in (written[0], read[0]) if dim is not None]
         if len(dims) < 2 or any(dim not in cut_dims(call) for call, dim in zip((maker, reader), dims, strict=True)):
             return None
         if any(dim in call.geometry.nest.accumulated for call, dim in zip((maker, reader), dims, strict=True)):
             return None
-        found += dims if not found else dims[1:]
-    return found
+        dims_of_rows += dims if not dims_of_rows else dims[1:]
+    return dims_of_rows
 
 
 def _columns(call: Call, rows: str) -> list[tuple[TileLoop, ...]]:
     """The ways to cut a call along the columns that it writes."""
     written = [dim for _, dim in _axes(call, call.writes[0]) if dim is not None and dim != rows and dim in cut_dims(call)]
-    found: list[tuple[TileLoop, ...]] = [()]
+    loops: list[tuple[TileLoop, ...]] = [()]
     for dim in written[-1:]:
         extent = call.geometry.extents[dim]
         tiles = [(-(-extent // size), size) for size in sizes(extent, cut_dims(call)[dim], COLUMNS)]
-        found += [(TileLoop(dim, trips, size),) for trips, size in tiles if trips > 1]
-    return found
+        loops += [(TileLoop(dim, trips, size),) for trips, size in tiles if trips > 1]
+    return loops
 
 
 def _nest(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]], strips: Sequence[Strip]) -> Fused | None:

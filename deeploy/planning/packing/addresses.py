@@ -101,10 +101,10 @@ def pack(blocks: Sequence[Block], alignment: int = 1, capacity: int | None = Non
     offsets, unit = [0] * len(blocks), math.gcd(*sizes) or alignment
     table = [(blocks[i].first, blocks[i].last, size // unit) for i, size in zip(order, sizes, strict=True)]
     problem = rectangles(*np.array(table, np.int64).reshape(-1, 3).T)
-    found, bound, work = search(problem, max(problem.bound, (capacity or 0) // unit), effort)
-    for i, offset in zip(order, found.tolist(), strict=True):
+    placement, bound, work = search(problem, max(problem.bound, (capacity or 0) // unit), effort)
+    for i, offset in zip(order, placement.tolist(), strict=True):
         offsets[i] = offset * unit
-    return Packing(tuple(offsets), problem.peak(found) * unit, bound * unit, work)
+    return Packing(tuple(offsets), problem.peak(placement) * unit, bound * unit, work)
 
 
 def place(
@@ -141,11 +141,11 @@ def check_placements(placements: Iterable[Placement], arenas: Mapping[str, tuple
     Raises:
         ValueError: placements that are live at the same time share an address, or one is not aligned, or not in its arena.
     """
-    found = [p for p in placements if p.size]
+    placed = [p for p in placements if p.size]
     live: dict[str, list[tuple[int, int]]] = {level: [] for level in arenas}  # ranges of addresses, in order
-    events = [(p.first, True, number) for number, p in enumerate(found)] + [(p.last + 1, False, number) for number, p in enumerate(found)]
+    events = [(p.first, True, number) for number, p in enumerate(placed)] + [(p.last + 1, False, number) for number, p in enumerate(placed)]
     for _, begins, number in sorted(events):
-        placement = found[number]
+        placement = placed[number]
         area, offset, end = live[placement.level], placement.offset, placement.offset + placement.size
         at = bisect_left(area, (offset, end))
         if not begins:

@@ -112,19 +112,19 @@ class _Grouping:
         self.known: dict[tuple[int, ...], float] = {}
 
     def best(self, is_fixed: bool) -> _Grouped:
-        """The fewest cycles that are found: of the order of the program, or of any."""
+        """The fewest cycles that are best_by_calls: of the order of the program, or of any."""
         count = len(self.loads)
         begin = _Grouped(0, (), 0.0, tuple(step for step in range(count) if not self.graph.before[step]))
-        found: list[dict[int, _Grouped]] = [{} for _ in range(count + 1)]  # by how many calls have run, and which
-        found[0][0] = begin
+        best_by_calls: list[dict[int, _Grouped]] = [{} for _ in range(count + 1)]  # by how many calls have run, and which
+        best_by_calls[0][0] = begin
         for number in range(count):
-            for begun in sorted(found[number].values(), key=lambda one: one.rank)[:WIDTH]:
+            for begun in sorted(best_by_calls[number].values(), key=lambda one: one.rank)[:WIDTH]:
                 for group in self._fixed(begun) if is_fixed else self._groups(begun):
                     one = self._grown(begun, group)
-                    known = found[number + len(group)].get(one.done)
+                    known = best_by_calls[number + len(group)].get(one.done)
                     if known is None or one.rank < known.rank:
-                        found[number + len(group)][one.done] = one
-        return min(found[count].values(), key=lambda one: one.rank)
+                        best_by_calls[number + len(group)][one.done] = one
+        return min(best_by_calls[count].values(), key=lambda one: one.rank)
 
     def _fixed(self, begun: _Grouped) -> Iterator[tuple[int, ...]]:
         """The next calls of the program that are ready together."""
@@ -269,16 +269,16 @@ def _search(graph: _OrderGraph) -> list[int]:
     width = max(1, min(WIDTH, WIDTH * MOST_CALLS // count))
     beam: Sequence[_Begun] = [begin]
     for _ in range(count):
-        found: dict[int, tuple[int, int, int, int]] = {}  # peak, bytes, which of the beam by its order, and the next step
+        states: dict[int, tuple[int, int, int, int]] = {}  # peak, bytes, which of the beam by its order, and the next step
         beam = sorted(beam, key=lambda begun: begun.order)
         for number, begun in enumerate(beam):
             for (more, less), steps in begun.ready.items():
                 peak, left = max(begun.peak, begun.bytes + more), begun.bytes + more - less
                 for step in steps[:width]:
                     done, one = begun.done | 1 << step, (peak, left, number, step)
-                    if done not in found or one < found[done]:
-                        found[done] = one
-        beam = [_grown(graph, beam[number], step) for _, _, number, step in heapq.nsmallest(width, found.values())]
+                    if done not in states or one < states[done]:
+                        states[done] = one
+        beam = [_grown(graph, beam[number], step) for _, _, number, step in heapq.nsmallest(width, states.values())]
     best = min(beam, key=lambda begun: begun.rank, default=own)
     return list(best.order if best.peak < own.peak else own.order)
 
@@ -292,10 +292,10 @@ def _effect(graph: _OrderGraph, done: int, step: int) -> _Effect:
 
 def _sorted(graph: _OrderGraph, done: int, ready: Mapping[_Effect, Sequence[int]], steps: Iterable[int]) -> dict[_Effect, Sequence[int]]:
     """Who may be next, with some more calls."""
-    found: dict[_Effect, list[int]] = {}
+    steps_by_effect: dict[_Effect, list[int]] = {}
     for step in steps:
-        found.setdefault(_effect(graph, done, step), []).append(step)
-    return {**ready, **{effect: sorted([*ready.get(effect, ()), *more]) for effect, more in found.items()}}
+        steps_by_effect.setdefault(_effect(graph, done, step), []).append(step)
+    return {**ready, **{effect: sorted([*ready.get(effect, ()), *more]) for effect, more in steps_by_effect.items()}}
 
 
 def _grown(graph: _OrderGraph, begun: _Begun, step: int) -> _Begun:

@@ -109,18 +109,18 @@ def search(blocks: Rectangles, goal: int, effort: float) -> tuple[Ints, int, int
         rest, blocks = rest[~is_floor], blocks.part(np.flatnonzero(~is_floor))
     goal -= height
     best = _greedy(blocks, goal)
-    found, bound, work = best.copy(), blocks.bound, 0
+    best_offsets, bound, work = best.copy(), blocks.bound, 0
     order = np.argsort(blocks.first, kind="stable")
     cuts = np.flatnonzero(blocks.first[order][1:] >= np.maximum.accumulate(blocks.end[order])[:-1]) + 1
     if blocks.peak(best) > goal and len(cuts):
         for part in np.split(order, cuts):
             piece = blocks.part(part)
-            found[part], least, spent = search(piece, goal, effort)
+            best_offsets[part], least, spent = search(piece, goal, effort)
             bound, work = max(bound, least), work + spent
-            goal = max(goal, piece.peak(found[part]))  # no part need be lower than another one is
+            goal = max(goal, piece.peak(best_offsets[part]))  # no part need be lower than another one is
     elif blocks.peak(best) > goal and len(order) * blocks.columns <= MOST_CELLS * effort:
-        found, bound, work = _improved(blocks, goal, best, effort)
-    offsets[rest] = height + (found if blocks.peak(found) < blocks.peak(best) else best)
+        best_offsets, bound, work = _improved(blocks, goal, best, effort)
+    offsets[rest] = height + (best_offsets if blocks.peak(best_offsets) < blocks.peak(best) else best)
     return offsets, height + bound, work
 
 
@@ -147,15 +147,15 @@ def _greedy(blocks: Rectangles, goal: int) -> Ints:
 def _placed(blocks: Rectangles, order: Ints) -> Ints:
     """Offsets where each block in turn gets the lowest gap that those before it leave."""
     first, end, size = blocks.first[order], blocks.end[order], blocks.size[order]
-    offsets, found = np.zeros_like(size), np.empty_like(size)
+    offsets, placed = np.zeros_like(size), np.empty_like(size)
     for k in range(1, len(size)):
         met = np.flatnonzero((first[:k] < end[k]) & (first[k] < end[:k]))
         met = met[offsets[met].argsort(kind="stable")]
         tops = np.maximum.accumulate(np.append(0, offsets[met] + size[met]))
         gaps = np.append(offsets[met], tops[-1] + size[k]) - tops
         offsets[k] = tops[(gaps >= size[k]).argmax()]
-    found[order] = offsets
-    return found
+    placed[order] = offsets
+    return placed
 
 
 def _improved(blocks: Rectangles, goal: int, best: Ints, effort: float) -> tuple[Ints, int, int]:
@@ -165,13 +165,13 @@ def _improved(blocks: Rectangles, goal: int, best: Ints, effort: float) -> tuple
         target = goal if missed < goal else (missed + blocks.peak(best)) // 2
         if target in (missed, blocks.peak(best)):
             break
-        found, states = _beam_search(blocks, target, int(budget * effort), seeds)
+        offsets, states = _beam_search(blocks, target, int(budget * effort), seeds)
         is_refuted, seconds = False, 0.0
-        if found is None:
-            found, is_refuted, seconds = _decided(blocks, target, budget * effort / STATES)
+        if offsets is None:
+            offsets, is_refuted, seconds = _decided(blocks, target, budget * effort / STATES)
         work += states + int(seconds * STATES)
-        if found is not None:
-            best = found
+        if offsets is not None:
+            best = offsets
         elif is_refuted or number >= len(ATTEMPTS) - 1:
             missed, bound = target, target + 1 if is_refuted else bound
         if blocks.peak(best) <= goal:
@@ -181,11 +181,11 @@ def _improved(blocks: Rectangles, goal: int, best: Ints, effort: float) -> tuple
 
 def _beam_search(blocks: Rectangles, goal: int, budget: int, seeds: count[int]) -> tuple[Ints | None, int]:
     """Offsets within the goal or None, and the states visited, in runs of the next seeds: about as many as the budget says."""
-    visited, found, is_complete, tables = 0, None, False, _tables(blocks)
-    while found is None and not is_complete and visited <= budget:
-        found, states, is_complete = _beam(blocks, tables, goal, next(seeds))
+    visited, offsets, is_complete, tables = 0, None, False, _tables(blocks)
+    while offsets is None and not is_complete and visited <= budget:
+        offsets, states, is_complete = _beam(blocks, tables, goal, next(seeds))
         visited += states
-    return found, visited
+    return offsets, visited
 
 
 def _tables(blocks: Rectangles) -> tuple[Ints, ...]:
@@ -312,5 +312,5 @@ def _decided(blocks: Rectangles, peak: int, seconds: float) -> tuple[Ints | None
     solver = new_solver(seconds)
     status = solve(solver, model)
     is_found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
-    found = np.array([solver.value(offset) for offset in offsets], np.int64) if is_found else None
-    return found, status == cp_model.INFEASIBLE, solver.deterministic_time
+    solution = np.array([solver.value(offset) for offset in offsets], np.int64) if is_found else None
+    return solution, status == cp_model.INFEASIBLE, solver.deterministic_time

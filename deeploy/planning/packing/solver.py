@@ -32,11 +32,11 @@ def _imported() -> ModuleType:
     vars(stand_in).update(Index=object, Series=object)  # which annotations mention
     sys.modules["pandas"] = stand_in
     try:
-        found = importlib.import_module(name)
+        module = importlib.import_module(name)
     finally:
         del sys.modules["pandas"]
-    vars(found)["pd"] = _Late("pandas")
-    return found
+    vars(module)["pd"] = _Late("pandas")
+    return module
 
 
 if TYPE_CHECKING:
@@ -60,20 +60,20 @@ def solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolv
 
     Python runs handlers of signals between two steps of the main thread, so the search has a thread of its own.
     """
-    found: Future[cp_model.CpSolverStatus] = Future()
+    status: Future[cp_model.CpSolverStatus] = Future()
 
     def search() -> None:
-        if found.set_running_or_notify_cancel():
+        if status.set_running_or_notify_cancel():
             try:
-                found.set_result(solver.solve(model))
+                status.set_result(solver.solve(model))
             except BaseException as error:
-                found.set_exception(error)
+                status.set_exception(error)
 
     try:
         Thread(target=search, daemon=True).start()
-        return found.result()
+        return status.result()
     except BaseException:
-        while not (found.cancel() or found.done()):
+        while not (status.cancel() or status.done()):
             solver.stop_search()
-            wait([found], _PAUSE)
+            wait([status], _PAUSE)
         raise

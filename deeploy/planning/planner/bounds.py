@@ -68,14 +68,14 @@ def _place(plan: Plan, buffer: Buffer) -> str | None:
 
 def peaks(plan: Plan) -> Mapping[str, float]:
     """MAC in a cycle, by the name of the engine: of the fastest kernel that any layer of the network could run by there."""
-    found: dict[str, float] = {}
+    cycles_of_paths: dict[str, float] = {}
     for step, call in enumerate(plan.program.calls):
         for variant in plan.variants[step] if plan.variants else (call,):
             reached = _without_end(variant, plan)
             if reached:
                 engine = variant.kernel.engine
-                found[engine] = max(found.get(engine, 0.0), round(reached, 2))
-    return found
+                cycles_of_paths[engine] = max(cycles_of_paths.get(engine, 0.0), round(reached, 2))
+    return cycles_of_paths
 
 
 def _without_end(call: Call, plan: Plan) -> float:

@@ -46,9 +46,9 @@ def with_copies(plan: Plan) -> Plan:
 
 def _wanted(plan: Plan) -> Mapping[str, tuple[int, float]]:
     """The constants that calls read whole: how many calls do, and the products of these calls for a byte."""
-    found: dict[str, tuple[int, float]] = {}
+    savings: dict[str, tuple[int, float]] = {}
     for step, call in enumerate(plan.program.calls):
         for name in plan.constants(step):
-            calls, products = found.get(name, (0, 0.0))
-            found[name] = calls + 1, products + call.geometry.macs() / plan.program.buffers[name].bytes
-    return found
+            calls, products = savings.get(name, (0, 0.0))
+            savings[name] = calls + 1, products + call.geometry.macs() / plan.program.buffers[name].bytes
+    return savings

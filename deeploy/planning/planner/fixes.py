@@ -43,17 +43,17 @@ class Wanted:
         """
         if target.is_flat and (fix := next((f for f in self.fixes if f.what not in ("engine", "kernel", "after")), None)) is not None:
             raise UsageError(f"{fix}: target {target.name} has one flat memory", "There, only engine, kernel and after can be fixed.")
-        found = [self._held(fix, program, target) for fix in self.fixes]
-        for fix, other in itertools.combinations(found, 2):
+        fixed = [self._held(fix, program, target) for fix in self.fixes]
+        for fix, other in itertools.combinations(fixed, 2):
             if fix.what == other.what != "after" and fix.value != other.value and fix.names & other.names:
                 raise UsageError(
                     f"{fix} and {other} are about the same {'tensor' if fix.what == 'memory' else 'layer'}", "Leave one of them out."
                 )
-        for number, fix in enumerate(found):
+        for number, fix in enumerate(fixed):
             if fix.what in ("engine", "kernel") or fix.dim:
-                program = _with_variants(fix, program, [other for other in found[:number] if other.names & fix.names])
-        pairs = [(fix, call) for fix in found if fix.what == "after" for call in self._calls(fix, fix.value, program)]
-        return _in_order(pairs, program), replace(machine, fixes=tuple(found))
+                program = _with_variants(fix, program, [other for other in fixed[:number] if other.names & fix.names])
+        pairs = [(fix, call) for fix in fixed if fix.what == "after" for call in self._calls(fix, fix.value, program)]
+        return _in_order(pairs, program), replace(machine, fixes=tuple(fixed))
 
     def _held(self, fix: Fix, program: Program, target: Target) -> Fix:
         """What is fixed, with the calls or the buffer that it is about."""
@@ -75,21 +75,21 @@ class Wanted:
             )
         read, made = self.nodes.get(node, ((), ()))
         before = {operand.buffer for name in read if (operand := program.tensors.get(name)) is not None}
-        found, left, seen = list(own), list(made), set(made)
+        calls, left, seen = list(own), list(made), set(made)
         while left:
             name = left.pop()
             operand = program.tensors.get(f"{name} (channels last)") or program.tensors.get(name)
             makers = [] if operand is None or operand.buffer in before else list(_writers(program, operand.buffer))
-            found += [call for call in makers if call not in found]
+            calls += [call for call in makers if call not in calls]
             if not makers and operand is None:
                 more = [other for other in self.readers.get(name, ()) if other not in seen]
                 left += more
                 seen.update(more)
-        if not found:
+        if not calls:
             raise UsageError(
                 f"{fix}: no layer computes {shorten(node)}, which is folded or only a view", "deeploy report OUT lists the layers."
             )
-        return found
+        return calls
 
 
 def wanted(given: Mapping[str, str | int], model: str) -> Wanted:
@@ -207,11 +207,11 @@ def _refused(fix: Fix, rivals: Sequence[Call], beside: str) -> UsageError:
         names = dict.fromkeys(call.kernel.engine if fix.what == "engine" else call.kernel.name for call in rivals)
         return UsageError(f"{fix}: {shorten(fix.value)} cannot compute it{beside}", f"Name {' or '.join(names)}.")
     dim, cuts = fix.dim, [(call.geometry.extents, cut_dims(call)) for call in rivals]
-    if (found := next(((extents[dim], dims[dim]) for extents, dims in cuts if dim in dims), None)) is None:
+    if (contradiction := next(((extents[dim], dims[dim]) for extents, dims in cuts if dim in dims), None)) is None:
         known = ", ".join(dict.fromkeys(f"{name} ({extents[name]})" for extents, dims in cuts for name in dims))
         return UsageError(f"{fix}: the layer is not cut along {dim}{beside}", f"It may be cut along {known or 'no dimension'}.")
-    what = f"{fix}: tiles along {dim} have 1 to {found[0]} iterations, in multiples of {found[1]}{beside}"
-    return UsageError(what, f"Say {found[0]} to leave it whole.")
+    what = f"{fix}: tiles along {dim} have 1 to {contradiction[0]} iterations, in multiples of {contradiction[1]}{beside}"
+    return UsageError(what, f"Say {contradiction[0]} to leave it whole.")
 
 
 def _in_order(pairs: Sequence[tuple[Fix, Call]], program: Program) -> Program:

@@ -27,12 +27,12 @@ def bytes_of(size: int | str, option: str, least: int = 0) -> int:
     text = str(size).strip().lower().removesuffix("ib").removesuffix("b")
     number, unit = (text[:-1], text[-1]) if text and text[-1] in "kmg" else (text, "")
     is_number = number.isascii() and number.isdigit() and len(number) < 20
-    found = int(number) * _UNITS[unit] if is_number else -1
-    if not least <= found <= MOST_BYTES:
+    byte_count = int(number) * _UNITS[unit] if is_number else -1
+    if not least <= byte_count <= MOST_BYTES:
         raise UsageError(
             f"{option}{shorten(str(size), 60)}: that is no size from {least} to {MOST_BYTES} bytes", f"For example: {option}64000, or 64k"
         )
-    return found
+    return byte_count
 
 
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)

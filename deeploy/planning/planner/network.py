@@ -137,12 +137,12 @@ class Planner:
 
     def shares(self, far: Far) -> list[Share]:
         """The constants that are there only if a call runs by a certain variant."""
-        found: dict[tuple[int, Users], int] = {}
+        found_shares: dict[tuple[int, Users], int] = {}
         for buffer in self.constants:
             for distance in self._resident(buffer, far) if self.users.get(buffer.name) else ():
                 key = distance, self.users[buffer.name]
-                found[key] = found.get(key, 0) + self.aligned(buffer.bytes, distance)
-        return [Share(distance, size, users) for (distance, users), size in found.items()]
+                found_shares[key] = found_shares.get(key, 0) + self.aligned(buffer.bytes, distance)
+        return [Share(distance, size, users) for (distance, users), size in found_shares.items()]
 
     def residences(self, far: Far) -> list[Residence]:
         """The buffers to be placed, and where they may live."""
@@ -225,7 +225,7 @@ class Planner:
         }
         candidates, operands = [], []
         for step in range(len(self.program.calls)):
-            found: list[Candidate] = []
+            call_candidates: list[Candidate] = []
             named = []
             for number, call in enumerate(self.program.variants(step)):
                 names = {name: self._residence_of(operand.buffer, residences, bundles) for name, operand in call.operands.items()}
@@ -236,11 +236,11 @@ class Planner:
                 ):
                     given = dict(zip(distinct, distances, strict=True))
                     unchosen = {n: reach[0] if self.program.buffers[o.buffer].memory else self.around for n, o in call.operands.items()}
-                    found += self._candidates(
+                    call_candidates += self._candidates(
                         call, number, {n: unchosen[n] if residence is None else given[residence] for n, residence in names.items()}
                     )
                 named.append(list(names.values()))
-            candidates.append(found)
+            candidates.append(call_candidates)
             operands.append(named)
         starts = tuple(ahead(self.program.calls, step) for step in range(len(candidates)))
         codes = [[code_of(call, self.target) for call in self.program.variants(step)] for step in range(len(candidates))]

@@ -48,12 +48,12 @@ def engines_of(target: Target, machine: Machine) -> dict[str, Engine]:
         UsageError: there are none.
     """
     able = {engine.name: engine for engine in target.engines if engine.requantiser is not None}
-    found = {name: engine for name, engine in able.items() if not machine.engines or name in machine.engines}
-    if not found:
+    engines = {name: engine for name, engine in able.items() if not machine.engines or name in machine.engines}
+    if not engines:
         left_out = f"--engines leaves out {' and '.join(able)}" if able else f"target {target.name} has none"
         remedy = "Leave --requantise out, or let --engines name it." if able else "Leave --requantise out: results are exact then."
         raise UsageError(f"--requantise engine needs an engine that requantises its sums itself: {left_out}", remedy)
-    return found
+    return engines
 
 
 def requantise(graph: Graph, engines: Mapping[str, Engine], kernels: Sequence[Kernel]) -> tuple[list[Requantised], list[str]]:
@@ -72,7 +72,7 @@ def requantise(graph: Graph, engines: Mapping[str, Engine], kernels: Sequence[Ke
         if not fitting or any(kernel.second is None for kernel in fitting) or fused(node) is None:
             continue
         names = dict.fromkeys(kernel.engine for kernel in fitting)
-        layer = next((found for name in names if (found := _by(engines[name], node, kernels)) is not None), None)
+        layer = next((found_layer for name in names if (found_layer := _by(engines[name], node, kernels)) is not None), None)
         if layer is None:
             exact.append(node.name)
         else:
@@ -85,26 +85,26 @@ def _by(engine: Engine, node: Node, kernels: Sequence[Kernel]) -> Requantised | 
     staircase = fused(node)
     assert staircase is not None and engine.requantiser is not None
     own = [kernel for kernel in kernels if kernel.engine == engine.name and kernel.op == node.op and kernel.second is None]
-    for found in islice(nearest(*staircase, node.attrs["shift"], engine.requantiser), TRIED):
-        if any(not mismatch(kernel, _with(found, node)) for kernel in own):
-            return Requantised(node, engine.name, found)
+    for parameters in islice(nearest(*staircase, node.attrs["shift"], engine.requantiser), TRIED):
+        if any(not mismatch(kernel, _with(parameters, node)) for kernel in own):
+            return Requantised(node, engine.name, parameters)
     return None
 
 
 def with_nearest(graph: Graph, layers: Sequence[Requantised]) -> Graph:
     """A graph whose layers have the constants of their engines."""
-    found = {layer.result: layer.found for layer in layers}
-    return change_nodes(graph, lambda node: _with(found[node.outputs[0].name], node) if node.outputs[0].name in found else node)
+    parameters = {layer.result: layer.found for layer in layers}
+    return change_nodes(graph, lambda node: _with(parameters[node.outputs[0].name], node) if node.outputs[0].name in parameters else node)
 
 
-def _with(found: Nearest, node: Node) -> Node:
+def _with(parameters: Nearest, node: Node) -> Node:
     """A node with the constants of a requantiser.
 
     Its bias is in ``add``, and is zero where channels have shifts of their own: a kernel may keep these in its place.
     """
-    shift = int(found.shift.max())
-    left = shift - found.shift
-    added = {"mul": found.mul << left, "add": found.add << left}
+    shift = int(parameters.shift.max())
+    left = shift - parameters.shift
+    added = {"mul": parameters.mul << left, "add": parameters.add << left}
     stages: tuple[str, ...] = ("requantise",)
     if left.any():
         added, stages = {"bias": np.zeros_like(left), **added}, ("bias", "requantise")

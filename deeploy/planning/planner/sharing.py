@@ -59,13 +59,13 @@ def groups(programs: Mapping[str, Program]) -> dict[str, str]:
 
 def known_states(programs: Iterable[Program]) -> tuple[KnownState, ...]:
     """The states of networks, each once."""
-    found: dict[str, KnownState] = {}
+    states: dict[str, KnownState] = {}
     for program in programs:
         for s in program.states:
             if s.axis is not None:
                 stored = program.buffers[s.buffer].dtype
-                found.setdefault(s.past, KnownState(s.past, s.present, s.shape, s.axis, stored, s.scale, s.zero_point))
-    return tuple(found.values())
+                states.setdefault(s.past, KnownState(s.past, s.present, s.shape, s.axis, stored, s.scale, s.zero_point))
+    return tuple(states.values())
 
 
 def _check_equal(first: tuple[str, Program, State], second: tuple[str, Program, State]) -> None:
@@ -100,13 +100,13 @@ def share(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
         members = [[name for name in leads if leads[name] == lead] for lead in dict.fromkeys(leads.values())]
         together = [_Together({name: plans[name] for name in names}, leads, rooms) for names in members if len(names) > 1]
         return dict(plans) | {name: plan for one in together for name, plan in one.moved().items()}
-    found = _Together(plans, leads, rooms)
+    joint = _Together(plans, leads, rooms)
     for _ in range(_ROUNDS):
-        machines = found.changed()
+        machines = joint.changed()
         if not machines:
-            return found.moved()
-        found = replace(found, plans={name: again(name, machines[name]) if name in machines else p for name, p in found.plans.items()})
-    name, level, missing = next(found.misfits(), (next(iter(plans)), target.memories[0].name, 0))
+            return joint.moved()
+        joint = replace(joint, plans={name: again(name, machines[name]) if name in machines else p for name, p in joint.plans.items()})
+    name, level, missing = next(joint.misfits(), (next(iter(plans)), target.memories[0].name, 0))
     raise FitError(
         f"the networks do not fit together: {level} lacks {missing} bytes for {name} beside what the others keep there",
         f"Give more with --{level.lower()}, or a smaller --context, or compile fewer networks into one project.",
@@ -128,21 +128,21 @@ class _Together:
     @cached_property
     def own(self) -> Mapping[str, Mapping[Key, Placement]]:
         """What each network keeps for ever."""
-        found: dict[str, dict[Key, Placement]] = {}
+        own_places: dict[str, dict[Key, Placement]] = {}
         for name, plan in self.plans.items():
             states = {state.buffer: (self.leads[name], state.past) for state in plan.program.states}
             lasting = [p for p in plan.placements if p.first == FOR_EVER and p.last >= len(plan.program.calls)]
-            found[name] = {(p.level, states.get(p.buffers[0]) or content(plan.program.buffers[p.buffers[0]])): p for p in lasting}
-        return found
+            own_places[name] = {(p.level, states.get(p.buffers[0]) or content(plan.program.buffers[p.buffers[0]])): p for p in lasting}
+        return own_places
 
     @cached_property
     def lasting(self) -> Mapping[Key, tuple[str, Placement]]:
         """What the networks keep for ever in arenas, equal blocks once, and whose it is first."""
-        found: dict[Key, tuple[str, Placement]] = {}
+        lasting_places: dict[Key, tuple[str, Placement]] = {}
         for name, own in self.own.items():
             for key, placement in own.items():
-                found.setdefault(key, (name, placement))
-        return found
+                lasting_places.setdefault(key, (name, placement))
+        return lasting_places
 
     def beside(self, level: str) -> int:
         """Bytes of the constants of all networks beside the arena of a level, equal ones once."""
@@ -170,11 +170,11 @@ class _Together:
         apart = [n for n, m in machines.items() if any(self.plans[n].residences[buffer] != level for buffer, level in m.residences.items())]
         if apart:
             return {name: machines[name] for name in apart}
-        found = list(self.misfits())
-        for name, level, missing in found:
+        misfits = list(self.misfits())
+        for name, level, missing in misfits:
             room = max(1, self.plans[name].memory[level].peak - missing)
             machines[name] = replace(machines[name], capacities={**machines[name].capacities, level: room})
-        return {name: machines[name] for name, _, _ in found}
+        return {name: machines[name] for name, _, _ in misfits}
 
     def _residences(self, name: str) -> dict[str, str]:
         """Where the states of a network are resident: where the one of its group has them that appends the fewest rows."""

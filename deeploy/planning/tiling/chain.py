@@ -146,7 +146,7 @@ class Chain:
 
         An accelerator begins with a tile while cores compute the call in front of it: in the same clock, or in the one before.
         """
-        count, found = len(self.members), list[tuple[int, int, Turn, int]]()  # by the clock, and the turn in it
+        count, found_turns = len(self.members), list[tuple[int, int, Turn, int]]()  # by the clock, and the turn in it
         for number, member in enumerate(self.members):
             is_ahead = self.is_ahead and number == 0
             for tile in range(member.trips):
@@ -157,9 +157,9 @@ class Chain:
                     before = (clock - 1, 3 * count - 2) if is_ahead else (clock, 3 * number - 2)
                     ended, computed = 3 * number, 3 * number + 2
                 if has_job[number]:
-                    found += [(*before, Turn.BEGIN, number), (clock, ended, Turn.FINISH, number)]
-                found.append((clock, computed, Turn.COMPUTE, number))
-        return [(turn, number) for _, _, turn, number in sorted(found)]
+                    found_turns += [(*before, Turn.BEGIN, number), (clock, ended, Turn.FINISH, number)]
+                found_turns.append((clock, computed, Turn.COMPUTE, number))
+        return [(turn, number) for _, _, turn, number in sorted(found_turns)]
 
     def member(self, step: int) -> GroupMember:
         """The call of a step."""

@@ -133,16 +133,16 @@ class CallTiling:
 
 def sizes(extent: int, multiple: int = 1, growth: float = 0.25) -> list[int]:
     """Tile sizes worth trying along a dimension, largest first: the smallest for each number of tiles, which grows by ``growth``."""
-    found: dict[int, int] = {}
+    found_sizes: dict[int, int] = {}
     trips, most = 1, -(-extent // multiple)
     while trips <= min(most, MOST_TRIPS):
         share = -(-extent // trips)
         size = min(-(-share // multiple) * multiple, extent)
-        found[-(-extent // size)] = size
+        found_sizes[-(-extent // size)] = size
         trips += max(1, int(trips * growth))
     if most <= MOST_TRIPS:
-        found[most] = min(multiple, extent)
-    return sorted(set(found.values()), reverse=True)
+        found_sizes[most] = min(multiple, extent)
+    return sorted(set(found_sizes.values()), reverse=True)
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ def divisions(call: Call, dims: Sequence[str], cores: int) -> tuple[Division, ..
         for parts in itertools.product(shares, repeat=count)
         if math.prod(parts) == cores
     )
-    return (*single, *(found for found in several if all(call.geometry.extents[name] >= parts for name, parts in found)))
+    return (*single, *(division for division in several if all(call.geometry.extents[name] >= parts for name, parts in division)))
 
 
 def _parts_are_views(call: Call, dim: str) -> bool:
