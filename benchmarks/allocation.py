@@ -22,7 +22,7 @@ from pathlib import Path
 
 from common import MODELS, PACKAGES, cpu, print_machine, version
 
-from deeploy.planning.packing.addresses import Block, pack
+from deeploy.planning.packing.addresses import Block, pack_blocks
 
 SECONDS = 60.0
 FIELDS = ("instance", "blocks", "lower bound", "capacity", "peak", "solved", "seconds", "states")
@@ -63,7 +63,7 @@ def measure(path: Path) -> Row:
     blocks = read(path)
     bound = max(sum(b.size for b in blocks if b.first <= step <= b.last) for step in {b.first for b in blocks})
     start = time.perf_counter()
-    packing = pack(blocks, capacity=capacity)
+    packing = pack_blocks(blocks, capacity=capacity)
     seconds = time.perf_counter() - start
     wrong = overlaps(blocks, packing.offsets)
     peak = max(offset + block.size for offset, block in zip(packing.offsets, blocks, strict=True))

@@ -132,7 +132,7 @@ def instructions(compiled: deeploy.Compiled, folder: Path) -> int | None:
     if shutil.which("valgrind") is None:
         return None
     compiled.write(folder)
-    application = host.build(folder, flags="-O2")
+    application = host.build_application(folder, flags="-O2")
     counts, shape = [], compiled.plan.program.buffers[compiled.plan.program.inputs[0]].shape
     for samples in (1, 3):
         data = folder / "samples.bin"

@@ -26,7 +26,7 @@ from networks import NETWORKS, Network, files
 from deeploy import api
 from deeploy.errors import DeeployError
 from deeploy.jobs import in_order
-from deeploy.planning.planner.bounds import bounds
+from deeploy.planning.planner.bounds import plan_bounds
 from deeploy.planning.planner.machine import Options
 
 ROW = "{:<22}{:>12}{:>12}{:>8}{:>14}{:>8}{:>12}{:>8}  {}"
@@ -43,7 +43,7 @@ def row(task: tuple[Network, Options]) -> dict[str, Any] | str:
             return str(error)
     run, prediction = compiled.network.predicted, compiled.plan.prediction
     assert run is not None and prediction is not None, "Siracusa has a timing"
-    found = bounds(compiled.plan)
+    found = plan_bounds(compiled.plan)
     products, transfers = max(found.compute.values(), default=0), max(found.traffic.values(), default=0)
     cycles = {"cycles": round(run.cycles), "planned": prediction.cycles, "solver": prediction.bound}
     return {"network": network.name, **cycles, "products": products, "transfers": transfers, "binds": found.binding[0]}

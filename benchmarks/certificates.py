@@ -15,7 +15,7 @@ from pathlib import Path
 from common import MODELS, print_machine
 
 from deeploy.certify import CertificateError
-from deeploy.driver.compile import compile_chips, compile_networks, loaded
+from deeploy.driver.compile import compile_chips, compile_networks, load_target
 from deeploy.driver.project import Project
 from deeploy.driver.request import Cut, Request
 from deeploy.errors import DeeployError
@@ -25,8 +25,8 @@ def compiled(model: Path, target: str, chips: int) -> Project:
     """A model for a target, or for several chips of it, without a certificate."""
     request = Request(certify=False)
     if chips > 1:
-        return compile_chips(model, loaded(target), Cut(chips), request)
-    return compile_networks({"network": model}, loaded(target), request)
+        return compile_chips(model, load_target(target), Cut(chips), request)
+    return compile_networks({"network": model}, load_target(target), request)
 
 
 def main() -> int:

@@ -30,7 +30,7 @@ from onnx.backend.test.case.node import collect_testcases
 
 import deeploy
 from deeploy.errors import DeeployError
-from deeploy.fallback import generator
+from deeploy.fallback import generator_version
 from deeploy.frontend.schemas import constant_inputs
 from deeploy.ir.types import DType
 
@@ -200,7 +200,7 @@ def main() -> None:
             print(*outcome, name, file=sys.stderr)
     if options.json:
         options.json.write_text(json.dumps({"plain": plain, "fallback": filled}, indent=1) + "\n")
-    published = page(plain, filled, len(cases), generator() if filled else "")
+    published = page(plain, filled, len(cases), generator_version() if filled else "")
     if options.write:
         options.write.write_text(published)
     print(published)

@@ -28,12 +28,12 @@ import deeploy
 from deeploy.errors import UsageError
 from deeploy.explore import zigzag
 from deeploy.explore.choose import UnrollingChoice, best_set
-from deeploy.explore.command import ExploreOptions, run
-from deeploy.explore.cost import INNER, Assumptions, evaluate
-from deeploy.explore.hardware import Hardware, load
-from deeploy.explore.networks import load as load_layers
-from deeploy.explore.study import Study, describe, study
-from deeploy.explore.unrollings import unrollings
+from deeploy.explore.command import ExploreOptions, run_exploration
+from deeploy.explore.cost import INNER, Assumptions, evaluate_unrollings
+from deeploy.explore.hardware import Hardware, load_hardware
+from deeploy.explore.networks import load_layers as load_layers
+from deeploy.explore.study import Study, describe_study, study_unrollings
+from deeploy.explore.unrollings import enumerate_unrollings
 from deeploy.ir.loops import LOOPS, LayerLoops
 from deeploy.jobs import in_order
 from deeploy.target import load as load_target
@@ -118,12 +118,12 @@ VARIANTS: dict[str, Variant] = {
 
 
 def accelerator(name: str) -> Hardware:
-    return load(HARDWARE / f"{name}.toml")
+    return load_hardware(HARDWARE / f"{name}.toml")
 
 
 def studied(task: tuple[list[LayerLoops], str]) -> Study:
     """The study of an accelerator by its name."""
-    return study(task[0], load(HARDWARE / f"{task[1]}.toml"), 2)
+    return study_unrollings(task[0], load_hardware(HARDWARE / f"{task[1]}.toml"), 2)
 
 
 def short(result: Study, choice: UnrollingChoice) -> list[str]:
@@ -188,14 +188,14 @@ def conclusions(found: dict[str, Study], ours: dict[str, float]) -> bool:
 
 def table3(layers: list[LayerLoops]) -> bool:
     """Table III: factors and innermost loops of the sets of one and two."""
-    result = study(layers, accelerator("table3"), 2)
+    result = study_unrollings(layers, accelerator("table3"), 2)
     print("Table III: 8192 elements, 1024 bits per cycle for every operand\n")
     print(f"{'':22} {'Gu':>4} {'Cu':>4} {'Ku':>4} {'Fxyu':>5} {'Oxyu':>5}  innermost, depthwise")
     for name, factors, other, depthwise in TABLE_3:
         print(
             f"{'paper ' + name:22} {factors[0]:4} {factors[1]:4} {factors[2]:4} {factors[3]:5} {factors[4]:5}  for {other}, for {depthwise}"
         )
-    for entry in describe(result)["sets"]:
+    for entry in describe_study(result)["sets"]:
         for position, unrolling in enumerate(entry["unrollings"], 1):
             u = unrolling["factors"]
             label = f"ours {entry['configs']} SU" + (f"s, nr {position}" if entry["configs"] > 1 else "")
@@ -211,10 +211,10 @@ def table3(layers: list[LayerLoops]) -> bool:
 def gain_under(task: tuple[list[LayerLoops], str, str]) -> float | None:
     """The gain of an accelerator under an assumption, both by their names; None where nothing is known of it."""
     layers, text, name = task
-    changed = VARIANTS[text](load(HARDWARE / f"{name}.toml"))
+    changed = VARIANTS[text](load_hardware(HARDWARE / f"{name}.toml"))
     if changed is None:
         return None
-    one, two = (choice.edp for choice in study(layers, changed[0], 2, assumptions=changed[1]).choices)
+    one, two = (choice.edp for choice in study_unrollings(layers, changed[0], 2, assumptions=changed[1]).choices)
     return one / two
 
 
@@ -231,7 +231,7 @@ def sensitivity(layers: list[LayerLoops]) -> bool:
     cells = []
     for name in names:
         hardware = accelerator(name)
-        costs = evaluate(unrollings(hardware.pes, layers).factors, layers, hardware)
+        costs = evaluate_unrollings(enumerate_unrollings(hardware.pes, layers).factors, layers, hardware)
         product = costs.cycles * costs.energy * np.array([layer.count for layer in layers])
         one, two = (best_set(product, product, size, "energy").energy for size in (1, 2))
         cells.append(f"{one / two:12.3f}")
@@ -276,13 +276,13 @@ def reading(layers: list[LayerLoops], assumptions: Assumptions) -> tuple[int, st
     """How many rows of both tables a reading reproduces, gains and unrollings counted apart; and what it chooses, as text."""
     lines, rows = [], 0
     for name, (gain, single) in TABLE_1.items():
-        result = study(layers, accelerator(name), 2, assumptions=assumptions)
+        result = study_unrollings(layers, accelerator(name), 2, assumptions=assumptions)
         one, two = result.choices
         ours, label = one.edp / two.edp, short(result, one)[0]
         marks = "g" * (abs(ours / gain - 1) <= CLOSE) + "s" * (label == single)
         rows += len(marks)
         lines.append(f"  {name:18} {ours:7.3f} ({gain}) {marks:2}  {label} | {' + '.join(short(result, two))}")
-    result = study(layers, accelerator("table3"), 2, assumptions=assumptions)
+    result = study_unrollings(layers, accelerator("table3"), 2, assumptions=assumptions)
     wanted = [factors for _, factors, _, _ in TABLE_3]
     for choice in result.choices:
         found = [products(result.unrollings.factors[row]) for row in choice.rows]
@@ -313,7 +313,7 @@ def compiled(layers: list[LayerLoops]) -> bool:
         for configs in (1, 2):
             with tempfile.TemporaryDirectory() as folder:
                 options = ExploreOptions(configs=configs, target=Path(folder), as_json=True, machine="siracusa")
-                description = json.loads(run([network], HARDWARE / f"{name}.toml", load_target("generic"), {}, options))
+                description = json.loads(run_exploration([network], HARDWARE / f"{name}.toml", load_target("generic"), {}, options))
                 project = deeploy.compile(network, Path(folder))
             timing = project.network.predicted
             assert timing is not None
@@ -337,7 +337,7 @@ def speed(layers: list[LayerLoops]) -> bool:
     for prune in (True, False):
         hardware = accelerator("array8192_bw2048")
         start = time.perf_counter()
-        result = study(layers, hardware, 2, prune=prune)
+        result = study_unrollings(layers, hardware, 2, prune=prune)
         seconds = time.perf_counter() - start
         slowest = max(slowest, result.seconds["pairs"])
         optima.append([choice.edp for choice in result.choices])
@@ -359,14 +359,14 @@ def sample(count: int, layers: list[LayerLoops], total: int) -> Iterator[tuple[i
 def against_zigzag(layers: list[LayerLoops], count: int = 40) -> bool:
     """Cycles and energy of a sample of pairs in both models: rank correlation and error."""
     hardware = accelerator("table3")
-    found = unrollings(hardware.pes, layers)
-    at_rest = evaluate(found.factors, layers, hardware, Assumptions(idle_lanes_need_bandwidth=False))
-    stated = evaluate(found.factors, layers, hardware)
+    found = enumerate_unrollings(hardware.pes, layers)
+    at_rest = evaluate_unrollings(found.factors, layers, hardware, Assumptions(idle_lanes_need_bandwidth=False))
+    stated = evaluate_unrollings(found.factors, layers, hardware)
     rows = []
     print(f"ZigZag: {count} of {len(found) * len(layers)} pairs on {hardware.name}; ours / ZigZag's\n")
     start = time.perf_counter()
     for layer, row in sample(count, layers, len(found)):
-        cycles, energy = zigzag.evaluate(layers[layer], found.factors[row], hardware)
+        cycles, energy = zigzag.evaluate_layer(layers[layer], found.factors[row], hardware)
         ours = stated.cycles[row, layer], at_rest.cycles[row, layer], at_rest.energy[row, layer]
         rows.append((*ours, cycles, energy))
         inner = INNER[int(at_rest.inner[row, layer])]

@@ -29,9 +29,9 @@ from onnx import TensorProto, helper
 import deeploy
 from deeploy.driver.verify import run_project
 from deeploy.errors import DeeployError
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.bounds import peaks
+from deeploy.planning.planner.bounds import peak_products
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 from deeploy.target import Target, load
@@ -202,7 +202,9 @@ class Sweep:
         if (name, is_float) not in self._anchors:
             plan = planned(replace(ANCHORS[name], form=ANCHORS[name].form * (not is_float) or "float"), self.target, self.options)
             outputs = sum(buffer.bytes // buffer.dtype.bytes for buffer in plan.program.buffers.values() if buffer.role is Role.OUTPUT)
-            self._anchors[name, is_float] = walk(plan).calls[-1].compute / outputs if name == "output" else max(peaks(plan).values())
+            self._anchors[name, is_float] = (
+                walk_plan(plan).calls[-1].compute / outputs if name == "output" else max(peak_products(plan).values())
+            )
         return self._anchors[name, is_float]
 
     def bound(self, layer: Layer, plan: Plan) -> float:
@@ -225,7 +227,7 @@ class Sweep:
             except DeeployError as error:
                 print(f"{layer}: {error}", file=sys.stderr)
                 continue
-            yield Swept(layer, walk(plan).cycles, self.bound(layer, plan), tuple(call.kernel.name for call in plan.program.calls))
+            yield Swept(layer, walk_plan(plan).cycles, self.bound(layer, plan), tuple(call.kernel.name for call in plan.program.calls))
 
 
 def simulated(layer: Layer, target: Target, options: Options) -> int:

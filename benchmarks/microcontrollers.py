@@ -34,7 +34,7 @@ from deeploy.execution.runners.runner import write_samples
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.ir.types import DType
 from deeploy.planning.planner.machine import Options
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 
 PAGE = ROOT / "docs" / "microcontrollers.md"
 TINY = MODELS / "mlperf_tiny"
@@ -90,7 +90,7 @@ def model_of(network: str, folder: Path) -> Path:
     source = TINY / NETWORKS[network]
     if not NETWORKS[network].endswith("fp32"):
         return source / "network.onnx"
-    quantize(source / "network.onnx", source / "inputs.npz", folder / f"{network}.onnx")
+    quantize_model(source / "network.onnx", source / "inputs.npz", folder / f"{network}.onnx")
     return folder / f"{network}.onnx"
 
 

@@ -42,8 +42,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         model = options.onnx or Path(scratch) / "mobilevit_s.onnx"
         version = export(model)
-        layers = networks.read(model, target.load("generic"))
-    networks.save(options.layers, layers, ABOUT.format(version=version))
+        layers = networks.read_network(model, target.load("generic"))
+    networks.save_layers(options.layers, layers, ABOUT.format(version=version))
     total = sum(layer.macs * layer.count for layer in layers)
     print(f"wrote {options.layers}: {sum(layer.count for layer in layers)} layers, {len(layers)} different, {total} MAC")
 

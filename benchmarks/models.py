@@ -20,13 +20,13 @@ from pathlib import Path
 from common import MODELS, print_machine
 
 import deeploy
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 from deeploy.errors import DeeployError, FitError
 from deeploy.jobs import in_order
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
-from deeploy.quantization.static import quantize
-from deeploy.report.text import number
+from deeploy.quantization.static import quantize_model
+from deeploy.report.text import format_number
 
 HEAD = """# Real models
 
@@ -69,7 +69,7 @@ def tried(model: Path, folder: Path, target: str, dims: Mapping[str, int], pins:
         except FitError:
             compiled = deeploy.compile(model, target, dims=dims, pins=pins, options=Options(default_memory="L3"))
             where = ", constants in L3"
-        verdict = verify(compiled, model, folder / "inputs.npz")
+        verdict = verify_compiled(compiled, model, folder / "inputs.npz")
     except DeeployError as error:
         return Outcome(f"refused: {error.what}")
     is_beside = any(against == "onnxruntime" for against, _ in verdict.comparisons)
@@ -87,7 +87,7 @@ def forms(folder: Path, scratch: Path) -> dict[str, tuple[Path, bool]]:
     if (folder / "calib.npz").exists():
         dims, pins = settings(folder)
         output = scratch / f"{folder.name}.onnx"
-        quantize(folder / "network.onnx", folder / "calib.npz", output, dims=dims, pins=pins)
+        quantize_model(folder / "network.onnx", folder / "calib.npz", output, dims=dims, pins=pins)
         found["int8"] = (output, False)
     return found
 
@@ -106,8 +106,10 @@ def rows(task: tuple[Path, Path]) -> list[str]:
 
 def row(name: str, form: str, outcomes: Mapping[str, Outcome]) -> str:
     generic, siracusa = outcomes["generic"], outcomes["siracusa"]
-    sizes = [", ".join(f"{level} {number(size)}" for level, size in (each.memory or {}).items() if size) for each in (generic, siracusa)]
-    cycles = number(siracusa.cycles) if siracusa.cycles else ""
+    sizes = [
+        ", ".join(f"{level} {format_number(size)}" for level, size in (each.memory or {}).items() if size) for each in (generic, siracusa)
+    ]
+    cycles = format_number(siracusa.cycles) if siracusa.cycles else ""
     cells = (name, form, generic.status, sizes[0], siracusa.status, cycles, sizes[1])
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 

@@ -20,7 +20,7 @@ from networks import resnet
 
 from deeploy import chips, target
 from deeploy.backend import project
-from deeploy.driver.lower import Clock, Lowered, lowered
+from deeploy.driver.lower import Clock, Lowered, lower_model
 from deeploy.driver.request import Request
 from deeploy.errors import UsageError
 from deeploy.execution.runners import host
@@ -28,16 +28,16 @@ from deeploy.execution.simulation import chips as golden
 from deeploy.execution.simulation.stages import PlannedStages
 from deeploy.execution.simulation.systems import clock_of
 from deeploy.ir.target import Target
-from deeploy.partition.balance_levels import Cuts, segments
-from deeploy.partition.pipeline import BALANCES, choose, cut, levels_of_graph
-from deeploy.partition.system import alone
+from deeploy.partition.balance_levels import Cuts, stage_segments
+from deeploy.partition.pipeline import BALANCES, choose_cuts_by, cut_stages, levels_of_graph
+from deeploy.partition.system import system_of_one
 from deeploy.planning.planner.machine import Options
 
 
 def print_cut(costs: PlannedStages, name: str, cuts: Cuts, one: float, seconds: float) -> None:
     """One line: the stages of a cut, and what is gained."""
     times = costs.times(cuts)
-    streamed = sum(costs.stage(*part).streamed for part in segments(cuts, costs.levels.depth))
+    streamed = sum(costs.stage(*part).streamed for part in stage_segments(cuts, costs.levels.depth))
     stages = ", ".join(f"{t / 1e3:.0f}" for t in times)
     cells = [f"{len(times)}", name, stages, f"{max(times) / 1e3:.0f}", f"{one / max(times):.2f}", f"{streamed}", f"{seconds:.1f}"]
     print(f"| {' | '.join(cells)} |", flush=True)
@@ -54,7 +54,7 @@ def strategies(costs: PlannedStages, counts: list[int]) -> dict[int, Cuts]:
         for strategy in BALANCES:
             start = time.perf_counter()
             try:
-                cuts = choose(costs.levels, count, strategy, costs)
+                cuts = choose_cuts_by(costs.levels, count, strategy, costs)
             except UsageError as error:
                 print(f"| {count} | {strategy} | {error.what} |" + " |" * 4)
                 continue
@@ -66,7 +66,7 @@ def strategies(costs: PlannedStages, counts: list[int]) -> dict[int, Cuts]:
 def run(found: Lowered, costs: PlannedStages, cuts: Cuts, settings: Options, images: np.ndarray, first: float | None) -> float:
     """Compile and run a cut, and print what a stream takes; returns cycles per input."""
     machine, topology, clock = costs.target, costs.topology, Clock()
-    system = alone(costs.graph) if not cuts else cut(costs.graph, costs.levels, cuts)
+    system = system_of_one(costs.graph) if not cuts else cut_stages(costs.graph, costs.levels, cuts)
     start = time.perf_counter()
     compiled = chips.build(system, found, "resnet18", machine, topology, settings, clock)
     seconds = time.perf_counter() - start
@@ -75,9 +75,9 @@ def run(found: Lowered, costs: PlannedStages, cuts: Cuts, settings: Options, ima
     pace, latency = (flow.interval, flow.latency) if flow is not None else (compiled.predicted.cycles,) * 2
     idle = ", ".join(f"{100 * part:.0f}" for part in flow.idle) if flow is not None else "0"
     far = sum(path.traffic["L3_L2"].bytes_in for path in compiled.predicted.chips)
-    whole = alone(costs.graph)
-    programs = golden.programs(whole, machine)
-    expected = np.stack([golden.outputs(whole, programs, [image])[0] for image in images])
+    whole = system_of_one(costs.graph)
+    programs = golden.chip_programs(whole, machine)
+    expected = np.stack([golden.system_outputs(whole, programs, [image])[0] for image in images])
     with tempfile.TemporaryDirectory() as scratch:
         compiled.write(Path(scratch) / "out")
         manifest = project.read_manifest(Path(scratch) / "out")
@@ -99,7 +99,7 @@ def run(found: Lowered, costs: PlannedStages, cuts: Cuts, settings: Options, ima
 def prepare(folder: Path, machine: Target, channels: int, image: int) -> Lowered:
     """The network, lowered for a target."""
     model = resnet.build(folder, channels, image)
-    return lowered(Clock(), model, machine, Request())
+    return lower_model(Clock(), model, machine, Request())
 
 
 def main() -> None:

@@ -22,12 +22,12 @@ from common import ROOT, print_machine
 from networks import fit_edgetpu, summary
 from networks.paper import BATCH, MIB, NETWORKS
 
-from deeploy.devices.stages import DeviceStages, throughput
+from deeploy.devices.stages import DeviceStages, seconds_per_input
 from deeploy.errors import UsageError
 from deeploy.ir.device import load_device
 from deeploy.jobs import in_order
 from deeploy.partition import balance
-from deeploy.partition.balance_levels import Cuts, levels_of, segments
+from deeploy.partition.balance_levels import Cuts, levels_of, stage_segments
 
 DEVICE = load_device(ROOT / "targets" / "edgetpu" / "device.toml")
 STRATEGIES = ("layers", "vendor", "profile", "parameters", "cycles")
@@ -61,7 +61,7 @@ class Split:
     @property
     def per_input(self) -> float:
         """Seconds per input of the paper's batch, filling and draining the pipeline included."""
-        return throughput(self.stages, BATCH)
+        return seconds_per_input(self.stages, BATCH)
 
 
 class Study:
@@ -79,7 +79,7 @@ class Study:
         return self.split((), 0.0)
 
     def split(self, cuts: Cuts, planning: float, refined: bool = False) -> Split:
-        parts = segments(cuts, self.levels.depth)
+        parts = stage_segments(cuts, self.levels.depth)
         uses = [self.costs.use(*part) for part in parts]
         times = tuple(float(self.table[part]) for part in parts)
         return Split(cuts, sum(u.fetched for u in uses), tuple(u.held + u.fetched for u in uses), times, planning, refined)
@@ -91,16 +91,16 @@ class Study:
         start = time.perf_counter()
         try:
             if strategy == "layers":
-                cuts = balance.layers(self.levels, devices)
+                cuts = balance.cut_by_layers(self.levels, devices)
             elif strategy == "vendor":
-                cuts = balance.vendor(self.levels, devices)
+                cuts = balance.cut_by_vendor(self.levels, devices)
             elif strategy == "profile":
-                cuts = balance.profile(self.levels, tables)
+                cuts = balance.cut_by_profile(self.levels, tables)
             elif strategy == "parameters":
-                found = balance.parameters(self.levels, devices, self.costs.overflow)
+                found = balance.cut_by_parameters(self.levels, devices, self.costs.overflow)
                 cuts, refined = found.cuts, found.moves > 0
             else:
-                cuts = balance.cycles(self.levels, tables)
+                cuts = balance.cut_by_cycles(self.levels, tables)
         except UsageError:
             return None
         return self.split(cuts, time.perf_counter() - start, refined)
@@ -276,13 +276,13 @@ def _timed(name: str, cuts: Cuts, terms: fit_edgetpu.Terms, times: np.ndarray) -
     """Seconds per input of a batch by some figures of a device, and with one link for all devices."""
     found = study(name)
     rows = []
-    for first, end in segments(cuts, found.levels.depth):
+    for first, end in stage_segments(cuts, found.levels.depth):
         items = [found.network.items[position] for row in found.levels.layers[first:end] for position in row]
         moved = found.levels.crossing[first] + found.levels.crossing[end]
         rows.append(fit_edgetpu.features_of(items, found.costs.use(first, end), moved, DEVICE))
     stages = fit_edgetpu.matrix(rows, terms) @ times
     link = sum(row["fetched"] for row in rows) * float(times[terms.index("fetched")])
-    per_input = throughput(stages.tolist(), BATCH)
+    per_input = seconds_per_input(stages.tolist(), BATCH)
     return per_input, max(per_input, link)
 
 
@@ -339,7 +339,7 @@ def differences() -> None:
         for strategy in ("vendor", "parameters", "cycles"):
             split = splits(name)[strategy]
             assert split
-            part = segments(split.cuts, study(name).levels.depth)[int(np.argmax(split.stages))]
+            part = stage_segments(split.cuts, study(name).levels.depth)[int(np.argmax(split.stages))]
             times = [split.slowest, *study(name).costs.shares(*part), min(split.stages)]
             print(f"| {name} | {strategy} | {' | '.join(f'{1e3 * t:.2f}' for t in times)} |")
 

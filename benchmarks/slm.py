@@ -38,7 +38,7 @@ from deeploy.backend.project import select_network
 from deeploy.errors import DeeployError
 from deeploy.execution.runners import gvsoc
 from deeploy.execution.simulation.timing import Run
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 
@@ -122,7 +122,7 @@ def measure_compile(layers: int, folder: Path) -> dict[str, float]:
     text = 0.0
     if layers in (1, 2, 4, 8) and shutil.which("riscv64-unknown-elf-gcc"):
         result.write(folder)
-        elf = gvsoc.build(folder, "network") / "application.elf"
+        elf = gvsoc.build_network(folder, "network") / "application.elf"
         done = subprocess.run(["riscv64-unknown-elf-size", "-A", elf], capture_output=True, text=True, check=True)
         text = sum(float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith(".text")) / 1e3
     sources = {
@@ -189,7 +189,7 @@ def fig_8(report: Report, layers: int, simulated: int) -> dict[str, float]:
     row("rows before the step", shown)
     row("weights and caches once", [bound(shape, past) for past in shown])
     plans = {setup.name: compiled(shape, setup) for setup in (CLUSTER, NPU, NMS)}
-    runs = {name: {past: walk(c.plan, past) for past in range(CONTEXT)} for name, c in plans.items()}
+    runs = {name: {past: walk_plan(c.plan, past) for past in range(CONTEXT)} for name, c in plans.items()}
     for name, every in runs.items():
         row(name, [every[past].cycles for past in shown])
         averages[name] = fmean(run.cycles for run in every.values())
@@ -228,7 +228,7 @@ def operators(plans: dict[str, deeploy.Compiled], runs: dict[str, dict[int, Run]
 def simulate(report: Report, shape: Shape, setup: Setup) -> None:
     """The whole sequence on GVSoC: outputs as the interpreter's, cycles of every step as it is, without marks of layers."""
     every, c, name = steps(shape, CONTEXT), compiled(shape, setup), setup.name
-    predicted = [walk(c.plan, past).cycles for past in range(CONTEXT)]
+    predicted = [walk_plan(c.plan, past).cycles for past in range(CONTEXT)]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         c.write(folder)
@@ -255,12 +255,12 @@ def simulate(report: Report, shape: Shape, setup: Setup) -> None:
 def table_2(report: Report, layers: int) -> None:
     report.title("Table II: 256 steps, without caches and with them (NPU and NMS)")
     lengths = [1, 32, 64, 128, 192, CONTEXT]
-    runs = [walk(compiled(Shape(layers=layers, rows=n, past=None), NMS).plan) for n in lengths]
+    runs = [walk_plan(compiled(Shape(layers=layers, rows=n, past=None), NMS).plan) for n in lengths]
     every = range(1, CONTEXT + 1)
     cycles = np.interp(every, lengths, [run.cycles for run in runs])
     energy = np.interp(every, lengths, [run.energy.total for run in runs])
     step = compiled(Shape(layers=layers), NMS)
-    cached = [walk(step.plan, past) for past in range(CONTEXT)]
+    cached = [walk_plan(step.plan, past) for past in range(CONTEXT)]
     whole, own = cycles.sum() / MHZ / 1e6, sum(run.cycles for run in cached) / MHZ / 1e6
     joules, own_joules = energy.sum() / 1e3, sum(run.energy.total for run in cached) / 1e3
     row("", ["parallel", "cached", "ratio"], 12)
@@ -286,7 +286,7 @@ def encoder(report: Report) -> None:
     report.title("Fig. 7: one encoder layer, d 64, 16 heads, d_ff 256, 32 tokens")
     shape = Shape(layers=1, rows=32, past=None, is_encoder=True)
     found = {setup.name: compiled(shape, setup) for setup in (SINGLE, CLUSTER, NPU, NMS)}
-    runs = {name: walk(c.plan) for name, c in found.items()}
+    runs = {name: walk_plan(c.plan) for name, c in found.items()}
     linear = {name: _linear(c, runs[name]) for name, c in found.items()}
     row("", list(found), 14)
     row("cycles", [run.cycles for run in runs.values()], 14)

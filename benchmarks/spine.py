@@ -28,9 +28,9 @@ import deeploy
 from deeploy.errors import BuildError, DeeployError
 from deeploy.execution.runners import host
 from deeploy.execution.runners.runner import Result
-from deeploy.execution.verification.compare import Comparison, compare
+from deeploy.execution.verification.compare import Comparison, compare_output
 from deeploy.frontend.arrays import Expected, load_arrays
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 
 FLAGS = "-O3 -march=native"
 COMPILES = 5
@@ -72,7 +72,7 @@ def lacking_int8(case: Case, folder: Path) -> list[Case]:
     folder.mkdir(exist_ok=True)
     result = Case(f"{stem}int8_here", folder, False)
     shutil.copy(case.folder / "inputs.npz", folder)
-    quantize(case.model, folder / "inputs.npz", result.model)
+    quantize_model(case.model, folder / "inputs.npz", result.model)
     session = onnxruntime.InferenceSession(str(result.model), providers=["CPUExecutionProvider"])
     with np.load(folder / "inputs.npz") as archive:
         feeds = [dict(zip((e.name for e in session.get_inputs()), arrays, strict=True)) for arrays in zip(*archive.values(), strict=True)]
@@ -89,7 +89,7 @@ def arrays(path: Path, ports: Sequence[Mapping[str, Any]], kind: str) -> list[li
 def equality(case: Case, outputs: Sequence[np.ndarray], ports: Sequence[Mapping[str, Any]]) -> list[Comparison]:
     """Compare outputs, stacked over samples, with the golden ones by the rules of ``deeploy run --expect``."""
     golden = zip(*arrays(case.folder / "outputs.npz", ports, "output"), strict=True)
-    return [compare(port, got, np.stack(want)) for port, got, want in zip(ports, outputs, golden, strict=True)]
+    return [compare_output(port, got, np.stack(want)) for port, got, want in zip(ports, outputs, golden, strict=True)]
 
 
 def onnxruntime_seconds(case: Case, sample: Sequence[np.ndarray]) -> float:

@@ -21,7 +21,7 @@ from common import ROOT, print_machine
 from deeploy.documents import Contents
 from deeploy.jobs import workers
 from deeploy.sweeps import run, table
-from deeploy.sweeps.cell import failed
+from deeploy.sweeps.cell import failed_columns
 from deeploy.sweeps.matrix import Cell
 
 REPORT = "x" * 100_000  # bytes of a small network's report
@@ -30,7 +30,7 @@ MANY, WORKERS = 100_000, 64
 
 def measure(cell: Cell) -> tuple[Contents, str]:
     """What a cell without work gives."""
-    return {**failed("ok", ""), "cycles": 1, "microseconds": 1.0, "energy_uj": 1.0, "ram": 1, "flash": 1}, REPORT
+    return {**failed_columns("ok", ""), "cycles": 1, "microseconds": 1.0, "energy_uj": 1.0, "ram": 1, "flash": 1}, REPORT
 
 
 @contextlib.contextmanager
@@ -56,7 +56,7 @@ def seconds_of(cells: int) -> tuple[float, float]:
     }
     with tempfile.TemporaryDirectory() as scratch:
         begin, used = time.perf_counter(), time.process_time()
-        run.sweep(sweep, Path(scratch) / "out")
+        run.run_sweep(sweep, Path(scratch) / "out")
         return time.perf_counter() - begin, time.process_time() - used
 
 
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--dask", action="store_true", help="on a Dask cluster of two workers as well (extra cluster)")
     given = parser.parse_args()
     print_machine()
-    run.measure = measure
+    run.measure_cell = measure
     print("milliseconds per cell beside its work: by the clock, of the process that asks\n")
     asked = 0.0
     for name in ("1 process", "2 processes", *(["Dask"] if given.dask else [])):
@@ -78,7 +78,7 @@ def main() -> None:
         print(f"{name:12} {clock:7.1f} {own:7.1f}", flush=True)
     row = {"model": "digits", "form": "", "target": "siracusa", "l1": "65536", **measure(None)[0], "report": "cells/" + 32 * "0"}  # type: ignore[arg-type]
     begin = time.process_time()
-    files = table.texts([row] * MANY, ["model", "form", "target", "l1"])
+    files = table.table_files([row] * MANY, ["model", "form", "target", "l1"])
     last = time.process_time() - begin
     sizes = ", ".join(f"{name} {len(data) / 1e6:.0f} MB" for name, data in files.items())
     print(f"\ntable of {MANY} rows: {last:.1f} s; {sizes}; reports {MANY * len(REPORT) / 1e9:.0f} GB")

@@ -19,13 +19,13 @@ import onnx
 from deeploy.backend.packages import Package
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.documents import Contents, Document
-from deeploy.driver.compile import compile_networks, loaded
+from deeploy.driver.compile import compile_networks, load_target
 from deeploy.driver.evaluate import Accuracy
-from deeploy.driver.evaluate import evaluate as measured
+from deeploy.driver.evaluate import evaluate_project as measured
 from deeploy.driver.project import Compiled, Network
 from deeploy.driver.request import Dialect, Requantise, Request, Stage
 from deeploy.driver.verify import Verdict
-from deeploy.driver.verify import verify as compared
+from deeploy.driver.verify import verify_compiled as compared
 from deeploy.errors import UnsupportedError, UsageError, shorten
 from deeploy.frontend import import_model
 from deeploy.frontend.integer_graphs import computes_integers
@@ -33,7 +33,7 @@ from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Value
 from deeploy.frontend.unknown import check_known
 from deeploy.frontend.walk import MOST_UNROLLED
-from deeploy.generation.generate import generators
+from deeploy.generation.generate import find_generators
 from deeploy.ir.target import Target
 from deeploy.ir.types import DType
 from deeploy.planning.planner.machine import Options, bytes_of
@@ -120,7 +120,7 @@ def compile(
     limits = Options(**{**vars(options or Options()), "capacities": {**(options or Options()).capacities, **sizes}})
     head = inputs, input_types or {}, dialect, dims or {}, pins or {}, unroll, weight_bits, states or {}, context
     further: Any = {"mhz": mhz, "certify": certify, "fix": fix or {}}
-    request = Request(*head, quantised_io, requantise, save_after, limits, fallback, on_stage, generators, package, **further)
+    request = Request(*head, quantised_io, requantise, save_after, limits, fallback, on_stage, find_generators, package, **further)
 
     def compiled(target: Target, request: Request) -> Compiled:
         if isinstance(model, Mapping):
@@ -128,7 +128,7 @@ def compile(
         with _file(model, example_inputs) as path:
             return compile_networks({"network": path}, target, request)
 
-    chosen = loaded(target)
+    chosen = load_target(target)
     return replace(compiled(chosen, request), origin=(compiled, chosen, request))
 
 
@@ -152,7 +152,7 @@ def quantize(
         UsageError: onnxruntime is missing, or files, samples or names do not fit.
         ModelError, UnsupportedError: the model cannot be read or quantised.
     """
-    from deeploy.quantization.static import quantize as quantised
+    from deeploy.quantization.static import quantize_model as quantised
 
     with _file(model, example_inputs) as source, _npz(calibration) as samples, tempfile.TemporaryDirectory() as scratch:
         path = Path(output) if output is not None else Path(scratch) / "int8.onnx"
@@ -225,12 +225,12 @@ def inspect(model: Model, *, dims: Mapping[str, int] | None = None, pins: Mappin
     """
     with _file(model) as path:
         model = read_model(path)
-        open_ = _open(model, dims or {}, pins or {})
+        open_ = _list_open_dims(model, dims or {}, pins or {})
         if not open_:
             graph = import_model(path, dims, pins=pins)
-            return {**text.contents(graph), "integers": computes_integers(graph)}
+            return {**text.graph_contents(graph), "integers": computes_integers(graph)}
         check_known(model.graph, None)
-        return _symbolic(model, open_)
+        return _inspect_symbolic(model, open_)
 
 
 def report(project: str | Path | Compiled, network: str | None = None) -> Contents:
@@ -244,7 +244,7 @@ def report(project: str | Path | Compiled, network: str | None = None) -> Conten
             project.write(Path(scratch) / "project")
             return report(Path(scratch) / "project", network)
     entry = select_network(read_manifest(Path(project)), network)
-    return {**entry, "advice": list(advice.read(Path(project)).get(entry["name"], []))}
+    return {**entry, "advice": list(advice.read_advice(Path(project)).get(entry["name"], []))}
 
 
 def advise(compiled: Compiled) -> Mapping[str, list[Contents]]:
@@ -277,10 +277,10 @@ def explore(
     import json
 
     from deeploy.explore.command import ExploreOptions as Study
-    from deeploy.explore.command import run
+    from deeploy.explore.command import run_exploration
 
     wanted = Study(configs, objective, as_json=True)
-    exploration: Contents = json.loads(run([Path(model) for model in models], Path(hardware), loaded(target), {}, wanted))
+    exploration: Contents = json.loads(run_exploration([Path(model) for model in models], Path(hardware), load_target(target), {}, wanted))
     return exploration
 
 
@@ -307,7 +307,7 @@ def sweep(
         UsageError: the file is wrong, or the folder is something else. A cell that fails is a row.
     """
     from deeploy.jobs import workers
-    from deeploy.sweeps.run import sweep as run
+    from deeploy.sweeps.run import run_sweep as run
 
     with workers(jobs, scheduler):
         rows = run(matrix, Path(output), Path(base) if base is not None else None)
@@ -318,7 +318,7 @@ def sweep(
     return DataFrame(rows)
 
 
-def _open(model: onnx.ModelProto, dims: Mapping[str, int], pins: Mapping[str, Value]) -> dict[str, str]:
+def _list_open_dims(model: onnx.ModelProto, dims: Mapping[str, int], pins: Mapping[str, Value]) -> dict[str, str]:
     """The dimensions of inputs without an extent, by what ``--dim`` calls them, with a value to begin with."""
     constants = {tensor.name for tensor in model.graph.initializer}
     sessions = {}
@@ -330,7 +330,7 @@ def _open(model: onnx.ModelProto, dims: Mapping[str, int], pins: Mapping[str, Va
     return sessions
 
 
-def _symbolic(model: onnx.ModelProto, open_: Mapping[str, str]) -> Contents:
+def _inspect_symbolic(model: onnx.ModelProto, open_: Mapping[str, str]) -> Contents:
     """``inspect`` of a model with dimensions that have no extent."""
     graph, constants = model.graph, {tensor.name: tensor for tensor in model.graph.initializer}
 
@@ -368,11 +368,11 @@ def _file(model: Model, example_inputs: Sequence[object] | None = None) -> Itera
         if isinstance(model, onnx.ModelProto):
             path.write_bytes(model.SerializeToString())
         else:
-            _export(model, example_inputs, path)
+            _export_module(model, example_inputs, path)
         yield path
 
 
-def _export(model: Module, example_inputs: Sequence[object] | None, path: Path) -> None:
+def _export_module(model: Module, example_inputs: Sequence[object] | None, path: Path) -> None:
     """Write a PyTorch module as ONNX, by PyTorch's default exporter, in the state in which it is used."""
     if not any((kind.__module__, kind.__name__) == ("torch.nn.modules.module", "Module") for kind in type(model).__mro__):
         raise UsageError(f"a {type(model).__name__} is no model", "Give a path, an onnx.ModelProto, or a torch.nn.Module.")

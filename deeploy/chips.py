@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from deeploy.devices.compile import Planned, plan_pipeline
-from deeploy.driver.compile import build, compile_chips, loaded
+from deeploy.driver.compile import build, compile_chips, load_target
 from deeploy.driver.project import Distributed
 from deeploy.driver.request import Cut, Request
 from deeploy.ir.target import Target
@@ -23,7 +23,7 @@ def compile(model: str | Path, target: str | Path | Target, cut: Cut, request: R
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
-    return compile_chips(Path(model), loaded(target), cut, request or Request())
+    return compile_chips(Path(model), load_target(target), cut, request or Request())
 
 
 def plan(model: str | Path, target: str | Path | Target, cut: Cut, request: Request | None = None) -> Planned:
@@ -32,4 +32,4 @@ def plan(model: str | Path, target: str | Path | Target, cut: Cut, request: Requ
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
-    return plan_pipeline(Path(model), loaded(target), cut, request or Request())
+    return plan_pipeline(Path(model), load_target(target), cut, request or Request())

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeploy.errors import DeeployError, UsageError, shorten
-from deeploy.resources import cache_folder, prune, put
+from deeploy.resources import cache_folder, prune_folder, write_whole
 from deeploy.schemas import KINDS, SCHEMAS
-from deeploy.schemas.agree import agrees
+from deeploy.schemas.agree import value_agrees
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -44,24 +44,24 @@ def read_document(file: Path, kind: str, error: type[DeeployError] = UsageError)
         DeeployError: of the class ``error``: it is too large, not UTF-8, not well formed, or not what the schema says; table and field
             are named.
     """
-    text = _text(file, kind, error)
-    place = _place(text, kind)
-    known = _kept(place)
+    text = _read_text(file, kind, error)
+    place = _kept_path(text, kind)
+    known = _read_kept(place)
     if known is not None:
         return known
-    document = check_document(_table(text, file, kind, error), kind, str(file), error, text)
-    _keep(place, document)
+    document = check_document(_parse_toml(text, file, kind, error), kind, str(file), error, text)
+    _write_kept(place, document)
     return document
 
 
-def _place(text: str, kind: str) -> Path | None:
+def _kept_path(text: str, kind: str) -> Path | None:
     """Where the contents of a long file in TOML are kept: to read and to check one takes a tenth of a short compilation."""
     folder = cache_folder("documents") if kind.endswith("toml") and len(text) >= _LONG else None
     what = "\0".join([kind, json.dumps(SCHEMAS[kind]), sys.version, str(Path(__file__).stat().st_mtime_ns), text])
     return folder and folder / f"{hashlib.sha256(what.encode()).hexdigest()}.json"
 
 
-def _kept(place: Path | None) -> Contents | None:
+def _read_kept(place: Path | None) -> Contents | None:
     """What is kept there; None where nothing is, or nothing that can be read."""
     try:
         data = json.loads(place.read_text(encoding="utf-8")) if place is not None else None
@@ -70,10 +70,10 @@ def _kept(place: Path | None) -> Contents | None:
     return data if isinstance(data, dict) else None
 
 
-def _keep(place: Path | None, data: Contents) -> None:
+def _write_kept(place: Path | None, data: Contents) -> None:
     if place is not None:
-        with contextlib.suppress(OSError), put(place) as fresh:
-            prune(place.parent)
+        with contextlib.suppress(OSError), write_whole(place) as fresh:
+            prune_folder(place.parent)
             fresh.write_text(json.dumps(data), encoding="utf-8")
 
 
@@ -83,14 +83,14 @@ def load_document(file: Path, kind: str, error: type[DeeployError] = UsageError)
     Raises:
         DeeployError: as ``read_document``.
     """
-    text = _text(file, kind, error)
-    return _table(text, file, kind, error), text
+    text = _read_text(file, kind, error)
+    return _parse_toml(text, file, kind, error), text
 
 
-def _table(text: str, file: Path, kind: str, error: type[DeeployError]) -> Contents:
-    data = _parsed(text, file, kind, error)
+def _parse_toml(text: str, file: Path, kind: str, error: type[DeeployError]) -> Contents:
+    data = _parse_json(text, file, kind, error)
     if not isinstance(data, dict):
-        raise error(f"{shorten(str(file), 160)} holds {_shown(data)}, not a table", KINDS[kind].remedy)
+        raise error(f"{shorten(str(file), 160)} holds {_shorten_value(data)}, not a table", KINDS[kind].remedy)
     return data
 
 
@@ -101,20 +101,20 @@ def check_document(data: Any, kind: str, file: str, error: type[DeeployError] = 
         DeeployError: as ``read_document``.
     """
     remedy = KINDS[kind].remedy
-    if (problem := _implausible(data)) is not None:
-        raise error(f"{_where(file, text, problem[0])}: {_named(problem[0])} {problem[1]}", remedy)
-    if agrees(data, SCHEMAS[kind], SCHEMAS[kind]):
+    if (problem := _find_implausible(data)) is not None:
+        raise error(f"{_locate_field(file, text, problem[0])}: {_name_path(problem[0])} {problem[1]}", remedy)
+    if value_agrees(data, SCHEMAS[kind], SCHEMAS[kind]):
         result: Contents = data
         return result
-    wrong = min(_validator(kind).iter_errors(data), key=_importance, default=None)
+    wrong = min(_make_validator(kind).iter_errors(data), key=_rank_error, default=None)
     if wrong is not None:
-        path, what = _explained(wrong)
-        raise error(f"{_where(file, text, path)}: {what}", remedy)
+        path, what = _explain_error(wrong)
+        raise error(f"{_locate_field(file, text, path)}: {what}", remedy)
     result = data
     return result
 
 
-def _text(file: Path, kind: str, error: type[DeeployError]) -> str:
+def _read_text(file: Path, kind: str, error: type[DeeployError]) -> str:
     name, remedy = shorten(str(file), 160), KINDS[kind].remedy
     if not file.is_file():
         raise UsageError(f"there is no {KINDS[kind].called} {name}", remedy)
@@ -132,7 +132,7 @@ def _text(file: Path, kind: str, error: type[DeeployError]) -> str:
         raise error(f"{name} is not UTF-8 text (byte {problem.start})", remedy) from problem
 
 
-def _parsed(text: str, file: Path, kind: str, error: type[DeeployError]) -> Any:
+def _parse_json(text: str, file: Path, kind: str, error: type[DeeployError]) -> Any:
     name, remedy = shorten(str(file), 160), KINDS[kind].remedy
     language = kind.rpartition(".")[2].upper()
     long = next((i for i, line in enumerate(text.splitlines(), 1) if line.count(".") > _MOST_PARTS), None) if language == "TOML" else None
@@ -146,7 +146,7 @@ def _parsed(text: str, file: Path, kind: str, error: type[DeeployError]) -> Any:
         raise error(f"{name} is not valid {language}: {shorten(str(problem), 120)}", remedy) from problem
 
 
-def _implausible(data: Any) -> tuple[Path_, str] | None:
+def _find_implausible(data: Any) -> tuple[Path_, str] | None:
     """A place that is too deep, a number that is not finite or a text that is not Unicode; None where all is well."""
     waiting: list[tuple[Path_, Any]] = [((), data)]
     while waiting:
@@ -181,7 +181,7 @@ def _is_unicode(text: str) -> bool:
 
 
 @cache
-def _validator(kind: str) -> Validator:
+def _make_validator(kind: str) -> Validator:
     import jsonschema  # only here: its import takes about 0.15 s
 
     strict = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
@@ -189,7 +189,7 @@ def _validator(kind: str) -> Validator:
     return made
 
 
-def _importance(wrong: ValidationError) -> tuple[bool, bool, int, str]:
+def _rank_error(wrong: ValidationError) -> tuple[bool, bool, int, str]:
     """Fields that are not known first, which may be misspelt, then wrong ones, then those that are missing; from the top down."""
     return wrong.validator == "required", wrong.validator != "additionalProperties", len(wrong.absolute_path), str(wrong.json_path)
 
@@ -205,22 +205,22 @@ _KINDS = {
 }
 
 
-def _types(value: Any, wanted: Any) -> str:
+def _describe_types(value: Any, wanted: Any) -> str:
     names = [wanted] if isinstance(wanted, str) else list(wanted)
-    return f"is {_shown(value)}, not {' or '.join(_KINDS[name] for name in names)}"
+    return f"is {_shorten_value(value)}, not {' or '.join(_KINDS[name] for name in names)}"
 
 
 # What is wrong with a value, by the word of the schema that it breaks.
 _PROBLEMS: Mapping[str, Callable[[Any, Any], str]] = {
-    "type": _types,
-    "const": lambda value, wanted: f"is {_shown(value)}, not {_shown(wanted)}",
-    "enum": lambda value, wanted: f"is {_shown(value)}, not one of {', '.join(map(str, wanted))}",
-    "minimum": lambda value, least: f"is {_shown(value)}, less than {least}",
-    "exclusiveMinimum": lambda value, least: f"is {_shown(value)}, not more than {least}",
-    "maximum": lambda value, most: f"is {_shown(value)}, more than {most}",
+    "type": _describe_types,
+    "const": lambda value, wanted: f"is {_shorten_value(value)}, not {_shorten_value(wanted)}",
+    "enum": lambda value, wanted: f"is {_shorten_value(value)}, not one of {', '.join(map(str, wanted))}",
+    "minimum": lambda value, least: f"is {_shorten_value(value)}, less than {least}",
+    "exclusiveMinimum": lambda value, least: f"is {_shorten_value(value)}, not more than {least}",
+    "maximum": lambda value, most: f"is {_shorten_value(value)}, more than {most}",
     "minLength": lambda value, least: "is empty",
     "maxLength": lambda value, most: f"has {len(value)} characters, more than {most}",
-    "pattern": lambda value, pattern: f"is {_shown(value)}, which is empty or has other characters than names may have",
+    "pattern": lambda value, pattern: f"is {_shorten_value(value)}, which is empty or has other characters than names may have",
     "minItems": lambda value, least: f"has {len(value)} entries, fewer than {least}",
     "maxItems": lambda value, most: f"has {len(value)} entries, more than {most}",
     "minProperties": lambda value, least: f"has {len(value)} entries, fewer than {least}",
@@ -229,36 +229,36 @@ _PROBLEMS: Mapping[str, Callable[[Any, Any], str]] = {
 }
 
 
-def _explained(wrong: ValidationError) -> tuple[Path_, str]:
+def _explain_error(wrong: ValidationError) -> tuple[Path_, str]:
     """The place of what is wrong, and the sentence about it."""
     path: Path_ = tuple(wrong.absolute_path)
     value, wanted, word = wrong.instance, wrong.validator_value, str(wrong.validator)
     if word == "required":
         lost = next(name for name in wanted if name not in value)
-        return path, f"{_named((*path, lost))} is missing"
+        return path, f"{_name_path((*path, lost))} is missing"
     if word == "additionalProperties":
         known = wrong.schema.get("properties", {}) if isinstance(wrong.schema, Mapping) else {}
         strange = next(name for name in value if name not in known)
-        return (*path, strange), f"{_named((*path, strange))} is not a field; fields here: {', '.join(known)}"
+        return (*path, strange), f"{_name_path((*path, strange))} is not a field; fields here: {', '.join(known)}"
     if word in _PROBLEMS:
-        return path, f"{_named(path)} {_PROBLEMS[word](value, wanted)}"
-    return path, f"{_named(path)} is not as the schema says: {shorten(wrong.message, 120)}"
+        return path, f"{_name_path(path)} {_PROBLEMS[word](value, wanted)}"
+    return path, f"{_name_path(path)} is not as the schema says: {shorten(wrong.message, 120)}"
 
 
-def _shown(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     """A value in a message: short, and nothing of what is inside of tables and lists."""
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"
     return {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else shorten(str(value), 40)
 
 
-def _named(path: Path_) -> str:
+def _name_path(path: Path_) -> str:
     """``link.fast.latency``, ``memory[2].name``; the document where the path is empty."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{shorten(part, 40)}" for part in path[:6]]
     return "".join(parts).removeprefix(".") or "the document"
 
 
-def _where(file: str, text: str, path: Path_) -> str:
+def _locate_field(file: str, text: str, path: Path_) -> str:
     """``FILE``, or ``FILE:LINE`` of the heading of the innermost table in TOML that the path leads into."""
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     for length in range(len(path), 0, -1):

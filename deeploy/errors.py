@@ -17,7 +17,7 @@ __all__ = [
     "TargetError",
     "UnsupportedError",
     "UsageError",
-    "printable",
+    "make_printable",
     "shorten",
 ]
 
@@ -102,6 +102,6 @@ def shorten(name: str, limit: int = 80) -> str:
     return f"{text[:keep]}...{text[-keep:]}"
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """Return ``text`` with everything escaped but line breaks and characters that terminals print: no file may write to them."""
     return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -76,7 +76,7 @@ def workers(jobs: int | None = None, scheduler: str | None = None) -> Iterator[N
         _WORKERS.reset(token)
 
 
-def cores() -> int:
+def count_cores() -> int:
     """The cores that may be used: those that the system gives to this process, or as few as ``OMP_NUM_THREADS`` says."""
     from joblib import cpu_count
 
@@ -85,13 +85,13 @@ def cores() -> int:
 
 
 def in_order(work: Callable[[T], R], tasks: Sequence[T], **how: bool) -> Generator[R, None, None]:
-    """The results of ``work`` for all tasks, in their order; arguments are those of ``completed``.
+    """The results of ``work`` for all tasks, in their order; arguments are those of ``run_tasks``.
 
     Raises:
         DeeployError: of the first task that fails.
     """
     results_by_index: dict[int, R | DeeployError] = {}
-    with contextlib.closing(completed(work, tasks, **how)) as results:
+    with contextlib.closing(run_tasks(work, tasks, **how)) as results:
         for position in range(len(tasks)):
             while position not in results_by_index:
                 number, result = next(results)
@@ -102,7 +102,7 @@ def in_order(work: Callable[[T], R], tasks: Sequence[T], **how: bool) -> Generat
             yield result
 
 
-def completed(
+def run_tasks(
     work: Callable[[T], R], tasks: Sequence[T], *, threads: bool = False, bounded: bool = True
 ) -> Generator[tuple[int, R | DeeployError], None, None]:
     """The position of every task and its result, or its error, in the order in which they end.
@@ -116,15 +116,15 @@ def completed(
         UsageError: the scheduler does not answer, or what speaks to it is not installed.
     """
     if _is_alone(len(tasks)):
-        yield from (_attempt(work, position, task, None) for position, task in enumerate(tasks))
+        yield from (_attempt_task(work, position, task, None) for position, task in enumerate(tasks))
         return
-    with _engine(threads, bounded) as (count, prepare):
+    with _choose_engine(threads, bounded) as (count, prepare):
         waiting, lost = dict(enumerate(tasks)), Counter[int]()
         while waiting:
             alone = [position for position in waiting if lost[position]][:1]
             batch, started = [(p, waiting[p]) for p in alone or waiting], set[int]()
             try:
-                for position, result in _batch(work, batch, started, count, prepare):
+                for position, result in _run_batch(work, batch, started, count, prepare):
                     started.remove(position)
                     if isinstance(result, LostError):
                         lost[position] += 1
@@ -144,10 +144,10 @@ def completed(
 def _is_alone(count: int) -> bool:
     """Whether this process runs so many tasks itself, one after the other."""
     wanted = _WORKERS.get()
-    return wanted.scheduler is None and (count < 2 or (wanted.jobs or cores()) == 1)
+    return wanted.scheduler is None and (count < 2 or (wanted.jobs or count_cores()) == 1)
 
 
-def _batch(work: Callable[[T], R], tasks: Sequence[tuple[int, T]], started: set[int], count: int, prepare: Any) -> Iterator[Any]:
+def _run_batch(work: Callable[[T], R], tasks: Sequence[tuple[int, T]], started: set[int], count: int, prepare: Any) -> Iterator[Any]:
     """The results of some tasks; ``started`` gets those that were handed out."""
     from joblib import Parallel, delayed
     from joblib.parallel import get_active_backend
@@ -155,7 +155,7 @@ def _batch(work: Callable[[T], R], tasks: Sequence[tuple[int, T]], started: set[
     def hand_out(some: Sequence[tuple[int, T]]) -> Iterator[Any]:
         for position, task in some:
             started.add(position)
-            yield delayed(_attempt)(work, position, task, prepare)
+            yield delayed(_attempt_task)(work, position, task, prepare)
 
     if not get_active_backend()[0].supports_return_generator:  # Ray
         for begin in range(0, len(tasks), SLICE):
@@ -178,7 +178,7 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _attempt(work: Callable[[T], R], position: int, task: T, prepare: Callable[[], None] | None) -> tuple[int, R | DeeployError]:
+def _attempt_task(work: Callable[[T], R], position: int, task: T, prepare: Callable[[], None] | None) -> tuple[int, R | DeeployError]:
     """One run of a task, where it runs; what it finds out that it cannot do is its result."""
     try:
         if prepare is not None:
@@ -202,20 +202,20 @@ class _Process:
 
     def __call__(self) -> None:
         if _WORKERS.get() is _ALL_CORES:  # the first task
-            Thread(target=_follow, args=(self.parent,), daemon=True).start()
-        _begin()
+            Thread(target=_follow_parent, args=(self.parent,), daemon=True).start()
+        _begin_worker()
         if self.memory:
             resource.setrlimit(resource.RLIMIT_DATA, (self.memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
-def _begin() -> None:
+def _begin_worker() -> None:
     """A worker takes all tasks inside of a task itself, and is in all else as the command whose part it is (``deeploy.cli.main``)."""
     _WORKERS.set(_Workers(1))
     warnings.simplefilter("ignore")
     gc.set_threshold(200_000)
 
 
-def _follow(parent: int) -> None:
+def _follow_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(PAUSE)
     os._exit(1)
@@ -228,7 +228,7 @@ def _on_cluster() -> None:
         LostError: a worker died of the task, or while the task waited there. Dask counts both as deaths of the task, runs it again,
             beside others, and gives it up after some deaths, of which joblib never hears.
     """
-    _begin()
+    _begin_worker()
     if "distributed" not in sys.modules:
         return
     from distributed import get_client, get_worker
@@ -238,41 +238,41 @@ def _on_cluster() -> None:
     except ValueError:  # another engine's
         return
     ask: Any = get_client().run_on_scheduler
-    if ask(_deaths, key=key):
+    if ask(_count_deaths, key=key):
         raise LostError("a worker died", "")
 
 
-def _deaths(key: str, dask_scheduler: Any) -> int:
+def _count_deaths(key: str, dask_scheduler: Any) -> int:
     return int(dask_scheduler.tasks[key].suspicious)
 
 
-def _patience(dask_scheduler: Any) -> int:
+def _allowed_failures(dask_scheduler: Any) -> int:
     return int(dask_scheduler.allowed_failures)
 
 
 @contextlib.contextmanager
-def _engine(threads: bool, bounded: bool) -> Iterator[tuple[int, Callable[[], None] | None]]:
+def _choose_engine(threads: bool, bounded: bool) -> Iterator[tuple[int, Callable[[], None] | None]]:
     """The engine of all that joblib does in the block: how many tasks it runs at once (-1: it knows), and what each worker does first."""
     from joblib import parallel_config
     from joblib.parallel import get_active_backend
 
     wanted, (active, active_jobs) = _WORKERS.get(), get_active_backend()
-    count = wanted.jobs or cores()
+    count = wanted.jobs or count_cores()
     if threads:
         with parallel_config("threading"):
             yield count, None
     elif wanted.scheduler is not None:
-        with _cluster(wanted.scheduler):
+        with _connect_cluster(wanted.scheduler):
             yield -1, _on_cluster
     elif type(active).__name__ != "LokyBackend":  # the caller's own choice
         yield active_jobs, _on_cluster
     else:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // count if bounded else 0
-        with parallel_config("loky", inner_max_num_threads=max(1, cores() // count)):
+        with parallel_config("loky", inner_max_num_threads=max(1, count_cores() // count)):
             yield count, _Process(memory, os.getpid())
 
 
-def _dask(client: Any) -> Any:
+def _dask_engine(client: Any) -> Any:
     """The engine of a Dask cluster. Of one worker as well: joblib would run its tasks in this process."""
     from joblib._dask import DaskDistributedBackend
 
@@ -284,7 +284,7 @@ def _dask(client: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _cluster(address: str) -> Iterator[None]:
+def _connect_cluster(address: str) -> Iterator[None]:
     """A connection to a scheduler, as the engine of joblib."""
     from joblib import parallel_config
 
@@ -304,8 +304,8 @@ def _cluster(address: str) -> Iterator[None]:
             else:
                 client = stack.enter_context(library.Client(address, timeout=PATIENCE, set_as_default=False))
                 client.wait_for_workers(1, timeout=PATIENCE)
-                gives_up = not client.run_on_scheduler(_patience)
-                stack.enter_context(parallel_config(_dask(client)))
+                gives_up = not client.run_on_scheduler(_allowed_failures)
+                stack.enter_context(parallel_config(_dask_engine(client)))
         except (OSError, ValueError, TimeoutError) as error:
             raise UsageError(f"no scheduler with workers answers at {shorten(address)}", "docs/sweep.md says how to start one.") from error
         if engine == "dask" and gives_up:

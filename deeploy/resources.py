@@ -40,7 +40,7 @@ def cache_folder(kind: Literal["documents", "objects", "projects", "templates"])
 
 
 @contextlib.contextmanager
-def put(target: Path) -> Iterator[Path]:
+def write_whole(target: Path) -> Iterator[Path]:
     """A path to write ``target`` at, which is there whole or not at all; other processes may write the same one."""
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f"{target.name}.{os.getpid()}")
@@ -51,7 +51,7 @@ def put(target: Path) -> Iterator[Path]:
         fresh.unlink(missing_ok=True)
 
 
-def prune(folder: Path) -> None:
+def prune_folder(folder: Path) -> None:
     """Remove what has not been used for longest, once a day, where a folder of what is kept is too large."""
     mark = folder / "looked"
     if mark.exists() and time.time() - mark.stat().st_mtime < DAY:

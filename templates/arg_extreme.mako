@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 ${kernel}(&(struct arg_extreme){
     .x = ${x.ptr}, .y = ${y.ptr},
     ${loops(y.extent, x=x, y=y)},

@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 ${kernel}(&(struct binary){
     .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr}, .operation = ${operation},
     ${loops(y.extent, keep_last=bool(node.epilogue), a=a, b=b, y=y)},

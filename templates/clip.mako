@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 <% low, high = limits(attrs, x.dtype) %>\
 ${kernel}(&(struct clip){
     .x = ${x.ptr}, .y = ${y.ptr},

@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 <% bias = context.get("bias", None) %>\
 ${kernel}(&(struct integer_norm){
     .x = ${x.ptr}, .weight = ${weight.ptr}, .bias = ${bias.ptr if bias else 0}, .y = ${y.ptr},

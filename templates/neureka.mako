@@ -1,5 +1,5 @@
 <%!
-from deeploy.ir.expr import bounds
+from deeploy.ir.expr import value_bounds
 
 PIXELS = 6  # of a subtile, in height and width
 
@@ -32,7 +32,7 @@ layer: the fields of struct neureka_layer; addresses, sizes: those of struct neu
 Sizes that are known now leave the compiler nothing to compute but the addresses: the registers are constants. Those of a job that
 differs from tile to tile are computed here as well: the kernel's function, for any number of images and pixels, takes a thousand cycles more.
 """
-most = {name: value if isinstance(value, int) else bounds(value)[1] for name, value in sizes.items()} if linear else {}
+most = {name: value if isinstance(value, int) else value_bounds(value)[1] for name, value in sizes.items()} if linear else {}
 sizes = {name: value if isinstance(value, int) else str(value) for name, value in sizes.items()}
 extents = [name for name in ("height", "width", "channels_in", "channels_out") if not isinstance(sizes[name], int)]
 is_known = images[0] == 1 and all(isinstance(value, int) for value in sizes.values())

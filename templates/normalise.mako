@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 ${kernel}(&(struct normalise){
     .x = ${x.ptr}, .scale = ${scale.ptr}, .offset = ${offset.ptr if offset else 0}, .y = ${y.ptr},
     ${loops(x.extent, keep_last=True, x=x, y=y)},

@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 ${kernel}(&(struct pulp_quantize){
     .x = ${x.ptr}, .scale = ${scale.ptr}, .zero_point = ${zero_point.ptr}, .y = ${y.ptr},
     ${loops(y.extent, x=x, y=y)},

@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 ${kernel}(&(struct pulp_scaled_div){
     .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr},
     ${loops(y.extent, a=a, b=b, y=y)},

@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 ${kernel}(&(struct pulp_standardise){
     .x = ${x.ptr}, .y = ${y.ptr},
     .columns = ${x.extent[-1]}, .first = ${y.first[-1]},

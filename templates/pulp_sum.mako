@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 ${kernel}(&(struct pulp_sum){
     .x = ${x.ptr}, .y = ${y.ptr}, .terms = ${x.extent[0]}, .x_term = ${x.stride[0]},
     ${loops(y.extent, per_channel, 3, x=x, y=y)},

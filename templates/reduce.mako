@@ -1,4 +1,4 @@
-<%! from deeploy.operators import reduce %>\
+<%! from deeploy.operators import reduce%>\
 ${kernel}(&(struct reduce){
     .x = ${x.ptr}, .y = ${y.ptr}, .operation = ${operation},
     ${reduce.loops(x, y, attrs)},

@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 <%def name="scale(name)">\
 {.mul = ${c_int(attrs["mul_" + name])}, .add = ${c_int(attrs["add_" + name])}, .shift = ${attrs["shift_" + name]},
                 .low = ${c_int(attrs["low_" + name])}, .high = ${c_int(attrs["high_" + name])}}\

@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 ${kernel}(&(struct requant_shift){
     .x = ${x.ptr}, .mul = ${mul.ptr}, .add = ${add.ptr}, .y = ${y.ptr},
     ${loops(y.extent, x=x, mul=mul, add=add, y=y)},

@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 <%def name="factors(p)">{${p[0]}, ${p[1]}, ${c_int(p[2])}, ${c_int(p[3])}, ${p[4]}, ${p[5]}, ${p[6]}, ${p[7]}}</%def>\
 ${kernel}(&(struct rotate){
     .x = ${x.ptr}, .cosine = ${cosine.ptr}, .sine = ${sine.ptr}, .y = ${y.ptr},

@@ -1,4 +1,4 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%! from deeploy.operators.elementwise import loops%>\
 ${kernel}(&(struct table_softmax){
     .x = ${x.ptr}, .table = ${table.ptr}, .y = ${y.ptr},
     ${loops(x.extent, keep_last=True, x=x, y=y)},

@@ -18,7 +18,7 @@ from deeploy import api
 from deeploy.cli import app
 from deeploy.cli.options import Choices
 from deeploy.errors import UnsupportedError, UsageError
-from deeploy.execution.runners.doctor import examine
+from deeploy.execution.runners.doctor import examine_tools
 from deeploy.planning.planner.machine import Options, bytes_of
 from deeploy.schemas import SCHEMAS
 from tests.execution.simulation.nets import convolutions
@@ -118,7 +118,7 @@ def test_a_build_file_names_what_it_does_not_know(folder: Path, tmp_path: Path) 
 
 
 def test_the_doctor_tells_what_is_there() -> None:
-    tools = {tool.name: tool for tool in examine()}
+    tools = {tool.name: tool for tool in examine_tools()}
     assert tools["gcc"].found and tools["make"].found and tools["gcc"].version
     assert all(bool(tool.remedy) != bool(tool.found) and tool.enables for tool in tools.values())
     told = json.loads(run("doctor", "--json"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deeploy import errors
-from deeploy.errors import DeeployError, NoKernelError, printable, shorten
+from deeploy.errors import DeeployError, NoKernelError, make_printable, shorten
 
 
 @given(st.text(), st.integers(5, 40))
@@ -22,7 +22,7 @@ def test_shortened_names_are_printable_and_no_longer_than_the_limit(name: str, l
 
 @pytest.mark.parametrize(("text", "shown"), [("a\nb", "a\nb"), ("\x1b[2J", "\\x1b[2J"), ("µ", "µ"), ("\u202e\r\t", "\\u202e\\r\\t")])
 def test_terminals_are_written_printable_text_alone(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert make_printable(text) == shown
 
 
 def test_advice_is_added_to_a_remedy() -> None:

@@ -14,7 +14,7 @@ import joblib
 import pytest
 
 from deeploy.errors import DeeployError, UsageError
-from deeploy.jobs import MOST_RUNS, LostError, completed, cores, in_order, workers
+from deeploy.jobs import MOST_RUNS, LostError, count_cores, in_order, run_tasks, workers
 from tests import jobtasks
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,14 +40,14 @@ def engine(request: pytest.FixtureRequest) -> dict[str, object]:
 def test_results_come_in_order_or_as_they_are_ready(engine: dict[str, object]) -> None:
     with workers(**engine):  # type: ignore[arg-type]
         assert list(in_order(jobtasks.square, range(9))) == [number * number for number in range(9)]
-        assert dict(completed(jobtasks.square, range(9))) == {number: number * number for number in range(9)}
+        assert dict(run_tasks(jobtasks.square, range(9))) == {number: number * number for number in range(9)}
 
 
 def test_the_first_error_is_raised(engine: dict[str, object]) -> None:
     with workers(**engine), pytest.raises(UsageError, match="3 is odd"):  # type: ignore[arg-type]
         list(in_order(jobtasks.refuse_odd, [2, 3, 4, 5]))
     with workers(**engine):  # type: ignore[arg-type]
-        found = dict(completed(jobtasks.refuse_odd, [2, 3, 4, 5]))
+        found = dict(run_tasks(jobtasks.refuse_odd, [2, 3, 4, 5]))
     assert [found[0], found[2]] == [2, 4]
     assert isinstance(found[1], UsageError) and isinstance(found[3], UsageError)
 
@@ -56,7 +56,7 @@ def test_the_first_error_is_raised(engine: dict[str, object]) -> None:
 def test_a_task_whose_worker_dies_runs_again_but_twice_at_most(engine: dict[str, object], deaths: int, tmp_path: Path) -> None:
     tasks = [(tmp_path, number, deaths if number == 3 else 0) for number in range(7)]
     with workers(**engine):  # type: ignore[arg-type]
-        found = dict(completed(jobtasks.die, tasks))
+        found = dict(run_tasks(jobtasks.die, tasks))
     lost = found.pop(3) if deaths == MOST_RUNS else None
     assert found == {number: number for number in range(7) if lost is None or number != 3}
     assert (lost is None) == (deaths < MOST_RUNS)
@@ -67,7 +67,7 @@ def test_a_task_whose_worker_dies_runs_again_but_twice_at_most(engine: dict[str,
 def test_a_worker_has_its_share_of_the_memory() -> None:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with workers(2):
-        found = dict(completed(jobtasks.fill, [1 << 20, memory]))
+        found = dict(run_tasks(jobtasks.fill, [1 << 20, memory]))
     error = found[1]
     assert found[0] == 1 << 20
     assert isinstance(error, DeeployError) and "more memory than a worker may have" in error.what
@@ -77,7 +77,7 @@ def test_cores_are_as_many_as_the_environment_allows(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(joblib, "cpu_count", lambda: 8)
     for text, wanted in {"": 8, "3": 3, "3,2": 3, "64": 8, "0": 8, "many": 8}.items():
         monkeypatch.setenv("OMP_NUM_THREADS", text)
-        assert cores() == wanted
+        assert count_cores() == wanted
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     with workers(2):
         found = list(in_order(jobtasks.process, range(4)))
@@ -115,7 +115,7 @@ def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> No
     pytest.importorskip("distributed", reason="the extra cluster is not installed")
     monkeypatch.setattr("deeploy.jobs.PATIENCE", 0.2)
     with workers(scheduler="tcp://127.0.0.1:9"), pytest.raises(UsageError, match="no scheduler with workers answers"):
-        list(completed(jobtasks.square, [1, 2]))
+        list(run_tasks(jobtasks.square, [1, 2]))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -40,7 +40,7 @@ from packed import PACKED
 from recurrent import RECURRENT
 from streamed import STREAMED
 
-from deeploy.bringup.fit import solve
+from deeploy.bringup.fit import fit_coefficients
 from deeploy.errors import DeeployError, FitError, UsageError
 from deeploy.execution.runners import gvsoc
 from deeploy.ir.target import ESTIMATE, GENERATED, Loops, PathTiming, Rate
@@ -91,7 +91,7 @@ def _slope(rows: np.ndarray) -> float:
     """Cycles per byte of long transfers."""
     long = rows[rows[:, 2] >= 4096]
     features = np.column_stack([np.ones(len(long)), long[:, 2]]).astype(float)
-    return round(float(solve(features, long[:, 5].astype(float))[1]), 4)
+    return round(float(fit_coefficients(features, long[:, 5].astype(float))[1]), 4)
 
 
 # ---- the file

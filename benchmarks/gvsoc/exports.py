@@ -21,7 +21,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from benchmarks.graphs import Graph
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 
 SAMPLES = 8  # that are quantised with
 
@@ -86,7 +86,7 @@ class Builder(Graph):
         with tempfile.TemporaryDirectory() as scratch:
             onnx.save(model, Path(scratch) / "float.onnx")
             np.savez(Path(scratch) / "images.npz", image=images)
-            quantize(Path(scratch) / "float.onnx", Path(scratch) / "images.npz", folder / "network.onnx")
+            quantize_model(Path(scratch) / "float.onnx", Path(scratch) / "images.npz", folder / "network.onnx")
         np.savez(folder / "inputs.npz", image=images[0])
 
 

@@ -15,7 +15,7 @@ import lines
 import numpy as np
 from layer import Case, node
 
-from deeploy.ir.types import DType, pack, unpack
+from deeploy.ir.types import DType, pack_elements, unpack_elements
 from deeploy.operators import requantise
 
 RNG = np.random.default_rng(17)
@@ -205,7 +205,7 @@ def few(make: Callable[..., Case], bits: int = 4) -> Callable[..., Case]:
         case = make(shape, form)
         dtype = DType(f"s{bits}")
         given = {name: a for name, a in case.operands.items() if name not in case.variables and a.dtype == np.int8}
-        weights = {name: unpack(pack(array >> (8 - bits), dtype), dtype, array.shape[-1]) for name, array in given.items()}
+        weights = {n: unpack_elements(pack_elements(a >> (8 - bits), dtype), dtype, a.shape[-1]) for n, a in given.items()}
         narrow = dict.fromkeys(weights, dtype)
         return replace(case, name=f"{case.name} of {bits} bits", operands={**case.operands, **weights}, narrow=narrow)
 
@@ -339,7 +339,7 @@ def halves(forms: Mapping[str, Sequence[Case]], dtype: DType = DType.FLOAT16) ->
 
     def narrow(case: Case) -> Case:
         name = list(case.operands)[1]
-        weights = unpack(pack(case.operands[name], dtype), dtype)
+        weights = unpack_elements(pack_elements(case.operands[name], dtype), dtype)
         operands = {**case.operands, name: weights}
         return replace(case, name=f"{case.name} in {dtype.value}", operands=operands, narrow={name: dtype})
 

@@ -17,8 +17,8 @@ import numpy as np
 from layer import Case, SimulationError, build, simulate
 from sweep import compiled, sample_of
 
-from deeploy.bringup.fit import solve
-from deeploy.execution.simulation.walk import walk
+from deeploy.bringup.fit import fit_coefficients
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Rate
 from deeploy.planning import cost
 from deeploy.planning.plan import Plan
@@ -251,7 +251,7 @@ def _less_transfers(plan: Plan, layers: Sequence[int]) -> list[Measured]:
     assert timing is not None
     calls = plan.program.calls
     free = replace(timing, kernels={**timing.kernels, **{call.kernel.name: Rate(0, 0, 0) for call in calls}})
-    runs = walk(replace(plan, target=replace(plan.target, timing=free))).calls
+    runs = walk_plan(replace(plan, target=replace(plan.target, timing=free))).calls
     if len(layers) != len(calls):
         raise SimulationError(f"{len(layers)} layers were measured instead of {len(calls)}")
     names = [None, *(call.kernel.name for call in calls)]
@@ -265,7 +265,7 @@ def _less_transfers(plan: Plan, layers: Sequence[int]) -> list[Measured]:
 def _fit(family: Gathered, some: Sequence[Measured]) -> Fitted:
     features = np.array([[1.0, float(one.is_cold), *(_count(one.call, term) for term in family.terms)] for one in some])
     measured = np.array([one.cycles for one in some])
-    x = solve(features, measured)
+    x = fit_coefficients(features, measured)
     errors = np.abs(features @ x / measured - 1)
     per = {term: round(float(each), 4) for term, each in zip(family.terms, x[2:], strict=True) if each > 1e-6}
     rate = Rate(round(float(x[0])), 0, 0, round(float(x[1])), per=per)
@@ -281,4 +281,4 @@ def _cycles(call: Call, rate: Rate) -> float:
     """Cycles of a call of one tile."""
     extents = call.geometry.extents
     work = cost.work_of(call, rate)
-    return float(work.cycles(lambda name, step: cost.steps(extents[name], step) if step else 1))
+    return float(work.cycles(lambda name, step: cost.whole_steps(extents[name], step) if step else 1))

@@ -34,7 +34,7 @@ def line_of(*command: str) -> str:
 def versions() -> dict[str, str]:
     """The machine, the simulator's revision, the compiler."""
     found = launcher()
-    revision = gvsoc.revision(found) if found else None
+    revision = gvsoc.simulator_revision(found) if found else None
     return {"cpu": cpu(), "gvsoc": (revision or "unknown")[:7], "gcc": line_of("riscv64-unknown-elf-gcc", "--version")}
 
 

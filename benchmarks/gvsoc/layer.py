@@ -22,12 +22,12 @@ from deeploy.api import Compiled, Network
 from deeploy.backend import layers
 from deeploy.errors import UsageError
 from deeploy.execution.runners import gvsoc
-from deeploy.frontend.io import ports
+from deeploy.frontend.io import describe_ports
 from deeploy.ir import epilogue
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.binding.kernels import operand_names
 from deeploy.planning.planner.machine import Options, machine_of
 from deeploy.planning.planner.network import make_plan
@@ -100,10 +100,10 @@ def expected(case: Case, target: Target) -> np.ndarray:
     """What the kernel's reference and the epilogue give as the first output."""
     untyped = node(case)
     kernel = next(k for k in target.kernels if k.op == case.op and operand_names(k, untyped) is not None)
-    stages = epilogue.operands(untyped.epilogue)
+    stages = epilogue.stage_operands(untyped.epilogue)
     body = [array for name, array in case.operands.items() if name not in stages]
     found = kernel.reference(untyped, *body)
-    value = epilogue.apply(untyped, np.asarray(found[0] if isinstance(found, tuple) else found), dict(case.operands))
+    value = epilogue.apply_stages(untyped, np.asarray(found[0] if isinstance(found, tuple) else found), dict(case.operands))
     return np.asarray(value.astype(DType(case.y).numpy))
 
 
@@ -135,9 +135,9 @@ def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> 
     options = Options({"l1": l1_bytes(target)}, cores=cores, buffering="single")
     machine = machine_of(target, options)
     assert machine is not None, "the target has scratchpad memories"
-    program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
+    program = assemble_program("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
     plan = make_plan(program, target, machine, options.seconds)
-    sources, results = ports(graph, True, {})
+    sources, results = describe_ports(graph, True, {})
     return Compiled({"network": Network(plan, case.name, tuple(sources), tuple(results), True, ())}, {})
 
 

@@ -13,8 +13,8 @@ from families import Family
 from layer import HAL, Case, l1_bytes, make, simulate
 from sweep import Swept, Team, sweep, writers
 
-from deeploy.bringup.fit import Array, solve
-from deeploy.execution.simulation.walk import walk
+from deeploy.bringup.fit import Array, fit_coefficients
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Loops, Rate
 from deeploy.planning import cost
 from deeploy.planning.plan import Plan
@@ -88,7 +88,7 @@ class Point:
             name, below, limit = factor.partition("<")
             name, _, step = name.partition("/")
             value = {"macs": self.macs, "rows": self.rows, "runs": self.runs}.get(name) or self.sizes.get(name, 1)
-            result *= cost.steps(value, -int(limit) if below else int(step or 1))
+            result *= cost.whole_steps(value, -int(limit) if below else int(step or 1))
         return result
 
 
@@ -101,7 +101,9 @@ def point(variant: str, swept: Swept, team: Team, cores: int) -> Point:
         active, sizes[dim] = active * -(-sizes[dim] // share), share
 
     def cycles(rate: Rate) -> float:
-        return float(cost.work_of(call, rate).divided(division).cycles(lambda name, step: cost.steps(sizes[name], step) if step else 1))
+        return float(
+            cost.work_of(call, rate).divided(division).cycles(lambda name, step: cost.whole_steps(sizes[name], step) if step else 1)
+        )
 
     counts = (cycles(Rate(0, 1, 0)), cycles(Rate(0, 0, 1)), *(cycles(Rate(0, 0, 0, per={name: 1.0})) for name in ("rows", "runs")))
     return Point(variant, call.name, cores, active, bool(division), sizes, *counts, team.cold, team.warm)
@@ -186,7 +188,7 @@ def loops(target: Target, found: Machine) -> tuple[Loops, float, int]:
         timing = replace(target.timing, loops=around, tile=tile)
         features, rest, measured = [], [], []
         for one in swept:
-            runs = walk(replace(one.plan, target=replace(target, timing=timing))).calls
+            runs = walk_plan(replace(one.plan, target=replace(target, timing=timing))).calls
             for step, (layer, run) in enumerate(zip(one.layers, runs, strict=True)):
                 own = [team.cold for team in one.teams if team.step == step]
                 is_team = bool(one.plan.tiling(step).division)
@@ -195,7 +197,7 @@ def loops(target: Target, found: Machine) -> tuple[Loops, float, int]:
                 issue = sum(traffic.transfers for traffic in run.traffic.values()) * timing.paths["L2_L1"].issue
                 rest.append(layer - teams - run.stalled - issue)
                 measured.append(layer)
-        x = solve(np.array(features, float), np.array(rest, float), np.array(measured, float))
+        x = fit_coefficients(np.array(features, float), np.array(rest, float), np.array(measured, float))
         around, tile, rows = Loops(round(float(x[0])), round(float(x[1])), round(float(x[2]))), round(float(x[3])), len(rest)
     return around, tile, rows
 
@@ -232,7 +234,7 @@ def fit(family: Family, some: Sequence[Point], forks: Mapping[int, int]) -> Fitt
     best: tuple[float, float, Array, Array] | None = None
     for shared in (*np.linspace(0.0, 0.08, 41), *np.linspace(0.1, 1.0, 46)):
         features = columns * np.column_stack([np.ones(len(some)), *[1 + shared * others] * (columns.shape[1] - 1)])
-        x = solve(features, warm)
+        x = fit_coefficients(features, warm)
         errors = np.abs(features @ x / warm - 1)
         if best is None or np.square(errors).sum() < best[0]:
             best = float(np.square(errors).sum()), float(shared), x, errors

@@ -27,7 +27,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.planning import cost
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.bounds import bounds
+from deeploy.planning.planner.bounds import plan_bounds
 from deeploy.planning.planner.machine import Options
 from kernels import versions
 
@@ -97,9 +97,9 @@ def requantised(plan: Plan) -> int:
     """Cycles at least in which cores make outputs of the sums that an accelerator leaves."""
     found = 0.0
     for call in plan.program.calls:
-        second = cost.second(call, plan.target, plan.machine.cores)
+        second = cost.second_part_cost(call, plan.target, plan.machine.cores)
         if second is not None:
-            found += cost.rate(call.parts[-1], plan.target).output * math.prod(call.node.outputs[0].shape) / second.cores
+            found += cost.kernel_rate(call.parts[-1], plan.target).output * math.prod(call.node.outputs[0].shape) / second.cores
     return round(found)
 
 
@@ -123,7 +123,7 @@ def show(name: str, engines: str, has_gvsoc: bool) -> bool:
                 result, _ = measure(name, *paths, None, options)
                 measured, cycles[kind], is_right = str(result.measured), result.measured, is_right and result.is_right
             what, bound = max(
-                bounds(compiled.plan).binding, ("requantisation by cores", requantised(compiled.plan)), key=lambda one: one[1]
+                plan_bounds(compiled.plan).binding, ("requantisation by cores", requantised(compiled.plan)), key=lambda one: one[1]
             )
             ratio = f"{cycles[kind] / bound:.2f}"
             moved = [run.traffic[path].bytes for path in ("L2_L1", "L3_L2")]

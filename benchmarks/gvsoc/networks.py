@@ -27,7 +27,7 @@ from deeploy.driver import verify
 from deeploy.errors import DeeployError
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Call
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 
 DIALECT, TINY, EXPORTS = MODELS / "dialect" / "Models", MODELS / "mlperf_tiny", MODELS / "hf"
 STACKED = (TINY, EXPORTS)  # whose inputs and outputs are several samples
@@ -180,7 +180,7 @@ def build(network: Network, folder: Path) -> int:
     """
     model, inputs, _ = files(network, folder)
     api.compile(model, "siracusa", inputs=inputs).write(folder / "project")
-    return text_bytes(gvsoc.build(folder / "project", "network", gvsoc.WHOLE) / "application.elf")
+    return text_bytes(gvsoc.build_network(folder / "project", "network", gvsoc.WHOLE) / "application.elf")
 
 
 def files(network: Network, folder: Path) -> tuple[Path, Path, Path | None]:
@@ -189,7 +189,7 @@ def files(network: Network, folder: Path) -> tuple[Path, Path, Path | None]:
         (dialect.NETWORKS | exports.NETWORKS)[network.name](folder)
         return folder / "network.onnx", folder / "inputs.npz", None
     if network.is_float:
-        quantize(network.folder / "network.onnx", network.folder / "inputs.npz", folder / "int8.onnx")
+        quantize_model(network.folder / "network.onnx", network.folder / "inputs.npz", folder / "int8.onnx")
         return folder / "int8.onnx", _first(network.folder / "inputs.npz", folder), None
     inputs, golden = (_first(network.folder / f"{name}.npz", folder) for name in ("inputs", "outputs"))
     return network.folder / "network.onnx", inputs, golden

@@ -31,7 +31,7 @@ from deeploy.documents import Document
 from deeploy.driver import verify
 from deeploy.errors import DeeployError
 from deeploy.execution.runners import gvsoc
-from deeploy.execution.verification.compare import compare
+from deeploy.execution.verification.compare import compare_output
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.planning.planner.machine import Options
 
@@ -95,7 +95,7 @@ def _as_on_the_host(pairs: Iterable[tuple[Document, np.ndarray, np.ndarray]]) ->
         if np.array_equal(got, wanted):
             texts.append("as the host model")
         else:
-            found = compare(port, got, wanted)
+            found = compare_output(port, got, wanted)
             texts.append(found.rule if found.passed and got.dtype.kind == "f" else WRONG)
     return ", ".join(dict.fromkeys(texts))
 

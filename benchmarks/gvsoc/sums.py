@@ -24,8 +24,8 @@ import numpy as np
 from layer import Case, SimulationError, build, simulate
 from sweep import compiled, sample_of
 
-from deeploy.bringup.fit import solve
-from deeploy.execution.simulation.walk import walk
+from deeploy.bringup.fit import fit_coefficients
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Rate
 from deeploy.planning import cost
 from deeploy.planning.plan import Plan
@@ -124,7 +124,7 @@ def _tiles(some: Layers, most: str, target: Target) -> list[list[Tile]]:
     machine = replace(target, kernels=tuple(each for each in target.kernels if each.name in kernels))
     project = compiled(every, machine, CORES, L1, None, kernels, "double")
     plan = project.networks["network"].plan
-    forms = [(call.name, cost.words(call.parts[-1]) & set(LAYERS)) for call in plan.program.calls]
+    forms = [(call.name, cost.instance_words(call.parts[-1]) & set(LAYERS)) for call in plan.program.calls]
     others = [name for name, words in forms if words != {most} - {""}]
     if others:
         raise SimulationError(f"channels of {', '.join(others)} are requantised in another form than {most or 'the usual one'}")
@@ -140,7 +140,7 @@ def _tiles(some: Layers, most: str, target: Target) -> list[list[Tile]]:
     cycles = [int(words[2]) for words in lines if words[:1] == ["barrier"]][::2]
     if len(cycles) != sum(plan.tiling(step).tiles for step in range(len(plan.program.calls))):
         raise SimulationError(f"{len(cycles)} second parts")
-    jobs = [(one.step, one.end - one.start) for one in walk(plan).intervals if one.kind == "compute" and one.lane == "npu"]
+    jobs = [(one.step, one.end - one.start) for one in walk_plan(plan).intervals if one.kind == "compute" and one.lane == "npu"]
     result = []
     for step in range(len(plan.program.calls)):
         own, cycles = cycles[: plan.tiling(step).tiles], cycles[plan.tiling(step).tiles :]
@@ -177,7 +177,7 @@ def _fit(every: Mapping[str, Sequence[Sequence[Tile]]], target: Target) -> dict[
     tiles = [(words, tile) for words, layers in every.items() for layer in layers for tile in layer]
     columns = [[1.0, float(t.is_first), t.channels, t.job, *(t.outputs * (words == each) for each in every)] for words, t in tiles]
     features, measured = np.array(columns, float), np.array([tile.cycles for _, tile in tiles], float)
-    x = solve(features, measured)
+    x = fit_coefficients(features, measured)
     errors = np.abs(features @ x / measured - 1)
     call, cold, channel, job = (float(each) for each in x[:4])
     call -= target.timing.barrier["cluster"] / 2  # that behind the part; what is before it is over

@@ -14,15 +14,15 @@ from pathlib import Path
 from layer import Case, SimulationError, build, expected, l1_bytes, simulate, write_forked
 
 from deeploy.api import Compiled, Network
-from deeploy.frontend.io import ports
+from deeploy.frontend.io import describe_ports
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Buffering, Options, machine_of
 from deeploy.planning.planner.network import make_plan
-from deeploy.planning.program import Program, chosen
+from deeploy.planning.program import Program, choose_variants
 from deeploy.target import Target
 
 
@@ -69,9 +69,9 @@ def compiled(
     options = Options({"l1": l1 or l1_bytes(target)}, cores=cores, buffering=buffering)
     machine = machine_of(target, options)
     assert machine is not None, "the target has scratchpad memories"
-    program = assemble("network", graph, [kernel for kernel in target.kernels if engine in (None, kernel.engine)])
+    program = assemble_program("network", graph, [kernel for kernel in target.kernels if engine in (None, kernel.engine)])
     plan = make_plan(_by_kernels(program, kernels) if kernels else program, target, machine, options.seconds)
-    sources, results = ports(graph, True, {})
+    sources, results = describe_ports(graph, True, {})
     return Compiled({"network": Network(plan, "sweep", tuple(sources), tuple(results), True, ())}, {})
 
 
@@ -89,7 +89,7 @@ def _by_kernels(program: Program, kernels: Sequence[str]) -> Program:
         if wanted not in names:
             raise SimulationError(f"{program.calls[step].name}: none of {', '.join(names)} is {wanted}")
         numbers[step] = names.index(wanted)
-    return chosen(program, numbers)
+    return choose_variants(program, numbers)
 
 
 def sample_of(cases: Sequence[Case]) -> bytes:

@@ -27,7 +27,7 @@ from benchmarks.common import ROOT
 from benchmarks.networks import summary
 from benchmarks.networks.paper import BEST_ON_THE_DEVICE, MIB, NETWORKS, ON_THE_DEVICE, SYNTHETIC_BEST, SYNTHETIC_MEMORY
 from deeploy.devices.layers import Item
-from deeploy.devices.stages import Use, use
+from deeploy.devices.stages import Use, device_use
 from deeploy.ir.device import Device
 
 FILE = ROOT / "targets" / "edgetpu" / "device.toml"
@@ -93,7 +93,7 @@ def features_of(items: Sequence[Item], found: Use, moved: int, device: Device) -
 
 def features_alone(network: summary.Summary, device: Device) -> dict[str, float]:
     """The same of a whole network on one device."""
-    found = use(network.layers(), [item.loops for item in network.items], device)
+    found = device_use(network.layers(), [item.loops for item in network.items], device)
     return features_of(network.items, found, network.input_bytes + network.items[-1].output, device)
 
 
@@ -107,7 +107,7 @@ def best_rate(terms: Terms, times: np.ndarray) -> float:
 def host_mib(filters: int, device: Device) -> float:
     """MiB of constants of a synthetic network that lie with the host."""
     network = summary.synthetic(filters)
-    return use(network.layers(), [item.loops for item in network.items], device).fetched / MIB
+    return device_use(network.layers(), [item.loops for item in network.items], device).fetched / MIB
 
 
 def memories() -> list[Device]:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 
 OPSET = 17
 SEED = 18
@@ -77,5 +77,5 @@ def build(folder: Path, channels: int, image: int) -> Path:
     file, calibration, result = folder / "float.onnx", folder / "calibration.npz", folder / f"resnet18_{channels}_{image}.onnx"
     onnx.save(resnet18(channels, image), file)
     np.savez(calibration, image=images(CALIBRATION, image, SEED + 1))
-    quantize(file, calibration, result)
+    quantize_model(file, calibration, result)
     return result

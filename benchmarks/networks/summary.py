@@ -16,7 +16,7 @@ from deeploy import target
 from deeploy.devices import layers as device_layers
 from deeploy.devices.layers import Item
 from deeploy.frontend import import_states
-from deeploy.ir.rewriting import rewrite
+from deeploy.ir.rewriting import rewrite_graph
 from deeploy.partition.balance_levels import BalancedLayer
 from deeploy.planning.binding.kernels import inferred_shapes
 
@@ -89,4 +89,4 @@ def read(file: Path) -> tuple[Item, ...]:
     """The layers of an exported float network."""
     machine = target.load("generic")
     graph = import_states(file, {}, lambda node: inferred_shapes(machine.kernels, node)).graph
-    return device_layers.read(rewrite(graph, machine.passes), machine.kernels).items
+    return device_layers.read_layers(rewrite_graph(graph, machine.passes), machine.kernels).items

@@ -21,7 +21,7 @@ from deeploy.frontend.lower.in_int8 import in_int8
 from deeploy.ir.target import Target
 from deeploy.ir.values import change_nodes
 from deeploy.operators.requantise import fused
-from deeploy.planning.cost import instance
+from deeploy.planning.cost import kernel_instance
 from deeploy.planning.planner.machine import Options, machine_of
 from deeploy.report.quantised import MOST_BYTES, quantise_first, weights_of
 
@@ -56,10 +56,10 @@ def advise(project: Project, compiled: Compile, target: Target, request: Request
         compiled: compiles the same models, as the project was by ``target`` and ``request``.
     """
     advice_by_unit: dict[str, list[Contents]] = {name: [] for name, unit in project.units.items() if unit.is_lead}
-    for change, after in _compiled(project, compiled, target, request):
+    for change, after in _compile_changes(project, compiled, target, request):
         units = after.units
         for name in advice_by_unit:
-            entry = _entry(change, project.units[name], units[name]) if name in units else None
+            entry = _describe_change(change, project.units[name], units[name]) if name in units else None
             advice_by_unit[name] += [entry] if entry is not None else []
     for name, entries in advice_by_unit.items():
         program = project.units[name].network.program
@@ -70,10 +70,10 @@ def advise(project: Project, compiled: Compile, target: Target, request: Request
     return advice_by_unit
 
 
-def _entry(change: Change, before: Unit, after: Unit) -> Contents | None:
+def _describe_change(change: Change, before: Unit, after: Unit) -> Contents | None:
     """What a change gains; None where that is not worth mentioning."""
     cycles, gain = round(before.cycles or 0), round((before.cycles or 0) - (after.cycles or 0))
-    layers = sorted(_layers(before, after), key=lambda layer: -int(layer["gain"])) if gain > 0 else []
+    layers = sorted(_faster_layers(before, after), key=lambda layer: -int(layer["gain"])) if gain > 0 else []
     figures = {"gain": max(0, gain), "share": max(0, gain) / max(1, cycles), "layers": layers}
     if change.kind == "quantise" and before.network.program.is_float:
         return {**quantise_first(before.network.program, change.target, after.network.program), **figures}
@@ -84,17 +84,20 @@ def _entry(change: Change, before: Unit, after: Unit) -> Contents | None:
     return {**head, "options": change.title.split() if change.title.startswith("--") else [], **figures}
 
 
-def _layers(before: Unit, after: Unit) -> Iterator[Contents]:
+def _faster_layers(before: Unit, after: Unit) -> Iterator[Contents]:
     """The layers that take fewer cycles, by nodes and operators: names in C hang on what else there is."""
-    then = _times(after)
-    for key, (step, cycles) in _times(before).items():
+    then = _cycles_by_node(after)
+    for key, (step, cycles) in _cycles_by_node(before).items():
         number, fewer = then.get(key, (None, 0.0))
         if (gain := round(cycles - fewer)) > 0:
-            call, text = before.network.program.calls[step], "is left out" if number is None else _told(before, step, after, number)
+            call, text = (
+                before.network.program.calls[step],
+                "is left out" if number is None else _describe_call(before, step, after, number),
+            )
             yield {"name": call.name, "node": call.node.name, "gain": gain, "text": text}
 
 
-def _times(unit: Unit) -> dict[tuple[str, str], tuple[int, float]]:
+def _cycles_by_node(unit: Unit) -> dict[tuple[str, str], tuple[int, float]]:
     """Per node and operator the first call, and the cycles of all."""
     longest_times: dict[tuple[str, str], tuple[int, float]] = {}
     for step, (call, timing) in enumerate(zip(unit.network.program.calls, unit.run.calls if unit.run is not None else (), strict=True)):
@@ -103,35 +106,35 @@ def _times(unit: Unit) -> dict[tuple[str, str], tuple[int, float]]:
     return longest_times
 
 
-def _told(before: Unit, step: int, after: Unit, number: int) -> str:
+def _describe_call(before: Unit, step: int, after: Unit, number: int) -> str:
     """The kernel of a call, with the form in which it requantises, its engine, and its bytes of the engine's memory where these differ."""
     call, target = after.network.program.calls[number], after.network.plan.target
     own = [unit.network.plan.calls[place : place + 1] for unit, place in ((before, step), (after, number))]
     was, now = (sum(candidate.bytes[candidate.own] for candidate in each) for each in own)
-    text, memory = f"by {instance(call, target)} on {call.kernel.engine}", target.engine(call.kernel.engine).memory
+    text, memory = f"by {kernel_instance(call, target)} on {call.kernel.engine}", target.engine(call.kernel.engine).memory
     return text if was == now else f"{text}, whose windows take {now} bytes of {memory} instead of {was}"
 
 
 # ---- what could be done
 
 
-def _compiled(project: Project, compiled: Compile, target: Target, request: Request) -> Iterator[tuple[Change, Project]]:
+def _compile_changes(project: Project, compiled: Compile, target: Target, request: Request) -> Iterator[tuple[Change, Project]]:
     """The changes, each with the project that it makes; without those that cannot be made."""
-    for change in [*_machine(target, request), *_model(project, target, request)]:
+    for change in [*_try_whole_machine(target, request), *_try_other_numbers(project, target, request)]:
         with suppress(DeeployError):
             yield change, compiled(change.target, change.request)
-    yield from _memories(project, compiled, target, request)
+    yield from _try_more_memory(project, compiled, target, request)
 
 
-def _total(project: Project) -> float:
+def _total_cycles(project: Project) -> float:
     """Cycles of all units."""
     return sum(unit.cycles or 0 for unit in project.units.values() if unit.is_lead)
 
 
-def _memories(project: Project, compiled: Compile, target: Target, request: Request) -> Iterator[tuple[Change, Project]]:
+def _try_more_memory(project: Project, compiled: Compile, target: Target, request: Request) -> Iterator[tuple[Change, Project]]:
     """More of a memory of which options allow less than there is: as much as gives nearly all of the gain."""
     now, most = (machine_of(target, options).capacities for options in (request.options, Options()))
-    before, made = _total(project), dict[str, Project]()
+    before, made = _total_cycles(project), dict[str, Project]()
     for level in (memory.name for memory in target.memories if before and now[memory.name] < most[memory.name]):
 
         def given(size: int, level: str = level) -> Change:
@@ -144,7 +147,7 @@ def _memories(project: Project, compiled: Compile, target: Target, request: Requ
         def gain(size: int) -> float:
             change = given(size)
             made[change.title] = compiled(target, change.request)
-            return before - _total(made[change.title])
+            return before - _total_cycles(made[change.title])
 
         best = gain(most[level])
         if best >= LEAST * before:
@@ -154,7 +157,7 @@ def _memories(project: Project, compiled: Compile, target: Target, request: Requ
             yield change, made[change.title]
 
 
-def _machine(target: Target, request: Request) -> Iterator[Change]:
+def _try_whole_machine(target: Target, request: Request) -> Iterator[Change]:
     """What options leave out of the machine."""
     options, now, every = request.options, machine_of(target, request.options), machine_of(target, Options())
     left_out = [name for name in every.engines if name not in now.engines]
@@ -172,7 +175,7 @@ def _machine(target: Target, request: Request) -> Iterator[Change]:
         yield change("buffering", "--buffering auto", why, replace(options, buffering="auto"))
 
 
-def _model(project: Project, target: Target, request: Request) -> Iterator[Change]:
+def _try_other_numbers(project: Project, target: Target, request: Request) -> Iterator[Change]:
     """Other numbers: quantised networks, inputs, scales and weights.
 
     Scales of 2^n only in the integer dialect, which rounds ties up. In QDQ graphs they go to the even result: between powers of two ties

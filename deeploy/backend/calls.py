@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeploy.ir.interface import Bound, Instance, instance
+from deeploy.ir.interface import Bound, Instance, make_instance
 from deeploy.ir.types import DType
 from deeploy.planning.program import Program
 
 
-def called(call: Bound, stored: Mapping[str, DType], instances: dict[str, Instance], project: str) -> str:
+def add_instance(call: Bound, stored: Mapping[str, DType], instances: dict[str, Instance], project: str) -> str:
     """The name of the C function of a call, whose instance is added to ``instances``; "" where it only sends or receives."""
     if call.kernel.link is not None:
         return ""
-    arguments = instance(call, stored, project)
+    arguments = make_instance(call, stored, project)
     instances.setdefault(arguments.name, arguments)
     for part in call.kernel.parts:
         name = f"{arguments.name}_{part.name}"

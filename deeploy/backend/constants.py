@@ -18,8 +18,8 @@ from deeploy.ir.interface import c_float, c_floats, c_int
 from deeploy.ir.templates import TemplateLookup
 from deeploy.ir.types import WHOLE, DType
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.sharing import groups
-from deeploy.planning.program import Buffer, Program, Role, content
+from deeploy.planning.planner.sharing import state_groups
+from deeploy.planning.program import Buffer, Program, Role, constant_content
 
 WEIGHTS = "weights.bin"  # the far constants of a project with several networks
 MOST_TEXT = 1 << 22  # bytes of the constants of a network that are written as C; more are included as they are
@@ -28,7 +28,7 @@ Buffered: TypeAlias = "bytes | memoryview"
 _TYPES = {t: f"DEEPLOY_{t.name}" for t in WHOLE}
 
 
-def symbol(prefix: str, buffer: str) -> str:
+def constant_symbol(prefix: str, buffer: str) -> str:
     """The C name of a constant: a name of the model's is never one of the network's own (``PREFIX_run``)."""
     return f"{prefix}_constant_{buffer}"
 
@@ -59,17 +59,17 @@ class Constant:
     @property
     def values(self) -> str:
         """The elements as C, in lines."""
-        return _values(self.buffer)
+        return _print_values(self.buffer)
 
 
-def constants(prefix: str, buffers: Iterable[Buffer], memory: str) -> list[Constant]:
+def constants_in(prefix: str, buffers: Iterable[Buffer], memory: str) -> list[Constant]:
     """The constants of one network that lie in a memory for good, in the order of its program."""
     result = []
     offset = 0
     for buffer in buffers:
         if buffer.data is not None and buffer.role is Role.CONSTANT and buffer.memory == memory:
-            name = symbol(prefix, buffer.name)
-            elements, tensor = max(1, buffer.data.size), names.comment(buffer.tensor)
+            name = constant_symbol(prefix, buffer.name)
+            elements, tensor = max(1, buffer.data.size), names.c_comment(buffer.tensor)
             result.append(Constant(name, name, prefix, tensor, buffer.dtype.c, elements, offset, offset, buffer))
             offset += -(-buffer.bytes // ALIGNMENT) * ALIGNMENT
     return result
@@ -104,7 +104,7 @@ class Store:
         return list(dict.fromkeys(k.owner for k in self.constants[prefix])) or [prefix]
 
 
-def store(programs: Mapping[str, Program]) -> Store:
+def collect_constants(programs: Mapping[str, Program]) -> Store:
     """Where the constants of every network are."""
     unique_constants: dict[object, Constant] = {}
     constants: dict[str, list[Constant]] = {}
@@ -116,20 +116,20 @@ def store(programs: Mapping[str, Program]) -> Store:
             if buffer.role is not Role.CONSTANT or buffer.memory:
                 continue
             assert buffer.data is not None
-            name, key = symbol(prefix, buffer.name), content(buffer)
+            name, key = constant_symbol(prefix, buffer.name), constant_content(buffer)
             if key not in unique_constants:
                 elements = max(1, buffer.data.size)
-                tensor = names.comment(buffer.tensor)
+                tensor = names.c_comment(buffer.tensor)
                 unique_constants[key] = Constant(name, name, prefix, tensor, buffer.dtype.c, elements, at, begin + at, buffer)
-                parts += _aligned(buffer.data)
+                parts += _pad_bytes(buffer.data)
                 at += sum(map(len, parts[-2:]))
-            constants[prefix].append(replace(unique_constants[key], name=name, tensor=names.comment(buffer.tensor)))
+            constants[prefix].append(replace(unique_constants[key], name=name, tensor=names.c_comment(buffer.tensor)))
         blobs[prefix] = b"".join(parts)
         begin += at
     return Store(constants, blobs)
 
 
-def _values(buffer: Buffer) -> str:
+def _print_values(buffer: Buffer) -> str:
     assert buffer.data is not None
     flat = buffer.data.ravel().tolist() or [0]
     if buffer.data.dtype.kind == "f":
@@ -137,24 +137,24 @@ def _values(buffer: Buffer) -> str:
     elif buffer.dtype in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
         texts = list(map(str, flat))
     else:
-        texts = list(map(c_int if buffer.dtype in (DType.INT32, DType.INT64) else _plain, flat))
+        texts = list(map(c_int if buffer.dtype in (DType.INT32, DType.INT64) else _print_number, flat))
     return ",\n".join("    " + ", ".join(texts[i : i + 16]) for i in range(0, len(texts), 16))
 
 
-def _plain(value: int) -> str:
+def _print_number(value: int) -> str:
     return f"{int(value)}u" if value > 2**31 - 1 else str(int(value))
 
 
-def blob(buffers: Iterable[Buffer], memory: str) -> bytes:
+def pack_constants(buffers: Iterable[Buffer], memory: str) -> bytes:
     """The constants that lie in a memory for good, as ``constants``: little endian, at multiples of ALIGNMENT bytes."""
     parts = list[Buffered]()
     for buffer in buffers:
         if buffer.data is not None and buffer.role is Role.CONSTANT and buffer.memory == memory:
-            parts += _aligned(buffer.data)
+            parts += _pad_bytes(buffer.data)
     return b"".join(parts)
 
 
-def _aligned(data: np.ndarray) -> tuple[Buffered, Buffered]:
+def _pad_bytes(data: np.ndarray) -> tuple[Buffered, Buffered]:
     """The bytes of a constant, little endian, and what fills them up."""
     ordered = np.ascontiguousarray(data, data.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
     return ordered.data, bytes(-len(ordered) % ALIGNMENT)
@@ -191,16 +191,16 @@ class SharedConstants:
     generators: Mapping[str, Addition]
 
 
-def shared(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: Additions | None = None) -> SharedConstants:
+def share_constants(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: Additions | None = None) -> SharedConstants:
     """What networks share; ``add`` finds those to which a function is added."""
-    leads = groups({prefix: plan.program for prefix, plan in plans.items()})
+    leads = state_groups({prefix: plan.program for prefix, plan in plans.items()})
     alike = {p: [plan for q, plan in plans.items() if leads.get(q, q) == leads.get(p, p)] for p in plans}
     arenas = {p: max(plan.memory[plan.target.memories[0].name].peak for plan in same_plans) for p, same_plans in alike.items()}
-    stored = store({prefix: plan.program for prefix, plan in plans.items()})
+    stored = collect_constants({prefix: plan.program for prefix, plan in plans.items()})
     return SharedConstants(next(iter(plans)), stored, leads, alike, arenas, add(plans, descriptions, leads) if add is not None else {})
 
 
-def context(prefix: str, plan: Plan, description: Document, version: str, common: SharedConstants) -> Contents:
+def template_context(prefix: str, plan: Plan, description: Document, version: str, common: SharedConstants) -> Contents:
     """What the templates of a network are told on every kind of machine.
 
     Args:
@@ -213,7 +213,7 @@ def context(prefix: str, plan: Plan, description: Document, version: str, common
         "prefix": prefix,
         "project": common.project,
         "version": version,
-        "model": names.comment(str(description["model"])),
+        "model": names.c_comment(str(description["model"])),
         "digest": description.get("digest", ""),
         "constants": common.store.owned(prefix),
         "borrowed": common.store.borrowed(prefix),
@@ -222,8 +222,8 @@ def context(prefix: str, plan: Plan, description: Document, version: str, common
         "lead": lead,
         "generator": common.generators.get(prefix),
         "sharing": [name for name in common.leads if common.leads[name] == lead and name != prefix],
-        "inputs": [descriptor(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
-        "outputs": [descriptor(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
+        "inputs": [describe_constant(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
+        "outputs": [describe_constant(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
         "macs": sum(call.geometry.macs() for call in program.calls),
         "growth": program.growth,
         "has_messages": any(call.kernel.link is not None for call in program.calls),
@@ -235,10 +235,10 @@ def stored_bytes(buffers: Iterable[Buffer], memory: str) -> int:
     return sum(-(-b.bytes // ALIGNMENT) * ALIGNMENT for b in buffers if b.role is Role.CONSTANT and b.memory == memory)
 
 
-def descriptor(buffer: Buffer, description: Document) -> Contents:
+def describe_constant(buffer: Buffer, description: Document) -> Contents:
     scale, zero = description.get("scale"), description.get("zero_point")
     return {
-        "name": names.string(buffer.tensor),
+        "name": names.c_string(buffer.tensor),
         "type": _TYPES[buffer.dtype],
         "shape": buffer.shape,
         "bytes": buffer.bytes,

@@ -1,7 +1,7 @@
 """``deploy.json``: what was compiled, where everything lies, and what it costs, for scripts.
 
 Cycles, bytes and energy are those of ``description["timing"]``, which is put together above this module (see
-``deeploy.execution.simulation.timing.summary``); they are null where nothing is known of a target's timing.
+``deeploy.execution.simulation.timing.summarise_run``); they are null where nothing is known of a target's timing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from deeploy.planning.energy import untold
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan, constants_in
-from deeploy.planning.planner.bounds import bounds, peaks
+from deeploy.planning.planner.bounds import peak_products, plan_bounds
 from deeploy.planning.program import Buffer, Program, Role
 from deeploy.planning.tiling.chain import Chain
 from deeploy.schemas import GENERATOR, SCHEMA
@@ -34,16 +34,16 @@ _UNKNOWN: Document = {
 }
 
 
-def describe(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], version: str) -> Contents:
+def describe_project(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], version: str) -> Contents:
     """The contents of ``deploy.json``; with several networks each has an entry of its own under ``networks``."""
-    entries = {prefix: _network(prefix, plan, descriptions[prefix], len(plans) == 1) for prefix, plan in plans.items()}
+    entries = {prefix: _describe_network(prefix, plan, descriptions[prefix], len(plans) == 1) for prefix, plan in plans.items()}
     head: Contents = {"generator": GENERATOR, "version": version, "schema": SCHEMA}
     if len(entries) == 1:
         return head | next(iter(entries.values()))
     return head | {"target": next(iter(plans.values())).target.name, "networks": list(entries.values())}
 
 
-def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> Contents:
+def _describe_network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> Contents:
     program = plan.program
     timing = description.get("timing") or {}
     prediction = plan.prediction
@@ -51,37 +51,37 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         "name": prefix,
         "model": description["model"],
         "target": plan.target.name,
-        "machine": _machine(f"{prefix}_weights.bin" if is_alone else WEIGHTS, plan),
-        "memory": _memory(plan),
-        "inputs": [_port(program, n, d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
-        "outputs": [_port(program, n, d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
+        "machine": _describe_machine(f"{prefix}_weights.bin" if is_alone else WEIGHTS, plan),
+        "memory": _describe_memory(plan),
+        "inputs": [_describe_port(program, n, d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
+        "outputs": [_describe_port(program, n, d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
         **({"pinned": description["pinned"]} if "pinned" in description else {}),
-        "calls": [_call(plan, step, timing) for step in range(len(program.calls))],
-        "legend": _legend(plan),
-        "buffers": [_buffer(plan, p) for p in plan.placements],
-        **({"chains": [_chain(chain) for chain in plan.chains]} if plan.chains else {}),
+        "calls": [_describe_call(plan, step, timing) for step in range(len(program.calls))],
+        "legend": _explain_names(plan),
+        "buffers": [_describe_buffer(plan, p) for p in plan.placements],
+        **({"chains": [_describe_group(chain) for chain in plan.chains]} if plan.chains else {}),
         **({"chain_choices": [asdict(choice) for choice in plan.chain_choices]} if plan.chain_choices else {}),
         **({"order": asdict(plan.order)} if plan.order is not None else {}),
-        **({"fixed": _fixed(plan)} if plan.machine.fixes else {}),
+        **({"fixed": _describe_fixes(plan)} if plan.machine.fixes else {}),
         **({"arrangements": [asdict(one) for one in plan.arrangements]} if plan.arrangements else {}),
-        **_growth(plan),
+        **_describe_growth(plan),
         **({"requantised": description["requantised"]} if description.get("requantised") else {}),
-        "constants": [_constant(plan, b) for b in program.buffers.values() if b.role is Role.CONSTANT],
+        "constants": [_describe_constant(plan, b) for b in program.buffers.values() if b.role is Role.CONSTANT],
         "prediction": None if prediction is None else {"cycles": prediction.cycles, "bound": prediction.bound, "greedy": prediction.greedy},
-        **({"bounds": asdict(bounds(plan)), "engines": timing["engines"]} if timing else {}),
+        **({"bounds": asdict(plan_bounds(plan)), "engines": timing["engines"]} if timing else {}),
         **{key: timing.get(key, missing) for key, missing in _UNKNOWN.items()},
         "energy_missing": timing["energy_missing"] if timing else list(untold(plan)),
     }
 
 
-def _legend(plan: Plan) -> Contents:
+def _explain_names(plan: Plan) -> Contents:
     """What words in the names of the plan's kernels, and of the forms of their requantisations, mean."""
     known = {**{name: f"requantises {how}" for name, how in FORMS.items()}, **plan.target.legend}
-    used = {word for call in plan.program.calls for word in (*call.kernel.name.split("_"), form(call, plan.target))}
+    used = {word for call in plan.program.calls for word in (*call.kernel.name.split("_"), requantisation_form(call, plan.target))}
     return {word: meaning for word, meaning in known.items() if word in used}
 
 
-def _memory(plan: Plan) -> Contents:
+def _describe_memory(plan: Plan) -> Contents:
     """What every memory holds; of a flat machine also the one that constants are read from in place, where that is another one."""
     memory_use = {name: asdict(use) for name, use in plan.memory.items()}
     for entry in memory_use.values():
@@ -97,7 +97,7 @@ def _memory(plan: Plan) -> Contents:
     return memory_use
 
 
-def _call(plan: Plan, step: int, timing: Document) -> Contents:
+def _describe_call(plan: Plan, step: int, timing: Document) -> Contents:
     call = plan.program.calls[step]
     tiling = plan.tiling(step)
     return {
@@ -105,7 +105,7 @@ def _call(plan: Plan, step: int, timing: Document) -> Contents:
         "node": call.node.name,
         "op": call.node.op,
         "kernel": call.kernel.name,
-        "form": form(call, plan.target),
+        "form": requantisation_form(call, plan.target),
         "source": call.kernel.source,
         "generator": call.kernel.generator or None,
         "engine": call.kernel.engine,
@@ -120,13 +120,13 @@ def _call(plan: Plan, step: int, timing: Document) -> Contents:
     }
 
 
-def _fixed(plan: Plan) -> Contents:
+def _describe_fixes(plan: Plan) -> Contents:
     """What the user fixed, the calls or the buffer that each is about, and cycles of the plan in which nothing is fixed."""
     fixes = [{"of": fix.subject, "what": fix.what, "value": fix.value, "names": sorted(fix.names)} for fix in plan.machine.fixes]
     return {"fixes": fixes, "cycles_free": plan.free_cycles}
 
 
-def _chain(chain: Chain) -> Contents:
+def _describe_group(chain: Chain) -> Contents:
     return {
         "first": chain.first,
         "last": chain.last,
@@ -136,7 +136,7 @@ def _chain(chain: Chain) -> Contents:
     }
 
 
-def _buffer(plan: Plan, placement: Placement) -> Contents:
+def _describe_buffer(plan: Plan, placement: Placement) -> Contents:
     name = placement.buffers[0]
     known = plan.program.buffers.get(name)
     is_lasting = placement.first == FOR_EVER and placement.last >= len(plan.program.calls)
@@ -153,7 +153,7 @@ def _buffer(plan: Plan, placement: Placement) -> Contents:
     }
 
 
-def _constant(plan: Plan, buffer: Buffer) -> Contents:
+def _describe_constant(plan: Plan, buffer: Buffer) -> Contents:
     entry: Contents = {"name": buffer.name, "tensor": buffer.tensor, "bytes": buffer.bytes}
     stored = plan.stored(buffer)
     if stored:
@@ -163,7 +163,7 @@ def _constant(plan: Plan, buffer: Buffer) -> Contents:
     return entry
 
 
-def _machine(weights: str, plan: Plan) -> Contents | None:
+def _describe_machine(weights: str, plan: Plan) -> Contents | None:
     """What the plan could use of a machine with scratchpad memories; None on a flat one."""
     machine, timing = plan.machine, plan.target.timing
     if plan.target.is_flat:
@@ -176,19 +176,19 @@ def _machine(weights: str, plan: Plan) -> Contents | None:
         "default_memory": machine.default_memory,
         "constants": weights if is_far or any(b.memory for b in plan.program.buffers.values()) else None,
         "mhz": timing.mhz if timing is not None else None,
-        "peaks": dict(peaks(plan)) if timing is not None else {},
+        "peaks": dict(peak_products(plan)) if timing is not None else {},
         "paths": {path.name: {"near": path.near, "far": path.far} for path in plan.target.paths},
     }
 
 
-def _port(program: Program, name: str, description: Document) -> Contents:
+def _describe_port(program: Program, name: str, description: Document) -> Contents:
     """An input or output; ``live`` are the axes that have as many entries as there are rows."""
     buffer = program.buffers[name]
     live = {"live": sorted(program.live.get(buffer.tensor, ()))} if program.growth is not None else {}
     return {"name": buffer.tensor, "type": buffer.dtype.value, "shape": list(buffer.shape), **live, **description}
 
 
-def _growth(plan: Plan) -> Contents:
+def _describe_growth(plan: Plan) -> Contents:
     """What outlives an inference, where something does."""
     growth = plan.program.growth
     if growth is None:

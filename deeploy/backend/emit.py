@@ -11,14 +11,14 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from deeploy.backend.constants import Additions, SharedConstants, shared
-from deeploy.backend.describe import describe
-from deeploy.backend.network import arena_bytes, constant_files, machine, network
+from deeploy.backend.constants import Additions, SharedConstants, share_constants
+from deeploy.backend.describe import describe_project
+from deeploy.backend.network import arena_bytes, constant_files, emit_machine, emit_network
 from deeploy.documents import Document
 from deeploy.errors import TargetError
 from deeploy.ir.interface import Instance
 from deeploy.ir.target import Target
-from deeploy.ir.templates import TemplateLookup, templates
+from deeploy.ir.templates import TemplateLookup, template_lookup
 from deeploy.planning.plan import Plan
 from deeploy.resources import resource
 from deeploy.version import VERSION
@@ -29,7 +29,7 @@ _CODE = "#ifndef DEEPLOY_CODE\n#define DEEPLOY_CODE\n#endif\n"
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
-def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: Additions | None = None) -> Project:
+def emit_networks(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: Additions | None = None) -> Project:
     """The project that holds every plan as one network; keys of ``plans`` are the prefixes of its C names.
 
     Args:
@@ -38,10 +38,10 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: A
     """
     first = next(iter(plans.values()))
     target = first.target
-    lookup = templates(tuple(target.template_folders))
+    lookup = template_lookup(tuple(target.template_folders))
     files: dict[str, str | bytes] = {}
     instances: dict[str, Instance] = {}
-    common = shared(plans, descriptions, add)
+    common = share_constants(plans, descriptions, add)
     for addition in common.generators.values():
         files |= addition.files(lookup)
     files |= chip_files(plans, descriptions, lookup, instances, common)
@@ -49,7 +49,7 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: A
     files["Makefile"] = lookup.get_template(target.build).render(
         prefixes=list(plans), folders=kernel_folders(files), target=target, arenas=arenas_of(plans)
     )
-    files["deploy.json"] = json.dumps(describe(plans, descriptions, VERSION), indent=1, sort_keys=False) + "\n"
+    files["deploy.json"] = json.dumps(describe_project(plans, descriptions, VERSION), indent=1, sort_keys=False) + "\n"
     return files
 
 
@@ -69,14 +69,14 @@ def chip_files(
     files: dict[str, str | bytes] = {}
     for prefix, plan in plans.items():
         if has_code:
-            files |= network(prefix, plan, lookup, instances, descriptions[prefix], VERSION, common)
+            files |= emit_network(prefix, plan, lookup, instances, descriptions[prefix], VERSION, common)
         else:
             files |= constant_files(prefix, plan, lookup, descriptions[prefix], VERSION, common)
     if any(plan.chains and plan.target.is_flat for plan in plans.values()):
         files |= runtime_files(resource("kernels") / "hal" / "deeploy_tile.h", "src")
     if has_code:
         files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
-    return files | machine(next(iter(plans.values())), arenas_of(plans), common, lookup)
+    return files | emit_machine(next(iter(plans.values())), arenas_of(plans), common, lookup)
 
 
 def arenas_of(plans: Mapping[str, Plan]) -> dict[str, int]:
@@ -95,7 +95,7 @@ def common_files(target: Target, instances: Mapping[str, Instance], lookup: Temp
         files[f"src/kernels/{instance.name}.c"] = instance_source(instance, Path(instance.source).name)
     for source, texts in sorted({instance.source: instance.texts for instance in instances.values()}.items()):
         files |= kernel_files(target, source) if source not in texts else {f"kernels/{name}": text for name, text in texts.items()}
-    files[f"include/{project}_kernels.h"] = _prototypes(instances, project)
+    files[f"include/{project}_kernels.h"] = _print_prototypes(instances, project)
     for entry in target.runtime:
         files |= runtime_files(entry)
     files |= runtime_files(resource("kernels") / "interface", "include")
@@ -122,20 +122,20 @@ def instance_source(instance: Instance, kernel: str) -> str:
     """The C of a kernel instance: ``kernel``, the file of the kernel's C, with the instance's types and name."""
     place = {"KERNEL": "DEEPLOY_CODE "}
     defines = "\n".join(f"#define {name} {place.get(name, '')}{value}" for name, value in instance.macros)
-    declared = f"struct {instance.struct};\n{_prototype(instance)}"
+    declared = f"struct {instance.struct};\n{_print_prototype(instance)}"
     return f'#include <stdint.h>\n\n{declared}\n\n{_CODE}{defines}\n#include "{kernel}"\n'
 
 
-def _prototype(instance: Instance) -> str:
+def _print_prototype(instance: Instance) -> str:
     return f"void {instance.name}(const struct {instance.struct} *k);"
 
 
-def _prototypes(instances: Mapping[str, Instance], project: str) -> str:
+def _print_prototypes(instances: Mapping[str, Instance], project: str) -> str:
     guard = f"{project.upper()}_KERNELS_H"
     headers = sorted({f"{i.struct}.h" for i in instances.values()})
     lines = ["/* Kernel instances of this project. */", f"#ifndef {guard}", f"#define {guard}", ""]
     lines += [f'#include "{header}"' for header in headers] + [""]
-    lines += [_prototype(instance) for _, instance in sorted(instances.items())]
+    lines += [_print_prototype(instance) for _, instance in sorted(instances.items())]
     return "\n".join([*lines, "", "#endif", ""])
 
 

@@ -27,18 +27,18 @@ class Field:
     comment: str = ""
 
 
-def levels(plans: Sequence[Plan]) -> list[str]:
+def used_levels(plans: Sequence[Plan]) -> list[str]:
     """The memories in which networks have something, behind the first one of all."""
     used = {p.level for plan in plans for p in plan.placements} | {b.memory for plan in plans for b in plan.program.buffers.values()}
     return [level for number, level in enumerate(plans[0].memory) if number == 0 or level in used]
 
 
-def fields(plans: Sequence[Plan]) -> Sequence[Field]:
+def instance_fields_of(plans: Sequence[Plan]) -> Sequence[Field]:
     """The fields that the functions of networks with equal states read, or those of a single network."""
     first = plans[0]
     instance_fields = [Field("const void *const *", "inputs", "the caller's arrays during an inference"), Field("void *const *", "outputs")]
     arenas = "address of the arena" if first.target.is_flat else "addresses of the arenas of the scratchpad memories"
-    instance_fields += [Field("uintptr_t ", level.lower(), arenas * (number == 0)) for number, level in enumerate(levels(plans))]
+    instance_fields += [Field("uintptr_t ", level.lower(), arenas * (number == 0)) for number, level in enumerate(used_levels(plans))]
     if not first.target.is_flat and first.target.memory(first.machine.default_memory).is_far:
         instance_fields.append(Field("uintptr_t ", CONSTANTS, "address of the constants in memory that only transfer engines can read"))
     if first.program.growth is not None:
@@ -50,6 +50,6 @@ def fields(plans: Sequence[Plan]) -> Sequence[Field]:
     return instance_fields
 
 
-def loads(names: Iterable[str]) -> list[str]:
+def load_fields(names: Iterable[str]) -> list[str]:
     """What a function begins with that mentions these names: numbers of rows."""
     return [f"const int32_t {name} = {SELF}->{name};" for name in _ROWS if name in names]

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from deeploy.backend import calls as c
-from deeploy.backend.comments import comment
-from deeploy.backend.instance import SELF, loads
+from deeploy.backend.comments import comment_layer
+from deeploy.backend.instance import SELF, load_fields
 from deeploy.ir import interface
 from deeploy.ir.expr import Named, Value, Variable
 from deeploy.ir.kernel import SUMS
@@ -41,7 +41,7 @@ from deeploy.schedule.ir import (
     Slide,
     Token,
     Wait,
-    merged,
+    merge_guards,
 )
 from deeploy.schedule.team import is_shared
 
@@ -49,7 +49,7 @@ FIRST = f"{CORE} == 0"  # whether the calling core is the first of its team
 _CALL = re.compile(r"(\w+)\(&\((struct \w+)\)(\{.*\})\);", re.DOTALL)  # a kernel with its argument
 
 
-def macro(name: str) -> str:
+def offset_macro(name: str) -> str:
     """The enumerator that holds the offset of a buffer or window."""
     return f"AT_{name.upper().replace('.', '__').replace('@', '__')}"
 
@@ -97,7 +97,7 @@ class Printer:
         """The functions of one call, under a comment that says what it is; the last call of a chain runs all of them."""
         layer = self.schedule.layers[step]
         types = {operand.buffer: self._dtype(operand.buffer) for operand in layer.call.operands.values()}
-        lines = comment(layer, self.target, self.places, types, self._windows(layer))
+        lines = comment_layer(layer, self.target, self.places, types, self._windows(layer))
         for name, body in layer.procedures.items():
             if self._is_inline(layer, name):
                 continue
@@ -110,7 +110,7 @@ class Printer:
                     statements = self._body(layer, number)
                 lines += self._function(f"static void {name}_{layer.call.name}", noted, statements, layer.tiling.tiles > 1)
         if layer.team and layer.cores == 1:
-            lines += _forked(layer)
+            lines += _print_fork(layer)
         if not layer.body:
             return "\n".join([*lines, ""])
         with mentions() as noted:
@@ -125,11 +125,11 @@ class Printer:
 
     def _function(self, head: str, noted: Mentions, statements: list[str], has_tile: bool = False) -> list[str]:
         """A function that gets an instance, and perhaps the number of a tile."""
-        loaded = loads(noted.names())
+        loaded = load_fields(noted.names())
         unused = [] if loaded or SELF.name in noted.names() else [f"(void){SELF};"]
         unused += [f"(void){TILE};"] if has_tile and TILE not in noted.names() else []
         parameters = f"instance *{SELF}" + f", int32_t {TILE}" * has_tile
-        return [f"{head}({parameters}) {{", *_indented([*unused, *loaded, *statements]), "}"]
+        return [f"{head}({parameters}) {{", *_indent_lines([*unused, *loaded, *statements]), "}"]
 
     def _is_inline(self, layer: Layer, procedure: str) -> bool:
         """Whether a procedure is no function: the layer runs it once, and names no part of an expression in it."""
@@ -154,12 +154,12 @@ class Printer:
                 alone.append(node)
                 continue
             statements += self._statements(layer, alone)
-            lines += _block(f"if ({FIRST})", statements)
+            lines += _print_block(f"if ({FIRST})", statements)
             alone, statements = [], []
             if isinstance(node, Loop):
-                lines += [f"{_loop(node)} {{", *_indented(self._shared(layer, node.body)), "}"]
+                lines += [f"{_print_loop(node)} {{", *_indent_lines(self._shared(layer, node.body)), "}"]
             elif isinstance(node, Guard):
-                lines += _block(f"if ({_conditions(node)})", self._shared(layer, node.body))
+                lines += _print_block(f"if ({_print_conditions(node)})", self._shared(layer, node.body))
             elif node is not None:
                 lines += self._statement(layer, node, {})
         return lines
@@ -174,7 +174,7 @@ class Printer:
         """
         lines: list[str] = []
         known = dict(declared or {})
-        together = merged(nodes)
+        together = merge_guards(nodes)
         needed = [self._parts(node) for node in together]
         for number, (node, parts) in enumerate(zip(together, needed, strict=True)):
             is_block = isinstance(node, Guard | Loop)
@@ -184,8 +184,8 @@ class Printer:
             known |= here
             statement = self._statement(layer, node, known)
             if is_other and not is_block:
-                statement = ["{", *_indented([*_constants(parts), *statement]), "}"]
-            lines += [*_constants(here), *statement]
+                statement = ["{", *_indent_lines([*_declare_constants(parts), *statement]), "}"]
+            lines += [*_declare_constants(here), *statement]
         return lines
 
     def _parts(self, node: Node) -> dict[str, str]:
@@ -216,9 +216,9 @@ class Printer:
             has_tile = _has_tile(called, node.procedure)
             return [f"{node.procedure}_{called.call.name}({SELF}{f', {node.tile}' if has_tile else ''});"]
         if isinstance(node, Guard):
-            return _block(f"if ({_conditions(node)})", self._statements(layer, node.body, declared))
+            return _print_block(f"if ({_print_conditions(node)})", self._statements(layer, node.body, declared))
         if isinstance(node, Loop):
-            return [f"{_loop(node)} {{", *_indented(self._statements(layer, node.body, declared)), "}"]
+            return [f"{_print_loop(node)} {{", *_indent_lines(self._statements(layer, node.body, declared)), "}"]
         if isinstance(node, Finish):
             return [f"rt_job_wait(ACCELERATOR_{node.accelerator});"]
         if isinstance(node, Barrier):
@@ -242,17 +242,17 @@ class Printer:
     def tickets(self) -> dict[str, int]:
         """The enumerators of all tickets; that of whole constants is called after the layer that needs them."""
         tickets_by_token = {
-            self._ticket(node.token, None): node.token.ticket for node in every(self.schedule.initialise) if isinstance(node, Move)
+            self._ticket(node.token, None): node.token.ticket for node in walk_nodes(self.schedule.initialise) if isinstance(node, Move)
         }
         for layer in self.schedule.layers:
-            for node in every([*(node for body in layer.procedures.values() for node in body), *layer.body]):
+            for node in walk_nodes([*(node for body in layer.procedures.values() for node in body), *layer.body]):
                 if isinstance(node, Move):
                     tickets_by_token[self._ticket(node.token, node.owner)] = node.token.ticket
         return dict(sorted(tickets_by_token.items(), key=lambda item: (item[0].startswith("FOR_"), item[1])))
 
     def _address(self, address: Address) -> str:
         if address.level:
-            base = f"{SELF}->{address.level.lower()} + {macro(address.block)}"
+            base = f"{SELF}->{address.level.lower()} + {offset_macro(address.block)}"
         else:
             outside = self.outside[address.block]
             base = f"(rt_address){outside}" if outside.is_pointer else str(outside)
@@ -267,20 +267,21 @@ class Printer:
         ticketed = f"DMA_{move.token.path}, {self._ticket(move.token, step)}"
         near, far, box = self._address(move.near), self._address(move.far), move.box
         if not box.axes:
-            return f"{verb}_run({ticketed}, {near}, {far}, {_unsigned(box.run)});"
+            return f"{verb}_run({ticketed}, {near}, {far}, {_print_unsigned(box.run)});"
         if len(box.axes) == 1:
-            rows, pitch = _unsigned(box.axes[0].count), _unsigned(box.axes[0].pitch)
-            return f"{verb}_rows({ticketed}, {near}, {far}, {_unsigned(box.run)}, {rows}, {pitch});"
-        fields = [f".near = {near}", f".far = {far}", f".bytes = {_unsigned(box.run)}", f".axes = {len(box.axes)}"]
-        fields += [f".{name} = {{{', '.join(_unsigned(getattr(axis, name)) for axis in box.axes)}}}" for name in ("count", "pitch")]
+            rows, pitch = _print_unsigned(box.axes[0].count), _print_unsigned(box.axes[0].pitch)
+            return f"{verb}_rows({ticketed}, {near}, {far}, {_print_unsigned(box.run)}, {rows}, {pitch});"
+        fields = [f".near = {near}", f".far = {far}", f".bytes = {_print_unsigned(box.run)}", f".axes = {len(box.axes)}"]
+        fields += [f".{name} = {{{', '.join(_print_unsigned(getattr(axis, name)) for axis in box.axes)}}}" for name in ("count", "pitch")]
         return f"{verb}({ticketed}, &(struct rt_box){{{', '.join(fields)}}});"
 
     def _slide(self, node: Slide, cores: int) -> str:
         """The move of what stays in a ring; each of several cores moves a part."""
         ring = self._address(node.ring)
+        size = _print_unsigned(node.bytes)
         if cores > 1:
-            return f"slide_part((unsigned char *)({ring}), {_factor(node.begin)}, {_unsigned(node.bytes)}, (uint32_t){CORE}, {cores});"
-        return f"memmove((void *)({ring}), (const void *)({ring} + {_factor(node.begin)}), {_unsigned(node.bytes)});"
+            return f"slide_part((unsigned char *)({ring}), {_print_factor(node.begin)}, {size}, (uint32_t){CORE}, {cores});"
+        return f"memmove((void *)({ring}), (const void *)({ring} + {_print_factor(node.begin)}), {size});"
 
     # ---- what a core computes
 
@@ -289,32 +290,36 @@ class Printer:
         call, work = layer.call, layer.work
         stored = {name: self._dtype(call.operands[name].buffer) for name in call.operands}
         views: dict[str, interface.PrintedOperand | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
-        views |= {n: interface.view(call, n, stored[n], work.operands[n].axes, work.operands[n].strides) for n in call.operands}
+        views |= {n: interface.make_view(call, n, stored[n], work.operands[n].axes, work.operands[n].strides) for n in call.operands}
         if SUMS in work.operands:
             views[SUMS] = interface.kept_sums(call, work.operands[SUMS].axes, work.operands[SUMS].strides)
-        part = interface.parts(call, views, stored)[number]
-        phases = interface.phases(part, columns_before(layer))
+        part = interface.call_parts(call, views, stored)[number]
+        phases = interface.part_phases(part, columns_before(layer))
         level = self.target.engine(call.kernel.engine).memory.lower()
-        bases = {key: Text((SELF, f"->{level} + {macro(name)}")) for key, name in call.scratch.items()}
-        scratch = interface.pieces(part.call, layer.tiling.sizes, bases)
+        bases = {key: Text((SELF, f"->{level} + {offset_macro(name)}")) for key, name in call.scratch.items()}
+        scratch = interface.scratch_pieces(part.call, layer.tiling.sizes, bases)
         extent: dict[str, Value] = {**call.geometry.extents}
         extent |= {dim: work.parts[dim][1] for dim in call.geometry.dynamic if dim in work.parts}
         is_team = layer.cores > 1 and (bool(number) or is_shared(Compute(layer.step, 0), self.schedule.layers))
         is_divided = is_team and columns_before(layer) != 0
         meetings = is_team * (len(phases) if is_divided else 1)
         with mentions() as first:
-            empty = [line for count in work.empty for line in _block(f"if ({count} <= 0)", ["rt_barrier();"] * meetings + ["return;"])]
+            empty = [
+                line for count in work.empty for line in _print_block(f"if ({count} <= 0)", ["rt_barrier();"] * meetings + ["return;"])
+            ]
         with mentions() as noted:
             message = c.message_number(self.program, layer.step)
             texts = []
             for phase in phases:
-                function = c.called(phase.call, phase.stored, self.instances, self.project)
-                texts.append(interface.render(phase.call, function, phase.views, scratch, extent, self.lookup, message, layer.work.cores))
-            pointers = [self._pointer(layer, name) for name in _printed(noted, work.operands)]
+                function = c.add_instance(phase.call, phase.stored, self.instances, self.project)
+                texts.append(
+                    interface.render_call(phase.call, function, phase.views, scratch, extent, self.lookup, message, layer.work.cores)
+                )
+            pointers = [self._pointer(layer, name) for name in _print_mentions(noted, work.operands)]
             if layer.sums is not None:
                 pointers.append(f"int32_t *const {SUMS} = (int32_t *)({self._address(layer.sums)});")
-        lines = declarations(first.parts()) + empty
-        lines += declarations(part for part in noted.parts() if part not in first.parts()) + pointers
+        lines = declare_parts(first.parts()) + empty
+        lines += declare_parts(part for part in noted.parts() if part not in first.parts()) + pointers
         return lines + ("\n".join(texts) if not is_team else _behind_barrier(texts, is_divided)).splitlines()
 
     def _windows(self, layer: Layer) -> dict[str, list[str]]:
@@ -338,7 +343,11 @@ class Printer:
         begin = f"({kind})({self._address(operand.address)})"
         if outside is not None and outside.is_pointer:  # C converts one of unknown type, but does not add to it
             begin = str(outside) if operand.element == 0 else f"({kind}){outside}"
-        return f"{kind}const {name} = {begin};" if operand.element == 0 else f"{kind}const {name} = {begin} + {_factor(operand.element)};"
+        return (
+            f"{kind}const {name} = {begin};"
+            if operand.element == 0
+            else f"{kind}const {name} = {begin} + {_print_factor(operand.element)};"
+        )
 
 
 def columns_before(layer: Layer) -> Value:
@@ -347,7 +356,7 @@ def columns_before(layer: Layer) -> Value:
     return next((layer.work.parts[name][0] for name in divided if dims[name].whole), 0)
 
 
-def _forked(layer: Layer) -> list[str]:
+def _print_fork(layer: Layer) -> list[str]:
     """The second part of a tile as a function that can be forked."""
     given, lines = "argument", list[str]()
     if layer.tiling.tiles > 1:
@@ -382,47 +391,47 @@ def _behind_barrier(texts: Sequence[str], is_divided: bool) -> str:
     return "\n".join([*filled, *called])
 
 
-def _block(head: str, lines: Sequence[str]) -> list[str]:
+def _print_block(head: str, lines: Sequence[str]) -> list[str]:
     """A statement under a condition; nothing where there is none."""
     if len(lines) == 1 and not lines[0].startswith(("const ", "if ", "for ")):
         return [f"{head} {lines[0]}"]
-    return [f"{head} {{", *_indented(lines), "}"] if lines else []
+    return [f"{head} {{", *_indent_lines(lines), "}"] if lines else []
 
 
-def _loop(node: Loop) -> str:
+def _print_loop(node: Loop) -> str:
     return f"for (int32_t {node.variable} = 0; {node.variable} < {node.trips}; {node.variable}++)"
 
 
-def _conditions(node: Guard) -> str:
-    return " && ".join(map(_condition, node.conditions))
+def _print_conditions(node: Guard) -> str:
+    return " && ".join(map(_print_condition, node.conditions))
 
 
-def _printed(noted: Mentions, operands: Iterable[str]) -> list[str]:
+def _print_mentions(noted: Mentions, operands: Iterable[str]) -> list[str]:
     names = noted.names()
     return [name for name in operands if name in names]
 
 
-def every(nodes: Iterable[Node]) -> Iterator[Node]:
+def walk_nodes(nodes: Iterable[Node]) -> Iterator[Node]:
     """The nodes, and those inside of guards and loops."""
     for node in nodes:
         yield node
         if isinstance(node, Guard | Loop):
-            yield from every(node.body)
+            yield from walk_nodes(node.body)
 
 
-def _condition(condition: Condition) -> str:
+def _print_condition(condition: Condition) -> str:
     if condition.relation == "!=" and condition.right == 0:
         return str(condition.left)
     return str(condition)
 
 
-def _unsigned(value: Value) -> str:
+def _print_unsigned(value: Value) -> str:
     if isinstance(value, int):
         return str(value)
-    return f"(uint32_t){_factor(value)}"
+    return f"(uint32_t){_print_factor(value)}"
 
 
-def _factor(value: Value) -> str:
+def _print_factor(value: Value) -> str:
     """A value as C that binds as tightly as a name."""
     if isinstance(value, int) and value >= 0:
         return str(value)
@@ -431,14 +440,14 @@ def _factor(value: Value) -> str:
     return str(value) if is_name else f"({value})"
 
 
-def declarations(parts: Iterable[Named]) -> list[str]:
+def declare_parts(parts: Iterable[Named]) -> list[str]:
     """The C constants that named parts of expressions become."""
-    return _constants({part.name: str(part.value) for part in parts})
+    return _declare_constants({part.name: str(part.value) for part in parts})
 
 
-def _constants(values: Mapping[str, str]) -> list[str]:
+def _declare_constants(values: Mapping[str, str]) -> list[str]:
     return [f"const int32_t {name} = {value};" for name, value in values.items()]
 
 
-def _indented(lines: Iterable[str]) -> list[str]:
+def _indent_lines(lines: Iterable[str]) -> list[str]:
     return [f"    {line}" if line.strip() else "" for line in lines]

@@ -10,9 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from deeploy.backend.constants import WEIGHTS, SharedConstants, blob, constants, context, stored_bytes, symbol
-from deeploy.backend.instance import CONSTANTS, POSITION, SELF, fields, levels
-from deeploy.backend.layers import Outside, Printer, macro
+from deeploy.backend.constants import (
+    WEIGHTS,
+    SharedConstants,
+    constant_symbol,
+    constants_in,
+    pack_constants,
+    stored_bytes,
+    template_context,
+)
+from deeploy.backend.instance import CONSTANTS, POSITION, SELF, instance_fields_of, used_levels
+from deeploy.backend.layers import Outside, Printer, offset_macro
 from deeploy.documents import Document
 from deeploy.ir import names
 from deeploy.ir.interface import Instance
@@ -20,14 +28,14 @@ from deeploy.ir.templates import TemplateLookup
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Role
-from deeploy.schedule import build
+from deeploy.schedule import build_schedule
 from deeploy.schedule.build import far_name
 from deeploy.schedule.ir import Layer, Move
 
 LAST = 2**31 - 1
 
 
-def network(
+def emit_network(
     prefix: str,
     plan: Plan,
     lookup: TemplateLookup,
@@ -39,13 +47,13 @@ def network(
     """The files of one network; kernel instances it needs are added to ``instances``."""
     program, target = plan.program, plan.target
     is_far, is_flat = _is_far(plan), target.is_flat
-    resident = {m.name: constants(prefix, program.buffers.values(), m.name) for m in target.memories}
+    resident = {m.name: constants_in(prefix, program.buffers.values(), m.name) for m in target.memories}
     stored = (common.store.constants[prefix], *resident.values())
-    outside = _outside(prefix, plan, {k.name: k.far for kept in stored for k in kept})
-    schedule = build(plan)
-    printer = Printer(schedule, program, outside, places(plan), target, lookup, instances, common.project)
+    outside = _list_outside(prefix, plan, {k.name: k.far for kept in stored for k in kept})
+    schedule = build_schedule(plan)
+    printer = Printer(schedule, program, outside, describe_places(plan), target, lookup, instances, common.project)
     kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
-    values = context(prefix, plan, description, version, common) | {
+    values = template_context(prefix, plan, description, version, common) | {
         "layers": [printer.layer(layer.step) for layer in schedule.layers],
         "has_chains": bool(plan.chains) and is_flat,
         "has_strings": any(chain.rings for chain in plan.chains) or (is_flat and bool(plan.fetched)),
@@ -54,19 +62,19 @@ def network(
         "resident": [name for name, kept in resident.items() if kept],
         "outer": "" if is_flat else target.outward(target.engines[0].memory)[0].far,
         "default": plan.machine.default_memory,
-        "fields": fields(common.alike[prefix]),
-        "levels": levels([plan]),
+        "fields": instance_fields_of(common.alike[prefix]),
+        "levels": used_levels([plan]),
         "has_owner": program.growth is not None and not is_flat,
         "tickets": printer.tickets(),
         "early": sorted((layer.call.name for layer in schedule.layers if "early" in layer.procedures), reverse=True),
         "has_tiles": any(layer.team and layer.cores == 1 and layer.tiling.tiles > 1 for layer in schedule.layers),
-        "sections": [(section, _groups(schedule.layers[section.first : section.last + 1])) for section in schedule.sections],
-        "initialise": _copies(prefix, plan) if is_flat else printer.initialise(),
-        "kept_near": [] if is_far else [symbol(prefix, name) for name in kept],
+        "sections": [(section, _group_layers(schedule.layers[section.first : section.last + 1])) for section in schedule.sections],
+        "initialise": _print_copies(prefix, plan) if is_flat else printer.initialise(),
+        "kept_near": [] if is_far else [constant_symbol(prefix, name) for name in kept],
         "arena_bytes": common.arenas[prefix] if is_flat else 0,
         "alignment": target.memories[0].alignment if is_flat else 1,
-        "offsets": sorted((offset, macro(name)) for name, offset in plan.offsets.items()),
-        "blocks": _blocks(plan),
+        "offsets": sorted((offset, offset_macro(name)) for name, offset in plan.offsets.items()),
+        "blocks": _list_blocks(plan),
         "steps": len(program.calls),
     }
     templates = {f"include/{prefix}.h": "network.h.mako", f"src/{prefix}.c": "network.c.mako"}
@@ -75,24 +83,27 @@ def network(
     return files | constant_files(prefix, plan, lookup, description, version, common)
 
 
-def _copies(prefix: str, plan: Plan) -> list[str]:
+def _print_copies(prefix: str, plan: Plan) -> list[str]:
     """What copies constants to the arena of a flat machine."""
-    base, buffers = levels([plan])[0].lower(), plan.program.buffers
-    return [f"memcpy((void *)({SELF}->{base} + {macro(name)}), {symbol(prefix, name)}, {buffers[name].bytes});" for name in plan.fetched]
+    base, buffers = used_levels([plan])[0].lower(), plan.program.buffers
+    return [
+        f"memcpy((void *)({SELF}->{base} + {offset_macro(name)}), {constant_symbol(prefix, name)}, {buffers[name].bytes});"
+        for name in plan.fetched
+    ]
 
 
-def _runs(layer: Layer) -> str:
+def _name_group(layer: Layer) -> str:
     """What the function of a layer runs: the layer, or a chain that ends with it and measures its calls tile by tile."""
     return "chain" if "tile" in layer.procedures else "layer"
 
 
-def _groups(layers: Sequence[Layer]) -> list[tuple[bool, list[tuple[int, str, str]]]]:
+def _group_layers(layers: Sequence[Layer]) -> list[tuple[bool, list[tuple[int, str, str]]]]:
     """Neighbouring calls that the first core runs alone, or all cores of a team: numbers, names and what their functions run.
 
     Calls of a chain, but the last one, have no function.
     """
     groups = groupby((layer for layer in layers if layer.body), key=lambda layer: layer.cores == 1)
-    return [(is_alone, [(layer.step, layer.call.name, _runs(layer)) for layer in group]) for is_alone, group in groups]
+    return [(is_alone, [(layer.step, layer.call.name, _name_group(layer)) for layer in group]) for is_alone, group in groups]
 
 
 def _is_far(plan: Plan) -> bool:
@@ -106,27 +117,27 @@ def constant_files(
     """Those of the files of one network that hold its constants."""
     files: dict[str, str | bytes] = {}
     if not _is_far(plan):
-        values = context(prefix, plan, description, version, common)
-        values["embedded"] = values["embedded"] if not loaded(plan, b"") else ""  # or the binary file holds others
+        values = template_context(prefix, plan, description, version, common)
+        values["embedded"] = values["embedded"] if not pack_loaded(plan, b"") else ""  # or the binary file holds others
         for kind in ("h", "c"):
             files[f"src/{prefix}_weights.{kind}"] = lookup.get_template(f"weights.{kind}.mako").render(**values)
-    files[f"{prefix}_weights.bin"] = loaded(plan, common.store.blobs[prefix]) or common.store.blobs[prefix]
+    files[f"{prefix}_weights.bin"] = pack_loaded(plan, common.store.blobs[prefix]) or common.store.blobs[prefix]
     if _is_far(plan) and len(common.store.blobs) > 1:
         files[WEIGHTS] = common.store.blob
     return files
 
 
-def loaded(plan: Plan, movable: bytes) -> bytes:
+def pack_loaded(plan: Plan, movable: bytes) -> bytes:
     """The constants that are there before the network is initialised, memory by memory as the machine lists them.
 
     ``movable`` are those that lie in no memory for good, but in the default one.
     """
     buffers, default = plan.program.buffers.values(), plan.machine.default_memory
     far = {memory.name: movable if memory.is_far and memory.name == default else b"" for memory in plan.target.memories}
-    return b"".join(own + blob(buffers, name) for name, own in far.items())
+    return b"".join(own + pack_constants(buffers, name) for name, own in far.items())
 
 
-def _outside(prefix: str, plan: Plan, offsets: Mapping[str, int]) -> dict[str, Outside]:
+def _list_outside(prefix: str, plan: Plan, offsets: Mapping[str, int]) -> dict[str, Outside]:
     """Where every buffer begins that lies in no arena."""
     program, is_far = plan.program, _is_far(plan)
     result = {}
@@ -138,14 +149,14 @@ def _outside(prefix: str, plan: Plan, offsets: Mapping[str, int]) -> dict[str, O
         elif buffer.role is Role.OUTPUT:
             result[name] = Outside((SELF, f"->outputs[{program.outputs.index(name)}]"))
         elif buffer.memory:
-            result[name] = Outside((SELF, f"->{buffer.memory.lower()} + {offsets[symbol(prefix, name)]}"), False)
+            result[name] = Outside((SELF, f"->{buffer.memory.lower()} + {offsets[constant_symbol(prefix, name)]}"), False)
         elif buffer.role is Role.CONSTANT:
-            block, own = far_name(name) if name in plan.fetched else name, symbol(prefix, name)
+            block, own = far_name(name) if name in plan.fetched else name, constant_symbol(prefix, name)
             result[block] = Outside((SELF, f"->{CONSTANTS} + {offsets[own]}") if is_far else (own,), not is_far)
     return result
 
 
-def places(plan: Plan) -> dict[str, str]:
+def describe_places(plan: Plan) -> dict[str, str]:
     """Where every buffer lies, in words."""
     flat = {Role.CONSTANT: "the constants"} if plan.target.is_flat else {}
     place_by_buffer = {}
@@ -161,7 +172,7 @@ def places(plan: Plan) -> dict[str, str]:
     return place_by_buffer
 
 
-def _blocks(plan: Plan) -> list[tuple[str, str, int, int, int, int]]:
+def _list_blocks(plan: Plan) -> list[tuple[str, str, int, int, int, int]]:
     """What the host machine model is told of the plan: name (a C string), level, offset, bytes, first and last step.
 
     What outlives an inference has no last step: another network may come in between, which has more of them.
@@ -169,7 +180,7 @@ def _blocks(plan: Plan) -> list[tuple[str, str, int, int, int, int]]:
     placed = sorted(plan.placements, key=lambda p: (p.level, p.offset, p.first))
     end = len(plan.program.calls)
     lasts = {p: LAST if p.first == FOR_EVER and p.last >= end else p.last for p in placed}
-    return [(names.string("=".join(p.buffers)), p.level, p.offset, p.size, p.first, lasts[p]) for p in placed]
+    return [(names.c_string("=".join(p.buffers)), p.level, p.offset, p.size, p.first, lasts[p]) for p in placed]
 
 
 def arena_bytes(plan: Plan, level: str) -> int:
@@ -177,7 +188,7 @@ def arena_bytes(plan: Plan, level: str) -> int:
     return plan.memory[level].peak - plan.memory[level].constants
 
 
-def machine(plan: Plan, arenas: Mapping[str, int], common: SharedConstants, lookup: TemplateLookup) -> dict[str, str | bytes]:
+def emit_machine(plan: Plan, arenas: Mapping[str, int], common: SharedConstants, lookup: TemplateLookup) -> dict[str, str | bytes]:
     """The machine's table and the numbers of its memories and transfer engines; none where there are no transfers.
 
     Args:

@@ -16,7 +16,7 @@ from deeploy.backend.emit import Project, kernel_folders
 from deeploy.documents import Document
 from deeploy.errors import UsageError, shorten
 from deeploy.ir.target import Target
-from deeploy.ir.templates import templates
+from deeploy.ir.templates import template_lookup
 from deeploy.ir.types import DType
 from deeploy.resources import resource
 from deeploy.version import VERSION
@@ -51,7 +51,7 @@ def check_package(kind: str, target: Target) -> None:
         )
 
 
-def package(kind: Package, files: Project, manifest: Document) -> Project:
+def make_package(kind: Package, files: Project, manifest: Document) -> Project:
     """The files that make a package of a project for a machine with one memory.
 
     Args:
@@ -66,31 +66,31 @@ def package(kind: Package, files: Project, manifest: Document) -> Project:
         "sources": sorted(file for file in files if file.startswith("src/") and file.endswith(".c")),
         "folders": kernel_folders(files),
         "headers": [f"{entry['name']}.h" for entry in entries],
-        "ports": {side: [_port(port) for port in entries[0][side]] for side in ("inputs", "outputs")},
+        "ports": {side: [_describe_port(port) for port in entries[0][side]] for side in ("inputs", "outputs")},
     }
-    lookup = templates((resource("templates"),))
+    lookup = template_lookup((resource("templates"),))
     made = {path.format(name=name): lookup.get_template(f"packages/{file}").render(**values) for path, file in _FILES[kind].items()}
-    return {**made, **(_gathered(files) if kind == "arduino" else {})}
+    return {**made, **(_gather_sources(files) if kind == "arduino" else {})}
 
 
-def _port(port: Document) -> Document:
+def _describe_port(port: Document) -> Document:
     """An input or output as a sketch needs it."""
     elements = math.prod(port["shape"])
     return {"about": f"{port['type']}{port['shape']}", "elements": elements, "bytes": elements * DType(port["type"]).bytes}
 
 
-def _gathered(files: Project) -> Project:
+def _gather_sources(files: Project) -> Project:
     """All headers and sources in one folder. Kernels, which are included by their instances, no longer end in ``.c``."""
     package_files: dict[str, str | bytes] = {}
     for path, text in files.items():
         folder, file = path.split("/")[0], PurePosixPath(path)
         if folder in ("include", "src", "kernels") and file.suffix in (".c", ".h") and isinstance(text, str):
             name = f"{file.stem}.inc" if folder == "kernels" and file.suffix == ".c" else file.name
-            package_files[f"arduino/src/{name}"] = _INCLUDED.sub(_beside, text)
+            package_files[f"arduino/src/{name}"] = _INCLUDED.sub(_include_beside, text)
             package_files |= {f"arduino/{name}": files[name] for name in _EMBEDDED.findall(text)}
     return package_files
 
 
-def _beside(include: re.Match[str]) -> str:
+def _include_beside(include: re.Match[str]) -> str:
     """The same header, or kernel, in the folder of the file that includes it."""
     return f'#include "{include[1]}.{"inc" if include[2] == "c" else "h"}"'

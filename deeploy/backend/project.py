@@ -18,7 +18,7 @@ _FIRST = "Compile one first: deeploy compile ... -o OUT"
 
 
 @contextmanager
-def _writing(path: Path, remedy: str) -> Iterator[None]:
+def _translate_errors(path: Path, remedy: str) -> Iterator[None]:
     """Turn what the system has against writing ``path`` into an error of two lines."""
     try:
         yield
@@ -30,7 +30,7 @@ def _writing(path: Path, remedy: str) -> Iterator[None]:
 
 def check_destination(folder: Path) -> None:
     """Raise UsageError unless ``folder`` is absent, empty, or a project of ours, and can be written."""
-    with _writing(folder, _ANOTHER_FOLDER):
+    with _translate_errors(folder, _ANOTHER_FOLDER):
         _check_destination(folder)
 
 
@@ -55,7 +55,7 @@ def _check_permission(folder: Path, around: Path) -> None:
 
 def check_file(path: Path, option: str) -> None:
     """Raise UsageError unless a file can be put at ``path``, which ``option`` names."""
-    with _writing(path, f"Give {option} a file in a folder that exists."):
+    with _translate_errors(path, f"Give {option} a file in a folder that exists."):
         if path.is_dir() or not path.parent.is_dir():
             problem = "it is a folder" if path.is_dir() else "its folder does not exist"
             raise UsageError(f"{option} {path} cannot be written: {problem}", f"Give {option} a file in a folder that exists.")
@@ -64,7 +64,7 @@ def check_file(path: Path, option: str) -> None:
 def write_file(path: Path, data: bytes, option: str) -> None:
     """Put ``data`` in place of whatever file ``path`` was before; a failure leaves the old one untouched."""
     check_file(path, option)
-    with _writing(path, f"Give {option} a file in a folder that you may write to."):
+    with _translate_errors(path, f"Give {option} a file in a folder that you may write to."):
         if path.exists() and not path.is_file():  # a device or a pipe
             path.write_bytes(data)
             return
@@ -97,14 +97,14 @@ def read_plan(folder: Path) -> Contents | None:
     return read_document(folder / PLAN, PLAN) if is_plan else None
 
 
-def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
+def write_project(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Put ``files`` in place of whatever project ``folder`` held before; a failure leaves the old one untouched."""
     check_destination(folder)
-    with _writing(folder, _ANOTHER_FOLDER):
-        _write(folder.resolve(), files)
+    with _translate_errors(folder, _ANOTHER_FOLDER):
+        _write_files(folder.resolve(), files)
 
 
-def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
+def _write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name[:40]}.", dir=folder.parent) as scratch:
         fresh = Path(scratch) / "new"

@@ -20,11 +20,11 @@ from deeploy.backend.emit import instance_source, kernel_files
 from deeploy.bringup import runs
 from deeploy.bringup.cases import Case
 from deeploy.bringup.runs import KernelRun
-from deeploy.execution.verification.compare import differences, excess
+from deeploy.execution.verification.compare import absolute_differences, relative_excess
 from deeploy.ir import interface
 from deeploy.ir.kernel import Kernel
 from deeploy.ir.target import Target
-from deeploy.ir.templates import templates
+from deeploy.ir.templates import template_lookup
 from deeploy.resources import resource
 
 WARNINGS = (
@@ -73,32 +73,32 @@ def try_kernel(kernel: Kernel, target: Target, given: Sequence[Case], folder: Pa
         seed: of what the forms of runs are drawn from.
     """
     program = write_program(kernel, target, given, folder, seed)
-    failure = _build(kernel, target, program, folder, compiler) or _run(program.runs, folder, target)
+    failure = _build_run(kernel, target, program, folder, compiler) or _execute_run(program.runs, folder, target)
     if failure is None:
-        done, failure = _compared(program.runs, (folder / "out.bin").read_bytes())
+        done, failure = _compare_runs(program.runs, (folder / "out.bin").read_bytes())
         return Outcome(done, len(program.instances), failure)
     return Outcome(0, len(program.instances), failure)
 
 
 def write_program(kernel: Kernel, target: Target, given: Sequence[Case], folder: Path, seed: int = 0) -> KernelProgram:
     """Write the C of every case in its forms: a file for each instance of the kernel, and ``main.c``, which calls them."""
-    lookup = templates(tuple(target.template_folders))
+    lookup = template_lookup(tuple(target.template_folders))
     instances: dict[str, interface.Instance] = {}
     made: list[KernelRun] = []
     engine = next((engine for engine in target.engines if engine.name == kernel.engine), None)
     cores = 1 if engine is None else 0 if engine.accelerator else engine.cores
     for number, case in enumerate(given):
-        subject = runs.subject(number, case, kernel, cores)
-        for form in runs.forms(subject, Random(f"{seed} {number} {case}")):
-            run, more_runs = runs.runs(subject, form, lookup)
+        subject = runs.make_subject(number, case, kernel, cores)
+        for form in runs.draw_forms(subject, Random(f"{seed} {number} {case}")):
+            run, more_runs = runs.make_runs(subject, form, lookup)
             instances |= more_runs
             made.append(run)
-    program = KernelProgram(made, instances, _machine(target) if engine is not None and engine.accelerator else ())
-    _write(kernel, target, program, folder)
+    program = KernelProgram(made, instances, _describe_machine(target) if engine is not None and engine.accelerator else ())
+    _write_run(kernel, target, program, folder)
     return program
 
 
-def _machine(target: Target) -> tuple[str, ...]:
+def _describe_machine(target: Target) -> tuple[str, ...]:
     """The lines that tell calls of an accelerator's kernel of the machine."""
     accelerators = [engine.name for engine in target.engines if engine.accelerator]
     cores = max(engine.cores for engine in target.engines)
@@ -106,49 +106,49 @@ def _machine(target: Target) -> tuple[str, ...]:
     return (*lines, f"const struct rt_machine rt_machine = {{.cores = {cores}, .accelerators = {len(accelerators)}}};")
 
 
-def _write(kernel: Kernel, target: Target, program: KernelProgram, folder: Path) -> None:
-    for name, content in _files(kernel, target).items():
+def _write_run(kernel: Kernel, target: Target, program: KernelProgram, folder: Path) -> None:
+    for name, content in _collect_files(kernel, target).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content if isinstance(content, str) else content.decode(), encoding="utf-8")
     for instance in program.instances.values():
         (folder / f"{instance.name}.c").write_text(instance_source(instance, f"kernels/{instance.source}"), encoding="utf-8")
-    (folder / "main.c").write_text(_main(program), encoding="utf-8")
+    (folder / "main.c").write_text(_print_main(program), encoding="utf-8")
     (folder / "in.bin").write_bytes(b"".join(array.tobytes() for run in program.runs for array in run.memory.values()))
 
 
-def _files(kernel: Kernel, target: Target) -> Mapping[str, str | bytes]:
+def _collect_files(kernel: Kernel, target: Target) -> Mapping[str, str | bytes]:
     """The sources and headers of a kernel, of its second part, and of the kernels that it consists of."""
     files = kernel_files(target, kernel.source)
     for part in [*([kernel.second.kernel] if kernel.second else []), *(phase.kernel for phase in kernel.phases)]:
-        files = {**files, **_files(part, target)}
+        files = {**files, **_collect_files(part, target)}
     return files
 
 
-def includes(kernel: Kernel, target: Target, program: KernelProgram, folder: Path) -> list[str]:
+def include_options(kernel: Kernel, target: Target, program: KernelProgram, folder: Path) -> list[str]:
     """Options of a compiler that find the headers of a written program."""
-    paths = {(folder / name).parent for name in _files(kernel, target)} | {path for path in target.runtime if path.is_dir()}
+    paths = {(folder / name).parent for name in _collect_files(kernel, target)} | {path for path in target.runtime if path.is_dir()}
     if program.machine:
         paths |= {ASSETS, HOST, HOST.parent}
     return [*(f"-I{path}" for path in sorted(paths)), *(["-DRT_CHECKED"] if program.machine else [])]
 
 
-def _build(kernel: Kernel, target: Target, program: KernelProgram, folder: Path, compiler: str) -> KernelFailure | None:
+def _build_run(kernel: Kernel, target: Target, program: KernelProgram, folder: Path, compiler: str) -> KernelFailure | None:
     files = [str(folder / f"{name}.c") for name in program.instances]
     if program.machine:
         files += [str(ASSETS / "alone.c"), str(HOST / "npu.c")]
-    common = [compiler, *WARNINGS, *SANITIZE, *includes(kernel, target, program, folder)]
+    common = [compiler, *WARNINGS, *SANITIZE, *include_options(kernel, target, program, folder)]
     for command in (
         [*common, *(CALLS if compiler.endswith("gcc") else ()), "-c", str(folder / "main.c"), "-o", str(folder / "main.o")],
         [*common, str(folder / "main.o"), *files, "-lm", "-o", str(folder / "main")],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, encoding="utf-8", errors="replace")
         if done.returncode:
-            return KernelFailure(None, "compile", _first(done.stderr, folder, target))
+            return KernelFailure(None, "compile", _first_problem(done.stderr, folder, target))
     return None
 
 
-def _run(made: Sequence[KernelRun], folder: Path, target: Target) -> KernelFailure | None:
+def _execute_run(made: Sequence[KernelRun], folder: Path, target: Target) -> KernelFailure | None:
     command = [str(folder / "main"), "in.bin", "out.bin"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=folder, timeout=SECONDS, encoding="utf-8", errors="replace"
@@ -156,10 +156,10 @@ def _run(made: Sequence[KernelRun], folder: Path, target: Target) -> KernelFailu
     if not done.returncode:
         return None
     last = max((int(number) for number in re.findall(r"^run (\d+)$", done.stderr, re.MULTILINE)), default=0)
-    return KernelFailure(made[last].case, made[last].way, _first(done.stderr, folder, target))
+    return KernelFailure(made[last].case, made[last].way, _first_problem(done.stderr, folder, target))
 
 
-def _first(text: str, folder: Path, target: Target) -> str:
+def _first_problem(text: str, folder: Path, target: Target) -> str:
     """The first line of a compiler's or sanitizer's text that says what is wrong; files by where they were written."""
     lines = [line for line in text.splitlines() if re.search(r"error|ERROR|undefined reference", line)]
     line = lines[0] if lines else (text.strip().splitlines() or ["it ended without a word"])[-1]
@@ -172,7 +172,7 @@ def _first(text: str, folder: Path, target: Target) -> str:
     return line.strip()
 
 
-def _compared(made: Sequence[KernelRun], data: bytes) -> tuple[int, KernelFailure | None]:
+def _compare_runs(made: Sequence[KernelRun], data: bytes) -> tuple[int, KernelFailure | None]:
     """How many runs left their memory as it should be, and what the first other one did."""
     position = 0
     for number, run in enumerate(made):
@@ -181,18 +181,20 @@ def _compared(made: Sequence[KernelRun], data: bytes) -> tuple[int, KernelFailur
             size = run.memory[name].nbytes
             left[name] = np.frombuffer(data, np.uint8, size, position)
             position += size
-        text = _difference(run, left)
+        text = _describe_difference(run, left)
         if text is not None:
             return number, KernelFailure(run.case, run.way, text)
     return len(made), None
 
 
-def _difference(run: KernelRun, left: Mapping[str, np.ndarray]) -> str | None:
+def _describe_difference(run: KernelRun, left: Mapping[str, np.ndarray]) -> str | None:
     before = {name: array.view(np.uint8) for name, array in run.memory.items()}
     written = {name: np.zeros(data.size, bool) for name, data in left.items()}
     for name, (owner, places, values) in run.wanted.items():
         got = left[owner].view(values.dtype)[places]
-        same = excess(got, values) <= 1 if values.dtype.kind == "f" and not run.is_exact else differences(got, values) == 0
+        same = (
+            relative_excess(got, values) <= 1 if values.dtype.kind == "f" and not run.is_exact else absolute_differences(got, values) == 0
+        )
         if not same.all():
             at = tuple(int(i) for i in np.argwhere(~same)[0])
             hint = (
@@ -222,7 +224,7 @@ static void *take(FILE *in, size_t bytes) {
 """
 
 
-def _main(program: KernelProgram) -> str:
+def _print_main(program: KernelProgram) -> str:
     """One function per run, in the order of their memory in the file."""
     made, instances, machine = program.runs, program.instances, program.machine
     take = "alone_take" if machine else "take"

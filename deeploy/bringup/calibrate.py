@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from deeploy.backend import project
-from deeploy.bringup.rates import Fitted, document, fitted, observed
+from deeploy.bringup.rates import Fitted, fit_rates, observe_layers, write_rates
 from deeploy.documents import Contents
-from deeploy.driver.compile import compile_networks, loaded
+from deeploy.driver.compile import compile_networks, load_target
 from deeploy.driver.request import Request
 from deeploy.driver.verify import random_samples
 from deeploy.errors import UsageError
 from deeploy.execution.runners import board as boards
-from deeploy.report.text import table
+from deeploy.report.text import align_table
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Calibrated:
             for name, observed_rate in self.rates.items()
         ]
         heads = ("kernel", "layers", "per call", "per MAC", "per output", "median error")
-        return f"{table(heads, rows)}\nwritten to {self.output}"
+        return f"{align_table(heads, rows)}\nwritten to {self.output}"
 
 
-def calibrated(
+def calibrate_target(
     models: Sequence[Path],
     target: str,
     board: str,
@@ -64,7 +64,7 @@ def calibrated(
         DeeployError: a network does not compile or run there, the target has several memories, or the file cannot be written.
     """
     project.check_file(output, "--output")
-    machine = replace(loaded(target), timing=None)
+    machine = replace(load_target(target), timing=None)
     if not machine.is_flat:
         what = f"deeploy calibrate: target {machine.name} has several memories, and a timing of its own"
         raise UsageError(what, "Measure it with benchmarks/gvsoc/calibrate.py --target (docs/timing.md).")
@@ -75,11 +75,11 @@ def calibrated(
         (unit,) = compiled.units.values()
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "project"
-            project.write(folder, compiled.sources())
+            project.write_project(folder, compiled.sources())
             entry = project.select_network(project.read_manifest(folder))
             result = runner.run(folder, entry, random_samples(entry["inputs"])[0][:1])
-        layers += observed(unit.network.plan, result.layers)
+        layers += observe_layers(unit.network.plan, result.layers)
         mhz = result.mhz or mhz
-    rates = fitted(layers)
-    project.write_file(output, document(machine, rates, f"board {Path(board).name}", mhz).encode(), "--output")
+    rates = fit_rates(layers)
+    project.write_file(output, write_rates(machine, rates, f"board {Path(board).name}", mhz).encode(), "--output")
     return Calibrated(rates, output)

@@ -18,7 +18,7 @@ import numpy as np
 from deeploy.ir import epilogue
 from deeploy.ir.kernel import ANY, Kernel, Sample
 from deeploy.ir.nodes import Attributes, Node, Tensor
-from deeploy.ir.types import HALVES, NARROW, DType, pack, unpack
+from deeploy.ir.types import HALVES, NARROW, DType, pack_elements, unpack_elements
 from deeploy.operators.draws import draw_extent
 from deeploy.operators.joined import node_of
 from deeploy.planning.binding import kernels as bind
@@ -48,7 +48,7 @@ class Case:
         return f"{given} -> {', '.join(map(str, self.node.outputs))}{stages}"
 
 
-def cases(kernel: Kernel, samples: int = 0, seed: int = 0) -> list[Case]:
+def draw_cases(kernel: Kernel, samples: int = 0, seed: int = 0) -> list[Case]:
     """Nodes that the kernel accepts: one of every sample of its declaration, and ``samples`` random ones.
 
     Of the random nodes those come first that need C of their own: other element types, another epilogue, other macros.
@@ -57,33 +57,33 @@ def cases(kernel: Kernel, samples: int = 0, seed: int = 0) -> list[Case]:
     seen: set[object] = set()
     drawn_cases: list[Case] = []
     for sample in kernel.samples:
-        case = _case(kernel, sample, rng, seen)
+        case = _draw_case(kernel, sample, rng, seen)
         if case is not None:
             drawn_cases.append(case)
-            seen |= _shown(kernel, case.node)
+            seen |= _list_freedom(kernel, case.node)
     drawn: list[Case] = []
     further: list[Case] = []
     for attempt in range(_MOST_ATTEMPTS if samples else 0):
         if len(drawn) == samples or ((drawn_cases or drawn or further) and attempt >= samples * _SAMPLES_PER_NODE):
             break
-        case = _joined(kernel, rng) if kernel.phases else _case(kernel, _drawn(kernel, rng), rng, seen, _FEW_TRIES)
+        case = _draw_joined_case(kernel, rng) if kernel.phases else _draw_case(kernel, _draw_sample(kernel, rng), rng, seen, _FEW_TRIES)
         if case is None:
             continue
-        new = _shown(kernel, case.node) - seen
+        new = _list_freedom(kernel, case.node) - seen
         seen |= new
         (drawn if new else further).append(case)
     return [*drawn_cases, *drawn, *further[: samples - len(drawn)]]
 
 
-def _drawn(kernel: Kernel, rng: random.Random) -> Sample | None:
+def _draw_sample(kernel: Kernel, rng: random.Random) -> Sample | None:
     """A random node of the operator, or one of the samples with other extents."""
     draw_node = kernel.operator.draw
     if draw_node is not None and not (kernel.samples and rng.random() < _RANDOM):
         return draw_node(rng)
-    return _stretched(kernel, rng.choice(kernel.samples), rng) if kernel.samples else None
+    return _stretch_sample(kernel, rng.choice(kernel.samples), rng) if kernel.samples else None
 
 
-def _stretched(kernel: Kernel, sample: Sample, rng: random.Random) -> Sample | None:
+def _stretch_sample(kernel: Kernel, sample: Sample, rng: random.Random) -> Sample | None:
     """The sample with other extents of the dimensions of the kernel's nest, where all of its operands are mapped to them axis by axis."""
     names = [name.rstrip("?") for name in kernel.inputs if name.rstrip("?") in sample.shapes]
     node = Node("node", kernel.op, tuple(Tensor(n, sample.shapes[n], DType.FLOAT32) for n in names), (), sample.attrs)
@@ -112,7 +112,7 @@ def _with_outputs(kernel: Kernel, node: Node, sample: Sample) -> Node:
     return Node(node.name, node.op, node.inputs, shaped, node.attrs)
 
 
-def _shown(kernel: Kernel, node: Node) -> set[object]:
+def _list_freedom(kernel: Kernel, node: Node) -> set[object]:
     """What a node shows of a kernel's freedom: element types one by one, the epilogue, and all that its C depends on, together."""
     tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]
     macros = tuple((kernel.macros(node) if kernel.macros is not None else {}).items())
@@ -121,46 +121,46 @@ def _shown(kernel: Kernel, node: Node) -> set[object]:
     return {*types, ("epilogue", node.epilogue), (types, stages, macros)}
 
 
-def _joined(kernel: Kernel, rng: random.Random) -> Case | None:
+def _draw_joined_case(kernel: Kernel, rng: random.Random) -> Case | None:
     """A case of kernels one behind the other, of a random case of each; the second one reads what the first one should give."""
     first, second = (phase.kernel for phase in kernel.phases)
     assert first.operator.draw is not None and second.operator.draw is not None
     ahead, behind = first.operator.draw(rng), second.operator.draw(rng)
     x = behind.shapes["x"]
-    front = _case(first, replace(ahead, shapes=dict.fromkeys(ahead.shapes, x)), rng, set(), _FEW_TRIES)
+    front = _draw_case(first, replace(ahead, shapes=dict.fromkeys(ahead.shapes, x)), rng, set(), _FEW_TRIES)
     if front is None:
         return None
-    rows = _case(second, replace(behind, arrays={**behind.arrays, "x": front.wanted[0]}), rng, set(), _FEW_TRIES)
+    rows = _draw_case(second, replace(behind, arrays={**behind.arrays, "x": front.wanted[0]}), rng, set(), _FEW_TRIES)
     if rows is None:
         return None
     node = node_of(kernel, front.node, rows.node)
     names = bind.operand_names(kernel, node)
-    if names is None or bind.mismatch(kernel, node):
+    if names is None or bind.list_mismatches(kernel, node):
         return None
     given = {id(t): array for case in (front, rows) for t, array in zip(case.node.inputs, case.inputs.values(), strict=True)}
     inputs = {name: given[id(tensor)] for name, tensor in zip(names, node.inputs, strict=True)}
     return Case(node, inputs, (*rows.wanted, *front.wanted))
 
 
-def _case(kernel: Kernel, sample: Sample | None, rng: random.Random, seen: set[object], tries: int = _TRIES) -> Case | None:
+def _draw_case(kernel: Kernel, sample: Sample | None, rng: random.Random, seen: set[object], tries: int = _TRIES) -> Case | None:
     """A case of a sample, one that shows something new where it is found soon; None where no types and no epilogue are accepted."""
-    body = _body(kernel, sample) if sample is not None else None
+    body = _body_operands(kernel, sample) if sample is not None else None
     if sample is None or body is None:
         return None
     best: Case | None = None
-    for codes, stages in itertools.islice(_choices(kernel, sample, body, rng), tries):
+    for codes, stages in itertools.islice(_draw_choices(kernel, sample, body, rng), tries):
         shown = {*codes.items(), ("epilogue", stages)}
         if best is not None and shown <= seen:
             continue
-        case = _made(kernel, sample, body, codes, stages, rng)
+        case = _make_case(kernel, sample, body, codes, stages, rng)
         if case is not None:
             best = case
-            if _shown(kernel, case.node) - seen:
+            if _list_freedom(kernel, case.node) - seen:
                 break
     return best
 
 
-def _body(kernel: Kernel, sample: Sample) -> tuple[str, ...] | None:
+def _body_operands(kernel: Kernel, sample: Sample) -> tuple[str, ...] | None:
     """The operands of the kernel's body that the sample has, without absent ones at the end; None where it does not suit."""
     names = [name.rstrip("?") for name in kernel.inputs]
     given = {*sample.shapes, *sample.arrays} - {*kernel.outputs}
@@ -169,7 +169,7 @@ def _body(kernel: Kernel, sample: Sample) -> tuple[str, ...] | None:
     return tuple(names) if given == set(names) else None
 
 
-def _choices(kernel: Kernel, sample: Sample, body: tuple[str, ...], rng: random.Random) -> Iterator[Choice]:
+def _draw_choices(kernel: Kernel, sample: Sample, body: tuple[str, ...], rng: random.Random) -> Iterator[Choice]:
     """Element types of operands and outputs with an epilogue; in half of them as many operands as possible have one type."""
     operands = [name for name in (*body, *kernel.outputs) if name not in sample.arrays]
     accepted = {name: sorted(kernel.types.get(name, ANY), key=lambda t: t.value) for name in operands}
@@ -185,7 +185,7 @@ def _choices(kernel: Kernel, sample: Sample, body: tuple[str, ...], rng: random.
         yield types, rng.choice(kernel.epilogues)
 
 
-def draw(rng: random.Random, dtype: DType, shape: tuple[int, ...], most: int = 2047) -> np.ndarray:
+def draw_values(rng: random.Random, dtype: DType, shape: tuple[int, ...], most: int = 2047) -> np.ndarray:
     """Values over the whole type but not beyond ``most``, so that sums stay in 32 bits; few small ones, or both ends."""
     numbers = np.random.default_rng(rng.getrandbits(32))
     if dtype.is_float:
@@ -193,7 +193,7 @@ def draw(rng: random.Random, dtype: DType, shape: tuple[int, ...], most: int = 2
         small = np.where(numbers.random(shape) < _RANDOM / 2, np.float32(2**-16), np.float32(1))  # less than binary16 has in full
         is_short = dtype is DType.FLOAT32 and rng.random() < _RANDOM  # what a half holds, too
         short = DType.BFLOAT16 if is_short else dtype
-        return unpack(pack(values * small, short), short) if short in HALVES else values
+        return unpack_elements(pack_elements(values * small, short), short) if short in HALVES else values
     low, high = max(dtype.range[0], -most - 1), min(dtype.range[1], most)
     kind = rng.randrange(6)
     if kind == 0:
@@ -207,37 +207,37 @@ def draw(rng: random.Random, dtype: DType, shape: tuple[int, ...], most: int = 2
     return values.astype(dtype.numpy)
 
 
-def _made(
+def _make_case(
     kernel: Kernel, sample: Sample, body: tuple[str, ...], codes: Mapping[str, DType], stages: tuple[str, ...], rng: random.Random
 ) -> Case | None:
     terms = min((math.prod(shape) for shape in sample.shapes.values()), default=1)  # of a sum, at most
     most = 2047 if terms <= _FEW else 255
-    inputs = {n: sample.arrays[n] if n in sample.arrays else draw(rng, codes[n], sample.shapes[n], most) for n in body}
+    inputs = {n: sample.arrays[n] if n in sample.arrays else draw_values(rng, codes[n], sample.shapes[n], most) for n in body}
     first, free = inputs[body[0]], (n for n in body[1:] if n not in sample.arrays)
     same = [n for n in free if inputs[n].shape == first.shape and inputs[n].dtype == first.dtype]
     if same and rng.random() < 0.2:  # of one tensor twice, a kernel may read one buffer
         inputs[same[0]] = first
     outputs = tuple(Tensor(name, sample.shapes.get(name, ()), codes[name]) for name in kernel.outputs)
-    attrs = {name: _fit(name, value, inputs) for name, value in sample.attrs.items()} | {"epilogue": stages}
-    constants = {*kernel.constants, *kernel.layouts, *epilogue.operands(stages)}
+    attrs = {name: _fit_attribute(name, value, inputs) for name, value in sample.attrs.items()} | {"epilogue": stages}
+    constants = {*kernel.constants, *kernel.layouts, *epilogue.stage_operands(stages)}
     constants |= {name for name in (*body[1:], *sample.arrays) if name not in codes or rng.random() < 0.3}
-    node = _node(kernel, inputs, outputs, attrs, constants)
+    node = _make_node(kernel, inputs, outputs, attrs, constants)
     try:
-        results = _tuple(kernel.reference(node, *inputs.values()))
+        results = _as_tuple(kernel.reference(node, *inputs.values()))
     except (ArithmeticError, IndexError, KeyError, OverflowError, TypeError, ValueError):
-        if bind.mismatch(kernel, _with_outputs(kernel, node, sample)):
+        if bind.list_mismatches(kernel, _with_outputs(kernel, node, sample)):
             return None
         raise
-    if stages and results[0].dtype.kind != "f" and _largest(results[0]) >= 2**31:
+    if stages and results[0].dtype.kind != "f" and _largest_magnitude(results[0]) >= 2**31:
         return None
-    more, values = _stages(rng, kernel, stages, results[0], codes[kernel.outputs[0]])
+    more, values = _draw_stages(rng, kernel, stages, results[0], codes[kernel.outputs[0]])
     inputs, attrs = {**inputs, **more}, {**attrs, **values}
     shaped = tuple(Tensor(t.name, r.shape, t.dtype) for t, r in zip(outputs, results, strict=True))
-    node = _node(kernel, inputs, shaped, attrs, constants)
-    if bind.mismatch(kernel, node):
+    node = _make_node(kernel, inputs, shaped, attrs, constants)
+    if bind.list_mismatches(kernel, node):
         return None
     with np.errstate(invalid="ignore"):
-        final = [epilogue.apply(node, r, dict(inputs)) for r in results]
+        final = [epilogue.apply_stages(node, r, dict(inputs)) for r in results]
     for value, tensor in zip(final, shaped, strict=True):
         low, high = tensor.dtype.range if not tensor.dtype.is_float else (-np.inf, np.inf)
         if value.size == 0 or value.min() < low or value.max() > high:
@@ -245,7 +245,7 @@ def _made(
     return Case(node, inputs, tuple(v.astype(t.dtype.numpy) for v, t in zip(final, shaped, strict=True)))
 
 
-def _fit(name: str, value: Any, inputs: Mapping[str, np.ndarray]) -> Any:
+def _fit_attribute(name: str, value: Any, inputs: Mapping[str, np.ndarray]) -> Any:
     """An attribute as the types of the operands allow it: a zero point is a value of its operand, and floats have none; true is 1."""
     if name == "value" and any(array.dtype.kind == "b" for array in inputs.values()):
         return min(value, 1)
@@ -259,22 +259,24 @@ def _fit(name: str, value: Any, inputs: Mapping[str, np.ndarray]) -> Any:
     return min(max(value, int(np.iinfo(owner.dtype).min)), int(np.iinfo(owner.dtype).max))
 
 
-def _largest(values: np.ndarray) -> int:
+def _largest_magnitude(values: np.ndarray) -> int:
     return max(abs(int(values.min(initial=0))), abs(int(values.max(initial=0))))
 
 
-def _node(kernel: Kernel, inputs: Mapping[str, np.ndarray], outputs: tuple[Tensor, ...], attrs: Attributes, constants: set[str]) -> Node:
-    narrow = {n: _narrow(kernel.types.get(n, ()), a) for n, a in inputs.items() if n in constants}
+def _make_node(
+    kernel: Kernel, inputs: Mapping[str, np.ndarray], outputs: tuple[Tensor, ...], attrs: Attributes, constants: set[str]
+) -> Node:
+    narrow = {n: _narrow_types(kernel.types.get(n, ()), a) for n, a in inputs.items() if n in constants}
     tensors = (Tensor(n, a.shape, DType.of(a.dtype), a if n in constants else None, narrow.get(n, ())) for n, a in inputs.items())
     return Node("node", kernel.op, tuple(tensors), outputs, attrs)
 
 
-def _narrow(accepted: Collection[DType], array: np.ndarray) -> tuple[DType, ...]:
+def _narrow_types(accepted: Collection[DType], array: np.ndarray) -> tuple[DType, ...]:
     """The narrow types that hold a constant: those that the kernel reads, and of floats those that another kernel may read."""
     return tuple(t for t in NARROW if (t in accepted or (t in HALVES and array.dtype.kind == "f")) and t.stores(array))
 
 
-def _stages(
+def _draw_stages(
     rng: random.Random, kernel: Kernel, stages: tuple[str, ...], result: np.ndarray, dtype: DType
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Operands and attributes of the stages, one for all channels or one each, that bring results of that size near the output's range."""
@@ -283,7 +285,7 @@ def _stages(
     is_float = result.dtype.kind == "f"
     given: dict[str, np.ndarray] = {}
     attrs: dict[str, Any] = {}
-    size = max(1.0, float(_largest(result)) if not is_float else float(np.abs(result).max(initial=0)))
+    size = max(1.0, float(_largest_magnitude(result)) if not is_float else float(np.abs(result).max(initial=0)))
 
     def count() -> int:
         return rng.choice((1, channels, channels))
@@ -303,12 +305,12 @@ def _stages(
             low, high = rng.choice(((low, low + 100), (low // 4 + high // 4, high), (low + 1, high - 1)))
         attrs = {"shift": shift, "low": low, "high": high, **({"even": rng.randrange(2)} if rng.random() < 0.3 else {})}
         if "lookup" in stages:
-            given["table"] = draw(rng, dtype if dtype.bytes == 1 else DType.INT8, (high - low + 1,))
+            given["table"] = draw_values(rng, dtype if dtype.bytes == 1 else DType.INT8, (high - low + 1,))
     elif "clamp" in stages:
         ends = (-size / 2, size / 3) if is_float else (int(-size / 2), int(size / 3))
         attrs = {"low": ends[0] if rng.random() < 0.9 else None, "high": ends[1]}
     return given, attrs
 
 
-def _tuple(result: Any) -> tuple[np.ndarray, ...]:
+def _as_tuple(result: Any) -> tuple[np.ndarray, ...]:
     return result if isinstance(result, tuple) else (result,)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from deeploy.bringup.alone import try_kernel
-from deeploy.bringup.cases import Case, cases
+from deeploy.bringup.cases import Case, draw_cases
 from deeploy.documents import Contents
 from deeploy.errors import BuildError, TargetError, UsageError, shorten
 from deeploy.ir.kernel import Kernel
@@ -67,7 +67,7 @@ class Findings:
         }
 
 
-def check(
+def check_target(
     target: Target,
     names: Iterable[str] = (),
     everything: bool = False,
@@ -90,18 +90,18 @@ def check(
         BuildError: there is no C compiler with sanitizers.
         UsageError: no kernel has such a name.
     """
-    compiler = _compiler()
+    compiler = _find_compiler()
     wanted = tuple(names)
     kernels = [kernel for kernel in target.kernels if not wanted or kernel.name.startswith(wanted)]
     if not kernels:
         raise UsageError(f"no kernel of {target.name} begins with {' or '.join(wanted)}", "Show them with: deeploy targets NAME")
     everything = everything or bool(wanted) or all(_is_borrowed(kernel, target) for kernel in kernels)
-    rows, chosen = [*_levels(target)], [kernel for kernel in kernels if everything or not _is_borrowed(kernel, target)]
+    rows, chosen = [*_check_levels(target)], [kernel for kernel in kernels if everything or not _is_borrowed(kernel, target)]
     with tempfile.TemporaryDirectory(prefix="deeploy-check-", ignore_cleanup_errors=True) as scratch:
         tasks = [
             _Task(place or target, target.kernels.index(kernel), compiler, samples, seed, Path(scratch).resolve()) for kernel in chosen
         ]
-        results = in_order(_checked, tasks, threads=place is None, bounded=False)
+        results = in_order(_check_kernel_task, tasks, threads=place is None, bounded=False)
         for kernel in chosen:
             on_kernel(kernel.name)
             rows.append(next(results))
@@ -110,10 +110,10 @@ def check(
         rows.append(
             CheckedRow("kernel", f"{borrowed} more", "note", 0, "their C is the compiler's own, and tested there; --all runs it here too")
         )
-    return Findings(target.name, (*rows, *_timing(target), *_missing(target)), samples, seed)
+    return Findings(target.name, (*rows, *_check_timing(target), *_list_missing_operators(target)), samples, seed)
 
 
-def _compiler() -> str:
+def _find_compiler() -> str:
     """A compiler that finds its sanitizers."""
     compiler = os.environ.get("CC", "gcc")
     if shutil.which(compiler) is None:
@@ -132,7 +132,7 @@ def _is_borrowed(kernel: Kernel, target: Target) -> bool:
     return bool(kernel.link) or (source_folder is not None and source_folder.resolve() == own.resolve())
 
 
-def _levels(target: Target) -> Iterable[CheckedRow]:
+def _check_levels(target: Target) -> Iterable[CheckedRow]:
     for memory in target.memories:
         size = "of any size" if memory.capacity is None else f"{memory.capacity} bytes, {memory.reserved} reserved"
         where = "" if memory.base is None else f", from {memory.base:#x}"
@@ -154,13 +154,13 @@ class _Task:
     scratch: Path
 
 
-def _checked(task: _Task) -> CheckedRow:
+def _check_kernel_task(task: _Task) -> CheckedRow:
     target = task.target if isinstance(task.target, Target) else load(task.target)
     task.scratch.mkdir(parents=True, exist_ok=True)  # on another machine
-    return _kernel(target.kernels[task.number], target, task, lambda kernel: cases(kernel, task.samples, task.seed))
+    return _check_kernel(target.kernels[task.number], target, task, lambda kernel: draw_cases(kernel, task.samples, task.seed))
 
 
-def _kernel(kernel: Kernel, target: Target, task: _Task, draw: Callable[[Kernel], list[Case]]) -> CheckedRow:
+def _check_kernel(kernel: Kernel, target: Target, task: _Task, draw: Callable[[Kernel], list[Case]]) -> CheckedRow:
     """One kernel, on every case that it accepts."""
     if kernel.link:
         return CheckedRow("kernel", kernel.name, "note", 0, "it needs another chip: deeploy verify --chips runs it on the host model")
@@ -191,7 +191,7 @@ def _kernel(kernel: Kernel, target: Target, task: _Task, draw: Callable[[Kernel]
     return CheckedRow("kernel", kernel.name, "failed", done.runs, f"{failure.way}{case}: {failure.text}", done.variants)
 
 
-def _timing(target: Target) -> Iterable[CheckedRow]:
+def _check_timing(target: Target) -> Iterable[CheckedRow]:
     if target.timing is None:
         what = "no timing: plans are made by bytes and work alone, reports have no cycles"
         yield CheckedRow("timing", "", "note", 0, what if target.paths else "no timing: reports have no cycles")
@@ -206,17 +206,17 @@ def _timing(target: Target) -> Iterable[CheckedRow]:
     lacking = sorted(name for name, rate in rates.items() if rate is None)
     estimated = sorted({name for name, rate in rates.items() if rate is not None and rate.is_estimate}.union(lacking))
     if lacking and ESTIMATE not in target.timing.kernels:
-        what = f"no cycles for every instance of {_listed(lacking)}: measure them and add [kernel.NAME] without words"
+        what = f"no cycles for every instance of {_list_names(lacking)}: measure them and add [kernel.NAME] without words"
         yield CheckedRow("timing", "", "failed", 0, what)
     elif estimated:
-        yield CheckedRow("timing", "", "note", 0, f"an estimate, of {len(estimated)} kernels: {_listed(estimated)}")
+        yield CheckedRow("timing", "", "note", 0, f"an estimate, of {len(estimated)} kernels: {_list_names(estimated)}")
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-def _missing(target: Target) -> Iterable[CheckedRow]:
+def _list_missing_operators(target: Target) -> Iterable[CheckedRow]:
     """Operators of the integer form that no kernel runs; views need none."""
     lacking = sorted({op for op, operator in OPERATORS.items() if operator.draw} - {kernel.op for kernel in target.kernels})
     if lacking:

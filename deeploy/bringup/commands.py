@@ -23,7 +23,7 @@ def new_target(
     """Write a minimal target that works: one engine, three kernels, a timing model, tests."""
     from deeploy.bringup import new
 
-    files = new.write(folder)
+    files = new.write_skeleton(folder)
     if as_json:
         print(json.dumps({"folder": str(folder), "files": [str(file) for file in files]}))
         return
@@ -47,13 +47,13 @@ def target_check(
 ) -> None:
     """Test every kernel of a target against its NumPy reference, with sanitizers; list limits, timing and what is missing."""
     from deeploy import target as registry
-    from deeploy.bringup.check import check
+    from deeploy.bringup.check import check_target
     from deeploy.jobs import workers
     from deeploy.report import checked
     from deeploy.report.progress import Progress
 
     with Progress() as progress, workers(jobs, scheduler):
-        findings = check(registry.load(target), kernel or (), everything, samples, seed, progress, target)
-    print(json.dumps(findings.contents(), indent=1)) if as_json else checked.show(findings.contents())
+        findings = check_target(registry.load(target), kernel or (), everything, samples, seed, progress, target)
+    print(json.dumps(findings.contents(), indent=1)) if as_json else checked.print_findings(findings.contents())
     if not findings.passed:
         raise typer.Exit(1)

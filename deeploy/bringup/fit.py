@@ -8,7 +8,7 @@ Array = np.ndarray
 TOLERANCE = 1e-9
 
 
-def solve(features: Array, measured: Array, relative_to: Array | None = None) -> Array:
+def fit_coefficients(features: Array, measured: Array, relative_to: Array | None = None) -> Array:
     """Coefficients >= 0 that minimise the sum of squared errors of ``features @ coefficients`` against ``measured``.
 
     Errors are relative to what is measured, or to ``relative_to``.

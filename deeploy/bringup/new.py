@@ -13,7 +13,7 @@ from deeploy.errors import UsageError, shorten
 _SKELETON = Path(__file__).parent / "assets" / "skeleton"
 
 
-def write(folder: Path) -> list[str]:
+def write_skeleton(folder: Path) -> list[str]:
     """Write the skeleton; returns its files.
 
     Raises:
@@ -33,11 +33,11 @@ def write(folder: Path) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.replace("@name@", name), encoding="utf-8")
         written.append(str(path.relative_to(folder)))
-    onnx.save(_model(), folder / "model.onnx")
+    onnx.save(_make_model(), folder / "model.onnx")
     return [*written, "model.onnx"]
 
 
-def _model() -> onnx.ModelProto:
+def _make_model() -> onnx.ModelProto:
     """x[24,32] int8, two products with activations between them, and a sum around the second."""
     numbers = np.random.default_rng(0)
     constants = {f"w{i}": numbers.integers(-16, 16, (32, 32)).astype(np.float32) for i in range(2)}

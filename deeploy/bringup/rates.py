@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.bringup.fit import solve
+from deeploy.bringup.fit import fit_coefficients
 from deeploy.ir.target import ESTIMATE, Rate
 from deeploy.planning import cost
 from deeploy.planning.plan import Plan
@@ -61,22 +61,22 @@ class Fitted:
         return f"{self.layers} layer{'s' * (self.layers != 1)}, median error {self.error:.1%}"
 
 
-def observed(plan: Plan, layers: Sequence[tuple[str, int]]) -> list[Observed]:
+def observe_layers(plan: Plan, layers: Sequence[tuple[str, int]]) -> list[Observed]:
     """What was measured of the layers of a plan for one memory, in the plan's order."""
     observations = []
     for call, (name, cycles) in zip(plan.program.calls, layers, strict=True):
         assert call.name == name
-        observations.append(Observed(call.kernel.name, _counted(call, Rate(0, 1, 0)), _counted(call, Rate(0, 0, 1)), cycles))
+        observations.append(Observed(call.kernel.name, _count_work(call, Rate(0, 1, 0)), _count_work(call, Rate(0, 0, 1)), cycles))
     return observations
 
 
-def _counted(call: Call, rate: Rate) -> float:
+def _count_work(call: Call, rate: Rate) -> float:
     """How often what a rate prices occurs in a call of one tile."""
     sizes = call.geometry.extents
-    return float(cost.work_of(call, rate).cycles(lambda dim, step: cost.steps(sizes[dim], step) if step else 1))
+    return float(cost.work_of(call, rate).cycles(lambda dim, step: cost.whole_steps(sizes[dim], step) if step else 1))
 
 
-def fitted(layers: Sequence[Observed]) -> dict[str, Fitted]:
+def fit_rates(layers: Sequence[Observed]) -> dict[str, Fitted]:
     """The rate of every kernel: ``cycles = call + mac * macs + output * outputs``, none negative.
 
     Kernels that were not measured are taken to be as slow as the slowest, so that none of them is chosen for being unknown.
@@ -84,25 +84,25 @@ def fitted(layers: Sequence[Observed]) -> dict[str, Fitted]:
     groups: dict[str, list[Observed]] = {}
     for layer in layers:
         groups.setdefault(layer.kernel, []).append(layer)
-    rates = {name: _fit(some) for name, some in sorted(groups.items())}
+    rates = {name: _fit_rate(some) for name, some in sorted(groups.items())}
     known = [one.rate for one in rates.values()]
     slowest = Rate(max(rate.call for rate in known), max(rate.mac for rate in known), max(rate.output for rate in known))
-    return {ESTIMATE: Fitted(slowest, len(layers), _error(layers, slowest)), **rates}
+    return {ESTIMATE: Fitted(slowest, len(layers), _relative_error(layers, slowest)), **rates}
 
 
-def _fit(layers: Sequence[Observed]) -> Fitted:
+def _fit_rate(layers: Sequence[Observed]) -> Fitted:
     features = np.array([[1.0, layer.macs, layer.outputs] for layer in layers])
     cycles = np.array([max(layer.cycles, 1) for layer in layers], float)
-    call, mac, output = (float(value) for value in solve(features, cycles))
+    call, mac, output = (float(value) for value in fit_coefficients(features, cycles))
     rate = Rate(call, mac, output)
-    return Fitted(rate, len(layers), _error(layers, rate))
+    return Fitted(rate, len(layers), _relative_error(layers, rate))
 
 
-def _error(layers: Sequence[Observed], rate: Rate) -> float:
+def _relative_error(layers: Sequence[Observed], rate: Rate) -> float:
     return float(np.median([abs((rate.call + rate.mac * x.macs + rate.output * x.outputs) / max(x.cycles, 1) - 1) for x in layers]))
 
 
-def document(target: Target, rates: Mapping[str, Fitted], place: str, mhz: float) -> str:
+def write_rates(target: Target, rates: Mapping[str, Fitted], place: str, mhz: float) -> str:
     """The text of a ``timing.toml``."""
     when = f"{place}, {datetime.date.today().isoformat()}"
     parts = [_HEAD.format(target=target.name, place=place, mhz=mhz, provenance=json.dumps(f"the clock of {when}"))]

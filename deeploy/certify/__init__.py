@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from deeploy.certify.layers import Claim, ClaimedOperand
 from deeploy.certify.memory import CertificateError
-from deeploy.certify.messages import exchange
-from deeploy.certify.run import Printed, certify
+from deeploy.certify.messages import exchange_messages
+from deeploy.certify.run import Printed, certify_network
 
-__all__ = ["CertificateError", "Claim", "ClaimedOperand", "Printed", "certify", "exchange"]
+__all__ = ["CertificateError", "Claim", "ClaimedOperand", "Printed", "certify_network", "exchange_messages"]

@@ -55,7 +55,7 @@ class TranslationUnit:
             "_call": call,
             "_F": self,
             "_quotient": lambda a, b: a // b,
-            "_structure": _structure,
+            "_structure": _make_structure,
             "_min": min,
             "_max": max,
             "_int": int,
@@ -70,7 +70,7 @@ class TranslationUnit:
         if name not in self.functions:
             raise TextError(f"no function {name}")
         parameters, body = self.functions[name]
-        function = self.compile(name, [_names(part) for part in _split(parameters)], body)
+        function = self.compile(name, [_read_parameter(part) for part in _split_arguments(parameters)], body)
         setattr(self, name, function)
         return function
 
@@ -85,47 +85,50 @@ class TranslationUnit:
         text = _IGNORED.sub(" ", text).replace("\\\n", " ")
         text = _CONDITIONAL.sub(lambda words: words.group(2) or "", text)
         for name, parameters, body in _MACRO.findall(text):
-            self.macros[name] = ([p.strip() for p in parameters.split(",")] if parameters else None, tokens(body.replace("##", " ## ")))
-        words = tokens(re.sub(r"^[ \t]*#[^\n]*", " ", _MACRO.sub("\n", text), flags=re.MULTILINE))
+            self.macros[name] = (
+                [p.strip() for p in parameters.split(",")] if parameters else None,
+                split_tokens(body.replace("##", " ## ")),
+            )
+        words = split_tokens(re.sub(r"^[ \t]*#[^\n]*", " ", _MACRO.sub("\n", text), flags=re.MULTILINE))
         at = 0
         while at < len(words):
             begin = at
             while words[at] not in ("{", ";", "="):
                 at += 1
             if words[at] == "{" and words[begin] == "enum" and at == begin + 1:
-                end = _end(words, at)
-                for entry in _split(words[at + 1 : end]):
+                end = _closing_bracket(words, at)
+                for entry in _split_arguments(words[at + 1 : end]):
                     self.globals[entry[0]] = int(entry[2], 0) if len(entry) == 3 else self._constant(entry[2:])
                 at = end + 2
             elif words[at] == "{" and words[at - 1] == ")":
-                opening = _opening(words, at - 1)
-                end = _end(words, at)
+                opening = _opening_bracket(words, at - 1)
+                end = _closing_bracket(words, at)
                 self.functions[words[opening - 1]] = (words[opening + 1 : at - 1], words[at + 1 : end])
                 at = end + 1
             else:
                 if words[at] == "{" and words[begin] == "struct" and at == begin + 2:
-                    self.fields[words[begin + 1]] = [words[i - 1] for i in range(at, _end(words, at)) if words[i] == ";"]
+                    self.fields[words[begin + 1]] = [words[i - 1] for i in range(at, _closing_bracket(words, at)) if words[i] == ";"]
                 name = next((words[i - 1] for i in range(begin, at) if words[i] == "["), "")
                 if name:
                     self.sizes[name] = _SIZES.get(words[words.index(name, begin) - 1], 1)
                 while words[at] != ";":
-                    at = _end(words, at) if words[at] == "{" else at + 1
+                    at = _closing_bracket(words, at) if words[at] == "{" else at + 1
                 at += 1
 
     def _constant(self, body: list[str]) -> int:
         return int(self.compile("constant", [], ["return", *body, ";"])())
 
 
-def _structure(fields: list[str], values: list[Any]) -> SimpleNamespace:
+def _make_structure(fields: list[str], values: list[Any]) -> SimpleNamespace:
     return SimpleNamespace(**dict(zip(fields, values, strict=True)))
 
 
-def tokens(text: str) -> list[str]:
+def split_tokens(text: str) -> list[str]:
     """The tokens of C without comments and directives."""
     return _TOKEN.findall(text)
 
 
-def _end(words: list[str], at: int) -> int:
+def _closing_bracket(words: list[str], at: int) -> int:
     """The bracket that closes the one at a position."""
     depth = 0
     while True:
@@ -135,7 +138,7 @@ def _end(words: list[str], at: int) -> int:
         at += 1
 
 
-def _opening(words: list[str], at: int) -> int:
+def _opening_bracket(words: list[str], at: int) -> int:
     depth = 0
     while True:
         depth += (words[at] in ")}]") - (words[at] in "({[")
@@ -144,7 +147,7 @@ def _opening(words: list[str], at: int) -> int:
         at -= 1
 
 
-def _split(words: list[str]) -> list[list[str]]:
+def _split_arguments(words: list[str]) -> list[list[str]]:
     """Tokens between commas outside of brackets."""
     parts: list[list[str]] = [[]]
     depth = 0
@@ -157,12 +160,12 @@ def _split(words: list[str]) -> list[list[str]]:
     return [part for part in parts if part]
 
 
-def _names(parameter: list[str]) -> tuple[str, int]:
+def _read_parameter(parameter: list[str]) -> tuple[str, int]:
     """The name of a parameter, and the size of what it points to."""
-    return parameter[-1], _size(parameter[:-1])
+    return parameter[-1], _pointed_size(parameter[:-1])
 
 
-def _size(kind: list[str]) -> int:
+def _pointed_size(kind: list[str]) -> int:
     """The size of what a type points to; 0 of a number or a structure."""
     if "*" not in kind:
         return 0
@@ -196,8 +199,8 @@ class _Function:
             parameters, replacement = macro
             values: dict[str, list[str]] = {}
             if parameters is not None:
-                end = _end(body, at)
-                values = dict(zip(parameters, _split(body[at + 1 : end]), strict=True))
+                end = _closing_bracket(body, at)
+                values = dict(zip(parameters, _split_arguments(body[at + 1 : end]), strict=True))
                 at = end + 1
             result: list[str] = []
             joins = False
@@ -268,7 +271,7 @@ class _Function:
             self.next(";")
             self.emit(depth, f"return {value}")
         elif token in _SKIPPED:
-            self.at = _end(self.found, self.at + 1) + 1
+            self.at = _closing_bracket(self.found, self.at + 1) + 1
             self.next(";")
         elif token in _TYPES:
             self.declaration(depth)
@@ -301,7 +304,7 @@ class _Function:
         self.next("++")
         self.next(")")
         self.scopes.append({})
-        variable = self.declare(name, _size(kind))
+        variable = self.declare(name, _pointed_size(kind))
         self.emit(depth, f"for {variable} in range({first}, {last}):")
         self.body(depth + 1)
         self.scopes.pop()
@@ -325,9 +328,9 @@ class _Function:
         kind = self.kind()
         while True:
             name = self.next()
-            size = _size(kind)
+            size = _pointed_size(kind)
             while self.found[self.at] == "[":
-                self.at, size = _end(self.found, self.at) + 1, size or 1
+                self.at, size = _closing_bracket(self.found, self.at) + 1, size or 1
             if self.found[self.at] == "=":
                 self.next()
                 value = self.value()
@@ -388,7 +391,7 @@ class _Function:
                 return (f"_structure({fields}, {self.braces()})" if fields else self.braces()), 0
             value, _ = self.unary()
             if "*" in kind:
-                return value, _size(kind)
+                return value, _pointed_size(kind)
             return (f"({value} & 0xFFFFFFFF)" if kind[-1] == "uint32_t" else value), 0
         return self.postfix()
 
@@ -431,7 +434,7 @@ class _Function:
             self.next(")")
             value = f"({inner})"
         elif token[0].isdigit():
-            value = _number(token)
+            value = _read_number(token)
         elif token[0] == '"':
             value = token
         else:
@@ -473,7 +476,7 @@ class _Function:
 
 
 @cache
-def _number(token: str) -> str:
+def _read_number(token: str) -> str:
     if re.fullmatch(r"0[xX][0-9a-fA-F]+[uUlL]*|\d+[uUlL]*", token):
         return str(int(token.rstrip("uUlL"), 0))
     return repr(float(token.rstrip("fF")))

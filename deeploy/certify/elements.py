@@ -35,23 +35,23 @@ class Elements:
         for node in self.grown:
             self.states[node.outputs[0].name] = np.full(node.outputs[0].shape, MISSING, np.int32)
         for node in self.kept:
-            self.states[_state(node).name] = np.zeros(_state(node).shape, np.int32)
+            self.states[_state_of(node).name] = np.zeros(_state_of(node).shape, np.int32)
 
     # ---- inferences
 
     def begin(self, past: int, rows: int) -> None:
         """An inference behind ``past`` rows begins, which appends ``rows``."""
         for node in self.kept if self.known else ():
-            self.states[_state(node).name] = self.of(node.operands[0])
+            self.states[_state_of(node).name] = self.of(node.operands[0])
         self.known, self.past = dict(self.states), past
         for node in self.grown:
-            _rows(self.states[node.outputs[0].name], int(node.attrs["axis"]), past, rows)[...] = self.of(node.operands[0])
+            _state_rows(self.states[node.outputs[0].name], int(node.attrs["axis"]), past, rows)[...] = self.of(node.operands[0])
 
     def skip(self, begin: int, end: int) -> None:
         """Let states have rows that no inference appends: they are assumed to lie where they are looked for and nothing was ever put."""
         first = self.next
         for node in self.grown:
-            rows = _rows(self.states[node.outputs[0].name], int(node.attrs["axis"]), begin, end - begin)
+            rows = _state_rows(self.states[node.outputs[0].name], int(node.attrs["axis"]), begin, end - begin)
             rows[...] = self.fresh(rows.shape, node.outputs[0].dtype.bytes)
         self.assumed = range(first, self.next)
 
@@ -100,7 +100,7 @@ class Elements:
         if tensor.data is not None or node is None or node.op not in VIEWS:
             return tensor.data
         view = VIEWS[node.op](node)
-        container = _side(node, view.container)
+        container = _side_operand(node, view.container)
         value = self.value(container) if view.container[0] == "in" else None
         return None if value is None else self._viewed(value, tensor, node, view)
 
@@ -110,38 +110,38 @@ class Elements:
         if node is None or node.op not in VIEWS:
             return self.fresh(tensor.shape, tensor.dtype.bytes)
         view = VIEWS[node.op](node)
-        container = _side(node, view.container)
+        container = _side_operand(node, view.container)
         if view.container[0] == "in":
             return self._viewed(self.of(container), tensor, node, view)
         result = np.zeros(container.shape, np.int32)
         for side, place in view.parts:
             access = place(Access.dense(container.shape))
             assert access is not None
-            _boxed(result, access, 0)[...] = self.of(_side(node, side))
+            _box_elements(result, access, 0)[...] = self.of(_side_operand(node, side))
         return result
 
     def _viewed(self, values: np.ndarray, tensor: Tensor, node: Node, view: View) -> np.ndarray:
         """What a view shows of a container with these values."""
         dense = Access.dense(values.shape)
-        access = next(place for side, place in view.parts if _side(node, side).name == tensor.name)(dense)
+        access = next(place for side, place in view.parts if _side_operand(node, side).name == tensor.name)(dense)
         assert access is not None
         back = 0 if view.slides is None else self.past * dense.strides[view.slides]
-        return _boxed(np.ascontiguousarray(values), access, back).copy()
+        return _box_elements(np.ascontiguousarray(values), access, back).copy()
 
 
-def _state(node: Node) -> Tensor:
+def _state_of(node: Node) -> Tensor:
     """The memory that a Keep writes."""
     return node.operands[1]
 
 
-def _side(node: Node, place: tuple[str, int]) -> Tensor:
+def _side_operand(node: Node, place: tuple[str, int]) -> Tensor:
     sides: Mapping[str, tuple[Tensor | None, ...]] = {"in": node.inputs, "out": node.outputs}
     tensor = sides[place[0]][place[1]]
     assert tensor is not None
     return tensor
 
 
-def _rows(state: np.ndarray, axis: int, begin: int, count: int) -> np.ndarray:
+def _state_rows(state: np.ndarray, axis: int, begin: int, count: int) -> np.ndarray:
     """Rows of a state."""
     return state[(*(slice(None),) * axis, slice(begin, begin + count))]
 
@@ -151,7 +151,7 @@ def bytes_of(numbers: np.ndarray, size: int) -> np.ndarray:
     return np.where(numbers[..., None] == 0, 0, numbers[..., None] + np.arange(size, dtype=np.int32))
 
 
-def _boxed(values: np.ndarray, access: Access, back: int) -> np.ndarray:
+def _box_elements(values: np.ndarray, access: Access, back: int) -> np.ndarray:
     """The elements of dense values at an access, which begins ``back`` elements before its place."""
     if 0 in access.shape:
         return np.zeros(access.shape, values.dtype)

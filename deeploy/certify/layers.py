@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypedDict
 
-from deeploy.certify.c_text import TranslationUnit, tokens
+from deeploy.certify.c_text import TranslationUnit, split_tokens
 from deeploy.ir import interface
-from deeploy.ir.expr import Named, Value, Variable, maximum, minimum, named, quotient
+from deeploy.ir.expr import Named, Value, Variable, maximum, minimum, name_value, quotient
 from deeploy.ir.interface import Bound, CalledPart, PrintedOperand
 from deeploy.ir.kernel import SUMS
 from deeploy.ir.mentions import mentions
@@ -87,12 +87,12 @@ class CertifiedLayer:
     ) -> None:
         self.call, self.claim, self.stored, self.unit, self.lookup = call, claim, stored, unit, lookup
         self.project, self.message, self.capture = project, message, capture
-        self.values = _values(claim)
+        self.values = _claim_values(claim)
         self.box = {dim: (self.value(first), self.value(count)) for dim, (first, count) in claim["box"].items()}
 
     def value(self, text: str) -> Value:
         """An expression of the claim."""
-        return _evaluated(text, self.values)
+        return _evaluate_text(text, self.values)
 
     @cached_property
     def windows(self) -> Mapping[str, tuple[Window, ...]]:
@@ -118,11 +118,12 @@ class CertifiedLayer:
     def parts(self) -> tuple[CalledPart, ...]:
         views: dict[str, PrintedOperand | None] = {name.rstrip("?"): None for name in self.call.kernel.inputs}
         views |= {
-            name: interface.view(self.call, name, self.stored[name], self.windows[name], self.strides[name]) for name in self.call.operands
+            name: interface.make_view(self.call, name, self.stored[name], self.windows[name], self.strides[name])
+            for name in self.call.operands
         }
         if SUMS in self.windows:
             views[SUMS] = interface.kept_sums(self.call, self.windows[SUMS], self.strides[SUMS])
-        return interface.parts(self.call, views, self.stored)
+        return interface.call_parts(self.call, views, self.stored)
 
     @cached_property
     def _parts_steps(self) -> list[Callable[[int, Sequence[int]], list[Step]]]:
@@ -135,7 +136,7 @@ class CertifiedLayer:
     def _steps(self, part: CalledPart) -> Callable[[int, Sequence[int]], list[Step]]:
         claim, call = self.claim, self.call
         bases = {name: Variable(f"scratch_{name}", 0, 0) for name in part.call.kernel.scratch}
-        pieces = interface.pieces(part.call, claim["sizes"], bases)
+        pieces = interface.scratch_pieces(part.call, claim["sizes"], bases)
         extent: dict[str, Value] = {**call.geometry.extents}
         extent |= {dim: self.box[dim][1] for dim in call.geometry.dynamic if dim in self.box}
         names = [*dict.fromkeys([*part.views, *call.operands, SUMS, *(base.name for base in bases.values())])]
@@ -146,13 +147,13 @@ class CertifiedLayer:
         operands = [name for name in part.call.operands if name in call.operands]
         computes, seen = [], []
         with mentions() as noted:
-            facts = [_listed(map(_listed, self.box.values())), _listed(self._needed(name) for name in operands)]
-            for phase, outside in zip(interface.phases(part, self.value(claim["columns"])), outer, strict=True):
+            facts = [_list_values(map(_list_values, self.box.values())), _list_values(self._needed(name) for name in operands)]
+            for phase, outside in zip(interface.part_phases(part, self.value(claim["columns"])), outer, strict=True):
                 computes.append(self._compile("computes", parameters, self._text(phase, pieces, extent)))
                 views = {name: view for name, view in phase.views.items() if view is not None}
                 seen.append([outside.get(name, name) for name in views])
-                facts += [_listed([v.ptr, *map(_listed, (v.first, v.extent, v.stride))]) for v in views.values()]
-        states = self._compile("states", parameters, f"{_declared(noted.parts())} return {_listed(facts)};")
+                facts += [_list_values([v.ptr, *map(_list_values, (v.first, v.extent, v.stride))]) for v in views.values()]
+        states = self._compile("states", parameters, f"{_print_declarations(noted.parts())} return {_list_values(facts)};")
 
         def steps(tile: int, rows: Sequence[int]) -> list[Step]:
             values = [tile, *pointers.values(), *rows]
@@ -171,39 +172,41 @@ class CertifiedLayer:
     def _needed(self, name: str) -> str:
         """The window of an operand that the iterations need, and the one that is claimed: first elements, numbers, how many are missing."""
         windows = self.needed(name), self.windows[name]
-        return _listed(_listed(getattr(axis, what) for axis in window) for window in windows for what in ("first", "count", "before"))
+        return _list_values(
+            _list_values(getattr(axis, what) for axis in window) for window in windows for what in ("first", "count", "before")
+        )
 
     def _text(self, phase: CalledPart, pieces: Mapping[str, interface.Piece], extent: Mapping[str, Value]) -> str:
         """The C that calls a kernel."""
-        kernel = "" if phase.call.kernel.link is not None else interface.instance(phase.call, phase.stored, self.project).name
+        kernel = "" if phase.call.kernel.link is not None else interface.make_instance(phase.call, phase.stored, self.project).name
         with mentions() as noted:
-            text = interface.render(phase.call, kernel, phase.views, pieces, extent, self.lookup, self.message, self.claim["cores"])
-        return _declared(noted.parts()) + text
+            text = interface.render_call(phase.call, kernel, phase.views, pieces, extent, self.lookup, self.message, self.claim["cores"])
+        return _print_declarations(noted.parts()) + text
 
     def _compile(self, name: str, parameters: list[tuple[str, int]], text: str) -> Callable[..., Any]:
-        return self.unit.compile(name, parameters, tokens(text))
+        return self.unit.compile(name, parameters, split_tokens(text))
 
 
-def _listed(values: Iterable[Value | str]) -> str:
+def _list_values(values: Iterable[Value | str]) -> str:
     return "{" + ", ".join(map(str, values)) + "}"
 
 
-def _declared(parts: Sequence[Named]) -> str:
+def _print_declarations(parts: Sequence[Named]) -> str:
     return "".join(f"const int32_t {part.name} = {part.value};\n" for part in parts)
 
 
-def _values(claim: Claim) -> dict[str, object]:
+def _claim_values(claim: Claim) -> dict[str, object]:
     """What the expressions of a claim may mention."""
     values: dict[str, object] = {"smaller": minimum, "larger": maximum, "quotient": quotient}
     values["t"] = Variable("t", 0, claim["tiles"] - 1) if claim["tiles"] > 1 else 0
     values["core"] = Variable("rt_core()", 0, claim["cores"] - 1) if claim["cores"] > 1 else 0
     values |= {name: Variable(name, low, high) for name, (low, high) in claim["rows"].items()}
     for name, text in claim["names"].items():
-        values[name] = named(name, _evaluated(text, values))
+        values[name] = name_value(name, _evaluate_text(text, values))
     return values
 
 
-def _evaluated(text: str, values: dict[str, object]) -> Value:
+def _evaluate_text(text: str, values: dict[str, object]) -> Value:
     """An expression of a claim, of these values."""
     if text.isdigit():
         return int(text)

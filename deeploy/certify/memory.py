@@ -205,10 +205,10 @@ class Memories:
         for access in unique.values():
             regions.setdefault(id(access.span.region), []).append(access)
         for accesses_of_region in regions.values():
-            for access, other in _near(accesses_of_region):
+            for access, other in _near_accesses(accesses_of_region):
                 if len(access.cores | other.cores) > 1 and access.span.meets(other.span):
                     if access.holds is None:
-                        raise CertificateError(f"{_named(access)} is read while {_named(other)} is written")
+                        raise CertificateError(f"{_name_access(access)} is read while {_name_access(other)} is written")
                     self._equal(access, other)
 
     def _equal(self, one: _MemoryAccess, other: _MemoryAccess) -> None:
@@ -216,10 +216,10 @@ class Memories:
         assert one.holds is not None and other.holds is not None
         now = one.span.of(one.span.region.holds)
         if (now != one.holds).any() or (other.span.of(other.span.region.holds) != other.holds).any():
-            raise CertificateError(f"{_named(one)} and {_named(other)} are written to the same place")
+            raise CertificateError(f"{_name_access(one)} and {_name_access(other)} are written to the same place")
 
 
-def _near(accesses: list[_MemoryAccess]) -> Iterator[tuple[_MemoryAccess, _MemoryAccess]]:
+def _near_accesses(accesses: list[_MemoryAccess]) -> Iterator[tuple[_MemoryAccess, _MemoryAccess]]:
     """Pairs of an access and one that writes, of which neither ends before the other begins."""
     open_: list[_MemoryAccess] = []
     for access in sorted(accesses, key=lambda each: each.span.low):
@@ -232,5 +232,5 @@ def _near(accesses: list[_MemoryAccess]) -> Iterator[tuple[_MemoryAccess, _Memor
         open_.append(access)
 
 
-def _named(access: _MemoryAccess) -> str:
+def _name_access(access: _MemoryAccess) -> str:
     return f"{access.label} of core{'s' * (len(access.cores) > 1)} {', '.join(map(str, sorted(access.cores)))}"

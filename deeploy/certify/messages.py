@@ -20,7 +20,7 @@ class CheckedMessage:
     bytes: int
 
 
-def exchange(chips: Sequence[Sequence[CheckedMessage]], tables: Sequence[str], queue: int) -> None:
+def exchange_messages(chips: Sequence[Sequence[CheckedMessage]], tables: Sequence[str], queue: int) -> None:
     """Let chips send and receive in their order; between two of them ``queue`` messages may wait.
 
     Args:
@@ -36,7 +36,7 @@ def exchange(chips: Sequence[Sequence[CheckedMessage]], tables: Sequence[str], q
     while is_moving:
         is_moving = False
         for chip, messages in enumerate(chips):
-            while done[chip] < len(messages) and _passes(chip, messages[done[chip]], ends[chip], waiting, queue):
+            while done[chip] < len(messages) and _pass_message(chip, messages[done[chip]], ends[chip], waiting, queue):
                 done[chip] += 1
                 is_moving = True
     stuck = [chip for chip, messages in enumerate(chips) if done[chip] < len(messages)]
@@ -47,7 +47,7 @@ def exchange(chips: Sequence[Sequence[CheckedMessage]], tables: Sequence[str], q
         raise CertificateError(f"chip {left[0][1]} does not receive a message of chip {left[0][0]}")
 
 
-def _passes(
+def _pass_message(
     chip: int, message: CheckedMessage, ends: Sequence[tuple[int, int]], waiting: dict[tuple[int, int], list[tuple[int, int]]], queue: int
 ) -> bool:
     """Whether a chip can send or receive a message now; then it does."""

@@ -23,7 +23,7 @@ from deeploy.ir.interface import Bound
 from deeploy.ir.kernel import SUMS
 from deeploy.ir.nodes import Tensor
 from deeploy.ir.target import Target
-from deeploy.ir.templates import templates
+from deeploy.ir.templates import template_lookup
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.operators.views import POSITION
@@ -62,7 +62,7 @@ class Printed:
     is_exhaustive: bool = False
 
 
-def certify(printed: Printed) -> list[CheckedMessage]:
+def certify_network(printed: Printed) -> list[CheckedMessage]:
     """Check that the C of a network computes every element of every output as the graph says; returns the messages of an inference.
 
     Raises:
@@ -134,7 +134,7 @@ class _CheckedRun(CheckedMachine):
         compiled: dict[str, np.ndarray] = {}
         for path in self._sources("c"):
             text, blob = self._text(path), self._blob(f"{PurePosixPath(path).stem}.bin")
-            compiled |= {name: _numbers(kind, values).view(np.uint8).reshape(-1) for kind, name, values in _CONSTANT.findall(text)}
+            compiled |= {name: _read_numbers(kind, values).view(np.uint8).reshape(-1) for kind, name, values in _CONSTANT.findall(text)}
             compiled |= {name: blob[int(at) : int(at) + int(size)] for name, at, size in _INCLUDED.findall(text)}
         return compiled
 
@@ -238,7 +238,7 @@ class _CheckedRun(CheckedMachine):
                 printed.claims[name],
                 printed.stored[name],
                 self.unit,
-                templates(tuple(self.target.template_folders)),
+                template_lookup(tuple(self.target.template_folders)),
                 printed.project,
                 self.links.get(name),
                 self.capture,
@@ -272,7 +272,7 @@ class _CheckedRun(CheckedMachine):
             raise CertificateError(f"there are {layer.claim['tiles']} tiles")
         if steps is None:
             steps = layer.steps(number, tile, [getattr(self.instance, row) for row in layer.claim["rows"]])
-        calls = [(step, is_last, call) for step in steps for is_last, call in _marked(step.calls)]
+        calls = [(step, is_last, call) for step in steps for is_last, call in _mark_calls(step.calls)]
         step, is_last, (expected, fields) = calls[at]
         if begun != tile or function != expected:
             raise CertificateError(f"{function} is called instead of {expected}")
@@ -312,11 +312,11 @@ class _CheckedRun(CheckedMachine):
         accelerator = self.target.engine(kernel.engine).accelerator and ("job", self.unit.globals[f"ACCELERATOR_{kernel.engine}"])
         reads: list[tuple[str, Span]] = []
         makes: list[tuple[str, Span, np.ndarray | int]] = []
-        state = _progress(call, step.box)
+        state = _track_progress(call, step.box)
         sums = self.sums.get((name, state.outputs))
         is_split = call.kernel.second is not None
         for scratch, (address, size, is_own) in step.scratch.items():
-            at, core = _resolved(address, bound), self.core * is_own
+            at, core = _resolve_address(address, bound), self.core * is_own
             if at is not None and scratch != SUMS and size:
                 makes.append((scratch, self.memories.span(at + core * size, (size,), (1,), f"scratch memory {scratch}"), 1 + core))
         is_summing = SUMS in {seen.operand for seen in step.seen} or (is_split and not number)
@@ -324,7 +324,10 @@ class _CheckedRun(CheckedMachine):
             sums = self.add(name, state, sums)
         is_complete = not is_summing or (sums is not None and sums.iterations == state.iterations)
         for seen in step.seen:
-            at, is_sums = _resolved(seen.address, bound), seen.operand == SUMS or (is_split and not number and seen.operand in call.writes)
+            at, is_sums = (
+                _resolve_address(seen.address, bound),
+                seen.operand == SUMS or (is_split and not number and seen.operand in call.writes),
+            )
             if at is None or not all(seen.count):
                 continue
             size = 4 if is_sums else layer.stored[seen.operand].bytes
@@ -334,7 +337,7 @@ class _CheckedRun(CheckedMachine):
                 self.add_sums(seen, span, sums, is_split and bool(number), reads, makes)
             elif seen.operand in call.writes:
                 if is_complete:
-                    numbers = self.elements.of(call.tensors[seen.operand])[_box(seen)]
+                    numbers = self.elements.of(call.tensors[seen.operand])[_box_of(seen)]
                     makes.append((seen.operand, span, bytes_of(numbers, size)))
             else:
                 self.find(name, layer, seen, span, size)
@@ -368,7 +371,7 @@ class _CheckedRun(CheckedMachine):
         if data is None and is_constant:
             data = self.elements.value(tensor, result)
         if data is not None and is_constant:
-            wanted = np.ascontiguousarray(data).reshape(-1).view(np.uint8).reshape(*data.shape, size)[_box(seen)]
+            wanted = np.ascontiguousarray(data).reshape(-1).view(np.uint8).reshape(*data.shape, size)[_box_of(seen)]
             if ((self.values[-marks] if stored is None else stored) != wanted).any():
                 raise CertificateError(f"{seen.operand} is another constant than {tensor.name}")
             return
@@ -378,7 +381,7 @@ class _CheckedRun(CheckedMachine):
             raise CertificateError(
                 f"{seen.operand} does not hold the constant {tensor.name}, but {self.elements.describe(int(marks.flat[0]))}"
             )
-        self.compare(marks, bytes_of(numbers[_box(seen)], size), seen.operand)
+        self.compare(marks, bytes_of(numbers[_box_of(seen)], size), seen.operand)
 
     def compare(self, actual: np.ndarray, wanted: np.ndarray, what: str) -> None:
         """Check that bytes hold what they have to."""
@@ -452,20 +455,20 @@ class _RunProgress:
     iterations: int
 
 
-def _progress(call: Bound, box: Mapping[str, tuple[int, int]]) -> _RunProgress:
+def _track_progress(call: Bound, box: Mapping[str, tuple[int, int]]) -> _RunProgress:
     accumulated = call.geometry.nest.accumulated
     part = tuple(box.get(dim, (0, call.geometry.extents[dim])) for dim in accumulated)
     outputs = tuple((dim, *span) for dim, span in box.items() if dim not in accumulated)
     return _RunProgress(outputs, part, math.prod(call.geometry.extents[dim] for dim in accumulated))
 
 
-def _resolved(address: int, bound: Mapping[int, int]) -> int | None:
+def _resolve_address(address: int, bound: Mapping[int, int]) -> int | None:
     """An address, where the C said what it is relative to."""
     which = (address + UNKNOWN // 2) // UNKNOWN
     return bound[which] + address - which * UNKNOWN if which in bound else None
 
 
-def _box(seen: Seen) -> tuple[slice, ...]:
+def _box_of(seen: Seen) -> tuple[slice, ...]:
     return tuple(slice(first, first + count) for first, count in zip(seen.first, seen.count, strict=True))
 
 
@@ -476,11 +479,11 @@ class _Messages:
         return SimpleNamespace(peer=("peer", number), tag=("tag", number))
 
 
-def _marked(calls: Sequence[Any]) -> list[tuple[bool, Any]]:
+def _mark_calls(calls: Sequence[Any]) -> list[tuple[bool, Any]]:
     return [(index == len(calls) - 1, call) for index, call in enumerate(calls)]
 
 
-def _numbers(kind: str, text: str) -> np.ndarray:
+def _read_numbers(kind: str, text: str) -> np.ndarray:
     """The values of a constant that is written as C."""
     if kind == "float":
         values = text.replace("f", "").replace("INFINITY", "inf").replace("NAN", "nan")

@@ -13,7 +13,7 @@ import typer
 
 from deeploy.bringup import commands as bringup
 from deeploy.cli import beside, compiling, reducing, showing
-from deeploy.cli.options import show
+from deeploy.cli.options import print_text
 from deeploy.errors import DeeployError, Stopped, shorten
 from deeploy.version import VERSION
 
@@ -33,21 +33,21 @@ for commands in (compiling, showing, beside, reducing, bringup):
     app.add_typer(commands.app)
 
 
-def _version(value: bool) -> None:
+def _print_version(value: bool) -> None:
     if value:
-        show(f"deeploy {VERSION}")
+        print_text(f"deeploy {VERSION}")
         raise typer.Exit
 
 
 @app.callback()
 def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """``--debug`` is taken out of the arguments by ``main``, so that it works behind a command too."""
 
 
-def _stop(number: int, _: object) -> None:
+def _stop_on_signal(number: int, _: object) -> None:
     raise Stopped(number)
 
 
@@ -59,7 +59,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # what a terminal's encoding does not have
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell has it of what runs in the background
-            signal.signal(number, _stop)
+            signal.signal(number, _stop_on_signal)
     if "--debug" not in sys.argv:
         warnings.simplefilter("ignore")  # of Python: constants of a model may overflow; what users should know is a note
     gc.set_threshold(200_000)  # nearly all that a command makes lives until it ends
@@ -68,15 +68,15 @@ def main() -> None:
     except DeeployError as error:
         if "--debug" in sys.argv:
             raise
-        show(f"error: {error.what}\n{error.remedy}", to_errors=True)
+        print_text(f"error: {error.what}\n{error.remedy}", to_errors=True)
         sys.exit(error.exit_status)
     except Stopped as error:
-        show(f"stopped by {error.signal}", to_errors=True)
+        print_text(f"stopped by {error.signal}", to_errors=True)
         raise
     except OSError as error:  # what the system refuses: a path that cannot be, a full disk, a program that cannot be started
         if "--debug" in sys.argv:
             raise
         path = f"{shorten(str(error.filename), 160)}: " if error.filename else ""
         remedy = "Check paths, permissions and disks; --debug shows what was attempted."
-        show(f"error: {path}{error.strerror or error}\n{remedy}", to_errors=True)
+        print_text(f"error: {path}{error.strerror or error}\n{remedy}", to_errors=True)
         sys.exit(2)

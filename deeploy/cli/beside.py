@@ -18,12 +18,12 @@ from deeploy.cli.options import (
     JsonOption,
     PinOption,
     SchedulerOption,
+    complete_words,
     dims_of,
-    pairs,
+    parse_pairs,
     pins_of,
-    show,
+    print_text,
     target_names,
-    words,
 )
 from deeploy.errors import UsageError, shorten
 from deeploy.quantization.form import ACTIVATIONS, FLOAT_SHARE, LEAST, METHODS, PERCENTILE, Form
@@ -41,7 +41,7 @@ ActivationsOption = Annotated[
         "--activations",
         metavar="|".join(ACTIVATIONS),
         help="Element type of activations; int8 by default.",
-        autocompletion=words(*ACTIVATIONS),
+        autocompletion=complete_words(*ACTIVATIONS),
     ),
 ]
 ForOption = Annotated[
@@ -59,7 +59,7 @@ MethodOption = Annotated[
         "--method",
         metavar="|".join(METHODS),
         help="Range of a tensor: all values (minmax, the default), least loss of information, or a share of the values.",
-        autocompletion=words(*METHODS),
+        autocompletion=complete_words(*METHODS),
     ),
 ]
 PercentileOption = Annotated[
@@ -131,15 +131,15 @@ def quantize(
         raise UsageError(f"--at-least {at_least:g} is not a number from 0 to {MOST_LOSS}", "For example: --at-least 30")
     if not 0 <= float_share <= 1:
         raise UsageError(f"--float-share {float_share:g} is not a number from 0 to 1", "For example: --float-share 0.5")
-    states = None if not state else {} if state == ["none"] else pairs(state, "--state")
+    states = None if not state else {} if state == ["none"] else parse_pairs(state, "--state")
     if target is None:
-        kinds = _one(activations, ACTIVATIONS, "--activations"), _one(method, METHODS, "--method")
+        kinds = _choose_word(activations, ACTIVATIONS, "--activations"), _choose_word(method, METHODS, "--method")
         form = Form(not per_tensor, kinds[0], method=kinds[1], keep=tuple(keep or ()), wide=tuple(int16 or ()))
         form = replace(_with_weights(form, weights, group, weight_bytes, weight_loss), float_share=float_share)
         form = replace(form, least=LEAST if at_least is None else at_least)
         if percentile is not None:
             form = _with_percentile(form, method, percentile)
-        _quantize(model, calibrate, output, form, at_least, states, dims_of(dim), pins_of(pin), as_json)
+        _quantize_model(model, calibrate, output, form, at_least, states, dims_of(dim), pins_of(pin), as_json)
         return
     for option, is_given in {
         **{"--per-tensor": per_tensor, "--activations": activations, "--method": method, "--percentile": percentile},
@@ -177,14 +177,14 @@ def _with_percentile(form: Form, method: str | None, percentile: float) -> Form:
     return replace(form, method="percentile", percentile=percentile)
 
 
-def _one(given: str | None, known: Sequence[_Word], option: str) -> _Word:
+def _choose_word(given: str | None, known: Sequence[_Word], option: str) -> _Word:
     """The word that was given, or the first."""
     if given is not None and given not in known:
         raise UsageError(f"{option} {shorten(given)} is unknown", f"Use one of {', '.join(known)}.")
     return next((word for word in known if word == given), known[0])
 
 
-def _quantize(
+def _quantize_model(
     model: Path,
     calibrate: Path,
     output: Path,
@@ -197,40 +197,40 @@ def _quantize(
 ) -> None:
     import onnx
 
-    from deeploy.quantization.losses import compare
-    from deeploy.quantization.run import quantiser
-    from deeploy.quantization.static import check_output, read, scratch, write_quantised
-    from deeploy.quantization.told import compare_sizes, describe, sizes, too_low, warning
-    from deeploy.quantization.weights import summary
+    from deeploy.quantization.losses import compare_networks
+    from deeploy.quantization.run import load_quantiser
+    from deeploy.quantization.static import check_output, read_source, scratch_folder, write_quantised
+    from deeploy.quantization.told import compare_sizes, constant_sizes, describe_result, too_low, warn_of_loss
+    from deeploy.quantization.weights import summarise_weights
 
-    quantiser()
+    load_quantiser()
     check_output(output)
-    with Progress() as progress, scratch(output) as folder:
+    with Progress() as progress, scratch_folder(output) as folder:
         progress("read")
-        source = read(model, calibrate, dims, pins, states)
+        source = read_source(model, calibrate, dims, pins, states)
         progress("quantise")
         made = folder / output.name
         written = write_quantised(source, made, form)
         progress("compare with the float model")
-        comparison = compare(source, made)
+        comparison = compare_networks(source, made)
         if at_least is not None and comparison.signal_to_noise < at_least:
             raise too_low(comparison, at_least)
-        stored = sizes(source, onnx.load(made))
+        stored = constant_sizes(source, onnx.load(made))
         os.replace(made, output)
     if as_json:
         head = {"output": str(output), "form": str(form), "bytes": dict(zip(("float", "quantised"), stored, strict=True))}
-        show(json.dumps({**head, **written.contents(source.states), **comparison.contents()}))
+        print_text(json.dumps({**head, **written.contents(source.states), **comparison.contents()}))
         return
-    weights = [summary(written.weights)] if written.weights else []
-    show(
+    weights = [summarise_weights(written.weights)] if written.weights else []
+    print_text(
         "\n".join(
             [
                 *weights,
                 comparison.summary(),
-                *describe(source, written),
+                *describe_result(source, written),
                 compare_sizes(*stored),
                 f"wrote {output} ({form})",
-                *warning(comparison),
+                *warn_of_loss(comparison),
             ]
         )
     )
@@ -247,7 +247,7 @@ def _quantize_for(
     as_json: bool,
 ) -> None:
     from deeploy import target as registry
-    from deeploy.quantization.forms import quantize_for, summary
+    from deeploy.quantization.forms import quantize_for, summarise_trials
     from deeploy.quantization.told import warning_of
 
     loaded_target = registry.load(target)
@@ -256,13 +256,13 @@ def _quantize_for(
             loaded_target, model, calibrate, output, loss, choices.request(), states, lambda form: progress(f"try {form}")
         )
     if as_json:
-        show(
+        print_text(
             json.dumps(
                 {"output": str(output), "target": loaded_target.name, "chosen": str(best.form), "forms": [t.contents() for t in trials]}
             )
         )
         return
-    show("\n".join([summary(trials, best), f"wrote {output}", *warning_of("the worst output", best.signal_to_noise)]))
+    print_text("\n".join([summarise_trials(trials, best), f"wrote {output}", *warning_of("the worst output", best.signal_to_noise)]))
 
 
 @app.command()
@@ -308,7 +308,7 @@ def explore(
 ) -> None:
     """Explore accelerator designs: find the spatial unrollings that suit these networks best."""
     from deeploy import target as registry
-    from deeploy.explore.command import ExploreOptions, run
+    from deeploy.explore.command import ExploreOptions, run_exploration
     from deeploy.jobs import workers
 
     options = ExploreOptions(
@@ -316,8 +316,8 @@ def explore(
     )
     with Progress() as progress, workers(jobs, scheduler):
         progress("explore")
-        text = run(models, hardware, registry.load(target), dims_of(dim), options)
-    show(text)
+        text = run_exploration(models, hardware, registry.load(target), dims_of(dim), options)
+    print_text(text)
 
 
 @app.command()
@@ -333,12 +333,12 @@ def sweep(
     from collections import Counter
 
     from deeploy.jobs import workers
-    from deeploy.sweeps.run import sweep as run
+    from deeploy.sweeps.run import run_sweep as run
 
     with Progress() as progress, workers(jobs, scheduler):
         rows = run(matrix, output, base, progress)
     if as_json:
-        show(json.dumps(rows, indent=1))
+        print_text(json.dumps(rows, indent=1))
         return
     counts = Counter(row["status"] for row in rows)
-    show(f"{len(rows)} cells: {', '.join(f'{count} {status}' for status, count in counts.items())}\nwritten to {output}")
+    print_text(f"{len(rows)} cells: {', '.join(f'{count} {status}' for status, count in counts.items())}\nwritten to {output}")

@@ -16,26 +16,26 @@ from deeploy.version import VERSION
 _PATHS = ("inputs", "topology", "timing")
 
 
-def record(models: Mapping[str, Path], choices: Choices, folder: Path) -> str:
+def write_build_file(models: Mapping[str, Path], choices: Choices, folder: Path) -> str:
     """The file's text, for a project in ``folder``; paths are relative to that."""
     lines = ["# Written by deeploy compile; deeploy compile --config FILE -o OUT does the same again.", f"version = {json.dumps(VERSION)}"]
     for f in fields(choices):
         value = getattr(choices, f.name)
         if value != f.default:
-            lines.append(f"{f.name} = {json.dumps(_relative(value, folder) if isinstance(value, Path) else value)}")
+            lines.append(f"{f.name} = {json.dumps(_relative_path(value, folder) if isinstance(value, Path) else value)}")
     if Path(choices.target).is_dir():
         lines = [line for line in lines if not line.startswith("target =")]
-        lines.append(f"target = {json.dumps(_relative(Path(choices.target), folder))}")
-    lines += ["", "[models]", *(f"{prefix} = {json.dumps(_relative(path, folder))}" for prefix, path in models.items())]
+        lines.append(f"target = {json.dumps(_relative_path(Path(choices.target), folder))}")
+    lines += ["", "[models]", *(f"{prefix} = {json.dumps(_relative_path(path, folder))}" for prefix, path in models.items())]
     lines += ["", "[sha256]", *(f"{prefix} = {json.dumps(digest_of(path))}" for prefix, path in models.items())]
     return "\n".join(lines) + "\n"
 
 
-def _relative(path: Path, folder: Path) -> str:
+def _relative_path(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
-def read(file: Path) -> tuple[dict[str, Path], Choices, list[str]]:
+def read_build_file(file: Path) -> tuple[dict[str, Path], Choices, list[str]]:
     """The models and options of a file, and notes on models that are not what they were.
 
     Raises:

@@ -25,12 +25,12 @@ from deeploy.cli.options import (
     SchedulerOption,
     SequenceOption,
     ToleranceOption,
+    complete_words,
+    print_text,
     seconds_of,
-    show,
     takes_choices,
     target_names,
     tolerance_of,
-    words,
 )
 from deeploy.errors import UsageError, shorten
 from deeploy.report.progress import Progress
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-def _notify(notes: Iterable[str]) -> None:
+def _print_notes(notes: Iterable[str]) -> None:
     for note in dict.fromkeys(notes):
-        show(f"note: {note}", to_errors=True)
+        print_text(f"note: {note}", to_errors=True)
 
 
-def _models(texts: list[str]) -> dict[str, Path]:
+def _parse_models(texts: list[str]) -> dict[str, Path]:
     """The models by the prefixes of their names in C."""
     if len(texts) == 1 and ("=" not in texts[0] or Path(texts[0]).exists()):
         return {"network": Path(texts[0])}
@@ -67,24 +67,24 @@ def _models(texts: list[str]) -> dict[str, Path]:
     return models
 
 
-def _given(models: list[str] | None, config: Path | None, choices: Choices) -> tuple[dict[str, Path], Choices]:
+def _resolve_choices(models: list[str] | None, config: Path | None, choices: Choices) -> tuple[dict[str, Path], Choices]:
     """The models and options of the command line and of a file; what the command line says counts."""
     if config is None:
         if not models:
             raise UsageError("no model is named", "Name an ONNX file, or a file of options with --config.")
-        return _models(models), choices
-    recorded, options, notes = build_file.read(config)
-    _notify(notes)
-    return (_models(models) if models else recorded), choices.over(options)
+        return _parse_models(models), choices
+    recorded, options, notes = build_file.read_build_file(config)
+    _print_notes(notes)
+    return (_parse_models(models) if models else recorded), choices.over(options)
 
 
-def _compiled(models: dict[str, Path], target: Target, cut: Cut | None, request: Request) -> Compiled | Distributed:
+def _compile_models(models: dict[str, Path], target: Target, cut: Cut | None, request: Request) -> Compiled | Distributed:
     from deeploy.driver.compile import compile_chips, compile_networks
 
-    return compile_networks(models, target, request) if cut is None else compile_chips(_single(models, request), target, cut, request)
+    return compile_networks(models, target, request) if cut is None else compile_chips(_single_model(models, request), target, cut, request)
 
 
-def _single(models: dict[str, Path], request: Request) -> Path:
+def _single_model(models: dict[str, Path], request: Request) -> Path:
     """The model that is cut.
 
     Raises:
@@ -97,33 +97,33 @@ def _single(models: dict[str, Path], request: Request) -> Path:
     return next(iter(models.values()))
 
 
-def made(
+def compile_choices(
     models: dict[str, Path], choices: Choices, saved: tuple[str, Path] | None = None, on_stage: Stage | None = None
 ) -> Compiled | Distributed | Planned:
     """What is compiled, or planned for a target without code."""
     cut, request, target = choices.cut(), choices.request(saved, on_stage), choices.machine()
     if target.device is None:
-        return _compiled(models, target, cut, request)
+        return _compile_models(models, target, cut, request)
     from deeploy.devices.compile import plan_pipeline
     from deeploy.driver.request import Cut
 
-    return plan_pipeline(_single(models, request), target, cut or Cut(1, "pipeline", "parameters"), request)
+    return plan_pipeline(_single_model(models, request), target, cut or Cut(1, "pipeline", "parameters"), request)
 
 
-def _recorded(models: dict[str, Path], choices: Choices, output: Path) -> dict[str, str]:
+def _record_choices(models: dict[str, Path], choices: Choices, output: Path) -> dict[str, str]:
     """The file in a project that says how it was compiled."""
-    return {BUILD: build_file.record(models, choices, output)}
+    return {BUILD: build_file.write_build_file(models, choices, output)}
 
 
-def _read(models: dict[str, Path], choices: Choices) -> dict[str, str]:
+def _read_stamps(models: dict[str, Path], choices: Choices) -> dict[str, str]:
     """What the files and folders held that were read for a compilation."""
-    from deeploy.driver.kept import stamps
+    from deeploy.driver.kept import stamp_paths
     from deeploy.frontend.load import files_of
     from deeploy.target import origin
 
     files = [file for model in models.values() for file in files_of(model)]
     options = [file for file in (choices.inputs, choices.topology, choices.timing) if file is not None]
-    return stamps([*files, *options, origin(choices.target)])
+    return stamp_paths([*files, *options, origin(choices.target)])
 
 
 @app.command()
@@ -150,35 +150,35 @@ def compile(
 ) -> None:
     """Compile a model, or several that share weights and caches, into a self-contained folder of C."""
     from deeploy.backend import project
-    from deeploy.driver.kept import loaded_modules, place_of, stamps
+    from deeploy.driver.kept import loaded_modules, place_of, stamp_paths
     from deeploy.jobs import workers
 
     project.check_destination(output)
-    given, choices = _given(models, config, choices)
+    given, choices = _resolve_choices(models, config, choices)
     place = None if no_cache or save_after else place_of(repr((given, choices)), given.values())
     kept = None if place is None else place.find()
     if kept is not None:
-        _notify(kept.notes)
-        project.write(output, {**kept.files, **_recorded(given, choices, output)})
+        _print_notes(kept.notes)
+        project.write_project(output, {**kept.files, **_record_choices(given, choices, output)})
     else:
-        read = {} if place is None else _read(given, choices)
+        read = {} if place is None else _read_stamps(given, choices)
         with Progress() as progress, workers(jobs, scheduler):
             saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
-            compiled = made(given, choices, saved, progress)
-        _notify(compiled.notes)
-        compiled.write(output, _recorded(given, choices, output))
+            compiled = compile_choices(given, choices, saved, progress)
+        _print_notes(compiled.notes)
+        compiled.write(output, _record_choices(given, choices, output))
         if place is not None:
-            place.keep(output, compiled.notes, {**read, **stamps(loaded_modules())})
+            place.keep(output, compiled.notes, {**read, **stamp_paths(loaded_modules())})
     from deeploy.devices import report as devices
     from deeploy.report import chips as together
     from deeploy.report import text
 
     if (plan := project.read_plan(output)) is not None:
-        show(json.dumps(plan, indent=1) if as_json else devices.report(plan, output))
+        print_text(json.dumps(plan, indent=1) if as_json else devices.report_stages(plan, output))
         return
     manifest = project.read_manifest(output)
-    summary = together.summary if "chips" in manifest else text.summary
-    show(json.dumps(manifest, indent=1) if as_json else summary(manifest, output))
+    summary = together.summarise_system if "chips" in manifest else text.summarise_project
+    print_text(json.dumps(manifest, indent=1) if as_json else summary(manifest, output))
 
 
 def _check_place(on: str, sanitize: bool, board: str | None, port: str | None) -> None:
@@ -205,7 +205,10 @@ def verify(
     on: Annotated[
         str,
         typer.Option(
-            "--on", metavar="host|gvsoc|qemu|board", help="Where the C runs.", autocompletion=words("host", "gvsoc", "qemu", "board")
+            "--on",
+            metavar="host|gvsoc|qemu|board",
+            help="Where the C runs.",
+            autocompletion=complete_words("host", "gvsoc", "qemu", "board"),
         ),
     ] = "host",
     board: BoardOption = None,
@@ -232,12 +235,14 @@ def verify(
         from deeploy.driver import verify as checks
 
         request = choices.request(None, progress)
-        compiled = _compiled({"network": model}, choices.machine(), cut, request)
-    _notify(compiled.notes)
+        compiled = _compile_models({"network": model}, choices.machine(), cut, request)
+    _print_notes(compiled.notes)
     with workers(jobs, scheduler):
-        result = checks.verify(compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence, on, board, port, strict)
-    _notify(result.notes)
-    _finish(result, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")
+        result = checks.verify_compiled(
+            compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence, on, board, port, strict
+        )
+    _print_notes(result.notes)
+    _print_verdict(result, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")
 
 
 @app.command()
@@ -253,20 +258,20 @@ def certify(
     from deeploy.certify import CertificateError
 
     files.read_manifest(project)
-    models, choices = _given(None, project / BUILD, Choices())
+    models, choices = _resolve_choices(None, project / BUILD, Choices())
     with Progress() as progress:
-        made = _compiled(models, choices.machine(), choices.cut(), choices.request(None, progress))
+        made = _compile_models(models, choices.machine(), choices.cut(), choices.request(None, progress))
     failure = None
     try:
         made.certify({path: files.read_file(project / path) for path in made.sources()}, every_position)
     except CertificateError as error:
         failure = str(error)
     if as_json:
-        show(json.dumps({"certified": failure is None, "failure": failure}, indent=1))
+        print_text(json.dumps({"certified": failure is None, "failure": failure}, indent=1))
     elif failure is None:
-        show("certified: the C does what the graph says, for all inputs")
+        print_text("certified: the C does what the graph says, for all inputs")
     else:
-        show(f"not certified: {failure}\ncompile again, or report this if nobody changed the C (deeploy reduce)", to_errors=True)
+        print_text(f"not certified: {failure}\ncompile again, or report this if nobody changed the C (deeploy reduce)", to_errors=True)
     if failure is not None:
         raise typer.Exit(1)
 
@@ -280,24 +285,24 @@ def advise(project: Project, as_json: JsonOption = False) -> None:
     from deeploy.schemas import REASONS
 
     manifest = files.read_manifest(project)
-    models, choices = _given(None, project / BUILD, Choices())
+    models, choices = _resolve_choices(None, project / BUILD, Choices())
     cut, target = choices.cut(), choices.machine()
     with Progress() as progress:
         request = choices.request(None, progress)
-        made = _compiled(models, target, cut, request)
+        made = _compile_models(models, target, cut, request)
         if json.loads(made.sources()["deploy.json"]) != {name: value for name, value in manifest.items() if name != "sizes"}:
             what = f"{shorten(str(project))} is not what its model, target and options are compiled to now"
             raise UsageError(what, "Compile it again: deeploy compile --config deeploy.toml -o OUT")
-        suggestions = advised(made, lambda given, wanted: _compiled(models, given, cut, wanted), target, request)
+        suggestions = advised(made, lambda given, wanted: _compile_models(models, given, cut, wanted), target, request)
         pages = made.reports(manifest, suggestions)
     for name in ("report.html", REASONS):
         if name in pages:
             files.write_file(project / name, pages[name].encode(), "OUT")
     if as_json:
-        show(json.dumps({"advice": suggestions if len(suggestions) > 1 else next(iter(suggestions.values()))}, indent=1))
+        print_text(json.dumps({"advice": suggestions if len(suggestions) > 1 else next(iter(suggestions.values()))}, indent=1))
         return
     for name, entries in suggestions.items():
-        show("\n".join([*([f"{name}:"] if len(suggestions) > 1 else []), *advice.lines(entries)]))
+        print_text("\n".join([*([f"{name}:"] if len(suggestions) > 1 else []), *advice.advice_lines(entries)]))
 
 
 @app.command()
@@ -315,7 +320,10 @@ def run(
     on: Annotated[
         str,
         typer.Option(
-            "--on", metavar="host|gvsoc|qemu|board|mpi", help="Where to run.", autocompletion=words("host", "gvsoc", "qemu", "board", "mpi")
+            "--on",
+            metavar="host|gvsoc|qemu|board|mpi",
+            help="Where to run.",
+            autocompletion=complete_words("host", "gvsoc", "qemu", "board", "mpi"),
         ),
     ] = "host",
     board: BoardOption = None,
@@ -347,14 +355,14 @@ def run(
         result = checks.run_project(
             project, inputs, expect, tolerance, sanitize, network, on, time_limit, progress, sequence, hostfile, board, port
         )
-    _notify(result.notes)
+    _print_notes(result.notes)
     if save is not None:
         result.save(save)
     from deeploy.report import text
 
     place = f"the {on}" if on in ("host", "board") else on
     lines = [f"{result.samples} sample{'s' * (result.samples != 1)} run on {place}"]
-    _finish(result, as_json, "\n".join(lines + (text.cycles(result.cycles, result.layers) if result.cycles else [])))
+    _print_verdict(result, as_json, "\n".join(lines + (text.counted_cycles(result.cycles, result.layers) if result.cycles else [])))
 
 
 @app.command()
@@ -368,12 +376,12 @@ def calibrate(
     as_json: JsonOption = False,
 ) -> None:
     """Measure the layers of networks on a board, and write what its kernels take: predictions are of your machine then."""
-    from deeploy.bringup.calibrate import calibrated
+    from deeploy.bringup.calibrate import calibrate_target
 
     seconds_of(time_limit, "--time-limit")
     with Progress() as progress:
-        calibration = calibrated(models, target, board, port, output, time_limit, progress)
-    show(json.dumps(calibration.contents(), indent=1) if as_json else str(calibration))
+        calibration = calibrate_target(models, target, board, port, output, time_limit, progress)
+    print_text(json.dumps(calibration.contents(), indent=1) if as_json else str(calibration))
 
 
 @app.command()
@@ -387,7 +395,7 @@ def evaluate(
             "--metric",
             metavar="top1|auc|mse|FILE.py:NAME",
             help="Metric to compute: a name, or FILE.py:NAME of a Python function, which is executed.",
-            autocompletion=words("top1", "auc", "mse"),
+            autocompletion=complete_words("top1", "auc", "mse"),
         ),
     ] = "top1",
     model: Annotated[Path | None, typer.Option("--model", help="The quantised model, to evaluate it in onnxruntime as well.")] = None,
@@ -396,21 +404,21 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Measure accuracy on labelled samples: of the C on the host, of the quantised model, and of the float one."""
-    from deeploy.driver.evaluate import evaluate as measured
+    from deeploy.driver.evaluate import evaluate_project as measured
 
     with Progress() as progress:
         progress("evaluate")
         evaluation = measured(project, inputs, labels, metric, model, float_model, output)
-    show(json.dumps(evaluation.contents()) if as_json else str(evaluation))
+    print_text(json.dumps(evaluation.contents()) if as_json else str(evaluation))
 
 
-def _finish(verdict: Verdict, as_json: bool, headline: str) -> None:
+def _print_verdict(verdict: Verdict, as_json: bool, headline: str) -> None:
     """Print what was compared and leave with status 1 where something differs."""
     if as_json:
-        show(json.dumps(verdict.contents(), indent=1))
+        print_text(json.dumps(verdict.contents(), indent=1))
     else:
-        show(headline)
+        print_text(headline)
         for against, comparison in verdict.comparisons:
-            show(f"  against {against}: {comparison}")
+            print_text(f"  against {against}: {comparison}")
     if not verdict.passed:
         raise typer.Exit(1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import typer
 
-from deeploy.errors import UsageError, printable, shorten
+from deeploy.errors import UsageError, make_printable, shorten
 
 if TYPE_CHECKING:
     from deeploy.driver.request import Cut, Request
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_EXTENT, MOST_CHIPS, MOST_SECONDS = 2**31 - 1, 1024, 366 * 24 * 3600
 
 
-def words(*choices: str) -> Any:
+def complete_words(*choices: str) -> Any:
     """What a shell may complete an option with; these are not all the values that it takes."""
     return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
 
@@ -91,7 +91,7 @@ class Choices:
             "--dialect",
             metavar="integer|standard",
             help="Whether the graph has integer or standard operators, if they do not tell.",
-            autocompletion=words("integer", "standard"),
+            autocompletion=complete_words("integer", "standard"),
         ),
     ] = None
     dim: DimOption = None
@@ -119,7 +119,7 @@ class Choices:
             "--requantise",
             metavar="exact|engine",
             help="exact: bit-exact. engine: faster, at most one step away from exact (docs/requantise.md).",
-            autocompletion=words("exact", "engine"),
+            autocompletion=complete_words("exact", "engine"),
         ),
     ] = "exact"
     l1: Annotated[str | None, typer.Option("--l1", metavar="SIZE", help="Limit of memory L1: bytes, or a size such as 64k or 1M.")] = None
@@ -142,13 +142,13 @@ class Choices:
             "--buffering",
             metavar="auto|double|single",
             help="double: fetch the next tile while one is computed; single: do not; auto: per layer.",
-            autocompletion=words("auto", "double", "single"),
+            autocompletion=complete_words("auto", "double", "single"),
         ),
     ] = "auto"
     default_memory: Annotated[
         str | None,
         typer.Option(
-            "--default-memory", metavar="L2|L3", help="The memory in which constants are stored.", autocompletion=words("L2", "L3")
+            "--default-memory", metavar="L2|L3", help="The memory in which constants are stored.", autocompletion=complete_words("L2", "L3")
         ),
     ] = None
     objective: Annotated[
@@ -180,7 +180,7 @@ class Choices:
             "--package",
             metavar="cmake|zephyr|platformio|arduino|esp-idf|makefile",
             help="Make the project a package for that as well (docs/firmware.md).",
-            autocompletion=words("cmake", "zephyr", "platformio", "arduino", "esp-idf", "makefile"),
+            autocompletion=complete_words("cmake", "zephyr", "platformio", "arduino", "esp-idf", "makefile"),
         ),
     ] = None
     chips: Annotated[str | None, typer.Option("--chips", metavar="N|auto", help="Distribute the model over several chips.")] = None
@@ -190,7 +190,7 @@ class Choices:
             "--partition",
             metavar="tensor|pipeline",
             help="tensor: every layer over all chips. pipeline: consecutive layers on each chip.",
-            autocompletion=words("tensor", "pipeline"),
+            autocompletion=complete_words("tensor", "pipeline"),
         ),
     ] = "tensor"
     balance: Annotated[
@@ -199,7 +199,7 @@ class Choices:
             "--balance",
             metavar="layers|vendor|profile|parameters|cycles",
             help="What is balanced between the stages of a pipeline.",
-            autocompletion=words("layers", "vendor", "profile", "parameters", "cycles"),
+            autocompletion=complete_words("layers", "vendor", "profile", "parameters", "cycles"),
         ),
     ] = "cycles"
     topology: Annotated[Path | None, typer.Option("--topology", help="TOML file with the links between the chips (docs/chips.md).")] = None
@@ -209,7 +209,7 @@ class Choices:
             "--collective",
             metavar="auto|hierarchical|flat|ring|doubling",
             help="How partial sums are added up over chips, and tensors copied; default: as the topology says, or what is fastest.",
-            autocompletion=words("auto", "hierarchical", "flat", "ring", "doubling"),
+            autocompletion=complete_words("auto", "hierarchical", "flat", "ring", "doubling"),
         ),
     ] = None
     no_gathers: Annotated[
@@ -233,7 +233,7 @@ class Choices:
             UsageError: the text of an option is not what it has to be.
         """
         from deeploy.driver.request import Request
-        from deeploy.generation.generate import generators
+        from deeploy.generation.generate import find_generators
         from deeploy.planning.planner.machine import Options, bytes_of
 
         if self.dialect not in (None, "integer", "standard"):
@@ -248,13 +248,13 @@ class Choices:
         options: Any = {name: value for name, value in {**machine, "seconds": self.seconds}.items() if value is not None}
         return Request(
             inputs=self.inputs,
-            input_types=pairs(self.input_type, "--input-type"),
+            input_types=parse_pairs(self.input_type, "--input-type"),
             dialect=cast(Any, self.dialect),
             dims=dims_of(self.dim),
             pins=pins_of(self.pin),
             **({} if self.unroll is None else {"unroll": self.unroll}),
             weight_bits=self.weight_bits,
-            states=pairs(self.state, "--state"),
+            states=parse_pairs(self.state, "--state"),
             context=context_of(self.context),
             quantised_io=self.quantised_io,
             requantise=cast(Any, self.requantise),
@@ -262,7 +262,7 @@ class Choices:
             options=Options(named | capacities_of(self.memory), **options),
             fallback=self.fallback if self.fallback_engine is None else self.fallback_engine,
             on_stage=on_stage,
-            additions=generators,
+            additions=find_generators,
             package=cast(Any, self.package),
             budgets={name: bytes_of(size, f"--{name} ") for name, size in budgets.items() if size is not None},
             mhz=self.mhz,
@@ -276,10 +276,10 @@ class Choices:
         Raises:
             DeeployError: there is no such target or file, or the cycles are of another machine.
         """
-        from deeploy.driver.compile import loaded
+        from deeploy.driver.compile import load_target
         from deeploy.ir.target import load_timing
 
-        target = loaded(self.target)
+        target = load_target(self.target)
         if self.timing is None:
             return target
         timing = load_timing(self.timing)
@@ -332,7 +332,7 @@ def takes_choices(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+def parse_pairs(texts: list[str] | None, option: str) -> dict[str, str]:
     """Parse repeated NAME=VALUE options; the name may itself hold an equals sign."""
     result = {}
     for text in texts or []:
@@ -345,14 +345,14 @@ def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
 
 def _fixes_of(texts: list[str] | None) -> dict[str, str]:
     """What is fixed, by what it is about; nothing is fixed twice."""
-    fixed_pairs = pairs(texts, "--fix")
+    fixed_pairs = parse_pairs(texts, "--fix")
     for first, second in itertools.combinations(dict.fromkeys(texts or []), 2):
         if first.rpartition("=")[0] == second.rpartition("=")[0]:
             raise UsageError(f"--fix {shorten(first, 60)} and --fix {shorten(second, 60)} contradict each other", "Leave one of them out.")
     return fixed_pairs
 
 
-def whole(text: str, option: str, least: int, most: int, example: str) -> int:
+def parse_whole(text: str, option: str, least: int, most: int, example: str) -> int:
     """A whole number from ``least`` to ``most`` that an option gives.
 
     Raises:
@@ -365,40 +365,40 @@ def whole(text: str, option: str, least: int, most: int, example: str) -> int:
 
 
 def dims_of(texts: list[str] | None) -> dict[str, int]:
-    dim_pairs = pairs(texts, "--dim")
-    return {name: whole(value, f"--dim {shorten(name, 60)}=", 1, MOST_EXTENT, "--dim batch=1") for name, value in dim_pairs.items()}
+    dim_pairs = parse_pairs(texts, "--dim")
+    return {name: parse_whole(value, f"--dim {shorten(name, 60)}=", 1, MOST_EXTENT, "--dim batch=1") for name, value in dim_pairs.items()}
 
 
 def pins_of(texts: list[str] | None) -> dict[str, list[float]]:
     """The values of inputs that are pinned, by name."""
     pins = {}
-    for name, text in pairs(texts, "--pin").items():
+    for name, text in parse_pairs(texts, "--pin").items():
         try:
-            pins[name] = [_number(part.strip().lower()) for part in text.split(",")]
+            pins[name] = [_parse_number(part.strip().lower()) for part in text.split(",")]
         except ValueError as error:
             told = f"--pin {shorten(name, 60)}={shorten(text, 60)}"
             raise UsageError(f"{told}: that is neither a number nor numbers with commas between", "For example: --pin sr=16000") from error
     return pins
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     return {"true": 1, "false": 0}[text] if text in ("true", "false") else int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
 def capacities_of(memory: list[str] | None) -> dict[str, int]:
     from deeploy.planning.planner.machine import bytes_of
 
-    memory_pairs = pairs(memory, "--memory")
+    memory_pairs = parse_pairs(memory, "--memory")
     return {name.lower(): bytes_of(value, f"--memory {shorten(name, 60)}=") for name, value in memory_pairs.items()}
 
 
 def chips_of(text: str) -> int | Literal["auto"]:
     """The number of chips, or ``auto``."""
-    return "auto" if text == "auto" else whole(text, "--chips ", 1, MOST_CHIPS, "--chips 4, or --chips auto")
+    return "auto" if text == "auto" else parse_whole(text, "--chips ", 1, MOST_CHIPS, "--chips 4, or --chips auto")
 
 
 def context_of(rows: int | None) -> int | None:
-    return None if rows is None else whole(str(rows), "--context ", 2, MOST_EXTENT, "--context 256")
+    return None if rows is None else parse_whole(str(rows), "--context ", 2, MOST_EXTENT, "--context 256")
 
 
 def seconds_of(value: float | None, option: str) -> None:
@@ -413,6 +413,6 @@ def tolerance_of(value: float | None) -> None:
         raise UsageError(f"--tolerance {value:g} is not a number from 0 on", "For example: --tolerance 0.001")
 
 
-def show(text: str, *, to_errors: bool = False) -> None:
+def print_text(text: str, *, to_errors: bool = False) -> None:
     """Print what may hold names and other texts of files."""
-    print(printable(text), file=sys.stderr if to_errors else sys.stdout)
+    print(make_printable(text), file=sys.stderr if to_errors else sys.stdout)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from deeploy.cli.options import JsonOption, Model, show
+from deeploy.cli.options import JsonOption, Model, print_text
 from deeploy.errors import UsageError, shorten
 from deeploy.report.progress import Progress
 
@@ -40,7 +40,7 @@ def reduce(
     By default the failure is the same when the exit status is, and the last error but for names and numbers. Ctrl-C keeps the best so far.
     """
     from deeploy.execution.verification.reduce import command_of
-    from deeploy.execution.verification.reduce import reduce as run
+    from deeploy.execution.verification.reduce import reduce_model as run
 
     for option, value in {"--minutes": minutes, "--time-limit": limit}.items():
         if value is not None and not (0 < value < math.inf):
@@ -55,10 +55,10 @@ def reduce(
         )
     if as_json:
         sizes = {"nodes": reduction.nodes, "bytes": reduction.bytes, "tries": reduction.tries}
-        show(json.dumps({"output": str(output), **sizes, "status": reduction.failure.status, "error": reduction.failure.signature}))
+        print_text(json.dumps({"output": str(output), **sizes, "status": reduction.failure.status, "error": reduction.failure.signature}))
         return
-    show(
+    print_text(
         f"{reduction.nodes[0]} nodes and {reduction.bytes[0]} bytes became {reduction.nodes[1]} and {reduction.bytes[1]} "
         f"in {reduction.tries} tries"
     )
-    show(f"wrote {output}")
+    print_text(f"wrote {output}")

@@ -27,43 +27,43 @@ from deeploy.schemas import MANIFEST, SCHEMAS
 _NOTE = "This page is generated; `make docs` writes it anew.\n"
 
 
-def pages(targets: Sequence[Target]) -> Mapping[str, str]:
+def reference_pages(targets: Sequence[Target]) -> Mapping[str, str]:
     """File names and contents."""
     return {
-        "reference-operators.md": _operators(targets),
-        "reference-options.md": _options(),
-        "reference-manifest.md": _manifest(),
-        "reference-runtime.md": _runtime(),
-        "reference-target.md": _interface(),
-        "reference-python.md": _python(),
+        "reference-operators.md": _operators_page(targets),
+        "reference-options.md": _options_page(),
+        "reference-manifest.md": _schemas_page(),
+        "reference-runtime.md": _runtime_page(),
+        "reference-target.md": _interface_page(),
+        "reference-python.md": _python_page(),
     }
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines) + "\n"
 
 
-def _operators(targets: Sequence[Target]) -> str:
+def _operators_page(targets: Sequence[Target]) -> str:
     """Which kernel runs which operator of the integer form in which types, per target."""
     parts = ["# Operators", _NOTE, "What the operators of [the integer form](integer-form.md) compute, then the kernels of every target."]
     declared = [(o.name, ", ".join(o.inputs).replace("?", " (optional)"), inspect.getdoc(o.reference) or "") for o in OPERATORS.values()]
     declared += [(name, "a view, without a kernel", inspect.getdoc(view) or "") for name, view in VIEWS.items()]
     parts.append(
-        _table(("operator", "operands", "what it computes"), [(f"`{n}`", o, t.replace("``", "`")) for n, o, t in sorted(declared)])
+        _print_table(("operator", "operands", "what it computes"), [(f"`{n}`", o, t.replace("``", "`")) for n, o, t in sorted(declared)])
     )
-    for target in (found for found in targets if found.device is None):
+    for target in (each for each in targets if each.device is None):
         parts.append(f"## {target.name}\n\n{target.summary}\n")
         rows = []
         for kernel in sorted(target.kernels, key=lambda k: (k.op, k.engine)):
             types = "; ".join(f"{name}: {' '.join(sorted(t.value for t in any_target))}" for name, any_target in kernel.types.items())
             stages = ", ".join(" + ".join(stage) or "none" for stage in kernel.epilogues)
             rows.append((kernel.op, f"`{kernel.name}`", kernel.engine, types, stages))
-        parts.append(_table(("operator", "kernel", "engine", "types", "epilogues"), rows))
+        parts.append(_print_table(("operator", "kernel", "engine", "types", "epilogues"), rows))
     return "\n".join(parts)
 
 
-def _options() -> str:
+def _options_page() -> str:
     """Every command and option of the command line, from its own declarations."""
     parts = ["# Commands and options", _NOTE]
     group: Any = typer.main.get_command(app)
@@ -79,11 +79,11 @@ def _options() -> str:
             name = spelled if is_option else f"`{(parameter.metavar or parameter.name).upper()}`"
             rows.append((name, (parameter.metavar or "") if is_option else "", getattr(parameter, "help", "") or ""))
         if rows:
-            parts.append(_table(("option", "value", "what it does"), rows))
+            parts.append(_print_table(("option", "value", "what it does"), rows))
     return "\n".join(parts)
 
 
-def _manifest() -> str:
+def _schemas_page() -> str:
     """The files that are read and written, as JSON Schemas."""
     parts = ["# Files and their schemas", _NOTE, f"Installed with the package; `{MANIFEST}` is what a project says of itself.\n"]
     for name, schema in SCHEMAS.items():
@@ -92,17 +92,17 @@ def _manifest() -> str:
     return "\n".join(parts)
 
 
-def _runtime() -> str:
+def _runtime_page() -> str:
     """The functions that generated code calls, with what the header says of them."""
     text = (resource("kernels") / "hal" / "deeploy_rt.h").read_text(encoding="utf-8")
     head = " ".join(line.strip(" /*") for line in text.partition("*/")[0].splitlines())
     rows = []
     for comment, declaration in re.findall(r"/\*((?:(?!\*/).)*)\*/\n((?:[a-z]\w* )+\*?rt_\w+\([^;{]*\));", text, re.DOTALL):
         rows.append((f"`{' '.join(declaration.split())}`", " ".join(comment.replace("*", " ").split())))
-    return "\n".join(["# The runtime", _NOTE, head.strip() + "\n", _table(("function", "what it does"), rows)])
+    return "\n".join(["# The runtime", _NOTE, head.strip() + "\n", _print_table(("function", "what it does"), rows)])
 
 
-def _interface() -> str:
+def _interface_page() -> str:
     """Everything that ``deeploy.target`` offers, with the first lines of its docstring and its fields."""
     parts = [
         "# The interface for targets",
@@ -120,7 +120,7 @@ def _interface() -> str:
     return "\n".join(parts)
 
 
-def _python() -> str:
+def _python_page() -> str:
     """The functions and results of ``deeploy.api``."""
     parts = ["# The Python interface", _NOTE, f"{inspect.getdoc(api)}\n"]
     parts.append(
@@ -138,7 +138,7 @@ def main() -> None:
     """Write the pages into the folder that the command line names."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages([interface.load(name) for name in interface.names()]).items():
+    for name, text in reference_pages([interface.load(name) for name in interface.names()]).items():
         (folder / name).write_text(text, encoding="utf-8")
 
 

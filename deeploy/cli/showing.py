@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, PinOption, Project, dims_of, pins_of, show, target_names
+from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, PinOption, Project, dims_of, pins_of, print_text, target_names
 from deeploy.version import VERSION
 
 app = typer.Typer()
@@ -27,19 +27,19 @@ def report(
     from deeploy.report import advice, chips, terminal
 
     if (plan := read_plan(project)) is not None:
-        show(json.dumps(plan, indent=1) if as_json else devices.report(plan))
+        print_text(json.dumps(plan, indent=1) if as_json else devices.report_stages(plan))
         return
     manifest = read_manifest(project)
     entry = select_network(manifest, network)
     if "chips" in manifest and network is None:
-        show(json.dumps(entry, indent=1) if as_json else chips.report(entry))
+        print_text(json.dumps(entry, indent=1) if as_json else chips.report_system(entry))
         return
-    advice_lines = advice.read(project)
+    advice_lines = advice.read_advice(project)
     if not as_json:
-        show(terminal.report(entry, advice_lines.get(entry.get("name", "")), verbose))
+        print_text(terminal.report_network(entry, advice_lines.get(entry.get("name", "")), verbose))
         return
     told = {"advice": advice_lines} if "networks" in entry else {"advice": advice_lines.get(entry["name"], [])}
-    show(json.dumps({**entry, **told}, indent=1))
+    print_text(json.dumps({**entry, **told}, indent=1))
 
 
 @app.command()
@@ -54,8 +54,8 @@ def explain(
     from deeploy.report import why
 
     manifest = read_manifest(project)
-    explanation = why.find(project, select_network(manifest, network or ("chip0" if "chips" in manifest else None)), node)
-    show(json.dumps(explanation, indent=1) if as_json else "\n\n".join(why.describe(one) for one in explanation))
+    explanation = why.find_explanations(project, select_network(manifest, network or ("chip0" if "chips" in manifest else None)), node)
+    print_text(json.dumps(explanation, indent=1) if as_json else "\n\n".join(why.describe_explanation(one) for one in explanation))
 
 
 @app.command()
@@ -71,32 +71,32 @@ def compare(
     from deeploy.report import compare as comparison
 
     entries = [select_network(read_manifest(folder), network) for folder in (before, after)]
-    differences, names = comparison.compare(entries[0], entries[1]), (str(before), str(after))
+    differences, names = comparison.compare_entries(entries[0], entries[1]), (str(before), str(after))
     if output is not None:
-        write_file(output, comparison.page(differences, names, VERSION).encode(), "--output")
-    show(json.dumps(differences, indent=1) if as_json else comparison.describe(differences, names))
+        write_file(output, comparison.comparison_page(differences, names, VERSION).encode(), "--output")
+    print_text(json.dumps(differences, indent=1) if as_json else comparison.describe_comparison(differences, names))
     if output is not None and not as_json:
-        show(f"written to {output}")
+        print_text(f"written to {output}")
 
 
 @app.command()
 def doctor(as_json: JsonOption = False) -> None:
     """List the compilers, emulators, simulators, boards and packages found here, and what each is for."""
-    from deeploy.execution.runners.doctor import examine
+    from deeploy.execution.runners.doctor import examine_tools
     from deeploy.report.progress import Progress
-    from deeploy.report.text import table
+    from deeploy.report.text import align_table
 
     with Progress() as progress:
         progress("look for tools")
-        findings = examine()
+        findings = examine_tools()
     if as_json:
-        show(json.dumps([tool.contents() for tool in findings], indent=1))
+        print_text(json.dumps([tool.contents() for tool in findings], indent=1))
         return
     rows = [
         (t.kind, t.name, "found" if t.found else "-", t.version or "-", t.enables + (f" ({t.remedy})" if t.remedy else ""))
         for t in findings
     ]
-    show(table(("", "name", "", "version", "needed for"), rows))
+    print_text(align_table(("", "name", "", "version", "needed for"), rows))
 
 
 @app.command()
@@ -122,12 +122,12 @@ def inspect(
     from deeploy.report.progress import Progress
 
     if after is not None:
-        show(str(graph_after(model, registry.load(target), after, Request(dims=dims_of(dim), pins=pins_of(pin)))).rstrip())
+        print_text(str(graph_after(model, registry.load(target), after, Request(dims=dims_of(dim), pins=pins_of(pin)))).rstrip())
         return
     with Progress() as progress:
         progress("read")
         contents = inspected(model, dims=dims_of(dim), pins=pins_of(pin))
-    show(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
+    print_text(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
 
 
 @app.command()
@@ -148,4 +148,4 @@ def targets(
 
     loaded_targets = [registry.load(n) for n in ([name] if name else registry.names())]
     entries = [text.target_contents(t, detailed=name is not None) for t in loaded_targets]
-    show(json.dumps(entries, indent=1) if as_json else "\n".join(text.describe_target(e) for e in entries))
+    print_text(json.dumps(entries, indent=1) if as_json else "\n".join(text.describe_target(e) for e in entries))

@@ -35,7 +35,7 @@ class Planned:
 
     def write(self, folder: str | Path, further: Mapping[str, str] | None = None) -> None:
         """Write ``plan.json`` and ``further`` files, in place of an older project of ours; see ``deeploy.backend.project``."""
-        project.write(Path(folder), {PLAN: json.dumps(self.contents(), indent=1) + "\n", **(further or {})})
+        project.write_project(Path(folder), {PLAN: json.dumps(self.contents(), indent=1) + "\n", **(further or {})})
 
 
 def plan_pipeline(model: Path, target: Target, cut: Cut, request: Request) -> Planned:

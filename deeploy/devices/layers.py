@@ -17,7 +17,7 @@ from deeploy.ir.values import Graph
 from deeploy.operators.table import OPERATORS
 from deeploy.operators.views import VIEWS
 from deeploy.partition.balance_levels import INPUT
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.program import Role
 
 BIAS_BYTES = 4  # of a product's result channel: an int32
@@ -60,9 +60,9 @@ class Layers:
     returned: tuple[int, ...]
 
 
-def read(graph: Graph, kernels: Sequence[Kernel]) -> Layers:
+def read_layers(graph: Graph, kernels: Sequence[Kernel]) -> Layers:
     """The layers of a lowered graph."""
-    reader = _LayerReader(graph, _loops(graph, kernels))
+    reader = _LayerReader(graph, _layer_loops(graph, kernels))
     for node in graph.nodes:
         reader.add(node)
     items = tuple(Item(d.op, tuple(d.reads), d.loops, d.constants, d.output, d.name) for d in reader.layers)
@@ -70,9 +70,9 @@ def read(graph: Graph, kernels: Sequence[Kernel]) -> Layers:
     return Layers(items, sum(tensor.elements for tensor in graph.inputs), tuple(position for position in left if position != INPUT))
 
 
-def _loops(graph: Graph, kernels: Sequence[Kernel]) -> dict[str, tuple[int, ...]]:
+def _layer_loops(graph: Graph, kernels: Sequence[Kernel]) -> dict[str, tuple[int, ...]]:
     """The seven loops of every node that multiplies and accumulates."""
-    program = assemble("network", graph, kernels)
+    program = assemble_program("network", graph, kernels)
     loops_by_node = {}
     for call in program.calls:
         constants = {n for n, operand in call.operands.items() if program.buffers[operand.buffer].role is Role.CONSTANT}
@@ -107,13 +107,13 @@ class _LayerReader:
             self.made |= {result.name: reads[0] for result in node.outputs}
             return
         loops = self.loops.get(node.name, ())
-        count = sum(_kept(node, tensor, loops) for tensor in node.operands if tensor.data is not None)
+        count = sum(_kept_elements(node, tensor, loops) for tensor in node.operands if tensor.data is not None)
         self.made |= {result.name: len(self.layers) for result in node.outputs}
         self.layers.append(_LayerDraft(node.op, reads, loops, count, sum(tensor.elements for tensor in node.outputs), node.name))
 
     def folds(self, node: Node) -> bool:
         """Whether a node is part of a normalisation that the layer before takes over: a product's, or a subtraction's factor."""
-        kind = _affine(node.op)
+        kind = _affine_operator(node.op)
         if not kind or len(node.variables) != 1:
             return False
         (source,) = node.variables
@@ -123,21 +123,23 @@ class _LayerReader:
         layer = self.layers[before]
         if layer.loops:
             return True
-        if _affine(layer.op) == "offset" and layer.constants and kind == "factor":  # (x - mean) * scale + shift is x * scale + other shift
+        if (
+            _affine_operator(layer.op) == "offset" and layer.constants and kind == "factor"
+        ):  # (x - mean) * scale + shift is x * scale + other shift
             layer.op = node.op
             return True
         return False
 
 
-def _affine(op: str) -> str:
+def _affine_operator(op: str) -> str:
     """Whether an operator adds an ``offset`` to every element or multiplies by a ``factor``; "" for others."""
     return OPERATORS[op].affine if op in OPERATORS else ""
 
 
-def _kept(node: Node, tensor: Tensor, loops: tuple[int, ...]) -> int:
+def _kept_elements(node: Node, tensor: Tensor, loops: tuple[int, ...]) -> int:
     """Elements of a constant that the device keeps for a layer.
 
     A product's weights have two axes or more; what has one, a value for each channel, is in ``Item.weights``. Sums and factors keep
     values of their own. Of other layers, tables are kept; bounds of clips and sizes of pads are attributes of int8 operators.
     """
-    return tensor.elements if tensor.rank > 1 or (not loops and _affine(node.op)) else 0
+    return tensor.elements if tensor.rank > 1 or (not loops and _affine_operator(node.op)) else 0

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from deeploy.devices.layers import Item, read
-from deeploy.devices.stages import DeviceStages, throughput
+from deeploy.devices.layers import Item, read_layers
+from deeploy.devices.stages import DeviceStages, seconds_per_input
 from deeploy.documents import Contents
 from deeploy.errors import UsageError, shorten
 from deeploy.ir.device import Device
 from deeploy.ir.target import Target
 from deeploy.ir.topology import Member
 from deeploy.ir.values import Graph
-from deeploy.partition.balance_levels import BalancedLayer, Cuts, Levels, levels_of, segments
-from deeploy.partition.pipeline import Balance, check_states, choose, smallest
+from deeploy.partition.balance_levels import BalancedLayer, Cuts, Levels, levels_of, stage_segments
+from deeploy.partition.pipeline import Balance, check_states, choose_cuts_by, fewest_chips
 from deeploy.planning.planner.machine import Options, machine_of
 
 BATCH = 15  # inputs that a throughput is given for: the study's
@@ -40,7 +40,7 @@ class DevicePlan:
     @property
     def parts(self) -> list[tuple[int, int]]:
         """First level and the one behind the last of every stage."""
-        return segments(self.cuts, self.levels.depth)
+        return stage_segments(self.cuts, self.levels.depth)
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -58,11 +58,11 @@ class DevicePlan:
             "balance": self.balance,
             "stages": [self._stage(stage) for stage in range(len(times))],
             "host": sum(self.costs.use(*part, stage).fetched for stage, part in enumerate(self.parts)),
-            "slowest_ms": _ms(max(times)),
-            "latency_ms": _ms(sum(times)),
-            "batch": {"inputs": BATCH, "ms_per_input": _ms(throughput(times, BATCH))},
-            "one_device": {"ms": _ms(alone), "held": one.held, "host": one.fetched},
-            "speedup": round(alone / throughput(times, BATCH), 3),
+            "slowest_ms": _milliseconds(max(times)),
+            "latency_ms": _milliseconds(sum(times)),
+            "batch": {"inputs": BATCH, "ms_per_input": _milliseconds(seconds_per_input(times, BATCH))},
+            "one_device": {"ms": _milliseconds(alone), "held": one.held, "host": one.fetched},
+            "speedup": round(alone / seconds_per_input(times, BATCH), 3),
         }
 
     def _stage(self, stage: int) -> Contents:
@@ -80,13 +80,13 @@ class DevicePlan:
             "host_layers": use.fetches,
             "given": self.levels.crossing[first],
             "returned": self.levels.crossing[end],
-            "ms": _ms(sum(shares)),
-            "ms_of": dict(zip(("products", "host", "moved"), map(_ms, shares), strict=True)),
+            "ms": _milliseconds(sum(shares)),
+            "ms_of": dict(zip(("products", "host", "moved"), map(_milliseconds, shares), strict=True)),
             "idle": round(1 - sum(shares) / max(self.seconds), 4),
         }
 
 
-def _ms(seconds: float) -> float:
+def _milliseconds(seconds: float) -> float:
     return round(1e3 * seconds, 6)
 
 
@@ -106,18 +106,18 @@ def plan_devices(
     check_states(graph)
     assert target.device is not None
     machine_of(target, replace(options, capacities={}))  # refuses what such a target does not have
-    usual = _device(target, target.device, options.capacities)
-    others = {chip: _member(target, usual, chip, member) for chip, member in (members or {}).items()}
-    device_layers = read(graph, target.kernels)
+    usual = _limited_device(target, target.device, options.capacities)
+    others = {chip: _device_member(target, usual, chip, member) for chip, member in (members or {}).items()}
+    device_layers = read_layers(graph, target.kernels)
     layers = [BalancedLayer(item.name, item.reads, item.weights, item.output) for item in device_layers.items]
     levels = levels_of(layers, device_layers.given, device_layers.returned)
     costs = DeviceStages(levels, layers, [item.loops for item in device_layers.items], usual, others)
-    count = smallest(levels, costs) if chips == "auto" else chips
-    cuts = choose(levels, count, balance, costs)
-    return DevicePlan(device_layers.items, levels, costs, cuts, balance, _notes(device_layers.items, costs, cuts))
+    count = fewest_chips(levels, costs) if chips == "auto" else chips
+    cuts = choose_cuts_by(levels, count, balance, costs)
+    return DevicePlan(device_layers.items, levels, costs, cuts, balance, _explain_host_constants(device_layers.items, costs, cuts))
 
 
-def _device(target: Target, device: Device, capacities: Mapping[str, int]) -> Device:
+def _limited_device(target: Target, device: Device, capacities: Mapping[str, int]) -> Device:
     """The device with less memory, where an option says so."""
     memory = target.memories[0]
     for name, size in capacities.items():
@@ -129,15 +129,15 @@ def _device(target: Target, device: Device, capacities: Mapping[str, int]) -> De
     return device
 
 
-def _member(target: Target, device: Device, chip: int, member: Member) -> Device:
+def _device_member(target: Target, device: Device, chip: int, member: Member) -> Device:
     if member.cores is not None or member.engines is not None:
         raise UsageError(f"chip {chip}: target {target.name} has neither cores nor engines to choose", "Say memory only.")
-    return _device(target, device, member.capacities)
+    return _limited_device(target, device, member.capacities)
 
 
-def _notes(items: tuple[Item, ...], costs: DeviceStages, cuts: Cuts) -> tuple[str, ...]:
+def _explain_host_constants(items: tuple[Item, ...], costs: DeviceStages, cuts: Cuts) -> tuple[str, ...]:
     """Why constants lie with the host: layers that no device holds are named."""
-    parts = segments(cuts, costs.levels.depth)
+    parts = stage_segments(cuts, costs.levels.depth)
     most = max(costs.at(stage).memory for stage in range(len(parts)))
     sizes = [costs.device.stored(item.weights, item.loops) for item in items]
     notes = [

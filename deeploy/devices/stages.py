@@ -29,12 +29,12 @@ class Use:
     fetches: int
 
 
-def use(layers: Sequence[BalancedLayer], loops: Sequence[Loops], device: Device) -> Use:
+def device_use(layers: Sequence[BalancedLayer], loops: Sequence[Loops], device: Device) -> Use:
     """What one device does that runs all these layers."""
-    return uses(levels_of(layers, 0), layers, loops, device, 0)[-1]
+    return device_uses(levels_of(layers, 0), layers, loops, device, 0)[-1]
 
 
-def uses(levels: Levels, layers: Sequence[BalancedLayer], loops: Sequence[Loops], device: Device, first: int) -> list[Use]:
+def device_uses(levels: Levels, layers: Sequence[BalancedLayer], loops: Sequence[Loops], device: Device, first: int) -> list[Use]:
     """What stages do that begin at a level and end with it, with the next one, and so on."""
     steps = held = fetched = fetches = 0
     stage_uses = []
@@ -79,7 +79,7 @@ class DeviceStages:
         device = self.at(stage)
         if device not in self._uses:
             starts = range(self.levels.depth)
-            self._uses[device] = [uses(self.levels, self.layers, self.loops, device, start) for start in starts]
+            self._uses[device] = [device_uses(self.levels, self.layers, self.loops, device, start) for start in starts]
         return self._uses[device][first][end - first - 1]
 
     def seconds(self, first: int, end: int, stage: int = 0) -> float:
@@ -114,6 +114,6 @@ class DeviceStages:
         return [self.table(stage) for stage in range(stages)]
 
 
-def throughput(stages: Sequence[float], batch: int) -> float:
+def seconds_per_input(stages: Sequence[float], batch: int) -> float:
     """Seconds per input of a batch that streams through stages, each of which works on one input at a time."""
     return (sum(stages) + (batch - 1) * max(stages)) / batch

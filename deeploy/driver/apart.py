@@ -35,12 +35,12 @@ def plan_apart(make: Make, tasks: Sequence[Task]) -> Iterator[Plan]:
     Raises:
         DeeployError: of the first task that has none.
     """
-    given = [_sent(make, task) for task in tasks] if len(tasks) > 1 and sum(len(task[1].calls) for task in tasks) >= WORTH else [None]
+    given = [_pack_task(make, task) for task in tasks] if len(tasks) > 1 and sum(len(task[1].calls) for task in tasks) >= WORTH else [None]
     if None in given:
         yield from (make(*task) for task in tasks)
         return
-    for task, plan in zip(tasks, in_order(_made, [one for one in given if one is not None]), strict=True):
-        yield _read(plan, _places(task[2], task[3])) if plan is not None else make(*task)
+    for task, plan in zip(tasks, in_order(_make_sent_plan, [one for one in given if one is not None]), strict=True):
+        yield _unpickle_task(plan, _shared_places(task[2], task[3])) if plan is not None else make(*task)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Sent:
     rest: bytes
 
 
-def _sent(make: Make, task: Task) -> _Sent | None:
+def _pack_task(make: Make, task: Task) -> _Sent | None:
     """A task as it is sent; None where the target has kernels of its own, or kernels that cannot be found in it."""
     number, program, target, machine, options = task
     folder = place_of(target)
@@ -63,19 +63,19 @@ def _sent(make: Make, task: Task) -> _Sent | None:
     known = load(folder)
     names = [field.name for field in fields(Target) if field.name not in ("kernels", "passes")]
     changed = {name: getattr(target, name) for name in names if getattr(target, name) != getattr(known, name)}
-    rest = _written((number, program, options), _places(target, machine))
+    rest = _pickle_task((number, program, options), _shared_places(target, machine))
     return _Sent(make, folder, changed, machine, rest) if rest is not None else None
 
 
-def _made(sent: _Sent) -> bytes | None:
+def _make_sent_plan(sent: _Sent) -> bytes | None:
     """The plan of a task, where a worker makes it; None where it cannot be sent."""
     target = replace(load(sent.folder), **sent.changed)  # type: ignore[arg-type]
-    places = _places(target, sent.machine)
-    number, program, options = _read(sent.rest, places)
-    return _written(sent.make(number, program, target, sent.machine, options), places)
+    places = _shared_places(target, sent.machine)
+    number, program, options = _unpickle_task(sent.rest, places)
+    return _pickle_task(sent.make(number, program, target, sent.machine, options), places)
 
 
-def _places(target: Target, machine: Machine) -> Places:
+def _shared_places(target: Target, machine: Machine) -> Places:
     """What is sent as its name: the target, the machine, and every kernel by where it is in the target."""
     stored_places: dict[str, object] = {"target": target, "machine": machine}
     waiting = [(str(number), kernel) for number, kernel in enumerate(target.kernels)]
@@ -114,7 +114,7 @@ class _UnitReader(pickle.Unpickler):
         return self.places[place]
 
 
-def _written(what: object, places: Places) -> bytes | None:
+def _pickle_task(what: object, places: Places) -> bytes | None:
     file = io.BytesIO()
     try:
         _Writer(file, places).dump(what)
@@ -123,5 +123,5 @@ def _written(what: object, places: Places) -> bytes | None:
     return file.getvalue()
 
 
-def _read(data: bytes, places: Places) -> Any:
+def _unpickle_task(data: bytes, places: Places) -> Any:
     return _UnitReader(data, places).load()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeploy.backend.claims import claims
+from deeploy.backend.claims import claim_layers
 from deeploy.certify import Printed
 from deeploy.ir.values import Graph
 from deeploy.planning.plan import Plan
 
 
-def printed(files: Mapping[str, str | bytes], prefix: str, project: str, plan: Plan, graph: Graph) -> Printed:
+def collect_printed(files: Mapping[str, str | bytes], prefix: str, project: str, plan: Plan, graph: Graph) -> Printed:
     """What is certified of a network; ``files`` by the paths of a project for one chip, ``project`` the prefix of its first one."""
     calls, buffers = plan.program.calls, plan.program.buffers
     stored, constants = {}, {}
@@ -20,7 +20,7 @@ def printed(files: Mapping[str, str | bytes], prefix: str, project: str, plan: P
         data = {name: buffer.data for name, buffer in own.items() if call.tensors[name].data is not None}  # not views of constants
         constants[call.name] = {name: values for name, values in data.items() if values is not None}
     by_name = {call.name: call for call in calls}
-    return Printed(files, prefix, project, plan.target, graph, by_name, stored, constants, claims(plan), plan.program.live)
+    return Printed(files, prefix, project, plan.target, graph, by_name, stored, constants, claim_layers(plan), plan.program.live)
 
 
 def of_chip(files: Mapping[str, str | bytes], chip: int) -> dict[str, str | bytes]:

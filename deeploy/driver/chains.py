@@ -59,7 +59,7 @@ class _Option:
         return (moved, cycles) if by_bytes else (cycles, moved)
 
 
-def with_chains(plan: Plan, given: Program) -> Plan:
+def fuse_layers(plan: Plan, given: Program) -> Plan:
     """The plan with the chains that save the most; itself, with what was considered, where none saves anything.
 
     Args:
@@ -73,18 +73,18 @@ def with_chains(plan: Plan, given: Program) -> Plan:
     options = {fused: _option(fuser, costs, fused) for fused in _possible(fuser, costs, by_bytes)}
     best, least, taken, tried = plan, costs.total(before, objective), set[Fused](), set[frozenset[Fused]]()
     for _ in range(ATTEMPTS):
-        chosen = _chosen([one for one in options.values() if one.gains(by_bytes)[0] > 0], len(plan.calls), by_bytes)
+        chosen = _select_options([one for one in options.values() if one.gains(by_bytes)[0] > 0], len(plan.calls), by_bytes)
         if not chosen or frozenset(one.fused for one in chosen) in tried:
             break
         tried.add(frozenset(one.fused for one in chosen))
-        fused_plan = chained(plan, [one.fused for one in chosen], fuser.buffers)
+        fused_plan = apply_groups(plan, [one.fused for one in chosen], fuser.buffers)
         try:
-            fused_plan = placed(fused_plan)
+            fused_plan = place_addresses(fused_plan)
         except Overfull:
             worst = min(chosen, key=lambda one: one.gains(by_bytes)[0])
             options[worst.fused] = replace(worst, reason="not packed")
             continue
-        after = walk(fused_plan)
+        after = walk_plan(fused_plan)
         now = _WalkedCosts(after)
         options |= {one.fused: replace(one, together=now.cost(one.fused.steps)) for one in chosen}
         if now.total(after, objective) < least:
@@ -114,7 +114,7 @@ class _WalkedCosts:
         return measure(objective, self.cycles[-1], run.energy.total), self.moved[-1]
 
 
-def _possible(fuser: Fuser, costs: _WalkedCosts, by_bytes: bool) -> list[Fused]:
+def _possible_groups(fuser: Fuser, costs: _WalkedCosts, by_bytes: bool) -> list[Fused]:
     """The chains of all kinds for which there is room."""
 
     def promises(steps: range, cycles: int, traffic: int) -> bool:
@@ -123,11 +123,11 @@ def _possible(fuser: Fuser, costs: _WalkedCosts, by_bytes: bool) -> list[Fused]:
 
     groups = list(fuser.found(promises))
     if fuser.program.growth is None:
-        groups += [*products(fuser), *branches(fuser), *(() if by_bytes else following(fuser))]
+        groups += [*product_groups(fuser), *parallel_groups(fuser), *(() if by_bytes else pipelined_groups(fuser))]
     return groups
 
 
-def _option(fuser: Fuser, costs: _WalkedCosts, fused: Fused) -> _Option:
+def _estimate_option(fuser: Fuser, costs: _WalkedCosts, fused: Fused) -> _Option:
     """A chain with the estimate of what it takes: besides windows, as much moves as without it."""
     alone = costs.cost(fused.steps)
     moved = Counter(alone.traffic)
@@ -137,7 +137,7 @@ def _option(fuser: Fuser, costs: _WalkedCosts, fused: Fused) -> _Option:
     return _Option(fused, alone, _Cost(fused.cycles, moved))
 
 
-def _chosen(options: Sequence[_Option], count: int, by_bytes: bool) -> list[_Option]:
+def _select_options(options: Sequence[_Option], count: int, by_bytes: bool) -> list[_Option]:
     """Those that save the most together, of which no two share a call: the longest path over the positions between calls."""
     ends: dict[int, list[_Option]] = {}
     for one in options:
@@ -153,7 +153,7 @@ def _chosen(options: Sequence[_Option], count: int, by_bytes: bool) -> list[_Opt
     return best[-1][1]
 
 
-def _choices(fuser: Fuser, options: Sequence[_Option], taken: set[Fused], by_bytes: bool) -> tuple[ChainChoice, ...]:
+def _describe_choices(fuser: Fuser, options: Sequence[_Option], taken: set[Fused], by_bytes: bool) -> tuple[ChainChoice, ...]:
     """What became of every group of calls: of several ways to cut one, the one that was taken, or the best one."""
     choices: dict[range, ChainChoice] = {}
     for one in sorted(options, key=lambda one: (one.fused not in taken, *(-gain for gain in one.gains(by_bytes)), one.together.cycles)):
@@ -173,7 +173,7 @@ def _choices(fuser: Fuser, options: Sequence[_Option], taken: set[Fused], by_byt
     return tuple(sorted(choices.values(), key=lambda choice: (choice.first, choice.last)))
 
 
-def predicted(plan: Plan, before: Run, after: Run) -> Plan:
+def predict_savings(plan: Plan, before: Run, after: Run) -> Plan:
     """The plan with what the walk says that its chains save; the planner's own figures know nothing of them."""
     assert plan.prediction is not None
     cycles = plan.prediction.cycles - round(before.cycles - after.cycles)

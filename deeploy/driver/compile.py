@@ -9,8 +9,8 @@ from pathlib import Path
 from deeploy import target as targets
 from deeploy.backend.packages import check_package
 from deeploy.documents import digest_of
-from deeploy.driver.lower import Clock, Lowered, filled, lowered, lowered_for_chips
-from deeploy.driver.plan import bind_and_plan, plan_chips, plan_requantised, resources, together
+from deeploy.driver.lower import Clock, Lowered, lower_model, lower_with_fallback, lowered_for_chips
+from deeploy.driver.plan import bind_and_plan, machine_resources, plan_chips, plan_requantised, plan_together
 from deeploy.driver.prefixes import check_prefixes
 from deeploy.driver.project import Compiled, Distributed, Network
 from deeploy.driver.request import Cut, Request
@@ -18,10 +18,10 @@ from deeploy.errors import UsageError
 from deeploy.frontend import readers_first
 from deeploy.ir.target import Target
 from deeploy.ir.topology import Topology
-from deeploy.partition.system import System, check
-from deeploy.planning.binding.assemble import assemble
+from deeploy.partition.system import System, check_system
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.plan import Machine, Plan
-from deeploy.planning.planner.fixes import Wanted, wanted
+from deeploy.planning.planner.fixes import Wanted, parse_fixes
 from deeploy.planning.planner.machine import Options, check_code, kernels_of, machine_of
 from deeploy.planning.planner.requantise import engines_of
 from deeploy.planning.planner.sharing import known_states
@@ -29,7 +29,7 @@ from deeploy.planning.planner.sharing import known_states
 Models = Mapping[str, str | Path]  # by the prefixes of their names in C
 
 
-def loaded(target: str | Path | Target) -> Target:
+def load_target(target: str | Path | Target) -> Target:
     """The target itself, or that of a name or folder."""
     return target if isinstance(target, Target) else targets.load(target)
 
@@ -46,7 +46,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
     target = request.clocked(target)
     request = replace(request, options=request.machine_options(target))
     check_prefixes(models)
-    machine = resources(target, request.options, len(models))
+    machine = machine_resources(target, request.options, len(models))
     if request.requantise == "engine":
         engines_of(target, machine)
     clock = Clock(request.on_stage)
@@ -57,19 +57,19 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
     for prefix in readers_first(models, {prefix: one.dims for prefix, one in own.items()}, request.states):
         path, known = Path(models[prefix]), known_states(network.program for network in networks.values())
         if request.fallback is False:
-            graph = lowered(clock, path, target, own[prefix], known)
+            graph = lower_model(clock, path, target, own[prefix], known)
         else:
-            graph = filled(clock, path, target, own[prefix], known, machine)
+            graph = lower_with_fallback(clock, path, target, own[prefix], known, machine)
         target = graph.target
         may_fill = request.fallback is False and not graph.dialect
-        fixed[prefix] = wanted(own[prefix].fix, str(path))
+        fixed[prefix] = parse_fixes(own[prefix].fix, str(path))
         plan = bind_and_plan(clock, prefix, graph.graph, target, machine, request.options, may_fill, fixed[prefix])
         graph.check(plan.program)
         lowered_networks[prefix], changed = graph, None
         if request.requantise == "engine":
             requantised, plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan, fixed[prefix])
             graph = lowered_networks[prefix] = replace(graph, graph=requantised)
-        about = graph.inputs, graph.outputs, graph.dialect, (*graph.notes, *_unpacked(request, plan)), graph.pinned
+        about = graph.inputs, graph.outputs, graph.dialect, (*graph.notes, *_note_unpacked(request, plan)), graph.pinned
         networks[prefix] = Network(plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path))
 
     def again(prefix: str, given: Machine) -> Plan:
@@ -77,13 +77,13 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
 
     plans, notes = {prefix: networks[prefix].plan for prefix in models}, dict[str, str]()
     if len(models) > 1:
-        plans, notes = together(plans, again)
+        plans, notes = plan_together(plans, again)
     told = {prefix: (*networks[prefix].notes, *([notes[prefix]] if prefix in notes else [])) for prefix in models}
     result = {prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}
     return Compiled(result, clock.seconds, request.additions, request.budgets, request.package, request.certify)
 
 
-def _unpacked(request: Request, plan: Plan) -> list[str]:
+def _note_unpacked(request: Request, plan: Plan) -> list[str]:
     """What the user is told where ``--weight-bits`` changes nothing."""
     if request.weight_bits is None or any(buffer.dtype.is_packed for buffer in plan.program.buffers.values()):
         return []
@@ -97,7 +97,7 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
-    from deeploy.driver.partition import check_count, partitioned, topology_of  # what one chip does not need
+    from deeploy.driver.partition import check_count, partition_graph, topology_of  # what one chip does not need
 
     check_code(target)
     request.check()
@@ -114,8 +114,8 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     target = lowered.target
     if lowered.shorter is not None:
         machine = machine_of(target, request.options)
-        lowered.check(clock("bind", assemble, "network", lowered.graph, *kernels_of(target, machine)))
-    systems = clock("partition", partitioned, lowered.graph, cut, target, topology, request.options)
+        lowered.check(clock("bind", assemble_program, "network", lowered.graph, *kernels_of(target, machine)))
+    systems = clock("partition", partition_graph, lowered.graph, cut, target, topology, request.options)
     built = [build(system, lowered, model.name, target, topology, request.options, clock) for system in systems]
     best = min(built, key=lambda one: one.predicted.cycles if one.predicted is not None else 0.0)
     return replace(best, digest=digest_of(model), is_certified=request.certify)
@@ -134,7 +134,7 @@ def build(
         FitError: a chip's part does not fit.
     """
     clock = clock or Clock()
-    clock("check", check, system, topology)
+    clock("check", check_system, system, topology)
     plans, leads = plan_chips(clock, system, target, topology, options)
     notes = (*lowered.notes, *system.notes)
     ports, chips = (lowered.inputs, lowered.outputs), (tuple(plans), tuple(leads))

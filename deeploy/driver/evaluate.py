@@ -19,7 +19,7 @@ from deeploy.frontend import in_floats
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.npz import read_arrays, read_headers
 from deeploy.ir.types import DType
-from deeploy.report.text import table
+from deeploy.report.text import align_table
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Accuracy:
 
     def __str__(self) -> str:
         measured = self.metric if self.output is None else f"{self.metric} of {shorten(self.output, 40)}"
-        return table((f"{measured} over {self.samples} samples", ""), [(name, f"{value:.4f}") for name, value in self.values])
+        return align_table((f"{measured} over {self.samples} samples", ""), [(name, f"{value:.4f}") for name, value in self.values])
 
 
-def evaluate(
+def evaluate_project(
     folder: Path,
     inputs: Path,
     labels: Path,
@@ -67,7 +67,7 @@ def evaluate(
         UnsupportedError: onnxruntime cannot run a model.
     """
     ports = project.select_network(project.read_manifest(folder))["outputs"]
-    wanted = _labels(labels, ports)
+    wanted = _read_labels(labels, ports)
     chosen = _choose_output(ports, metric, wanted, output)
     measure = agreement if metric == "top1" and chosen is not None and _is_label(ports[chosen]) else metric_of(metric)
     verdict = run_project(folder, inputs)
@@ -77,8 +77,8 @@ def evaluate(
     rows = []
     for name, path in (("float", float_model), ("quantised, in onnxruntime", model)):
         if path is not None:
-            rows.append((name, _measured(measure, metric, _outputs(path, folder, inputs, chosen), wanted)))
-    rows.append(("C", _measured(measure, metric, verdict.outputs if chosen is None else [verdict.outputs[chosen]], wanted)))
+            rows.append((name, _apply_metric(measure, metric, _reference_outputs(path, folder, inputs, chosen), wanted)))
+    rows.append(("C", _apply_metric(measure, metric, verdict.outputs if chosen is None else [verdict.outputs[chosen]], wanted)))
     return Accuracy(metric, verdict.samples, tuple(rows), None if chosen is None else str(ports[chosen]["name"]))
 
 
@@ -96,7 +96,7 @@ def _choose_output(ports: Sequence[Document], metric: str, labels: np.ndarray, o
     if metric not in METRICS:
         return None if output is None else names.index(output)
     places = range(len(ports)) if output is None else [names.index(output)]
-    fitting = [place for place in places if _fits(ports[place], metric, labels)]
+    fitting = [place for place in places if _metric_fits(ports[place], metric, labels)]
     if fitting:
         return fitting[0]
     port = ports[places[0]]
@@ -108,7 +108,7 @@ def _choose_output(ports: Sequence[Document], metric: str, labels: np.ndarray, o
     )
 
 
-def _fits(port: Document, metric: str, labels: np.ndarray) -> bool:
+def _metric_fits(port: Document, metric: str, labels: np.ndarray) -> bool:
     """Whether a metric of a name can be of an output, by its shape and type."""
     per_sample, is_label = math.prod(port["shape"]), _is_label(port)
     if metric == "top1" and is_label:
@@ -119,7 +119,7 @@ def _fits(port: Document, metric: str, labels: np.ndarray) -> bool:
 
 
 def metric_of(name: str) -> Metric:
-    """The metric of a name; see ``evaluate``."""
+    """The metric of a name; see ``evaluate_project``."""
     if name in METRICS:
         return METRICS[name]
     file, _, function = name.rpartition(":")
@@ -136,7 +136,7 @@ def metric_of(name: str) -> Metric:
     return metric
 
 
-def _measured(measure: Metric, name: str, outputs: Sequence[np.ndarray], labels: np.ndarray) -> float:
+def _apply_metric(measure: Metric, name: str, outputs: Sequence[np.ndarray], labels: np.ndarray) -> float:
     if name in METRICS:
         return measure(outputs, labels)
     try:
@@ -145,7 +145,7 @@ def _measured(measure: Metric, name: str, outputs: Sequence[np.ndarray], labels:
         raise UsageError(f"{shorten(name)}: {type(error).__name__}: {shorten(str(error))}", "Make the metric return a number.") from error
 
 
-def _labels(path: Path, ports: Sequence[Document]) -> np.ndarray:
+def _read_labels(path: Path, ports: Sequence[Document]) -> np.ndarray:
     """The labels of a file; texts as their places in the list of labels that an output has."""
     headers = read_headers(path)
     if len(headers) != 1:
@@ -162,7 +162,7 @@ def _labels(path: Path, ports: Sequence[Document]) -> np.ndarray:
     return labels if labels.ndim else labels.reshape(1)
 
 
-def _outputs(model: Path, folder: Path, inputs: Path, chosen: int | None) -> list[np.ndarray]:
+def _reference_outputs(model: Path, folder: Path, inputs: Path, chosen: int | None) -> list[np.ndarray]:
     """What onnxruntime makes of the samples of a project by another model, whose inputs have the project's shapes and order.
 
     All outputs, or the one with the name of the project's ``chosen`` one; the one in its place, where the model has other names.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from deeploy.documents import digest_of
-from deeploy.resources import cache_folder, prune, put, resource
+from deeploy.resources import cache_folder, prune_folder, resource, write_whole
 
 MOST_BYTES = 1 << 27  # of a project that is kept: writing a larger one takes longer than what is saved is worth
 _FILES, _NOTES, _READ = "project/", "notes.json", "read.json"
@@ -50,7 +50,7 @@ class KeptPlace:
                 names = [name.removeprefix(_FILES) for name in archive.namelist() if name.startswith(_FILES)]
                 if any(PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts for name in names):
                     return None
-                if any(_stamp(Path(path)) != stamp for path, stamp in read.items()):
+                if any(_stamp_file(Path(path)) != stamp for path, stamp in read.items()):
                     return None
                 files = {name: archive.read(_FILES + name) for name in names}
                 notes = json.loads(archive.read(_NOTES))
@@ -61,14 +61,14 @@ class KeptPlace:
         return KeptProject(files, notes)
 
     def keep(self, folder: Path, notes: Sequence[str], read: Mapping[str, str]) -> None:
-        """Keep the project in ``folder``, for which the files of ``read`` were read; see ``stamps``."""
+        """Keep the project in ``folder``, for which the files of ``read`` were read; see ``stamp_paths``."""
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         if sum(path.stat().st_size for path in paths) > MOST_BYTES:
             return
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            prune(self.file.parent)
-            with put(self.file) as fresh, zipfile.ZipFile(fresh, "w") as archive:
+            prune_folder(self.file.parent)
+            with write_whole(self.file) as fresh, zipfile.ZipFile(fresh, "w") as archive:
                 archive.writestr(_READ, json.dumps(read))
                 archive.writestr(_NOTES, json.dumps(list(notes)))
                 for path in paths:
@@ -85,13 +85,13 @@ def place_of(request: str, models: Iterable[Path]) -> KeptPlace | None:
     folder = cache_folder("projects")
     if folder is None or any(model.is_file() and model.stat().st_size > MOST_BYTES for model in models):
         return None
-    what = hashlib.sha256("\0".join([request, str(Path.cwd()), sys.version, *_installation()]).encode())
+    what = hashlib.sha256("\0".join([request, str(Path.cwd()), sys.version, *_stamp_installation()]).encode())
     return KeptPlace(folder / f"{what.hexdigest()}.zip")
 
 
-def stamps(paths: Iterable[Path]) -> dict[str, str]:
+def stamp_paths(paths: Iterable[Path]) -> dict[str, str]:
     """What files hold now, and what folders list, by their absolute paths."""
-    return {str(path.absolute()): _stamp(path) for path in paths}
+    return {str(path.absolute()): _stamp_file(path) for path in paths}
 
 
 def loaded_modules() -> list[Path]:
@@ -101,26 +101,26 @@ def loaded_modules() -> list[Path]:
     return sorted(file for file in named if not any(file.is_relative_to(folder) for folder in around))
 
 
-def _stamp(path: Path) -> str:
+def _stamp_file(path: Path) -> str:
     if path.is_dir():
-        return hashlib.sha256("\n".join(_listing(path)).encode()).hexdigest()
+        return hashlib.sha256("\n".join(_list_folder(path)).encode()).hexdigest()
     try:
         return digest_of(path)
     except OSError as error:
         return str(error.errno)
 
 
-def _installation() -> list[str]:
+def _stamp_installation() -> list[str]:
     """What changes when the compiler, what travels with it, an installed package or a cross compiler is another one."""
     package = Path(__file__).resolve().parents[1]
     folders = {package, *(resource(kind) for kind in ("targets", "kernels", "templates"))}
     packages = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
     places = [*packages, *os.environ.get("PATH", "").split(os.pathsep)]
     changed = [f"{path} {os.stat(path).st_mtime_ns}" for path in places if os.path.isdir(path)]
-    return [*changed, *(line for folder in sorted(folders) for line in _listing(folder))]
+    return [*changed, *(line for folder in sorted(folders) for line in _list_folder(folder))]
 
 
-def _listing(folder: Path) -> list[str]:
+def _list_folder(folder: Path) -> list[str]:
     """The files below a folder, each with its size and the time of its last change."""
     file_entries = []
     for around, inner, names in os.walk(folder):

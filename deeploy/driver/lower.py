@@ -21,19 +21,19 @@ from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import Integers, is_dialect, resolve_input_types
 from deeploy.frontend.dynamic_axis import check_shapes
 from deeploy.frontend.integer_graphs import computes_integers, write_requantisations
-from deeploy.frontend.io import Port, ports, strip_quantisation
+from deeploy.frontend.io import Port, describe_ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.lower.reading import TIES
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.rounds import LOOPS, Body
-from deeploy.frontend.states import KnownState, append, begin, keep
+from deeploy.frontend.states import KnownState, append_states, begin_states, keep_states
 from deeploy.frontend.wider import note_narrow, packed_types
-from deeploy.ir.rewriting import rewrite
+from deeploy.ir.rewriting import rewrite_graph
 from deeploy.ir.surgeon import write_model
 from deeploy.ir.target import Target
 from deeploy.ir.values import Graph
 from deeploy.operators.views import POSITION
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.binding.kernels import custom_type, inferred_shapes
 from deeploy.planning.plan import Machine
 from deeploy.planning.planner.machine import kernels_of
@@ -88,7 +88,7 @@ class Lowered:
             check_shapes(self.graph, self.shorter, program.live)
 
 
-def lowered(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[KnownState] = ()) -> Lowered:
+def lower_model(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[KnownState] = ()) -> Lowered:
     """Import a model and run the target's passes.
 
     Args:
@@ -101,18 +101,18 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
     states = (request.states, request.context, tuple(known))
     source = clock("import", import_states, model, dict(request.dims), shapes, *states, request.pins, request.unroll)
     target, source = _with_loops(clock, source, target, request, shapes)
-    graph, dialect, notes = clock("lower", _lower, source.graph, source, target, request)
+    graph, dialect, notes = clock("lower", _lower_graph, source.graph, source, target, request)
     kept = {name for pair in source.pairs for name in (pair.past, pair.present) if pair.axis is None}
 
     def finished(graph: Graph) -> tuple[Graph, dict[str, tuple[float, int]]]:
         graph, stripped = strip_quantisation(graph, kept) if request.quantised_io else (graph, {})
-        return keep(graph, source.pairs), stripped
+        return keep_states(graph, source.pairs), stripped
 
     graph, stripped = finished(graph)
-    sources, results = ports(graph, dialect != "", stripped)
+    sources, results = describe_ports(graph, dialect != "", stripped)
     shorter = None
     if source.shorter is not None:
-        shorter, _, _ = clock("lower", _lower, source.shorter, source, target, replace(request, inputs=None, save_after=None))
+        shorter, _, _ = clock("lower", _lower_graph, source.shorter, source, target, replace(request, inputs=None, save_after=None))
         shorter, _ = finished(shorter)
     inputs = tuple(port for port in sources if port.name != POSITION)
     results = [replace(port, labels=source.labels.get(port.name, ())) for port in results]
@@ -120,8 +120,8 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
 
 
 def lowered_for_chips(clock: Clock, model: Path, target: Target, request: Request) -> Lowered:
-    """As ``lowered``, without what ties constants together: chips may hold other parts of what one node reads as a whole."""
-    return lowered(clock, model, replace(target, passes=tuple(step for step in target.passes if step.name != TIES.name)), request)
+    """As ``lower_model``, without what ties constants together: chips may hold other parts of what one node reads as a whole."""
+    return lower_model(clock, model, replace(target, passes=tuple(step for step in target.passes if step.name != TIES.name)), request)
 
 
 def _with_loops(clock: Clock, source: Imported, target: Target, request: Request, shapes: CustomShapes) -> tuple[Target, Imported]:
@@ -139,24 +139,24 @@ def _with_loops(clock: Clock, source: Imported, target: Target, request: Request
 
     def lower(body: Body, flat: Target) -> tuple[Graph, Target]:
         graph, flat = with_loops(import_read(body.model, None, shapes, request.unroll), flat, lower)
-        return _lower(graph, Imported(graph, narrow=source.narrow), flat, plain)[0], flat
+        return _lower_graph(graph, Imported(graph, narrow=source.narrow), flat, plain)[0], flat
 
     graph, target = clock("loops", with_loops, source.graph, target, lower)
     return target, replace(source, graph=graph)
 
 
-def _lower(graph: Graph, model: Imported, target: Target, request: Request) -> tuple[Graph, Integers, list[str]]:
+def _lower_graph(graph: Graph, model: Imported, target: Target, request: Request) -> tuple[Graph, Integers, list[str]]:
     """Assign element types and run the target's passes; returns the graph, what says that it is in the dialect, and notices."""
     saved, path = request.save_after or (None, Path())
     if saved is not None and saved not in [p.name for p in target.passes]:
         raise UsageError(f"there is no pass {saved}", f"Passes of this target: {', '.join(p.name for p in target.passes)}.")
-    graph, dialect, notes = _typed(graph, model, target, request)
+    graph, dialect, notes = _assign_types(graph, model, target, request)
     for step in target.passes:
         graph = step(graph)
         if step.name == saved:
             project.write_file(path, write_model(graph).SerializeToString(), "--save-after")
-    graph = append(note_narrow(graph, model.narrow | packed_types(request.weight_bits or 0)), model.pairs)
-    return begin(graph, model.begun), dialect, notes
+    graph = append_states(note_narrow(graph, model.narrow | packed_types(request.weight_bits or 0)), model.pairs)
+    return begin_states(graph, model.begun), dialect, notes
 
 
 def graph_after(model: Path, target: Target, name: str, request: Request) -> Graph:
@@ -170,11 +170,11 @@ def graph_after(model: Path, target: Target, name: str, request: Request) -> Gra
     if name not in names:
         raise UsageError(f"there is no pass {shorten(name)}", f"Passes of target {target.name}: {', '.join(names)}.")
     graph = import_model(model, dict(request.dims), partial(inferred_shapes, target.kernels), request.pins)
-    graph, _, _ = _typed(graph, Imported(graph), target, request)
-    return rewrite(graph, target.passes[: names.index(name)])
+    graph, _, _ = _assign_types(graph, Imported(graph), target, request)
+    return rewrite_graph(graph, target.passes[: names.index(name)])
 
 
-def _typed(graph: Graph, model: Imported, target: Target, request: Request) -> tuple[Graph, Integers, list[str]]:
+def _assign_types(graph: Graph, model: Imported, target: Target, request: Request) -> tuple[Graph, Integers, list[str]]:
     """The graph, with element types where it is in the dialect or computes integers only; what says so; and notices."""
     written = request.dialect is None and not is_dialect(graph) and computes_integers(graph)
     if request.dialect == "standard" or not (written or request.dialect == "integer" or is_dialect(graph)):
@@ -197,8 +197,10 @@ def _typed(graph: Graph, model: Imported, target: Target, request: Request) -> t
     return typed, "recognised" if written else "declared", notes
 
 
-def filled(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[KnownState], machine: Machine) -> Lowered:
-    """As ``lowered``, with generated kernels for what the target refuses.
+def lower_with_fallback(
+    clock: Clock, model: Path, target: Target, request: Request, known: Sequence[KnownState], machine: Machine
+) -> Lowered:
+    """As ``lower_model``, with generated kernels for what the target refuses.
 
     Args:
         machine: that plans may use.
@@ -206,14 +208,14 @@ def filled(clock: Clock, model: Path, target: Target, request: Request, known: S
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
-    from deeploy.fallback import fill
+    from deeploy.fallback import fill_model
 
     engine = _fallback_engine(target, request.fallback)
 
     def refusal(path: Path, given: Target, wanted: Request, known: Sequence[KnownState] = known) -> _Tried:
         try:
-            lowered_graph = lowered(clock, path, given, wanted, known)
-            assemble("probe", lowered_graph.graph, *kernels_of(lowered_graph.target, machine))
+            lowered_graph = lower_model(clock, path, given, wanted, known)
+            assemble_program("probe", lowered_graph.graph, *kernels_of(lowered_graph.target, machine))
         except (UnsupportedError, ModelError) as error:
             return None, error
         return lowered_graph, None
@@ -229,7 +231,7 @@ def filled(clock: Clock, model: Path, target: Target, request: Request, known: S
             _, error = refusal(probe, target, Request(dialect="standard"), ())
             return "" if error is None else error.what
 
-        generated = clock("fallback", fill, model, request.dims, request.pins, engine, why)
+        generated = clock("fallback", fill_model, model, request.dims, request.pins, engine, why)
         (Path(scratch) / model.name).write_bytes(generated.model.SerializeToString())
         target = replace(target, kernels=(*target.kernels, *generated.kernels))
         filled_graph, error = refusal(Path(scratch) / model.name, target, replace(request, pins={})) if generated.kernels else (None, error)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deeploy.driver.chains import with_chains
+from deeploy.driver.chains import fuse_layers
 from deeploy.errors import FitError
 from deeploy.execution.simulation.timing import Run
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
 from deeploy.planning.energy import ENERGY, measure, milliwatt
 from deeploy.planning.packing.order import EngineLoad, arranged, is_free, side_by_side
@@ -54,7 +54,7 @@ def _planned(program: Program, target: Target, machine: Machine, seconds: float)
         FitError: there is no plan.
     """
     alone = make_plan(program, target, machine, seconds)
-    plan = with_chains(alone, program)
+    plan = fuse_layers(alone, program)
     has_engines = len({bool(target.engine(part.kernel.engine).accelerator) for call in alone.program.calls for part in call.parts}) > 1
     is_wanted = (
         has_engines
@@ -67,24 +67,26 @@ def _planned(program: Program, target: Target, machine: Machine, seconds: float)
     if target.is_flat or not is_wanted or not is_free(alone.program):
         return plan
     steps = {call.name: step for step, call in enumerate(program.calls)}
-    given = arranged(program, [steps[call.name] for call in alone.program.calls])  # memory may have wanted another order than the file's
-    run = walk(alone)
-    order = side_by_side(alone.program, _loads(alone, run), WORTH * run.cycles)
+    given = arrange_calls(
+        program, [steps[call.name] for call in alone.program.calls]
+    )  # memory may have wanted another order than the file's
+    run = walk_plan(alone)
+    order = side_by_side(alone.program, _engine_loads(alone, run), WORTH * run.cycles)
     if order is None:
         return plan
-    other = arranged(given, order)
+    other = arrange_calls(given, order)
     try:
-        reordered = with_chains(make_plan(other, target, machine, seconds), other)
+        reordered = fuse_layers(make_plan(other, target, machine, seconds), other)
     except FitError:
         return plan
-    cycles, faster = walk(plan).cycles, walk(reordered).cycles
+    cycles, faster = walk_plan(plan).cycles, walk_plan(reordered).cycles
     is_other = [call.name for call in reordered.program.calls] != [call.name for call in plan.program.calls]
     is_taken = faster <= (1 - WORTH) * cycles and is_other
     choice = OrderChoice(tuple(call.name for call in plan.program.calls), round(cycles), round(faster), is_taken)
     return replace(reordered if is_taken else plan, order=choice if is_other else None)
 
 
-def _loads(plan: Plan, run: Run) -> list[EngineLoad]:
+def _engine_loads(plan: Plan, run: Run) -> list[EngineLoad]:
     """For how long every call keeps an accelerator busy while no cores compute for it, and cores."""
     teams = {engine.name for engine in plan.target.engines if not engine.accelerator}
     cores, jobs = [0.0] * len(plan.calls), [0.0] * len(plan.calls)

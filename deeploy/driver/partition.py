@@ -8,22 +8,22 @@ from pathlib import Path
 
 from deeploy.driver.request import Cut
 from deeploy.errors import FitError, UsageError, shorten
-from deeploy.execution.simulation.stages import pipelined
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.stages import plan_pipeline_stages
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
 from deeploy.ir.topology import COLLECTIVES, Topology, load_topology
 from deeploy.ir.values import Graph
 from deeploy.partition.collectives import Costs, Effort
 from deeploy.partition.dependence import Declare
-from deeploy.partition.joins import joined
+from deeploy.partition.joins import join_residuals
 from deeploy.partition.pipeline import BALANCES, Balance
-from deeploy.partition.proof import prove
+from deeploy.partition.proof import prove_partition
 from deeploy.partition.system import System
-from deeploy.partition.tensor import partition
-from deeploy.planning.binding.assemble import assemble
-from deeploy.planning.binding.kernels import declarations
-from deeploy.planning.cost import barrier, once, overhead
-from deeploy.planning.planner.alike import signature
+from deeploy.partition.tensor import partition_by_tensor
+from deeploy.planning.binding.assemble import assemble_program
+from deeploy.planning.binding.kernels import kernel_declarations
+from deeploy.planning.cost import barrier_cycles, call_once, tile_overhead
+from deeploy.planning.planner.alike import program_signature
 from deeploy.planning.planner.machine import Options, kernels_of, machine_of, own_options
 from deeploy.planning.planner.network import make_plan
 
@@ -73,7 +73,7 @@ def topology_of(target: Target, file: Path | None, options: Options, collective:
     return topology
 
 
-def partitioned(graph: Graph, cut: Cut, target: Target, topology: Topology, options: Options) -> list[System]:
+def partition_graph(graph: Graph, cut: Cut, target: Target, topology: Topology, options: Options) -> list[System]:
     """Cut a lowered graph; where all chips may compute rows, with that and without. Inputs of products are put together where that is
     estimated to end earlier than adding up partial sums.
 
@@ -81,23 +81,23 @@ def partitioned(graph: Graph, cut: Cut, target: Target, topology: Topology, opti
         UsageError, FitError, UnsupportedError: it cannot be cut so.
     """
     if cut.partition == "pipeline":
-        return [pipelined(graph, target, cut.chips, balance_of(cut), topology, options).system]
+        return [plan_pipeline_stages(graph, target, cut.chips, balance_of(cut), topology, options).system]
     if cut.partition != "tensor":
         raise UsageError(f"--partition {cut.partition} is unknown", "Use --partition tensor or --partition pipeline.")
     if cut.chips == "auto":
         raise UsageError("--chips auto: only pipelines know how many chips they need", "Name a number, or say --partition pipeline.")
     kernels, _ = kernels_of(target, machine_of(target, options))
-    declare: Declare = partial(declarations, kernels)
+    declare: Declare = partial(kernel_declarations, kernels)
     costs, systems = costs_of(target, options), list[System]()
     is_timed = target.timing is not None and not target.is_flat
     may_gather = is_timed and topology.has_gathers
     for by_rows in (False, True) if may_gather else (False,):
-        result = partition(graph, cut.chips, topology, declare, costs, by_rows)
+        result = partition_by_tensor(graph, cut.chips, topology, declare, costs, by_rows)
         if may_gather and result.gathered:
-            result = partition(graph, cut.chips, topology, declare, costs, by_rows, result.gathered)
+            result = partition_by_tensor(graph, cut.chips, topology, declare, costs, by_rows, result.gathered)
         if not by_rows or result.has_rows:
-            prove(graph, declare, result)
-            systems.append(joined(result.system, lambda node: any(declare(node))))
+            prove_partition(graph, declare, result)
+            systems.append(join_residuals(result.system, lambda node: any(declare(node))))
     return systems
 
 
@@ -111,16 +111,16 @@ def costs_of(target: Target, options: Options) -> Costs:
     known: dict[object, Effort] = {}
 
     def effort(graph: Graph) -> Effort:
-        program = assemble("probe", graph, kernels, off)
-        key = signature(program)
+        program = assemble_program("probe", graph, kernels, off)
+        key = program_signature(program)
         if key not in known:
             try:
                 plan = make_plan(program, target, machine, options.seconds)
             except FitError:  # which is said of the chip that it does not fit on
                 return Effort()
             call = plan.program.calls[0]
-            least = overhead(call, target) + once(call, False, target) + barrier(call, target)
-            known[key] = Effort(walk(plan).cycles / second, least / second)
+            least = tile_overhead(call, target) + call_once(call, False, target) + barrier_cycles(call, target)
+            known[key] = Effort(walk_plan(plan).cycles / second, least / second)
         return known[key]
 
     link = next((timing.kernel(kernel.name, engine=kernel.engine).call for kernel in kernels if kernel.link is not None), 0.0)

@@ -7,32 +7,32 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from deeploy.driver.apart import Task, plan_apart
-from deeploy.driver.chains import predicted
+from deeploy.driver.chains import predict_savings
 from deeploy.driver.lower import Clock
-from deeploy.driver.order import planned
+from deeploy.driver.order import plan_in_best_order
 from deeploy.errors import FitError, NoKernelError
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
 from deeploy.ir.topology import Topology
 from deeploy.ir.values import Graph
 from deeploy.partition.system import System, with_queues
-from deeploy.planning.binding.assemble import assemble
-from deeploy.planning.choice.misfit import remedy
+from deeploy.planning.binding.assemble import assemble_program
+from deeploy.planning.choice.misfit import suggest_remedy
 from deeploy.planning.packing.addresses import check_placements
 from deeploy.planning.plan import Machine, Plan
-from deeploy.planning.planner.alike import carried, signature, wording
+from deeploy.planning.planner.alike import carry_plan, plan_wording, program_signature
 from deeploy.planning.planner.copies import with_copies
 from deeploy.planning.planner.fixes import Wanted
-from deeploy.planning.planner.machine import Options, check_code, kernels_of, machine_of, own_options, shared
+from deeploy.planning.planner.machine import Options, check_code, kernels_of, machine_of, own_options, share_machine
 from deeploy.planning.planner.network import make_plan
-from deeploy.planning.planner.requantise import Requantised, engines_of, requantise, with_nearest
-from deeploy.planning.planner.sharing import groups, share
+from deeploy.planning.planner.requantise import Requantised, engines_of, requantise_graph, with_nearest
+from deeploy.planning.planner.sharing import share_plans, state_groups
 from deeploy.planning.program import Program, Role
 
 MOST_BYTES = 2**31 - 1  # of an arena: offsets are constants of the type int
 
 
-def resources(target: Target, options: Options, networks: int = 1) -> Machine:
+def machine_resources(target: Target, options: Options, networks: int = 1) -> Machine:
     """The machine that plans may use, without what several networks cannot share.
 
     Raises:
@@ -40,7 +40,7 @@ def resources(target: Target, options: Options, networks: int = 1) -> Machine:
     """
     check_code(target)
     machine = machine_of(target, options)
-    return shared(machine, target) if networks > 1 else machine
+    return share_machine(machine, target) if networks > 1 else machine
 
 
 def bind_and_plan(
@@ -64,7 +64,7 @@ def bind_and_plan(
         UsageError: what is fixed is not possible.
     """
     try:
-        program = clock("bind", assemble, prefix, graph, *kernels_of(target, machine))
+        program = clock("bind", assemble_program, prefix, graph, *kernels_of(target, machine))
     except NoKernelError as error:
         if not may_fill:
             raise
@@ -84,22 +84,22 @@ def bind_and_plan(
         raise FitError(error.what, f"Leave out {named}: without what is fixed, the network fits.") from error
     if free is None or target.timing is None or target.is_flat:
         return plan
-    return replace(plan, free_cycles=round(walk(free).cycles))
+    return replace(plan, free_cycles=round(walk_plan(free).cycles))
 
 
 def plan_program(program: Program, target: Target, machine: Machine, options: Options) -> Plan:
     """The plan of one program on the part of a target that it may use."""
-    plan = _copied(planned(program, target, machine, options.seconds))
+    plan = _plan_copies(plan_in_best_order(program, target, machine, options.seconds))
     peak = max(use.peak for use in plan.memory.values())
     if target.is_flat and peak > MOST_BYTES:
         raise FitError(
             f"the arena takes {peak} bytes, addresses in the generated code go up to {MOST_BYTES}",
             "Check the shapes, or pin smaller dimensions: --dim NAME=VALUE.",
         )
-    return _checked(plan)
+    return _check_plan(plan)
 
 
-def _checked(plan: Plan) -> Plan:
+def _check_plan(plan: Plan) -> Plan:
     """The plan, whose addresses hold."""
     check_placements(plan.placements, {level: (use.alignment, use.peak - use.constants) for level, use in plan.memory.items()})
     return plan
@@ -122,13 +122,13 @@ def over_budget(plan: Plan, name: str, sizes: tuple[int, int], last: str) -> str
         saved = plan.memory[level].peak - least
         options = [f"--objective ram, about {sizes[0] - saved} bytes then"] * (saved > 0)
     there = [(b.name, b.bytes) for b in program.buffers.values() if b.role in roles]
-    return remedy(program, target, there, sizes, options, last)
+    return suggest_remedy(program, target, there, sizes, options, last)
 
 
-def _copied(plan: Plan) -> Plan:
+def _plan_copies(plan: Plan) -> Plan:
     """The plan with the constants that are copied to RAM, and with what that saves."""
     copied_plan = with_copies(plan)
-    return plan if copied_plan is plan else predicted(copied_plan, walk(plan), walk(copied_plan))
+    return plan if copied_plan is plan else predict_savings(copied_plan, walk_plan(plan), walk_plan(copied_plan))
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ def plan_requantised(
         FitError: there is no plan.
     """
     engines = engines_of(target, machine)
-    layers, kept = clock("requantise", requantise, graph, engines, kernels_of(target, machine)[0])
+    layers, kept = clock("requantise", requantise_graph, graph, engines, kernels_of(target, machine)[0])
     while True:
         changed = with_nearest(graph, layers)
         plan = bind_and_plan(clock, prefix, changed, target, machine, options, wanted=wanted)
@@ -170,16 +170,16 @@ def plan_requantised(
         layers = done
 
 
-def together(plans: Mapping[str, Plan], again: Callable[[str, Machine], Plan]) -> tuple[dict[str, Plan], dict[str, str]]:
+def plan_together(plans: Mapping[str, Plan], again: Callable[[str, Machine], Plan]) -> tuple[dict[str, Plan], dict[str, str]]:
     """Plans of networks of one chip that share what outlives inferences, and what the user is told of each.
 
     Args:
         again: plans a network on another machine.
     """
-    shared_plans = share(plans, again)
-    leads = groups({name: plan.program for name, plan in shared_plans.items()})
+    shared_plans = share_plans(plans, again)
+    leads = state_groups({name: plan.program for name, plan in shared_plans.items()})
     notes = {name: f"network {name} shares the caches of network {lead}" for name, lead in leads.items() if lead != name}
-    return {name: _checked(plan) for name, plan in shared_plans.items()}, notes
+    return {name: _check_plan(plan) for name, plan in shared_plans.items()}, notes
 
 
 def plan_chips(clock: Clock, system: System, target: Target, topology: Topology, options: Options) -> tuple[list[Plan], list[int]]:
@@ -196,21 +196,21 @@ def plan_chips(clock: Clock, system: System, target: Target, topology: Topology,
         own = as_member(target, system, chip, topology)
         limits = own_options(options, topology, chip)
         machine = machine_of(own, limits)
-        programs.append(program := clock("bind", assemble, "network", graph, *kernels_of(own, machine)))
-        key = signature(program), own.memories, repr(machine), tuple(t.name for t in (*graph.inputs, *graph.outputs))
+        programs.append(program := clock("bind", assemble_program, "network", graph, *kernels_of(own, machine)))
+        key = program_signature(program), own.memories, repr(machine), tuple(t.name for t in (*graph.inputs, *graph.outputs))
         first.append(known.setdefault(key, chip))
         if first[chip] == chip:
             tasks[chip] = chip, program, own, machine, limits
-    made = dict(zip(tasks, clock("plan", list, plan_apart(_planned, list(tasks.values()))), strict=True))
+    made = dict(zip(tasks, clock("plan", list, plan_apart(_plan_chip, list(tasks.values()))), strict=True))
     written: dict[object, int] = {}
     plans, leads = list[Plan](), list[int]()
     for chip, lead in enumerate(first):
-        plans.append(made[chip] if lead == chip else clock("plan", carried, made[lead], programs[lead], programs[chip]))
-        leads.append(written.setdefault((lead, wording(plans[chip])), chip))
+        plans.append(made[chip] if lead == chip else clock("plan", carry_plan, made[lead], programs[lead], programs[chip]))
+        leads.append(written.setdefault((lead, plan_wording(plans[chip])), chip))
     return plans, leads
 
 
-def _planned(chip: int, program: Program, target: Target, machine: Machine, options: Options) -> Plan:
+def _plan_chip(chip: int, program: Program, target: Target, machine: Machine, options: Options) -> Plan:
     try:
         return plan_program(program, target, machine, options)
     except FitError as error:

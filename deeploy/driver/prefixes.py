@@ -56,7 +56,7 @@ def own_file(save_after: tuple[str, Path], prefix: str) -> tuple[str, Path]:
     return name, path.with_name(f"{path.stem}.{prefix}{path.suffix}")
 
 
-def own(given: Mapping[str, _T], prefix: str, models: Mapping[str, str | Path]) -> dict[str, _T]:
+def select_own(given: Mapping[str, _T], prefix: str, models: Mapping[str, str | Path]) -> dict[str, _T]:
     """What is given for one of several networks, by name: that without a network's name, and its own."""
     split = {name: name.partition(":") if len(models) > 1 else ("", "", name) for name in given}
     common = {name: value for name, value in given.items() if split[name][0] not in models}

@@ -20,26 +20,26 @@ import numpy as np
 
 from deeploy.backend import chips, project
 from deeploy.backend.constants import Additions
-from deeploy.backend.emit import arenas_of, emit
-from deeploy.backend.packages import Package, package
-from deeploy.certify import CertificateError, Printed, certify, exchange
+from deeploy.backend.emit import arenas_of, emit_networks
+from deeploy.backend.packages import Package, make_package
+from deeploy.certify import CertificateError, Printed, certify_network, exchange_messages
 from deeploy.documents import Contents, Document
-from deeploy.driver.certificate import of_chip, printed, text_of
+from deeploy.driver.certificate import collect_printed, of_chip, text_of
 from deeploy.driver.plan import Requantisation, over_budget
 from deeploy.driver.prefixes import check_files
 from deeploy.driver.request import Request
 from deeploy.errors import UsageError, shorten
 from deeploy.execution.runners.host import Host
-from deeploy.execution.runners.sizes import measure
+from deeploy.execution.runners.sizes import measure_sizes
 from deeploy.execution.simulation import chips as golden
-from deeploy.execution.simulation.interpreter import StateRows, outputs
-from deeploy.execution.simulation.joint import strips
-from deeploy.execution.simulation.requantised import Measured, measured
-from deeploy.execution.simulation.systems import LINK, OutputStream, SystemRun, stream, system_summary, walk_system
-from deeploy.execution.simulation.timeline import timeline
-from deeploy.execution.simulation.timing import Run, summary
-from deeploy.execution.simulation.trace import FEWEST_EVENTS, MOST_EVENTS, trace
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.interpreter import StateRows, network_outputs
+from deeploy.execution.simulation.joint import joint_strips
+from deeploy.execution.simulation.requantised import Measured, measure_requantised
+from deeploy.execution.simulation.systems import LINK, OutputStream, SystemRun, system_summary, walk_stream, walk_system
+from deeploy.execution.simulation.timeline import make_timeline
+from deeploy.execution.simulation.timing import Run, summarise_run
+from deeploy.execution.simulation.trace import FEWEST_EVENTS, MOST_EVENTS, write_trace
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import Integers
 from deeploy.frontend.io import Port
@@ -51,8 +51,8 @@ from deeploy.ir.values import Graph
 from deeploy.partition.system import System
 from deeploy.planning.plan import LevelUse, Plan
 from deeploy.planning.program import Program
-from deeploy.report.explain import explanations
-from deeploy.report.page import page
+from deeploy.report.explain import explain_calls
+from deeploy.report.page import report_page
 from deeploy.report.quantised import quantise_first
 
 STREAMED = 6  # inferences that are predicted beyond those that fill a pipeline
@@ -89,7 +89,7 @@ class Network:
     @cached_property
     def predicted(self) -> Run | None:
         """One inference as predicted, where the target says how long things take."""
-        return _walked(self.plan)
+        return _walk_plan(self.plan)
 
     @cached_property
     def requantised(self) -> Contents | None:
@@ -101,8 +101,8 @@ class Network:
         if self.samples is not None and requantisation.layers:
             buffers = [self.program.buffers[name] for name in self.program.inputs]
             samples = load_arrays(Path(self.samples), [Expected(b.tensor, b.shape) for b in buffers], "input", self.pinned).samples
-            shares = measured(self.program, requantisation.layers, samples)
-        walked = _walked(requantisation.plan)
+            shares = measure_requantised(self.program, requantisation.layers, samples)
+        walked = _walk_plan(requantisation.plan)
         layers = [
             {
                 "node": layer.exact.name,
@@ -116,8 +116,8 @@ class Network:
         return {"cycles": round(walked.cycles) if walked is not None else None, "layers": layers, "exact": list(requantisation.kept)}
 
 
-def _walked(plan: Plan) -> Run | None:
-    return walk(plan) if plan.target.timing is not None else None
+def _walk_plan(plan: Plan) -> Run | None:
+    return walk_plan(plan) if plan.target.timing is not None else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,23 +140,23 @@ class Unit:
     def description(self) -> Contents:
         """What is known of the network beyond its plan, for ``deploy.json``."""
         ports = {"inputs": self.network.inputs, "outputs": self.network.outputs}
-        timing = summary(self.run) if self.run is not None else None
+        timing = summarise_run(self.run) if self.run is not None else None
         return {
             "model": self.network.model,
             "digest": self.network.digest,
-            **_pinned(self.network.pinned),
-            **{side: [_entries(p) for p in side_ports] for side, side_ports in ports.items()},
+            **_describe_pinned(self.network.pinned),
+            **{side: [_describe_entries(p) for p in side_ports] for side, side_ports in ports.items()},
             "timing": timing,
             "requantised": self.network.requantised,
         }
 
 
-def _pinned(pinned: Sequence[Pinned]) -> Contents:
+def _describe_pinned(pinned: Sequence[Pinned]) -> Contents:
     """What ``deploy.json`` says of inputs that are constants, where there are some."""
     return {"pinned": [each.contents() for each in pinned]} if pinned else {}
 
 
-def _entries(port: Port) -> Contents:
+def _describe_entries(port: Port) -> Contents:
     """What ``deploy.json`` says of an input or output beyond its buffer."""
     entries = asdict(port)
     del entries["name"]
@@ -218,17 +218,17 @@ class Project(ABC):
         is_system = "chips" in manifest
         entries = manifest["chips"] if is_system else manifest.get("networks") or [manifest]
         shown = {name: (unit, entry) for (name, unit), entry in zip(self.units.items(), entries, strict=True) if unit.is_lead}
-        reasons = {name: explanations(unit.network.plan, entry) for name, (unit, entry) in shown.items()}
+        reasons = {name: explain_calls(unit.network.plan, entry) for name, (unit, entry) in shown.items()}
         for name, (unit, _) in shown.items():
             told = advice.get(name) if advice is not None else None
             if told is not None or unit.network.program.is_float:
                 reasons[name]["advice"] = told or [quantise_first(unit.network.program, unit.network.plan.target)]
-        timelines = {name: timeline(unit.run) for name, (unit, _) in shown.items() if unit.run is not None}
+        timelines = {name: make_timeline(unit.run) for name, (unit, _) in shown.items() if unit.run is not None}
         runs = {unit.title: (unit.network.plan, unit.run) for unit in self.units.values() if unit.run is not None}
-        rows = strips([run for _, run in runs.values()], LINK) if is_system else ()
-        files = {"report.html": page(manifest, timelines, reasons, rows)}
+        rows = joint_strips([run for _, run in runs.values()], LINK) if is_system else ()
+        files = {"report.html": report_page(manifest, timelines, reasons, rows)}
         if runs:
-            files["trace.json"] = trace(runs, max(MOST_EVENTS // len(runs), FEWEST_EVENTS) if is_system else MOST_EVENTS)
+            files["trace.json"] = write_trace(runs, max(MOST_EVENTS // len(runs), FEWEST_EVENTS) if is_system else MOST_EVENTS)
         if reasons:
             files["explain.json"] = json.dumps({"networks": reasons}, separators=(",", ":")) + "\n"
         return files
@@ -241,7 +241,7 @@ class Project(ABC):
         files = {**self.files(seconds), **(further or {})}
         seconds["emit"] = time.perf_counter() - start - seconds.get("certify", 0)
         files["timings.json"] = json.dumps({"total": sum(seconds.values()), **seconds}, indent=1) + "\n"
-        project.write(folder, files)
+        project.write_project(folder, files)
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,24 +297,24 @@ class Compiled(Project):
         """What is certified of files of the project, network by network."""
         for prefix, network in self.networks.items():
             if network.graph is not None:
-                yield printed(files, prefix, next(iter(self.networks)), network.plan, network.graph)
+                yield collect_printed(files, prefix, next(iter(self.networks)), network.plan, network.graph)
 
     def certify(self, files: Mapping[str, str | bytes], is_exhaustive: bool = False) -> None:
         for each in self.printed(files):
-            certify(replace(each, is_exhaustive=is_exhaustive))
+            certify_network(replace(each, is_exhaustive=is_exhaustive))
 
     def sources(self) -> Mapping[str, str | bytes]:
         plans = {name: network.plan for name, network in self.networks.items()}
-        files = emit(plans, {name: unit.description() for name, unit in self.units.items()}, self.additions)
+        files = emit_networks(plans, {name: unit.description() for name, unit in self.units.items()}, self.additions)
         check_files(self.networks, files)
-        return files if self.package is None else {**files, **package(self.package, files, json.loads(files["deploy.json"]))}
+        return files if self.package is None else {**files, **make_package(self.package, files, json.loads(files["deploy.json"]))}
 
     def measured(self, sources: Mapping[str, str | bytes]) -> Mapping[str, str | bytes]:
         plans = {name: network.plan for name, network in self.networks.items()}
         arenas = [size for name, size in arenas_of(plans).items() if not self.plan.target.memory(name).is_far]
         states = max(sum(plan.program.buffers[state.buffer].bytes for state in plan.program.states) for plan in plans.values())
         largest = max(plans.values(), key=lambda plan: plan.memory[plan.target.memories[0].name].peak)
-        sizes = measure(sources, sum(arenas), states, self.budgets, partial(over_budget, largest))
+        sizes = measure_sizes(sources, sum(arenas), states, self.budgets, partial(over_budget, largest))
         if sizes is None:
             return sources
         manifest = {**json.loads(sources["deploy.json"]), "sizes": sizes.contents()}
@@ -325,13 +325,13 @@ class Compiled(Project):
         sample = self._sample(inputs)
         with TemporaryDirectory() as scratch:
             folder = Path(scratch) / "project"
-            project.write(folder, self.sources())
+            project.write_project(folder, self.sources())
             entry = project.select_network(project.read_manifest(folder), next(iter(self.networks)))
             return [stack[0] for stack in Host(sanitize).run(folder, entry, [sample]).outputs]
 
     def interpret(self, inputs: Arrays) -> list[np.ndarray]:
         """One inference by the kernels' NumPy references."""
-        return outputs(self.network.program, self._sample(inputs))
+        return network_outputs(self.network.program, self._sample(inputs))
 
     def interpret_sequence(self, steps: Sequence[Arrays]) -> list[list[np.ndarray]]:
         """Consecutive inferences of one sequence by the kernels' NumPy references; the states begin empty."""
@@ -339,7 +339,7 @@ class Compiled(Project):
 
     def references(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool) -> list[list[np.ndarray]]:
         rows = StateRows() if sequence else None
-        return [outputs(self.network.program, sample, rows) for sample in samples]
+        return [network_outputs(self.network.program, sample, rows) for sample in samples]
 
     def _sample(self, inputs: Arrays) -> list[np.ndarray]:
         if isinstance(inputs, Mapping):
@@ -391,17 +391,17 @@ class Distributed(Project):
         """What is certified of files of the project, for each first chip with a code."""
         for chip, (graph, plan) in enumerate(zip(self.system.chips, self.plans, strict=True)):
             if self.leads[chip] == chip:
-                yield chip, printed(of_chip(files, chip), chips.PREFIX, chips.PREFIX, plan, graph)
+                yield chip, collect_printed(of_chip(files, chip), chips.PREFIX, chips.PREFIX, plan, graph)
 
     def certify(self, files: Mapping[str, str | bytes], is_exhaustive: bool = False) -> None:
         messages = {}
         for chip, each in self.printed(files):
             try:
-                messages[chip] = certify(replace(each, is_exhaustive=is_exhaustive))
+                messages[chip] = certify_network(replace(each, is_exhaustive=is_exhaustive))
             except CertificateError as error:
                 raise CertificateError(f"chip {chip}: {error}") from error
         tables = [text_of(files, f"chips/{chip}/src/messages.c") for chip in range(len(self.plans))]
-        exchange([messages[lead] for lead in self.leads], tables, self.topology.queue)
+        exchange_messages([messages[lead] for lead in self.leads], tables, self.topology.queue)
 
     @property
     def units(self) -> Mapping[str, Unit]:
@@ -416,7 +416,7 @@ class Distributed(Project):
 
     def sources(self) -> Mapping[str, str | bytes]:
         descriptions = [unit.description() for unit in self.units.values()]
-        return chips.emit(self.plans, self.leads, descriptions, self.target, self.topology.queue, self._head())
+        return chips.emit_system(self.plans, self.leads, descriptions, self.target, self.topology.queue, self._head())
 
     @cached_property
     def predicted(self) -> SystemRun | None:
@@ -430,13 +430,13 @@ class Distributed(Project):
         is_pipeline = all(message.sender[0] < message.receiver[0] for message in self.system.messages)
         if self.predicted is None or not is_pipeline or len(self.plans) == 1:
             return None
-        return stream(self.plans, self.topology, len(self.plans) + STREAMED)
+        return walk_stream(self.plans, self.topology, len(self.plans) + STREAMED)
 
     def interpret(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool = False) -> list[list[np.ndarray]]:
         """Outputs of the model by the kernels' NumPy references, per sample."""
         states = golden.States()
         programs = [plan.program for plan in self.plans]
-        return [golden.outputs(self.system, programs, sample, states if sequence else None) for sample in samples]
+        return [golden.system_outputs(self.system, programs, sample, states if sequence else None) for sample in samples]
 
     references = interpret
 
@@ -463,7 +463,7 @@ class Distributed(Project):
             "memory": {name: self._fullest(name) for name in self.plans[0].memory},
             "inputs": inputs,
             "outputs": outputs,
-            **_pinned(self.pinned),
+            **_describe_pinned(self.pinned),
             **({"context": growth.context, "rows": growth.rows} if growth is not None else {}),
             "calls": [self._call(chip, step) for chip, plan in enumerate(self.plans) for step in range(len(plan.program.calls))],
             "buffers": [],
@@ -492,4 +492,4 @@ class Distributed(Project):
 
     def _port(self, port: Port) -> Contents:
         dtype, shape = self.shapes[port.name]
-        return {"name": port.name, "type": dtype.value, "shape": list(shape), **_entries(port)}
+        return {"name": port.name, "type": dtype.value, "shape": list(shape), **_describe_entries(port)}

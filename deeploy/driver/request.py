@@ -9,7 +9,7 @@ from typing import Literal
 
 from deeploy.backend.constants import Additions
 from deeploy.backend.packages import Package
-from deeploy.driver.prefixes import own, own_file
+from deeploy.driver.prefixes import own_file, select_own
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.pins import Value
 from deeploy.frontend.walk import MOST_UNROLLED
@@ -141,21 +141,21 @@ class Request:
         Raises:
             UsageError: there is no such type.
         """
-        return {name: given if isinstance(given, DType) else _type(given) for name, given in self.input_types.items()}
+        return {name: given if isinstance(given, DType) else _parse_type(given) for name, given in self.input_types.items()}
 
     def of(self, prefix: str, models: Mapping[str, str | Path]) -> Request:
         """The request for one of several networks."""
         saved = self.save_after if len(models) == 1 or self.save_after is None else own_file(self.save_after, prefix)
         return replace(
             self,
-            dims=own(self.dims, prefix, models),
-            pins=own(self.pins, prefix, models),
+            dims=select_own(self.dims, prefix, models),
+            pins=select_own(self.pins, prefix, models),
             save_after=saved,
-            fix=own(self.fix, prefix, models),
+            fix=select_own(self.fix, prefix, models),
         )
 
 
-def _type(name: str) -> DType:
+def _parse_type(name: str) -> DType:
     for dtype in WHOLE:
         if name in (dtype.value, dtype.name.lower()):
             return dtype

@@ -24,12 +24,12 @@ from deeploy.execution.runners import gvsoc, host, qemu
 from deeploy.execution.runners.processes import SECONDS
 from deeploy.execution.runners.runner import Runner
 from deeploy.execution.simulation.interpreter import StateRows
-from deeploy.execution.simulation.interpreter import outputs as interpreted
-from deeploy.execution.simulation.requantised import measured
+from deeploy.execution.simulation.interpreter import network_outputs as interpreted
+from deeploy.execution.simulation.requantised import measure_requantised
 from deeploy.execution.verification import layers as by_layer
 from deeploy.execution.verification import onnxruntime_reference as reference
-from deeploy.execution.verification.compare import Comparison, compare, differences
-from deeploy.execution.verification.explain import Evidence, explain
+from deeploy.execution.verification.compare import Comparison, absolute_differences, compare_output
+from deeploy.execution.verification.explain import Evidence, explain_difference
 from deeploy.frontend import in_floats
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.pins import Pinned
@@ -106,23 +106,23 @@ def run_project(
             f"--network {shorten(network)}: one chip of several does not run alone", "Leave --network out: all chips run together."
         )
     entry = select_network(manifest, network)
-    samples, stacked, notes = _load(inputs, entry)
+    samples, stacked, notes = _load_samples(inputs, entry)
     _check_sequence(entry, len(samples), sequence)
     if on == "gvsoc" and "context" in entry and len(samples) > 1 and not sequence:
         raise UsageError(
             "--on gvsoc: samples of a network with states are steps of one sequence there", "Say --sequence, or give one sample."
         )
-    result = runner(on, sanitize, time_limit, on_line, hostfile, board, port).run(folder, entry, samples, sequence)
+    result = make_runner(on, sanitize, time_limit, on_line, hostfile, board, port).run(folder, entry, samples, sequence)
     comparisons = []
     if expect is not None:
-        golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
+        golden, more = _load_golden(expect, entry["outputs"], len(samples) if stacked else None)
         notes += more
-        comparisons = _all(entry, result.outputs, golden, tolerance, expect.name)
+        comparisons = _compare_outputs(entry, result.outputs, golden, tolerance, expect.name)
     names = [port["name"] for port in entry["outputs"]]
     return Verdict(comparisons, result.outputs, names, len(samples), stacked, notes, result.cycles, result.layers)
 
 
-def runner(
+def make_runner(
     on: str,
     sanitize: bool = False,
     time_limit: float | None = None,
@@ -142,7 +142,7 @@ def runner(
     return made[on]()
 
 
-def verify(
+def verify_compiled(
     compiled: Project,
     model: str | Path,
     inputs: str | Path | None = None,
@@ -168,21 +168,22 @@ def verify(
     network = next(iter(compiled.units.values())).network
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
-        project.write(folder, compiled.sources())
+        project.write_project(folder, compiled.sources())
         entry = select_network(project.read_manifest(folder))
-        samples, stacked, notes = _load(inputs, entry) if inputs else random_samples(entry["inputs"], _entries(network.program))
+        entries = _table_entries(network.program)
+        samples, stacked, notes = _load_samples(inputs, entry) if inputs else random_samples(entry["inputs"], entries)
         if inputs is None and "context" in entry:
             samples, sequence = samples[: entry["context"] // entry["rows"]], True
         _check_sequence(entry, len(samples), sequence)
-        device = runner(on, sanitize, board=board, port=port)
+        device = make_runner(on, sanitize, board=board, port=port)
         outputs = device.run(folder, entry, samples, sequence).outputs
         interpretation = [np.stack(arrays) for arrays in zip(*compiled.references(samples, sequence), strict=True)]
-        comparisons = _all({"outputs": interpreted_outputs(network, entry)}, outputs, list(interpretation), None, "interpreter")
+        comparisons = _compare_outputs({"outputs": interpreted_outputs(network, entry)}, outputs, list(interpretation), None, "interpreter")
         if on == "host" and not all(c.passed for _, c in comparisons):
             comparisons = _by_layer(folder, entry, network, samples, comparisons, outputs, interpretation, notes)
         compared, program, runtime, evidence = outputs, network.program, "onnxruntime", None
         if network.requantisation is not None:
-            said, meant = _requantised(network, network.requantisation, entry, samples, sequence, interpretation)
+            said, meant = _compare_requantised(network, network.requantisation, entry, samples, sequence, interpretation)
             notes.append(said)
             if tolerance is None:
                 compared, program, runtime = meant, network.requantisation.plan.program, "onnxruntime, the exact network"
@@ -190,25 +191,25 @@ def verify(
         if isinstance(reference_outputs, str):
             notes.append(f"not compared with onnxruntime: {reference_outputs}")
         else:
-            against = _all(entry, compared, reference_outputs, tolerance, runtime)
+            against = _compare_outputs(entry, compared, reference_outputs, tolerance, runtime)
             if tolerance is None and "chips" not in entry and all(c.passed for _, c in comparisons):
-                evidence = _explained(program, entry, samples, in_floats(model), compared, [c for _, c in against])
+                evidence = _explain_outputs(program, entry, samples, in_floats(model), compared, [c for _, c in against])
             notes += [evidence.text] if evidence is not None else []
-            comparisons += [(name, _judged(c, evidence, strict)) for name, c in against]
+            comparisons += [(name, _judge_comparison(c, evidence, strict)) for name, c in against]
         if expect is not None:
-            golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
+            golden, more = _load_golden(expect, entry["outputs"], len(samples) if stacked else None)
             notes += more
-            comparisons += _all(entry, outputs, golden, tolerance, expect.name)
-        notes += _layers(folder, entry, network, samples[0], model, device) if layers else []
+            comparisons += _compare_outputs(entry, outputs, golden, tolerance, expect.name)
+        notes += _compare_layers(folder, entry, network, samples[0], model, device) if layers else []
     return Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes, evidence=evidence)
 
 
-def _layers(folder: Path, entry: Document, network: Network, sample: list[np.ndarray], model: Path, device: Runner) -> list[str]:
+def _compare_layers(folder: Path, entry: Document, network: Network, sample: list[np.ndarray], model: Path, device: Runner) -> list[str]:
     """What is said of the layers as they are computed where the C runs."""
     if "chips" in entry:
         return ["--layers shows nothing of several chips"]
     shown = device if isinstance(device, qemu.Qemu | boards.Board | gvsoc.Gvsoc) else None
-    return by_layer.differences(folder, entry, network.plan, sample, model, shown)
+    return by_layer.layer_differences(folder, entry, network.plan, sample, model, shown)
 
 
 def _of_onnxruntime(
@@ -220,7 +221,7 @@ def _of_onnxruntime(
         is_dialect: whether the model says that its numbers are integers: only then operators round what onnxruntime does not. Fractions
             of a float graph that was taken for integers are a difference.
     """
-    session, reason = reference.session(model, entry)
+    session, reason = reference.open_session(model, entry)
     if session is None:
         return reason
     expected = session.run(samples, sequence)
@@ -232,20 +233,20 @@ def _of_onnxruntime(
     return expected
 
 
-def _judged(comparison: Comparison, evidence: Evidence | None, strict: bool) -> Comparison:
+def _judge_comparison(comparison: Comparison, evidence: Evidence | None, strict: bool) -> Comparison:
     """A comparison with onnxruntime passes where the difference is explained."""
     if comparison.passed or strict or evidence is None or not evidence.is_explained:
         return comparison
     return replace(comparison, passed=True, rule=_EXPLAINED)
 
 
-def _explained(
+def _explain_outputs(
     program: Program, entry: Document, samples: Samples, model: Path | bytes, outputs: Sequence[np.ndarray], against: Sequence[Comparison]
 ) -> Evidence | None:
     """Why outputs differ from onnxruntime's, although the C is what the interpreter says; None where they do not, or nothing is known."""
     if all(c.passed for c in against):
         return None
-    explanation = explain(program, entry, samples, model if isinstance(model, bytes) else model.read_bytes(), outputs, against)
+    explanation = explain_difference(program, entry, samples, model if isinstance(model, bytes) else model.read_bytes(), outputs, against)
     return (
         Evidence(f"the difference from onnxruntime is not looked into: {explanation}", False, 0)
         if isinstance(explanation, str)
@@ -253,19 +254,19 @@ def _explained(
     )
 
 
-def _requantised(
+def _compare_requantised(
     network: Network, by: Requantisation, entry: Document, samples: Samples, sequence: bool, outputs: Sequence[np.ndarray]
 ) -> tuple[str, list[np.ndarray]]:
     """What is said of layers that engines requantise: their shares, measured on the samples, and the outputs beside the exact ones."""
-    shares = measured(network.program, by.layers, samples, sequence)
+    shares = measure_requantised(network.program, by.layers, samples, sequence)
     layers = [
         {**layer, "measured": shares[measured_share.result].share}
         for layer, measured_share in zip(entry["requantised"]["layers"], by.layers, strict=True)
     ]
-    lines = text.requantised({**entry, "requantised": {**entry["requantised"], "layers": layers}})
+    lines = text.requantised_lines({**entry, "requantised": {**entry["requantised"], "layers": layers}})
     rows = StateRows() if sequence else None
     exact = [np.stack(arrays) for arrays in zip(*(interpreted(by.plan.program, sample, rows) for sample in samples), strict=True)]
-    for comparison in (compare(port, got, want) for port, got, want in zip(entry["outputs"], outputs, exact, strict=True)):
+    for comparison in (compare_output(port, got, want) for port, got, want in zip(entry["outputs"], outputs, exact, strict=True)):
         worst = f"worst difference {comparison.worst:g} {comparison.unit}"
         lines.append(f"  {shorten(comparison.name)} beside that of the exact network: {comparison.equal:.2%} equal, {worst}")
     return "\n".join(["--requantise engine", *lines]), exact
@@ -311,7 +312,10 @@ def _by_layer(
     program = network.program
     if "chips" in entry or program.growth is not None or all(call.kernel.is_exact(call.node) for call in program.calls):
         return comparisons
-    apart = [max(differences(a[n], b[n]).max(initial=0) for a, b in zip(outputs, interpretation, strict=True)) for n in range(len(samples))]
+    apart = [
+        max(absolute_differences(a[n], b[n]).max(initial=0) for a, b in zip(outputs, interpretation, strict=True))
+        for n in range(len(samples))
+    ]
     for number in [n for n in range(len(samples)) if apart[n] > 0]:
         wrong = by_layer.first_wrong(folder, entry, network.plan, samples[number])
         if wrong is not None:
@@ -324,7 +328,7 @@ def _by_layer(
     return [(name, c if c.passed else replace(c, passed=True, rule=_EXPLAINED)) for name, c in comparisons]
 
 
-def _all(
+def _compare_outputs(
     entry: Document,
     got: Sequence[np.ndarray],
     golden: Sequence[np.ndarray | None],
@@ -333,32 +337,33 @@ def _all(
 ) -> list[tuple[str, Comparison]]:
     """Compare every output that the golden side has."""
     pairs = zip(entry["outputs"], got, golden, strict=True)
-    return [(against, compare(port, array, expected, tolerance)) for port, array, expected in pairs if expected is not None]
+    return [(against, compare_output(port, array, expected, tolerance)) for port, array, expected in pairs if expected is not None]
 
 
-def _load(path: Path, entry: Document) -> tuple[Samples, bool, list[str]]:
+def _load_samples(path: Path, entry: Document) -> tuple[Samples, bool, list[str]]:
     """The samples of an npz for a network, whether they are stacked, and notices."""
     pinned = [Pinned.of(each) for each in entry.get("pinned", ())]
     loaded = load_arrays(path, [Expected.of(port) for port in entry["inputs"]], "input", pinned)
     return loaded.samples, loaded.stacked, list(loaded.notes)
 
 
-def _golden(path: Path, ports: Sequence[Document], stack: int | None) -> tuple[list[np.ndarray | None], list[str]]:
+def _load_golden(path: Path, ports: Sequence[Document], stack: int | None) -> tuple[list[np.ndarray | None], list[str]]:
     """Golden outputs, stacked over samples; ``stack`` is how many are expected, or None for one that is not stacked."""
     loaded = load_arrays(path, [Expected.of(port) for port in ports], "output")
     if loaded.stacked != (stack is not None) or len(loaded.samples) != (stack or 1):
         raise UsageError(
-            f"{path.name} holds {_stack(len(loaded.samples) if loaded.stacked else None)} of outputs, the inputs are {_stack(stack)}",
+            f"{path.name} holds {_describe_stack(len(loaded.samples) if loaded.stacked else None)} of outputs, "
+            f"the inputs are {_describe_stack(stack)}",
             "Stack the golden outputs on a new first axis exactly as the inputs are.",
         )
     return [np.stack(arrays) for arrays in zip(*loaded.samples, strict=True)], list(loaded.notes)
 
 
-def _stack(samples: int | None) -> str:
+def _describe_stack(samples: int | None) -> str:
     return "one sample, not stacked" if samples is None else f"a stack of {samples}"
 
 
-def _entries(program: Program) -> list[int | None]:
+def _table_entries(program: Program) -> list[int | None]:
     """For every input of a program, how many entries a table has that it is an index into; None where it is no index."""
     sizes = dict[str, int]()
     for call in program.calls:

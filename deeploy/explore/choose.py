@@ -59,8 +59,8 @@ def best_set(cycles: Array, energy: Array, size: int, objective: Objective = "ed
     size = min(size, len(cycles))
     if objective != "edp":
         cost = cycles if objective == "latency" else energy
-        rows, bound = _median(cost, size)
-        return _assigned(cycles, energy, rows, cost, bound)
+        rows, bound = _solve_median(cost, size)
+        return _assign_layers(cycles, energy, rows, cost, bound)
     return _best_product(cycles, energy, size)
 
 
@@ -69,13 +69,13 @@ def evaluate_set(cycles: Array, energy: Array, rows: tuple[int, ...], objective:
     chosen = np.array(rows)
     if objective != "edp":
         cost = cycles if objective == "latency" else energy
-        return _assigned(cycles, energy, rows, cost, 0.0)
+        return _assign_layers(cycles, energy, rows, cost, 0.0)
     best = _best_product(cycles[chosen], energy[chosen], len(rows))
     uses = tuple(best.rows[use] for use in best.uses)
     return UnrollingChoice(tuple(rows), uses, best.cycles, best.energy, best.bound)
 
 
-def _assigned(cycles: Array, energy: Array, rows: tuple[int, ...], cost: Array, bound: float) -> UnrollingChoice:
+def _assign_layers(cycles: Array, energy: Array, rows: tuple[int, ...], cost: Array, bound: float) -> UnrollingChoice:
     uses = np.argmin(cost[list(rows)], axis=0)
     picked = np.array(rows)[uses]
     layers = np.arange(cost.shape[1])
@@ -86,27 +86,27 @@ def _assigned(cycles: Array, energy: Array, rows: tuple[int, ...], cost: Array, 
 def _best_product(cycles: Array, energy: Array, size: int) -> UnrollingChoice:
     least_cycles, least_energy = float(cycles.min(axis=0).sum()), float(energy.min(axis=0).sum())
     start = int(np.argmin(cycles.sum(axis=1) * energy.sum(axis=1)))
-    best = _assigned(cycles, energy, (start,), cycles, 0.0)
+    best = _assign_layers(cycles, energy, (start,), cycles, 0.0)
 
     def solve(rate: float) -> float:
         """F(rate), or a lower bound of it; a better product that is found on the way is kept."""
         nonlocal best
         cost = energy + rate * cycles
-        rows, bound = _median(cost, size)
-        assigned = _assigned(cycles, energy, rows, cost, 0.0)
+        rows, bound = _solve_median(cost, size)
+        assigned = _assign_layers(cycles, energy, rows, cost, 0.0)
         best = assigned if assigned.edp < best.edp else best
         return bound
 
     for _ in range(3):  # the rate of the best point so far is where a better one is most likely
         solve(best.energy / best.cycles)
     low, high = least_energy**2 / best.edp, best.edp / least_cycles**2
-    bound = _refine(solve, lambda: best.edp, low, high)
+    bound = _refine_rates(solve, lambda: best.edp, low, high)
     ordered = sorted(range(len(best.rows)), key=lambda i: best.rows[i])
     place = {old: new for new, old in enumerate(ordered)}
     return UnrollingChoice(tuple(best.rows[i] for i in ordered), tuple(place[use] for use in best.uses), best.cycles, best.energy, bound)
 
 
-def _refine(solve: Callable[[float], float], best: Callable[[], float], low: float, high: float) -> float:
+def _refine_rates(solve: Callable[[float], float], best: Callable[[], float], low: float, high: float) -> float:
     """Cut the interval of rates until every part is closed; returns a lower bound of the product."""
     low, high = low * (1 - _TOLERANCE), high * (1 + _TOLERANCE)
     values = {low: solve(low), high: solve(high)}
@@ -135,9 +135,9 @@ def _least_product(a: float, value_a: float, b: float, value_b: float) -> float:
     return min(corners)
 
 
-def _median(cost: Array, size: int) -> tuple[tuple[int, ...], float]:
+def _solve_median(cost: Array, size: int) -> tuple[tuple[int, ...], float]:
     """``size`` rows with the least sum over columns of the smallest entry, and a lower bound of that sum."""
-    kept = undominated(cost)
+    kept = undominated_rows(cost)
     small = cost[kept]
     if size >= len(kept):
         return tuple(int(k) for k in kept), float(small.min(axis=0).sum())
@@ -151,7 +151,7 @@ def _median(cost: Array, size: int) -> tuple[tuple[int, ...], float]:
     return tuple(int(kept[i]) for i in rows), bound
 
 
-def undominated(cost: Array) -> Array:
+def undominated_rows(cost: Array) -> Array:
     """Indices of the rows that no other row matches or beats in every column, by ascending sum; of equal rows the first."""
     order = np.argsort(cost.sum(axis=1), kind="stable")
     kept: list[int] = []
@@ -179,17 +179,17 @@ def _best_pair(cost: Array) -> tuple[tuple[int, int], float]:
 
 def _median_by_solver(cost: Array, size: int) -> tuple[tuple[int, ...], float]:
     """CP-SAT, on the rows that a Lagrangian bound cannot rule out."""
-    start = _exchange(cost, size)
+    start = _exchange_rows(cost, size)
     limit = float(cost[list(start)].min(axis=0).sum())
-    kept = _promising(cost, size, limit)
+    kept = _promising_rows(cost, size, limit)
     if len(kept) <= size:
         return start, limit
-    medians, bound = _solve(cost[kept], size, [k for k in range(len(kept)) if kept[k] in start], limit)
+    medians, bound = _solve_cover(cost[kept], size, [k for k in range(len(kept)) if kept[k] in start], limit)
     rows = tuple(int(kept[i]) for i in medians)
     return (rows, bound) if medians and cost[list(rows)].min(axis=0).sum() < limit else (start, min(bound, limit))
 
 
-def _promising(cost: Array, size: int, limit: float) -> Array:
+def _promising_rows(cost: Array, size: int, limit: float) -> Array:
     """Rows that a set better than ``limit`` could contain.
 
     With a price per column, sum(prices) + the ``size`` least of r(row) = sum(min(0, cost - price)) bounds every set from below.
@@ -213,12 +213,12 @@ def _promising(cost: Array, size: int, limit: float) -> Array:
     return np.flatnonzero(best - worst + np.maximum(gains, worst) <= limit * (1 + 1e-9))
 
 
-def _solve(cost: Array, size: int, start: list[int], limit: float) -> tuple[list[int], float]:
+def _solve_cover(cost: Array, size: int, start: list[int], limit: float) -> tuple[list[int], float]:
     """A layer pays its cheapest entry, and a step more for every level of cost that no chosen row lies on or below.
 
     The steps need one variable per layer and level instead of one per layer and row (the "radius" form of the problem).
     """
-    from deeploy.planning.packing.solver import cp_model, new_solver, solve
+    from deeploy.planning.packing.solver import cp_model, new_solver, solve_model
 
     least = cost.min(axis=0)
     scale = _SCALE / limit
@@ -243,14 +243,14 @@ def _solve(cost: Array, size: int, start: list[int], limit: float) -> tuple[list
             paid.append(int(higher - level) * above)
     model.minimize(sum(paid))
     solver = new_solver(_SECONDS)
-    status = solve(solver, model)
+    status = solve_model(solver, model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return [], limit if status == cp_model.INFEASIBLE else float(least.sum())
     rows = [i for i, variable in enumerate(chosen) if solver.value(variable)]
     return rows, float(least.sum() + solver.best_objective_bound / scale)
 
 
-def _exchange(cost: Array, size: int) -> tuple[int, ...]:
+def _exchange_rows(cost: Array, size: int) -> tuple[int, ...]:
     """A good set: rows one by one, each the best addition, then exchanged one for one as long as that helps."""
     rows: list[int] = []
     for _ in range(size):

@@ -10,10 +10,10 @@ from pathlib import Path
 from deeploy.documents import Document
 from deeploy.errors import UsageError, shorten
 from deeploy.explore.choose import OBJECTIVES, Objective
-from deeploy.explore.hardware import load
-from deeploy.explore.networks import read
-from deeploy.explore.study import describe, recosted, study
-from deeploy.ir.loops import LayerLoops, distinct
+from deeploy.explore.hardware import load_hardware
+from deeploy.explore.networks import read_network
+from deeploy.explore.study import describe_study, recost_study, study_unrollings
+from deeploy.ir.loops import LayerLoops, distinct_layers
 from deeploy.ir.target import Target
 
 MOST_CONFIGS = 8
@@ -45,43 +45,43 @@ class ExploreOptions:
     machine: str = ""
 
 
-def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[str, int], options: ExploreOptions) -> str:
+def run_exploration(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[str, int], options: ExploreOptions) -> str:
     """Explore and write what was asked for; returns what to print."""
-    objective = _objective(options)
-    accelerator = load(hardware)
-    layers = distinct([layer for model in models for layer in read(model, target, dims)])
+    objective = _parse_objective(options)
+    accelerator = load_hardware(hardware)
+    layers = distinct_layers([layer for model in models for layer in read_network(model, target, dims)])
     if options.vary:
-        return _sweep(layers, hardware, objective, options)
+        return _run_sweep(layers, hardware, objective, options)
     if options.results is not None:
         raise UsageError("--results belongs to a sweep", "Say what to vary, for example: --vary pes=256,1024")
     if options.output is not None:
         _check_folder(options.output)
     if options.target is not None:
         _check_target(options.target)
-    result = study(layers, accelerator, options.configs, objective, options.prune)
+    result = study_unrollings(layers, accelerator, options.configs, objective, options.prune)
     if options.cost == "zigzag":
-        result = recosted(result)
-    description = {"models": [model.name for model in models], **describe(result)}
+        result = recost_study(result)
+    description = {"models": [model.name for model in models], **describe_study(result)}
     if options.engine is not None:
         from deeploy.explore.engine import engine_description
 
-        _write(options.engine, engine_description(description))
+        _write_file(options.engine, engine_description(description))
     if options.target is not None:
-        from deeploy.explore.emit import files
+        from deeploy.explore.emit import target_files
 
         text = hardware.read_text(encoding="utf-8")
-        for name, contents in files(description, accelerator, text, options.machine, target.name).items():
-            _write(options.target / name, contents)
+        for name, contents in target_files(description, accelerator, text, options.machine, target.name).items():
+            _write_file(options.target / name, contents)
     if options.output is not None:
-        from deeploy.explore.report import page
+        from deeploy.explore.report import study_page
 
-        _write(options.output / "report.html", page(description))
-        _write(options.output / RESULT, json.dumps(description, indent=1) + "\n")
+        _write_file(options.output / "report.html", study_page(description))
+        _write_file(options.output / RESULT, json.dumps(description, indent=1) + "\n")
     if options.as_json:
         return json.dumps(description, indent=1)
     targets = None if options.target is None else options.target / "target.py"
     written = [path for path in (options.output and options.output / "report.html", options.engine, targets) if path is not None]
-    return "\n".join([summary(description), *(f"wrote {path}" for path in written)])
+    return "\n".join([summarise_study(description), *(f"wrote {path}" for path in written)])
 
 
 def _check_folder(folder: Path) -> None:
@@ -100,7 +100,7 @@ def _check_target(folder: Path) -> None:
         raise UsageError(f"{shorten(str(folder))} exists and is not a folder", "Name another folder (--emit-target).")
 
 
-def _write(file: Path, contents: str) -> None:
+def _write_file(file: Path, contents: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(contents, encoding="utf-8")
@@ -108,7 +108,7 @@ def _write(file: Path, contents: str) -> None:
         raise UsageError(f"{shorten(str(file))} cannot be written: {error.strerror}", "Name a place that can be written.") from error
 
 
-def _objective(options: ExploreOptions) -> Objective:
+def _parse_objective(options: ExploreOptions) -> Objective:
     named_objective = next((o for o in OBJECTIVES if o == options.objective), None)
     if named_objective is None:
         raise UsageError(f"--objective {shorten(options.objective)} is unknown", f"Use one of {', '.join(OBJECTIVES)}.")
@@ -119,15 +119,15 @@ def _objective(options: ExploreOptions) -> Objective:
     return named_objective
 
 
-def _sweep(layers: Sequence[LayerLoops], hardware: Path, objective: Objective, options: ExploreOptions) -> str:
-    from deeploy.explore.sweep import grid, sweep
+def _run_sweep(layers: Sequence[LayerLoops], hardware: Path, objective: Objective, options: ExploreOptions) -> str:
+    from deeploy.explore.sweep import parameter_grid, sweep_points
 
     if options.output is not None or options.engine is not None or options.target is not None:
         raise UsageError("--output, --write-engine and --emit-target show one accelerator, --vary many", "Leave out one or the other.")
     if options.cost != "formulas":
         raise UsageError(f"--cost {options.cost} with --vary", "Sweep with the formulas, then study single points with ZigZag.")
-    points = grid(options.vary)
-    rows = sweep(layers, hardware, points, options.configs, objective, options.prune, options.results)
+    points = parameter_grid(options.vary)
+    rows = sweep_points(layers, hardware, points, options.configs, objective, options.prune, options.results)
     if options.as_json:
         return json.dumps(rows, indent=1)
     lines = []
@@ -139,7 +139,7 @@ def _sweep(layers: Sequence[LayerLoops], hardware: Path, objective: Objective, o
     return "\n".join(lines)
 
 
-def summary(description: Document) -> str:
+def summarise_study(description: Document) -> str:
     """A study for a terminal."""
     counts = description["factorisations"]
     pruned = f", {counts['evaluated']} after pruning" if counts["pruned"] else ", not pruned"

@@ -76,7 +76,9 @@ class UnrollingCosts:
     inner: Array  # int8[N, L]
 
 
-def evaluate(factors: Array, layers: Sequence[LayerLoops], hardware: Hardware, assumptions: Assumptions | None = None) -> UnrollingCosts:
+def evaluate_unrollings(
+    factors: Array, layers: Sequence[LayerLoops], hardware: Hardware, assumptions: Assumptions | None = None
+) -> UnrollingCosts:
     """Costs of every pair; the innermost loop is the one with the least product of cycles and energy.
 
     Args:
@@ -87,7 +89,7 @@ def evaluate(factors: Array, layers: Sequence[LayerLoops], hardware: Hardware, a
     return UnrollingCosts(*(np.concatenate([getattr(part, name) for part in parts]) for name in UnrollingCosts.__dataclass_fields__))
 
 
-def pixels(outputs: Array, taps: Array, stride: Array, dilation: Array) -> Array:
+def count_pixels(outputs: Array, taps: Array, stride: Array, dilation: Array) -> Array:
     """Different input indices under ``outputs`` x ``taps``: stride*i + dilation*j takes equal values at (i - d', j + s').
 
     d' and s' are dilation and stride without their common divisor; outputs + taps - 1 where both are 1.
@@ -133,7 +135,7 @@ class _CostModel:
 
     def _needed(self, lanes: dict[str, Array]) -> dict[str, Array]:
         """Elements of each operand that the array needs in one cycle."""
-        rows, columns = (pixels(lanes["O" + d], lanes["F" + d], self.stride[d], self.dilation[d]) for d in "YX")
+        rows, columns = (count_pixels(lanes["O" + d], lanes["F" + d], self.stride[d], self.dilation[d]) for d in "YX")
         return {
             "weight": lanes["G"] * lanes["K"] * lanes["C"] * lanes["FY"] * lanes["FX"],
             "input": lanes["G"] * lanes["C"] * rows * columns,
@@ -166,8 +168,8 @@ class _CostModel:
         if inner in ("FX", "FY") and "input" not in runs and self.hardware.shifts_inputs:
             d = inner[1]
             window, whole = lanes["F" + d], lanes["F" + d] * steps[inner]
-            new = pixels(lanes["O" + d], whole, self.stride[d], self.dilation[d]) / steps[inner]
-            flow["input"] = flow["input"] * new / pixels(lanes["O" + d], window, self.stride[d], self.dilation[d])
+            new = count_pixels(lanes["O" + d], whole, self.stride[d], self.dilation[d]) / steps[inner]
+            flow["input"] = flow["input"] * new / count_pixels(lanes["O" + d], window, self.stride[d], self.dilation[d])
         return flow
 
     def _stall(self, flow: dict[str, Array], runs: dict[str, Array], is_complete: Array) -> Array:
@@ -241,7 +243,7 @@ class _CostModel:
         """Elements of the weights ("w") or of the inputs ("x") of a layer, without padding."""
         if operand == "w":
             return np.asarray(self.size["G"] * self.size["K"] * self.size["C"] * self.size["FY"] * self.size["FX"])
-        rows, columns = (pixels(self.size["O" + d], self.size["F" + d], self.stride[d], self.dilation[d]) for d in "YX")
+        rows, columns = (count_pixels(self.size["O" + d], self.size["F" + d], self.stride[d], self.dilation[d]) for d in "YX")
         return np.asarray(self.size["G"] * self.size["C"] * rows * columns)
 
     def _pieces(self, operand: str, volume: Array) -> Array:

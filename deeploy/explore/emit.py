@@ -16,7 +16,7 @@ import numpy as np
 from deeploy.documents import Document
 from deeploy.explore import cost
 from deeploy.explore.engine import engine_description, name_of
-from deeploy.explore.hardware import Hardware, load
+from deeploy.explore.hardware import Hardware, load_hardware
 from deeploy.ir.array import Array
 from deeploy.ir.loops import LayerLoops
 from deeploy.ir.target import Rate
@@ -78,7 +78,7 @@ class _Explored:
     def __call__(self, layer: LayerLoops, factors: Sequence[int]) -> float:
         key = (layer.sizes, layer.strides, layer.dilations, tuple(factors))
         if key not in self.known:
-            evaluated = cost.evaluate(np.array([factors], np.int64), [replace(layer, count=1)], self.hardware)
+            evaluated = cost.evaluate_unrollings(np.array([factors], np.int64), [replace(layer, count=1)], self.hardware)
             self.known[key] = float(evaluated.cycles[0, 0]) * self.hardware.pes
         return self.known[key]
 
@@ -89,11 +89,11 @@ def explored_rates(array: Array, hardware: Path, call: float = 0.0) -> Mapping[s
     Raises:
         UsageError: the hardware file is not there, or not what it should be.
     """
-    return array.rates(call, slots=_Explored(load(hardware)))
+    return array.rates(call, slots=_Explored(load_hardware(hardware)))
 
 
-def files(study: Document, hardware: Hardware, text: str, machine: str, kernels: str) -> Mapping[str, str]:
-    """The files of a target with the largest set of a study (``deeploy.explore.study.describe``, with ``models``), by name.
+def target_files(study: Document, hardware: Hardware, text: str, machine: str, kernels: str) -> Mapping[str, str]:
+    """The files of a target with the largest set of a study (``deeploy.explore.study.describe_study``, with ``models``), by name.
 
     Args:
         text: of the hardware file.

@@ -8,9 +8,9 @@ from deeploy.documents import Document
 
 
 def engine_description(study: Document) -> str:
-    """The largest set of a study (``deeploy.explore.study.describe``, with ``models``) as TOML."""
+    """The largest set of a study (``deeploy.explore.study.describe_study``, with ``models``) as TOML."""
     best = study["sets"][-1]
-    models = ", ".join(_plain(model) for model in study["models"])
+    models = ", ".join(_plain_comment(model) for model in study["models"])
     lines = [
         f"# {best['configs']} spatial unrollings chosen by deeploy explore for {models}; objective {study['objective']}.",
         f'name = "{name_of(study)}"',
@@ -30,6 +30,6 @@ def name_of(study: Document) -> str:
     return name if name[:1].isalpha() else f"array_{name}"
 
 
-def _plain(text: str) -> str:
+def _plain_comment(text: str) -> str:
     """Fit for a comment."""
     return text.encode("unicode_escape").decode("ascii")

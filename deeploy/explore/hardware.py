@@ -68,7 +68,7 @@ class Hardware:
         return tuple(store for store in self.memories if any(self.levels(operand)[1:] == (store,) for operand in store.operands))
 
 
-def load(file: Path, changes: Mapping[str, float] | None = None) -> Hardware:
+def load_hardware(file: Path, changes: Mapping[str, float] | None = None) -> Hardware:
     """Read a hardware file; ``changes`` replace fields, as ``pes`` or ``memory.NAME.bandwidth``.
 
     Raises:
@@ -76,12 +76,12 @@ def load(file: Path, changes: Mapping[str, float] | None = None) -> Hardware:
     """
     data = read_document(file, _KIND)
     for path, value in (changes or {}).items():
-        _change(file, data, path, value)
-    return parse(data, str(file))
+        _change_field(file, data, path, value)
+    return parse_hardware(data, str(file))
 
 
-def parse(data: Document, file: str) -> Hardware:
-    """The hardware that a parsed file describes; see ``load``."""
+def parse_hardware(data: Document, file: str) -> Hardware:
+    """The hardware that a parsed file describes; see ``load_hardware``."""
     check_document(data, _KIND, file)
     widths, registers = data["widths"], data["registers"]
     hardware = Hardware(
@@ -94,40 +94,44 @@ def parse(data: Document, file: str) -> Hardware:
         (registers["weight"], registers["input"], registers["output"]),
         float(registers["pj_per_bit"]),
         float(data["energy"]["mac_pj"]),
-        tuple(_store(entry) for entry in data["memory"]),
+        tuple(_parse_store(entry) for entry in data["memory"]),
         registers.get("shifts_inputs", False),
     )
-    _check(file, hardware)
+    _check_hardware(file, hardware)
     return hardware
 
 
-def _store(entry: Document) -> HardwareStore:
+def _parse_store(entry: Document) -> HardwareStore:
     figures = (float(entry["bandwidth"]), entry.get("capacity"), float(entry["read_pj_per_bit"]), float(entry["write_pj_per_bit"]))
     return HardwareStore(entry["name"], tuple(entry.get("operands", OPERANDS)), *figures)
 
 
-def _error(file: str, field: str, what: str, remedy: str) -> UsageError:
+def _field_error(file: str, field: str, what: str, remedy: str) -> UsageError:
     return UsageError(f"{shorten(file, 160)}: {field} {what}", remedy)
 
 
-def _check(file: str, hardware: Hardware) -> None:
+def _check_hardware(file: str, hardware: Hardware) -> None:
     """What fields say together."""
     if hardware.partial_bits < hardware.output_bits:
-        raise _error(file, "widths.partial", "is narrower than widths.output", "A sum that is not complete needs at least as many bits.")
+        raise _field_error(
+            file, "widths.partial", "is narrower than widths.output", "A sum that is not complete needs at least as many bits."
+        )
     names = [store.name for store in hardware.memories]
     if len(set(names)) < len(names):
-        raise _error(
+        raise _field_error(
             file, "memory.name", f"{shorten(max(names, key=names.count), 40)} is given twice", "Give every memory a name of its own."
         )
     for operand in OPERANDS:
         levels = hardware.levels(operand)
         if not 1 <= len(levels) <= 2:
-            raise _error(file, "memory.operands", f"put {operand} into {len(levels)} memories", "Every operand has one or two levels.")
+            raise _field_error(
+                file, "memory.operands", f"put {operand} into {len(levels)} memories", "Every operand has one or two levels."
+            )
         if len(levels) == 2 and levels[0].capacity is None:
-            raise _error(file, f"memory.{levels[0].name}.capacity", "is missing", "A memory with another one behind it has a size.")
+            raise _field_error(file, f"memory.{levels[0].name}.capacity", "is missing", "A memory with another one behind it has a size.")
         inside, outside = levels[0].capacity, levels[-1].capacity
         if inside is not None and outside is not None and inside > outside:
-            raise _error(
+            raise _field_error(
                 file,
                 f"memory.{levels[0].name}.capacity",
                 f"is more than that of {levels[-1].name} behind it",
@@ -136,7 +140,7 @@ def _check(file: str, hardware: Hardware) -> None:
     for store in hardware.memories:
         places = {hardware.levels(operand).index(store) for operand in store.operands}
         if len(places) > 1:
-            raise _error(
+            raise _field_error(
                 file,
                 f"memory.{store.name}.operands",
                 "are at the array for one and behind another memory for the next",
@@ -144,10 +148,10 @@ def _check(file: str, hardware: Hardware) -> None:
             )
         needed = max(hardware.bits(operand) for operand in store.operands)
         if store.bandwidth < needed:
-            raise _error(file, f"memory.{store.name}.bandwidth", f"is less than one element of {needed} bits", "Give bits per cycle.")
+            raise _field_error(file, f"memory.{store.name}.bandwidth", f"is less than one element of {needed} bits", "Give bits per cycle.")
 
 
-def _change(file: Path, data: Contents, path: str, value: float) -> None:
+def _change_field(file: Path, data: Contents, path: str, value: float) -> None:
     """Replace the field that ``path`` names; memories are named, not numbered, and * stands for all of them."""
     *tables, field = path.split(".")
     entries: list[Any] = [data]

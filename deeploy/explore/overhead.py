@@ -21,7 +21,7 @@ _NUMBERING = ("G", "K", "C", "FY", "FX", "OY", "OX")  # of elements, outermost f
 MOST_ELEMENTS = 8192  # of an array whose lanes are all compared, pair by pair
 
 
-def lanes(factors: Array, elements: Array | None = None) -> Array:
+def word_lanes(factors: Array, elements: Array | None = None) -> Array:
     """int32[3, PEs]: the lane of the weights', inputs' and outputs' word that every element is wired to, or some ``elements`` are."""
     at, rest = {}, np.arange(int(np.prod(factors)), dtype=np.int32) if elements is None else elements
     unroll = dict(zip(LOOPS, (int(u) for u in factors), strict=True))
@@ -44,7 +44,7 @@ def lanes(factors: Array, elements: Array | None = None) -> Array:
 
 def multiplexer_inputs(factors: Array) -> int:
     """The proxy for a set of unrollings: int64[K, 7] factors."""
-    stacked = np.stack([lanes(row) for row in factors])
+    stacked = np.stack([word_lanes(row) for row in factors])
     different = 1 + sum(np.all(stacked[: number + 1] != one, axis=0) for number, one in enumerate(stacked[1:]))
     return int(np.sum(np.where(different > 1, different, 0)))
 
@@ -54,7 +54,7 @@ def of_pairs(factors: Array) -> Array:
     size = int(np.prod(factors[0]))
     count = min(size, MOST_ELEMENTS)
     elements = None if count == size else np.random.default_rng(0).choice(size, count, replace=False).astype(np.int32)
-    tables = [lanes(row, elements) for row in factors]
+    tables = [word_lanes(row, elements) for row in factors]
     total = np.zeros((len(factors), len(factors)), np.int64)
     for operand in range(3):
         kinds, which = np.unique(np.stack([table[operand] for table in tables]), axis=0, return_inverse=True)
@@ -63,7 +63,7 @@ def of_pairs(factors: Array) -> Array:
     return total * size // count
 
 
-def front(values: Sequence[float], overheads: Sequence[int]) -> list[int]:
+def overhead_front(values: Sequence[float], overheads: Sequence[int]) -> list[int]:
     """Indices of the points that no other beats in value at no more overhead, by ascending overhead."""
     best, kept = np.inf, []
     for index in sorted(range(len(values)), key=lambda i: (overheads[i], values[i])):

@@ -12,11 +12,11 @@ _BAR, _GAP = 14, 10
 COLOURS = 4  # of unrollings
 
 
-def _svg(height: float, label: str, *parts: str) -> str:
+def _open_svg(height: float, label: str, *parts: str) -> str:
     return tag("svg", *parts, viewBox=f"0 0 {_WIDTH} {height:.0f}", class_="map picture", role="group", aria_label=label)
 
 
-def bars(sets: Sequence[Document]) -> str:
+def draw_bars(sets: Sequence[Document]) -> str:
     """Latency, energy and EDP of every set, as shares of the first one's."""
     single, parts, y = sets[0], [], 8.0
     span = _WIDTH - _LEFT - _RIGHT - 150
@@ -33,10 +33,10 @@ def bars(sets: Sequence[Document]) -> str:
             parts.append(tag("text", words, class_="tick", x=f"{_LEFT + max(1.0, span * share) + 6:.1f}", y=f"{y + _BAR - 4:.1f}"))
             y += _BAR
         y += _GAP
-    return _svg(y, "latency, energy and EDP of every set", *parts)
+    return _open_svg(y, "latency, energy and EDP of every set", *parts)
 
 
-def heat(study: Document) -> str:
+def draw_heat(study: Document) -> str:
     """A row per set, a cell per layer: how much of the array is at work."""
     layers, sets = study["layers"], study["sets"]
     step, tall, top = (_WIDTH - _LEFT - _RIGHT) / len(layers), 30, 6
@@ -55,10 +55,10 @@ def heat(study: Document) -> str:
             full = {**place, "y": f"{y + tall * (1 - share):.2f}", "height": f"{tall * share:.2f}"}
             used = tag("rect", class_=f"use{use['unrolling'] % COLOURS}", **full)
             parts.append(tag("g", tag("rect", tag("title", about), class_="empty", **place), used, class_="block"))
-    return _svg(top + len(sets) * (tall + 4) + 4, "utilisation of every layer", *parts)
+    return _open_svg(top + len(sets) * (tall + 4) + 4, "utilisation of every layer", *parts)
 
 
-def front(points: Sequence[Document], single: Document, key: str) -> str:
+def draw_front(points: Sequence[Document], single: Document, key: str) -> str:
     """Gain over multiplexer inputs: a step for every set of the front."""
     height, bottom, top = 250, 34, 14
     most = max(max(p["multiplexer_inputs"] for p in points), 1)
@@ -86,4 +86,4 @@ def front(points: Sequence[Document], single: Document, key: str) -> str:
         parts.append(tag("g", tag("title", about), circle, class_="block"))
     parts.append(tag("text", "multiplexer inputs", class_="axis", x=(_LEFT + _WIDTH - _RIGHT) / 2, y=height - 2, text_anchor="middle"))
     parts.append(tag("text", "gain", class_="axis", x=_LEFT - 50, y=height / 2, text_anchor="middle"))
-    return _svg(height, "gain against multiplexer inputs", *parts)
+    return _open_svg(height, "gain against multiplexer inputs", *parts)

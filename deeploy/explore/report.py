@@ -8,23 +8,30 @@ from __future__ import annotations
 from importlib.resources import files
 
 from deeploy.documents import Document
-from deeploy.explore.pictures import COLOURS, bars, front, heat
+from deeploy.explore.pictures import COLOURS, draw_bars, draw_front, draw_heat
 from deeploy.ir.loops import LOOPS
-from deeploy.report.blocks import distinct
+from deeploy.report.blocks import distinct_names
 from deeploy.report.markup import DASH, figures, header, legend, name, number, percent, row, scrolled, section, table, tag, text
-from deeploy.report.page import document
+from deeploy.report.page import page_of_articles
 from deeploy.version import VERSION
 
 
-def page(study: Document) -> str:
-    """The page of a study as ``deeploy.explore.study.describe`` gives it, with ``models``."""
+def study_page(study: Document) -> str:
+    """The page of a study as ``deeploy.explore.study.describe_study`` gives it, with ``models``."""
     style = (files("deeploy") / "explore/assets/explore.css").read_text(encoding="utf-8")
     title = f"{study['hardware']}: {', '.join(study['models'])}"
-    parts = (_heading(study), _unrollings(study), _sets(study), _utilisation(study), _tradeoff(study), _layers(study))
-    return document(title, (), (tag("article", *parts),), VERSION, style)
+    parts = (
+        _study_heading(study),
+        _unrolling_table(study),
+        _set_section(study),
+        _utilisation_section(study),
+        _tradeoff_section(study),
+        _layer_table(study),
+    )
+    return page_of_articles(title, (), (tag("article", *parts),), VERSION, style)
 
 
-def _heading(study: Document) -> str:
+def _study_heading(study: Document) -> str:
     counts = study["factorisations"]
     facts = [
         f"{number(study['pes'])} elements",
@@ -38,7 +45,7 @@ def _heading(study: Document) -> str:
     return header(", ".join(study["models"]), f" on {name(study['hardware'])}", facts)
 
 
-def _unrollings(study: Document) -> str:
+def _unrolling_table(study: Document) -> str:
     """Every chosen unrolling, as in the paper's Table III."""
     heads = ("set", "", *LOOPS, "layers", "innermost", "depthwise")
     rows = []
@@ -54,7 +61,7 @@ def _unrollings(study: Document) -> str:
     return section("Chosen unrollings", scrolled(table(heads, rows, "unrollings", "plain")), note=note)
 
 
-def _sets(study: Document) -> str:
+def _set_section(study: Document) -> str:
     heads = ("unrollings", "cycles", "energy, \u00b5J", "EDP, pJ cycles", "gain", "gap to the bound", "multiplexer inputs")
     rows = []
     for entry in study["sets"]:
@@ -69,19 +76,19 @@ def _sets(study: Document) -> str:
         )
         rows.append(row((str(entry["configs"]), *figures(*cells))))
     note = "Bars are shares of the single unrolling's latency, energy and energy-delay product; gain is its objective over the set's."
-    return section("Latency, energy, EDP", bars(study["sets"]), scrolled(table(heads, rows, "sets")), note=note)
+    return section("Latency, energy, EDP", draw_bars(study["sets"]), scrolled(table(heads, rows, "sets")), note=note)
 
 
-def _utilisation(study: Document) -> str:
+def _utilisation_section(study: Document) -> str:
     note = (
         "Share of elements at work times share of cycles without a stall, per layer, from the first layer to the last."
         " Hover for figures, or move by arrow keys."
     )
     colours = legend((f"use{at}", f"unrolling nr {at + 1}") for at in range(min(COLOURS, study["sets"][-1]["configs"])))
-    return section("Utilisation per layer", scrolled(heat(study)), colours, note=note)
+    return section("Utilisation per layer", scrolled(draw_heat(study)), colours, note=note)
 
 
-def _tradeoff(study: Document) -> str:
+def _tradeoff_section(study: Document) -> str:
     note = (
         "A multiplexer input is a lane of a memory's word that an element's operand can come from, where there are several: a proxy for"
         " the datapath's overhead, without adder trees, control and wires. Each point is a set that no other beats with fewer inputs."
@@ -93,15 +100,15 @@ def _tradeoff(study: Document) -> str:
         for p in study["tradeoff"]
     ]
     shown = table(("multiplexer inputs", "EDP, pJ cycles", "gain", "set"), rows, "tradeoff", "wide")
-    return section("Gain against overhead", front(study["tradeoff"], single, key), scrolled(shown), note=note)
+    return section("Gain against overhead", draw_front(study["tradeoff"], single, key), scrolled(shown), note=note)
 
 
-def _layers(study: Document) -> str:
+def _layer_table(study: Document) -> str:
     """Every layer on the largest set."""
     best = study["sets"][-1]
     heads = ("layer", "", "loops", "MAC", "nr", "innermost", "elements", "no stall", "cycles", "energy, nJ")
     rows = []
-    short = distinct([layer["name"] for layer in study["layers"]])
+    short = distinct_names([layer["name"] for layer in study["layers"]])
     for layer, use, label in zip(study["layers"], best["layers"], short, strict=True):
         loops = " ".join(f"{loop}{size}" for loop, size in layer["loops"].items() if size > 1)
         cells = (percent(use["utilisation"], 1), percent(use["temporal"], 1), number(use["cycles"]), number(use["energy_pj"] / 1e3))

@@ -10,11 +10,11 @@ import numpy as np
 
 from deeploy.documents import Contents
 from deeploy.explore import overhead, zigzag
-from deeploy.explore.choose import Objective, UnrollingChoice, best_set, evaluate_set, undominated
-from deeploy.explore.cost import INNER, Assumptions, UnrollingCosts, evaluate
+from deeploy.explore.choose import Objective, UnrollingChoice, best_set, evaluate_set, undominated_rows
+from deeploy.explore.cost import INNER, Assumptions, UnrollingCosts, evaluate_unrollings
 from deeploy.explore.hardware import Hardware
-from deeploy.explore.unrollings import Unrollings, unrollings
-from deeploy.ir.loops import LOOPS, LayerLoops, distinct
+from deeploy.explore.unrollings import Unrollings, enumerate_unrollings
+from deeploy.ir.loops import LOOPS, LayerLoops, distinct_layers
 from deeploy.jobs import in_order
 
 Array = np.ndarray
@@ -41,16 +41,16 @@ class Study:
 
     def totals(self) -> tuple[Array, Array]:
         """Cycles and picojoule of all layers of each kind: float64[N, L] each."""
-        return totals(self.costs, self.layers)
+        return total_costs(self.costs, self.layers)
 
 
-def totals(costs: UnrollingCosts, layers: Sequence[LayerLoops]) -> tuple[Array, Array]:
+def total_costs(costs: UnrollingCosts, layers: Sequence[LayerLoops]) -> tuple[Array, Array]:
     """Cycles and picojoule, times how many such layers there are."""
     count = np.array([layer.count for layer in layers], np.float64)
     return costs.cycles * count, costs.energy * count
 
 
-def study(
+def study_unrollings(
     layers: Sequence[LayerLoops],
     hardware: Hardware,
     configs: int = 2,
@@ -60,28 +60,28 @@ def study(
 ) -> Study:
     """Evaluate every pair and choose the best 1, 2, ... ``configs`` unrollings."""
     start = time.perf_counter()
-    kinds = distinct(layers)
-    combinations = unrollings(hardware.pes, kinds, prune)
-    costs = evaluate(combinations.factors, kinds, hardware, assumptions)
+    kinds = distinct_layers(layers)
+    combinations = enumerate_unrollings(hardware.pes, kinds, prune)
+    costs = evaluate_unrollings(combinations.factors, kinds, hardware, assumptions)
     middle = time.perf_counter()
-    cycles, energy = totals(costs, kinds)
+    cycles, energy = total_costs(costs, kinds)
     sizes = range(1, min(configs, len(combinations)) + 1)
     choices = tuple(best_set(cycles, energy, size, objective) for size in sizes)
     seconds = {"pairs": middle - start, "choice": time.perf_counter() - middle}
     return Study(hardware, objective, tuple(kinds), combinations, costs, choices, seconds)
 
 
-def recosted(result: Study) -> Study:
+def recost_study(result: Study) -> Study:
     """A study whose sets are chosen by ZigZag's cycles and energy, of the unrollings that no other beats in every layer by the formulas.
 
-    Layers cost energy and cycles at the rate of the best set, as in ``tradeoff``. Pairs are tasks of ``deeploy.jobs``.
+    Layers cost energy and cycles at the rate of the best set, as in ``trade_overhead``. Pairs are tasks of ``deeploy.jobs``.
 
     Raises:
         UsageError: ZigZag is not installed.
     """
-    zigzag.require()
+    zigzag.require_zigzag()
     start = time.perf_counter()
-    kept = undominated(_cost(result))
+    kept = undominated_rows(_layer_costs(result))
     factors = result.unrollings.factors[kept]
     pairs_of = [(layer, row, result.hardware) for row in factors for layer in result.layers]
     pairs = np.array(list(in_order(_by_zigzag, pairs_of))).reshape(len(kept), len(result.layers), 2)
@@ -89,7 +89,7 @@ def recosted(result: Study) -> Study:
     ideal = np.array([layer.macs for layer in result.layers]) / (own.utilisation * result.hardware.pes)
     costs = UnrollingCosts(pairs[..., 0], pairs[..., 1], own.utilisation, ideal / pairs[..., 0], own.inner)
     unrollings = replace(result.unrollings, factors=factors)
-    cycles, energy = totals(costs, result.layers)
+    cycles, energy = total_costs(costs, result.layers)
     sizes = range(1, min(len(result.choices), len(kept)) + 1)
     choices = tuple(best_set(cycles, energy, size, result.objective) for size in sizes)
     seconds = {**result.seconds, "zigzag": time.perf_counter() - start}
@@ -97,10 +97,10 @@ def recosted(result: Study) -> Study:
 
 
 def _by_zigzag(job: tuple[LayerLoops, Array, Hardware]) -> tuple[float, float]:
-    return zigzag.evaluate(*job)
+    return zigzag.evaluate_layer(*job)
 
 
-def _cost(result: Study) -> Array:
+def _layer_costs(result: Study) -> Array:
     """What every layer costs on every unrolling: energy and cycles at the rate of the best pair, or one of them; float64[N, L]."""
     cycles, energy = result.totals()
     best = result.choices[min(1, len(result.choices) - 1)]
@@ -108,27 +108,33 @@ def _cost(result: Study) -> Array:
     return np.asarray(weight[0] * energy + weight[1] * cycles)
 
 
-def tradeoff(result: Study) -> list[Contents]:
+def trade_overhead(result: Study) -> list[Contents]:
     """The front of the objective over multiplexer inputs, from no configurability on.
 
     Pairs are formed of the unrollings that no other beats in every layer, each layer's cost being energy plus cycles at the
     rate of the best pair; larger sets enter as the best of their size.
     """
     cycles, energy = result.totals()
-    cost = _cost(result)
-    kept = undominated(cost)
+    cost = _layer_costs(result)
+    kept = undominated_rows(cost)
     between = overhead.of_pairs(result.unrollings.factors[kept])
     i, j = np.triu_indices(len(kept), 1)
     sums = np.concatenate([_pair_sums(cost[kept], row) for row in range(len(kept) - 1)]) if len(kept) > 1 else np.empty(0)
     points = [choice.rows for choice in result.choices]
     points += (
-        [(int(kept[i[k]]), int(kept[j[k]])) for k in overhead.front(list(sums), list(between[i, j]))] if len(result.choices) > 1 else []
+        [(int(kept[i[k]]), int(kept[j[k]])) for k in overhead.overhead_front(list(sums), list(between[i, j]))]
+        if len(result.choices) > 1
+        else []
     )
     best_sets = [evaluate_set(cycles, energy, rows, result.objective) for rows in points]
     inputs = [overhead.multiplexer_inputs(result.unrollings.factors[list(rows)]) for rows in points]
-    kept_points = overhead.front([choice.value(result.objective) for choice in best_sets], inputs)
+    kept_points = overhead.overhead_front([choice.value(result.objective) for choice in best_sets], inputs)
     return [
-        {"unrollings": [result.unrollings.labels[row] for row in points[k]], "multiplexer_inputs": inputs[k], **_figures(best_sets[k])}
+        {
+            "unrollings": [result.unrollings.labels[row] for row in points[k]],
+            "multiplexer_inputs": inputs[k],
+            **_choice_figures(best_sets[k]),
+        }
         for k in kept_points
     ]
 
@@ -137,11 +143,11 @@ def _pair_sums(cost: Array, row: int) -> Array:
     return np.asarray(np.minimum(cost[row], cost[row + 1 :]).sum(axis=1))
 
 
-def _figures(choice: UnrollingChoice) -> dict[str, float]:
+def _choice_figures(choice: UnrollingChoice) -> dict[str, float]:
     return {"cycles": choice.cycles, "energy_pj": choice.energy, "edp": choice.edp}
 
 
-def describe(result: Study) -> Contents:
+def describe_study(result: Study) -> Contents:
     """The study as plain data, for JSON and for the report."""
     sets = []
     for choice in result.choices:
@@ -149,12 +155,12 @@ def describe(result: Study) -> Contents:
         sets.append(
             {
                 "configs": len(choice.rows),
-                **_figures(choice),
+                **_choice_figures(choice),
                 "bound": choice.bound,
                 "gain": result.choices[0].value(result.objective) / choice.value(result.objective),
                 "multiplexer_inputs": overhead.multiplexer_inputs(factors),
-                "unrollings": [_unrolling(result, choice, position) for position in range(len(choice.rows))],
-                "layers": _layers(result, choice),
+                "unrollings": [_describe_unrolling(result, choice, position) for position in range(len(choice.rows))],
+                "layers": _describe_layers(result, choice),
             }
         )
     unrollings = result.unrollings
@@ -173,11 +179,11 @@ def describe(result: Study) -> Contents:
             {"name": y.name, "count": y.count, "macs": y.macs, "loops": dict(zip(LOOPS, y.sizes, strict=True))} for y in result.layers
         ],
         "sets": sets,
-        "tradeoff": tradeoff(result),
+        "tradeoff": trade_overhead(result),
     }
 
 
-def _unrolling(result: Study, choice: UnrollingChoice, position: int) -> Contents:
+def _describe_unrolling(result: Study, choice: UnrollingChoice, position: int) -> Contents:
     """One unrolling of a set: its factors, and the innermost loop that most of its layers choose, depthwise ones apart."""
     row = choice.rows[position]
     inner: dict[str, dict[str, int]] = {"depthwise": {}, "other": {}}
@@ -202,7 +208,7 @@ def is_depthwise(layer: LayerLoops) -> bool:
     return size["G"] > 1 and size["C"] == size["K"] == 1
 
 
-def _layers(result: Study, choice: UnrollingChoice) -> list[Contents]:
+def _describe_layers(result: Study, choice: UnrollingChoice) -> list[Contents]:
     costs, entries = result.costs, []
     for at, use in enumerate(choice.uses):
         row = choice.rows[use]

@@ -33,15 +33,15 @@ class Unrollings:
     @cached_property
     def labels(self) -> list[str]:
         """Every unrolling as text."""
-        return [label(row) for row in self.factors]
+        return [label_unrolling(row) for row in self.factors]
 
 
-def label(factors: Sequence[int] | np.ndarray) -> str:
+def label_unrolling(factors: Sequence[int] | np.ndarray) -> str:
     """An unrolling as text: the loops with a factor above 1."""
     return " ".join(f"{name}{int(u)}" for name, u in zip(LOOPS, factors, strict=True) if u > 1) or "none"
 
 
-def divisors(number: int) -> list[int]:
+def all_divisors(number: int) -> list[int]:
     """All divisors of a positive number, ascending."""
     low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return low + [number // d for d in reversed(low) if d * d != number]
@@ -61,7 +61,7 @@ def count_factorisations(pes: int) -> int:
     return total
 
 
-def unrollings(pes: int, layers: Sequence[LayerLoops], prune: bool = True) -> Unrollings:
+def enumerate_unrollings(pes: int, layers: Sequence[LayerLoops], prune: bool = True) -> Unrollings:
     """All unrollings of ``pes`` elements.
 
     Factors are divisors of ``pes`` and need not divide the loop that they unroll: what is left over is padded. A factor is left
@@ -73,7 +73,7 @@ def unrollings(pes: int, layers: Sequence[LayerLoops], prune: bool = True) -> Un
         UsageError: no product of such factors fills the array.
     """
     longest = np.max([layer.sizes for layer in layers], axis=0)
-    options = [_useful(divisors(pes), int(size)) for size in longest]
+    options = [_useful_factors(all_divisors(pes), int(size)) for size in longest]
     rows = np.array([(1,) * len(LOOPS)], np.int64)[:, :0]
     filled = np.ones(1, np.int64)
     for choices in options:
@@ -94,7 +94,7 @@ def unrollings(pes: int, layers: Sequence[LayerLoops], prune: bool = True) -> Un
     return Unrollings(kept, count_factorisations(pes), len(rows), prune and square)
 
 
-def _useful(choices: Sequence[int], size: int) -> list[int]:
+def _useful_factors(choices: Sequence[int], size: int) -> list[int]:
     """Divisors up to the first that covers a loop of ``size`` iterations, unless that one is twice as long or more."""
     covering = next((d for d in choices if d >= size), choices[-1])
     return [d for d in choices if d <= covering and d < 2 * size]

@@ -26,7 +26,7 @@ _FACTORS = 5  # loops are split into at most so many factors, of which ZigZag tr
 _HUGE = 1 << 40  # bits of a memory without a size
 
 
-def require() -> None:
+def require_zigzag() -> None:
     """Raise UsageError where ZigZag is not installed."""
     try:
         import zigzag.api  # noqa: F401
@@ -34,7 +34,7 @@ def require() -> None:
         raise UsageError("the package zigzag-dse is not installed", "Install it: pip install zigzag-dse six") from error
 
 
-def evaluate(layer: LayerLoops, factors: np.ndarray, hardware: Hardware) -> tuple[float, float]:
+def evaluate_layer(layer: LayerLoops, factors: np.ndarray, hardware: Hardware) -> tuple[float, float]:
     """Cycles and picojoule that ZigZag finds for one layer on one unrolling.
 
     Cycles are those of the computation with its stalls, without loading the first and storing the last operands.
@@ -42,13 +42,17 @@ def evaluate(layer: LayerLoops, factors: np.ndarray, hardware: Hardware) -> tupl
     Raises:
         UsageError: ZigZag is not installed.
     """
-    require()
+    require_zigzag()
     from zigzag.api import get_hardware_performance_zigzag
 
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        files = {"workload": [_workload(layer, hardware)], "accelerator": _accelerator(factors, hardware), "mapping": [_mapping(factors)]}
+        files = {
+            "workload": [_zigzag_workload(layer, hardware)],
+            "accelerator": _zigzag_accelerator(factors, hardware),
+            "mapping": [_zigzag_mapping(factors)],
+        }
         for name, contents in files.items():
             (folder / f"{name}.yaml").write_text(json.dumps(contents), encoding="utf-8")  # JSON is YAML
         energy, _, results = get_hardware_performance_zigzag(
@@ -62,7 +66,7 @@ def evaluate(layer: LayerLoops, factors: np.ndarray, hardware: Hardware) -> tupl
     return float(evaluation.latency_total0), float(energy)
 
 
-def _workload(layer: LayerLoops, hardware: Hardware) -> Contents:
+def _zigzag_workload(layer: LayerLoops, hardware: Hardware) -> Contents:
     (sy, sx), (dy, dx) = layer.strides, layer.dilations
     return {
         "id": 0,
@@ -82,14 +86,14 @@ def _workload(layer: LayerLoops, hardware: Hardware) -> Contents:
     }
 
 
-def _mapping(factors: np.ndarray) -> Contents:
+def _zigzag_mapping(factors: np.ndarray) -> Contents:
     unroll = {loop: int(u) for loop, u in zip(LOOPS, factors, strict=True)}
     spatial = {d: [f"{loop}, {unroll[loop]}" for loop in loops if unroll[loop] > 1] for d, loops in _DIMENSIONS.items()}
     spatial = {d: loops for d, loops in spatial.items() if loops}
     return {"name": "default", "spatial_mapping": spatial, "memory_operand_links": {"O": "O", "W": "I2", "I": "I1"}}
 
 
-def _accelerator(factors: np.ndarray, hardware: Hardware) -> Contents:
+def _zigzag_accelerator(factors: np.ndarray, hardware: Hardware) -> Contents:
     unroll = {loop: int(u) for loop, u in zip(LOOPS, factors, strict=True)}
     dimensions = list(_DIMENSIONS)
     sizes = [math.prod(unroll[loop] for loop in loops) for loops in _DIMENSIONS.values()]
@@ -98,18 +102,20 @@ def _accelerator(factors: np.ndarray, hardware: Hardware) -> Contents:
         bits = hardware.bits(operand)
         served = _SUMMED if operand == "output" else []
         energy = bits * hardware.register_pj_per_bit
-        memories[f"register_{operand}"] = _memory(words * bits, bits, (energy, energy), [operand], served, False)
+        memories[f"register_{operand}"] = _zigzag_memory(words * bits, bits, (energy, energy), [operand], served, False)
     for store in hardware.memories:
         bits = int(store.bandwidth)
         is_last = all(hardware.levels(operand)[-1] is store for operand in store.operands)
         size = _HUGE if is_last or store.capacity is None else 8 * store.capacity
         energies = bits * store.read_pj_per_bit, bits * store.write_pj_per_bit
-        memories[store.name] = _memory(size, bits, energies, list(store.operands), dimensions, True)
+        memories[store.name] = _zigzag_memory(size, bits, energies, list(store.operands), dimensions, True)
     array = {"unit_energy": hardware.mac_pj, "unit_area": 0, "dimensions": dimensions, "sizes": sizes}
     return {"name": "accelerator", "memories": memories, "operational_array": array}
 
 
-def _memory(size: int, bits: int, energies: tuple[float, float], operands: list[str], served: list[str], is_shared: bool) -> Contents:
+def _zigzag_memory(
+    size: int, bits: int, energies: tuple[float, float], operands: list[str], served: list[str], is_shared: bool
+) -> Contents:
     """A memory whose accesses are ``bits`` wide, with a port for reading and one for writing, or one for each flow of a register.
 
     Flows are named as ZigZag does: from and to the level above (high) or below (low).

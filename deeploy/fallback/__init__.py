@@ -5,7 +5,7 @@ of its own: the generator (``emx-onnx-cgen``, the extra ``fallback``) writes C f
 and packed; its local arrays become scratch memory of the call, so that the plan counts them; its reference is onnx's.
 """
 
-from deeploy.fallback.fill import Filled, fill
-from deeploy.fallback.generate import generator
+from deeploy.fallback.fill import Filled, fill_model
+from deeploy.fallback.generate import generator_version
 
-__all__ = ["Filled", "fill", "generator"]
+__all__ = ["Filled", "fill_model", "generator_version"]

@@ -14,13 +14,13 @@ import onnx
 from onnx import helper
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.fallback.generate import generate, generator
-from deeploy.fallback.nodes import FAILURES, KnownTensors, Single, known, single
+from deeploy.fallback.generate import generate_code, generator_version
+from deeploy.fallback.nodes import FAILURES, KnownTensors, Single, learn_tensors, single_model
 from deeploy.fallback.portable import HEADER, STRUCT, GeneratedCode
 from deeploy.frontend import without_branches
 from deeploy.frontend.ends import name_dims
 from deeploy.frontend.load import OLDEST_OPSET, opset_version, read_whole
-from deeploy.frontend.pins import Pinned, Value, pin
+from deeploy.frontend.pins import Pinned, Value, pin_inputs
 from deeploy.frontend.schemas import FALLBACK, canonical_domain, is_dialect_op
 from deeploy.frontend.validate import check_model
 from deeploy.ir.kernel import Kernel, Operator, Scratch, Tiling
@@ -47,7 +47,7 @@ class Filled:
     pinned: tuple[Pinned, ...] = ()
 
 
-def fill(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value], engine: str, refusal: Refusal) -> Filled:
+def fill_model(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value], engine: str, refusal: Refusal) -> Filled:
     """Replace every node that the target refuses and the generator has C for.
 
     Args:
@@ -60,42 +60,42 @@ def fill(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value], engine:
         UsageError: the generator is not installed.
         ModelError: a file that cannot be read.
     """
-    name = generator()
+    name = generator_version()
     model = read_whole(path)
     name_dims(model.graph, dims)
-    pinned = pin(model, pins, dims)
+    pinned = pin_inputs(model, pins, dims)
     if opset_version(model) >= OLDEST_OPSET:
         model = without_branches(model, dims)
         check_model(model, opset_version(model))
     if any(is_dialect_op(node.op_type, canonical_domain(node.domain, node.op_type)) for node in model.graph.node):
         return Filled(model, (), (), ("fallback is for standard operators, the dialect's decide element types by what they do with them",))
-    tensors = known(model, dims)
+    tensors = learn_tensors(model, dims)
     kernels: dict[str, Kernel] = {}
     refused: dict[str, str] = {}
     nodes, notes, reasons = list[onnx.NodeProto](), list[str](), list[str]()
     for node in model.graph.node:
-        made, reason = _replaced(node, tensors, model, engine, refusal, refused)
+        made, reason = _replace_node(node, tensors, model, engine, refusal, refused)
         nodes.append(node if made is None else made[0])
         if made is not None:
             kernels[made[1].op] = made[1]
-            notes.append(f"{_called(node)} by the fallback, on {engine}: {name}")
+            notes.append(f"{_node_name(node)} by the fallback, on {engine}: {name}")
         elif reason:
-            reasons.append(f"{_called(node)} has no fallback: {reason}")
-    return Filled(_rebuilt(model, nodes, tensors), tuple(kernels.values()), tuple(notes), tuple(reasons), pinned)
+            reasons.append(f"{_node_name(node)} has no fallback: {reason}")
+    return Filled(_rebuild_model(model, nodes, tensors), tuple(kernels.values()), tuple(notes), tuple(reasons), pinned)
 
 
-def _called(node: onnx.NodeProto) -> str:
+def _node_name(node: onnx.NodeProto) -> str:
     name = node.name or next(filter(None, node.output), "")
     return f"node {shorten(name)} ({shorten(node.op_type)})"
 
 
-def _replaced(
+def _replace_node(
     node: onnx.NodeProto, tensors: KnownTensors, model: onnx.ModelProto, engine: str, refusal: Refusal, refused: dict[str, str]
 ) -> tuple[tuple[onnx.NodeProto, Kernel] | None, str]:
     """The node in place of ``node`` with its kernel, where the target refuses it; else None, and why it has no fallback."""
     if node.op_type == "Constant" or all(name in tensors.values for name in node.output if name):
         return None, ""
-    whole = single(node, tensors, model, everything=True)
+    whole = single_model(node, tensors, model, everything=True)
     if whole is None:
         return None, ""
     values = (*whole.model.graph.input, *whole.model.graph.output)
@@ -108,18 +108,18 @@ def _replaced(
         return None, ""
     reason = ""
     for everything in (False, True):
-        alone = single(node, tensors, model, everything)
+        alone = single_model(node, tensors, model, everything)
         assert alone is not None  # as the one above
-        code = generate(alone.model)
+        code = generate_code(alone.model)
         if isinstance(code, GeneratedCode):
-            kernel = _kernel(alone, code, engine)
+            kernel = _make_kernel(alone, code, engine)
             name = node.name or f"{node.op_type}_{next(filter(None, node.output))}"
             return (helper.make_node(kernel.op, alone.inputs, alone.outputs, name, domain=FALLBACK), kernel), ""
         reason = reason or code
     return None, reason
 
 
-def _kernel(alone: Single, code: GeneratedCode, engine: str) -> Kernel:
+def _make_kernel(alone: Single, code: GeneratedCode, engine: str) -> Kernel:
     """The kernel of a model of one node: whole operands, nothing tiled, one core."""
     model = alone.model
     op = re.sub(r"\W", "", model.graph.node[0].op_type)[:32]
@@ -131,7 +131,7 @@ def _kernel(alone: Single, code: GeneratedCode, engine: str) -> Kernel:
     types = {v.name: frozenset({DType.of(helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type))}) for v in values}
     inputs, outputs = tuple(v.name for v in model.graph.input), tuple(v.name for v in model.graph.output)
     source = f"{STRUCT}/{op.lower()}_{digest}.c"
-    operator = Operator(f"{op}.{digest}", inputs, lambda node: nest, _reference(model))
+    operator = Operator(f"{op}.{digest}", inputs, lambda node: nest, _make_reference(model))
     return operator.kernel(
         f"{STRUCT}_{op.lower()}_{digest}",
         source,
@@ -143,11 +143,11 @@ def _kernel(alone: Single, code: GeneratedCode, engine: str) -> Kernel:
         tiling=Tiling(whole=tuple(dim.name for axes in dims.values() for dim in axes)),
         engine=engine,
         texts={source: code.text, f"{STRUCT}/{STRUCT}.h": HEADER},
-        generator=generator(),
+        generator=generator_version(),
     )
 
 
-def _reference(model: onnx.ModelProto) -> Callable[..., Any]:
+def _make_reference(model: onnx.ModelProto) -> Callable[..., Any]:
     """What onnx itself computes for a model of one node."""
 
     def reference(node: Node, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -167,7 +167,7 @@ def _reference(model: onnx.ModelProto) -> Callable[..., Any]:
     return reference
 
 
-def _rebuilt(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], tensors: KnownTensors) -> onnx.ModelProto:
+def _rebuild_model(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], tensors: KnownTensors) -> onnx.ModelProto:
     """The model with other nodes, whose outputs' types it declares."""
     result = onnx.ModelProto()
     result.CopyFrom(model)

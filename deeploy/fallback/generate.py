@@ -13,7 +13,7 @@ import onnx
 from onnx import AttributeProto
 
 from deeploy.errors import UsageError, shorten
-from deeploy.fallback.portable import ENTRY, GeneratedCode, portable
+from deeploy.fallback.portable import ENTRY, GeneratedCode, make_portable
 from deeploy.frontend.fold import RANDOM
 
 _PACKAGE = "emx-onnx-cgen"
@@ -21,18 +21,18 @@ _PADDING = 6  # position of Attention's lengths of keys
 _HARMLESS = re.compile(r"[A-Za-z0-9_ .,:;+=()<>\[\]-]*")  # of strings that generated comments and tables may hold
 
 
-def generator() -> str:
+def generator_version() -> str:
     """Name and version of the generator.
 
     Raises:
         UsageError: it is not installed.
     """
-    _compiler()
+    _load_compiler()
     return f"{_PACKAGE} {importlib.metadata.version(_PACKAGE)}"
 
 
 @cache
-def _compiler() -> Any:
+def _load_compiler() -> Any:
     """The generator with its templates, which take seconds to load."""
     try:
         from emx_onnx_cgen.compiler import Compiler, CompilerOptions
@@ -41,7 +41,7 @@ def _compiler() -> Any:
     return Compiler(CompilerOptions(model_name=ENTRY, large_temp_threshold_bytes=0, large_weight_threshold=0))
 
 
-def generate(model: onnx.ModelProto) -> GeneratedCode | str:
+def generate_code(model: onnx.ModelProto) -> GeneratedCode | str:
     """The C of a model of one node, or why there is none."""
     node = model.graph.node[0]
     if node.op_type in RANDOM:
@@ -53,10 +53,10 @@ def generate(model: onnx.ModelProto) -> GeneratedCode | str:
             return "it holds a subgraph"
         if any(not _HARMLESS.fullmatch(value.decode("utf-8", "replace")) for value in (attribute.s, *attribute.strings)):
             return f"its attribute {shorten(attribute.name)} holds characters that generated code must not"
-    compiler = _compiler()
+    compiler = _load_compiler()
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             text = compiler.compile(model)
     except Exception as error:  # whatever another package fails with, the node has no C then
         return f"{_PACKAGE}: {shorten(str(error) or type(error).__name__, 160)}"
-    return portable(text, len(model.graph.input), len(model.graph.output))
+    return make_portable(text, len(model.graph.input), len(model.graph.output))

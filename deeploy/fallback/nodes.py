@@ -61,7 +61,7 @@ class Single:
     outputs: tuple[str, ...]
 
 
-def known(model: onnx.ModelProto, dims: Mapping[str, int]) -> KnownTensors:
+def learn_tensors(model: onnx.ModelProto, dims: Mapping[str, int]) -> KnownTensors:
     """Walk over a model whose nodes are sorted, and learn types, shapes and constants; what cannot be known is left out.
 
     Args:
@@ -69,17 +69,17 @@ def known(model: onnx.ModelProto, dims: Mapping[str, int]) -> KnownTensors:
     """
     result, graph = KnownTensors(), model.graph
     for value in graph.input:
-        result.types[value.name] = _bound(value, dims)
+        result.types[value.name] = _bind_type(value, dims)
     for tensor in graph.initializer:
         if tensor.data_type != TensorProto.STRING:
             result.learn(tensor.name, read_array(tensor, tensor.name))
     declared = {value.name: value.type for value in (*graph.value_info, *graph.output) if value.type.HasField("tensor_type")}
     for node in graph.node:
-        _learn(result, node, model, declared)
+        _learn_node(result, node, model, declared)
     return result
 
 
-def _bound(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> TypeProto:
+def _bind_type(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> TypeProto:
     bound = TypeProto()
     bound.CopyFrom(value.type)
     for axis, dim in enumerate(bound.tensor_type.shape.dim):
@@ -89,11 +89,11 @@ def _bound(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> TypeProto:
     return bound
 
 
-def _learn(tensors: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto, declared: Mapping[str, TypeProto]) -> None:
-    _check(tensors, node)
-    inferred = _inferred(tensors, node, model)
+def _learn_node(tensors: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto, declared: Mapping[str, TypeProto]) -> None:
+    _check_operands(tensors, node)
+    inferred = _infer_types(tensors, node, model)
     if all(math.prod(KnownTensors({name: kind}).shape(name) or ()) <= _MOST_FOLDED for name, kind in inferred.items()):
-        for name, value in zip(node.output, _folded(tensors, node, model), strict=False):
+        for name, value in zip(node.output, _fold_node(tensors, node, model), strict=False):
             tensors.learn(name, value)
     for name in node.output:
         if not name or name in tensors.values:
@@ -105,7 +105,7 @@ def _learn(tensors: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto, 
                 tensors.types[name] = option
 
 
-def _check(tensors: KnownTensors, node: onnx.NodeProto) -> None:
+def _check_operands(tensors: KnownTensors, node: onnx.NodeProto) -> None:
     """Raise ModelError where the operands of a standard operator contradict each other; the generator would not see it."""
     if canonical_domain(node.domain, node.op_type) or any(name and tensors.shape(name) is None for name in node.input):
         return
@@ -121,7 +121,7 @@ def _check(tensors: KnownTensors, node: onnx.NodeProto) -> None:
     check_types(node, inputs)
 
 
-def _folded(tensors: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto) -> Sequence[np.ndarray]:
+def _fold_node(tensors: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto) -> Sequence[np.ndarray]:
     """The outputs of a node that computes constants, where they are small."""
     from onnx.reference import ReferenceEvaluator  # only here: its import takes longer than that of a whole small model
 
@@ -146,9 +146,9 @@ def _folded(tensors: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto)
     return [np.asarray(value) for value in results] if all(isinstance(value, np.ndarray | np.generic) for value in results) else []
 
 
-def _inferred(tensors: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto) -> Mapping[str, TypeProto]:
+def _infer_types(tensors: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProto) -> Mapping[str, TypeProto]:
     try:
-        schema = onnx.defs.get_schema(node.op_type, _version(node, model), node.domain)
+        schema = onnx.defs.get_schema(node.op_type, _operator_version(node, model), node.domain)
         types = {name: tensors.types[name] for name in node.input if name}
         data = {n: numpy_helper.from_array(tensors.values[n], n) for n in types if n in tensors.values}
         return dict(onnx.shape_inference.infer_node_outputs(schema, node, types, data, {}, list(model.opset_import), model.ir_version))
@@ -156,7 +156,7 @@ def _inferred(tensors: KnownTensors, node: onnx.NodeProto, model: onnx.ModelProt
         return {}
 
 
-def single(node: onnx.NodeProto, tensors: KnownTensors, model: onnx.ModelProto, everything: bool) -> Single | None:
+def single_model(node: onnx.NodeProto, tensors: KnownTensors, model: onnx.ModelProto, everything: bool) -> Single | None:
     """The model that holds only ``node``; None where types or static shapes of its tensors are not known.
 
     Args:
@@ -170,7 +170,7 @@ def single(node: onnx.NodeProto, tensors: KnownTensors, model: onnx.ModelProto, 
         name: tensors.values[name] for name in inputs if name in tensors.values and (everything or _is_setting(tensors.values[name]))
     }
     new = {name: f"x{i}" for i, name in enumerate(inputs)} | {name: f"y{i}" for i, name in enumerate(outputs)}
-    copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain, attribute=_stated(node, model))
+    copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain, attribute=_stated_attributes(node, model))
     copy.input.extend(new.get(name, "") for name in node.input)
     copy.output.extend(new.get(name, "") for name in node.output)
     taken = tuple(name for name in inputs if name not in constants)
@@ -185,22 +185,22 @@ def single(node: onnx.NodeProto, tensors: KnownTensors, model: onnx.ModelProto, 
     return Single(made, taken, tuple(outputs))
 
 
-def _stated(node: onnx.NodeProto, model: onnx.ModelProto) -> list[onnx.AttributeProto]:
+def _stated_attributes(node: onnx.NodeProto, model: onnx.ModelProto) -> list[onnx.AttributeProto]:
     """The attributes of a node that say something else than their defaults, which the generator may refuse when they are given."""
     try:
-        schema = onnx.defs.get_schema(node.op_type, _version(node, model), node.domain)
+        schema = onnx.defs.get_schema(node.op_type, _operator_version(node, model), node.domain)
     except onnx.defs.SchemaError:
         return list(node.attribute)
     defaults = {name: attribute.default_value for name, attribute in schema.attributes.items()}
-    return [a for a in node.attribute if a.name not in defaults or _value(a) != _value(defaults[a.name])]
+    return [a for a in node.attribute if a.name not in defaults or _attribute_value(a) != _attribute_value(defaults[a.name])]
 
 
-def _value(attribute: onnx.AttributeProto) -> tuple[int, object]:
+def _attribute_value(attribute: onnx.AttributeProto) -> tuple[int, object]:
     """Type and value of an attribute, as they compare."""
     return attribute.type, None if attribute.type == onnx.AttributeProto.UNDEFINED else helper.get_attribute_value(attribute)
 
 
-def _version(node: onnx.NodeProto, model: onnx.ModelProto) -> int:
+def _operator_version(node: onnx.NodeProto, model: onnx.ModelProto) -> int:
     """The version of a node's operator set."""
     versions: dict[str, int] = {entry.domain: entry.version for entry in model.opset_import}
     return versions.get(node.domain, opset_version(model))

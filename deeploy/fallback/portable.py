@@ -48,7 +48,7 @@ class GeneratedCode:
     scratch: int
 
 
-def portable(generated: str, inputs: int, outputs: int) -> GeneratedCode | str:
+def make_portable(generated: str, inputs: int, outputs: int) -> GeneratedCode | str:
     """The kernel's file from what was generated for a model with so many inputs and outputs, or why there is none."""
     text = re.sub(r"/\*.*?\*/", "", generated, flags=re.DOTALL)
     text = re.sub(rf"^_Bool {ENTRY}_load\(.*?^}}\n", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -58,7 +58,7 @@ def portable(generated: str, inputs: int, outputs: int) -> GeneratedCode | str:
     entry = re.search(rf"^void {ENTRY}\(([^{{]*)\)\s*\{{", text, flags=re.MULTILINE)
     if entry is None or len(entry.group(1).split(",")) != inputs + outputs:
         return "the generated function has other operands than the node"
-    moved = _moved(_hidden(text))
+    moved = _move_arrays(_hide_functions(text))
     if isinstance(moved, str):
         return moved
     operands = [*(f"(void *)k->inputs[{i}]" for i in range(inputs)), *(f"k->outputs[{i}]" for i in range(outputs))]
@@ -69,7 +69,7 @@ def portable(generated: str, inputs: int, outputs: int) -> GeneratedCode | str:
     return GeneratedCode(f"{head}{body}\n\n{call}", moved.scratch)
 
 
-def _hidden(text: str) -> str:
+def _hide_functions(text: str) -> str:
     """The text with everything at the level of the file static: the linker sees the kernel alone."""
     lines, depth, is_fresh, goes_on = list[str](), 0, True, False
     for line in text.splitlines():
@@ -82,9 +82,9 @@ def _hidden(text: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def _moved(text: str) -> GeneratedCode | str:
+def _move_arrays(text: str) -> GeneratedCode | str:
     """The text with the local arrays of its functions in memory that is passed along."""
-    bodies = {match.group("name"): (match.start(), match.end(), _end(text, match.end())) for match in _FUNCTION.finditer(text)}
+    bodies = {match.group("name"): (match.start(), match.end(), _block_end(text, match.end())) for match in _FUNCTION.finditer(text)}
     pieces, users, at, offset = list[str](), set[str](), 0, 0
     for name, (_, begin, end) in sorted(bodies.items(), key=lambda entry: entry[1]):
         body = _FunctionBody(offset)
@@ -99,7 +99,7 @@ def _moved(text: str) -> GeneratedCode | str:
     text = "".join([*pieces, text[at:]])
     if not users:
         return GeneratedCode(text, 0)
-    return GeneratedCode(_passed(text, _callers(text, users) | {ENTRY}), offset)
+    return GeneratedCode(_pass_scratch(text, _find_callers(text, users) | {ENTRY}), offset)
 
 
 class _FunctionBody:
@@ -112,7 +112,7 @@ class _FunctionBody:
         self.problem = ""
 
     def array(self, match: re.Match[str]) -> str:
-        dims = [_number(dim) for dim in re.findall(r"\[([^\]]*)\]", match["dims"])]
+        dims = [_read_number(dim) for dim in re.findall(r"\[([^\]]*)\]", match["dims"])]
         if any(dim is None for dim in dims):
             self.problem = self.problem or f"the generated array {match['name']} has no fixed size"
             return match[0]
@@ -135,7 +135,7 @@ class _FunctionBody:
         return text
 
 
-def _number(text: str) -> int | None:
+def _read_number(text: str) -> int | None:
     """The value of a product of whole numbers."""
     factors = [factor.strip(" ()uUlL") for factor in text.split("*")]
     if not all(factor.isdigit() for factor in factors):
@@ -146,7 +146,7 @@ def _number(text: str) -> int | None:
     return result
 
 
-def _end(text: str, begin: int) -> int:
+def _block_end(text: str, begin: int) -> int:
     """Where the block ends whose opening brace is just before ``begin``."""
     depth, at = 1, begin
     while depth:
@@ -158,9 +158,9 @@ def _end(text: str, begin: int) -> int:
     return at
 
 
-def _callers(text: str, users: set[str]) -> set[str]:
+def _find_callers(text: str, users: set[str]) -> set[str]:
     """The functions that need the scratch memory, and those that call them."""
-    bodies = {m["name"]: text[m.end() : _end(text, m.end())] for m in _FUNCTION.finditer(text)}
+    bodies = {m["name"]: text[m.end() : _block_end(text, m.end())] for m in _FUNCTION.finditer(text)}
     while True:
         more = {name for name, body in bodies.items() if any(re.search(rf"\b{user}\(", body) for user in users)} | users
         if more == users:
@@ -168,7 +168,7 @@ def _callers(text: str, users: set[str]) -> set[str]:
         users = more
 
 
-def _passed(text: str, users: set[str]) -> str:
+def _pass_scratch(text: str, users: set[str]) -> str:
     """The text with the scratch memory as the first argument of functions."""
     names = "|".join(sorted(users))
     text = re.sub(rf"\b({names})\(\s*(?:void)?(?=(\))?)", lambda m: f"{m[1]}(kernel_scratch{'' if m[2] else ', '}", text)

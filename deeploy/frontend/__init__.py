@@ -17,15 +17,15 @@ from deeploy.frontend.dynamic_axis import Imported, has_caches, import_dynamic
 from deeploy.frontend.ends import bind_outputs, check_tensors, name_dims, read_inputs
 from deeploy.frontend.labels import Labels, number_labels
 from deeploy.frontend.load import opset_version, read_model
-from deeploy.frontend.pins import Pinned, Value, pin
+from deeploy.frontend.pins import Pinned, Value, pin_inputs
 from deeploy.frontend.schemas import ML
 from deeploy.frontend.states import KnownState
-from deeploy.frontend.structure import check_and_sort, describe, is_control
-from deeploy.frontend.trace import trace
+from deeploy.frontend.structure import check_and_sort, describe_node, is_control
+from deeploy.frontend.trace import trace_nodes
 from deeploy.frontend.unknown import check_known
 from deeploy.frontend.validate import check_model
 from deeploy.frontend.walk import MOST_UNROLLED, CustomShapes
-from deeploy.frontend.wider import doubles, has_halves, narrow_types, widen
+from deeploy.frontend.wider import double_ports, has_halves, narrow_types, widen_types
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 
@@ -51,7 +51,7 @@ def import_model(
         UnsupportedError: a valid model with something that is not handled.
         UsageError: ``dims`` or ``pins`` that the model does not have.
     """
-    return import_read(_checked(path, dims or {}, pins or {}, custom_shapes).model, dims, custom_shapes)
+    return import_read(_read_checked(path, dims or {}, pins or {}, custom_shapes).model, dims, custom_shapes)
 
 
 def import_states(
@@ -68,7 +68,7 @@ def import_states(
 
     Loops become ``unroll`` nodes at most.
     """
-    checked = _checked(path, dims or {}, pins or {}, custom_shapes)
+    checked = _read_checked(path, dims or {}, pins or {}, custom_shapes)
 
     def fold(part: onnx.ModelProto, extents: Mapping[str, int]) -> Graph:
         return import_read(part, extents, custom_shapes, unroll)
@@ -78,23 +78,23 @@ def import_states(
     told = [
         f"output {shorten(name)} is the index of a label, see deploy.json: {shorten(', '.join(texts))}" for name, texts in labels.items()
     ]
-    if coarse := _coarse(checked.model.graph):
+    if coarse := _coarse_quantisation(checked.model.graph):
         told.append(
             f"{coarse}: a mask of minus infinity led to its scale, which leaves nothing of the scores; deeploy quantize bounds masks"
         )
-    if wide := doubles(checked.model):
+    if wide := double_ports(checked.model):
         told.append(f"{shorten(', '.join(wide))}: floats of 64 bits in the model, float32 in C")
     if checked.halves:
         told.append(f"{shorten(', '.join(checked.halves))}: floats of 16 bits in the model, float32 in C")
     return replace(imported, pinned=checked.pinned, narrow=checked.narrow, labels=labels, notes=(*imported.notes, *told))
 
 
-def _coarse(graph: onnx.GraphProto) -> str:
+def _coarse_quantisation(graph: onnx.GraphProto) -> str:
     """The first quantisation whose steps are so large that only a mask can be its cause; empty where there is none."""
     scalars = (tensor for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT and math.prod(tensor.dims) == 1)
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in scalars}
     coarse = (n for n in graph.node if n.op_type == "QuantizeLinear" and np.any(values.get(n.input[1], np.zeros(1)) > _LARGEST_STEP))
-    return next(map(describe, coarse), "")
+    return next(map(describe_node, coarse), "")
 
 
 def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[str, int]], states: Mapping[str, str]) -> list[str]:
@@ -104,7 +104,9 @@ def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[s
     """
     if len(models) < 2:
         return list(models)
-    return sorted(models, key=lambda name: not has_caches(_checked(Path(models[name]), {}, {}, lambda node: []).model, dims[name], states))
+    return sorted(
+        models, key=lambda name: not has_caches(_read_checked(Path(models[name]), {}, {}, lambda node: []).model, dims[name], states)
+    )
 
 
 class _Checked(NamedTuple):
@@ -122,16 +124,16 @@ class _Checked(NamedTuple):
     halves: list[str]
 
 
-def _checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value], custom_shapes: CustomShapes | None) -> _Checked:
+def _read_checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value], custom_shapes: CustomShapes | None) -> _Checked:
     """A model, read and checked (see ``deeploy.frontend.validate``)."""
     model = read_model(path)
     name_dims(model.graph, dims)
-    pinned = pin(model, pins, dims)
+    pinned = pin_inputs(model, pins, dims)
     labels = number_labels(model)
     check_known(model.graph, custom_shapes)
     check_model(model, opset_version(model))
     narrow = narrow_types(model)
-    return _Checked(model, pinned, narrow, labels, widen(model))
+    return _Checked(model, pinned, narrow, labels, widen_types(model))
 
 
 def in_floats(path: Path) -> Path | bytes:
@@ -143,7 +145,7 @@ def in_floats(path: Path) -> Path | bytes:
     if not has_halves(model) and all(node.domain != ML for node in model.graph.node):
         return path
     number_labels(model)
-    widen(model)
+    widen_types(model)
     return bytes(model.SerializeToString())
 
 
@@ -159,7 +161,7 @@ def without_branches(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.Mo
     checked.CopyFrom(model)
     check_model(checked, opset_version(checked))
     nodes, inputs = check_and_sort(checked.graph), read_inputs(checked.graph, dims)
-    flat = trace(checked.graph, nodes, inputs, opset_version(checked), dims, None, MOST_UNROLLED).flat
+    flat = trace_nodes(checked.graph, nodes, inputs, opset_version(checked), dims, None, MOST_UNROLLED).flat
     del checked.graph.node[:]
     checked.graph.node.extend(flat)
     live = check_and_sort(checked.graph)
@@ -178,7 +180,7 @@ def import_read(
     version = opset_version(model)
     nodes = check_and_sort(model.graph)
     inputs = read_inputs(model.graph, dims or {})
-    walk = trace(model.graph, nodes, inputs, version, dims or {}, custom_shapes, unroll)
+    walk = trace_nodes(model.graph, nodes, inputs, version, dims or {}, custom_shapes, unroll)
     outputs = {output.name: walk.operand(walk.tensors[output.name], output.name) for output in model.graph.output}
     bound = bind_outputs(inputs, outputs, walk.known.fresh)
     graph = Graph(model.graph.name or "network", tuple(inputs), tuple(bound), version, list(model.opset_import))

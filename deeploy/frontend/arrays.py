@@ -52,9 +52,9 @@ def load_arrays(path: Path, wanted: Sequence[Expected], kind: str, pinned: Seque
             type's range.
     """
     headers = without_pinned(path, read_headers(path), [w.name for w in wanted], pinned)
-    picked, notes = _pick(path, headers, wanted, kind)
+    picked, notes = _pick_arrays(path, headers, wanted, kind)
     present = [(headers[name], w) for name, w in zip(picked, wanted, strict=True) if name is not None]
-    counts = [_count(path, header, want, kind) for header, want in present]
+    counts = [_count_samples(path, header, want, kind) for header, want in present]
     if len(set(counts)) > 1:
         told = ", ".join(f"'{shorten(w.name, 40)}': {'not stacked' if n is None else n}" for (_, w), n in zip(present, counts, strict=True))
         raise UsageError(f"{shorten(path.name)} holds different numbers of samples ({told})", f"Stack as many samples of every {kind}.")
@@ -66,22 +66,22 @@ def load_arrays(path: Path, wanted: Sequence[Expected], kind: str, pinned: Seque
         raise UsageError(f"{shorten(path.name)} states {count} samples; at most {MOST_SAMPLES} are read", "Store fewer samples in a file.")
     read = read_arrays(path, {name: headers[name] for name in picked if name is not None})
     arrays = [np.zeros([n or 0 for n in w.shape], np.int8) if name is None else read[name] for name, w in zip(picked, wanted, strict=True)]
-    converted = [_converted(path, a, w, kind) for a, w in zip(arrays, wanted, strict=True)]
+    converted = [_convert_array(path, a, w, kind) for a, w in zip(arrays, wanted, strict=True)]
     if not stacked:
         return Loaded([converted], False, tuple(notes))
-    stacks = [[a] * count if name is None else _stack(a, w, count) for a, w, name in zip(converted, wanted, picked, strict=True)]
+    stacks = [[a] * count if name is None else _stack_samples(a, w, count) for a, w, name in zip(converted, wanted, picked, strict=True)]
     return Loaded([list(row) for row in zip(*stacks, strict=True)], True, tuple(notes))
 
 
-def _count(path: Path, header: Header, want: Expected, kind: str) -> int | None:
+def _count_samples(path: Path, header: Header, want: Expected, kind: str) -> int | None:
     """How many samples an array holds; None where it is one that is not stacked."""
     shape, rank = header.shape, len(want.shape)
-    if len(shape) == rank and _fits(shape, want.shape) and not (rank and want.shape[0] is None):
+    if len(shape) == rank and _shape_fits(shape, want.shape) and not (rank and want.shape[0] is None):
         return None
-    if len(shape) == rank + 1 and _fits(shape[1:], want.shape):
+    if len(shape) == rank + 1 and _shape_fits(shape[1:], want.shape):
         return shape[0]
     each = (want.shape[0] or 1) if rank and want.shape[0] != 0 else 0
-    if each and len(shape) == rank and _fits(shape[1:], want.shape[1:]) and shape[0] % each == 0:
+    if each and len(shape) == rank and _shape_fits(shape[1:], want.shape[1:]) and shape[0] % each == 0:
         return shape[0] // each
     raise UsageError(
         f"{shorten(path.name)}: {kind} '{shorten(want.name)}' has shape {list(shape)} instead of "
@@ -90,11 +90,11 @@ def _count(path: Path, header: Header, want: Expected, kind: str) -> int | None:
     )
 
 
-def _fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
+def _shape_fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
     return all(want is None or want == extent for extent, want in zip(shape, wanted, strict=True))
 
 
-def _stack(array: np.ndarray, want: Expected, count: int) -> list[np.ndarray]:
+def _stack_samples(array: np.ndarray, want: Expected, count: int) -> list[np.ndarray]:
     """The samples of a stack, on a new first axis or on the first one."""
     return list(array if array.ndim > len(want.shape) else array.reshape(count, -1, *array.shape[1:]))
 
@@ -111,7 +111,7 @@ def without_pinned(path: Path, headers: dict[str, Header], wanted: Sequence[str]
     return {name: header for name, header in headers.items() if name not in pin_by_name}
 
 
-def _pick(path: Path, arrays: Mapping[str, Header], wanted: Sequence[Expected], kind: str) -> tuple[list[str | None], list[str]]:
+def _pick_arrays(path: Path, arrays: Mapping[str, Header], wanted: Sequence[Expected], kind: str) -> tuple[list[str | None], list[str]]:
     """The name of the array of every wanted tensor, None for an absent one of zero length, and notices."""
     empty = {w.name for w in wanted if 0 in w.shape}
     if all(w.name in arrays or w.name in empty for w in wanted) and any(w.name in arrays for w in wanted):
@@ -119,7 +119,7 @@ def _pick(path: Path, arrays: Mapping[str, Header], wanted: Sequence[Expected], 
     values = list(arrays)
     if wanted and kind == "input" and not _only_count(values):  # golden outputs are often named after something else
         raise UsageError(
-            f"{shorten(path.name)} holds the arrays {_listed(values)}; the {kind}s are {_listed([w.name for w in wanted])}",
+            f"{shorten(path.name)} holds the arrays {_list_names(values)}; the {kind}s are {_list_names([w.name for w in wanted])}",
             f"Name the arrays as the {kind}s are named, or store all of them without names: numpy.savez(path, first, second).",
         )
     if len(values) < len(wanted) and len(values) == sum(w.name not in empty for w in wanted):
@@ -128,7 +128,7 @@ def _pick(path: Path, arrays: Mapping[str, Header], wanted: Sequence[Expected], 
     if len(values) < len(wanted):
         raise UsageError(
             f"{shorten(path.name)} holds {len(values)} arrays, the model has {len(wanted)} {kind}s",
-            f"Store one array for each of: {_listed([w.name for w in wanted])}.",
+            f"Store one array for each of: {_list_names([w.name for w in wanted])}.",
         )
     surplus = len(values) - len(wanted)
     note = f"{shorten(path.name)}: the last {surplus} array(s) are not {kind}s and are ignored"
@@ -140,11 +140,11 @@ def _only_count(names: Sequence[str]) -> bool:
     return all(re.fullmatch(r"(arr|input|output)_\d+", name) for name in names)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return ", ".join(shorten(name, 40) for name in names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
 
 
-def _converted(path: Path, array: np.ndarray, want: Expected, kind: str) -> np.ndarray:
+def _convert_array(path: Path, array: np.ndarray, want: Expected, kind: str) -> np.ndarray:
     if want.dtype is None:
         return array
     if want.dtype.is_float or not array.size:

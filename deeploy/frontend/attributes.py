@@ -10,7 +10,7 @@ from onnx import AttributeProto, helper, numpy_helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.schemas import Attributes, is_dialect_op
-from deeploy.frontend.structure import describe
+from deeploy.frontend.structure import describe_node
 
 _PLAIN = frozenset(int(AttributeProto.AttributeType.Value(name)) for name in ("INT", "INTS", "FLOAT", "FLOATS", "STRING", "STRINGS"))
 _TENSOR_VALUED = frozenset({"Constant", "ConstantOfShape"})
@@ -48,9 +48,9 @@ def read_attributes(node: onnx.NodeProto, domain: str) -> Attributes:
         ModelError: an attribute is damaged.
         UnsupportedError: one holds something else than numbers, strings or dense tensors.
     """
-    attributes = {attribute.name: _value(attribute, node) for attribute in node.attribute}
+    attributes = {attribute.name: _attribute_value(attribute, node) for attribute in node.attribute}
     if domain or node.op_type not in _TENSOR_VALUED:
-        attributes = {name: _unwrapped(value) for name, value in attributes.items()}
+        attributes = {name: _unwrap_value(value) for name, value in attributes.items()}
     if not is_dialect_op(node.op_type, domain):
         return attributes
     if "n_levels_out" in attributes:
@@ -63,7 +63,7 @@ def read_attributes(node: onnx.NodeProto, domain: str) -> Attributes:
     return attributes
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap_value(value: Any) -> Any:
     """A tensor of one element as a number, one of one axis as a list."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "iufb":
         if value.size == 1 and value.ndim <= 1:
@@ -73,13 +73,13 @@ def _unwrapped(value: Any) -> Any:
     return value
 
 
-def _value(attribute: AttributeProto, node: onnx.NodeProto) -> Any:
+def _attribute_value(attribute: AttributeProto, node: onnx.NodeProto) -> Any:
     if attribute.type == AttributeProto.TENSOR:
         return read_array(attribute.t, node.name or attribute.name)
     if attribute.type in _PLAIN:
         value = helper.get_attribute_value(attribute)
         return [decode_text(one) for one in value] if isinstance(value, list) else decode_text(value)
     raise UnsupportedError(
-        f"{describe(node)} has the attribute '{shorten(attribute.name)}', which is neither a number, a string nor a dense tensor",
+        f"{describe_node(node)} has the attribute '{shorten(attribute.name)}', which is neither a number, a string nor a dense tensor",
         "export the model without it",
     )

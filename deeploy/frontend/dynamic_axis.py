@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import onnx
@@ -16,8 +17,16 @@ import onnx
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.labels import Labels
 from deeploy.frontend.pins import Pinned
-from deeploy.frontend.positions import depends, differing, equal, look_up, slide, sliding, tables
-from deeploy.frontend.states import CONVERSIONS, KnownState, Pair, check_begun, check_pairs, named
+from deeploy.frontend.positions import (
+    constants_equal,
+    differing_constants,
+    look_up,
+    position_error,
+    position_tables,
+    slide_constants,
+    sliding_constants,
+)
+from deeploy.frontend.states import CONVERSIONS, KnownState, Pair, check_begun, check_pairs, named_tensor
 from deeploy.frontend.structure import open_inputs
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import DType
@@ -76,13 +85,13 @@ def import_dynamic(
         UsageError: pairs without a length, a context without pairs or too small.
     """
     if known and not has_caches(model, dims, declared):
-        return _beginning(fold(model, dims), known)
+        return _import_beginning(fold(model, dims), known)
     _check_names(model.graph, declared)
 
     def load(extents: Mapping[str, int]) -> Graph:
         return fold(model, extents)
 
-    dims_by_value = {a: b for a, b in _found(model.graph, dims).items() if a not in declared and b not in declared.values()}
+    dims_by_value = {a: b for a, b in _find_states(model.graph, dims).items() if a not in declared and b not in declared.values()}
     names = {**declared, **dims_by_value}
     if not names:
         if context is not None:
@@ -90,14 +99,14 @@ def import_dynamic(
         return Imported(load(dims))
     hint = "say otherwise with --state, or fix its length with --dim"
     notes = tuple(f"state found: {shorten(a)} = {shorten(b)} ({hint})" for a, b in dims_by_value.items())
-    lengths = _lengths(model.graph, names, dims)
+    lengths = _find_lengths(model.graph, names, dims)
     if not lengths.before:
         graph = load(dims)
         pairs = check_pairs(graph, names)
         growing = next(((pair.present, pair.axis) for pair in pairs if pair.axis is not None), None)
         if growing is None and context is not None:
             raise UsageError("--context: the states of the model do not grow", "Leave --context out.")
-        rows = named(graph.outputs, growing[0]).shape[growing[1]] if growing is not None else None
+        rows = named_tensor(graph.outputs, growing[0]).shape[growing[1]] if growing is not None else None
         if context is not None and context != rows:
             raise UsageError(
                 f"--context {context}: the model was exported with caches of {rows} rows",
@@ -110,19 +119,20 @@ def import_dynamic(
             f"the caches grow along the dimension {listed}: how many rows they hold at most is not known",
             f"Give --context ROWS, or fix the length (--dim '{sorted(lengths.before)[0]}=VALUE').",
         )
-    graph, rows = _full(load, names, lengths, dims, context, _sizes(model.graph, names))
-    shorter = load(_extents(lengths, dims, context - 1, rows)) if context - 1 > rows else None
+    graph, rows = _import_full(load, names, lengths, dims, context, _fixed_extents(model.graph, names))
+    shorter = load(_axis_extents(lengths, dims, context - 1, rows)) if context - 1 > rows else None
     if shorter is not None:
-        graph, shorter = _follow_position(model, fold, graph, shorter, lambda total: _extents(lengths, dims, total, rows), (rows, context))
+        extents = partial(_axis_extents, lengths, dims, rows=rows)
+        graph, shorter = _follow_position(model, fold, graph, shorter, extents, (rows, context))
     return Imported(graph, tuple(check_pairs(graph, names)), shorter, notes)
 
 
 def has_caches(model: onnx.ModelProto, dims: Mapping[str, int], declared: Mapping[str, str]) -> bool:
     """Whether inputs of a model are states, declared or found."""
-    return any(v.name in declared for v in model.graph.input) or bool(_found(model.graph, dims))
+    return any(v.name in declared for v in model.graph.input) or bool(_find_states(model.graph, dims))
 
 
-def _beginning(graph: Graph, known: Sequence[KnownState]) -> Imported:
+def _import_beginning(graph: Graph, known: Sequence[KnownState]) -> Imported:
     """A model without caches for inputs, in a project where others have them: what it says of theirs are their first rows."""
     begun = check_begun(graph, known)
     rows = next((t.shape[begun[0].axis] for t in graph.outputs if begun and t.name == begun[0].present), 0)
@@ -143,15 +153,15 @@ def _follow_position(
 
     ``totals``: fewest and most rows in all; the fewest are those of one inference.
     """
-    names, moving = differing(graph, shorter), sliding(graph, shorter)
+    names, moving = differing_constants(graph, shorter), sliding_constants(graph, shorter)
     for other in (shorter, fold(model, extents(totals[0] + 1))):
         check_constants(graph, other, names, moving)
-    values = tables(model, names, lambda part, total: fold(part, extents(total)), range(totals[0], totals[1] + 1)) if names else {}
+    values = position_tables(model, names, lambda part, total: fold(part, extents(total)), range(totals[0], totals[1] + 1)) if names else {}
     shorter_values = {name: value[:-1] for name, value in values.items()}
-    return look_up(slide(graph, moving, totals[0]), values), look_up(slide(shorter, moving, totals[0]), shorter_values)
+    return look_up(slide_constants(graph, moving, totals[0]), values), look_up(slide_constants(shorter, moving, totals[0]), shorter_values)
 
 
-def _full(
+def _import_full(
     load: Import, names: Mapping[str, str], lengths: _Lengths, dims: Mapping[str, int], context: int, sizes: Sequence[int]
 ) -> tuple[Graph, int]:
     """The model with full caches, and the rows that an inference appends: one of the extents that the model or the user names."""
@@ -160,11 +170,11 @@ def _full(
         if not 0 < rows < context:
             continue
         try:
-            graph = load(_extents(lengths, dims, context, rows))
+            graph = load(_axis_extents(lengths, dims, context, rows))
         except DeeployError as error:
             first = first or error
             continue
-        pairs = [(named(graph.inputs, past).shape, named(graph.outputs, present).shape) for past, present in names.items()]
+        pairs = [(named_tensor(graph.inputs, past).shape, named_tensor(graph.outputs, present).shape) for past, present in names.items()]
         before, after = next(((a, b) for a, b in pairs if a != b), pairs[0])
         changed = [(m, n) for m, n in zip(before, after, strict=False) if m != n]
         if changed == [(context - rows, context)] or len(before) != len(after):
@@ -177,17 +187,17 @@ def _full(
     raise UsageError(f"--context {context} has no room for rows before those of one inference", "Give a larger --context.")
 
 
-def _sizes(graph: onnx.GraphProto, names: Mapping[str, str]) -> list[int]:
+def _fixed_extents(graph: onnx.GraphProto, names: Mapping[str, str]) -> list[int]:
     """The fixed extents of inputs that are no states, smallest first."""
     shapes = [v.type.tensor_type.shape.dim for v in graph.input if v.name not in names]
     return sorted({int(dim.dim_value) for shape in shapes for dim in shape if dim.HasField("dim_value")})
 
 
-def _extents(lengths: _Lengths, dims: Mapping[str, int], context: int, rows: int) -> dict[str, int]:
+def _axis_extents(lengths: _Lengths, dims: Mapping[str, int], context: int, rows: int) -> dict[str, int]:
     return {**dict.fromkeys(sorted(lengths.total), context), **dict.fromkeys(sorted(lengths.before), context - rows), **dims}
 
 
-def _open(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> Iterator[tuple[int, str]]:
+def _open_axes(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     """The axes of unknown length, and what --dim calls them."""
     for axis, dim in enumerate(value.type.tensor_type.shape.dim):
         unnamed = f"{value.name}:{axis}"
@@ -195,16 +205,16 @@ def _open(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> Iterator[tuple
             yield axis, dim.dim_param or unnamed
 
 
-def _lengths(graph: onnx.GraphProto, names: Mapping[str, str], dims: Mapping[str, int]) -> _Lengths:
+def _find_lengths(graph: onnx.GraphProto, names: Mapping[str, str], dims: Mapping[str, int]) -> _Lengths:
     inputs, outputs = {v.name: v for v in graph.input}, {v.name: v for v in graph.output}
     before, total = set[str](), set[str]()
     for past, present in names.items():
-        after = dict(_open(outputs[present], dims))
-        for axis, symbol in _open(inputs[past], dims):
+        after = dict(_open_axes(outputs[present], dims))
+        for axis, symbol in _open_axes(inputs[past], dims):
             if after.get(axis) != symbol:
                 before.add(symbol)
                 total |= {after[axis]} if axis in after else set()
-    others = {symbol for v in graph.input if v.name not in names for _, symbol in _open(v, dims)}
+    others = {symbol for v in graph.input if v.name not in names for _, symbol in _open_axes(v, dims)}
     named = {s for s in others - before if re.search("total|past", s)}
     known = {dim.dim_param for v in graph.input for dim in v.type.tensor_type.shape.dim}
     return _Lengths(frozenset(before), frozenset((total & known) | (named if before else set())))
@@ -221,9 +231,9 @@ def _check_names(graph: onnx.GraphProto, declared: Mapping[str, str]) -> None:
                 )
 
 
-def _found(graph: onnx.GraphProto, dims: Mapping[str, int]) -> dict[str, str]:
+def _find_states(graph: onnx.GraphProto, dims: Mapping[str, int]) -> dict[str, str]:
     """Outputs that are an input of unknown length with rows behind it, by that input; by their names where that is not seen."""
-    dynamic = {v.name for v in graph.input if any(True for _ in _open(v, dims))}
+    dynamic = {v.name for v in graph.input if any(True for _ in _open_axes(v, dims))}
     makers = {name: node for node in graph.node for name in node.output}
     outputs = {v.name for v in graph.output}
 
@@ -258,10 +268,10 @@ def check_constants(graph: Graph, shorter: Graph, looked_up: Sequence[str], movi
     Raises:
         UnsupportedError: something in the model depends on the position in another way.
     """
-    for node, other in _paired(graph, shorter):
+    for node, other in _pair_nodes(graph, shorter):
         where = f"node {shorten(node.name)} ({shorten(node.op)})"
         if node.attrs != other.attrs:
-            raise depends(f"an attribute of {where}", OTHERWISE)
+            raise position_error(f"an attribute of {where}", OTHERWISE)
         for a, b in zip(node.inputs, other.inputs, strict=True):
             if a is not None and b is not None and a.data is not None and b.data is not None and a.name not in looked_up:
                 _check_constant(a.data, b.data, moving.get(a.name), where)
@@ -273,16 +283,16 @@ def check_shapes(graph: Graph, shorter: Graph, live: Mapping[str, frozenset[int]
     Raises:
         UnsupportedError: another axis, or not every live one.
     """
-    for node, other in _paired(graph, shorter):
+    for node, other in _pair_nodes(graph, shorter):
         for a, b in zip((*node.inputs, *node.outputs), (*other.inputs, *other.outputs), strict=True):
             if a is None or b is None or a.data is not None:
                 continue
             changed = {i for i, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)) if m != n}
             if changed != set(live.get(a.name, ())):
-                raise depends(f"the shape of {shorten(a.name)}, at node {shorten(node.name)} ({shorten(node.op)}),", OTHERWISE)
+                raise position_error(f"the shape of {shorten(a.name)}, at node {shorten(node.name)} ({shorten(node.op)}),", OTHERWISE)
 
 
-def _paired(graph: Graph, shorter: Graph) -> Iterator[tuple[Node, Node]]:
+def _pair_nodes(graph: Graph, shorter: Graph) -> Iterator[tuple[Node, Node]]:
     if [n.op for n in graph.nodes] != [n.op for n in shorter.nodes]:
         raise UnsupportedError(
             "the graph has other operators when the caches have one row less", "Try another --context, or fix the length with --dim."
@@ -295,5 +305,5 @@ def _check_constant(a: np.ndarray, b: np.ndarray, axis: int | None, where: str) 
     box = [slice(n) for n in b.shape]
     if axis is not None and a.ndim == b.ndim:
         box[axis] = slice(a.shape[axis] - b.shape[axis], None)
-    if a.ndim != b.ndim or not equal(a[tuple(box)], b):
-        raise depends(f"a constant of {where}", OTHERWISE)
+    if a.ndim != b.ndim or not constants_equal(a[tuple(box)], b):
+        raise position_error(f"a constant of {where}", OTHERWISE)

@@ -13,7 +13,7 @@ from deeploy.frontend.structure import open_inputs
 from deeploy.frontend.validate import check_size
 from deeploy.frontend.walk import element_type
 from deeploy.ir.nodes import Tensor, compute, set_name
-from deeploy.ir.values import Graph, sort
+from deeploy.ir.values import Graph, sort_nodes
 
 _MOST_PLACES = 4  # of a dimension that a message names
 
@@ -28,10 +28,10 @@ def read_inputs(graph: onnx.GraphProto, dims: Mapping[str, int]) -> list[Tensor]
     """
     values = open_inputs(graph)
     _check_dims(graph, values, dims)
-    dtypes = [_dtype(value) for value in values]
+    dtypes = [_value_dtype(value) for value in values]
     return [
         Tensor(value.name, tuple(shape), element_type(dtype, value.name))
-        for value, dtype, shape in zip(values, dtypes, _shapes(values, dims), strict=True)
+        for value, dtype, shape in zip(values, dtypes, _value_shapes(values, dims), strict=True)
     ]
 
 
@@ -80,7 +80,7 @@ def _check_dims(graph: onnx.GraphProto, inputs: Sequence[onnx.ValueInfoProto], d
             raise UsageError(f"--dim {shorten(name)}={extent} is negative", "give the number of elements")
 
 
-def _dtype(value: onnx.ValueInfoProto) -> np.dtype[np.generic]:
+def _value_dtype(value: onnx.ValueInfoProto) -> np.dtype[np.generic]:
     if not value.type.tensor_type.elem_type:
         raise ModelError(f"input '{shorten(value.name)}' has no element type", "export the model again")
     return numpy_dtype(value.type.tensor_type.elem_type)
@@ -92,10 +92,10 @@ def input_shape(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> list[int
     Raises:
         UnsupportedError: a dimension without an extent that ``dims`` does not pin.
     """
-    return _shapes([value], dims)[0]
+    return _value_shapes([value], dims)[0]
 
 
-def _shapes(values: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]) -> list[list[int]]:
+def _value_shapes(values: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]) -> list[list[int]]:
     shapes: list[list[int]] = []
     unknown: dict[str, list[str]] = {}
     for value in values:
@@ -134,7 +134,7 @@ def bind_outputs(inputs: Sequence[Tensor], outputs: Mapping[str, Tensor], fresh:
         UnsupportedError: an input that is an output under the same name.
     """
     taken, bound = set(inputs), list[Tensor]()
-    others = {tensor for node in sort(tuple(outputs.values())) for tensor in (*node.operands, *node.outputs)}
+    others = {tensor for node in sort_nodes(tuple(outputs.values())) for tensor in (*node.operands, *node.outputs)}
     for name, tensor in outputs.items():
         if any(name == source.name for source in inputs):
             raise UnsupportedError(f"'{shorten(name)}' is an input and an output of the graph", "put an Identity between them")

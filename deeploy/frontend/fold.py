@@ -16,9 +16,9 @@ import onnx
 from onnx import helper, numpy_helper, version_converter
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.frontend.schemas import Attributes, signature
+from deeploy.frontend.schemas import Attributes, find_signature
 from deeploy.frontend.shapes import Value
-from deeploy.frontend.structure import describe
+from deeploy.frontend.structure import describe_node
 from deeploy.ir.nodes import pad
 
 # Their constants stay in the graph: scale and zero point of a weight are what a quantised model consists of.
@@ -33,11 +33,11 @@ Arrays: TypeAlias = Sequence[np.ndarray | None]
 
 
 def is_foldable(op: str, domain: str, version: int) -> bool:
-    """Whether ``evaluate`` can compute an operator."""
-    return not domain and op not in _KEPT | RANDOM and signature(op, version, frozenset(), 1) is not None
+    """Whether ``evaluate_node`` can compute an operator."""
+    return not domain and op not in _KEPT | RANDOM and find_signature(op, version, frozenset(), 1) is not None
 
 
-def evaluate(node: onnx.NodeProto, attributes: Attributes, arrays: Arrays, outputs: Sequence[Value], version: int) -> list[np.ndarray]:
+def evaluate_node(node: onnx.NodeProto, attributes: Attributes, arrays: Arrays, outputs: Sequence[Value], version: int) -> list[np.ndarray]:
     """The node's outputs for constant inputs, in the element types of ``outputs`` where these are known.
 
     Raises:
@@ -46,11 +46,11 @@ def evaluate(node: onnx.NodeProto, attributes: Attributes, arrays: Arrays, outpu
     sizes = [value.static_shape for value in outputs]
     if any(math.prod(shape) > _MOST_ELEMENTS for shape in sizes if shape is not None):
         raise UnsupportedError(
-            f"{describe(node)} computes a constant of shape {next(s for s in sizes if s is not None)}",
+            f"{describe_node(node)} computes a constant of shape {next(s for s in sizes if s is not None)}",
             f"constants have at most {_MOST_ELEMENTS} elements",
         )
-    found_signature = signature(node.op_type, version, frozenset(attributes), len(arrays))
-    model = _alone(node, arrays, outputs, version if found_signature is None else found_signature.schema.since_version)
+    found_signature = find_signature(node.op_type, version, frozenset(attributes), len(arrays))
+    model = _model_of_node(node, arrays, outputs, version if found_signature is None else found_signature.schema.since_version)
     failures: list[str] = []
     for compute in (_by_reference, _by_own_definition, _by_onnxruntime):
         try:
@@ -61,7 +61,8 @@ def evaluate(node: onnx.NodeProto, attributes: Attributes, arrays: Arrays, outpu
         except Exception as error:  # of other packages, which have many
             failures.append(str(error))
     raise UnsupportedError(
-        f"{describe(node)} has constant inputs but cannot be computed: {shorten(next(iter(failures), 'nothing here computes it'), 120)}",
+        f"{describe_node(node)} has constant inputs but cannot be computed: "
+        f"{shorten(next(iter(failures), 'nothing here computes it'), 120)}",
         "replace it by its value in the model, or install onnxruntime",
     )
 
@@ -108,7 +109,7 @@ def _gather_elements(attributes: Attributes, arrays: Arrays) -> np.ndarray:
     return np.take_along_axis(part, indices, axis)
 
 
-def _pad(attributes: Attributes, arrays: Arrays) -> np.ndarray:
+def _pad_constant(attributes: Attributes, arrays: Arrays) -> np.ndarray:
     """Pad with negative pads, which cut."""
     data = np.asarray(arrays[0])
     rank = data.ndim
@@ -123,10 +124,10 @@ def _pad(attributes: Attributes, arrays: Arrays) -> np.ndarray:
     return pad(cut, pads=[max(n, 0) for n in (*before, *after)], mode=attributes.get("mode", "constant"), value=fill)
 
 
-_OWN: dict[str, Callable[[Attributes, Arrays], np.ndarray]] = {"GatherElements": _gather_elements, "Pad": _pad}
+_OWN: dict[str, Callable[[Attributes, Arrays], np.ndarray]] = {"GatherElements": _gather_elements, "Pad": _pad_constant}
 
 
-def _alone(node: onnx.NodeProto, arrays: Arrays, outputs: Sequence[Value], version: int) -> onnx.ModelProto:
+def _model_of_node(node: onnx.NodeProto, arrays: Arrays, outputs: Sequence[Value], version: int) -> onnx.ModelProto:
     """A model of this node alone, in the version of its operator."""
     names = ["" if array is None else f"i{i}" for i, array in enumerate(arrays)]
     results = [f"o{i}" for i in range(len(node.output))]

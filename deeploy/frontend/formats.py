@@ -66,7 +66,7 @@ _SUFFIXES: Sequence[tuple[tuple[str, ...], str, str]] = (
 )
 
 
-def recognise(path: Path, content: bytes) -> tuple[str, str] | None:
+def recognise_format(path: Path, content: bytes) -> tuple[str, str] | None:
     """What a file that is no ONNX model is, and what to do with it; None where nothing tells.
 
     Args:
@@ -76,13 +76,13 @@ def recognise(path: Path, content: bytes) -> tuple[str, str] | None:
         if content.startswith(magic, place):
             return what, remedy
     if content.startswith(b"PK\x03\x04"):
-        return _archive(path)
+        return _recognise_archive(path)
     if content.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):  # protocols of pickle
         is_torch = path.suffix.lower() in _SUFFIXES[0][0] or b"torch" in content[: 64 * _HEAD]
         return ("an old file of PyTorch", _PYTORCH) if is_torch else _by_name(Path("object.pkl"))
     if content[8:10] in (b'{"', b"{}", b"{ ") and int.from_bytes(content[:8], "little") <= len(content):
         return _by_name(Path("weights.safetensors"))
-    return _text(path, content) or _graph_of_tensorflow(content) or _by_name(path)
+    return _recognise_text(path, content) or _graph_of_tensorflow(content) or _by_name(path)
 
 
 def recognise_folder(path: Path) -> tuple[str, str] | None:
@@ -94,7 +94,7 @@ def recognise_folder(path: Path) -> tuple[str, str] | None:
     return _by_name(path)
 
 
-def _archive(path: Path) -> tuple[str, str]:
+def _recognise_archive(path: Path) -> tuple[str, str]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()[:_MOST_MEMBERS]
@@ -106,7 +106,7 @@ def _archive(path: Path) -> tuple[str, str]:
     return "a zip archive", _UNPACK
 
 
-def _text(path: Path, content: bytes) -> tuple[str, str] | None:
+def _recognise_text(path: Path, content: bytes) -> tuple[str, str] | None:
     """What a file of readable characters is."""
     try:
         text = content[:_HEAD].decode("utf-8", "strict" if len(content) <= _HEAD else "ignore").strip().removeprefix("\ufeff")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from deeploy.frontend import regions
-from deeploy.frontend.rules import Draft, operand
+from deeploy.frontend.rules import Draft, constant_operand
 from deeploy.ir.nodes import Tensor
 from deeploy.ir.types import DType
 
@@ -51,7 +51,7 @@ def leaky(node: Draft) -> Tensor | None:
 
 def power(node: Draft) -> Tensor | None:
     """Pow with one whole exponent: squares and products."""
-    exponent = operand(node, 1)
+    exponent = constant_operand(node, 1)
     if not node.x.dtype.is_integer or exponent is None or exponent.size != 1 or node.x.shape != node.y.shape:
         return None
     times = float(exponent.item())

@@ -12,7 +12,7 @@ from enum import Enum
 import numpy as np
 
 from deeploy.ir.nodes import Node, Tensor
-from deeploy.ir.values import Graph, change_nodes, substitute
+from deeploy.ir.values import Graph, change_nodes, substitute_tensors
 
 _FORWARD = ("Reshape", "Transpose", "Slice", "Copy")
 
@@ -52,7 +52,7 @@ def strip_quantisation(graph: Graph, states: Collection[str] = ()) -> tuple[Grap
             (result,) = nodes[0].outputs
             inputs[position] = inner[result] = replace(result, name=tensor.name, maker=None)
             ranges[tensor.name] = parameters
-    graph = substitute(replace(graph, inputs=tuple(inputs)), inner)
+    graph = substitute_tensors(replace(graph, inputs=tuple(inputs)), inner)
     outputs, names = list(graph.outputs), dict[str, str]()
     for position, tensor in enumerate(outputs):
         node = tensor.made_by("Dequantize")
@@ -75,7 +75,7 @@ def scalar_parameters(node: Node) -> tuple[float, int] | None:
     return None if scale is None or zero is None else (float(scale), int(zero))
 
 
-def ports(graph: Graph, dialect: bool, stripped: dict[str, tuple[float, int]]) -> tuple[list[Port], list[Port]]:
+def describe_ports(graph: Graph, dialect: bool, stripped: dict[str, tuple[float, int]]) -> tuple[list[Port], list[Port]]:
     """Describe the inputs and outputs of a lowered graph."""
     quantised = any(node.op in ("Dequantize", "Quantize") for node in graph.nodes) or bool(stripped)
     inputs = [Port(t.name, *stripped.get(t.name, (1.0, 0))) for t in graph.inputs]
@@ -87,12 +87,12 @@ def ports(graph: Graph, dialect: bool, stripped: dict[str, tuple[float, int]]) -
 
 
 def _output_port(tensor: Tensor, scale: float, zero: int, dialect: bool, quantised: bool) -> Port:
-    node = _origin(tensor)
+    node = _find_origin(tensor)
     step = scale
     if node is not None and node.op == "Dequantize":
         values = node.operands[1].data
         step = float(np.max(values)) if values is not None else 1.0
-        node = _origin(node.operands[0])
+        node = _find_origin(node.operands[0])
     integer = not tensor.dtype.is_float
     if dialect and (integer or not quantised):
         equality = Equality.EXACT if integer else Equality.FLOAT
@@ -105,7 +105,7 @@ def _output_port(tensor: Tensor, scale: float, zero: int, dialect: bool, quantis
     return Port(tensor.name, scale, zero, equality, step)
 
 
-def _origin(tensor: Tensor) -> Node | None:
+def _find_origin(tensor: Tensor) -> Node | None:
     """The node that computed the values of ``tensor``, looking through views."""
     while (view := tensor.made_by(*_FORWARD)) is not None:
         tensor = view.operands[0]

@@ -39,11 +39,11 @@ def number_labels(model: onnx.ModelProto) -> Labels:
     numbers: Labels = {}
     for tensor in model.graph.initializer:
         if tensor.data_type == TensorProto.STRING:
-            numbers[tensor.name] = _texts(tensor.string_data)
+            numbers[tensor.name] = _decode_texts(tensor.string_data)
             places = np.arange(len(tensor.string_data), dtype=np.int64).reshape(tuple(tensor.dims))
             tensor.CopyFrom(numpy_helper.from_array(places, tensor.name))
     for node in model.graph.node:
-        if node.domain == ML and (named := next(_numbered(node), None)) is not None:
+        if node.domain == ML and (named := next(_numbered_texts(node), None)) is not None:
             numbers[node.output[0]] = named
         elif node.op_type == "Cast" and node.input and node.input[0] in numbers and [a.i for a in node.attribute] == [TensorProto.STRING]:
             node.attribute[0].i = TensorProto.INT64
@@ -56,17 +56,17 @@ def number_labels(model: onnx.ModelProto) -> Labels:
     return {value.name: numbers[value.name] for value in model.graph.output if value.name in numbers}
 
 
-def _texts(values: Iterable[bytes]) -> tuple[str, ...]:
+def _decode_texts(values: Iterable[bytes]) -> tuple[str, ...]:
     return tuple(map(decode_text, values))
 
 
-def _numbered(node: onnx.NodeProto) -> Iterator[tuple[str, ...]]:
+def _numbered_texts(node: onnx.NodeProto) -> Iterator[tuple[str, ...]]:
     """The texts that a node returns, of which it returns the places from now on."""
     for attribute in node.attribute:
         names = _LISTS.get(attribute.name)
         if names is None or not attribute.strings or any(other.name == "keys_strings" for other in node.attribute):
             continue
-        texts = _texts(attribute.strings)
+        texts = _decode_texts(attribute.strings)
         distinct = tuple(dict.fromkeys(texts)) if attribute.name == "values_strings" else texts
         attribute.CopyFrom(helper.make_attribute(names.get(node.op_type, names[""]), [distinct.index(text) for text in texts]))
         yield distinct

@@ -20,11 +20,11 @@ from onnx import helper
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.constraints import check_constraints
-from deeploy.frontend.formats import recognise, recognise_folder
+from deeploy.frontend.formats import recognise_folder, recognise_format
 from deeploy.frontend.labels import without_dictionaries
 from deeploy.frontend.schemas import DIALECT_DOMAINS, ONNX_FAILURES, RECORDS, canonical_domain, keeps_shape
 from deeploy.frontend.shapes import numpy_dtype
-from deeploy.frontend.structure import check, count_inputs, graphs, is_standard, subgraphs
+from deeploy.frontend.structure import all_graphs, check_structure, count_inputs, is_standard, node_graphs
 from deeploy.frontend.validate import check_node, check_text
 from deeploy.ir.nodes import Tensor
 from deeploy.ir.types import DType
@@ -64,23 +64,23 @@ def read_whole(path: Path) -> onnx.ModelProto:
     Raises:
         ModelError, UnsupportedError: as ``read_model``.
     """
-    model = _parse(path)
+    model = _parse_model(path)
     if opset_version(model) == 0 and model.opset_import:
         model.opset_import.append(helper.make_opsetid("", _BESIDE_OTHERS))
     without_dictionaries(model)
     _load_external_data(model, path.parent)
     for tensor in (
         *model.graph.initializer,
-        *_tensors(model.graph.node),
-        *(t for function in model.functions for t in _tensors(function.node)),
+        *_node_tensors(model.graph.node),
+        *(t for function in model.functions for t in _node_tensors(function.node)),
     ):
         read_array(tensor, tensor.name)  # or whoever looks at its value finds that it is damaged
     model = _inline_functions(model)
-    nodes = [node for graph in graphs(model.graph) for node in graph.node]
+    nodes = [node for graph in all_graphs(model.graph) for node in graph.node]
     if any(node.op_type == "RMSNorm" and node.domain in DIALECT_DOMAINS for node in nodes):
         for node in nodes:
             _of_floats(node)
-    check(model.graph)
+    check_structure(model.graph)
     return model
 
 
@@ -98,7 +98,7 @@ def _of_floats(node: onnx.NodeProto) -> None:
         node.attribute.append(helper.make_attribute("axis", -1))
 
 
-def _parse(path: Path) -> onnx.ModelProto:
+def _parse_model(path: Path) -> onnx.ModelProto:
     name = shorten(str(path))
     if path.is_dir():
         what, remedy = recognise_folder(path) or ("a folder", "give the path of a .onnx file")
@@ -124,7 +124,7 @@ def _parse(path: Path) -> onnx.ModelProto:
 
 def _not_onnx(path: Path, content: bytes, problem: str) -> ModelError:
     """The error for a file that is something else, which it says where that can be told."""
-    format_name = recognise(path, content)
+    format_name = recognise_format(path, content)
     name = shorten(str(path))
     return (
         ModelError(f"{name} {problem}", _EXPORT_AGAIN)
@@ -155,16 +155,16 @@ def check_opset(model: onnx.ModelProto) -> None:
         )
 
 
-def _tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+def _node_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
     """The constants that nodes hold, and those of the graphs that they hold."""
     for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-        for graph in subgraphs(node):
+        for graph in node_graphs(node):
             yield from graph.initializer
-            yield from _tensors(graph.node)
+            yield from _node_tensors(graph.node)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -173,35 +173,37 @@ def files_of(path: Path) -> list[Path]:
     Raises:
         ModelError: the file is missing, not ONNX, damaged, or refers to data that cannot be read.
     """
-    places = {_place(tensor, path.parent) for tensor in _external(_parse(path))}
+    places = {_external_path(tensor, path.parent) for tensor in _external_tensors(_parse_model(path))}
     return [path, *sorted(places)]
 
 
-def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+def _external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """The tensors whose data lie in other files."""
-    tensors = chain(model.graph.initializer, _tensors(model.graph.node), *(_tensors(function.node) for function in model.functions))
+    tensors = chain(
+        model.graph.initializer, _node_tensors(model.graph.node), *(_node_tensors(function.node) for function in model.functions)
+    )
     return (tensor for tensor in tensors if tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
 def _load_external_data(model: onnx.ModelProto, folder: Path) -> None:
     """Replace external data by its bytes, read from files inside ``folder``."""
-    for tensor in _external(model):
+    for tensor in _external_tensors(model):
         tensor.raw_data = _external_bytes(tensor, folder)
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
 
 
-def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
+def _external_entries(tensor: onnx.TensorProto) -> dict[str, str]:
     """What a tensor says of its external data."""
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
-def _place(tensor: onnx.TensorProto, folder: Path) -> Path:
-    return _inside(shorten(tensor.name), _entries(tensor).get("location", ""), folder)
+def _external_path(tensor: onnx.TensorProto, folder: Path) -> Path:
+    return _file_inside(shorten(tensor.name), _external_entries(tensor).get("location", ""), folder)
 
 
 def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes:
-    name, entries, path = shorten(tensor.name), _entries(tensor), _place(tensor, folder)
+    name, entries, path = shorten(tensor.name), _external_entries(tensor), _external_path(tensor, folder)
     location = entries.get("location", "")
     try:
         offset = int(entries.get("offset") or 0)
@@ -223,7 +225,7 @@ def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes:
         raise ModelError(f"external data {shorten(location)} cannot be read: {error.strerror}", "check its permissions") from error
 
 
-def _inside(name: str, location: str, folder: Path) -> Path:
+def _file_inside(name: str, location: str, folder: Path) -> Path:
     """The file ``location``, which must be a regular file inside ``folder`` after following links."""
     if not location or "\0" in location:
         raise ModelError(f"tensor '{name}' has external data without a valid location", _EXPORT_AGAIN)
@@ -275,7 +277,7 @@ def _take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _take_apart_once(model: onnx.ModelProto) -> onnx.ModelProto:
-    nodes = [node for graph in graphs(model.graph) for node in graph.node]
+    nodes = [node for graph in all_graphs(model.graph) for node in graph.node]
     composed = {node.op_type for node in nodes if is_standard(node)} & COMPOSED
     if not composed:
         return model
@@ -311,7 +313,7 @@ def _infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
     types = {value.name: value.type for value in values if value.type.tensor_type.elem_type}
     outputs = {value.name: value for value in typed.graph.output}
     small = {tensor.name: tensor for tensor in typed.graph.initializer if math.prod(tensor.dims) <= _MOST_SHOWN}
-    for node in (node for node in typed.graph.node if not subgraphs(node) and not types.keys() >= set(node.output)):
+    for node in (node for node in typed.graph.node if not node_graphs(node) and not types.keys() >= set(node.output)):
         given = {name: types[name] for name in node.input if name in types}
         if not onnx.defs.has(node.op_type, node.domain):
             inferred = {node.output[0]: _type_behind(node, types)} if given else {}
@@ -401,7 +403,7 @@ def _check_calls(model: onnx.ModelProto) -> None:
         total = 0
         for node in nodes:
             key = (node.domain, node.op_type)
-            for graph in subgraphs(node):
+            for graph in node_graphs(node):
                 total += size(graph.node, path)
             if key in path or len(path) > 100:
                 raise ModelError(f"local function '{shorten(node.op_type)}' calls itself", "remove the recursion; ONNX does not allow it")

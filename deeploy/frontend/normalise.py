@@ -12,8 +12,8 @@ import onnx
 
 from deeploy.errors import UnsupportedError
 from deeploy.frontend import integers, recurrent, regions, windows
-from deeploy.frontend.rules import Draft, Rule, axis_of, broken, describe, integer, operand, restate
-from deeploy.frontend.schemas import MICROSOFT, WEIGHTS, defaults
+from deeploy.frontend.rules import Draft, Rule, axis_of, broken_node, constant_operand, describe_node, integer_attribute, restate_node
+from deeploy.frontend.schemas import MICROSOFT, WEIGHTS, default_attributes
 from deeploy.frontend.vendors import DIALECT
 from deeploy.ir.nodes import Tensor, compute
 from deeploy.operators.recurrent import GATES
@@ -23,10 +23,10 @@ _OF_INTEGERS = {name for op in _INTEGER_FORMS.values() for name in DIALECT[op].a
 _UNBOUNDED = float(np.finfo(np.float32).max)
 
 
-def normalise(node: Draft) -> Tensor | None:
+def normalise_node(node: Draft) -> Tensor | None:
     """Apply the rule of a node's operator: the tensor that stands for its output, or None for what the draft says now."""
     if node.domain == "" or node.domain == MICROSOFT:
-        node.attrs = {**defaults(node.op, node.domain, node.version, frozenset(node.attrs), len(node.inputs)), **node.attrs}
+        node.attrs = {**default_attributes(node.op, node.domain, node.version, frozenset(node.attrs), len(node.inputs)), **node.attrs}
     rule = RULES.get((node.domain, node.op))
     return None if rule is None else rule(node)
 
@@ -37,7 +37,7 @@ def gemm(node: Draft) -> Tensor | None:
         if name == "alpha" or node.op != "QGemm":
             node.attrs[name] = float(node.attrs.get(name, 1.0))
     for name in ("transA", "transB"):
-        node.attrs[name] = integer(node, name, 0)
+        node.attrs[name] = integer_attribute(node, name, 0)
     return None
 
 
@@ -45,7 +45,7 @@ def of_floats(node: Draft) -> Tensor | None:
     """Div, HardSwish: of floats, what is left of the operator on integers that it was means nothing."""
     left = node.attrs.keys() & _OF_INTEGERS
     if left and not node.x.dtype.is_float:
-        raise broken(node, f"computes integers and has the attribute '{min(left)}', which {_INTEGER_FORMS[node.op]} has")
+        raise broken_node(node, f"computes integers and has the attribute '{min(left)}', which {_INTEGER_FORMS[node.op]} has")
     node.attrs = {name: value for name, value in node.attrs.items() if name not in left}
     return None
 
@@ -60,23 +60,23 @@ def clip(node: Draft) -> Tensor | None:
         return x
     bounds: dict[str, float | None] = {}
     for name, position, sign in (("min", 1, -1), ("max", 2, 1)):
-        bound_value = operand(node, position)
+        bound_value = constant_operand(node, position)
         if bound_value is not None and bound_value.size != 1:
-            raise broken(node, f"has a bound '{name}' of {bound_value.size} elements")
+            raise broken_node(node, f"has a bound '{name}' of {bound_value.size} elements")
         value = node.attrs.get(name) if bound_value is None else bound_value.reshape(-1)[0]
         if value is not None and np.isnan(value):
-            raise broken(node, f"has a bound '{name}' that is not a number")
+            raise broken_node(node, f"has a bound '{name}' that is not a number")
         bounds[name] = None if value is None or float(value) * sign >= _UNBOUNDED else float(value)
-    restate(node, "Clip", **bounds)
+    restate_node(node, "Clip", **bounds)
     return node.x if bounds == {"min": None, "max": None} else None
 
 
 def batch_normalisation(node: Draft) -> Tensor | None:
     """BatchNormalization for inference: only ``epsilon`` is left."""
-    if integer(node, "training_mode", 0) or len(node.outputs) > 1:
-        raise UnsupportedError(f"{describe(node)} is in training mode", "export the model for inference")
-    if not integer(node, "spatial", 1):
-        raise UnsupportedError(f"{describe(node)} normalises per element (spatial = 0)", "export the model with a newer opset")
+    if integer_attribute(node, "training_mode", 0) or len(node.outputs) > 1:
+        raise UnsupportedError(f"{describe_node(node)} is in training mode", "export the model for inference")
+    if not integer_attribute(node, "spatial", 1):
+        raise UnsupportedError(f"{describe_node(node)} normalises per element (spatial = 0)", "export the model with a newer opset")
     node.attrs = {"epsilon": float(node.attrs.get("epsilon", 1e-5))}
     return None
 
@@ -84,7 +84,7 @@ def batch_normalisation(node: Draft) -> Tensor | None:
 def cast_like(node: Draft) -> Tensor | None:
     """CastLike: a Cast to the type of the second input."""
     target = node.needed(1).dtype
-    restate(node, "Cast", to=int(onnx.helper.np_dtype_to_tensor_dtype(target.numpy)))
+    restate_node(node, "Cast", to=int(onnx.helper.np_dtype_to_tensor_dtype(target.numpy)))
     return node.x if target is node.x.dtype else None
 
 
@@ -101,13 +101,13 @@ def softmax(node: Draft) -> Tensor | None:
     """
     x = node.x
     rank = x.rank
-    version = integer(node, "opset", node.version) if node.op == "QLinearSoftmax" else node.version
+    version = integer_attribute(node, "opset", node.version) if node.op == "QLinearSoftmax" else node.version
     if "opset" in node.attrs:
         node.attrs["opset"] = max(version, 13)
     if version >= 13:
-        node.attrs["axis"] = axis_of(node, integer(node, "axis", -1), rank)
+        node.attrs["axis"] = axis_of(node, integer_attribute(node, "axis", -1), rank)
         return None
-    axis = axis_of(node, integer(node, "axis", 1), rank, limit=rank + 1)
+    axis = axis_of(node, integer_attribute(node, "axis", 1), rank, limit=rank + 1)
     long = [i for i in range(axis, rank) if x.shape[i] != 1]
     if len(long) <= 1 and axis < rank:
         node.attrs["axis"] = long[0] if long else rank - 1

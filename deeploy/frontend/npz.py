@@ -56,7 +56,7 @@ def read_headers(path: Path) -> dict[str, Header]:
     """
     if not path.is_file():
         raise UsageError(f"there is no file {shorten(str(path))}", "Give the path of an npz file.")
-    with _reading(path):
+    with _translate_errors(path):
         with path.open("rb") as file:
             if file.read(6) == np.lib.format.MAGIC_PREFIX:
                 raise UsageError(f"{shorten(path.name)} is a single array, not an npz", "Store it with numpy.savez.")
@@ -82,12 +82,12 @@ def read_arrays(path: Path, headers: Mapping[str, Header], with_texts: bool = Fa
         raise UsageError(
             f"{shorten(path.name)} states arrays of {total} bytes; at most {MOST_BYTES} are read", "Store fewer samples in a file."
         )
-    with _reading(path), zipfile.ZipFile(path) as archive:
-        return {name: _array(archive, header) for name, header in headers.items()}
+    with _translate_errors(path), zipfile.ZipFile(path) as archive:
+        return {name: _read_array(archive, header) for name, header in headers.items()}
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     """Turn what reading a damaged file raises into an error of two lines."""
     try:
         with warnings.catch_warnings():  # headers of old versions of Python 2, names that are there twice
@@ -114,7 +114,7 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.
     return read(stream)
 
 
-def _array(archive: zipfile.ZipFile, header: Header) -> np.ndarray:
+def _read_array(archive: zipfile.ZipFile, header: Header) -> np.ndarray:
     with archive.open(header.member) as stream:
         _read_header(stream)
         data = bytearray()

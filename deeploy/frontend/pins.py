@@ -75,7 +75,7 @@ class Pinned:
             )
 
 
-def pin(model: onnx.ModelProto, pins: Mapping[str, Value], dims: Mapping[str, int]) -> tuple[Pinned, ...]:
+def pin_inputs(model: onnx.ModelProto, pins: Mapping[str, Value], dims: Mapping[str, int]) -> tuple[Pinned, ...]:
     """Make initialisers of the inputs that ``pins`` names, in place.
 
     Args:
@@ -96,7 +96,7 @@ def pin(model: onnx.ModelProto, pins: Mapping[str, Value], dims: Mapping[str, in
     pinned = []
     for position, value in enumerate(inputs):
         if value.name in pins:
-            array = _array(value, pins[value.name], dims)
+            array = _pinned_array(value, pins[value.name], dims)
             pinned.append(Pinned(value.name, position, array))
             model.graph.value_info.append(value)
             model.graph.input.remove(value)
@@ -104,7 +104,7 @@ def pin(model: onnx.ModelProto, pins: Mapping[str, Value], dims: Mapping[str, in
     return tuple(pinned)
 
 
-def _array(value: onnx.ValueInfoProto, given: Value, dims: Mapping[str, int]) -> np.ndarray:
+def _pinned_array(value: onnx.ValueInfoProto, given: Value, dims: Mapping[str, int]) -> np.ndarray:
     """What is given, in the type and shape of an input."""
     name = shorten(value.name)
     if not value.type.tensor_type.elem_type:

@@ -15,14 +15,14 @@ import onnx
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.ir.nodes import INTEGER_FORM, Tensor, compute
 from deeploy.ir.types import DType
-from deeploy.ir.values import Graph, substitute
+from deeploy.ir.values import Graph, substitute_tensors
 from deeploy.operators.views import POSITION, SLIDE
 
 FOLLOWED = "cannot be followed"
 Fold = Callable[[onnx.ModelProto, int], Graph]  # imports a model with caches of so many rows in all
 
 
-def _constants(graph: Graph, shorter: Graph) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def _paired_constants(graph: Graph, shorter: Graph) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Constants of a model and of the same one with one row less, by the name in the first."""
     for node, other in zip(graph.nodes, shorter.nodes, strict=False):
         for a, b in zip(node.inputs, other.inputs, strict=False):
@@ -30,18 +30,18 @@ def _constants(graph: Graph, shorter: Graph) -> Iterator[tuple[str, np.ndarray, 
                 yield a.name, a.data, b.data
 
 
-def equal(a: np.ndarray, b: np.ndarray) -> bool:
+def constants_equal(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two constants hold the same, in which what is no number equals itself."""
     return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 
-def differing(graph: Graph, shorter: Graph) -> list[str]:
+def differing_constants(graph: Graph, shorter: Graph) -> list[str]:
     """Names of constants of one shape whose values are others when there is one row less."""
-    different = (name for name, x, y in _constants(graph, shorter) if x.shape == y.shape and not equal(x, y))
+    different = (name for name, x, y in _paired_constants(graph, shorter) if x.shape == y.shape and not constants_equal(x, y))
     return list(dict.fromkeys(different))
 
 
-def tables(model: onnx.ModelProto, names: Sequence[str], fold: Fold, positions: Sequence[int]) -> dict[str, np.ndarray]:
+def position_tables(model: onnx.ModelProto, names: Sequence[str], fold: Fold, positions: Sequence[int]) -> dict[str, np.ndarray]:
     """The values of constants at every position, one row each.
 
     Args:
@@ -52,31 +52,31 @@ def tables(model: onnx.ModelProto, names: Sequence[str], fold: Fold, positions: 
     """
     made = {output for node in model.graph.node for output in node.output}
     stated = [name for name in names if name in made]
-    part = _part(model, stated) if stated else None
+    part = _model_part(model, stated) if stated else None
     rows: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for total in positions:
-        rows_by_name = _folded(fold(part, total)) if part is not None else {}
+        rows_by_name = _folded_outputs(fold(part, total)) if part is not None else {}
         if len(stated) < len(names):  # what operators that are taken apart compute has no name in the file
-            rows_by_name |= _held(fold(model, total))
+            rows_by_name |= _held_constants(fold(model, total))
         for name in names:
             if name not in rows_by_name:
-                raise depends(f"constant {shorten(name)}", FOLLOWED)
+                raise position_error(f"constant {shorten(name)}", FOLLOWED)
             rows[name].append(rows_by_name[name])
     return {name: np.stack(values) for name, values in rows.items()}
 
 
-def _folded(graph: Graph) -> dict[str, np.ndarray]:
+def _folded_outputs(graph: Graph) -> dict[str, np.ndarray]:
     """The outputs of a graph that are constants."""
     sources = {tensor.name: tensor.maker.operands[0] for tensor in graph.outputs if tensor.maker is not None and tensor.maker.operands}
     return {name: source.data for name, source in sources.items() if source.data is not None}
 
 
-def _held(graph: Graph) -> dict[str, np.ndarray]:
+def _held_constants(graph: Graph) -> dict[str, np.ndarray]:
     """The constants of a graph."""
     return {tensor.name: tensor.data for tensor in graph.readers if tensor.data is not None}
 
 
-def _part(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+def _model_part(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """The nodes that compute tensors, as a model of their own."""
     makers = {output: node for node in model.graph.node for output in node.output}
     needed, waiting = set[int](), list(names)
@@ -93,7 +93,7 @@ def _part(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     return result
 
 
-def depends(what: str, how: str) -> UnsupportedError:
+def position_error(what: str, how: str) -> UnsupportedError:
     """The error for a part of a model that depends on the position in a way that is not handled."""
     return UnsupportedError(
         f"{what} depends on the position in a way that {how}",
@@ -101,24 +101,28 @@ def depends(what: str, how: str) -> UnsupportedError:
     )
 
 
-def sliding(graph: Graph, shorter: Graph) -> dict[str, int]:
+def sliding_constants(graph: Graph, shorter: Graph) -> dict[str, int]:
     """Constants that lose their first column with a row, by name, and the axis of the columns: masks of several rows."""
-    shifted = ((name, _lost(x, y), x, y) for name, x, y in _constants(graph, shorter))
+    shifted = ((name, _lost_axis(x, y), x, y) for name, x, y in _paired_constants(graph, shorter))
     lost = ((name, axis, [np.delete(x, place, axis) for place in (-1, 0)], y) for name, axis, x, y in shifted if axis is not None)
-    return {name: axis for name, axis, (without_last, without_first), y in lost if not equal(without_last, y) and equal(without_first, y)}
+    return {
+        name: axis
+        for name, axis, (without_last, without_first), y in lost
+        if not constants_equal(without_last, y) and constants_equal(without_first, y)
+    }
 
 
-def _compute(graph: Graph, names: Container[str], make: Callable[[Tensor], Tensor]) -> Graph:
+def _compute_constants(graph: Graph, names: Container[str], make: Callable[[Tensor], Tensor]) -> Graph:
     """The graph in which ``make`` computes what is read instead of every constant with one of the names."""
     made: dict[str, Tensor] = {}
 
     def instead(tensor: Tensor) -> Tensor:
         return made.setdefault(tensor.name, make(tensor)) if tensor.data is not None and tensor.name in names else tensor
 
-    return substitute(graph, instead)
+    return substitute_tensors(graph, instead)
 
 
-def slide(graph: Graph, tables: Mapping[str, int], rows: int) -> Graph:
+def slide_constants(graph: Graph, tables: Mapping[str, int], rows: int) -> Graph:
     """Read sliding constants at the end of their columns, as many as there are rows; an inference appends ``rows``."""
 
     def read(tensor: Tensor) -> Tensor:
@@ -134,10 +138,10 @@ def slide(graph: Graph, tables: Mapping[str, int], rows: int) -> Graph:
             start=tensor.shape[axis] - rows,
         )
 
-    return _compute(graph, tables, read)
+    return _compute_constants(graph, tables, read)
 
 
-def _lost(x: np.ndarray, y: np.ndarray) -> int | None:
+def _lost_axis(x: np.ndarray, y: np.ndarray) -> int | None:
     """The only axis along which y is one shorter than x."""
     if x.ndim != y.ndim:
         return None
@@ -155,5 +159,5 @@ def look_up(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
         table_row = compute("Gather", source, position, axis=0, name=f"{name} (row)", called=f"{name} (look up)")
         return compute("Reshape", table_row, shape=table.shape[1:], name=f"{name} (at the position)", called=f"{name} (shape)")
 
-    graph = _compute(graph, values, row)
+    graph = _compute_constants(graph, values, row)
     return replace(graph, inputs=(*graph.inputs, position)) if position in graph.readers else graph

@@ -91,17 +91,17 @@ Reach = Callable[[Operands], tuple[int, ...]]
 P = ParamSpec("P")
 
 
-def constraint(check: Callable[Concatenate[Operands, P], str | None]) -> Callable[P, Constraint]:
+def make_constraint(check: Callable[Concatenate[Operands, P], str | None]) -> Callable[P, Constraint]:
     """A function that makes a constraint of everything but the operands."""
     return lambda *given, **named: lambda node: check(node, *given, **named)
 
 
-def extents(node: Operands) -> tuple[int, ...]:
+def first_shape(node: Operands) -> tuple[int, ...]:
     """The shape of the first input."""
     return node.shape(0)
 
 
-@constraint
+@make_constraint
 def rank_is(node: Operands, position: int, low: int, high: int | None = None) -> str | None:
     """An input has from ``low`` to ``high`` axes; just ``low`` where that is all."""
     rank, most = len(node.shape(position)), low if high is None else high
@@ -109,14 +109,14 @@ def rank_is(node: Operands, position: int, low: int, high: int | None = None) ->
     return None if low <= rank <= most else f"has an input {position} of {rank} axes, which has {told}"
 
 
-@constraint
+@make_constraint
 def shape_is(node: Operands, position: int, wanted: Reach) -> str | None:
     """An input has a shape that follows from others."""
     shape, needed = node.shape(position), wanted(node)
     return None if shape == needed else f"has an input {position} of shape {list(shape)}, where {list(needed)} is needed"
 
 
-@constraint
+@make_constraint
 def broadcasts(node: Operands, position: int, to: Reach) -> str | None:
     """An input can be repeated along axes to a shape, which it does not change."""
     shape, whole = node.shape(position), to(node)
@@ -124,27 +124,27 @@ def broadcasts(node: Operands, position: int, to: Reach) -> str | None:
     return None if fits else f"has an input {position} of shape {list(shape)}, which does not broadcast to {list(whole)}"
 
 
-@constraint
+@make_constraint
 def single(node: Operands, *positions: int) -> str | None:
     """Inputs have one element."""
     wrong = next((p for p in positions if node.has(p) and math.prod(node.shape(p)) != 1), None)
     return None if wrong is None else f"has an input {wrong} of shape {list(node.shape(wrong))}, which has one element"
 
 
-@constraint
+@make_constraint
 def same_rank(node: Operands, first: int, second: int) -> str | None:
     a, b = len(node.shape(first)), len(node.shape(second))
     return None if a == b else f"reads tensors of {a} and {b} axes, which are as many"
 
 
-@constraint
+@make_constraint
 def axis_in(node: Operands, name: str = "axis", more: int = 0, default: int = 0) -> str | None:
     """An attribute is an axis of the first input, or one of ``more`` behind it."""
     rank, axis = len(node.shape(0)), node.attributes.get(name, default)
     return None if -rank - more <= axis < rank + more else f"has {name} {axis}, but its input has {rank} axes"
 
 
-@constraint
+@make_constraint
 def axes_in(node: Operands, name: str, position: int, grows: bool = False) -> str | None:
     """Axes of the first input, an attribute or a constant, none of them twice; where it ``grows``, of the output, which has them too."""
     axes = node.setting(name, position)
@@ -154,32 +154,32 @@ def axes_in(node: Operands, name: str, position: int, grows: bool = False) -> st
     return f"names an axis twice: {axes}" if len({axis % rank for axis in axes}) < len(axes) else None
 
 
-def _ends(node: Operands, position: int) -> tuple[float, float]:
+def _value_ends(node: Operands, position: int) -> tuple[float, float]:
     value = node.value(position)
     if not value.size:
         raise UnknownOperand
     return value.min().item(), value.max().item()
 
 
-@constraint
+@make_constraint
 def values_in(node: Operands, position: int, low: int, high: Callable[[Operands], int]) -> str | None:
     """The elements of a constant lie from ``low`` up to a number, which is not one of them."""
-    (least, greatest), most = _ends(node, position), high(node)
+    (least, greatest), most = _value_ends(node, position), high(node)
     fits = low <= least and greatest < most
     return None if fits else f"has values from {least} to {greatest} in its input {position}, which lie from {low} to {most - 1}"
 
 
-@constraint
+@make_constraint
 def indices_in(node: Operands) -> str | None:
     """The second input holds indices of an axis of the first one, which may count from its end."""
-    (least, greatest), shape = _ends(node, 1), node.shape(0)
+    (least, greatest), shape = _value_ends(node, 1), node.shape(0)
     if not shape:
         return None
     size = shape[node.axis()]
     return None if -size <= least and greatest < size else f"takes the entries {least} to {greatest} of an axis that has {size}"
 
 
-@constraint
+@make_constraint
 def at_least(node: Operands, name: str, low: int, most: int = ANY) -> str | None:
     """An attribute, or each element of a list, is not below a number."""
     value = node.attributes.get(name)
@@ -188,7 +188,7 @@ def at_least(node: Operands, name: str, low: int, most: int = ANY) -> str | None
     return None if all(low <= number <= most for number in numbers) else f"has {name} = {shorten(str(value), 40)}, which is {told}"
 
 
-@constraint
+@make_constraint
 def masked(node: Operands, position: int) -> str | None:
     """A mask of rows has one for each batch; one of places has one for each row of the input."""
     shape, x = node.shape(position), node.shape(0)
@@ -196,7 +196,7 @@ def masked(node: Operands, position: int) -> str | None:
     return None if fits else f"has a mask of shape {list(shape)} for an input of shape {list(x)}"
 
 
-@constraint
+@make_constraint
 def divides(node: Operands, name: str, *axes: int) -> str | None:
     """The square of an attribute divides the channels, or without its square it divides the extents of axes."""
     size = node.attributes.get(name, 1)

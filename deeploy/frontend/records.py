@@ -45,7 +45,7 @@ class Attribute:
     is_needed: bool = False
 
 
-def attributes(text: str) -> dict[str, Attribute]:
+def parse_attributes(text: str) -> dict[str, Attribute]:
     """Attributes by name: ``group? axis?: int; mode?: nearest|linear``.
 
     Behind names comes a kind (``int``, ``ints``, ``float``, ``string``, ...), a range of whole numbers, or texts that are allowed, with
@@ -124,12 +124,12 @@ class Record:
     inferred_from: int = 0
 
 
-def standard(*known: str | Constraint, **about: Any) -> Record:
+def standard_record(*known: str | Constraint, **about: Any) -> Record:
     """The record of an operator that the onnx package defines: its ``attributes`` as texts, and constraints."""
-    named = {name: one for text in known if isinstance(text, str) for name, one in attributes(text).items()}
+    named = {name: one for text in known if isinstance(text, str) for name, one in parse_attributes(text).items()}
     return Record(attributes=named, constraints=tuple(one for one in known if not isinstance(one, str)), **about)
 
 
-def vendor(least: int, most: int, *known: str | Constraint, **about: Any) -> Record:
+def vendor_record(least: int, most: int, *known: str | Constraint, **about: Any) -> Record:
     """The record of an operator of so many inputs that the onnx package does not define."""
-    return standard(*known, inputs=(least, most), **about)
+    return standard_record(*known, inputs=(least, most), **about)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from deeploy.errors import UnsupportedError
-from deeploy.frontend.rules import Draft, absent, broken, describe, integer, operand
+from deeploy.frontend.rules import Draft, absent_output, broken_node, constant_operand, describe_node, integer_attribute
 from deeploy.ir.nodes import Tensor
 from deeploy.operators.recurrent import GATES
 
@@ -34,40 +34,40 @@ def recurrent(node: Draft) -> Tensor | None:
     ``functions`` are those of all directions, each a name in the integer form and two parameters.
     """
     direction = str(node.attrs.get("direction", "forward")).lower()
-    layout, schema = integer(node, "layout", 0), onnx.defs.get_schema(node.op)
+    layout, schema = integer_attribute(node, "layout", 0), onnx.defs.get_schema(node.op)
     node.inputs += [None] * (schema.max_input - len(node.inputs))
-    node.outputs += [absent() for _ in range(schema.max_output - len(node.outputs))]
-    lengths, steps = operand(node, _LENGTHS), node.x.shape[layout]
+    node.outputs += [absent_output() for _ in range(schema.max_output - len(node.outputs))]
+    lengths, steps = constant_operand(node, _LENGTHS), node.x.shape[layout]
     if node.inputs[_LENGTHS] is not None and (lengths is None or (lengths != steps).any()):
         raise UnsupportedError(
-            f"{describe(node)} has sequence lengths that are {'computed' if lengths is None else f'not {steps}, that of its input'}",
+            f"{describe_node(node)} has sequence lengths that are {'computed' if lengths is None else f'not {steps}, that of its input'}",
             "leave sequence_lens out, and compile the model for one length (--dim)",
         )
     node.inputs[_LENGTHS] = None
     attributes = {
         "clip": float(node.attrs.get("clip", 0.0)),
         "direction": direction,
-        "functions": _functions(node, 1 + (direction == "bidirectional")),
-        "input_forget": integer(node, "input_forget", 0),
+        "functions": _gate_functions(node, 1 + (direction == "bidirectional")),
+        "input_forget": integer_attribute(node, "input_forget", 0),
         "layout": layout,
-        "linear_before_reset": integer(node, "linear_before_reset", 0),
+        "linear_before_reset": integer_attribute(node, "linear_before_reset", 0),
     }
     node.attrs.clear()
     node.attrs.update(attributes)
     return None
 
 
-def _functions(node: Draft, directions: int) -> list[tuple[str, float, float]]:
+def _gate_functions(node: Draft, directions: int) -> list[tuple[str, float, float]]:
     usual = ACTIVATIONS[node.op] * directions
     given = node.attrs.get("activations") or usual
     if len(given) != len(usual):
-        raise broken(node, f"has {len(given)} activations instead of {len(usual)}")
+        raise broken_node(node, f"has {len(given)} activations instead of {len(usual)}")
     alphas, betas = (list(node.attrs.get(f"activation_{name}") or []) for name in ("alpha", "beta"))
     functions = []
     for name in given:
         if str(name).lower() not in FUNCTIONS:
             raise UnsupportedError(
-                f"{describe(node)} has the activation '{str(name)[:40]}'", "use one that ONNX names for recurrent layers"
+                f"{describe_node(node)} has the activation '{str(name)[:40]}'", "use one that ONNX names for recurrent layers"
             )
         function, parameters = FUNCTIONS[str(name).lower()]
         own = [float(given.pop(0)) if given else value for given, value in zip((alphas, betas), parameters, strict=False)]

@@ -18,8 +18,8 @@ from deeploy.errors import UnsupportedError
 from deeploy.frontend.attributes import read_array
 from deeploy.frontend.branches import BranchNames
 from deeploy.frontend.predicates import type_text, value_of
-from deeploy.frontend.structure import check_and_sort, describe, reads
-from deeploy.frontend.walk import GraphWalk, known
+from deeploy.frontend.structure import check_and_sort, describe_node, read_names
+from deeploy.frontend.walk import GraphWalk, known_constant
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 
@@ -60,7 +60,7 @@ class Ends:
     results_backwards: Sequence[bool]
 
 
-def keep(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, ends: Ends) -> None:
+def keep_loop_node(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, ends: Ends) -> None:
     """Add the node of a loop that stays one.
 
     Args:
@@ -80,14 +80,14 @@ def keep(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: i
     constants = {tensor.name: read_array(tensor, tensor.name) for tensor in body.initializer}
     constants |= {given[1]: np.array(True)} if first else {}
     own = {*given, *constants, *(name for each in nodes for name in each.output)}
-    used = dict.fromkeys([*(name for each in nodes for name in reads(each)), *(value.name for value in body.output)])
+    used = dict.fromkeys([*(name for each in nodes for name in read_names(each)), *(value.name for value in body.output)])
     outside = {name: walk.tensors[name] for name in used if name not in own}
     constants |= {name: value for name, tensor in outside.items() if (value := value_of(tensor)) is not None}
     captured = {name: walk.operand(tensor, name) for name, tensor in outside.items() if name not in constants}
     inputs += [Tensor(name, tensor.shape, tensor.dtype) for name, tensor in captured.items()]
     has_number = number is not None and given[0] in used
     state = GraphWalk(walk.version, {}, walk.step, walk.refusal, walk.budget, known=BranchNames.of(body), read=set(used))
-    state.tensors |= {name: known(value, name) for name, value in constants.items()}
+    state.tensors |= {name: known_constant(value, name) for name, value in constants.items()}
     state.tensors |= {variable.name: variable for variable in (*inputs, *([number] if number else []))}
     state.over(nodes)
     outputs = [state.operand(state.tensors[value.name], value.name) for value in body.output]
@@ -96,26 +96,28 @@ def keep(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: i
     for tensor, start in zip(outputs, carried, strict=False):
         if (tensor.dtype, tensor.shape) != (start.dtype, start.shape):
             raise UnsupportedError(
-                f"{describe(node)} carries {type_text(start)} into a round and {type_text(tensor)} out of it",
+                f"{describe_node(node)} carries {type_text(start)} into a round and {type_text(tensor)} out of it",
                 "export the model with tensors of one shape",
             )
     wanted = [position for position, name in enumerate(ends.results) if name or position < len(ends.carried)]
     shown = [*inputs, *([number] if number is not None and has_number else [])]
     ports = body.output[len(body.output) - len(outputs) :]
     results = [(ports[position].name, outputs[position]) for position in wanted]
-    model = _model(walk.version, nodes, shown, results, constants)
+    model = _round_model(walk.version, nodes, shown, results, constants)
     ways = [way for position, way in enumerate(ends.results_backwards, len(ends.carried)) if position in wanted]
     kept = Body(model, rounds, len(ends.carried), tuple(ends.backwards), tuple(ways), has_number)
     names = [ends.results[position] or walk.known.fresh(f"{node.name or 'loop'}_{position}") for position in wanted]
-    _add(walk, node, kept, [*ends.carried, *ends.scanned, *captured], dict(zip(names, (tensor for _, tensor in results), strict=True)))
+    _add_loop_node(
+        walk, node, kept, [*ends.carried, *ends.scanned, *captured], dict(zip(names, (tensor for _, tensor in results), strict=True))
+    )
 
 
 def _goes_on(node: onnx.NodeProto, condition: Tensor) -> None:
     if condition.data is None or not np.all(condition.data):
-        raise UnsupportedError(f"{describe(node)} ends by a condition", "export the model with a fixed number of iterations")
+        raise UnsupportedError(f"{describe_node(node)} ends by a condition", "export the model with a fixed number of iterations")
 
 
-def _model(
+def _round_model(
     version: int,
     nodes: Sequence[onnx.NodeProto],
     inputs: Sequence[Tensor],
@@ -123,23 +125,23 @@ def _model(
     constants: Mapping[str, np.ndarray],
 ) -> onnx.ModelProto:
     """A round as a model of its own; results that have the name of another one, or of an input, get their own."""
-    read = {name for each in nodes for name in reads(each)} | {name for name, _ in results}
+    read = {name for each in nodes for name in read_names(each)} | {name for name, _ in results}
     tensors = [numpy_helper.from_array(value, name) for name, value in constants.items() if name in read]
     ends, taken = [], read | {variable.name for variable in inputs} | {name for each in nodes for name in each.output}
     for name, tensor in results:
         own = BranchNames(taken).fresh(f"{name}_result")
-        ends.append((helper.make_node("Identity", [name], [own]), _port(own, tensor)))
+        ends.append((helper.make_node("Identity", [name], [own]), _round_port(own, tensor)))
     graph = helper.make_graph(
-        [*nodes, *(end for end, _ in ends)], "round", [_port(v.name, v) for v in inputs], [port for _, port in ends], tensors
+        [*nodes, *(end for end, _ in ends)], "round", [_round_port(v.name, v) for v in inputs], [port for _, port in ends], tensors
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
 
 
-def _port(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
+def _round_port(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(tensor.dtype.numpy), tensor.shape)
 
 
-def _add(walk: GraphWalk, node: onnx.NodeProto, body: Body, inputs: Sequence[str], results: Mapping[str, Tensor]) -> None:
+def _add_loop_node(walk: GraphWalk, node: onnx.NodeProto, body: Body, inputs: Sequence[str], results: Mapping[str, Tensor]) -> None:
     outputs = {
         name: Tensor(name, (*(() if position < body.carried else (body.rounds,)), *tensor.shape), tensor.dtype)
         for position, (name, tensor) in enumerate(results.items())

@@ -41,7 +41,7 @@ class Draft:
         """An input that has to be there."""
         tensor = self.inputs[position] if position < len(self.inputs) else None
         if tensor is None:
-            raise broken(self, f"lacks its input {position}")
+            raise broken_node(self, f"lacks its input {position}")
         return tensor
 
     @property
@@ -53,68 +53,68 @@ class Draft:
 Rule: TypeAlias = Callable[[Draft], "Tensor | None"]  # the tensor that stands for the output; None: what the draft says now
 
 
-def absent() -> Tensor:
+def absent_output() -> Tensor:
     """An output that nobody reads."""
     return Tensor("", (), DType.FLOAT32)
 
 
-def describe(node: Draft) -> str:
+def describe_node(node: Draft) -> str:
     """How messages call a node."""
     return f"node '{shorten(node.name)}' ({shorten(node.op)})"
 
 
-def broken(node: Draft, what: str) -> ModelError:
+def broken_node(node: Draft, what: str) -> ModelError:
     """The error for a node that is not valid."""
-    return ModelError(f"{describe(node)} {what}", "correct the model, or export it again")
+    return ModelError(f"{describe_node(node)} {what}", "correct the model, or export it again")
 
 
-def integer(node: Draft, name: str, default: int) -> int:
+def integer_attribute(node: Draft, name: str, default: int) -> int:
     """An attribute that is one integer."""
     value = node.attrs.get(name, default)
     try:
         return int(value)
     except (TypeError, ValueError) as error:
-        raise broken(node, f"has an attribute '{name}' that is not an integer") from error
+        raise broken_node(node, f"has an attribute '{name}' that is not an integer") from error
 
 
-def integers(node: Draft, name: str, length: int, default: list[int]) -> list[int]:
+def integer_list(node: Draft, name: str, length: int, default: list[int]) -> list[int]:
     """An attribute that is a list of ``length`` integers; ``default`` when it is absent or empty."""
     value = node.attrs.get(name)
     if value is None or np.size(value) == 0:
         return default
     values = _to_ints(node, name, value)
     if len(values) != length:
-        raise broken(node, f"has {len(values)} values in the attribute '{name}' instead of {length}")
+        raise broken_node(node, f"has {len(values)} values in the attribute '{name}' instead of {length}")
     return values
 
 
 def _to_ints(node: Draft, name: str, attribute: Any) -> list[int]:
     array = np.atleast_1d(np.asarray(attribute))
     if array.ndim != 1 or array.dtype.kind not in "iufb" or not (np.isfinite(array) & (array == np.trunc(array))).all():
-        raise broken(node, f"has no list of integers for '{name}'")
+        raise broken_node(node, f"has no list of integers for '{name}'")
     return [int(value) for value in array]
 
 
-def setting(node: Draft, name: str, position: int) -> list[int] | None:
+def integer_setting(node: Draft, name: str, position: int) -> list[int] | None:
     """A list of integers that is an attribute in one opset and an input in another; None where there is neither."""
     if node.attrs.get(name) is not None:
         return _to_ints(node, name, node.attrs[name])
-    array = operand(node, position)
+    array = constant_operand(node, position)
     return None if array is None else _to_ints(node, name, array)
 
 
 def axes_setting(node: Draft, position: int, count: int, rank: int) -> list[int]:
     """The axes that ``count`` values of a node are for: an attribute or an input; the first ones where neither is there."""
-    given = setting(node, "axes", position)
+    given = integer_setting(node, "axes", position)
     return axes_of(node, list(range(count)) if given is None else given, rank)
 
 
-def restate(node: Draft, op: str = "", **attributes: object) -> None:
+def restate_node(node: Draft, op: str = "", **attributes: object) -> None:
     """Leave a node with its first input and these attributes, perhaps as another operator."""
     node.inputs, node.op, node.attrs = node.inputs[:1], op or node.op, attributes
 
 
-def operand(node: Draft, position: int) -> np.ndarray | None:
+def constant_operand(node: Draft, position: int) -> np.ndarray | None:
     """The value of a constant input; None where the input is absent."""
     tensor = node.inputs[position] if position < len(node.inputs) else None
     return None if tensor is None else tensor.data
@@ -124,7 +124,7 @@ def axis_of(node: Draft, value: int, rank: int, limit: int | None = None) -> int
     """A non-negative axis; ``limit`` is the first one that is too large, the rank by default."""
     axis = value + rank if value < 0 else value
     if not 0 <= axis < (rank if limit is None else limit):
-        raise broken(node, f"has axis {value}, but its input has {rank} axes")
+        raise broken_node(node, f"has axis {value}, but its input has {rank} axes")
     return axis
 
 
@@ -132,5 +132,5 @@ def axes_of(node: Draft, values: list[int], rank: int) -> list[int]:
     """Non-negative axes in the order given."""
     axes = [axis_of(node, value, rank) for value in values]
     if len(set(axes)) < len(axes):
-        raise broken(node, f"names an axis twice: {values}")
+        raise broken_node(node, f"names an axis twice: {values}")
     return axes

@@ -1,6 +1,6 @@
 """What ONNX and other vendors' documents say about operators: versions, attributes, and which operator has which shapes.
 
-Files mix versions: a graph of opset 13 may hold a ``Pad`` with the attributes of opset 2. ``signature`` therefore takes
+Files mix versions: a graph of opset 13 may hold a ``Pad`` with the attributes of opset 2. ``find_signature`` therefore takes
 the version of an operator that fits a node best, the declared opset being only the first choice.
 """
 
@@ -85,7 +85,7 @@ def canonical_domain(domain: str, op: str) -> str:
     return QONNX if op in QONNX_RECORDS and domain in _QONNX_DOMAINS else domain
 
 
-def misplaced(op: str, domain: str) -> str | None:
+def explain_misplaced(op: str, domain: str) -> str | None:
     """What is wrong with an operator of this canonical domain; None where its name says what it is.
 
     Rules and kernels go by an operator's name alone. A vendor's operator must therefore not be called like one of another domain, which
@@ -138,7 +138,7 @@ class Signature:
         return counts and self.required <= attributes and (not strict or attributes <= self.attributes.keys())
 
 
-def _default(attribute: AttributeProto) -> int | float | str | None:
+def _default_value(attribute: AttributeProto) -> int | float | str | None:
     if attribute.type == AttributeProto.INT:
         return int(attribute.i)
     if attribute.type == AttributeProto.FLOAT:
@@ -146,13 +146,13 @@ def _default(attribute: AttributeProto) -> int | float | str | None:
     return attribute.s.decode() if attribute.type == AttributeProto.STRING else None
 
 
-def _signature(schema: OpSchema) -> Signature:
+def _make_signature(schema: OpSchema) -> Signature:
     attributes = dict(schema.attributes)
     return Signature(
         schema,
         {name: int(cast(Any, attribute.type)) for name, attribute in attributes.items()},
         frozenset(name for name, attribute in attributes.items() if attribute.required),
-        {name: value for name, attribute in attributes.items() if (value := _default(attribute.default_value)) is not None},
+        {name: value for name, attribute in attributes.items() if (value := _default_value(attribute.default_value)) is not None},
         tuple(parameter.type_str for parameter in schema.inputs),
         tuple(parameter.type_str for parameter in schema.outputs),
         {constraint.type_param_str: frozenset(constraint.allowed_type_strs) for constraint in schema.type_constraints},
@@ -160,7 +160,7 @@ def _signature(schema: OpSchema) -> Signature:
 
 
 @cache
-def history(op: str, domain: str) -> tuple[Signature, ...]:
+def operator_history(op: str, domain: str) -> tuple[Signature, ...]:
     """Every version of an operator of ONNX that is not deprecated, the newest first."""
     versions = []
     version = onnx.defs.onnx_opset_version()
@@ -170,18 +170,18 @@ def history(op: str, domain: str) -> tuple[Signature, ...]:
         except SchemaError:
             break
         if not schema.deprecated:
-            versions.append(_signature(schema))
+            versions.append(_make_signature(schema))
         version = schema.since_version - 1
     return tuple(versions)
 
 
 @cache
-def signature(op: str, version: int, attributes: frozenset[str], inputs: int, domain: str = "") -> Signature | None:
+def find_signature(op: str, version: int, attributes: frozenset[str], inputs: int, domain: str = "") -> Signature | None:
     """The version of an operator of ONNX that a node is written in; None when ONNX has no such operator.
 
     The version of opset ``version`` if the node fits it, else the nearest one that it fits.
     """
-    versions = history(op, domain)
+    versions = operator_history(op, domain)
     current = next((s for s in versions if s.schema.since_version <= version), None)
     base = current.schema.since_version if current else version
     nearest = sorted(versions, key=lambda s: abs(s.schema.since_version - base))
@@ -192,7 +192,7 @@ def signature(op: str, version: int, attributes: frozenset[str], inputs: int, do
     return nearest[0] if nearest else None
 
 
-def defaults(op: str, domain: str, version: int, attributes: frozenset[str], inputs: int) -> dict[str, int | float | str]:
+def default_attributes(op: str, domain: str, version: int, attributes: frozenset[str], inputs: int) -> dict[str, int | float | str]:
     """Values of the attributes that a node does not state."""
     like = like_standard(domain, op, inputs)
     if stated := find_record(domain, op).defaults:
@@ -200,5 +200,5 @@ def defaults(op: str, domain: str, version: int, attributes: frozenset[str], inp
     if domain and like is None:
         return {}
     name, count = (op, inputs) if like is None else (like[0], len(like[1]))
-    found_signature = signature(name, version, attributes, count)
+    found_signature = find_signature(name, version, attributes, count)
     return {} if found_signature is None else found_signature.defaults

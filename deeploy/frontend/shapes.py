@@ -19,8 +19,8 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from deeploy.errors import ModelError, shorten
 from deeploy.frontend.predicates import Inputs, Known, type_of, type_text, value_of
-from deeploy.frontend.schemas import Attributes, Signature, find_record, keeps_shape, like_standard, signature
-from deeploy.frontend.structure import describe
+from deeploy.frontend.schemas import Attributes, Signature, find_record, find_signature, keeps_shape, like_standard
+from deeploy.frontend.structure import describe_node
 
 _LARGEST_OPERAND = 1024  # elements; constants up to this size are shown to the inference
 
@@ -50,7 +50,7 @@ class Value:
         return None if self.shape is None or None in self.shape else [extent for extent in self.shape if extent is not None]
 
 
-def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inputs, version: int) -> list[Value] | None:
+def infer_outputs(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inputs, version: int) -> list[Value] | None:
     """What follows for the node's outputs; None for an operator that is not known here.
 
     Raises:
@@ -73,7 +73,7 @@ def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inp
         return [Value(_qgemm_type(inputs), value.shape) if node.op_type == "QGemm" else value]
     if domain:
         return None
-    found_signature = signature(node.op_type, version, frozenset(attributes), len(inputs))
+    found_signature = find_signature(node.op_type, version, frozenset(attributes), len(inputs))
     if found_signature is None:
         return None
     values = _infer_standard(found_signature, node, attributes, inputs)
@@ -93,26 +93,26 @@ def _batched_gemm(node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) 
     """The dialect's Gemm with leading batch axes in A: a product whose operands may have their last two axes swapped."""
     a, b = inputs[0], inputs[1] if len(inputs) > 1 else None
     if a is None or b is None or len(b.shape) < 2:
-        raise ModelError(f"{describe(node)} multiplies tensors of fewer than two axes", "check the shapes of its inputs")
+        raise ModelError(f"{describe_node(node)} multiplies tensors of fewer than two axes", "check the shapes of its inputs")
     left, right = list(a.shape), list(b.shape)
     if attributes.get("transA", 0):
         left[-2:] = left[:-3:-1]
     if attributes.get("transB", 0):
         right[-2:] = right[:-3:-1]
     if left[-1] != right[-2]:
-        raise ModelError(f"{describe(node)} multiplies {a.shape} by {b.shape}", "check the shapes of its inputs")
+        raise ModelError(f"{describe_node(node)} multiplies {a.shape} by {b.shape}", "check the shapes of its inputs")
     try:
         batch = np.broadcast_shapes(tuple(left[:-2]), tuple(right[:-2]))
     except ValueError as error:
-        raise ModelError(f"{describe(node)} multiplies {a.shape} by {b.shape}", "check the shapes of its inputs") from error
+        raise ModelError(f"{describe_node(node)} multiplies {a.shape} by {b.shape}", "check the shapes of its inputs") from error
     return Value(type_of(a), (*batch, left[-2], right[-1]))
 
 
 def _infer_as(op: str, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs, version: int) -> list[Value]:
     """Infer a node as if it were the standard operator ``op``, ignoring the attributes that the latter does not have."""
-    found_signature = signature(op, version, frozenset(attributes), len(inputs))
+    found_signature = find_signature(op, version, frozenset(attributes), len(inputs))
     if found_signature is None or any(tensor is None for tensor in inputs):
-        raise ModelError(f"{describe(node)} lacks an input", "export the model again")
+        raise ModelError(f"{describe_node(node)} lacks an input", "export the model again")
     return _infer_repaired(found_signature, node, attributes, inputs)
 
 
@@ -123,7 +123,7 @@ def _infer_standard(found_signature: Signature, node: onnx.NodeProto, attributes
     except onnx.checker.ValidationError:
         return _infer_repaired(found_signature, node, attributes, inputs)
     except InferenceError as error:
-        raise _mismatch(node, error, inputs) from error
+        raise _explain_mismatch(node, error, inputs) from error
 
 
 def _infer_repaired(found_signature: Signature, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> list[Value]:
@@ -133,18 +133,18 @@ def _infer_repaired(found_signature: Signature, node: onnx.NodeProto, attributes
     copy = helper.make_node(found_signature.schema.name, names, outputs, name=node.name)
     for name, value in attributes.items():
         if name in found_signature.attributes:
-            copy.attribute.append(_attribute(name, value, found_signature.attributes[name], node))
+            copy.attribute.append(_make_attribute(name, value, found_signature.attributes[name], node))
     chosen, originals = _allowed_types(found_signature, inputs)
     tensors = {name: tensor for name, tensor in zip(names, inputs, strict=True) if tensor is not None}
     try:
         values = _infer_outputs(found_signature, copy, tensors, dict(zip(names, chosen, strict=True)))
     except (onnx.checker.ValidationError, InferenceError) as error:
-        raise _mismatch(node, error, inputs) from error
+        raise _explain_mismatch(node, error, inputs) from error
     strings = found_signature.outputs + found_signature.outputs[-1:] * (len(values) - len(found_signature.outputs))
     return [Value(originals.get(string, value.dtype), value.shape) for string, value in zip(strings, values, strict=False)]
 
 
-def _attribute(name: str, value: Any, kind: int, node: onnx.NodeProto) -> AttributeProto:
+def _make_attribute(name: str, value: Any, kind: int, node: onnx.NodeProto) -> AttributeProto:
     try:
         if kind == AttributeProto.FLOAT:
             value = float(value)
@@ -155,7 +155,7 @@ def _attribute(name: str, value: Any, kind: int, node: onnx.NodeProto) -> Attrib
         return helper.make_attribute(name, value, attr_type=kind)
     except (TypeError, ValueError, AssertionError) as error:  # the last where a tensor or a graph is wanted
         raise ModelError(
-            f"{describe(node)} has the attribute '{shorten(name)}' in a type that the operator does not have", "export the model again"
+            f"{describe_node(node)} has the attribute '{shorten(name)}' in a type that the operator does not have", "export the model again"
         ) from error
 
 
@@ -175,10 +175,10 @@ def _allowed_types(found_signature: Signature, inputs: Inputs) -> tuple[list[Any
     return types, {string: dtype for string, dtype in originals.items() if dtype != chosen[string]}
 
 
-def _mismatch(node: onnx.NodeProto, error: Exception, inputs: Inputs) -> ModelError:
+def _explain_mismatch(node: onnx.NodeProto, error: Exception, inputs: Inputs) -> ModelError:
     shapes = ", ".join("none" if tensor is None else type_text(tensor) for tensor in inputs)
     text = " ".join(str(error).split())
-    return ModelError(f"{describe(node)} does not fit its inputs {shorten(shapes, 200)}: {shorten(text, 200)}", "correct the model")
+    return ModelError(f"{describe_node(node)} does not fit its inputs {shorten(shapes, 200)}: {shorten(text, 200)}", "correct the model")
 
 
 def _infer_outputs(

@@ -23,10 +23,10 @@ from deeploy.frontend.predicates import (
     axes_in,
     axis_in,
     broadcasts,
-    constraint,
     divides,
-    extents,
+    first_shape,
     indices_in,
+    make_constraint,
     rank_is,
     same_rank,
     shape_is,
@@ -34,7 +34,7 @@ from deeploy.frontend.predicates import (
     value_of,
     values_in,
 )
-from deeploy.frontend.records import QuantisedForm, Record, standard, vendor
+from deeploy.frontend.records import QuantisedForm, Record, standard_record, vendor_record
 from deeploy.frontend.vendors import ACTIVATIONS, PADDING
 from deeploy.operators.recurrent import GATES
 
@@ -128,7 +128,7 @@ def _concatenated(node: Operands) -> str | None:
     return None
 
 
-@constraint
+@make_constraint
 def windowed(node: Operands, weights: int) -> str | None:
     """Convolutions: the weights have the rank of the input, which has spatial axes."""
     x, w = node.shape(0), node.shape(weights)
@@ -200,7 +200,7 @@ def _reversed(node: Operands) -> str | None:
     return None if fits and node.shape(1) == (shape[batch],) else f"has lengths that do not fit its input of shape {list(shape)}"
 
 
-@constraint
+@make_constraint
 def recurrent(node: Operands, gates: int) -> str | None:
     """LSTM, GRU, RNN: weights, biases and states are those of as many units as the weights of the state have columns."""
     x, of_state, layout = node.shape(0), node.shape(2), int(bool(node.attributes.get("layout")))
@@ -240,102 +240,102 @@ _RECURRENT = f"direction?: forward|reverse|bidirectional; activations?: {ACTIVAT
 _LOSS = "reduction?: none|mean|sum|add|mul|max|min"
 _COORDINATES = "half_pixel|half_pixel_symmetric|pytorch_half_pixel|align_corners|asymmetric|tf_crop_and_resize|tf_half_pixel_for_nn"
 _SCALED = (shape_is(1, _channels), shape_is(2, _channels))
-_WHOLE = (broadcasts(1, extents), broadcasts(2, extents))
+_WHOLE = (broadcasts(1, first_shape), broadcasts(2, first_shape))
 _FROM_0 = values_in(1, 0, lambda node: 1 << 63)
-_REDUCED = standard(rank_is(1, 1), settings=(1,))
+_REDUCED = standard_record(rank_is(1, 1), settings=(1,))
 
 
 def convolution(weights: int, *known: Constraint, **about: Any) -> Record:
     """The record of a convolution whose weights are at a position."""
-    return standard(_PADDED, windowed(weights), *known, weights=weights, **about)
+    return standard_record(_PADDED, windowed(weights), *known, weights=weights, **about)
 
 
 _RUNNING = (single(1), _counted, at_least("exclusive", 0, 1), at_least("reverse", 0, 1))
 STANDARD: Mapping[str, Record] = {
-    **dict.fromkeys(("AffineGrid", "Attention", "CenterCropPad", "SwiGLU"), standard(is_composed=True)),
+    **dict.fromkeys(("AffineGrid", "Attention", "CenterCropPad", "SwiGLU"), standard_record(is_composed=True)),
     # Up to opset 7, inference believes the first of unequal shapes, while exporters and runtimes broadcast.
-    **dict.fromkeys(("Max", "Mean", "Min", "Sum"), standard(inferred_from=8)),
+    **dict.fromkeys(("Max", "Mean", "Min", "Sum"), standard_record(inferred_from=8)),
     # Up to opset 15 these are functions of other operators, which have no inference.
-    **dict.fromkeys(("GreaterOrEqual", "LessOrEqual"), standard(inferred_from=16)),
+    **dict.fromkeys(("GreaterOrEqual", "LessOrEqual"), standard_record(inferred_from=16)),
     **{f"Reduce{kind}": _REDUCED for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
-    **dict.fromkeys(("AveragePool", "LpPool"), standard(_PADDED)),
-    **dict.fromkeys(("Cast", "CastLike"), standard("round_mode?: up|down|nearest")),
-    **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"), standard(_some)),
-    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), standard(axis_in(default=-1), *_WHOLE)),
-    **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), standard(_LOSS, is_composed=True)),
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), standard(_quantised_rows)),
-    **{op: standard(_RECURRENT, at_least("linear_before_reset", 0, 1), recurrent(gates)) for op, gates in GATES.items()},
-    "BatchNormalization": standard(rank_is(0, 2, ANY), *_SCALED, shape_is(3, _channels), shape_is(4, _channels)),
-    "BitShift": standard("direction?: LEFT|RIGHT"),
-    "CausalConvWithState": standard("activation?: none|silu|swish", is_composed=True),
-    "Clip": standard(single(1), single(2), settings=(1, 2)),
-    "Compress": standard(rank_is(1, 1), settings=(1,)),
-    "Concat": standard(axis_in(), _concatenated),
-    "ConstantOfShape": standard(rank_is(0, 1), values_in(0, 0, lambda node: 1 << 63), settings=(0,)),
+    **dict.fromkeys(("AveragePool", "LpPool"), standard_record(_PADDED)),
+    **dict.fromkeys(("Cast", "CastLike"), standard_record("round_mode?: up|down|nearest")),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"), standard_record(_some)),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), standard_record(axis_in(default=-1), *_WHOLE)),
+    **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), standard_record(_LOSS, is_composed=True)),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), standard_record(_quantised_rows)),
+    **{op: standard_record(_RECURRENT, at_least("linear_before_reset", 0, 1), recurrent(gates)) for op, gates in GATES.items()},
+    "BatchNormalization": standard_record(rank_is(0, 2, ANY), *_SCALED, shape_is(3, _channels), shape_is(4, _channels)),
+    "BitShift": standard_record("direction?: LEFT|RIGHT"),
+    "CausalConvWithState": standard_record("activation?: none|silu|swish", is_composed=True),
+    "Clip": standard_record(single(1), single(2), settings=(1, 2)),
+    "Compress": standard_record(rank_is(1, 1), settings=(1,)),
+    "Concat": standard_record(axis_in(), _concatenated),
+    "ConstantOfShape": standard_record(rank_is(0, 1), values_in(0, 0, lambda node: 1 << 63), settings=(0,)),
     "Conv": convolution(1, shape_is(2, filters()), product=1),
     "ConvInteger": convolution(1, zero_points=((2, 0, 1), (3, 1, 0))),
     "ConvTranspose": convolution(1, shape_is(2, _transposed_filters), _extended, product=1),
-    "CumProd": standard(*_RUNNING),
-    "CumSum": standard(*_RUNNING, settings=(1,)),
-    "DepthToSpace": standard("mode?: DCR|CRD", rank_is(0, 4), divides("blocksize")),
-    "Div": standard("Delta? eps? eta?: wide"),
-    "Dropout": standard(rank_is(1, 0), _kept_share),
-    "Expand": standard(rank_is(1, 1), _FROM_0, settings=(1,)),
-    "EyeLike": standard(rank_is(0, 2)),
-    "Flatten": standard(axis_in(more=1, default=1)),
-    "Gather": standard(axis_in(), indices_in()),
-    "GatherElements": standard(axis_in(), same_rank(0, 1), _no_more, indices_in()),
-    "GatherND": standard(_nd_depth),
-    "Gelu": standard("approximate?: none|tanh"),
-    "Gemm": standard(broadcasts(2, _product), product=-1),
-    "GridSample": standard("mode?: bilinear|nearest|bicubic|linear|cubic; padding_mode?: zeros|border|reflection", _sampled),
-    "GroupNormalization": standard(rank_is(0, 3, ANY), _groups, keeps_shape=True, is_composed=True),
-    "HardSwish": standard("three? six? one_over_six?: wide"),
-    "ImageDecoder": standard("pixel_format?: RGB|BGR|Grayscale"),
-    "InstanceNormalization": standard(rank_is(0, 3, ANY), *_SCALED),
-    "LRN": standard(rank_is(0, 3, ANY), at_least("size", 1)),
-    "LinearAttention": standard("update_rule?: linear|gated|delta|gated_delta", is_composed=True),
-    "MatMul": standard(product=-1),
-    "MatMulInteger": standard(zero_points=((2, 0, -2), (3, 1, -1))),
-    "MaxPool": standard(_PADDED, at_least("storage_order", 0, 1)),
-    "MeanVarianceNormalization": standard(axes_in("axes", 1), keeps_shape=True, is_composed=True),
-    "OneHot": standard(
+    "CumProd": standard_record(*_RUNNING),
+    "CumSum": standard_record(*_RUNNING, settings=(1,)),
+    "DepthToSpace": standard_record("mode?: DCR|CRD", rank_is(0, 4), divides("blocksize")),
+    "Div": standard_record("Delta? eps? eta?: wide"),
+    "Dropout": standard_record(rank_is(1, 0), _kept_share),
+    "Expand": standard_record(rank_is(1, 1), _FROM_0, settings=(1,)),
+    "EyeLike": standard_record(rank_is(0, 2)),
+    "Flatten": standard_record(axis_in(more=1, default=1)),
+    "Gather": standard_record(axis_in(), indices_in()),
+    "GatherElements": standard_record(axis_in(), same_rank(0, 1), _no_more, indices_in()),
+    "GatherND": standard_record(_nd_depth),
+    "Gelu": standard_record("approximate?: none|tanh"),
+    "Gemm": standard_record(broadcasts(2, _product), product=-1),
+    "GridSample": standard_record("mode?: bilinear|nearest|bicubic|linear|cubic; padding_mode?: zeros|border|reflection", _sampled),
+    "GroupNormalization": standard_record(rank_is(0, 3, ANY), _groups, keeps_shape=True, is_composed=True),
+    "HardSwish": standard_record("three? six? one_over_six?: wide"),
+    "ImageDecoder": standard_record("pixel_format?: RGB|BGR|Grayscale"),
+    "InstanceNormalization": standard_record(rank_is(0, 3, ANY), *_SCALED),
+    "LRN": standard_record(rank_is(0, 3, ANY), at_least("size", 1)),
+    "LinearAttention": standard_record("update_rule?: linear|gated|delta|gated_delta", is_composed=True),
+    "MatMul": standard_record(product=-1),
+    "MatMulInteger": standard_record(zero_points=((2, 0, -2), (3, 1, -1))),
+    "MaxPool": standard_record(_PADDED, at_least("storage_order", 0, 1)),
+    "MeanVarianceNormalization": standard_record(axes_in("axes", 1), keeps_shape=True, is_composed=True),
+    "OneHot": standard_record(
         axis_in(more=1, default=-1), single(1), shape_is(2, lambda node: (2,)), values_in(1, 1, lambda node: MOST), settings=(1,)
     ),
-    "PRelu": standard(broadcasts(1, extents)),
-    "Pad": standard("mode?: constant|reflect|edge|wrap", axes_in("axes", 3), single(2), _padded, settings=(1, 2, 3)),
+    "PRelu": standard_record(broadcasts(1, first_shape)),
+    "Pad": standard_record("mode?: constant|reflect|edge|wrap", axes_in("axes", 3), single(2), _padded, settings=(1, 2, 3)),
     "QLinearConv": convolution(3, single(1, 2, 6, 7), shape_is(8, filters(3)), form=QuantisedForm("Conv", 2, 6, 8)),
-    "QLinearMatMul": standard(form=QuantisedForm("MatMul", 2, 6)),
-    "Range": standard(single(0, 1, 2), _ranged, settings=(0, 1, 2)),
-    "Reshape": standard(rank_is(1, 1), _reshaped, settings=(1,)),
-    "Resize": standard(
+    "QLinearMatMul": standard_record(form=QuantisedForm("MatMul", 2, 6)),
+    "Range": standard_record(single(0, 1, 2), _ranged, settings=(0, 1, 2)),
+    "Reshape": standard_record(rank_is(1, 1), _reshaped, settings=(1,)),
+    "Resize": standard_record(
         "mode?: nearest|linear|cubic; nearest_mode?: round_prefer_floor|round_prefer_ceil|floor|ceil|simple|; "
         f"keep_aspect_ratio_policy?: stretch|not_larger|not_smaller; coordinate_transformation_mode?: {_COORDINATES}",
         _resized,
         settings=(1, 2, 3),
     ),
-    "ReverseSequence": standard(_reversed),
-    "RoiAlign": standard(
+    "ReverseSequence": standard_record(_reversed),
+    "RoiAlign": standard_record(
         "mode?: avg|max; coordinate_transformation_mode?: half_pixel|output_half_pixel",
         *(rank_is(0, 4), rank_is(1, 2), shape_is(2, _regions)),
     ),
-    "RotaryEmbedding": standard(at_least("rotary_embedding_dim", 0), at_least("interleaved", 0, 1), is_composed=True),
-    "ScatterElements": standard(_LOSS, axis_in(), same_rank(0, 1), shape_is(2, lambda node: node.shape(1)), _no_more, indices_in()),
-    "ScatterND": standard(_LOSS, _nd_depth, shape_is(2, _scattered)),
-    "SimplifiedLayerNormalization": vendor(2, 3, "epsilon?: float; axis?: int", rank=1, keeps_shape=True),
-    "Slice": standard(*(rank_is(position, 1) for position in range(1, 5)), settings=(1, 2, 3, 4)),
-    "SpaceToDepth": standard("mode?: DCR|CRD", rank_is(0, 4), divides("blocksize", 2, 3)),
-    "Split": standard(settings=(1,)),
-    "Squeeze": standard(rank_is(1, 0, 1), axes_in("axes", 1), settings=(1,)),
-    "StringNormalizer": standard("case_change_action?: LOWER|UPPER|NONE"),
-    "TensorScatter": standard("mode?: linear|circular"),
-    "TfIdfVectorizer": standard("mode?: TF|IDF|TFIDF"),
-    "Tile": standard(shape_is(1, _repeated), _FROM_0, settings=(1,)),
-    "TopK": standard(
+    "RotaryEmbedding": standard_record(at_least("rotary_embedding_dim", 0), at_least("interleaved", 0, 1), is_composed=True),
+    "ScatterElements": standard_record(_LOSS, axis_in(), same_rank(0, 1), shape_is(2, lambda node: node.shape(1)), _no_more, indices_in()),
+    "ScatterND": standard_record(_LOSS, _nd_depth, shape_is(2, _scattered)),
+    "SimplifiedLayerNormalization": vendor_record(2, 3, "epsilon?: float; axis?: int", rank=1, keeps_shape=True),
+    "Slice": standard_record(*(rank_is(position, 1) for position in range(1, 5)), settings=(1, 2, 3, 4)),
+    "SpaceToDepth": standard_record("mode?: DCR|CRD", rank_is(0, 4), divides("blocksize", 2, 3)),
+    "Split": standard_record(settings=(1,)),
+    "Squeeze": standard_record(rank_is(1, 0, 1), axes_in("axes", 1), settings=(1,)),
+    "StringNormalizer": standard_record("case_change_action?: LOWER|UPPER|NONE"),
+    "TensorScatter": standard_record("mode?: linear|circular"),
+    "TfIdfVectorizer": standard_record("mode?: TF|IDF|TFIDF"),
+    "Tile": standard_record(shape_is(1, _repeated), _FROM_0, settings=(1,)),
+    "TopK": standard_record(
         *(axis_in(default=-1), single(1), values_in(1, 0, _along_axis), at_least("largest", 0, 1), at_least("sorted", 0, 1)),
         settings=(1,),
     ),
-    "Trilu": standard(rank_is(0, 2, ANY), single(1), settings=(1,)),
-    "Unsqueeze": standard(rank_is(1, 0, 1), axes_in("axes", 1, grows=True), settings=(1,)),
-    "Upsample": standard("mode?: nearest|linear|bilinear", _resized, settings=(1,)),
+    "Trilu": standard_record(rank_is(0, 2, ANY), single(1), settings=(1,)),
+    "Unsqueeze": standard_record(rank_is(1, 0, 1), axes_in("axes", 1, grows=True), settings=(1,)),
+    "Upsample": standard_record("mode?: nearest|linear|bilinear", _resized, settings=(1,)),
 }

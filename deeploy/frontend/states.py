@@ -17,7 +17,7 @@ from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.io import scalar_parameters
 from deeploy.ir.nodes import Attributes, Node, Tensor
 from deeploy.ir.types import DType
-from deeploy.ir.values import Graph, substitute
+from deeploy.ir.values import Graph, substitute_tensors
 from deeploy.operators.views import APPEND, KEEP, POSITION
 
 _MOVERS = ("Transpose", "Reshape")
@@ -47,7 +47,7 @@ class KnownState:
     zero_point: int | None = None
 
 
-def named(tensors: Iterable[Tensor], name: str) -> Tensor:
+def named_tensor(tensors: Iterable[Tensor], name: str) -> Tensor:
     """The tensor of a name, which is there."""
     return next(tensor for tensor in tensors if tensor.name == name)
 
@@ -63,15 +63,15 @@ def same_name(inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
     """
     pairs: dict[str, str] = {}
     for is_loose in (False, True):
-        pasts = {name: _stems(name, _BEFORE, "0", is_loose) for name in inputs if name not in pairs}
-        presents = {name: _stems(name, _AFTER, "1n", is_loose) for name in outputs if name not in pairs.values()}
+        pasts = {name: _name_stems(name, _BEFORE, "0", is_loose) for name in inputs if name not in pairs}
+        presents = {name: _name_stems(name, _AFTER, "1n", is_loose) for name in outputs if name not in pairs.values()}
         fits = [(past, present) for past in pasts for present in presents if past != present and pasts[past] & presents[present]]
         before, after = [past for past, _ in fits], [present for _, present in fits]
         pairs |= {past: present for past, present in fits if before.count(past) == 1 == after.count(present)}
     return pairs
 
 
-def _stems(name: str, words: frozenset[str], marks: str, is_loose: bool) -> set[str]:
+def _name_stems(name: str, words: frozenset[str], marks: str, is_loose: bool) -> set[str]:
     """What is left of a name without words that say when; loosely, without a mark at its end as well."""
     parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)]
     stem = " ".join(part for part in parts if part not in words)
@@ -111,7 +111,7 @@ def check_pairs(graph: Graph, names: Mapping[str, str]) -> list[Pair]:
     return result
 
 
-def append(graph: Graph, pairs: Sequence[Pair]) -> Graph:
+def append_states(graph: Graph, pairs: Sequence[Pair]) -> Graph:
     """Make states of pairs in a lowered graph: their concatenations become ``Append``, the inputs and outputs vanish.
 
     Element by element functions between the concatenation and its readers are applied to the new rows, once.
@@ -121,7 +121,7 @@ def append(graph: Graph, pairs: Sequence[Pair]) -> Graph:
     """
     growing = [pair for pair in pairs if pair.axis is not None]
     for number, pair in enumerate(growing):
-        graph = _appended(graph, pair, number)
+        graph = _append_state(graph, pair, number)
     known = {node.attrs["present"] for node in graph.nodes if node.op == APPEND}
     for pair in growing:
         if pair.present not in known:
@@ -132,10 +132,10 @@ def append(graph: Graph, pairs: Sequence[Pair]) -> Graph:
     return graph
 
 
-def _appended(graph: Graph, pair: Pair, number: int) -> Graph:
+def _append_state(graph: Graph, pair: Pair, number: int) -> Graph:
     """A lowered graph whose pair of a number is a state."""
-    past, present = named(graph.inputs, pair.past), named(graph.outputs, pair.present)
-    chain = list(_conversions(present))[::-1]
+    past, present = named_tensor(graph.inputs, pair.past), named_tensor(graph.outputs, pair.present)
+    chain = list(_cache_conversions(present))[::-1]
     tensor = chain[0].operands[0] if chain else present
     concat = tensor.made_by("Concat")
     if concat is None or len(concat.operands) != 2 or not _is_alone(graph, concat.operands[0], past):
@@ -144,19 +144,25 @@ def _appended(graph: Graph, pair: Pair, number: int) -> Graph:
             "A state is Concat(past, new), perhaps quantised or transposed; nothing else may read the input.",
         )
     axis = int(concat.attrs["axis"])
-    rows, result = _early(graph, concat.operands[1], tensor, chain, axis)
-    attrs: Attributes = {"axis": axis, "number": number, "past": pair.past, "present": pair.present, **_step(concat.operands[0])}
+    rows, result = _move_append_forward(graph, concat.operands[1], tensor, chain, axis)
+    attrs: Attributes = {
+        "axis": axis,
+        "number": number,
+        "past": pair.past,
+        "present": pair.present,
+        **_quantisation_step(concat.operands[0]),
+    }
     state = Node(f"{concat.name} (append)", APPEND, (rows,), (replace(result, maker=None),), attrs, domain="").outputs[0]
-    return substitute(_without(graph, past, present), {result: state})
+    return substitute_tensors(_drop_ports(graph, past, present), {result: state})
 
 
-def _without(graph: Graph, *tensors: Tensor) -> Graph:
+def _drop_ports(graph: Graph, *tensors: Tensor) -> Graph:
     """A graph without some inputs and outputs."""
     inputs, outputs = (tuple(t for t in ends if t not in tensors) for ends in (graph.inputs, graph.outputs))
     return replace(graph, inputs=inputs, outputs=outputs)
 
 
-def keep(graph: Graph, pairs: Sequence[Pair]) -> Graph:
+def keep_states(graph: Graph, pairs: Sequence[Pair]) -> Graph:
     """Make states of the pairs that do not grow: where a sequence begins, they are zeros instead of what was stored.
 
     Raises:
@@ -166,24 +172,24 @@ def keep(graph: Graph, pairs: Sequence[Pair]) -> Graph:
     if not kept:
         return graph
     position = next((t for t in graph.inputs if t.name == POSITION), Tensor(POSITION, (1,), DType.INT64))
-    pasts, sources = [named(graph.inputs, pair.past) for pair in kept], [named(graph.outputs, pair.present) for pair in kept]
+    pasts, sources = [named_tensor(graph.inputs, pair.past) for pair in kept], [named_tensor(graph.outputs, pair.present) for pair in kept]
     states = [replace(past, name=f"{past.name} (state)") for past in pasts]
     inputs = (*graph.inputs, *(() if position in graph.inputs else (position,)))
-    graph = replace(_without(replace(graph, inputs=inputs), *pasts, *sources), kept=tuple(sources))
-    graph = substitute(graph, {past: _begun(past, state, position) for past, state in zip(pasts, states, strict=True)})
+    graph = replace(_drop_ports(replace(graph, inputs=inputs), *pasts, *sources), kept=tuple(sources))
+    graph = substitute_tensors(graph, {past: _begin_state(past, state, position) for past, state in zip(pasts, states, strict=True)})
     written = [
-        _kept(source, state, pair, number) for number, (pair, source, state) in enumerate(zip(kept, graph.kept, states, strict=True))
+        _keep_state(source, state, pair, number) for number, (pair, source, state) in enumerate(zip(kept, graph.kept, states, strict=True))
     ]
     return replace(graph, kept=tuple(written))
 
 
-def _kept(source: Tensor, state: Tensor, pair: Pair, number: int) -> Tensor:
+def _keep_state(source: Tensor, state: Tensor, pair: Pair, number: int) -> Tensor:
     """A state as it is written anew."""
     attrs = {"number": number, "past": pair.past, "present": pair.present}
     return Node(f"{pair.past} (keep)", KEEP, (source, state), (replace(state, name=f"{pair.past} (next)"),), attrs).outputs[0]
 
 
-def _begun(past: Tensor, state: Tensor, position: Tensor) -> Tensor:
+def _begin_state(past: Tensor, state: Tensor, position: Tensor) -> Tensor:
     """What is read instead of an input: what a state holds, or zeros where a sequence begins."""
     zeros = Tensor(f"{past.name} (zeros)", past.shape, past.dtype, np.zeros(past.shape, past.dtype.numpy))
     first = Tensor(f"{past.name} (first)", (1,), DType.INT64, np.zeros(1, np.int64))
@@ -222,18 +228,21 @@ def check_begun(graph: Graph, known: Sequence[KnownState]) -> list[KnownState]:
     return begun
 
 
-def begin(graph: Graph, states: Sequence[KnownState]) -> Graph:
+def begin_states(graph: Graph, states: Sequence[KnownState]) -> Graph:
     """Outputs of a lowered graph without caches become the first rows of states, stored as the other network stores them."""
     appended: list[Tensor] = []
     for number, state in enumerate(states):
         attrs = {"axis": state.axis, "number": number, "past": state.past, "present": state.present, "begins": True}
         attrs |= {} if state.scale is None else {"scale": state.scale, "zero_point": state.zero_point}
-        rows, full = _stored(named(graph.outputs, state.present), state), Tensor(f"{state.present} (state)", state.shape, state.dtype)
+        rows, full = (
+            _store_rows(named_tensor(graph.outputs, state.present), state),
+            Tensor(f"{state.present} (state)", state.shape, state.dtype),
+        )
         appended += Node(f"{state.present} (append)", APPEND, (rows,), (full,), attrs, domain="").outputs
-    return replace(_without(graph, *(named(graph.outputs, state.present) for state in states)), kept=tuple(appended))
+    return replace(_drop_ports(graph, *(named_tensor(graph.outputs, state.present) for state in states)), kept=tuple(appended))
 
 
-def _stored(rows: Tensor, state: KnownState) -> Tensor:
+def _store_rows(rows: Tensor, state: KnownState) -> Tensor:
     """The rows in the type and scale of a state."""
     node = rows.made_by("Dequantize")
     if state.scale is None:
@@ -246,16 +255,16 @@ def _stored(rows: Tensor, state: KnownState) -> Tensor:
     return Node(f"{state.present} (quantise)", "Quantize", (rows, scale, zero), (result,), {"low": low, "high": high}).outputs[0]
 
 
-def _conversions(tensor: Tensor) -> Iterator[Node]:
+def _cache_conversions(tensor: Tensor) -> Iterator[Node]:
     """What reorders or converts the rows of a cache before they are ``tensor``, the last one first."""
     while (node := tensor.made_by(*_MOVERS, *_ROWWISE)) is not None:
         yield node
         tensor = node.operands[0]
 
 
-def _step(tensor: Tensor) -> dict[str, float | int]:
+def _quantisation_step(tensor: Tensor) -> dict[str, float | int]:
     """Scale and zero point of a cache's rows, where they are quantised on the way to their append."""
-    for node in _conversions(tensor):
+    for node in _cache_conversions(tensor):
         if node.op == "Quantize" and (parameters := scalar_parameters(node)) is not None:
             return {"scale": parameters[0], "zero_point": parameters[1]}
     return {}
@@ -263,11 +272,11 @@ def _step(tensor: Tensor) -> dict[str, float | int]:
 
 def _is_alone(graph: Graph, tensor: Tensor, past: Tensor) -> bool:
     """Whether ``tensor`` is ``past``, reordered or converted, and nobody else reads it on the way."""
-    path = [tensor, *(node.operands[0] for node in _conversions(tensor))]
+    path = [tensor, *(node.operands[0] for node in _cache_conversions(tensor))]
     return path[-1] is past and all(len(graph.readers[t]) == 1 and t not in graph.outputs for t in path)
 
 
-def _early(graph: Graph, rows: Tensor, tensor: Tensor, chain: list[Node], axis: int) -> tuple[Tensor, Tensor]:
+def _move_append_forward(graph: Graph, rows: Tensor, tensor: Tensor, chain: list[Node], axis: int) -> tuple[Tensor, Tensor]:
     """The new rows and the tensor they are appended to, after the functions that come before all other readers."""
     for node in chain:
         result = node.outputs[0]

@@ -20,8 +20,8 @@ from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_attributes
 from deeploy.frontend.predicates import Inputs, type_of, value_of
 from deeploy.frontend.records import Attribute, Record
-from deeploy.frontend.schemas import ML, QUANTISED, RECORDS, Attributes, canonical_domain, find_record, like_standard, signature
-from deeploy.frontend.structure import check_and_sort, count_inputs, describe, is_control, subgraphs
+from deeploy.frontend.schemas import ML, QUANTISED, RECORDS, Attributes, canonical_domain, find_record, find_signature, like_standard
+from deeploy.frontend.structure import check_and_sort, count_inputs, describe_node, is_control, node_graphs
 
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: loops count with the type int
 SMALLEST_SCALE = float(np.finfo(np.float32).smallest_subnormal)  # of quantisation
@@ -80,12 +80,12 @@ def check_model(model: onnx.ModelProto, version: int) -> None:
     Raises:
         UnsupportedError: sparse constants, values that are not tensors.
     """
-    for node in _nodes(model.graph, ()):
+    for node in _all_nodes(model.graph, ()):
         domain = canonical_domain(node.domain, node.op_type)
         check_node(node, domain, read_attributes(node, domain), count_inputs(node), version)
 
 
-def _nodes(graph: onnx.GraphProto, around: Iterable[str]) -> Iterator[onnx.NodeProto]:
+def _all_nodes(graph: onnx.GraphProto, around: Iterable[str]) -> Iterator[onnx.NodeProto]:
     """The nodes of a graph and of those in it, without those that hold these."""
     names = [*around, *(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)]
     names += [name for node in graph.node for name in node.output]
@@ -93,8 +93,8 @@ def _nodes(graph: onnx.GraphProto, around: Iterable[str]) -> Iterator[onnx.NodeP
         if not is_control(node):
             yield node
             continue
-        for inner in subgraphs(node):
-            yield from _nodes(inner, names)
+        for inner in node_graphs(node):
+            yield from _all_nodes(inner, names)
 
 
 def check_node(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: int, version: int) -> None:
@@ -104,39 +104,39 @@ def check_node(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs
         attributes: as ``read_attributes`` returns them.
         inputs: without absent ones at the end.
     """
-    wrong = next(_problems(node, domain, attributes, inputs, version), None)
+    wrong = next(_node_problems(node, domain, attributes, inputs, version), None)
     if wrong is not None:
-        raise ModelError(f"{describe(node)} {wrong}", _CORRECT)
+        raise ModelError(f"{describe_node(node)} {wrong}", _CORRECT)
 
 
-def _problems(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: int, version: int) -> Iterator[str]:
+def _node_problems(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: int, version: int) -> Iterator[str]:
     op = node.op_type
     if not any(node.output):
         yield "has no output"
-    yield from _unlisted(find_record(domain, op).attributes, attributes)
+    yield from _unlisted_values(find_record(domain, op).attributes, attributes)
     record = RECORDS.get((domain, op), Record())
     if record.inputs is not None:
         yield from _unlike_own(node, record, attributes, inputs)
         like = like_standard(domain, op, inputs)
-        found_signature = signature(like[0], version, frozenset(), len(like[1])) if like is not None else None
+        found_signature = find_signature(like[0], version, frozenset(), len(like[1])) if like is not None else None
         kinds = found_signature.attributes if found_signature is not None else {}
         yield from _unlike_kinds(
             op, {**kinds, **{n: known.kind for n, known in record.attributes.items() if known.kind is not None}}, attributes
         )
         return
-    found_signature = signature(op, version, frozenset(attributes), inputs, domain) if domain in ("", ML) else None
+    found_signature = find_signature(op, version, frozenset(attributes), inputs, domain) if domain in ("", ML) else None
     if found_signature is None:
         return
     unknown = (name for name in attributes if name not in found_signature.attributes and name not in record.attributes)
     yield from (f"has the attribute '{shorten(name, 40)}', which the operator does not define" for name in unknown)
     yield from (f"lacks the attribute '{name}'" for name in sorted(found_signature.required) if name not in attributes)
-    yield from _uncounted(node, found_signature.schema, inputs)
+    yield from _count_problems(node, found_signature.schema, inputs)
     yield from _unlike_kinds(op, found_signature.attributes, attributes)
 
 
-def _uncounted(node: onnx.NodeProto, schema: OpSchema, inputs: int) -> Iterator[str]:
+def _count_problems(node: onnx.NodeProto, schema: OpSchema, inputs: int) -> Iterator[str]:
     if not schema.min_input <= inputs <= schema.max_input:
-        yield f"has {inputs} inputs, {_between(schema.min_input, schema.max_input)} are needed"
+        yield f"has {inputs} inputs, {_describe_range(schema.min_input, schema.max_input)} are needed"
     if len(node.output) > schema.max_output:
         yield f"has {len(node.output)} outputs, at most {schema.max_output} are defined"
     option = OpSchema.FormalParameterOption
@@ -148,14 +148,14 @@ def _uncounted(node: onnx.NodeProto, schema: OpSchema, inputs: int) -> Iterator[
         yield f"lacks its output 0 ({schema.outputs[0].name})"
 
 
-def _between(low: int, high: int) -> str:
+def _describe_range(low: int, high: int) -> str:
     return str(low) if low == high else f"{low} or more" if high >= 2**31 - 1 else f"{low} to {high}"
 
 
 def _unlike_own(node: onnx.NodeProto, record: Record, attributes: Attributes, inputs: int) -> Iterator[str]:
     (low, high), is_variadic = record.inputs or (0, 0), record.form is not None and record.form.count is None
     if not low <= inputs <= high or (is_variadic and inputs % 3 != 2):
-        yield f"has {inputs} inputs, {_between(low, high)} are needed"
+        yield f"has {inputs} inputs, {_describe_range(low, high)} are needed"
     scales = scales_of(node.op_type, inputs)
     for position in range(inputs if is_variadic else low):
         if not node.input[position] and position - 1 not in scales:  # a zero point is 0 where it is absent
@@ -167,7 +167,7 @@ def _unlike_own(node: onnx.NodeProto, record: Record, attributes: Attributes, in
             yield f"has {name} = {shorten(str(value), 40)}, a whole number from {known.ends[0]} to {known.ends[1]} is needed"
 
 
-def _unlisted(known: Mapping[str, Attribute], attributes: Attributes) -> Iterator[str]:
+def _unlisted_values(known: Mapping[str, Attribute], attributes: Attributes) -> Iterator[str]:
     """Texts that are none of those that an attribute may be."""
     for name, value in attributes.items():
         texts = known[name].texts if name in known else ()
@@ -204,7 +204,7 @@ def check_result(node: onnx.NodeProto, inputs: Inputs, shape: Sequence[int]) -> 
     is_empty = first is not None and 0 in first.shape
     if is_empty and 0 not in shape and _OF_ELEMENTS.fullmatch(node.op_type.removeprefix("QLinear")):
         raise UnsupportedError(
-            f"{describe(node)} computes a tensor of shape {list(shape)} from one without elements",
+            f"{describe_node(node)} computes a tensor of shape {list(shape)} from one without elements",
             "check the shapes, or pin other dimensions: --dim NAME=VALUE",
         )
 
@@ -214,29 +214,31 @@ def check_operands(node: onnx.NodeProto, domain: str, inputs: Inputs) -> None:
     for name, tensor in zip(node.input, inputs, strict=False):
         if tensor is not None and type_of(tensor).kind in "OSU":
             raise UnsupportedError(
-                f"tensor '{shorten(name)}' of {describe(node)} has elements of type string, which the generated code does not have",
+                f"tensor '{shorten(name)}' of {describe_node(node)} has elements of type string, which the generated code does not have",
                 "replace the operators that read texts",
             )
     given, record = dict(enumerate(inputs)), RECORDS.get((domain, node.op_type), Record())
     first = given.get(0)
     rank = len(first.shape) if first is not None else 0
     if rank < record.rank:
-        raise ModelError(f"{describe(node)} reads a tensor of {rank} axes, at least {record.rank} are needed", _CORRECT)
+        raise ModelError(f"{describe_node(node)} reads a tensor of {rank} axes, at least {record.rank} are needed", _CORRECT)
     for position in scales_of(node.op_type, len(inputs)):
         scale, zero = given.get(position), given.get(position + 1)
         if (value := value_of(scale)) is not None:
             _check_scale(node, node.input[position], value)
         if scale is not None and zero is not None and math.prod(zero.shape) not in (1, math.prod(scale.shape)):
             told = f"scales of shape {list(scale.shape)} and zero points of shape {list(zero.shape)}"
-            raise ModelError(f"{describe(node)} has {told}", "give as many zero points as scales")
+            raise ModelError(f"{describe_node(node)} has {told}", "give as many zero points as scales")
     for position, operand, axis in record.zero_points:
         zero, tensor = given.get(position), given.get(operand)
-        if zero is not None and tensor is not None and not _fits(zero.shape, tensor.shape, axis):
+        if zero is not None and tensor is not None and not _zero_point_fits(zero.shape, tensor.shape, axis):
             name = shorten(node.input[position], 60)
-            raise ModelError(f"{describe(node)} has zero points '{name}' of shape {list(zero.shape)} for {list(tensor.shape)}", _CORRECT)
+            raise ModelError(
+                f"{describe_node(node)} has zero points '{name}' of shape {list(zero.shape)} for {list(tensor.shape)}", _CORRECT
+            )
 
 
-def _fits(zero: Sequence[int], shape: Sequence[int], axis: int) -> bool:
+def _zero_point_fits(zero: Sequence[int], shape: Sequence[int], axis: int) -> bool:
     """Whether there is one zero point, one per entry along an axis, or, of a stack of matrices, one per row or column of each."""
     summed = {-1: -2, -2: -1}.get(axis)
     own = [1 if at - len(shape) == summed else n for at, n in enumerate(shape)]
@@ -254,4 +256,4 @@ def _check_scale(node: onnx.NodeProto, name: str, value: np.ndarray) -> None:
         limits = f"scales are from {SMALLEST_SCALE:.3g} to {LARGEST_SCALE:g}"
         if bad.size and bad[0] > LARGEST_SCALE:
             limits = "a mask of minus infinity leads to it: quantise the float model with deeploy quantize, which bounds masks"
-        raise ModelError(f"{describe(node)} has the scale '{shorten(name, 60)}', which {told}", limits)
+        raise ModelError(f"{describe_node(node)} has the scale '{shorten(name, 60)}', which {told}", limits)

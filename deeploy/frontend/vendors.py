@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deeploy.frontend.predicates import Operands, broadcasts, extents, type_of
-from deeploy.frontend.records import QuantisedForm, Record, vendor
+from deeploy.frontend.predicates import Operands, broadcasts, first_shape, type_of
+from deeploy.frontend.records import QuantisedForm, Record, vendor_record
 
 
 def _one_scale(node: Operands) -> str | None:
@@ -17,46 +17,46 @@ def _one_scale(node: Operands) -> str | None:
     return None if wrong is None else f"has scales of shape {list(wrong.shape)}, where there is one"
 
 
-_SCALED = (broadcasts(1, extents), broadcasts(2, extents))
+_SCALED = (broadcasts(1, first_shape), broadcasts(2, first_shape))
 DIALECT: Mapping[str, Record] = {
-    "RequantShift": vendor(3, 3, "div: power; n_levels: steps; signed?: int"),
-    "iSoftmax": vendor(1, 1, "n_levels: levels; coeffA coeffB coeffC: word; log2: positive", rank=1),
-    "ITAMax": vendor(1, 1, "n_levels: levels", rank=1),
-    "ITAPartialMax": vendor(1, 1, "n_levels: levels; group_width: positive", rank=1),
-    "iLayerNorm": vendor(3, 3, "D: power; n_levels?: int", *_SCALED, rank=1),
-    "iRMSNorm": vendor(2, 2, "D: power; n_levels?: int", *_SCALED, rank=1),
-    "iNoNorm": vendor(3, 3, "mul: word; D: power; n_levels?: int", *_SCALED),
-    "iGELU": vendor(1, 1, "b: negative; one: word"),
-    "iHardswish": vendor(1, 1, "three: word; six: natural; one_over_six: word"),
-    "TrueIntegerDiv": vendor(1, 1, "Delta eps eta y: wide"),
-    "IntegerDiv": vendor(2, 2, "Delta eps eta: wide", like=("Div", (0, 1))),
-    "IntegerMean": vendor(1, 2, "axes?: ints", like=("ReduceMean", (0,))),
+    "RequantShift": vendor_record(3, 3, "div: power; n_levels: steps; signed?: int"),
+    "iSoftmax": vendor_record(1, 1, "n_levels: levels; coeffA coeffB coeffC: word; log2: positive", rank=1),
+    "ITAMax": vendor_record(1, 1, "n_levels: levels", rank=1),
+    "ITAPartialMax": vendor_record(1, 1, "n_levels: levels; group_width: positive", rank=1),
+    "iLayerNorm": vendor_record(3, 3, "D: power; n_levels?: int", *_SCALED, rank=1),
+    "iRMSNorm": vendor_record(2, 2, "D: power; n_levels?: int", *_SCALED, rank=1),
+    "iNoNorm": vendor_record(3, 3, "mul: word; D: power; n_levels?: int", *_SCALED),
+    "iGELU": vendor_record(1, 1, "b: negative; one: word"),
+    "iHardswish": vendor_record(1, 1, "three: word; six: natural; one_over_six: word"),
+    "TrueIntegerDiv": vendor_record(1, 1, "Delta eps eta y: wide"),
+    "IntegerDiv": vendor_record(2, 2, "Delta eps eta: wide", like=("Div", (0, 1))),
+    "IntegerMean": vendor_record(1, 2, "axes?: ints", like=("ReduceMean", (0,))),
 }
 ACTIVATIONS = "Relu|Tanh|Sigmoid|Affine|LeakyRelu|ThresholdedRelu|ScaledTanh|HardSigmoid|Elu|Softsign|Softplus"
 PADDING = "NOTSET|SAME_UPPER|SAME_LOWER|VALID"
 ONNXRUNTIME: Mapping[str, Record] = {
-    "QLinearAdd": vendor(7, 8, _one_scale, form=QuantisedForm("Add", 2, 6)),
-    "QLinearMul": vendor(7, 8, _one_scale, form=QuantisedForm("Mul", 2, 6)),
-    "QGemm": vendor(6, 9, form=QuantisedForm("Gemm", 2, 7, 6)),
-    "QLinearConcat": vendor(5, 2**31, "axis", _one_scale, form=QuantisedForm("Concat", None, 0)),
-    "QLinearSoftmax": vendor(4, 5, "opset?: int", _one_scale, rank=1, form=QuantisedForm("Softmax"), defaults={"axis": -1}),
-    "QLinearSigmoid": vendor(4, 5, _one_scale, form=QuantisedForm("Sigmoid")),
-    "QLinearLeakyRelu": vendor(4, 5, _one_scale, form=QuantisedForm("LeakyRelu")),
-    "QLinearAveragePool": vendor(
+    "QLinearAdd": vendor_record(7, 8, _one_scale, form=QuantisedForm("Add", 2, 6)),
+    "QLinearMul": vendor_record(7, 8, _one_scale, form=QuantisedForm("Mul", 2, 6)),
+    "QGemm": vendor_record(6, 9, form=QuantisedForm("Gemm", 2, 7, 6)),
+    "QLinearConcat": vendor_record(5, 2**31, "axis", _one_scale, form=QuantisedForm("Concat", None, 0)),
+    "QLinearSoftmax": vendor_record(4, 5, "opset?: int", _one_scale, rank=1, form=QuantisedForm("Softmax"), defaults={"axis": -1}),
+    "QLinearSigmoid": vendor_record(4, 5, _one_scale, form=QuantisedForm("Sigmoid")),
+    "QLinearLeakyRelu": vendor_record(4, 5, _one_scale, form=QuantisedForm("LeakyRelu")),
+    "QLinearAveragePool": vendor_record(
         4, 5, f"kernel_shape; auto_pad?: {PADDING}; channels_last?: int", _one_scale, rank=3, form=QuantisedForm("AveragePool")
     ),
-    "QLinearGlobalAveragePool": vendor(4, 5, "channels_last?: int", _one_scale, rank=3, form=QuantisedForm("GlobalAveragePool")),
-    "QLinearReduceMean": vendor(4, 5, "axes: ints; keepdims", _one_scale, form=QuantisedForm("ReduceMean")),
-    "Gelu": vendor(1, 1, "approximate?: none|tanh", keeps_shape=True),
-    "QuickGelu": vendor(1, 1, "alpha?: float", keeps_shape=True),
+    "QLinearGlobalAveragePool": vendor_record(4, 5, "channels_last?: int", _one_scale, rank=3, form=QuantisedForm("GlobalAveragePool")),
+    "QLinearReduceMean": vendor_record(4, 5, "axes: ints; keepdims", _one_scale, form=QuantisedForm("ReduceMean")),
+    "Gelu": vendor_record(1, 1, "approximate?: none|tanh", keeps_shape=True),
+    "QuickGelu": vendor_record(1, 1, "alpha?: float", keeps_shape=True),
 }
 ROUNDING_MODES = ("ROUND", "HALF_EVEN", "CEIL", "FLOOR", "UP", "DOWN", "ROUND_TO_ZERO", "HALF_UP", "HALF_DOWN")
 _ROUNDING = "|".join((*ROUNDING_MODES, *map(str.lower, ROUNDING_MODES)))
-_QUANT = vendor(4, 4, f"signed narrow: flag; rounding_mode?: {_ROUNDING}")
+_QUANT = vendor_record(4, 4, f"signed narrow: flag; rounding_mode?: {_ROUNDING}")
 QONNX_RECORDS: Mapping[str, Record] = {
     "Quant": _QUANT,
     "IntQuant": _QUANT,
-    "BipolarQuant": vendor(2, 2),
-    "Trunc": vendor(5, 6, f"signed? narrow?: int; rounding_mode?: string {_ROUNDING}"),
-    "MultiThreshold": vendor(2, 2, "out_scale? out_bias?: float; out_dtype?: string; data_layout?: string NCHW|NHWC", rank=1),
+    "BipolarQuant": vendor_record(2, 2),
+    "Trunc": vendor_record(5, 6, f"signed? narrow?: int; rounding_mode?: string {_ROUNDING}"),
+    "MultiThreshold": vendor_record(2, 2, "out_scale? out_bias?: float; out_dtype?: string; data_layout?: string NCHW|NHWC", rank=1),
 }

@@ -14,7 +14,7 @@ from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.branches import BranchNames
 from deeploy.frontend.predicates import Known
 from deeploy.frontend.shapes import Value
-from deeploy.frontend.structure import describe, reads
+from deeploy.frontend.structure import describe_node, read_names
 from deeploy.ir.nodes import Node, Tensor, list_makers, name_part, set_name
 from deeploy.ir.types import WHOLE, DType
 
@@ -66,7 +66,7 @@ class GraphWalk:
     def over(self, nodes: Iterable[onnx.NodeProto]) -> None:
         """Walk over further nodes, which are sorted."""
         nodes = list(nodes)
-        self.read.update(name for node in nodes for name in reads(node))
+        self.read.update(name for node in nodes for name in read_names(node))
         for node in nodes:
             self.step(self, node)
 
@@ -86,7 +86,7 @@ class GraphWalk:
         self.unrolled += nodes
         if self.unrolled > self.budget:
             raise UnsupportedError(
-                f"{describe(node)} takes more than {self.budget} nodes when its rounds stand one behind the other"
+                f"{describe_node(node)} takes more than {self.budget} nodes when its rounds stand one behind the other"
                 + (f", and cannot stay a loop: {why}" if why else ""),
                 f"allow more: --unroll {10 * self.budget}, or export the model with a shorter loop",
             )
@@ -102,7 +102,7 @@ class GraphWalk:
         pinning_sources = [tensor for tensor, is_source in sources.items() if is_source]
         if not pinning_sources or any(t.name not in self.inputs or t.elements > most for t in pinning_sources):
             return ""
-        return f"pin what it depends on: {' '.join(f'--pin {shlex.quote(_option(t))}' for t in pinning_sources)}"
+        return f"pin what it depends on: {' '.join(f'--pin {shlex.quote(_pin_option(t))}' for t in pinning_sources)}"
 
     def operand(self, tensor: Known, name: str) -> Tensor:
         """A tensor as a node of the graph reads it: floats of 64 bits are float32, and what is finite stays so.
@@ -129,7 +129,7 @@ class GraphWalk:
             set_name(node, self.names.fresh(title if made in node.outputs and title else node.outputs[0].name))
 
 
-def known(array: np.ndarray, name: str) -> Known:
+def known_constant(array: np.ndarray, name: str) -> Known:
     """A constant of the file: the array itself, where the generated code does not have its elements."""
     return Tensor(name, array.shape, DType.of(array.dtype), array) if DType.has(array.dtype) else array
 
@@ -151,7 +151,7 @@ def element_type(dtype: np.dtype[Any], name: str) -> DType:
     )
 
 
-def _option(tensor: Tensor) -> str:
+def _pin_option(tensor: Tensor) -> str:
     """The value of ``--pin`` for an input."""
     count = tensor.elements
     return f"{shorten(tensor.name)}=VALUE{',VALUE' * (count - 1) if count <= _MOST_SPELLED else f',... ({count} numbers)'}"

@@ -15,11 +15,11 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
-from deeploy.frontend.structure import graphs
+from deeploy.frontend.structure import all_graphs
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import NARROW as NARROW_TYPES
 from deeploy.ir.types import PACKED, DType
-from deeploy.ir.values import Graph, change_nodes, reading
+from deeploy.ir.values import Graph, change_nodes, read_other_tensors
 
 MOST_BITS = 7  # of what is stored packed
 _FLOATS: dict[int, DType] = {TensorProto.FLOAT16: DType.FLOAT16, TensorProto.BFLOAT16: DType.BFLOAT16}
@@ -38,15 +38,15 @@ TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type", "softmax_precisi
 
 def has_halves(model: onnx.ModelProto) -> bool:
     """Whether a model has floats of 16 bits."""
-    return not _FLOATS.keys().isdisjoint(_types(model.graph))
+    return not _FLOATS.keys().isdisjoint(_element_types(model.graph))
 
 
-def doubles(model: onnx.ModelProto) -> list[str]:
+def double_ports(model: onnx.ModelProto) -> list[str]:
     """The inputs and outputs of a model that are floats of 64 bits."""
     return [v.name for v in (*model.graph.input, *model.graph.output) if v.type.tensor_type.elem_type == TensorProto.DOUBLE]
 
 
-def widen(model: onnx.ModelProto) -> list[str]:
+def widen_types(model: onnx.ModelProto) -> list[str]:
     """Replace narrow floats everywhere, and narrow integers of constants that are only dequantised.
 
     Returns:
@@ -54,24 +54,24 @@ def widen(model: onnx.ModelProto) -> list[str]:
     """
     ports = [v.name for v in (*model.graph.input, *model.graph.output) if v.type.tensor_type.elem_type in _FLOATS]
     if has_halves(model):
-        for value in (value for graph in graphs(model.graph) for value in (*graph.input, *graph.output, *graph.value_info)):
+        for value in (value for graph in all_graphs(model.graph) for value in (*graph.input, *graph.output, *graph.value_info)):
             tensor = value.type.tensor_type
             tensor.elem_type = TensorProto.FLOAT if tensor.elem_type in _FLOATS else tensor.elem_type
-        for tensor in _tensors(model.graph):
+        for tensor in _constant_tensors(model.graph):
             if tensor.data_type in _FLOATS:
-                _store(tensor, numpy_helper.to_array(tensor).astype(np.float32))
-        for attribute in (attribute for graph in graphs(model.graph) for node in graph.node for attribute in node.attribute):
+                _store_values(tensor, numpy_helper.to_array(tensor).astype(np.float32))
+        for attribute in (attribute for graph in all_graphs(model.graph) for node in graph.node for attribute in node.attribute):
             if attribute.name in TYPES and attribute.i in _FLOATS:
                 attribute.i = TensorProto.FLOAT
     reads: dict[str, list[str]] = {}
-    for node in (node for graph in graphs(model.graph) for node in graph.node):
+    for node in (node for graph in all_graphs(model.graph) for node in graph.node):
         for position, name in enumerate(node.input):
             reads.setdefault(name, []).append(node.op_type if position in _DEQUANTISED.get(node.op_type, ()) else "")
-    for tensor in (tensor for graph in graphs(model.graph) for tensor in graph.initializer):
+    for tensor in (tensor for graph in all_graphs(model.graph) for tensor in graph.initializer):
         readers = reads.get(tensor.name, [])
         if tensor.data_type in _INTEGERS and all(readers):
             dtype = np.int8 if _TABLE in readers else _INTEGERS[tensor.data_type]
-            _store(tensor, numpy_helper.to_array(tensor).astype(dtype))
+            _store_values(tensor, numpy_helper.to_array(tensor).astype(dtype))
     return ports
 
 
@@ -82,13 +82,13 @@ def narrow_types(model: onnx.ModelProto) -> frozenset[DType]:
     blocks, and what bytes are clipped to before they are dequantised.
     """
     values: dict[str, TensorProto] = {}
-    for graph in graphs(model.graph):
+    for graph in all_graphs(model.graph):
         values |= {tensor.name: tensor for tensor in graph.initializer}
         values |= {node.output[0]: attribute.t for node in graph.node for attribute in node.attribute if attribute.name == "value"}
     widths = {_BITS[tensor.data_type] for tensor in values.values() if tensor.data_type in _BITS}
-    packed = (node for graph in graphs(model.graph) for node in graph.node if node.op_type in (_TABLE, "MatMulNBits"))
+    packed = (node for graph in all_graphs(model.graph) for node in graph.node if node.op_type in (_TABLE, "MatMulNBits"))
     widths |= {a.i for node in packed for a in node.attribute if a.name == "bits" and a.i <= MOST_BITS}
-    for node in (node for graph in graphs(model.graph) for node in graph.node if node.input and node.input[0] in values):
+    for node in (node for graph in all_graphs(model.graph) for node in graph.node if node.input and node.input[0] in values):
         limits = [values[name] for name in node.input[1:] if name in values]
         if node.op_type == "BipolarQuant":
             widths.add(1)
@@ -122,7 +122,7 @@ def note_narrow(graph: Graph, types: Collection[DType]) -> Graph:
             narrow = tuple(t for t in narrow_types if tensor.data is not None and t.stores(tensor.data))
             return noted(tensor, narrow) if narrow else tensor
 
-        return reading(node, instead) if node.is_lowered else node
+        return read_other_tensors(node, instead) if node.is_lowered else node
 
     return change_nodes(graph, change)
 
@@ -132,20 +132,20 @@ def _has_two(values: np.ndarray) -> bool:
     return values.ndim > 1 and any(t.stores(values) for t in packed_types(1)) and bool(values.min() < values.max())
 
 
-def _types(whole: onnx.GraphProto) -> Iterator[int]:
-    yield from (tensor.data_type for tensor in _tensors(whole))
-    for graph in graphs(whole):
+def _element_types(whole: onnx.GraphProto) -> Iterator[int]:
+    yield from (tensor.data_type for tensor in _constant_tensors(whole))
+    for graph in all_graphs(whole):
         yield from (value.type.tensor_type.elem_type for value in (*graph.input, *graph.output, *graph.value_info))
         yield from (attribute.i for node in graph.node for attribute in node.attribute if attribute.name in TYPES)
 
 
-def _tensors(whole: onnx.GraphProto) -> Iterator[TensorProto]:
+def _constant_tensors(whole: onnx.GraphProto) -> Iterator[TensorProto]:
     """Every constant of a graph."""
-    for graph in graphs(whole):
+    for graph in all_graphs(whole):
         yield from graph.initializer
         for node in graph.node:
             yield from (attribute.t for attribute in node.attribute if attribute.type == AttributeProto.TENSOR)
 
 
-def _store(tensor: TensorProto, values: np.ndarray) -> None:
+def _store_values(tensor: TensorProto, values: np.ndarray) -> None:
     tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))

@@ -121,7 +121,7 @@ class Generator:
         return {f"src/{step.prefix}_generate.c": lookup.get_template("generate.c.mako").render(**values)}
 
 
-def reader(prefix: str, plan: Plan, description: Document, known: Mapping[str, str]) -> TokenReader | None:
+def token_reader(prefix: str, plan: Plan, description: Document, known: Mapping[str, str]) -> TokenReader | None:
     """What a network reads and scores, if it is of that structure; ``known`` are the kinds of inputs of others, by name."""
     program = plan.program
     is_plain = all(i.get("scale", 1.0) == 1.0 and i.get("zero_point", 0) == 0 for i in description["inputs"])
@@ -130,7 +130,7 @@ def reader(prefix: str, plan: Plan, description: Document, known: Mapping[str, s
     result, rows = program.buffers[program.outputs[0]], program.growth.rows
     tokens = result.shape[-1] if result.shape else 0
     scored = math.prod(result.shape) // max(tokens, 1)
-    step_sources = [_source(program, program.growth, name, tokens, known) for name in program.inputs]
+    step_sources = [_input_source(program, program.growth, name, tokens, known) for name in program.inputs]
     sources = tuple(source for source in step_sources if source is not None)
     kinds = [source.kind for source in sources]
     if tokens < 2 or scored not in (1, rows) or len(sources) < len(step_sources) or kinds.count(TOKEN) != 1 or len(set(kinds)) < len(kinds):
@@ -141,12 +141,12 @@ def reader(prefix: str, plan: Plan, description: Document, known: Mapping[str, s
     return TokenReader(prefix, rows, scored, tokens, sources, result.dtype, step, cycles, program.growth.begins)
 
 
-def _source(program: Program, growth: Growth, name: str, tokens: int, known: Mapping[str, str]) -> InputSource | None:
+def _input_source(program: Program, growth: Growth, name: str, tokens: int, known: Mapping[str, str]) -> InputSource | None:
     """What an input is, if it is known.
 
     Where a network begins sequences, its rows are all that exist: what is no token is what the other network's input of that name is.
     """
-    source, table = program.buffers[name], _table(program, name)
+    source, table = program.buffers[name], _table_rows(program, name)
     elements, is_live = math.prod(source.shape), bool(program.live.get(source.tensor))
     columns = growth.rows if growth.begins else growth.context
     is_token = source.dtype.is_integer and elements == growth.rows and table is not None and table >= tokens
@@ -174,7 +174,7 @@ def _is_added(program: Program, name: str) -> bool:
     return True
 
 
-def _table(program: Program, source: str) -> int | None:
+def _table_rows(program: Program, source: str) -> int | None:
     """Rows of the smallest constant table that an input chooses from, if it chooses from one."""
     sizes = [
         program.buffers[call.operands[name].buffer].shape[0]
@@ -186,30 +186,30 @@ def _table(program: Program, source: str) -> int | None:
     return min(sizes, default=None)
 
 
-def generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], leads: Mapping[str, str]) -> dict[str, Generator]:
+def find_generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], leads: Mapping[str, str]) -> dict[str, Generator]:
     """The networks that can write, by name."""
     readers: dict[str, TokenReader] = {}
     begins = {p: plan.program.growth is not None and plan.program.growth.begins for p, plan in plans.items()}
     for p in sorted(plans, key=lambda p: begins[p]):
         known = {source.name: source.kind for q, r in readers.items() if leads[p] == leads[q] for source in r.sources}
-        read = reader(p, plans[p], descriptions[p], known)
+        read = token_reader(p, plans[p], descriptions[p], known)
         readers |= {p: read} if read is not None else {}
     result = {}
     for prefix, step in readers.items():
         if step.rows == 1:
-            others = [r for p, r in readers.items() if leads[p] == leads[prefix] and r.rows > 1 and _suits(r, step)]
+            others = [r for p, r in readers.items() if leads[p] == leads[prefix] and r.rows > 1 and _reader_suits(r, step)]
             prompt = max(others, key=lambda r: r.rows, default=None)
-            result[prefix] = Generator(step, prompt, 0 if prompt is None else _worth(prompt, step), leads[prefix])
+            result[prefix] = Generator(step, prompt, 0 if prompt is None else _prompt_threshold(prompt, step), leads[prefix])
     return result
 
 
-def _suits(prompt: TokenReader, step: TokenReader) -> bool:
+def _reader_suits(prompt: TokenReader, step: TokenReader) -> bool:
     """Whether one reads what the other goes on from: scores of one type, and no inputs that the other does not have."""
     is_alike = (prompt.tokens, prompt.score, prompt.step) == (step.tokens, step.score, step.step)
     return is_alike and prompt.kinds.items() <= step.kinds.items()
 
 
-def _worth(prompt: TokenReader, step: TokenReader) -> int:
+def _prompt_threshold(prompt: TokenReader, step: TokenReader) -> int:
     """From how many tokens on the network for prompts is faster; one that scores its last row only has to be filled."""
     if prompt.scored < prompt.rows:
         return prompt.rows

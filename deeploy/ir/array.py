@@ -14,7 +14,7 @@ from pathlib import Path
 from deeploy.documents import read_document
 from deeploy.errors import TargetError, shorten
 from deeploy.ir.kernel import Kernel
-from deeploy.ir.loops import LOOPS, LayerLoops, slots
+from deeploy.ir.loops import LOOPS, LayerLoops, array_slots
 from deeploy.ir.target import Engine, Rate
 from deeploy.schemas import KINDS
 
@@ -57,7 +57,7 @@ class Array:
             for kernel in offered
         )
 
-    def rates(self, call: float, output: float = 0.0, slots: Callable[[LayerLoops, Sequence[int]], float] = slots) -> dict[str, Rate]:
+    def rates(self, call: float, output: float = 0.0, slots: Callable[[LayerLoops, Sequence[int]], float] = array_slots) -> dict[str, Rate]:
         """By engine, for ``Timing.kernels``: cycles of a job to begin, of an output beside products, a cycle for ``pes`` products.
 
         Args:

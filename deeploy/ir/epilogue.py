@@ -38,18 +38,18 @@ TYPES: dict[str, frozenset[DType]] = {
 }
 
 
-def operands(stages: tuple[str, ...]) -> tuple[str, ...]:
+def stage_operands(stages: tuple[str, ...]) -> tuple[str, ...]:
     """The operand names that the stages add, in node order."""
     return tuple(name for stage in stages for name in OPERANDS[stage])
 
 
-def maps(stages: tuple[str, ...], output: Map) -> dict[str, Map]:
+def stage_maps(stages: tuple[str, ...], output: Map) -> dict[str, Map]:
     """Access maps of the stages' operands: the last axis of the output's map; a table is read whole."""
     last = output.axes[-1] if output.axes else Affine((), 0)
-    return {name: Map(last) for name in operands(stages) if name in ROWS}
+    return {name: Map(last) for name in stage_operands(stages) if name in ROWS}
 
 
-def shifted(wide: np.ndarray, shift: int, even: int | None) -> np.ndarray:
+def shift_right(wide: np.ndarray, shift: int, even: int | None) -> np.ndarray:
     """``wide >> shift``; where that is exact (a tie, since half is in ``wide``) and of the wrong parity, one less."""
     result = np.asarray(wide >> shift)
     if even is None:
@@ -63,20 +63,20 @@ def constants_of(attrs: Attributes, suffix: str = "") -> tuple[int, int, int, in
     return shift, low, high, attrs.get(f"even{suffix}")
 
 
-def limited(attrs: Attributes, wide: np.ndarray, suffix: str = "") -> np.ndarray:
+def clip_shifted(attrs: Attributes, wide: np.ndarray, suffix: str = "") -> np.ndarray:
     """``clip(wide >> shift, low, high)`` in 64 bits by the attributes of these names and a ``suffix``; ``even`` may be absent."""
     shift, low, high, even = constants_of(attrs, suffix)
-    return np.asarray(np.clip(shifted(wide, shift, even), low, high))
+    return np.asarray(np.clip(shift_right(wide, shift, even), low, high))
 
 
-def apply(node: Node, accumulator: np.ndarray, arrays: dict[str, np.ndarray]) -> np.ndarray:
+def apply_stages(node: Node, accumulator: np.ndarray, arrays: dict[str, np.ndarray]) -> np.ndarray:
     """Apply the stages of ``node.epilogue`` to a body's result; the caller casts to the output type."""
     value = accumulator
     for stage in node.epilogue:
         if stage == "bias":
             value = value + arrays["bias"].astype(value.dtype)
         elif stage == "requantise":
-            value = limited(node.attrs, value.astype(np.int64) * arrays["mul"].astype(np.int64) + arrays["add"].astype(np.int64))
+            value = clip_shifted(node.attrs, value.astype(np.int64) * arrays["mul"].astype(np.int64) + arrays["add"].astype(np.int64))
         elif stage == "lookup":
             value = arrays["table"][value - node.attrs["low"]]
         else:

@@ -170,7 +170,7 @@ class Affine(Expr):
         total = self.times(right.constant) + right.times(self.constant) - self.constant * right.constant
         for a, f in self.terms:
             for b, g in right.terms:
-                total = total + Affine(((_product(a, b), f * g),), 0)
+                total = total + Affine(((_multiply_atoms(a, b), f * g),), 0)
         return total
 
     def span(self, box: Mapping[str, Span]) -> Span:
@@ -209,7 +209,7 @@ class Affine(Expr):
         text = str(self.constant) if self.constant > 0 and all(factor < 0 for _, factor in self.terms) else ""
         rest = 0 if text else self.constant
         for atom, factor in sorted(self.terms, key=lambda term: term[1] < 0):
-            size = _factor(atom, abs(factor))
+            size = _print_factor(atom, abs(factor))
             text += f" {'-' if factor < 0 else '+'} {size}" if text else ("-" if factor < 0 else "") + size
         return text + (f" {'-' if rest < 0 else '+'} {abs(rest)}" if rest else "") if text else str(rest)
 
@@ -235,7 +235,7 @@ class Variable(Atom):
         yield self
 
     def __str__(self) -> str:
-        return _mentioned(self)
+        return _mention_name(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +261,7 @@ class Named(Atom):
         yield from self.value.atoms()
 
     def __str__(self) -> str:
-        return _mentioned(self)
+        return _mention_name(self)
 
 
 @dataclass(frozen=True)
@@ -384,7 +384,7 @@ class Maximum(Atom):
         return f"{'smaller' if self.is_least else 'larger'}({self.left}, {self.right})"
 
 
-def plain(value: Value) -> Value:
+def plain_value(value: Value) -> Value:
     """An int where the value is constant."""
     if isinstance(value, int):
         return value
@@ -392,38 +392,38 @@ def plain(value: Value) -> Value:
     return sum_ if sum_.terms else sum_.constant
 
 
-def bounds(value: Value) -> Span:
+def value_bounds(value: Value) -> Span:
     """The lowest and highest value; every variable has its own range."""
     return (value, value) if isinstance(value, int) else value.span({})
 
 
-def evaluate(value: Value, values: Environment) -> Numeric:
+def evaluate_value(value: Value, values: Environment) -> Numeric:
     """The value where variables have these values."""
     return value if isinstance(value, int) else value.at(values)
 
 
 def maximum(a: Value, b: Value) -> Value:
     """The larger of two values; one of them where bounds say which."""
-    return _extreme(a, b, False)
+    return _extreme_value(a, b, False)
 
 
 def minimum(a: Value, b: Value) -> Value:
     """The smaller of two values; one of them where bounds say which."""
-    return _extreme(a, b, True)
+    return _extreme_value(a, b, True)
 
 
-def _extreme(a: Value, b: Value, is_least: bool) -> Value:
-    low, high = bounds(a - b)
+def _extreme_value(a: Value, b: Value, is_least: bool) -> Value:
+    low, high = value_bounds(a - b)
     if low >= 0 or high <= 0:
-        return plain(b if (low >= 0) == is_least else a)
-    return Maximum(_sum(a), _sum(b), is_least)
+        return plain_value(b if (low >= 0) == is_least else a)
+    return Maximum(_as_sum(a), _as_sum(b), is_least)
 
 
 def quotient(value: Value, divisor: int) -> Value:
     """Floor division by a positive constant."""
     if isinstance(value, int):
         return value // divisor
-    low, high = bounds(value)
+    low, high = value_bounds(value)
     return low // divisor if low // divisor == high // divisor else value if divisor == 1 else Quotient(value.affine(), divisor)
 
 
@@ -431,13 +431,13 @@ def remainder(value: Value, divisor: int) -> Value:
     """The value modulo a positive constant."""
     if isinstance(value, int) or divisor == 1:
         return value % divisor if isinstance(value, int) else 0
-    low, high = bounds(value)
-    return plain(value - low // divisor * divisor) if low // divisor == high // divisor else Remainder(value.affine(), divisor)
+    low, high = value_bounds(value)
+    return plain_value(value - low // divisor * divisor) if low // divisor == high // divisor else Remainder(value.affine(), divisor)
 
 
-def named(name: str, value: Value) -> Value:
+def name_value(name: str, value: Value) -> Value:
     """The value under a name, where it is not constant and has none yet."""
-    value = plain(value)
+    value = plain_value(value)
     if isinstance(value, int):
         return value
     terms = value.affine().terms
@@ -445,24 +445,24 @@ def named(name: str, value: Value) -> Value:
     return value if is_name else Named(name, value.affine())
 
 
-def product(values: Iterable[Value]) -> Value:
+def multiply_values(values: Iterable[Value]) -> Value:
     """The product of values; 1 for none."""
     total: Value = 1
     for value in values:
         total = total * value
-    return plain(total)
+    return plain_value(total)
 
 
-def _sum(value: Value) -> Affine:
+def _as_sum(value: Value) -> Affine:
     return Affine((), value) if isinstance(value, int) else value.affine()
 
 
-def _product(a: Atom, b: Atom) -> Product:
+def _multiply_atoms(a: Atom, b: Atom) -> Product:
     factors = [f for atom in (a, b) for f in (atom.factors if isinstance(atom, Product) else (atom,))]
-    return Product(tuple(sorted(factors, key=_written)))
+    return Product(tuple(sorted(factors, key=_write_atom)))
 
 
-def _written(atom: Atom) -> str:
+def _write_atom(atom: Atom) -> str:
     return atom.name if isinstance(atom, Named | Variable) else repr(atom)
 
 
@@ -474,7 +474,7 @@ def _is_natural(value: Affine) -> bool:
         return False
 
 
-def _factor(atom: Atom, factor: int) -> str:
+def _print_factor(atom: Atom, factor: int) -> str:
     """An atom times a positive constant, as it stands in a sum."""
     if isinstance(atom, Quotient | Remainder) and factor == 1:
         return str(atom)
@@ -485,7 +485,7 @@ def _factor(atom: Atom, factor: int) -> str:
 PRINTED: ContextVar[dict[Atom, None] | None] = ContextVar("printed", default=None)
 
 
-def _mentioned(atom: Variable | Named) -> str:
+def _mention_name(atom: Variable | Named) -> str:
     printed = PRINTED.get()
     if printed is not None:
         printed[atom] = None

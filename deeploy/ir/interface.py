@@ -15,7 +15,7 @@ from typing import Protocol, Self
 from deeploy.documents import Document
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.ir import epilogue, names
-from deeploy.ir.expr import Value, Variable, product
+from deeploy.ir.expr import Value, Variable, multiply_values
 from deeploy.ir.kernel import SUMS, Kernel
 from deeploy.ir.nest import Geometry, Map, Nest, Window
 from deeploy.ir.nodes import Node, Tensor
@@ -47,7 +47,7 @@ class Bound:
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """The tensor of every operand that is there."""
-        extra = epilogue.operands(self.node.epilogue)
+        extra = epilogue.stage_operands(self.node.epilogue)
         body = [name.rstrip("?") for name in self.kernel.inputs[: len(self.node.inputs) - len(extra)]]
         pairs = zip((*body, *extra, *self.kernel.outputs), (*self.node.inputs, *self.node.outputs), strict=True)
         return {name: tensor for name, tensor in pairs if tensor is not None}
@@ -58,11 +58,11 @@ class Bound:
         second = self.kernel.second
         if second is None:
             return (self,)
-        extra = epilogue.operands(self.node.epilogue)
+        extra = epilogue.stage_operands(self.node.epilogue)
         body = {name: operand for name, operand in self.operands.items() if name not in extra}
         first = replace(self, node=second.body(self.node), kernel=replace(self.kernel, second=None), operands=body)
         stages = tuple(stage for stage in self.node.epilogue if stage != "bias")
-        inputs = self.node.inputs[-len(epilogue.operands(stages)) :]
+        inputs = self.node.inputs[-len(epilogue.stage_operands(stages)) :]
         attrs = {**self.node.attrs, "epilogue": stages}
         rest = replace(self.node, inputs=(None, *inputs), attrs=attrs, words=second.words(self.node))
         others = {name: operand for name, operand in self.operands.items() if name in extra or name in self.writes}
@@ -96,7 +96,7 @@ class Instance:
     texts: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-def instance(call: Bound, stored: Mapping[str, DType], project: str = "") -> Instance:
+def make_instance(call: Bound, stored: Mapping[str, DType], project: str = "") -> Instance:
     """The kernel instance that the call needs.
 
     Args:
@@ -104,7 +104,7 @@ def instance(call: Bound, stored: Mapping[str, DType], project: str = "") -> Ins
         project: begins the name, so that several projects may have the same kernel.
     """
     stages = call.node.epilogue
-    extra = epilogue.operands(stages)
+    extra = epilogue.stage_operands(stages)
     macros: list[tuple[str, str]] = []
     output = call.kernel.outputs[0]
     first = next((n for n in stored if n not in extra), output)
@@ -182,19 +182,19 @@ class Piece:
         return f"(void *)({self.base} + (uintptr_t)(rt_core() * {self.bytes}))" if self.cores > 1 else f"(void *)({self.base})"
 
 
-def pieces(call: Bound, tile: Mapping[str, int], bases: Mapping[str, object]) -> dict[str, Piece]:
+def scratch_pieces(call: Bound, tile: Mapping[str, int], bases: Mapping[str, object]) -> dict[str, Piece]:
     """The scratch memory of a call in tiles of this size, which begins at ``bases``, which print as expressions in C of bytes."""
     extents = {**call.geometry.extents, **tile}
     return {n: Piece(bases[n], int(scratch.bytes(call.node, extents)), scratch.cores) for n, scratch in call.kernel.scratch.items()}
 
 
-def view(call: Bound, name: str, stored: DType, seen: Sequence[Window], strides: Sequence[Value]) -> PrintedOperand:
+def make_view(call: Bound, name: str, stored: DType, seen: Sequence[Window], strides: Sequence[Value]) -> PrintedOperand:
     """An operand of which a call sees a window, with strides in elements; ``stored`` is the type of these."""
     extent = tuple(window.count for window in seen)
     return PrintedOperand(
         ptr=Variable(name, 0, 0),
         extent=extent,
-        stride=steps(call, name, strides, extent),
+        stride=template_strides(call, name, strides, extent),
         before=tuple(window.before for window in seen),
         first=tuple(window.first for window in seen),
         shape=call.operands[name].shape,
@@ -205,16 +205,16 @@ def view(call: Bound, name: str, stored: DType, seen: Sequence[Window], strides:
 
 def kept_sums(call: Bound, seen: Sequence[Window], strides: Sequence[Value]) -> PrintedOperand:
     """What a kernel keeps of its outputs between tiles along a reduction."""
-    return replace(view(call, call.writes[0], DType.INT32, seen, strides), ptr=Variable(SUMS, 0, 0))
+    return replace(make_view(call, call.writes[0], DType.INT32, seen, strides), ptr=Variable(SUMS, 0, 0))
 
 
-def sums(call: Bound, views: Mapping[str, PrintedOperand | None]) -> PrintedOperand:
+def sums_operand(call: Bound, views: Mapping[str, PrintedOperand | None]) -> PrintedOperand:
     """What the first part of a call leaves of its output for the second: packed, with what does not stay between."""
     second, y = call.kernel.second, views[call.writes[0]]
     assert second is not None and y is not None
     by = second.steps(call.node)
     extent = tuple((n - 1) * step + 1 for n, step in zip(y.extent, by, strict=True))
-    strides = tuple(product(extent[axis + 1 :]) for axis in range(len(extent)))
+    strides = tuple(multiply_values(extent[axis + 1 :]) for axis in range(len(extent)))
     shape = tuple((n - 1) * step + 1 for n, step in zip(y.shape, by, strict=True))
     none = (0,) * len(shape)
     return PrintedOperand(Variable(SUMS, 0, 0), extent, strides, none, none, shape, DType.INT32, len(shape))
@@ -229,11 +229,11 @@ class CalledPart:
     stored: Mapping[str, DType]
 
 
-def parts(call: Bound, views: Mapping[str, PrintedOperand | None], stored: Mapping[str, DType]) -> tuple[CalledPart, ...]:
+def call_parts(call: Bound, views: Mapping[str, PrintedOperand | None], stored: Mapping[str, DType]) -> tuple[CalledPart, ...]:
     """The parts of a call."""
     if call.kernel.second is None:
         return (CalledPart(call, views, stored),)
-    (first, second), between = call.parts, sums(call, views)
+    (first, second), between = call.parts, sums_operand(call, views)
     of_first = {name: dtype for name, dtype in stored.items() if name in first.operands} | dict.fromkeys(call.writes, DType.INT32)
     of_second = {SUMS: DType.INT32} | {name: dtype for name, dtype in stored.items() if name in second.operands}
     seen = {name: view for name, view in views.items() if name in first.operands}
@@ -242,29 +242,29 @@ def parts(call: Bound, views: Mapping[str, PrintedOperand | None], stored: Mappi
     )
 
 
-def phases(part: CalledPart, columns: Value) -> tuple[CalledPart, ...]:
+def part_phases(part: CalledPart, columns: Value) -> tuple[CalledPart, ...]:
     """The parts that kernels one behind the other are; ``columns`` are those of a row before the share of the core that runs."""
     phase_pieces = []
     for phase, call in zip(part.call.kernel.phases, part.call.phases, strict=False):
         views = {own: part.views.get(name) for name, own in phase.operands.items()}
-        views |= {own: _whole(view, columns) for own in phase.whole if (view := views[own]) is not None}
+        views |= {own: _whole_rows(view, columns) for own in phase.whole if (view := views[own]) is not None}
         stored = {own: part.stored[name] for name, own in phase.operands.items() if name in part.stored}
         phase_pieces.append(CalledPart(call, views, stored))
     return tuple(phase_pieces) or (part,)
 
 
-def _whole(view: PrintedOperand, columns: Value) -> PrintedOperand:
+def _whole_rows(view: PrintedOperand, columns: Value) -> PrintedOperand:
     """The rows of which a core sees some columns."""
     return replace(view, ptr=view.ptr - columns, extent=(*view.extent[:-1], view.shape[-1]), first=(*view.first[:-1], 0))
 
 
-def steps(call: Bound, name: str, strides: Sequence[Value], extents: Sequence[Value]) -> tuple[Value, ...]:
+def template_strides(call: Bound, name: str, strides: Sequence[Value], extents: Sequence[Value]) -> tuple[Value, ...]:
     """Strides as templates see them: 0 where an axis of extent 1 stands for every index of a longer dimension.
 
     Of the trailing axes that the kernel has packed, one of extent 1 has the stride of packed ones, wherever a view or a window has it:
     a template may read from it how long what follows is.
     """
-    maps, shape = _maps(call), call.operands[name].shape
+    maps, shape = _operand_maps(call), call.operands[name].shape
     result = list(strides)
     spread = [False] * len(shape)
     if name in maps:
@@ -283,7 +283,7 @@ def steps(call: Bound, name: str, strides: Sequence[Value], extents: Sequence[Va
     return tuple(result)
 
 
-def _maps(call: Bound) -> dict[str, Map]:
+def _operand_maps(call: Bound) -> dict[str, Map]:
     """The map of every operand, of the first phase that has one."""
     maps = call.geometry.nest.maps()
     for phase in call.geometry.nest.phases:
@@ -291,12 +291,12 @@ def _maps(call: Bound) -> dict[str, Map]:
     return maps
 
 
-def initialiser(call: Bound) -> Initialiser:
+def epilogue_initialiser(call: Bound) -> Initialiser:
     """The initialiser of ``struct epilogue`` for the call."""
     stages = call.node.epilogue
     attrs = call.node.attrs
     fields: dict[str, object] = {}
-    for name in epilogue.operands(stages):
+    for name in epilogue.stage_operands(stages):
         if name in call.operands:
             fields[name] = Variable(name, 0, 0)
             if name in epilogue.ROWS:
@@ -305,11 +305,11 @@ def initialiser(call: Bound) -> Initialiser:
         fields |= {name: attrs[name] for name in ("shift", "low", "high")}
     elif "clamp" in stages:
         dtype = call.node.outputs[0].dtype
-        fields |= zip(("low_f", "high_f") if dtype.is_float else ("low", "high"), limits(attrs, dtype), strict=True)
+        fields |= zip(("low_f", "high_f") if dtype.is_float else ("low", "high"), limit_constants(attrs, dtype), strict=True)
     return Initialiser(fields)
 
 
-def render(
+def render_call(
     call: Bound,
     kernel: str,
     views: Mapping[str, PrintedOperand | None],
@@ -327,19 +327,19 @@ def render(
         message: which one of the network's messages it is (``message_number``).
     """
     owner = f"node {call.node.name} ({call.node.op})"
-    attrs = names.guarded(dict(call.node.attrs), owner)
+    attrs = names.guard_value(dict(call.node.attrs), owner)
     text: str = lookup.get_template(call.kernel.call).render(
         kernel=kernel,
-        node=replace(call.node, name=names.guarded(call.node.name, owner), attrs=attrs),
+        node=replace(call.node, name=names.guard_value(call.node.name, owner), attrs=attrs),
         attrs=attrs,
         geometry=call.geometry,
         extent=extent,
-        epilogue=initialiser(call),
-        limits=limits,
+        epilogue=epilogue_initialiser(call),
+        limits=limit_constants,
         c_float=c_float,
         c_int=c_int,
-        c_string=names.literal,
-        product=product,
+        c_string=names.c_literal,
+        product=multiply_values,
         scratch=scratch,
         message=message,
         cores=cores,
@@ -349,7 +349,7 @@ def render(
     return text.strip()
 
 
-def limits(attrs: Document, dtype: DType) -> tuple[str, str]:
+def limit_constants(attrs: Document, dtype: DType) -> tuple[str, str]:
     """The attributes ``low`` and ``high`` as C constants; None means unbounded."""
     low, high = attrs.get("low"), attrs.get("high")
     if dtype.is_float:

@@ -20,7 +20,7 @@ import numpy as np
 
 from deeploy.ir.nest import Map, Nest, encoded
 from deeploy.ir.nodes import Attributes, Node, Tensor
-from deeploy.ir.types import HALVES, PACKED, WHOLE, DType, pack
+from deeploy.ir.types import HALVES, PACKED, WHOLE, DType, pack_elements
 
 Types = frozenset[DType]
 Reference = Callable[..., Any]  # reference(node, *input arrays) -> array, or tuple of arrays
@@ -54,7 +54,7 @@ class Layout:
 
     ``encode`` takes the array as the graph has it and the node, and returns the array to store, or None where others hold what the
     kernel needs of it; a nest's map for the operand describes the stored axes. Cuts along an encoded axis are multiples of ``block``.
-    Elements of few bits are packed in so many ``lanes`` (``deeploy.ir.types.pack``).
+    Elements of few bits are packed in so many ``lanes`` (``deeploy.ir.types.pack_elements``).
     """
 
     encode: Callable[[np.ndarray, Node], np.ndarray | None]
@@ -386,7 +386,11 @@ class Kernel:
         array = tensor.data if layout is None else layout.encode(tensor.data, node)
         if array is None:
             return None
-        return (array, DType.of(array.dtype)) if packing is None else (pack(array, packing, 1 if layout is None else layout.lanes), packing)
+        return (
+            (array, DType.of(array.dtype))
+            if packing is None
+            else (pack_elements(array, packing, 1 if layout is None else layout.lanes), packing)
+        )
 
     def slots(self, scratch: str, is_double: bool) -> int:
         """How many pieces of scratch memory of a name there are, where two tiles may be under way."""

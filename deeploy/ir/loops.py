@@ -64,16 +64,16 @@ def from_geometry(name: str, geometry: Geometry, constants: set[str] | frozenset
     for phase in (geometry.nest, *geometry.nest.phases):
         factors = [n for n, m in phase.reads.items() if any(d.kind is Kind.REDUCTION for d in m.dims())]
         if len(factors) >= 2 and any(d.kind is Kind.REDUCTION and d.combine is SUM for d in phase.dims().values()):
-            loops.append(_layer(name, phase, geometry.extents, factors, constants))
+            loops.append(_make_layer(name, phase, geometry.extents, factors, constants))
     return loops
 
 
-def slots(layer: LayerLoops, unrolling: Sequence[int]) -> int:
+def array_slots(layer: LayerLoops, unrolling: Sequence[int]) -> int:
     """Multiply-accumulates that an array could do while it runs a layer: every loop rounded up to a multiple of its factor."""
     return math.prod(-(-size // factor) * factor for size, factor in zip(layer.sizes, unrolling, strict=True))
 
 
-def distinct(layers: Sequence[LayerLoops]) -> list[LayerLoops]:
+def distinct_layers(layers: Sequence[LayerLoops]) -> list[LayerLoops]:
     """Layers without repetition: each stands for all that have its loops, under the first one's name."""
     merged: dict[tuple[object, ...], LayerLoops] = {}
     for layer in layers:
@@ -93,26 +93,28 @@ class _NestLoop:
     operands: frozenset[str]  # of "x", "w", "y"
 
 
-def _layer(name: str, nest: Nest, extents: Mapping[str, int], factors: Sequence[str], constants: set[str] | frozenset[str]) -> LayerLoops:
+def _make_layer(
+    name: str, nest: Nest, extents: Mapping[str, int], factors: Sequence[str], constants: set[str] | frozenset[str]
+) -> LayerLoops:
     if len(factors) > 2 or len(nest.writes) != 1:
-        raise _unknown(name, f"multiplies {len(factors)} operands into {len(nest.writes)}")
+        raise _unknown_loop(name, f"multiplies {len(factors)} operands into {len(nest.writes)}")
     result = next(iter(nest.writes.values()))
     first, second = (nest.reads[f] for f in factors)
-    windows = {factor: list(_windows(nest.reads[factor], other)) for factor, other in zip(factors, (second, first), strict=True)}
+    windows = {factor: list(_sliding_windows(nest.reads[factor], other)) for factor, other in zip(factors, (second, first), strict=True)}
     swapped = not windows[factors[0]] and (bool(windows[factors[1]]) or (factors[0] in constants and factors[1] not in constants))
     inputs, weights = (second, first) if swapped else (first, second)
     sliding = windows[factors[1] if swapped else factors[0]]
     if len(sliding) > 2:
-        raise _unknown(name, f"slides along {len(sliding)} axes")
-    loops = list(_loops(nest, {"x": inputs, "w": weights, "y": result}, extents))
+        raise _unknown_loop(name, f"slides along {len(sliding)} axes")
+    loops = list(_nest_loops(nest, {"x": inputs, "w": weights, "y": result}, extents))
     sizes = dict.fromkeys(LOOPS, 1)
     pairs = [(outputs, taps) for outputs, taps, _, _ in sliding]
     for loop in loops:
-        sizes_key = _role(name, loop, pairs)
+        sizes_key = _loop_role(name, loop, pairs)
         if sizes_key == "O":
             continue
         sizes[sizes_key] *= loop.size
-    rows = math.prod(loop.size for loop in loops if _role(name, loop, pairs) == "O")
+    rows = math.prod(loop.size for loop in loops if _loop_role(name, loop, pairs) == "O")
     if sliding:
         sizes["OY"] *= rows  # a batch of images is as good as one that is higher
     else:
@@ -123,7 +125,7 @@ def _layer(name: str, nest: Nest, extents: Mapping[str, int], factors: Sequence[
     return LayerLoops(name, ordered, (steps[0][0], steps[1][0]), (steps[0][1], steps[1][1]))
 
 
-def _windows(access: Map, other: Map) -> Iterator[tuple[str, str, int, int]]:
+def _sliding_windows(access: Map, other: Map) -> Iterator[tuple[str, str, int, int]]:
     """Axes along which a window slides: output dimension, tap dimension, stride, dilation; outermost first.
 
     The ``other`` factor does not know where the window is; at most the phase inside a period, as in a transposed convolution.
@@ -134,14 +136,14 @@ def _windows(access: Map, other: Map) -> Iterator[tuple[str, str, int, int]]:
         dims = {dim.name: dim for dim in axis.dims()}
         outputs = [n for n in steps if dims[n].kind is Kind.PARALLEL]
         taps = [n for n in steps if dims[n].kind is Kind.REDUCTION]
-        if len(outputs) == 1 and len(taps) == 1 and all(part == "remainder" for part, _ in _seen(other, outputs[0])):
+        if len(outputs) == 1 and len(taps) == 1 and all(part == "remainder" for part, _ in _seen_parts(other, outputs[0])):
             yield outputs[0], taps[0], steps[outputs[0]], steps[taps[0]]
 
 
-def _loops(nest: Nest, operands: Mapping[str, Map], extents: Mapping[str, int]) -> Iterator[_NestLoop]:
+def _nest_loops(nest: Nest, operands: Mapping[str, Map], extents: Mapping[str, int]) -> Iterator[_NestLoop]:
     """The loops of a nest: dimensions, or their quotients and remainders where a factor sees only these."""
     for name in (dim.name for dim in nest.iterated()):
-        seen = {operand: _seen(access, name) for operand, access in operands.items()}
+        seen = {operand: _seen_parts(access, name) for operand, access in operands.items()}
         radices = {radix for parts in seen.values() for part, radix in parts if part != "all"}
         size = extents[name]
         if len(radices) != 1 or any(len(parts) > 1 for parts in seen.values()):
@@ -152,7 +154,7 @@ def _loops(nest: Nest, operands: Mapping[str, Map], extents: Mapping[str, int]) 
             yield _NestLoop(name, part, iterations, frozenset(o for o, parts in seen.items() if parts & {("all", 0), (part, radix)}))
 
 
-def _seen(access: Map, name: str) -> set[tuple[str, int]]:
+def _seen_parts(access: Map, name: str) -> set[tuple[str, int]]:
     """What of a dimension a map depends on: ("all", 0), ("quotient", radix) or ("remainder", radix)."""
     dims_seen = set()
     for axis in access.axes:
@@ -171,7 +173,7 @@ def _is_alone(inner: Affine, name: str) -> bool:
     return len(inner.terms) == 1 and isinstance(inner.terms[0][0], Dim) and inner.terms[0][0].name == name and inner.terms[0][1] == 1
 
 
-def _role(layer: str, loop: _NestLoop, sliding: Sequence[tuple[str, str]]) -> str:
+def _loop_role(layer: str, loop: _NestLoop, sliding: Sequence[tuple[str, str]]) -> str:
     """One of ``LOOPS``, or O for rows that no window slides along."""
     letters = "".join(sorted(loop.operands))
     axes = ("OY", "OX")[2 - len(sliding) :] if sliding else ()
@@ -185,7 +187,7 @@ def _role(layer: str, loop: _NestLoop, sliding: Sequence[tuple[str, str]]) -> st
     if role is None and loop.size == 1:
         return "G"
     if role is None:
-        raise _unknown(layer, f"has a dimension {loop.dim} that fewer than two of inputs, weights and result depend on")
+        raise _unknown_loop(layer, f"has a dimension {loop.dim} that fewer than two of inputs, weights and result depend on")
     return role
 
 
@@ -195,7 +197,7 @@ def _nearly_square(rows: int) -> tuple[int, int]:
     return low, rows // low
 
 
-def _unknown(layer: str, what: str) -> UnsupportedError:
+def _unknown_loop(layer: str, what: str) -> UnsupportedError:
     return UnsupportedError(
         f"layer {shorten(layer)} {what}", "Only sums of products of two operands are explored: leave the layer out of the model."
     )

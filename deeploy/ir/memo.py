@@ -30,7 +30,7 @@ def by_content(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def found(*arguments: P.args, **named: P.kwargs) -> T:
-        key = (*map(_content, arguments), *((name, _content(value)) for name, value in sorted(named.items())))
+        key = (*map(_content_key, arguments), *((name, _content_key(value)) for name, value in sorted(named.items())))
         if key not in kept:
             if len(kept) >= MOST:
                 kept.clear()
@@ -62,5 +62,5 @@ def by_object(function: Callable[[U], T]) -> Callable[[U], T]:
     return found
 
 
-def _content(value: object) -> object:
+def _content_key(value: object) -> object:
     return (value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value

@@ -66,22 +66,22 @@ _LONGEST = 32
 _LONGEST_STRING = 1000  # bytes; ISO C99, 5.2.4.1, lets compilers refuse strings of more than 4095 characters
 
 
-def _words(name: str) -> list[str]:
+def _split_words(name: str) -> list[str]:
     return re.findall(r"[A-Za-z0-9]+", name)
 
 
 def is_short(name: str) -> bool:
-    """Whether ``identifier`` keeps all words of ``name``."""
-    return len("_".join(_words(name))) <= _LONGEST
+    """Whether ``c_identifier`` keeps all words of ``name``."""
+    return len("_".join(_split_words(name))) <= _LONGEST
 
 
-def identifier(name: str) -> str:
+def c_identifier(name: str) -> str:
     """Return a C identifier that resembles ``name``; distinct names may collide (see ``Names``).
 
     Of a long name it has the last words, which say most in names that are paths through a model. Converters join the names of what
     they made one node of by semicolons; the first one stands for all.
     """
-    words = _words(name.split(";")[0]) or _words(name)
+    words = _split_words(name.split(";")[0]) or _split_words(name)
     text = words.pop()[:_LONGEST] if words else ""
     while words and len(words[-1]) + 1 + len(text) <= _LONGEST:
         text = f"{words.pop()}_{text}"
@@ -99,7 +99,7 @@ class Names:
 
     def unique(self, name: str, part: str = "") -> str:
         """Return an identifier for ``name``, or for a ``part`` of what has that name, that was not handed out before."""
-        base = f"{identifier(name).rstrip('_')}_{part}" if part else identifier(name)
+        base = f"{c_identifier(name).rstrip('_')}_{part}" if part else c_identifier(name)
         candidate, number = base, self._next.get(base.lower(), 2)
         while candidate.lower() in self._taken:
             candidate, number = f"{base.rstrip('_')}_{number}", number + 1
@@ -108,13 +108,13 @@ class Names:
         return candidate
 
 
-def comment(name: str, limit: int = 80) -> str:
+def c_comment(name: str, limit: int = 80) -> str:
     """Return ``name`` fit for a C comment or a Makefile: printable ASCII without anything that could end either."""
     text = re.sub(r"[^A-Za-z0-9_ .,:;+=()<>\[\]-]", "_", name)
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def string(name: str) -> str:
+def c_string(name: str) -> str:
     """Return a C string literal that holds ``name`` in UTF-8; other than printable characters are octal escapes.
 
     Of a very long name it holds the beginning and a digest, so that distinct names stay distinct.
@@ -147,7 +147,7 @@ class FreeText:
     @property
     def literal(self) -> str:
         """A C string literal that holds the text."""
-        return string(self._text)
+        return c_string(self._text)
 
     def _refuse(self, *_: object) -> NoReturn:
         raise UnsupportedError(
@@ -161,16 +161,16 @@ class FreeText:
     __str__ = __format__ = __add__ = __radd__ = __mod__ = __getitem__ = __iter__ = _refuse
 
 
-def literal(text: str | FreeText) -> str:
+def c_literal(text: str | FreeText) -> str:
     """A C string literal that holds a text as templates get it."""
-    return text.literal if isinstance(text, FreeText) else string(text)
+    return text.literal if isinstance(text, FreeText) else c_string(text)
 
 
-def guarded(value: Any, owner: str) -> Any:
+def guard_value(value: Any, owner: str) -> Any:
     """A value as templates get it: texts that are no names are ``FreeText``, in lists and tables, too."""
     if isinstance(value, str):
         return value if is_name(value) else FreeText(value, owner)
     if isinstance(value, list | tuple):
-        entries = [guarded(entry, owner) for entry in value]
+        entries = [guard_value(entry, owner) for entry in value]
         return entries if isinstance(value, list) else tuple(entries)
-    return {key: guarded(entry, owner) for key, entry in value.items()} if isinstance(value, dict) else value
+    return {key: guard_value(entry, owner) for key, entry in value.items()} if isinstance(value, dict) else value

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
 from deeploy.ir.dimensions import SUM, Combine, Kind
-from deeploy.ir.expr import Affine, Dim, Expr, Range, Span, Value, evaluate, maximum, minimum, named, plain
+from deeploy.ir.expr import Affine, Dim, Expr, Range, Span, Value, evaluate_value, maximum, minimum, name_value, plain_value
 
 
 def parallel(*names: str, runtime: str | None = None) -> tuple[Dim, ...]:
@@ -225,26 +225,28 @@ class Geometry:
         whole = {dim: (0, extent - 1) for dim, extent in self.extents.items()}
         ranges: dict[str, Range] = {**whole, **{dim: (first, first + count - 1) for dim, (first, count) in at.items()}}
         hulls = [expression.hull(ranges) for expression in expressions]
-        spans = [(evaluate(low, {}), evaluate(high, {})) for low, high in (expression.hull(whole) for expression in expressions)]
+        spans = [
+            (evaluate_value(low, {}), evaluate_value(high, {})) for low, high in (expression.hull(whole) for expression in expressions)
+        ]
         low, high = reduce(minimum, (low for low, _ in hulls)), reduce(maximum, (high for _, high in hulls))
         is_before, is_after = min(low for low, _ in spans) < 0, max(high for _, high in spans) >= size
         if not is_before and not is_after:
-            return Window(named(name, low), named(f"{name}_n", high - low + 1), 0, 0)
-        low, high = named(f"{name}_low", low), named(f"{name}_high", high)
+            return Window(name_value(name, low), name_value(f"{name}_n", high - low + 1), 0, 0)
+        low, high = name_value(f"{name}_low", low), name_value(f"{name}_high", high)
         last = minimum(high, size - 1) if is_after else high
         before, after = maximum(-low, 0) if is_before else 0, maximum(high - (size - 1), 0) if is_after else 0
         begin = maximum(low, 0) if is_before else low
         inside = minimum(begin, size - 1) if is_after else begin  # windows behind the operand are empty, and begin where it ends
-        first = named(name, inside)
+        first = name_value(name, inside)
         begin = first if inside == begin else begin
-        return Window(first, named(f"{name}_n", maximum(last - begin + 1, 0)), plain(before), plain(after))
+        return Window(first, name_value(f"{name}_n", maximum(last - begin + 1, 0)), plain_value(before), plain_value(after))
 
     def footprint(self, operand: str, tile: Mapping[str, Span] | None = None) -> Footprint:
         """The part of ``operand`` that a tile touches: the hull over all phases, clipped to the operand."""
         at: dict[str, Part] = {name: (first, last - first + 1) for name, (first, last) in (tile or {}).items()}
         axes = [self.window(operand, axis, size, at) for axis, size in enumerate(self.shapes[operand])]
         first, extent, before, after = (
-            tuple(int(evaluate(getattr(window, name), {})) for window in axes) for name in ("first", "count", "before", "after")
+            tuple(int(evaluate_value(getattr(window, name), {})) for window in axes) for name in ("first", "count", "before", "after")
         )
         return Footprint(first, extent, before, after)
 
@@ -286,7 +288,7 @@ def is_broadcast(maps: Sequence[Map], size: int) -> bool:
     return size == 1 and all(access.outside is None for access in maps)
 
 
-def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Dense row-major strides of ``shape``, in elements."""
     result = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):

@@ -62,7 +62,7 @@ class Tensor:
 
     def apply(self, op: str, *others: Like, **attributes: Any) -> Tensor:
         """The result of an operator of ONNX; numbers and arrays beside it get its type."""
-        return evaluate(compute(op, self, *(constant(other, self.dtype) for other in others), **attributes))
+        return evaluate_result(compute(op, self, *(constant(other, self.dtype) for other in others), **attributes))
 
     def __add__(self, other: Like) -> Tensor:
         return self.apply("Add", other)
@@ -275,7 +275,7 @@ def compute(
     return Node(called or name, op, inputs, (result,), attributes, domain=domain).outputs[0]
 
 
-def evaluate(result: Tensor) -> Tensor:
+def evaluate_result(result: Tensor) -> Tensor:
     """A result, or its value where it is computed of constants, and of tensors without elements, by an operator of ``_ARRAYS``."""
     node = result.maker
     if node is None or node.op not in _ARRAYS or any(tensor.elements for tensor in node.variables):
@@ -301,7 +301,7 @@ def _multiply_integers(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None =
     return (a.astype(np.int32) - rows) @ (b.astype(np.int32) - (0 if b_zero is None else b_zero.astype(np.int32)))
 
 
-def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _divide_values(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Of whole numbers, the quotient is cut off."""
     if a.dtype.kind == "f":
         return np.asarray(a / b)
@@ -314,7 +314,7 @@ _ARRAYS: Mapping[str, Callable[..., np.ndarray]] = {
     **{"MatMul": np.matmul, "MatMulInteger": _multiply_integers},
     **{"And": np.logical_and, "Or": np.logical_or, "Equal": np.equal, "Greater": np.greater, "Less": np.less, "Where": np.where},
     **{"GreaterOrEqual": np.greater_equal, "Abs": np.abs, "Sign": np.sign, "Ceil": np.ceil, "Floor": np.floor, "Round": np.rint},
-    **{"Div": _divide, "Clip": lambda x, min, max: np.clip(x, min, max)},
+    **{"Div": _divide_values, "Clip": lambda x, min, max: np.clip(x, min, max)},
     **{"Neg": np.negative, "Sqrt": np.sqrt, "Expand": np.asarray, "Reshape": np.asarray, "Cast": np.asarray, "Pad": pad},
     "Transpose": lambda x, perm: x.transpose(perm),
     "Gather": lambda x, places, axis: np.take(x, places, axis),
@@ -364,6 +364,6 @@ def result_type(op: str, inputs: Sequence[Tensor | None]) -> DType:
     return others[0] if op in ("Where", "DequantizeLinear", "Dequantize") else first
 
 
-def inverse(perm: Sequence[int]) -> list[int]:
+def inverse_order(perm: Sequence[int]) -> list[int]:
     """The order of axes that undoes ``perm``."""
     return [perm.index(axis) for axis in range(len(perm))]

@@ -80,7 +80,7 @@ class Rule:
 
 def lowered(*ops: str, kind: str = ANY, commutes: bool = False) -> Callable[[Callable[..., Result]], Rule]:
     """Decorator: a rule for operators of the integer form; the other arguments and the parameters of the function as of ``standard``."""
-    return lambda function: Rule(function.__name__, frozenset(ops), True, _bind(function, commutes), kind=kind)
+    return lambda function: Rule(function.__name__, frozenset(ops), True, _bind_rule(function, commutes), kind=kind)
 
 
 def standard(*ops: str, kind: str = ANY, lowers: bool = False, commutes: bool = False) -> Callable[[Callable[..., Result]], Rule]:
@@ -96,10 +96,12 @@ def standard(*ops: str, kind: str = ANY, lowers: bool = False, commutes: bool = 
         lowers: it makes operators of the integer form, else ONNX's.
         commutes: it is tried with the first two inputs exchanged as well.
     """
-    return lambda function: Rule(function.__name__, frozenset(ops), False, _bind(function, commutes), INTEGER_FORM if lowers else "", kind)
+    return lambda function: Rule(
+        function.__name__, frozenset(ops), False, _bind_rule(function, commutes), INTEGER_FORM if lowers else "", kind
+    )
 
 
-def bind(function: Callable[..., _T], kind: type, read: Callable[[Any, Parameter, int], Any]) -> Callable[..., _T]:
+def bind_function(function: Callable[..., _T], kind: type, read: Callable[[Any, Parameter, int], Any]) -> Callable[..., _T]:
     """A function of a node, and of positions of its first inputs if these are exchanged, from one of what its parameters name.
 
     Args:
@@ -121,13 +123,13 @@ def bind(function: Callable[..., _T], kind: type, read: Callable[[Any, Parameter
     return call
 
 
-def _bind(function: Callable[..., Result], commutes: bool) -> Callable[[Match], Result]:
+def _bind_rule(function: Callable[..., Result], commutes: bool) -> Callable[[Match], Result]:
     """A rule over a match from one over what a match has (``standard``)."""
-    rewrite = bind(function, Match, _read)
+    rewrite = bind_function(function, Match, _read_parameter)
     return (lambda m: attempt(rewrite, m, 0, 1) or rewrite(m, 1, 0)) if commutes else rewrite
 
 
-def _read(m: Match, parameter: Parameter, position: int) -> Any:
+def _read_parameter(m: Match, parameter: Parameter, position: int) -> Any:
     """An input as a rule asks for it."""
     tensor = m.input(position)
     if tensor is None:
@@ -165,7 +167,7 @@ class Pass:
         return by_op
 
 
-def rewrite(graph: Graph, passes: Iterable[Callable[[Graph], Graph]]) -> Graph:
+def rewrite_graph(graph: Graph, passes: Iterable[Callable[[Graph], Graph]]) -> Graph:
     """The graph behind some passes, one after the other."""
     return reduce(lambda values, step: step(values), passes, graph)
 
@@ -214,7 +216,7 @@ class _RewriteSweep:
             if rule.is_lowered != node.is_lowered or not rule.fits(node):
                 continue
             match = Match(self, node, rule.domain)
-            stand_in = _apply(rule, match)
+            stand_in = _apply_rule(rule, match)
             if isinstance(stand_in, Reading):
                 if not self._replaced:  # else what stands in for other nodes reads the old tensor: the next walk finds this again
                     match.publish(stand_in.new)
@@ -266,7 +268,7 @@ class _RewriteSweep:
             self.outputs.add(new)
 
 
-def _apply(rule: Rule, match: Match) -> Result:
+def _apply_rule(rule: Rule, match: Match) -> Result:
     try:
         return attempt(rule.rewrite, match)
     except (IndexError, KeyError, ValueError, TypeError, ArithmeticError, MemoryError) as error:

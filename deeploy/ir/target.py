@@ -232,7 +232,7 @@ class Timing:
         )
 
 
-def _rate(entry: Document) -> Rate:
+def _parse_rate(entry: Document) -> Rate:
     further = entry.get("cold", 0.0), entry.get("shared", 0.0), entry.get("per", {})
     is_estimate = entry["provenance"].startswith("estimate")
     return Rate(entry["call"], entry["mac"], entry["output"], *further, is_estimate=is_estimate, beside=entry.get("beside", 0.0))
@@ -264,7 +264,7 @@ def load_timing(file: Path, *further: Path) -> Timing:
         clock["tile"],
         {name: e["core_mw"] for name, e in engines.items()},
         {n: PathTiming(e["issue"], tuple(e["latency"]), e["row"], tuple(e["byte"]), e["pj_per_byte"]) for n, e in paths.items()},
-        {n: _rate(e) for n, e in data["kernel"].items()},
+        {n: _parse_rate(e) for n, e in data["kernel"].items()},
         Loops(**{name: clock[name] for name in ("layer", "first_window", "window", "move") if name in clock}),
         {name: e["barrier"] for name, e in engines.items() if "barrier" in e},
         {name: e["byte"] for name, e in memories.items() if "byte" in e},
@@ -319,7 +319,7 @@ class Target:
 
     def __post_init__(self) -> None:
         if self.engines and all(engine.name != CORE for engine in self.engines):
-            object.__setattr__(self, "kernels", tuple(_named(kernel, self.engines[0].name) for kernel in self.kernels))
+            object.__setattr__(self, "kernels", tuple(_name_kernel(kernel, self.engines[0].name) for kernel in self.kernels))
         if self.is_flat and self.memories:
             engines = {**{k.engine: Engine(k.engine, "") for k in self.kernels}, **{engine.name: engine for engine in self.engines}}
             object.__setattr__(self, "engines", tuple(replace(engine, memory=self.memories[0].name) for engine in engines.values()))
@@ -356,8 +356,8 @@ class Target:
         return () if path is None else (path, *self.outward(path.far))
 
 
-def _named(kernel: Kernel, core: str) -> Kernel:
+def _name_kernel(kernel: Kernel, core: str) -> Kernel:
     """The kernel with the name of the first engine where it, its second part, or one that it consists of runs on that."""
-    second = kernel.second and replace(kernel.second, kernel=_named(kernel.second.kernel, core))
-    phases = tuple(replace(phase, kernel=_named(phase.kernel, core)) for phase in kernel.phases)
+    second = kernel.second and replace(kernel.second, kernel=_name_kernel(kernel.second.kernel, core))
+    phases = tuple(replace(phase, kernel=_name_kernel(phase.kernel, core)) for phase in kernel.phases)
     return replace(kernel, engine=core if kernel.engine == CORE else kernel.engine, second=second, phases=phases)

@@ -26,16 +26,16 @@ else:
 
 import mako
 
-__all__ = ["TemplateLookup", "templates"]
+__all__ = ["TemplateLookup", "template_lookup"]
 
 
-def templates(folders: tuple[Path, ...]) -> TemplateLookup:
+def template_lookup(folders: tuple[Path, ...]) -> TemplateLookup:
     """What finds a template in these folders, by its name; an undefined variable in one is an error."""
-    return _templates(folders, _writable(cache_folder("templates")))
+    return _make_lookup(folders, _writable_folder(cache_folder("templates")))
 
 
 @cache
-def _templates(folders: tuple[Path, ...], kept: Path | None) -> TemplateLookup:
+def _make_lookup(folders: tuple[Path, ...], kept: Path | None) -> TemplateLookup:
     def module(filename: str, uri: str) -> str:
         """Where the translation of a template is kept: another file, or another text of it, has another place."""
         del uri
@@ -47,7 +47,7 @@ def _templates(folders: tuple[Path, ...], kept: Path | None) -> TemplateLookup:
     return TemplateLookup([str(folder) for folder in folders], strict_undefined=True, modulename_callable=where)
 
 
-def _writable(folder: Path | None) -> Path | None:
+def _writable_folder(folder: Path | None) -> Path | None:
     try:
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -84,7 +84,7 @@ class Topology:
 
     def route(self, a: int, b: int, chips: int) -> tuple[int, ...] | None:
         """The chips on a shortest way from ``a`` to ``b``, both included; the lowest numbers of several; None where there is none."""
-        before = _before(self, chips, a)
+        before = _chips_before(self, chips, a)
         if b not in before:
             return None
         way = [b]
@@ -142,7 +142,7 @@ class Ports:
 
 
 @cache
-def _before(topology: Topology, chips: int, start: int) -> Mapping[int, int]:
+def _chips_before(topology: Topology, chips: int, start: int) -> Mapping[int, int]:
     """The chip before each one on a shortest way from ``start``, breadth first."""
     previous = {start: start}
     waiting = deque([start])
@@ -166,9 +166,9 @@ def load_topology(file: Path, base: Topology | None = None) -> Topology:
     chosen = data.get("collectives", {})
     algorithm, has_gathers = chosen.get("algorithm", AUTO), chosen.get("gathers", True)
     if base is not None and set(data) <= {"chip", "collectives"}:
-        return replace(base, members=_members(file, data), collective=algorithm, has_gathers=has_gathers)
+        return replace(base, members=_parse_members(file, data), collective=algorithm, has_gathers=has_gathers)
     if missing := [name for name in ("system", "link") if name not in data]:
-        raise _error(file, f"{missing[0]} is missing")
+        raise _topology_error(file, f"{missing[0]} is missing")
     system, groups = data["system"], data.get("groups")
     links = {
         name: Link(name, float(e["bytes_per_second"]), float(e["latency"]), float(e["pj_per_byte"])) for name, e in data["link"].items()
@@ -177,11 +177,11 @@ def load_topology(file: Path, base: Topology | None = None) -> Topology:
         links,
         groups["chips"] if groups else 0,
         groups["link"] if groups else "",
-        _pairs(file, data),
+        _link_pairs(file, data),
         system["ports"],
         system["queue"],
         float(system["mhz"]) if "mhz" in system else None,
-        _members(file, data),
+        _parse_members(file, data),
         algorithm,
         has_gathers,
     )
@@ -193,37 +193,37 @@ def load_members(file: Path) -> Mapping[int, Member]:
     Raises:
         UsageError, TargetError: as ``load_topology``.
     """
-    return _members(file, read_document(file, _KIND, TargetError))
+    return _parse_members(file, read_document(file, _KIND, TargetError))
 
 
-def _error(file: Path, what: str) -> TargetError:
+def _topology_error(file: Path, what: str) -> TargetError:
     return TargetError(f"{shorten(str(file), 160)}: {what}", KINDS[_KIND].remedy)
 
 
-def _pairs(file: Path, data: Document) -> dict[tuple[int, int], str]:
+def _link_pairs(file: Path, data: Document) -> dict[tuple[int, int], str]:
     """The kinds of links by the two chips that they join; every link that is named is there, and every chip can be reached by one."""
     routes: dict[tuple[int, int], str] = {}
     for number, entry in enumerate(data.get("pair", [])):
         pair = min(entry["chips"]), max(entry["chips"])
         if pair[0] == pair[1] or pair in routes:
-            raise _error(file, f"pair[{number}].chips is {entry['chips']}, and a pair joins two different chips, once")
+            raise _topology_error(file, f"pair[{number}].chips is {entry['chips']}, and a pair joins two different chips, once")
         routes[pair] = entry["link"]
     named = [(f"pair[{number}].link", link) for number, link in enumerate(routes.values())]
     named += [("groups.link", data["groups"]["link"])] if "groups" in data else []
     for where, link in named:
         if link not in data["link"]:
-            raise _error(file, f"{where} is {shorten(link, 40)}, and there is no table link.{shorten(link, 40)}")
+            raise _topology_error(file, f"{where} is {shorten(link, 40)}, and there is no table link.{shorten(link, 40)}")
     if not named:
-        raise _error(file, "it joins no chips: it has neither groups nor pair")
+        raise _topology_error(file, "it joins no chips: it has neither groups nor pair")
     return routes
 
 
-def _members(file: Path, data: Document) -> Mapping[int, Member]:
+def _parse_members(file: Path, data: Document) -> Mapping[int, Member]:
     """The entries ``[[chip]]``."""
     members_by_chip: dict[int, Member] = {}
     for number, entry in enumerate(data.get("chip", [])):
         if entry["chip"] in members_by_chip:
-            raise _error(file, f"chip[{number}].chip is {entry['chip']}, which an entry before has")
+            raise _topology_error(file, f"chip[{number}].chip is {entry['chip']}, which an entry before has")
         engines, capacities = entry.get("engines"), {name.lower(): size for name, size in entry.get("memory", {}).items()}
         members_by_chip[entry["chip"]] = Member(capacities, entry.get("cores"), None if engines is None else tuple(engines))
     return members_by_chip

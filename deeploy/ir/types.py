@@ -111,7 +111,7 @@ class DType(Enum):
             return is_byte and self.holds(int(values.min()), int(values.max()))
         if values.dtype != np.float32 or not np.isfinite(values).all():
             return False
-        return np.array_equal(unpack(pack(values, self), self), values)
+        return np.array_equal(unpack_elements(pack_elements(values, self), self), values)
 
     @classmethod
     def of(cls, dtype: np.typing.DTypeLike) -> DType:
@@ -162,7 +162,7 @@ _C = {
 _FROM_NUMPY = {_NUMPY[dtype]: dtype for dtype in WHOLE}
 
 
-def pack(values: Array, dtype: DType, lanes: int = 1) -> Array:
+def pack_elements(values: Array, dtype: DType, lanes: int = 1) -> Array:
     """Elements of a narrow type as they are stored.
 
     Integers: uint8, whose last axis has as many bytes as hold the elements along it, then zeros. Of several ``lanes``, element i and
@@ -181,7 +181,7 @@ def pack(values: Array, dtype: DType, lanes: int = 1) -> Array:
     return np.ascontiguousarray(stored.swapaxes(-1, -2).reshape(*values.shape[:-1], -1))
 
 
-def unpack(stored: Array, dtype: DType, count: int | None = None) -> Array:
+def unpack_elements(stored: Array, dtype: DType, count: int | None = None) -> Array:
     """The elements, of integers ``count`` along the last axis, that a narrow type's bytes or words hold: int8, uint8 or float32."""
     if dtype is DType.BFLOAT16:
         return np.asarray((stored.astype(np.uint32) << 16).view(np.float32))

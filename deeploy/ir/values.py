@@ -36,7 +36,7 @@ class Graph:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        return tuple(sort((*self.outputs, *self.kept))) if self.order is None else self.order
+        return tuple(sort_nodes((*self.outputs, *self.kept))) if self.order is None else self.order
 
     @cached_property
     def operators(self) -> frozenset[str]:
@@ -54,44 +54,44 @@ class Graph:
 
     def __str__(self) -> str:
         """A line for every node: its results with their types, its operator, inputs, and attributes in the order of their names."""
-        lines = [f"inputs {', '.join(map(_typed, self.inputs))}", *map(_line, self.nodes)]
+        lines = [f"inputs {', '.join(map(_print_type, self.inputs))}", *map(_print_node, self.nodes)]
         return "\n".join([*lines, f"outputs {', '.join(shorten(tensor.name) for tensor in self.outputs)}"]) + "\n"
 
 
-def _typed(tensor: Tensor) -> str:
+def _print_type(tensor: Tensor) -> str:
     return f"{shorten(tensor.name)}: {tensor}" if tensor.name else "-"
 
 
-def _line(node: Node) -> str:
-    inputs = ", ".join("-" if tensor is None else _operand(tensor) for tensor in node.inputs)
-    attributes = "".join(f" {shorten(name)}={_text(value)}" for name, value in sorted(node.attrs.items()))
-    return f"{', '.join(map(_typed, node.outputs))} = {shorten(node.op)}({inputs}){attributes}"
+def _print_node(node: Node) -> str:
+    inputs = ", ".join("-" if tensor is None else _print_operand(tensor) for tensor in node.inputs)
+    attributes = "".join(f" {shorten(name)}={_print_value(value)}" for name, value in sorted(node.attrs.items()))
+    return f"{', '.join(map(_print_type, node.outputs))} = {shorten(node.op)}({inputs}){attributes}"
 
 
-def _operand(tensor: Tensor) -> str:
+def _print_operand(tensor: Tensor) -> str:
     if tensor.data is None:
         return shorten(tensor.name)
-    return f"{tensor} {_text(tensor.data.ravel().tolist())}" if tensor.elements <= _SHOWN else f"{tensor} {shorten(tensor.name)}"
+    return f"{tensor} {_print_value(tensor.data.ravel().tolist())}" if tensor.elements <= _SHOWN else f"{tensor} {shorten(tensor.name)}"
 
 
-def _text(value: Any) -> str:
+def _print_value(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(_text, value))}]"
+        return f"[{','.join(map(_print_value, value))}]"
     return f"{value:g}" if isinstance(value, float) else shorten(str(value))
 
 
-def sources(node: Node) -> list[Node]:
+def source_nodes(node: Node) -> list[Node]:
     """The nodes that compute the inputs of a node."""
     return [tensor.maker for tensor in node.operands if tensor.maker is not None]
 
 
-def sort(outputs: Sequence[Tensor]) -> list[Node]:
+def sort_nodes(outputs: Sequence[Tensor]) -> list[Node]:
     """The nodes that tensors depend on, each behind what it reads; without recursion, since networks are deep."""
     levels: dict[Node, int] = {}
     path = [tensor.maker for tensor in reversed(outputs) if tensor.maker is not None]
     while path:
         node = path[-1]
-        before = sources(node)
+        before = source_nodes(node)
         waiting = [source for source in before if source not in levels]
         path += reversed(waiting)
         if not waiting:
@@ -108,24 +108,24 @@ def change_nodes(graph: Graph, change: Callable[[Node], Node]) -> Graph:
 
     changed = []
     for node in graph.nodes:
-        changed.append(change(reading(node, of)))
+        changed.append(change(read_other_tensors(node, of)))
         now.update(zip(node.outputs, changed[-1].outputs, strict=True))
     graph = replace(graph, outputs=tuple(map(of, graph.outputs)), kept=tuple(map(of, graph.kept)))
     if graph.order is None:
         return graph
     ends = (tensor for node in changed if not node.outputs for tensor in node.operands)
-    live = set(sort((*graph.outputs, *graph.kept, *ends)))
+    live = set(sort_nodes((*graph.outputs, *graph.kept, *ends)))
     return replace(graph, order=tuple(node for node in changed if node in live or not node.outputs))
 
 
-def substitute(graph: Graph, instead: Mapping[Tensor, Tensor] | Callable[[Tensor], Tensor]) -> Graph:
+def substitute_tensors(graph: Graph, instead: Mapping[Tensor, Tensor] | Callable[[Tensor], Tensor]) -> Graph:
     """The graph in which other tensors are read, and leave the network, instead of some."""
     of = instead if callable(instead) else lambda tensor: instead.get(tensor, tensor)
-    graph = change_nodes(graph, lambda node: reading(node, of))
+    graph = change_nodes(graph, lambda node: read_other_tensors(node, of))
     return replace(graph, outputs=tuple(map(of, graph.outputs)), kept=tuple(map(of, graph.kept)))
 
 
-def reading(node: Node, instead: Callable[[Tensor], Tensor]) -> Node:
+def read_other_tensors(node: Node, instead: Callable[[Tensor], Tensor]) -> Node:
     """A node that reads other tensors; itself, where these are the same."""
     inputs = tuple(None if tensor is None else instead(tensor) for tensor in node.inputs)
     return node if inputs == node.inputs else node.another(inputs=inputs)

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from deeploy.ir.epilogue import limited
+from deeploy.ir.epilogue import clip_shifted
 from deeploy.ir.expr import Dim
 from deeploy.ir.kernel import ANY, BYTES, FLOAT, INTEGERS, Draw, Operator, Reference, Row, Sample, types
 from deeploy.ir.nest import Map, Nest, parallel
@@ -119,7 +119,7 @@ def div_reference(node: Node, a: Array, b: Array) -> Array:
 def scaled_add_reference(node: Node, a: Array, b: Array) -> Array:
     """clip((a*mul_a + b*mul_b + add) >> shift, low, high) in 64 bits; a, b 8 bit; no epilogue."""
     attrs = node.attrs
-    return limited(attrs, wide(a) * attrs["mul_a"] + wide(b) * attrs["mul_b"] + attrs["add"])
+    return clip_shifted(attrs, wide(a) * attrs["mul_a"] + wide(b) * attrs["mul_b"] + attrs["add"])
 
 
 def scaled_div_reference(node: Node, a: Array, b: Array) -> Array:
@@ -140,7 +140,7 @@ def requant_reference(node: Node, x: Array, mul: Array, add: Array) -> Array:
 
     x int, mul int32, add int32 or int64; rounding is in ``add``.
     """
-    return limited(node.attrs, wide(x) * wide(mul) + wide(add))
+    return clip_shifted(node.attrs, wide(x) * wide(mul) + wide(add))
 
 
 def lookup_reference(node: Node, x: Array, table: Array) -> Array:

@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 
-from deeploy.ir.epilogue import limited
+from deeploy.ir.epilogue import clip_shifted
 from deeploy.ir.kernel import INTEGERS, types
 from deeploy.ir.nodes import Attributes, Node
 from deeploy.ir.types import Array
@@ -49,7 +49,7 @@ def div_reference(node: Node, a: Array, b: Array) -> Array:
 def requant_add_reference(node: Node, a: Array, b: Array) -> Array:
     """The sum of both operands, each clip((x*mul + add) >> shift, low, high) with parameters of its own (mul_a ... high_b)."""
     attrs, operands = node.attrs, {"_a": a, "_b": b}
-    return np.asarray(sum(limited(attrs, wide(x) * attrs[f"mul{side}"] + attrs[f"add{side}"], side) for side, x in operands.items()))
+    return np.asarray(sum(clip_shifted(attrs, wide(x) * attrs[f"mul{side}"] + attrs[f"add{side}"], side) for side, x in operands.items()))
 
 
 def requant_add_is_wide(node: Node) -> bool:

@@ -43,7 +43,7 @@ class _JoinedPair:
     def reference(self, node: Node, a: Array, b: Array, *rest: Array) -> tuple[Array, Array]:
         ahead, count = self.front(node), len(self.others)
         staged = dict(zip(_STAGED, rest[count:], strict=False))
-        x = epilogue.apply(ahead, self.first.reference(ahead, a, b), staged).astype(node.outputs[1].dtype.numpy)
+        x = epilogue.apply_stages(ahead, self.first.reference(ahead, a, b), staged).astype(node.outputs[1].dtype.numpy)
         return self.second.reference(self.behind(node), x, *rest[:count]), x
 
     def accepts(self, node: Node) -> str | None:
@@ -111,7 +111,7 @@ def _front(first: Kernel, others: int) -> Callable[[Node], Node]:
     def made(node: Node) -> Node:
         attrs = {name.removeprefix(_PREFIX): value for name, value in node.attrs.items() if name.startswith(_PREFIX)}
         begin = 2 + others
-        staged = node.inputs[begin : begin + len(epilogue.operands(attrs.get("epilogue", ())))]
+        staged = node.inputs[begin : begin + len(epilogue.stage_operands(attrs.get("epilogue", ())))]
         return Node(node.name, first.op, (*node.inputs[:2], *staged), node.outputs[1:], attrs)
 
     return made
@@ -123,7 +123,7 @@ def _behind(second: Kernel, others: int) -> Callable[[Node], Node]:
     @lru_cache(maxsize=_KNOWN)
     def made(node: Node) -> Node:
         attrs = {name: value for name, value in node.attrs.items() if not name.startswith(_PREFIX)}
-        end = len(node.inputs) - len(epilogue.operands(node.epilogue))
+        end = len(node.inputs) - len(epilogue.stage_operands(node.epilogue))
         return Node(node.name, second.op, (node.outputs[1], *node.inputs[2 : 2 + others], *node.inputs[end:]), node.outputs[:1], attrs)
 
     return made
@@ -131,7 +131,7 @@ def _behind(second: Kernel, others: int) -> Callable[[Node], Node]:
 
 def node_of(kernel: Kernel, first: Node, second: Node) -> Node:
     """The node of a joined kernel, of which it runs both."""
-    end = len(second.inputs) - len(epilogue.operands(second.epilogue))
+    end = len(second.inputs) - len(epilogue.stage_operands(second.epilogue))
     inputs = (*first.inputs[:2], *second.inputs[1:end], *first.inputs[2:], *second.inputs[end:])
     attrs = {**{_PREFIX + name: value for name, value in first.attrs.items()}, **second.attrs}
     return Node(second.name, kernel.op, inputs, (*second.outputs, *first.outputs), attrs)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from deeploy.ir.epilogue import constants_of, operands
+from deeploy.ir.epilogue import constants_of, stage_operands
 from deeploy.ir.kernel import Layout
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
@@ -213,7 +213,7 @@ def _constants(node: Node) -> Constants | None:
         place = operator.inputs.index("mul")
         mul, add = node.inputs[place : place + 2]
     elif "requantise" in node.epilogue:
-        operand = dict(zip(operands(node.epilogue), node.inputs[-len(operands(node.epilogue)) :], strict=True))
+        operand = dict(zip(stage_operands(node.epilogue), node.inputs[-len(stage_operands(node.epilogue)) :], strict=True))
         bias, mul, add = operand.get("bias"), operand["mul"], operand["add"]
     else:
         return None

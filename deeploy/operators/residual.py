@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 
-from deeploy.ir.epilogue import limited
+from deeploy.ir.epilogue import clip_shifted
 from deeploy.ir.kernel import BYTES, Operator, Row, Sample, types
 from deeploy.ir.nest import Map, Nest, parallel, reduction
 from deeploy.ir.nodes import Node
@@ -44,8 +44,8 @@ def reference(node: Node, x: Array, b: Array, mul: Array, add: Array) -> Array:
     ``even`` says, of the second as ``even_sum``. No epilogue.
     """
     attrs = node.attrs
-    t = limited(attrs, x.sum(axis=0, dtype=np.int64) * wide(mul) + wide(add))
-    return limited(attrs, t * attrs["mul_a"] + wide(b) * attrs["mul_b"] + attrs["offset"], "_sum").reshape(b.shape)
+    t = clip_shifted(attrs, x.sum(axis=0, dtype=np.int64) * wide(mul) + wide(add))
+    return clip_shifted(attrs, t * attrs["mul_a"] + wide(b) * attrs["mul_b"] + attrs["offset"], "_sum").reshape(b.shape)
 
 
 def _draw(rng: Random) -> Sample:

@@ -11,7 +11,7 @@ from random import Random
 
 import numpy as np
 
-from deeploy.ir.epilogue import shifted
+from deeploy.ir.epilogue import shift_right
 from deeploy.ir.kernel import BYTES, FLOAT, Operator, Row, Sample
 from deeploy.ir.nest import Map, Nest, coupled, parallel
 from deeploy.ir.nodes import Node
@@ -47,7 +47,7 @@ def product(a: Array, b: Array, constants: tuple[int, ...]) -> Array:
 
 
 def _limited(sums: Array, shift: int, low: int, high: int, even: int) -> Array:
-    return np.asarray(np.clip(shifted(sums, shift, None if even < 0 else even), low, high))
+    return np.asarray(np.clip(shift_right(sums, shift, None if even < 0 else even), low, high))
 
 
 def halves(node: Node, x: Array) -> tuple[Array, Array]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from deeploy.ir.epilogue import limited
+from deeploy.ir.epilogue import clip_shifted
 from deeploy.ir.nodes import Attributes, Node
 from deeploy.ir.types import Array
 
@@ -54,7 +54,7 @@ def cheapest(a_range: tuple[int, int], b_range: tuple[int, int], constants: tupl
     attrs = dict(constants)
     a, b = (np.arange(low, high + 1, dtype=np.int64) for low, high in (a_range, b_range))
     exact = a[:, None] * attrs["mul_a"] + b * attrs["mul_b"] + attrs["add"]
-    results = limited(attrs, exact)
+    results = clip_shifted(attrs, exact)
     return _narrow(attrs, a, b, results) or _halves(attrs, exact, results)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deeploy.ir.kernel import Kept
-from deeploy.ir.nest import strides
+from deeploy.ir.nest import dense_strides
 from deeploy.ir.nodes import Attributes, Node, Tensor
 
 
@@ -27,7 +27,7 @@ class Access:
     @classmethod
     def dense(cls, shape: tuple[int, ...]) -> Access:
         """Row-major order from the start of the buffer."""
-        return cls(shape, 0, strides(shape))
+        return cls(shape, 0, dense_strides(shape))
 
     def dense_axes(self) -> int:
         """How many trailing axes lie densely packed in row-major order (axes of extent 1 always do)."""
@@ -125,7 +125,7 @@ def _reshape(node: Node) -> View:
 
 def _kept_by_reshape(source: Tensor, result: Tensor) -> Axes:
     """Axes of one extent, and of one number of elements behind them."""
-    left, right = strides(source.shape), strides(result.shape)
+    left, right = dense_strides(source.shape), dense_strides(result.shape)
     return [
         (a, b)
         for a, size in enumerate(source.shape)
@@ -224,7 +224,7 @@ def by_rows(shape: tuple[int, ...], axis: int) -> Access:
     inner = max((i for i, size in enumerate(shape) if i != axis and size > 1), default=axis)
     order = [i for i in range(len(shape)) if i not in (axis, inner)] + [axis, *([inner] if inner != axis else [])]
     result = [0] * len(shape)
-    for position, stride in zip(order, strides(tuple(shape[i] for i in order)), strict=True):
+    for position, stride in zip(order, dense_strides(tuple(shape[i] for i in order)), strict=True):
         result[position] = stride
     return Access(shape, 0, tuple(result))
 

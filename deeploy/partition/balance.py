@@ -2,14 +2,14 @@
 
 =============  ==========================================================================================================
 ``layers``     equal numbers of layers
-``vendor``     stages filled up to the average of the constants, the rest to the last, as the Edge TPU's published partitioner cuts
-``profile``    every way to cut, timed; the fastest
-``parameters`` the largest stage as small as can be, then moved until all constants fit (Villarrubia et al., Segm_Balanced)
-``cycles``     the slowest stage as fast as can be, exactly
+``cut_by_vendor``     stages filled up to the average of the constants, the rest to the last, as the Edge TPU's published partitioner cuts
+``cut_by_profile``    every way to cut, timed; the fastest
+``cut_by_parameters`` the largest stage as small as can be, then moved until all constants fit (Villarrubia et al., Segm_Balanced)
+``cut_by_cycles``     the slowest stage as fast as can be, exactly
 =============  ==========================================================================================================
 
-``profile`` and ``cycles`` read tables: ``tables[k][first, end]`` is the time of stage ``k`` if it runs levels ``first`` to ``end - 1``,
-transfers included, infinite where its device cannot. Devices may differ; equal ones share a table.
+``cut_by_profile`` and ``cut_by_cycles`` read tables: ``tables[k][first, end]`` is the time of stage ``k`` if it runs levels
+``first`` to ``end - 1``, transfers included, infinite where its device cannot. Devices may differ; equal ones share a table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deeploy.errors import FitError, UsageError, shorten
-from deeploy.partition.balance_levels import Cuts, Levels, segments
+from deeploy.partition.balance_levels import Cuts, Levels, stage_segments
 
 MOST_PARTITIONS = 200_000  # that `profile` tries
 
@@ -30,7 +30,7 @@ Table = np.ndarray  # [levels, levels + 1]
 Overflow = Callable[[int, int, int], int]  # stage, first level, level behind the last: bytes that its device does not hold
 
 
-def check(levels: Levels, stages: int) -> None:
+def check_stages(levels: Levels, stages: int) -> None:
     """Raise ``UsageError`` where a network has fewer levels than there are to be stages."""
     if stages < 1:
         raise UsageError(f"a pipeline of {stages} stages", "Give at least 1: --chips 1.")
@@ -41,9 +41,9 @@ def check(levels: Levels, stages: int) -> None:
         )
 
 
-def layers(levels: Levels, stages: int) -> Cuts:
+def cut_by_layers(levels: Levels, stages: int) -> Cuts:
     """Equal numbers of layers; what is left over is given to the last stage (5 in 4: 1, 1, 1, 2)."""
-    check(levels, stages)
+    check_stages(levels, stages)
     before = [0, *itertools.accumulate(len(row) for row in levels.layers)]
     cuts: list[int] = []
     for stage in range(1, stages):
@@ -53,12 +53,12 @@ def layers(levels: Levels, stages: int) -> Cuts:
     return tuple(cuts)
 
 
-def vendor(levels: Levels, stages: int) -> Cuts:
+def cut_by_vendor(levels: Levels, stages: int) -> Cuts:
     """Every stage but the last is filled until the next level would make it exceed the average of all constants; the rest is the last's.
 
     What the stages before leave of their averages adds up in the last one, so that it may exceed its device.
     """
-    check(levels, stages)
+    check_stages(levels, stages)
     average = sum(levels.weights) / stages
     cuts: list[int] = []
     filled = 0
@@ -74,24 +74,24 @@ def vendor(levels: Levels, stages: int) -> Cuts:
 # ---- by profile
 
 
-def partitions(levels: Levels, stages: int) -> int:
+def count_partitions(levels: Levels, stages: int) -> int:
     """In how many ways a network can be cut."""
     return math.comb(levels.depth - 1, stages - 1)
 
 
-def slowest(tables: Sequence[Table], cuts: Cuts) -> float:
+def slowest_stage(tables: Sequence[Table], cuts: Cuts) -> float:
     """Time of the slowest stage."""
-    return max(_times(tables, cuts))
+    return max(_stage_times(tables, cuts))
 
 
-def _times(tables: Sequence[Table], cuts: Cuts) -> list[float]:
-    return [float(table[part]) for table, part in zip(tables, segments(cuts, tables[0].shape[0]), strict=True)]
+def _stage_times(tables: Sequence[Table], cuts: Cuts) -> list[float]:
+    return [float(table[part]) for table, part in zip(tables, stage_segments(cuts, tables[0].shape[0]), strict=True)]
 
 
 def check_profile(levels: Levels, stages: int, most: int = MOST_PARTITIONS) -> None:
     """Raise ``UsageError`` where there are more ways to cut than are tried."""
-    check(levels, stages)
-    count = partitions(levels, stages)
+    check_stages(levels, stages)
+    count = count_partitions(levels, stages)
     if count > most:
         raise UsageError(
             f"--balance profile would try {count} ways to cut {levels.depth} levels into {stages} stages, {most} at most",
@@ -99,7 +99,7 @@ def check_profile(levels: Levels, stages: int, most: int = MOST_PARTITIONS) -> N
         )
 
 
-def profile(levels: Levels, tables: Sequence[Table], most: int = MOST_PARTITIONS) -> Cuts:
+def cut_by_profile(levels: Levels, tables: Sequence[Table], most: int = MOST_PARTITIONS) -> Cuts:
     """The best of all ways to cut.
 
     Raises:
@@ -108,8 +108,8 @@ def profile(levels: Levels, tables: Sequence[Table], most: int = MOST_PARTITIONS
     """
     check_profile(levels, len(tables), most)
     every = itertools.combinations(range(1, levels.depth), len(tables) - 1)
-    best = min(every, key=lambda cuts: (max(times := _times(tables, cuts)), sum(times), cuts))
-    if math.isinf(slowest(tables, best)):
+    best = min(every, key=lambda cuts: (max(times := _stage_times(tables, cuts)), sum(times), cuts))
+    if math.isinf(slowest_stage(tables, best)):
         raise _nothing_fits(levels, tables)
     return best
 
@@ -162,25 +162,25 @@ class Refined:
     excess: int
 
 
-def parameters(levels: Levels, stages: int, overflow: Overflow | None = None) -> Refined:
+def cut_by_parameters(levels: Levels, stages: int, overflow: Overflow | None = None) -> Refined:
     """Segm_Balanced: the largest stage as small as can be, then the cuts moved by what a planner of memory reports, if given."""
-    check(levels, stages)
-    cuts = _filled(levels.weights, balanced_split(levels.weights, stages), stages)
-    return Refined(cuts, 0, 0, 0) if overflow is None else refine(levels, cuts, overflow)
+    check_stages(levels, stages)
+    cuts = _fill_cuts(levels.weights, balanced_split(levels.weights, stages), stages)
+    return Refined(cuts, 0, 0, 0) if overflow is None else refine_cuts(levels, cuts, overflow)
 
 
-def _filled(weights: Sequence[int], cuts: Cuts, stages: int) -> Cuts:
+def _fill_cuts(weights: Sequence[int], cuts: Cuts, stages: int) -> Cuts:
     """Further cuts, each through the largest stage that has several levels and where its halves differ least."""
     filled = list(cuts)
     while len(filled) < stages - 1:
-        parts = [part for part in segments(tuple(filled), len(weights)) if part[1] - part[0] > 1]
+        parts = [part for part in stage_segments(tuple(filled), len(weights)) if part[1] - part[0] > 1]
         first, end = max(parts, key=lambda part: (sum(weights[part[0] : part[1]]), part[1] - part[0]))
         halves = [(abs(sum(weights[first:cut]) - sum(weights[cut:end])), abs(2 * cut - first - end), cut) for cut in range(first + 1, end)]
         filled = sorted([*filled, min(halves)[2]])
     return tuple(filled)
 
 
-def refine(levels: Levels, cuts: Cuts, overflow: Overflow) -> Refined:
+def refine_cuts(levels: Levels, cuts: Cuts, overflow: Overflow) -> Refined:
     """Move cuts until no stage holds more than its device: first forward, then backward if the last stage has too much.
 
     A cut moves at once by as many levels as the bytes that are too many, so that the planner is asked once for each move.
@@ -196,17 +196,17 @@ def refine(levels: Levels, cuts: Cuts, overflow: Overflow) -> Refined:
 
     for stage in range(stages - 1):
         while borders[stage + 1] - borders[stage] > 1 and (over := excess(stage)) > 0:
-            borders[stage + 1] -= _reach(levels.weights[borders[stage] + 1 : borders[stage + 1]][::-1], over)
+            borders[stage + 1] -= _reach_bytes(levels.weights[borders[stage] + 1 : borders[stage + 1]][::-1], over)
             moves += 1
     if excess(stages - 1) > 0:
         for stage in range(stages - 1, 0, -1):
             while borders[stage + 1] - borders[stage] > 1 and (over := excess(stage)) > 0:
-                borders[stage] += _reach(levels.weights[borders[stage] : borders[stage + 1] - 1], over)
+                borders[stage] += _reach_bytes(levels.weights[borders[stage] : borders[stage + 1] - 1], over)
                 moves += 1
     return Refined(tuple(borders[1:-1]), moves, reports, sum(excess(stage) for stage in range(stages)))
 
 
-def _reach(weights: Sequence[int], wanted: int) -> int:
+def _reach_bytes(weights: Sequence[int], wanted: int) -> int:
     """How many of the levels together have ``wanted`` bytes; all of them if that is not enough."""
     return next((count for count, total in enumerate(itertools.accumulate(weights), 1) if total >= wanted), len(weights))
 
@@ -214,26 +214,26 @@ def _reach(weights: Sequence[int], wanted: int) -> int:
 # ---- by cycles
 
 
-def cycles(levels: Levels, tables: Sequence[Table]) -> Cuts:
+def cut_by_cycles(levels: Levels, tables: Sequence[Table]) -> Cuts:
     """The cuts whose slowest stage is fastest; among those, with the least time in all. Exact, by dynamic programming.
 
     Raises:
         UsageError: there are more stages than levels.
         FitError: whatever is cut, some device cannot run its stage.
     """
-    check(levels, len(tables))
-    limit = bottleneck(tables)
+    check_stages(levels, len(tables))
+    limit = bottleneck_time(tables)
     if math.isinf(limit):
         raise _nothing_fits(levels, tables)
-    return _solve(tables, np.add, limit)[1]
+    return _solve_cuts(tables, np.add, limit)[1]
 
 
-def bottleneck(tables: Sequence[Table]) -> float:
+def bottleneck_time(tables: Sequence[Table]) -> float:
     """Time of the slowest stage of the best cut; infinite where there is none."""
-    return _solve(tables, np.maximum, math.inf)[0]
+    return _solve_cuts(tables, np.maximum, math.inf)[0]
 
 
-def _solve(tables: Sequence[Table], combine: np.ufunc, limit: float) -> tuple[float, Cuts]:
+def _solve_cuts(tables: Sequence[Table], combine: np.ufunc, limit: float) -> tuple[float, Cuts]:
     """The least combination of stages that take at most ``limit`` each, and its cuts."""
     depth = tables[0].shape[0]
     best = np.full(depth + 1, math.inf)
@@ -262,7 +262,7 @@ def _nothing_fits(levels: Levels, tables: Sequence[Table]) -> FitError:
     return FitError(f"however it is cut, one of {len(tables)} stages does not fit its device", "Ask for more devices: --chips.")
 
 
-def smallest(levels: Levels, fits: Callable[[int], bool], most: int, least: int = 1) -> int:
+def smallest_count(levels: Levels, fits: Callable[[int], bool], most: int, least: int = 1) -> int:
     """The smallest number of stages for which ``fits`` says that all constants stay on their devices (``--chips auto``).
 
     Raises:

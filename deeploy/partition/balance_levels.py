@@ -54,7 +54,7 @@ class Levels:
         return len(self.layers)
 
 
-def depths(layers: Sequence[BalancedLayer]) -> list[int]:
+def layer_depths(layers: Sequence[BalancedLayer]) -> list[int]:
     """The longest path from the network's input to every layer, in layers before it."""
     depths: list[int] = []
     for layer in layers:
@@ -72,13 +72,13 @@ def levels_of(
         returned: layers whose results leave the network; those that nobody reads, if not given.
         together: groups of layers that one device has to run: depths between those of a group are one level.
     """
-    depth = depths(layers)
-    level = _levels(depth, together)
+    depth = layer_depths(layers)
+    level = _layer_levels(depth, together)
     count = max(level, default=-1) + 1
     members: list[list[int]] = [[] for _ in range(count)]
     for position in range(len(layers)):
         members[level[position]].append(position)
-    last = _last(layers, level)
+    last = _last_readers(layers, level)
     passed = [0] * (count + 1)
     for position, layer in enumerate(layers):
         for border in range(level[position] + 1, last[position] + 1):
@@ -91,31 +91,31 @@ def levels_of(
     return Levels(tuple(map(tuple, members)), weights, crossing, names)
 
 
-def _levels(depth: Sequence[int], together: Iterable[Collection[int]]) -> list[int]:
+def _layer_levels(depth: Sequence[int], together: Iterable[Collection[int]]) -> list[int]:
     """The level of every layer: its depth, less the borders that are inside a group."""
     closed = {border for group in together for border in range(min(depth[i] for i in group) + 1, max(depth[i] for i in group) + 1)}
     numbers = list(accumulate((border not in closed for border in range(1, max(depth, default=0) + 1)), initial=0))
     return [numbers[d] for d in depth]
 
 
-def segments(cuts: Cuts, depth: int) -> list[tuple[int, int]]:
+def stage_segments(cuts: Cuts, depth: int) -> list[tuple[int, int]]:
     """First level and the one behind the last of every stage."""
     return list(pairwise((0, *cuts, depth)))
 
 
-def sizes(levels: Levels, cuts: Cuts) -> list[int]:
+def stage_sizes(levels: Levels, cuts: Cuts) -> list[int]:
     """Bytes of constants of every stage."""
-    return [sum(levels.weights[first:end]) for first, end in segments(cuts, levels.depth)]
+    return [sum(levels.weights[first:end]) for first, end in stage_segments(cuts, levels.depth)]
 
 
-def spans(layers: Sequence[BalancedLayer], levels: Levels) -> list[tuple[int, int, int]]:
+def result_spans(layers: Sequence[BalancedLayer], levels: Levels) -> list[tuple[int, int, int]]:
     """Of every layer's result: its level, the last level that reads it, and its bytes."""
     numbers = {position: number for number, row in enumerate(levels.layers) for position in row}
     level = [numbers[position] for position in range(len(layers))]
-    return [(made, last, layer.output) for made, last, layer in zip(level, _last(layers, level), layers, strict=True)]
+    return [(made, last, layer.output) for made, last, layer in zip(level, _last_readers(layers, level), layers, strict=True)]
 
 
-def _last(layers: Sequence[BalancedLayer], level: Sequence[int]) -> list[int]:
+def _last_readers(layers: Sequence[BalancedLayer], level: Sequence[int]) -> list[int]:
     """The last level that reads each layer's result; its own where none does."""
     last = list(level)
     for position, layer in enumerate(layers):

@@ -137,14 +137,14 @@ class Algorithm:
         return [event for event in self.events if isinstance(event, Send)]
 
 
-def box(chunk: int, chunks: int, extent: int) -> tuple[int, int]:
+def chunk_box(chunk: int, chunks: int, extent: int) -> tuple[int, int]:
     """The indices [begin, end) of a chunk along an axis of ``extent``: in whole words of SIMD units, where there are enough."""
     unit = next(unit for unit in (16, 8, 4, 2, 1) if extent >= unit * chunks or unit == 1)
     begin, end = (number * extent // chunks // unit * unit for number in (chunk, chunk + 1))
     return begin, extent if chunk == chunks - 1 else end
 
 
-def _sum(pairs: Sequence[Pair], chunks: int) -> Iterator[Event]:
+def _order_sum(pairs: Sequence[Pair], chunks: int) -> Iterator[Event]:
     """A sum in an order in which it can happen: a chip that sends computes a chunk right before, one that receives is a chunk ahead, so
     that it computes while others send. What has arrived is added by one call, before it is sent on or when it is complete.
     """
@@ -166,11 +166,15 @@ def _sum(pairs: Sequence[Pair], chunks: int) -> Iterator[Event]:
             yield Add(target, piece)
 
 
-def _ways(members: Sequence[int], group: int, wanted: str) -> dict[str, list[Pair]]:
+def _reduction_ways(members: Sequence[int], group: int, wanted: str) -> dict[str, list[Pair]]:
     """By the name of an algorithm who sends to whom to reach the first member; by doubling only where that is ``wanted``."""
-    ways = {"hierarchical": _up(members, group), "flat": _up(members, max(members) + 1), "ring": list(pairwise(reversed(members)))}
+    ways = {
+        "hierarchical": _pairs_upwards(members, group),
+        "flat": _pairs_upwards(members, max(members) + 1),
+        "ring": list(pairwise(reversed(members))),
+    }
     if wanted == "doubling":
-        ways[wanted] = [(b, a) for level in levels(members, group) for own in level for a, b in reversed(list(doubling(own)))]
+        ways[wanted] = [(b, a) for level in group_levels(members, group) for own in level for a, b in reversed(list(doubling_pairs(own)))]
     return {
         name: pairs
         for name, pairs in ways.items()
@@ -178,35 +182,37 @@ def _ways(members: Sequence[int], group: int, wanted: str) -> dict[str, list[Pai
     }
 
 
-def reductions(members: Sequence[int], group: int, chunks: Sequence[int], wanted: str = AUTO) -> Iterator[Algorithm]:
+def list_reductions(members: Sequence[int], group: int, chunks: Sequence[int], wanted: str = AUTO) -> Iterator[Algorithm]:
     """Algorithms that add what all members have, up on the first one."""
-    ways = _ways(members, group, wanted)
-    return (Algorithm(name, count, tuple(_sum(pairs, count))) for count in chunks for name, pairs in ways.items())
+    ways = _reduction_ways(members, group, wanted)
+    return (Algorithm(name, count, tuple(_order_sum(pairs, count))) for count in chunks for name, pairs in ways.items())
 
 
-def spreads(members: Sequence[int], group: int, chunks: Sequence[int], wanted: str = AUTO) -> Iterator[Algorithm]:
+def list_spreads(members: Sequence[int], group: int, chunks: Sequence[int], wanted: str = AUTO) -> Iterator[Algorithm]:
     """Algorithms that give all members what the first one has."""
     ways = [
         (name, count, [(target, source) for source, target in reversed(pairs)])
         for count in chunks
-        for name, pairs in _ways(members, group, wanted).items()
+        for name, pairs in _reduction_ways(members, group, wanted).items()
     ]
     if group > 2 and 1 in chunks and wanted == AUTO:
-        ways.append(("doubling", 1, [pair for level in reversed(levels(members, group)) for own in level for pair in doubling(own)]))
+        ways.append(
+            ("doubling", 1, [pair for level in reversed(group_levels(members, group)) for own in level for pair in doubling_pairs(own)])
+        )
     for name, count, pairs in ways:
         yield Algorithm(name, count, tuple(event for chunk in range(count) for pair in pairs for event in pass_on(*pair, (chunk,))))
 
 
-def doubling(members: Sequence[int]) -> Iterator[Pair]:
+def doubling_pairs(members: Sequence[int]) -> Iterator[Pair]:
     """Who sends to whom, where the first one of members sends to the one in their middle, and so on in both halves."""
     half = (len(members) + 1) // 2
     if half < len(members):
         yield members[0], members[half]
-        yield from doubling(members[:half])
-        yield from doubling(members[half:])
+        yield from doubling_pairs(members[:half])
+        yield from doubling_pairs(members[half:])
 
 
-def levels(members: Sequence[int], group: int) -> list[list[list[int]]]:
+def group_levels(members: Sequence[int], group: int) -> list[list[list[int]]]:
     """The members by groups; then the first ones of all groups by groups of groups, and so on."""
     levels_found, left, size = list[list[list[int]]](), list(members), 1
     while len(left) > 1:
@@ -219,12 +225,12 @@ def levels(members: Sequence[int], group: int) -> list[list[list[int]]]:
     return levels_found
 
 
-def _up(members: Sequence[int], group: int) -> list[Pair]:
+def _pairs_upwards(members: Sequence[int], group: int) -> list[Pair]:
     """Who sends to whom, where the first members of groups collect, then the first of groups of groups, and so on."""
-    return [(chip, own[0]) for level in levels(members, group) for own in level for chip in own[1:]]
+    return [(chip, own[0]) for level in group_levels(members, group) for own in level for chip in own[1:]]
 
 
-def fastest(
+def fastest_algorithm(
     algorithms: Iterable[Algorithm], bytes_: int, links: Links, product: Effort = NONE, total: Effort = NONE
 ) -> tuple[Algorithm, float]:
     """The algorithm with the fewest messages of those that end about first, and its seconds; of equals the one that comes first.

@@ -56,7 +56,7 @@ class Cuts:
         return tuple(int(chip) for chip in np.unique(self.owner[self.dependence.group == group]) if chip >= 0)
 
 
-def cuts(graph: Graph, declare: Declare, chips: int, gathered: frozenset[Node] = frozenset()) -> Cuts:
+def choose_cuts(graph: Graph, declare: Declare, chips: int, gathered: frozenset[Node] = frozenset()) -> Cuts:
     """Choose what to cut.
 
     A node whose outputs belong to no class, as a norm along them comes next, is cut along them all the same; then they are made whole
@@ -66,41 +66,43 @@ def cuts(graph: Graph, declare: Declare, chips: int, gathered: frozenset[Node] =
         UsageError: nothing can be cut, or not for so many chips.
     """
     dependence = read_dependence(graph, declare, gathered)
-    chosen, whole = _choices(graph, dependence, gathered)
+    chosen, whole = _choose_dimensions(graph, dependence, gathered)
     along = {loop.group for loop in chosen.values() if not loop.is_sum}  # reductions over what nothing in front is cut along come too late
     apart = whole.keys() | {node for node, loop in chosen.items() if loop.is_sum and loop.group not in along}
     if apart:
         dependence = read_dependence(graph, declare, gathered | apart)
-        chosen, whole = _choices(graph, dependence, gathered)
+        chosen, whole = _choose_dimensions(graph, dependence, gathered)
     if not chosen:
         raise UsageError(
             f"--chips {chips}: the model has nothing that can be cut across chips: no sum of products with a constant operand",
             "Use --chips 1, or cut it by depth: --partition pipeline.",
         )
     owner = np.full(len(dependence.atom), -1, np.int64)
-    seeds = _seeds(graph, dependence)
+    seeds = _seed_axes(graph, dependence)
     for group in sorted({loop.group for loop in chosen.values()}):
         first = dependence.atoms(*seeds[group])
-        _distribute(owner, first, chips)
+        _distribute_atoms(owner, first, chips)
         members = np.unique(dependence.atom[dependence.group[dependence.atom] == group])
-        _distribute(owner, np.setdiff1d(members, first), chips)
+        _distribute_atoms(owner, np.setdiff1d(members, first), chips)
     _check_none_is_empty(owner, chips, dependence)
     return Cuts(dependence, chips, owner, chosen, tuple(whole.values()))
 
 
-def _factors(node: Node, dependence: Dependence) -> list[Tensor]:
+def _product_factors(node: Node, dependence: Dependence) -> list[Tensor]:
     """The matrices and filters that a node sums products with."""
     return [t for t in node.operands if t.data is not None and t.rank > 1] if node in dependence.factors else []
 
 
-def _choices(graph: Graph, dependence: Dependence, gathered: frozenset[Node]) -> tuple[dict[Node, NestDimension], dict[Node, str]]:
+def _choose_dimensions(
+    graph: Graph, dependence: Dependence, gathered: frozenset[Node]
+) -> tuple[dict[Node, NestDimension], dict[Node, str]]:
     """The dimension of every node that is cut, and the names of those that cannot be."""
     chosen, whole, groups = dict[Node, NestDimension](), dict[Node, str](), set[int]()
     for node in graph.nodes:
-        constants = _factors(node, dependence)
+        constants = _product_factors(node, dependence)
         if constants:
             classes = {group for tensor in constants for group in dependence.classes(tensor)} - {-1}
-            loop = _choice(dependence.loops[node], classes, groups, node in gathered)
+            loop = _choose_dimension(dependence.loops[node], classes, groups, node in gathered)
             if loop is None:
                 whole[node] = node.name
             else:
@@ -109,17 +111,17 @@ def _choices(graph: Graph, dependence: Dependence, gathered: frozenset[Node]) ->
     return chosen, whole
 
 
-def _seeds(graph: Graph, dependence: Dependence) -> dict[int, tuple[Tensor, int]]:
+def _seed_axes(graph: Graph, dependence: Dependence) -> dict[int, tuple[Tensor, int]]:
     """Of every class the first axis of a matrix or of filters: its order is the order of the atoms."""
     seeds = dict[int, tuple[Tensor, int]]()
     for node in graph.nodes:
-        for tensor in _factors(node, dependence):
+        for tensor in _product_factors(node, dependence):
             for axis, group in enumerate(dependence.classes(tensor)):
                 seeds.setdefault(group, (tensor, axis))
     return seeds
 
 
-def _choice(loops: Sequence[NestDimension], classes: set[int], groups: set[int], is_gathered: bool) -> NestDimension | None:
+def _choose_dimension(loops: Sequence[NestDimension], classes: set[int], groups: set[int], is_gathered: bool) -> NestDimension | None:
     """The dimension to cut a node along: a reduction over what is cut already, unless its input is gathered; else its outputs, else any
     reduction.
     """
@@ -130,7 +132,7 @@ def _choice(loops: Sequence[NestDimension], classes: set[int], groups: set[int],
     return first[0] if first else None
 
 
-def _distribute(owner: np.ndarray, atoms: np.ndarray, chips: int) -> None:
+def _distribute_atoms(owner: np.ndarray, atoms: np.ndarray, chips: int) -> None:
     """Hand out the atoms of a class in their order along an axis: as many to each chip, the first one never without."""
     order = list(dict.fromkeys(atoms.tolist()))
     bounds = [-(-chip * len(order) // chips) for chip in range(chips + 1)]

@@ -137,7 +137,7 @@ class _Collector:
         """Tie the iterations of a node to what they touch; where nothing is declared that can be read, nothing of it can be cut."""
         tensors = (*node.operands, *node.outputs)
         for names, nest, layouts in declare(node):
-            geometry, stored = _bound(node, names, nest, layouts)
+            geometry, stored = _bind_geometry(node, names, nest, layouts)
             if geometry is not None:
                 break
         else:
@@ -202,8 +202,8 @@ class _Collector:
             access = place(Access.dense(whole))
             if access is None or 0 in whole or 0 in access.shape:
                 continue
-            for axis, p in _matches(access, whole, self._indexed(part)).items():
-                for vertex, coordinates in zip(own[p], _coordinates(access, whole, axis, p), strict=True):
+            for axis, p in _matching_axes(access, whole, self._indexed(part)).items():
+                for vertex, coordinates in zip(own[p], _axis_coordinates(access, whole, axis, p), strict=True):
                     self.join(np.full(len(coordinates), vertex), runs[axis][0] + coordinates)
 
     def _indexed(self, part: Tensor) -> set[int]:
@@ -221,23 +221,25 @@ class _Collector:
                 if access is None or 0 in access.shape:
                     continue
                 if math.prod(access.shape) != part.elements:
-                    span = _span(access, part.shape)
+                    span = _reached_extents(access, part.shape)
                     axes |= {a for a, size in enumerate(part.shape) if size > 1 and span[a] == 1}
                 elif len(view.parts) == 1 and inner.rank == part.rank:
                     indexed = self._indexed(inner)
-                    axes |= {a for a, p in _matches(access, part.shape, set()).items() if p in indexed}
+                    axes |= {a for a, p in _matching_axes(access, part.shape, set()).items() if p in indexed}
         return axes
 
     def finish(self) -> Dependence:
         nothing = np.zeros((2, 0), np.int64)
-        atom = components(self.count, np.concatenate([nothing, *self.edges], axis=1))
-        group = components(len(atom), np.concatenate([nothing, *(np.stack([atom[run[:-1]], atom[run[1:]]]) for run in self.runs)], axis=1))
+        atom = connected_components(self.count, np.concatenate([nothing, *self.edges], axis=1))
+        group = connected_components(
+            len(atom), np.concatenate([nothing, *(np.stack([atom[run[:-1]], atom[run[1:]]]) for run in self.runs)], axis=1)
+        )
         dependence = Dependence(self.known, atom, group, {}, self.mapped, frozenset(self.factors), self.detached)
         loops = {node: tuple(replace(loop, group=dependence._class(atom[run])) for loop, run in own) for node, own in self.loops.items()}
         return replace(dependence, loops=loops)
 
 
-def components(count: int, edges: np.ndarray) -> np.ndarray:
+def connected_components(count: int, edges: np.ndarray) -> np.ndarray:
     """Per vertex the smallest vertex that it is connected with; ``edges`` is [2, n]."""
     label = np.arange(count)
     u, v = edges
@@ -252,18 +254,18 @@ def components(count: int, edges: np.ndarray) -> np.ndarray:
             label = shorter
 
 
-def _bound(
+def _bind_geometry(
     node: Node, names: tuple[str, ...], nest: Nest, layouts: Mapping[str, Layout]
 ) -> tuple[Geometry | None, dict[str, list[tuple[int, np.ndarray]]]]:
     """The geometry of a node, and per operand and axis of the graph: the axis of the nest's map and the graph's indices along it."""
-    stages = epilogue.operands(node.epilogue)
-    reads = {**nest.reads, **(epilogue.maps(node.epilogue, next(iter(nest.writes.values()))) if stages else {})}
+    stages = epilogue.stage_operands(node.epilogue)
+    reads = {**nest.reads, **(epilogue.stage_maps(node.epilogue, next(iter(nest.writes.values()))) if stages else {})}
     shapes: dict[str, tuple[int, ...]] = {}
     stored: dict[str, list[tuple[int, np.ndarray]]] = {}
     for name, tensor in zip(names, (*node.operands, *node.outputs), strict=True):
         shapes[name], stored[name] = tensor.shape, [(axis, np.arange(size)) for axis, size in enumerate(tensor.shape)]
         if tensor.data is not None and name in layouts and name not in stages and name in nest.maps():
-            places = _encoded(layouts[name], node, tensor.data)
+            places = _encoded_axes(layouts[name], node, tensor.data)
             if places is None:
                 return None, {}
             shapes[name], stored[name] = places
@@ -273,7 +275,7 @@ def _bound(
         return None, {}
 
 
-def _encoded(layout: Layout, node: Node, data: np.ndarray) -> tuple[tuple[int, ...], list[tuple[int, np.ndarray]]] | None:
+def _encoded_axes(layout: Layout, node: Node, data: np.ndarray) -> tuple[tuple[int, ...], list[tuple[int, np.ndarray]]] | None:
     """Where a layout puts the axes of a constant, found by storing their indices; None where it does more than reorder axes."""
     places: list[tuple[int, np.ndarray]] = []
     shape: tuple[int, ...] = ()
@@ -307,20 +309,20 @@ def _is_seen(nest: Nest, dim: Dim) -> bool:
     return dim.kind is not Kind.PARALLEL or any(dim in access.dims() for access in (*nest.writes.values(), *nest.updates.values()))
 
 
-def _span(access: Access, whole: tuple[int, ...]) -> list[int]:
+def _reached_extents(access: Access, whole: tuple[int, ...]) -> list[int]:
     """How many indices of every axis of a container a part reaches, at most."""
     lowest = np.unravel_index(access.offset, whole)
     last = access.offset + sum((n - 1) * s for n, s in zip(access.shape, access.strides, strict=True))
     return [int(b) - int(a) + 1 for a, b in zip(lowest, np.unravel_index(last, whole), strict=True)]
 
 
-def _steps(access: Access, whole: tuple[int, ...], p: int) -> np.ndarray:
+def _part_coordinates(access: Access, whole: tuple[int, ...], p: int) -> np.ndarray:
     """Coordinates in the container, [axes, extent], of the part's first element and those further along axis ``p``."""
     places = access.offset + access.strides[p] * np.arange(access.shape[p])
     return np.stack(np.unravel_index(places, whole))
 
 
-def _moving(access: Access, whole: tuple[int, ...]) -> dict[int, list[int]]:
+def _moving_axes(access: Access, whole: tuple[int, ...]) -> dict[int, list[int]]:
     """For every axis of a container the part's axes that move along it, the one with the longest steps first.
 
     Where an axis of the part is several of the container, it moves along the outermost that has more than one index.
@@ -328,24 +330,24 @@ def _moving(access: Access, whole: tuple[int, ...]) -> dict[int, list[int]]:
     moving: dict[int, list[int]] = {}
     for p in sorted(range(len(access.shape)), key=lambda p: -access.strides[p]):
         if access.shape[p] > 1:
-            steps = _steps(access, whole, p)
+            steps = _part_coordinates(access, whole, p)
             axes = [a for a in range(len(whole)) if (steps[a] != steps[a][0]).any()]
             moving.setdefault(axes[0], []).append(p)
     return moving
 
 
-def _matches(access: Access, whole: tuple[int, ...], skipped: set[int]) -> dict[int, int]:
+def _matching_axes(access: Access, whole: tuple[int, ...], skipped: set[int]) -> dict[int, int]:
     """By axis of a container that of a part that belongs to it: of several of the part the outermost that is not skipped."""
-    return {axis: next((p for p in parts if p not in skipped), parts[0]) for axis, parts in _moving(access, whole).items()}
+    return {axis: next((p for p in parts if p not in skipped), parts[0]) for axis, parts in _moving_axes(access, whole).items()}
 
 
-def _coordinates(access: Access, whole: tuple[int, ...], axis: int, p: int) -> Sequence[np.ndarray]:
+def _axis_coordinates(access: Access, whole: tuple[int, ...], axis: int, p: int) -> Sequence[np.ndarray]:
     """For every index of the part's axis ``p``, the indices of the container's ``axis`` that it reaches."""
-    others = [q for q in _moving(access, whole).get(axis, []) if q != p]
-    base = _steps(access, whole, p)[axis]
+    others = [q for q in _moving_axes(access, whole).get(axis, []) if q != p]
+    base = _part_coordinates(access, whole, p)[axis]
     reach = np.zeros(1, np.int64)
     for q in others:
-        steps = _steps(access, whole, q)[axis]
+        steps = _part_coordinates(access, whole, q)[axis]
         reach = (reach[:, None] + (steps - steps[0])[None, :]).ravel()
     reach = np.unique(reach)
     return [start + reach for start in base]

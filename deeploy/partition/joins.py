@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from deeploy.ir.nodes import Node, Tensor
-from deeploy.ir.values import Graph, sources
+from deeploy.ir.values import Graph, source_nodes
 from deeploy.operators.reduce import REDUCE_SUM
 from deeploy.operators.residual import RESIDUAL_SUM
 from deeploy.operators.table import OPERATORS
 from deeploy.operators.views import CONCAT, SLICE
-from deeploy.partition.shards import cut_out, named
+from deeploy.partition.shards import cut_out, name_result
 from deeploy.partition.system import System
 
 Supports = Callable[[Node], bool]  # whether a target has a kernel for a node
@@ -39,7 +39,7 @@ class _Join:
             if self.concat is not None:
                 axis = self.concat.attrs["axis"]
                 end = begin + result.shape[axis]
-                skip, name = named(cut_out(skip, axis, begin, end), f"{skip.name} (from {begin})"), f"{name} (part {number})"
+                skip, name = name_result(cut_out(skip, axis, begin, end), f"{skip.name} (from {begin})"), f"{name} (part {number})"
                 begin = end
             attrs = {key: node.attrs[key] for key in ("shift", "low", "high", "even") if key in node.attrs} | dict(self.addition)
             outputs = (Tensor(name, result.shape, y.dtype),)
@@ -47,12 +47,12 @@ class _Join:
         return totals
 
 
-def joined(system: System, supports: Supports) -> System:
+def join_residuals(system: System, supports: Supports) -> System:
     """The system with residual connections in the sums that they follow, where the target has a kernel for that."""
-    return replace(system, chips=tuple(_joined(graph, supports) for graph in system.chips))
+    return replace(system, chips=tuple(_join_graph(graph, supports) for graph in system.chips))
 
 
-def _joined(graph: Graph, supports: Supports) -> Graph:
+def _join_graph(graph: Graph, supports: Supports) -> Graph:
     places = {node: place for place, node in enumerate(graph.nodes)}
     instead: dict[Node, tuple[Node, ...]] = {}
     stand_ins: dict[Tensor, Tensor] = {}
@@ -62,7 +62,7 @@ def _joined(graph: Graph, supports: Supports) -> Graph:
             tensor = stand_ins[tensor]
         return tensor
 
-    for join in filter(None, (_join(graph, node, places) for node in graph.nodes)):
+    for join in filter(None, (_find_join(graph, node, places) for node in graph.nodes)):
         totals, y = join.totals(), join.last.outputs[0]
         if not all(map(supports, totals)):
             continue
@@ -70,7 +70,7 @@ def _joined(graph: Graph, supports: Supports) -> Graph:
             instead[join.sums[0]], stand_ins[y] = tuple(totals), totals[0].outputs[0]
         else:
             for node, total in zip(join.sums, totals, strict=True):
-                instead[node] = (*(cut for cut in sources(total) if cut.op == SLICE and cut not in places), total)
+                instead[node] = (*(cut for cut in source_nodes(total) if cut.op == SLICE and cut not in places), total)
             pieces = tuple(total.outputs[0] for total in totals)
             concat = join.concat.another(name=y.name, inputs=pieces, outputs=(y,))
             instead[join.concat], stand_ins[y] = (concat,), concat.outputs[0]
@@ -87,7 +87,7 @@ def _joined(graph: Graph, supports: Supports) -> Graph:
     return replace(graph, outputs=outputs, order=tuple(nodes)) if instead else graph
 
 
-def _join(graph: Graph, last: Node, places: Mapping[Node, int]) -> _Join | None:
+def _find_join(graph: Graph, last: Node, places: Mapping[Node, int]) -> _Join | None:
     """What a node adds to a sum that nothing else reads."""
     addition_of = OPERATORS[last.op].addition if last.op in OPERATORS else None
     if addition_of is None or len(last.outputs) != 1 or last.outputs[0].dtype.numpy.itemsize != 1:
@@ -102,7 +102,7 @@ def _join(graph: Graph, last: Node, places: Mapping[Node, int]) -> _Join | None:
         if addition is None or not is_read_once(t) or t.maker is None or t.shape != skip.shape or skip.dtype.numpy.itemsize != 1:
             continue
         concat = t.maker if t.maker.op == CONCAT else None
-        sums = list(sources(concat)) if concat is not None else [t.maker]
+        sums = list(source_nodes(concat)) if concat is not None else [t.maker]
         before = places[skip.maker] if skip.maker is not None else -1
         if len(sums) == (1 if concat is None else len(concat.operands)) and all(
             _is_sum(node) and is_read_once(node.outputs[0]) and before < places[node] for node in sums

@@ -18,9 +18,9 @@ from deeploy.operators.link import receive, send
 from deeploy.operators.views import APPEND, POSITION
 from deeploy.partition import balance
 from deeploy.partition.balance import Table
-from deeploy.partition.balance_levels import INPUT, BalancedLayer, Cuts, Levels, levels_of, segments, sizes
+from deeploy.partition.balance_levels import INPUT, BalancedLayer, Cuts, Levels, levels_of, stage_segments, stage_sizes
 from deeploy.partition.shards import bytes_of
-from deeploy.partition.system import System, names_of, ordered
+from deeploy.partition.system import System, names_of, order_system
 
 Balance = Literal["layers", "vendor", "profile", "parameters", "cycles"]
 BALANCES: tuple[Balance, ...] = ("layers", "vendor", "profile", "parameters", "cycles")
@@ -56,12 +56,12 @@ class Pipeline:
     @property
     def constants(self) -> tuple[int, ...]:
         """Bytes of constants of every stage."""
-        return tuple(sizes(self.levels, self.cuts))
+        return tuple(stage_sizes(self.levels, self.cuts))
 
 
 def nodes_of(graph: Graph) -> list[BalancedLayer]:
     """The nodes of a graph as layers; a node's constants count once, with the first node that reads them."""
-    made = _positions(graph)
+    made = _node_positions(graph)
     seen: set[Tensor] = set()
     members = []
     for node in graph.nodes:
@@ -72,7 +72,7 @@ def nodes_of(graph: Graph) -> list[BalancedLayer]:
     return members
 
 
-def _positions(graph: Graph) -> dict[Tensor, int]:
+def _node_positions(graph: Graph) -> dict[Tensor, int]:
     """By tensor the position of the node that computes it."""
     return {tensor: position for position, node in enumerate(graph.nodes) for tensor in node.outputs}
 
@@ -94,12 +94,12 @@ def levels_of_graph(graph: Graph) -> Levels:
         UnsupportedError: it keeps states.
     """
     check_states(graph)
-    made = _positions(graph)
+    made = _node_positions(graph)
     returned = [made[tensor] for tensor in graph.outputs if tensor in made]
     return levels_of(nodes_of(graph), sum(bytes_of(tensor) for tensor in graph.inputs if tensor.name != POSITION), returned)
 
 
-def choose(levels: Levels, chips: int, strategy: Balance, costs: StageCosts) -> Cuts:
+def choose_cuts_by(levels: Levels, chips: int, strategy: Balance, costs: StageCosts) -> Cuts:
     """Cuts into as many stages as there are chips.
 
     Raises:
@@ -107,27 +107,27 @@ def choose(levels: Levels, chips: int, strategy: Balance, costs: StageCosts) -> 
         FitError: no cut fits.
     """
     if strategy == "layers":
-        return balance.layers(levels, chips)
+        return balance.cut_by_layers(levels, chips)
     if strategy == "vendor":
-        return balance.vendor(levels, chips)
+        return balance.cut_by_vendor(levels, chips)
     if strategy == "parameters":
-        return balance.parameters(levels, chips, costs.overflow).cuts
+        return balance.cut_by_parameters(levels, chips, costs.overflow).cuts
     if strategy not in BALANCES:
         raise UsageError(f"--balance {strategy} is unknown", f"Use one of {', '.join(BALANCES)}.")
-    balance.check(levels, chips)
+    balance.check_stages(levels, chips)
     if strategy == "profile":
         balance.check_profile(levels, chips)
-        return balance.profile(levels, costs.tables(chips))
-    return balance.cycles(levels, costs.tables(chips))
+        return balance.cut_by_profile(levels, costs.tables(chips))
+    return balance.cut_by_cycles(levels, costs.tables(chips))
 
 
-def smallest(levels: Levels, costs: StageCosts) -> int:
+def fewest_chips(levels: Levels, costs: StageCosts) -> int:
     """``--chips auto``: the fewest chips on which all constants stay, cut by parameters.
 
     Raises:
         FitError: there is no such number.
     """
-    return balance.smallest(levels, lambda chips: balance.parameters(levels, chips, costs.overflow).excess == 0, MOST_CHIPS)
+    return balance.smallest_count(levels, lambda chips: balance.cut_by_parameters(levels, chips, costs.overflow).excess == 0, MOST_CHIPS)
 
 
 def pipeline(graph: Graph, levels: Levels, chips: int | Literal["auto"], strategy: Balance, costs: StageCosts) -> Pipeline:
@@ -139,20 +139,20 @@ def pipeline(graph: Graph, levels: Levels, chips: int | Literal["auto"], strateg
         chips: how many stages; ``auto`` for the fewest that keep all constants.
 
     Raises:
-        UsageError, FitError: it cannot be cut so; see ``choose``.
+        UsageError, FitError: it cannot be cut so; see ``choose_cuts_by``.
     """
-    count = smallest(levels, costs) if chips == "auto" else chips
-    cuts = choose(levels, count, strategy, costs)
-    return Pipeline(cut(graph, levels, cuts), levels, cuts, strategy)
+    count = fewest_chips(levels, costs) if chips == "auto" else chips
+    cuts = choose_cuts_by(levels, count, strategy, costs)
+    return Pipeline(cut_stages(graph, levels, cuts), levels, cuts, strategy)
 
 
-def cut(graph: Graph, levels: Levels, cuts: Cuts) -> System:
+def cut_stages(graph: Graph, levels: Levels, cuts: Cuts) -> System:
     """The system whose stages are given by their first levels, their nodes in an order that ends whatever the queues hold."""
     stages = _Stages(graph, len(cuts) + 1)
-    for stage, bounds in enumerate(segments(cuts, levels.depth)):
+    for stage, bounds in enumerate(stage_segments(cuts, levels.depth)):
         for node in _nodes_between(graph, levels, *bounds):
             stages.add(node, stage)
-    return ordered(stages.system())
+    return order_system(stages.system())
 
 
 def _nodes_between(graph: Graph, levels: Levels, first: int, end: int) -> list[Node]:
@@ -209,7 +209,7 @@ class _Stages:
         return System(chips, names_of(graph.inputs), tuple(tensor.name for tensor in graph.outputs))
 
 
-def part(graph: Graph, levels: Levels, first: int, end: int) -> Graph:
+def stage_graph(graph: Graph, levels: Levels, first: int, end: int) -> Graph:
     """Levels ``first`` to ``end - 1`` as a graph of its own: given what it reads, it returns what is read behind it."""
     nodes = _nodes_between(graph, levels, first, end)
     computed = dict.fromkeys(tensor for node in nodes for tensor in node.outputs)

@@ -21,7 +21,7 @@ from deeploy.partition.tensor import Partition
 _REPORT = "Report this model and its options: partitioning keeps to this by construction."
 
 
-def prove(graph: Graph, declare: Declare, partition: Partition) -> None:
+def prove_partition(graph: Graph, declare: Declare, partition: Partition) -> None:
     """Check that no constant is on two chips, and that none is missing. Copies of what rows need on every chip are none of this.
 
     Raises:
@@ -30,21 +30,21 @@ def prove(graph: Graph, declare: Declare, partition: Partition) -> None:
     if len(partition.system.chips) == 1:
         return
     dependence = read_dependence(graph, declare)
-    _once(graph, dependence, partition)
-    _known(graph, dependence, partition)
+    _check_once(graph, dependence, partition)
+    _check_known(graph, dependence, partition)
 
 
-def _mapped(node: Node, dependence: Dependence) -> frozenset[int]:
+def _mapped_inputs(node: Node, dependence: Dependence) -> frozenset[int]:
     """Positions of the inputs of a node that loop nests map."""
     return dependence.mapped.get(node, frozenset(range(len(node.operands))))
 
 
-def _once(graph: Graph, dependence: Dependence, partition: Partition) -> None:
+def _check_once(graph: Graph, dependence: Dependence, partition: Partition) -> None:
     """Every element of a constant that loop nests map, and that has more than one, is on one chip, with its value."""
     by_constant = defaultdict[Tensor, list[Shard]](list)
     for shard in partition.shards:
         by_constant[shard.constant].append(shard)
-    for tensor in dict.fromkeys(node.operands[position] for node in graph.nodes for position in sorted(_mapped(node, dependence))):
+    for tensor in dict.fromkeys(node.operands[position] for node in graph.nodes for position in sorted(_mapped_inputs(node, dependence))):
         values = tensor.data
         if values is None or values.size <= 1:
             continue
@@ -60,10 +60,10 @@ def _once(graph: Graph, dependence: Dependence, partition: Partition) -> None:
             raise ModelError(f"{int((chips == -1).sum())} elements of constant {shorten(tensor.name)} are on no chip", _REPORT)
 
 
-def _known(graph: Graph, dependence: Dependence, partition: Partition) -> None:
+def _check_known(graph: Graph, dependence: Dependence, partition: Partition) -> None:
     """No chip has a constant of more than one element but its shards, and tables, which nests do not map."""
     own = {(shard.chip, id(shard.values)) for shard in partition.shards}
-    maps = {node.name: _mapped(node, dependence) for node in graph.nodes}
+    maps = {node.name: _mapped_inputs(node, dependence) for node in graph.nodes}
     for chip, part in enumerate(partition.system.chips):
         for node in part.nodes:
             for position, tensor in enumerate(node.operands):

@@ -95,7 +95,7 @@ class Division:
         return {chip: bytes_ * (end - begin) // self.extent for chip, (begin, end) in self.owned.items()}
 
 
-def division(axis: int, extent: int, chips: int, group: int) -> Division | None:
+def divide_rows(axis: int, extent: int, chips: int, group: int) -> Division | None:
     """How rows are divided among all chips; None where groups are not full, so that places have no counterpart in other groups."""
     levels, stride, size = list[Pair](), 1, group if group > 1 else chips
     while stride < chips:

@@ -30,10 +30,10 @@ from deeploy.partition.shards import (
     bytes_of,
     chunked_axis,
     cut_out,
-    join,
-    like,
-    named,
-    runs,
+    index_runs,
+    join_pieces,
+    make_like,
+    name_result,
     with_extent,
 )
 
@@ -41,7 +41,7 @@ TO_FIRST: gathers.Way = gathers.to_first
 WAYS: tuple[gathers.Way, ...] = (gathers.by_leaders, gathers.to_all)  # from few messages to many
 
 
-def bring(shards: Shards, tensor: Tensor, wanted: Sharding) -> None:
+def bring_tensor(shards: Shards, tensor: Tensor, wanted: Sharding) -> None:
     """Move a tensor to where it is wanted, by one collective or several."""
     state = shards.states[tensor]
     while not state.has(wanted):
@@ -49,11 +49,11 @@ def bring(shards: Shards, tensor: Tensor, wanted: Sharding) -> None:
         _COLLECTIVES[here, type(wanted)](shards, tensor, wanted)
 
 
-def whole(shards: Shards, tensor: Tensor) -> Tensor:
+def whole_tensor(shards: Shards, tensor: Tensor) -> Tensor:
     """A tensor as the first chip has it, after it is put together there."""
     if tensor.data is not None:
         return shards.constant(tensor, ROOT)
-    bring(shards, tensor, Whole())
+    bring_tensor(shards, tensor, Whole())
     return shards.states[tensor].whole[ROOT]
 
 
@@ -64,7 +64,7 @@ def _add_up(shards: Shards, tensor: Tensor, wanted: Sharding) -> None:
     total()
 
 
-def _spread(shards: Shards, tensor: Tensor, wanted: Whole) -> None:
+def _spread_tensor(shards: Shards, tensor: Tensor, wanted: Whole) -> None:
     """Make a tensor whole on several chips.
 
     An input of the model that nothing but cut nodes read is given to each of the chips. Of what is another view of a tensor, that is
@@ -79,15 +79,15 @@ def _spread(shards: Shards, tensor: Tensor, wanted: Whole) -> None:
         if again is not None:
             for chip in missing:
                 inputs = [shards.operand(again, position, chip, wanted, None) for position in range(len(again.operands))]
-                (copies[chip],) = shards.put(chip, again, inputs, [like(tensor)], again.attrs)
+                (copies[chip],) = shards.put(chip, again, inputs, [make_like(tensor)], again.attrs)
         elif tensor.data is not None:  # which lies on the first chip alone
             copies.setdefault(ROOT, shards.constant(tensor, ROOT))
-            _broadcast(shards, tensor, wanted.chips)
+            _broadcast_tensor(shards, tensor, wanted.chips)
         elif tensor in shards.free:
             for chip in missing:
                 shards.give(tensor, chip)
         elif node is None or not (_is_view(shards, node) or tensor in shards.sliding) or len(node.outputs) != 1:
-            _broadcast(shards, tensor, wanted.chips)
+            _broadcast_tensor(shards, tensor, wanted.chips)
         else:
             read = [t for i, t in enumerate(node.operands) if t.data is None or shards.is_sent(node, i)]
             waiting += [(tensor, node), *((t, None) for t in read[::-1])]
@@ -116,7 +116,7 @@ class _Copy(Mover):
     def take(self, chip: int, target: int, piece: Piece) -> Tensor:
         if (chip, piece[0]) not in self.pieces:
             axis, extent = chunked_axis(self.tensor)
-            own = cut_out(self.shards.states[self.tensor].whole[chip], axis, *collectives.box(piece[0], self.chunks, extent))
+            own = cut_out(self.shards.states[self.tensor].whole[chip], axis, *collectives.chunk_box(piece[0], self.chunks, extent))
             self.pieces[chip, piece[0]] = self.shards.add(chip, own, self.name(chip, piece))
         return self.pieces[chip, piece[0]]
 
@@ -124,7 +124,7 @@ class _Copy(Mover):
         self.pieces[chip, piece[0]] = tensor
 
 
-def _broadcast(shards: Shards, tensor: Tensor, chips: Sequence[int]) -> None:
+def _broadcast_tensor(shards: Shards, tensor: Tensor, chips: Sequence[int]) -> None:
     """Make a tensor that is whole on the first chip whole on others."""
     copies = shards.states[tensor].whole
     missing = [chip for chip in chips if chip not in copies]
@@ -132,18 +132,18 @@ def _broadcast(shards: Shards, tensor: Tensor, chips: Sequence[int]) -> None:
         return
     axis, extent = chunked_axis(tensor)
     count, links = bytes_of(tensor), shards.links
-    algorithms = collectives.spreads(
+    algorithms = collectives.list_spreads(
         [ROOT, *missing], links.topology.group, collectives.chunks_of(extent, count), links.topology.collective
     )
-    algorithm, _ = collectives.fastest(algorithms, count, links)
+    algorithm, _ = collectives.fastest_algorithm(algorithms, count, links)
     copy = _Copy(shards, tensor, algorithm.chunks)
     shards.carry_out(algorithm.events, copy)
     for chip in missing:
-        copies[chip] = shards.add(chip, join([copy.pieces[chip, chunk] for chunk in range(algorithm.chunks)], axis), tensor.name)
+        copies[chip] = shards.add(chip, join_pieces([copy.pieces[chip, chunk] for chunk in range(algorithm.chunks)], axis), tensor.name)
     shards.note("broadcast", tensor, algorithm.name, [ROOT, *missing])
 
 
-def _scatter(shards: Shards, tensor: Tensor, wanted: Parts | Division) -> None:
+def _scatter_tensor(shards: Shards, tensor: Tensor, wanted: Parts | Division) -> None:
     """Give every chip its part or its rows of a tensor, as it has it, or from the first chip."""
     state, parts, rows = shards.states[tensor], dict[int, Tensor](), wanted if isinstance(wanted, Division) else None
     group = wanted.group if isinstance(wanted, Parts) else None
@@ -157,9 +157,9 @@ def _scatter(shards: Shards, tensor: Tensor, wanted: Parts | Division) -> None:
         title = name if source == chip or rows is not None else f"{name} of {chip}"
         boxes = [  # one, or several side by side
             shards.add(source, cut_out(state.whole[source], axis, a, b), title if rows is not None else f"{title} (from {a} to {b})")
-            for a, b in runs(own)
+            for a, b in index_runs(own)
         ]
-        parts[chip] = shards.add(source, join(boxes, axis), title)
+        parts[chip] = shards.add(source, join_pieces(boxes, axis), title)
         if source != chip:
             parts[chip] = shards.message(ROOT, chip, parts[chip], name)
     divided = Divided(axis, indices, parts, group, rows)
@@ -174,7 +174,7 @@ def _scatter(shards: Shards, tensor: Tensor, wanted: Parts | Division) -> None:
 # ---- divided tensors, put together
 
 
-def gather(shards: Shards, tensor: Tensor, wanted: Sharding) -> None:
+def gather_tensor(shards: Shards, tensor: Tensor, wanted: Sharding) -> None:
     """Put a tensor together on the first chip, or on all: where all of them need it, and that takes less time than copying it; or where the
     rows that they cut out are there earlier than those that the first chip would send.
     """
@@ -186,7 +186,7 @@ def gather(shards: Shards, tensor: Tensor, wanted: Sharding) -> None:
     assert divided is not None
     sizes = {chip: bytes_of(part) for chip, part in divided.tensors.items()}
     kind, way = "gather", TO_FIRST
-    seconds, fastest = _fastest(shards, sizes)
+    seconds, fastest = _fastest_gather(shards, sizes)
     if len(chips) == shards.cuts.chips and seconds < to_first_seconds(shards, sizes) + copied_seconds(shards, tensor):
         kind, way = "all-gather", fastest
     else:
@@ -200,17 +200,17 @@ def gather(shards: Shards, tensor: Tensor, wanted: Sharding) -> None:
 
 def to_first_seconds(shards: Shards, sizes: Mapping[int, int]) -> float:
     """Seconds to put parts of so many bytes, by chip, together on the first chip."""
-    return gathers.seconds(TO_FIRST, sizes, shards.links)
+    return gathers.gather_seconds(TO_FIRST, sizes, shards.links)
 
 
 def to_all_seconds(shards: Shards, sizes: Mapping[int, int]) -> float:
     """Seconds to put parts of so many bytes, by chip, together on all chips."""
-    return _fastest(shards, sizes)[0]
+    return _fastest_gather(shards, sizes)[0]
 
 
-def _fastest(shards: Shards, sizes: Mapping[int, int]) -> tuple[float, gathers.Way]:
+def _fastest_gather(shards: Shards, sizes: Mapping[int, int]) -> tuple[float, gathers.Way]:
     """The way to all chips that ends first, and its seconds; that with few messages, where it ends about as early."""
-    seconds = [gathers.seconds(way, sizes, shards.links) for way in WAYS]
+    seconds = [gathers.gather_seconds(way, sizes, shards.links) for way in WAYS]
     number = 0 if seconds[0] <= min(seconds) * (1 + collectives.SLACK) else 1
     return seconds[number], WAYS[number]
 
@@ -223,8 +223,8 @@ def turned_seconds(shards: Shards, tensor: Tensor, axis: int, is_ordered: bool =
     extent = -(-shape[axis] // chips)
     x = Tensor("parts", (chips, *with_extent(shape, axis, extent)), tensor.dtype)
     order = (*range(1, axis + 1), 0, *range(axis + 1, x.rank))
-    turned = named(compute(TRANSPOSE, x, perm=order), "turned")
-    y = named(turned.reshape(with_extent(shape, axis, extent * chips)), "whole")
+    turned = name_result(compute(TRANSPOSE, x, perm=order), "turned")
+    y = name_result(turned.reshape(with_extent(shape, axis, extent * chips)), "whole")
     return shards.effort(Graph("", (x,), (y,))).whole
 
 
@@ -232,8 +232,8 @@ def copied_seconds(shards: Shards, tensor: Tensor) -> float:
     """Seconds to copy a tensor from the first chip to all others."""
     count, links = bytes_of(tensor), shards.links
     chunks = collectives.chunks_of(chunked_axis(tensor)[1], count)
-    return collectives.fastest(
-        collectives.spreads(range(links.chips), links.topology.group, chunks, links.topology.collective), count, links
+    return collectives.fastest_algorithm(
+        collectives.list_spreads(range(links.chips), links.topology.group, chunks, links.topology.collective), count, links
     )[1]
 
 
@@ -272,7 +272,7 @@ class _PartStore(Mover):
                 run = max((run for run in held if run == left[: len(run)]), key=len)
                 pieces.append(held[run])
                 left = left[len(run) :]
-            held[piece] = self.shards.add(chip, join(pieces, 0), name)
+            held[piece] = self.shards.add(chip, join_pieces(pieces, 0), name)
         return held[piece]
 
     def cut_out(self, chip: int, piece: Piece, run: Piece, name: str) -> Tensor:
@@ -287,7 +287,7 @@ class _PartStore(Mover):
         order = np.concatenate([indices[member] for member in members])
         if np.array_equal(order, np.arange(shape[axis])) and math.prod(shape[:axis]) == 1:
             return shards.add(chip, flat.reshape(shape), name)
-        factors = _factors(order, len(members)) if len(set(self.sizes.values())) == 1 else None
+        factors = _grid_factors(order, len(members)) if len(set(self.sizes.values())) == 1 else None
         if factors is not None:
             stacked = flat.reshape((*factors, *self.divided.tensors[members[0]].shape))
             stacked = shards.add(chip, stacked, f"{name} (stacked)")
@@ -300,13 +300,13 @@ class _PartStore(Mover):
             own = own.reshape(self.divided.tensors[member].shape)
             own = shards.add(chip, own, f"{name} (part of {member})")
             begin = 0
-            for a, b in runs(indices[member]):
+            for a, b in index_runs(indices[member]):
                 pieces[a] = shards.add(chip, cut_out(own, axis, begin, begin + b - a), f"{name} (from {a} to {b})")
                 begin += b - a
-        return shards.add(chip, join([pieces[a] for a in sorted(pieces)], axis), name)
+        return shards.add(chip, join_pieces([pieces[a] for a in sorted(pieces)], axis), name)
 
 
-def _factors(order: np.ndarray, count: int) -> tuple[int, int] | None:
+def _grid_factors(order: np.ndarray, count: int) -> tuple[int, int] | None:
     """Two factors of the number of parts, such that parts that lie in rows of the second are in order where they are read by columns;
     None where there are none. ``order`` are the indices that parts have, one behind the other.
     """
@@ -341,10 +341,10 @@ def _scattered_seconds(shards: Shards, tensor: Tensor, rows: Division) -> float:
 _COLLECTIVES: Mapping[tuple[type, type], Callable[[Shards, Tensor, Any], None]] = {  # from where a tensor is to where it is wanted
     (Partial, Whole): _add_up,
     (Partial, Division): _add_up,
-    (Divided, Whole): gather,
-    (Divided, Parts): gather,
-    (Divided, Division): gather,
-    (Whole, Whole): _spread,
-    (Whole, Parts): _scatter,
-    (Whole, Division): _scatter,
+    (Divided, Whole): gather_tensor,
+    (Divided, Parts): gather_tensor,
+    (Divided, Division): gather_tensor,
+    (Whole, Whole): _spread_tensor,
+    (Whole, Parts): _scatter_tensor,
+    (Whole, Division): _scatter_tensor,
 }

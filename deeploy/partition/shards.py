@@ -193,7 +193,7 @@ class Shards:
         """A new result on a chip, under a name; what has a name is there already. ``title``: of its node, where that has another name."""
         if result.name:
             return result
-        result = named(result, name, title)
+        result = name_result(result, name, title)
         assert result.maker is not None
         self.nodes[chip].append(result.maker)
         return result
@@ -205,7 +205,7 @@ class Shards:
 
     def give(self, tensor: Tensor, chip: int) -> None:
         """Give a chip an input of the model."""
-        self.states[tensor].whole[chip] = like(tensor)
+        self.states[tensor].whole[chip] = make_like(tensor)
         self.inputs[chip].append(self.states[tensor].whole[chip])
 
     def constant(
@@ -314,7 +314,7 @@ def in_rows(division: Division, tensors: Mapping[int, Tensor]) -> Divided:
     return Divided(division.axis, division.indices, tensors, division=division)
 
 
-def named(result: Tensor, name: str, title: str | None = None) -> Tensor:
+def name_result(result: Tensor, name: str, title: str | None = None) -> Tensor:
     """The result of a new node of the integer form under a name, which is the node's as well where that has no ``title``."""
     assert result.maker is not None
     return result.maker.another(name=title or name, domain=INTEGER_FORM, outputs=(replace(result, name=name),)).outputs[0]
@@ -325,7 +325,7 @@ def graph_of(node: Node) -> Graph:
     return Graph("", tuple(node.variables), node.outputs, order=(node,))
 
 
-def like(tensor: Tensor, axis: int | None = None, extent: int = 0, suffix: str = "", dtype: DType | None = None) -> Tensor:
+def make_like(tensor: Tensor, axis: int | None = None, extent: int = 0, suffix: str = "", dtype: DType | None = None) -> Tensor:
     """A variable of a tensor's shape, but for the extent of one axis."""
     return Tensor(f"{tensor.name}{suffix}", with_extent(tensor.shape, axis, extent), dtype or tensor.dtype)
 
@@ -343,7 +343,7 @@ def cut_out(tensor: Tensor, axis: int, begin: int, end: int) -> Tensor:
     return compute(SLICE, tensor, starts=starts, ends=ends, steps=(1,) * tensor.rank)
 
 
-def join(pieces: Sequence[Tensor], axis: int) -> Tensor:
+def join_pieces(pieces: Sequence[Tensor], axis: int) -> Tensor:
     """Pieces side by side along an axis; the only one as it is."""
     if len(pieces) == 1:
         return pieces[0]
@@ -362,7 +362,7 @@ def bytes_of(tensor: Tensor) -> int:
     return tensor.elements * tensor.dtype.numpy.itemsize
 
 
-def runs(indices: np.ndarray) -> list[tuple[int, int]]:
+def index_runs(indices: np.ndarray) -> list[tuple[int, int]]:
     """Ascending indices as runs [begin, end)."""
     breaks = np.flatnonzero(np.diff(indices) != 1)
     begins, ends = [0, *(breaks + 1)], [*(breaks + 1), len(indices)]

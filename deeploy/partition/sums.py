@@ -24,8 +24,8 @@ from deeploy.operators.table import shared
 from deeploy.operators.views import CONCAT, SLICE
 from deeploy.partition import collectives
 from deeploy.partition.collectives import Algorithm, ComputePiece, Effort, Piece
-from deeploy.partition.rows import Division, RowRegion, Rows, division
-from deeploy.partition.sharding import bring, copied_seconds, to_all_seconds, to_first_seconds, to_rows_seconds, turned_seconds
+from deeploy.partition.rows import Division, RowRegion, Rows, divide_rows
+from deeploy.partition.sharding import bring_tensor, copied_seconds, to_all_seconds, to_first_seconds, to_rows_seconds, turned_seconds
 from deeploy.partition.shards import (
     ROOT,
     Mover,
@@ -36,9 +36,9 @@ from deeploy.partition.shards import (
     cut_out,
     graph_of,
     in_rows,
-    join,
-    like,
-    named,
+    join_pieces,
+    make_like,
+    name_result,
     with_extent,
 )
 
@@ -110,7 +110,7 @@ class CutProduct:
             box = None if along is None else (along, begin, end)
             inputs.append(self.shards.operand(self.node, position, chip, Parts(self.group), axis, box))
         suffix = " (partial)" if part is None else f" (partial, from {begin} to {end})"
-        result = like(self.result, self.axis, end - begin, suffix, DType.INT32)
+        result = make_like(self.result, self.axis, end - begin, suffix, DType.INT32)
         return self.shards.put(chip, self.node, inputs, [result], self._bare(chip))[0]
 
     def _shapes(self) -> list[tuple[int, ...]]:
@@ -123,7 +123,7 @@ class CutProduct:
 
     def example(self) -> Graph:
         """What the first chip computes, as a graph of its own, in which constants are zero."""
-        return self._alone(self._shapes(), like(self.result, dtype=DType.INT32), self._bare(ROOT))
+        return self._alone(self._shapes(), make_like(self.result, dtype=DType.INT32), self._bare(ROOT))
 
     def by_outputs(self) -> Graph | None:
         """What a chip would compute of the node if it had all of the reduction and a share of the outputs, as a graph of its own; None
@@ -136,7 +136,7 @@ class CutProduct:
             place = self.pieces.inputs[position] if position < len(self.pieces.inputs) else tensor.rank - 1
             is_divided = place is not None and tensor.shape and tensor.shape[place] == self.extent
             shapes.append(with_extent(tensor.shape, place if is_divided else None, extent))
-        return self._alone(shapes, like(self.result, self.axis, extent), self.node.attrs)
+        return self._alone(shapes, make_like(self.result, self.axis, extent), self.node.attrs)
 
     def _alone(self, shapes: Sequence[tuple[int, ...]], result: Tensor, attrs: Attributes) -> Graph:
         inputs = tuple(
@@ -172,17 +172,17 @@ def add_up(terms: Tensor, *rest: Tensor, dtype: DType = DType.INT32, **attrs: An
 def sum_of(shape: Sequence[int], terms: int) -> Graph:
     """The sum of so many tensors of int32, as a graph of its own."""
     x = Tensor("terms", (terms, *shape), DType.INT32)
-    return Graph("", (x,), (named(add_up(x), "sum"),))
+    return Graph("", (x,), (name_result(add_up(x), "sum"),))
 
 
 def sum_of_rows(shape: Sequence[int], axis: int, rows: int, terms: int) -> Graph:
     """The sum of so many tensors of int32, one of which are the first rows of a tensor of ``shape``, as a graph of its own."""
     own = with_extent(shape, axis, rows)
     x, others = Tensor("x", tuple(shape), DType.INT32), Tensor("others", (terms - 1, *own), DType.INT32)
-    part = named(compute(SLICE, x, starts=(0,) * len(own), ends=own, steps=(1,) * len(own)), "part")
-    row = named(part.reshape((1, *own)), "row")
-    both = named(compute(CONCAT, row, others, shape=(terms, *own), axis=0), "terms")
-    return Graph("", (x, others), (named(add_up(both), "sum"),))
+    part = name_result(compute(SLICE, x, starts=(0,) * len(own), ends=own, steps=(1,) * len(own)), "part")
+    row = name_result(part.reshape((1, *own)), "row")
+    both = name_result(compute(CONCAT, row, others, shape=(terms, *own), axis=0), "terms")
+    return Graph("", (x, others), (name_result(add_up(both), "sum"),))
 
 
 def plan_sum(product: CutProduct, follows: Mapping[int, RowRegion]) -> Division | None:
@@ -199,10 +199,10 @@ def plan_sum(product: CutProduct, follows: Mapping[int, RowRegion]) -> Division 
     own = costs(product.example()) if product.pieces is not None else Effort()
     total = costs(sum_of(tensor.shape, min(len(members), shards.links.topology.group or len(members))))
     topology, chunks = shards.links.topology, collectives.chunks_of(product.extent, count)
-    algorithms = collectives.reductions(members, topology.group, chunks, topology.collective)
-    algorithm, seconds = collectives.fastest(algorithms, count, shards.links, own, total)
+    algorithms = collectives.list_reductions(members, topology.group, chunks, topology.collective)
+    algorithm, seconds = collectives.fastest_algorithm(algorithms, count, shards.links, own, total)
     is_on_all = len(members) == shards.cuts.chips
-    scattered = _scattered(product, follows, own, count) if is_on_all else None
+    scattered = _scatter_sum(product, follows, own, count) if is_on_all else None
     rest = alone_seconds(shards, scattered.region) if scattered is not None else 0.0
     is_by_rows = scattered is not None and scattered.seconds < seconds + rest
     if is_on_all:
@@ -248,7 +248,7 @@ def _equal_parts(shards: Shards, tensor: Tensor) -> dict[int, int]:
 
 def division_of(shards: Shards, tensor: Tensor, axis: int) -> Division | None:
     """How the indices of an axis are divided as rows."""
-    return division(axis, tensor.shape[axis], shards.cuts.chips, shards.links.topology.group)
+    return divide_rows(axis, tensor.shape[axis], shards.cuts.chips, shards.links.topology.group)
 
 
 def rows_seconds(shards: Shards, rows: Division, region: RowRegion) -> float:
@@ -276,7 +276,7 @@ class _Scattered:
     region: RowRegion
 
 
-def _scattered(product: CutProduct, follows: Mapping[int, RowRegion], own: Effort, count: int) -> _Scattered | None:
+def _scatter_sum(product: CutProduct, follows: Mapping[int, RowRegion], own: Effort, count: int) -> _Scattered | None:
     """The fastest way to add a product up by rows; ``own`` is what a chip takes to compute what it adds, of ``count`` bytes."""
     shards, possible = product.shards, list[_Scattered]()
     for axis, region in follows.items():
@@ -292,7 +292,7 @@ def _scattered(product: CutProduct, follows: Mapping[int, RowRegion], own: Effor
 
 def _added_seconds(product: CutProduct, rows: Division, chunks: int, own: Effort, count: int) -> float:
     """When the last chip has its rows of a sum."""
-    sums = _sums(product, rows, chunks)
+    sums = _sum_seconds(product, rows, chunks)
     return product.shards.links.seconds(
         rows.events(chunks),
         lambda sent: count * (rows.count(sent.target, sent.piece[1] + 1) / rows.extent) / chunks,
@@ -300,7 +300,7 @@ def _added_seconds(product: CutProduct, rows: Division, chunks: int, own: Effort
     )
 
 
-def _sums(product: CutProduct, rows: Division, chunks: int) -> list[float]:
+def _sum_seconds(product: CutProduct, rows: Division, chunks: int) -> list[float]:
     """Seconds for what a chip adds up of a chunk, by level."""
     seconds, shape = list[float](), product.result.shape
     if chunks > 1:
@@ -337,7 +337,7 @@ class _RunningSum(Mover):
         shards.note("reduce" if self.rows is None else "reduce-scatter", self.tensor, self.algorithm.name, product.attrs, product.group)
 
     def box(self, chunk: int) -> tuple[int, int]:
-        return collectives.box(chunk, self.algorithm.chunks, self.product.extent)
+        return collectives.chunk_box(chunk, self.algorithm.chunks, self.product.extent)
 
     def name(self, source: int, piece: Piece) -> str:
         level = "" if self.rows is None else f"level {piece[1]}, "
@@ -368,7 +368,7 @@ class _RunningSum(Mover):
             self.sums[chip, chunk] = self.shards.add(chip, add_up(self.stacked(chip, terms, name)), name)
             return
         stages = node.epilogue
-        operands = [self.row(chip, t, chunk) for t in node.operands[len(node.operands) - len(epilogue.operands(stages)) :]]
+        operands = [self.row(chip, t, chunk) for t in node.operands[len(node.operands) - len(epilogue.stage_operands(stages)) :]]
         attrs = {name: node.attrs[name] for name in epilogue.ATTRIBUTES if stages and name in node.attrs}
         begin, end = self.box(chunk)
         suffix = "" if self.algorithm.chunks == 1 else f" (from {begin} to {end})"
@@ -378,7 +378,7 @@ class _RunningSum(Mover):
     def stacked(self, chip: int, terms: list[Tensor], name: str) -> Tensor:
         """Tensors one behind the other along an axis of their own."""
         rows = [self.shards.add(chip, term.reshape((1, *term.shape)), f"{term.name} (row)") for term in terms]
-        return self.shards.add(chip, join(rows, 0), f"{name} (terms)")
+        return self.shards.add(chip, join_pieces(rows, 0), f"{name} (terms)")
 
     def row(self, chip: int, tensor: Tensor, chunk: int) -> Tensor:
         """An operand of the epilogue; where chunks lie along its axis, the chunk's."""
@@ -389,13 +389,13 @@ class _RunningSum(Mover):
     def joined(self, chip: int) -> Tensor:
         """The result on a chip, with all chunks."""
         chunks = [self.sums[chip, chunk] for chunk in range(self.algorithm.chunks)]
-        return self.shards.add(chip, join(chunks, self.product.axis), f"{self.tensor.name}{self.place}")
+        return self.shards.add(chip, join_pieces(chunks, self.product.axis), f"{self.tensor.name}{self.place}")
 
 
 # ---- rows of what is no sum
 
 
-def divide(shards: Shards, tensor: Tensor, regions: Mapping[int, RowRegion]) -> None:
+def divide_tensor(shards: Shards, tensor: Tensor, regions: Mapping[int, RowRegion]) -> None:
     """Give all chips rows of a tensor that is whole on the first chip alone, or in parts, if what can be computed from it row by row and
     is read whole by all chips is there earlier then.
 
@@ -406,19 +406,19 @@ def divide(shards: Shards, tensor: Tensor, regions: Mapping[int, RowRegion]) -> 
     if state.rows is not None or len(state.whole) > 1:
         return
     for axis, region in regions.items():
-        follows, others = _known(shards, tensor, region)
+        follows, others = _known_followers(shards, tensor, region)
         rows = division_of(shards, tensor, axis)
         if rows is None or not follows.read:
             continue
         moved = [to_rows_seconds(shards, one, rows) for one in (tensor, *others)]
         first, divided = map(sum, zip(*moved, strict=True))
         if divided + rows_seconds(shards, rows, follows) < first + alone_seconds(shards, follows):
-            bring(shards, tensor, rows)
+            bring_tensor(shards, tensor, rows)
             state.is_divided = True
             return
 
 
-def _known(shards: Shards, tensor: Tensor, follows: RowRegion) -> tuple[RowRegion, list[Tensor]]:
+def _known_followers(shards: Shards, tensor: Tensor, follows: RowRegion) -> tuple[RowRegion, list[Tensor]]:
     """What follows from a tensor and from others that are there already, and these others."""
     computed, others, nodes = {tensor}, dict[Tensor, None](), list[Node]()
     listed = set(follows.nodes)

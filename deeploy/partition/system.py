@@ -1,8 +1,8 @@
 """A System: one lowered graph per chip, joined by Send and Recv, and what has to hold of it.
 
 Messages between a sender and a receiver arrive in the order in which they were sent; so many as the topology's ``queue`` says
-wait in between, then the sender waits. A receiver waits for its message. ``ordered`` puts the nodes of all chips in an order in
-which that ends even without any queue; ``check`` proves that the order at hand does.
+wait in between, then the sender waits. A receiver waits for its message. ``order_system`` puts the nodes of all chips in an order in
+which that ends even without any queue; ``check_system`` proves that the order at hand does.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class System:
         Raises:
             ModelError: a Send without its Recv, or the other way round, or two that differ in shape or type.
         """
-        return _messages(self)
+        return _list_messages(self)
 
 
-def alone(graph: Graph) -> System:
+def system_of_one(graph: Graph) -> System:
     """The system of one chip."""
     return System((graph,), names_of(graph.inputs), names_of(graph.outputs))
 
@@ -103,7 +103,7 @@ def names_of(tensors: Sequence[Tensor]) -> tuple[str, ...]:
     return tuple(tensor.name for tensor in tensors if tensor.name != POSITION)
 
 
-def _messages(system: System) -> tuple[Message, ...]:
+def _list_messages(system: System) -> tuple[Message, ...]:
     ends: dict[str, dict[Pair, tuple[int, int]]] = {SEND: {}, RECV: {}}  # chips and positions by what both ends have in common
     for chip, graph in enumerate(system.chips):
         for position, node in enumerate(graph.nodes):
@@ -133,7 +133,7 @@ def _messages(system: System) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def check(system: System, topology: Topology) -> None:
+def check_system(system: System, topology: Topology) -> None:
     """Prove that the system computes what one chip would be asked for, and that it comes to an end.
 
     Raises:
@@ -148,7 +148,7 @@ def check(system: System, topology: Topology) -> None:
     for message in messages:
         topology.links_between(message.sender[0], message.receiver[0], len(system.chips))
     _check_ways(system, topology)
-    stuck = deadlock(system, topology.queue)
+    stuck = find_deadlock(system, topology.queue)
     if stuck is not None:
         raise ModelError(f"chips would wait for each other for ever: {stuck}", _REPORT)
 
@@ -187,7 +187,7 @@ def _check_ways(system: System, topology: Topology) -> None:
             )
 
 
-def deadlock(system: System, queue: int) -> str | None:
+def find_deadlock(system: System, queue: int) -> str | None:
     """Run the Sends and Recvs of one inference with ``queue`` messages in between; what is waited for where that does not end.
 
     Whether it ends does not depend on who goes first, as nobody chooses between messages. When one inference ends, everything is as it
@@ -211,16 +211,16 @@ def deadlock(system: System, queue: int) -> str | None:
                     break
                 script.popleft()
                 moved = True
-    return "; ".join([_waits(chip, script[0]) for chip, script in enumerate(scripts) if script][:4]) or None
+    return "; ".join([_describe_wait(chip, script[0]) for chip, script in enumerate(scripts) if script][:4]) or None
 
 
-def _waits(chip: int, message: Message) -> str:
+def _describe_wait(chip: int, message: Message) -> str:
     sender, receiver = message.sender[0], message.receiver[0]
     waits = f"send tag {message.tag} to chip {receiver}" if chip == sender else f"receive tag {message.tag} from chip {sender}"
     return f"chip {chip} waits to {waits}"
 
 
-def ordered(system: System) -> System:
+def order_system(system: System) -> System:
     """The system with the nodes of every chip in an order that never deadlocks, whatever the queues are.
 
     All nodes are put in one order in which operands come first, and every Recv behind its Send at once; every chip keeps to it. Of
@@ -253,7 +253,7 @@ def ordered(system: System) -> System:
     return replace(system, chips=tuple(replace(graph, order=tuple(order)) for graph, order in zip(system.chips, orders, strict=True)))
 
 
-def constants(system: System) -> Mapping[int, int]:
+def constants_by_chip(system: System) -> Mapping[int, int]:
     """Bytes of constants on every chip."""
     own = ({t: t.data.nbytes for node in graph.nodes for t in node.operands if t.data is not None} for graph in system.chips)
     return {chip: sum(sizes.values()) for chip, sizes in enumerate(own)}

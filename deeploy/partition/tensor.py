@@ -22,13 +22,13 @@ from deeploy.ir.values import Graph
 from deeploy.operators.table import shared
 from deeploy.operators.views import VIEWS, Access
 from deeploy.partition.collectives import Costs
-from deeploy.partition.cuts import Cuts, cuts
+from deeploy.partition.cuts import Cuts, choose_cuts
 from deeploy.partition.dependence import Declare, NestDimension
 from deeploy.partition.rows import Division, RowRegion, Rows
-from deeploy.partition.sharding import bring, whole
-from deeploy.partition.shards import ROOT, Collective, Divided, Parts, Shard, Sharding, Shards, ShardState, Whole, in_rows, like
-from deeploy.partition.sums import CutProduct, divide, pieces_of, plan_sum
-from deeploy.partition.system import System, alone, names_of
+from deeploy.partition.sharding import bring_tensor, whole_tensor
+from deeploy.partition.shards import ROOT, Collective, Divided, Parts, Shard, Sharding, Shards, ShardState, Whole, in_rows, make_like
+from deeploy.partition.sums import CutProduct, divide_tensor, pieces_of, plan_sum
+from deeploy.partition.system import System, names_of, system_of_one
 
 Kept = Sequence[np.ndarray]  # per chip the indices that it has along an axis
 
@@ -75,13 +75,13 @@ class _NodeShare:
         """A new result as a chip has it; ``position``: of the operand."""
         indices = self.kept[position]
         if indices is None:
-            return like(tensor)
+            return make_like(tensor)
         own = indices[chip]
         suffix = f" (rows from {own[0]} to {own[-1] + 1})" if isinstance(self.sharding, Division) else " (part)"
-        return like(tensor, self.axes[position], len(own), suffix)
+        return make_like(tensor, self.axes[position], len(own), suffix)
 
 
-def partition(
+def partition_by_tensor(
     graph: Graph,
     chips: int,
     topology: Topology,
@@ -102,8 +102,8 @@ def partition(
         UsageError: nothing can be cut, or not for so many chips.
     """
     if chips == 1:
-        return Partition(alone(graph), (), (), {})
-    return _Partitioner(graph, cuts(graph, declare, chips, gathered), topology, declare, costs or Costs(), by_rows).run()
+        return Partition(system_of_one(graph), (), (), {})
+    return _Partitioner(graph, choose_cuts(graph, declare, chips, gathered), topology, declare, costs or Costs(), by_rows).run()
 
 
 class _Partitioner:
@@ -126,8 +126,8 @@ class _Partitioner:
             self._compute(node, self._share(node) or self._rows_share(node) or self._alone(node))
             for tensor in node.outputs:
                 if tensor in graph.outputs:
-                    whole(shards, tensor)
-        outputs = tuple(whole(shards, tensor) for tensor in graph.outputs)
+                    whole_tensor(shards, tensor)
+        outputs = tuple(whole_tensor(shards, tensor) for tensor in graph.outputs)
         chips = tuple(
             Graph(f"{graph.name} on chip {chip}", tuple(inputs), () if chip else outputs, graph.opset, graph.domains, tuple(nodes))
             for chip, (inputs, nodes) in enumerate(zip(shards.inputs, shards.nodes, strict=True))
@@ -205,7 +205,7 @@ class _Partitioner:
         """A node on all chips that have rows of what it reads, if it can be computed row by row."""
         if self.by_rows:
             for tensor in node.variables:
-                divide(self.shards, tensor, self._regions(tensor))
+                divide_tensor(self.shards, tensor, self._regions(tensor))
         for tensor in node.variables:
             state = self.shards.states[tensor]
             if state.division is not None and (state.is_divided or ROOT not in state.whole):
@@ -254,18 +254,18 @@ class _Partitioner:
     def _compute(self, node: Node, share: _NodeShare) -> None:
         """Bring a node's inputs to where its share needs them, and compute it there."""
         shards, operands = self.shards, node.operands
-        stages = epilogue.operands(node.epilogue) if share.is_sum else ()  # which follow the sum
+        stages = epilogue.stage_operands(node.epilogue) if share.is_sum else ()  # which follow the sum
         count = len(operands) - len(stages)
         is_copied = isinstance(share.sharding, Division)
         for position, (tensor, axis) in enumerate(zip(operands[:count], share.axes, strict=False)):
             if tensor.data is None or (axis is None and shards.is_sent(node, position) and not is_copied):
-                bring(shards, tensor, share.wanted(axis))
+                bring_tensor(shards, tensor, share.wanted(axis))
         if isinstance(share.sharding, Parts):
             self.cut[node.name] = tuple(share.attrs)
             if share.is_sum:
                 product = CutProduct(shards, node, share.sharding.group, share.attrs, share.axes[:count], pieces_of(node, count, self.rows))
                 rows = plan_sum(product, self._regions(node.outputs[0]))
-                bring(shards, node.outputs[0], rows or Whole())
+                bring_tensor(shards, node.outputs[0], rows or Whole())
                 return
         results: dict[int, tuple[Tensor, ...]] = {}
         for chip, attrs in share.attrs.items():

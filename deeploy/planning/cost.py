@@ -67,19 +67,19 @@ class TransferCost:
     is_early: bool
 
 
-def load(windows: Sequence[TransferCost], target: Target, path: str) -> Load:
+def path_load(windows: Sequence[TransferCost], target: Target, path: str) -> Load:
     """What a path does for all operands of a call.
 
     Constants that are early save what the first windows take longer with them than without: nothing, where the path moves them
     while the first core starts the others.
     """
-    data_in, first = _way([w for w in windows if not w.is_output], target, path)
-    data_out, last = _way([w for w in windows if w.is_output], target, path)
-    _, rest = _way([w for w in windows if not w.is_output and not w.is_early], target, path)
-    return Load(data_in, data_out, first, last, larger(first - rest, 0.0))
+    data_in, first = _direction_cycles([w for w in windows if not w.is_output], target, path)
+    data_out, last = _direction_cycles([w for w in windows if w.is_output], target, path)
+    _, rest = _direction_cycles([w for w in windows if not w.is_output and not w.is_early], target, path)
+    return Load(data_in, data_out, first, last, larger_of(first - rest, 0.0))
 
 
-def _way(windows: Sequence[TransferCost], target: Target, path: str) -> tuple[Numeric, Numeric]:
+def _direction_cycles(windows: Sequence[TransferCost], target: Target, path: str) -> tuple[Numeric, Numeric]:
     """Cycles until all windows in one direction have moved, and until those of one tile have.
 
     Windows that move at once are waited for together: the path's latency counts once for all of them. An operand's window
@@ -91,18 +91,18 @@ def _way(windows: Sequence[TransferCost], target: Target, path: str) -> tuple[Nu
     timing, loops = timing_of(target).paths[path], timing_of(target).loops
     most = windows[0].moves
     for w in windows[1:]:
-        most = larger(most, w.moves)
+        most = larger_of(most, w.moves)
     cycles, issue, commands = sum(w.data for w in windows), sum(w.issue for w in windows), sum(w.commands for w in windows)
-    first = cycles * most / larger(commands, 1.0)  # no commands at all where windows are empty
-    hidden = larger(smaller(issue - most * (loops.window + timing.issue), cycles - first), 0.0)
+    first = cycles * most / larger_of(commands, 1.0)  # no commands at all where windows are empty
+    hidden = larger_of(smaller_of(issue - most * (loops.window + timing.issue), cycles - first), 0.0)
     before: Numeric = 0.0  # what the path has to do when an operand's first transfer is started
     behind: Numeric = 0.0
     for w in windows:
-        moves, commands = larger(w.moves, 1.0), larger(w.commands / larger(w.moves, 1.0), 1.0)
+        moves, commands = larger_of(w.moves, 1.0), larger_of(w.commands / larger_of(w.moves, 1.0), 1.0)
         start, rest = w.issue / moves / commands, w.data / moves * (1 - 1 / commands)
-        behind = behind + w.moves * (smaller(before, start) + smaller(start * (commands - 1), rest))
-        before = larger(before - start, 0.0) + w.data / moves
-    hidden = smaller(hidden, behind)
+        behind = behind + w.moves * (smaller_of(before, start) + smaller_of(start * (commands - 1), rest))
+        before = larger_of(before - start, 0.0) + w.data / moves
+    hidden = smaller_of(hidden, behind)
     latency = timing.latency[windows[0].is_output]
     return cycles + most * latency - hidden, sum(w.data / w.moves for w in windows) + latency - hidden / most
 
@@ -112,12 +112,12 @@ def timing_of(target: Target) -> Timing:
     return target.timing or _NONE
 
 
-def larger(a: Numeric, b: Numeric) -> Numeric:
+def larger_of(a: Numeric, b: Numeric) -> Numeric:
     """Of numbers, or arrays of them."""
     return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
 
 
-def smaller(a: Numeric, b: Numeric) -> Numeric:
+def smaller_of(a: Numeric, b: Numeric) -> Numeric:
     """Of numbers, or arrays of them."""
     return np.minimum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else min(a, b)
 
@@ -136,7 +136,7 @@ def of_call(function: Callable[Concatenate[Call, Target, P], T]) -> Callable[Con
     return found
 
 
-def words(call: Call) -> frozenset[str]:
+def instance_words(call: Call) -> frozenset[str]:
     """What distinguishes the instance of a kernel that a call needs: types, stages of the epilogue, macros, a named function.
 
     ``transposed``: a product reads rows of its second operand, as the graph stores it; kernels with a layout of their own do not.
@@ -168,26 +168,26 @@ FORMS = {  # of requantisations, in words (see ``deeploy.operators.staircase``);
 }
 
 
-def form(call: Call, target: Target) -> str:
+def requantisation_form(call: Call, target: Target) -> str:
     """The form in which the cores of a call requantise; empty where they do not, or do it to the sums of an accelerator."""
     is_alone = call.kernel.second is None and not target.engine(call.kernel.engine).accelerator
-    found_words = words(call) if is_alone else frozenset[str]()
+    found_words = instance_words(call) if is_alone else frozenset[str]()
     return next((name for name in FORMS if name in found_words), "")
 
 
-def instance(call: Call, target: Target) -> str:
+def kernel_instance(call: Call, target: Target) -> str:
     """The kernel of a call, and the form in which its cores requantise."""
-    return f"{call.kernel.name} {form(call, target)}".rstrip()
+    return f"{call.kernel.name} {requantisation_form(call, target)}".rstrip()
 
 
 @of_call
-def rate(call: Call, target: Target) -> Rate:
+def kernel_rate(call: Call, target: Target) -> Rate:
     """The rate of the instance of a kernel that a call needs, which is of one piece."""
-    return timing_of(target).kernel(GENERATED if call.kernel.generator else call.kernel.name, words(call), call.kernel.engine)
+    return timing_of(target).kernel(GENERATED if call.kernel.generator else call.kernel.name, instance_words(call), call.kernel.engine)
 
 
 _NONE = Timing(0.0, {}, 0.0, {}, {}, {ESTIMATE: Rate(0.0, 0.0, 0.0)})
-Factors = Mapping[str, int]  # a product of the extents of dimensions, each in ``steps`` of so many iterations
+Factors = Mapping[str, int]  # a product of the extents of dimensions, each in ``whole_steps`` of so many iterations
 Count = Callable[[str, int], Numeric]
 
 
@@ -219,7 +219,7 @@ class Work:
 
     def followed(self, other: Work, extents: Mapping[str, int]) -> Work:
         """Both, one behind the other, on the same iterations; runs are those of the one that counts them."""
-        mine, theirs = (float(one.cycles(lambda name, step: steps(extents[name], step) if step else 1)) for one in (self, other))
+        mine, theirs = (float(one.cycles(lambda name, step: whole_steps(extents[name], step) if step else 1)) for one in (self, other))
         shared = (mine * self.shared + theirs * other.shared) / max(mine + theirs, 1.0)
         by_runs = self.by_runs | {len(self.terms) + number for number in other.by_runs}
         return Work((*self.terms, *other.terms), self.dims, shared, self.merged if self.by_runs else other.merged, by_runs)
@@ -231,8 +231,8 @@ class Work:
     def cycles(self, count: Count) -> Numeric:
         """Cycles of the core with the largest part; of one tile, or of all added up.
 
-        ``count(dim, step)`` is the extent in ``steps``, added up over tiles along the dimension, and for step 0 the number of those; where
-        the dimension is divided over cores, each times ``slower``. Numbers, or arrays of them.
+        ``count(dim, step)`` is the extent in ``whole_steps``, added up over tiles along the dimension, and for step 0 the number of
+        those; where the dimension is divided over cores, each times ``slower``. Numbers, or arrays of them.
         """
         total: Numeric = 0.0
         known: dict[tuple[str, int], Numeric] = {}
@@ -248,9 +248,9 @@ class Work:
 
 
 @of_call
-def work(call: Call, target: Target) -> Work:
+def kernel_work(call: Call, target: Target) -> Work:
     """What a call's kernel does, or the first part of it, without what every tile costs."""
-    first, *further = (work_of(phase, rate(phase, target)) for phase in call.parts[0].phases)
+    first, *further = (work_of(phase, kernel_rate(phase, target)) for phase in call.parts[0].phases)
     for other in further:
         first = first.followed(other, call.geometry.extents)
     return first
@@ -272,19 +272,19 @@ class SecondCost:
 
     def cycles(self, sizes: Mapping[str, int]) -> float:
         """Cycles of the core with the largest part of a tile of these sizes, without the overhead."""
-        return largest(self.work, sizes, ((self.dim, self.cores),))
+        return largest_part(self.work, sizes, ((self.dim, self.cores),))
 
 
 @of_call
-def second(call: Call, target: Target, cores: int) -> SecondCost | None:
+def second_part_cost(call: Call, target: Target, cores: int) -> SecondCost | None:
     """What the second part of a call costs on a team of at most ``cores``; None where the call has none."""
     part = call.parts[-1]
     if part is call:
         return None
-    second_rate, (written,) = rate(part, target), call.geometry.nest.writes.values()
+    second_rate, (written,) = kernel_rate(part, target), call.geometry.nest.writes.values()
     (dim,) = written.axes[-1].dims()
     team = min(cores, target.engine(part.kernel.engine).cores)
-    meet = fork if call.kernel.forks else barrier
+    meet = fork_cycles if call.kernel.forks else barrier_cycles
     return SecondCost(work_of(part, second_rate), dim.name, team, meet(part, target) + second_rate.call)
 
 
@@ -296,21 +296,21 @@ def work_of(call: Call, found_rate: Rate) -> Work:
     last = {dim.name for dim in written[0].axes[-1].dims()} if written else set()
     phases = [phase.iterated() for phase in (nest, *nest.phases)]
     macs = [[dim.name for dim in dims] for dims in phases if any(dim.kind is Kind.REDUCTION for dim in dims)]
-    mac = found_rate.mac * _idle(call, found_rate)
+    mac = found_rate.mac * _idle_products(call, found_rate)
     plain = [(mac, dict.fromkeys(dims, 1)) for dims in macs] + [(found_rate.output, dict.fromkeys(dims, 1)) for dims in outputs]
     terms = [term for term in plain if term[0]]
     rows = [name for name in (outputs[0] if outputs else ()) if name not in last]
-    around, merged = _runs(call)
+    around, merged = _output_runs(call)
     groups = {"rows": rows, "channels": sorted(last), "runs": around}
     by_runs = set()
     for text, each in found_rate.per.items():
-        factors = _factors(text, groups)
+        factors = _term_factors(text, groups)
         by_runs |= {len(terms)} if "runs" in text.split() else set()
         terms += [(each, {**dict.fromkeys(dims, 1), **factors}) for dims in (macs if "macs" in text.split() else [[]])]
     return Work(tuple(terms), tuple(call.geometry.extents), found_rate.shared, merged, frozenset(by_runs))
 
 
-def _idle(call: Call, found_rate: Rate) -> float:
+def _idle_products(call: Call, found_rate: Rate) -> float:
     """How many products an array of multipliers could have done for each that it does; 1 where nothing is unrolled."""
     if found_rate.slots is None:
         return 1.0
@@ -320,7 +320,7 @@ def _idle(call: Call, found_rate: Rate) -> float:
     return sum(map(found_rate.slots, layers)) / max(call.geometry.macs(), 1)
 
 
-def _factors(text: str, groups: Mapping[str, Sequence[str]]) -> dict[str, int]:
+def _term_factors(text: str, groups: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """The dimensions that a term of ``Rate.per`` names, and their steps."""
     factors: dict[str, int] = {}
     for factor in text.split():
@@ -331,20 +331,20 @@ def _factors(text: str, groups: Mapping[str, Sequence[str]]) -> dict[str, int]:
     return factors
 
 
-def _runs(call: Call) -> tuple[list[str], tuple[str, ...]]:
+def _output_runs(call: Call) -> tuple[list[str], tuple[str, ...]]:
     """The dimensions around the longest run of outputs whose elements, and those of all operands, follow each other in memory; its own."""
     nest = call.geometry.nest
     written = next((access for access in (*nest.writes.values(), *nest.updates.values()) if access.axes), None)
     dims = [dim for dim in (axis.bare() for axis in written.axes)] if written is not None else []
     names = [dim.name if dim is not None else "" for dim in dims]
     merged = names[-1:]
-    while len(names) > 1 and all(_follows(call, name, names[-2], names[-1]) for name in nest.maps()):
+    while len(names) > 1 and all(_axis_follows(call, name, names[-2], names[-1]) for name in nest.maps()):
         names.pop()
         merged.insert(0, names[-1])
     return [name for name in names[:-1] if name], tuple(merged)
 
 
-def _follows(call: Call, operand: str, outer: str, inner: str) -> bool:
+def _axis_follows(call: Call, operand: str, outer: str, inner: str) -> bool:
     """Whether a step along one dimension of an operand goes where the last one along another ends, or it is not stored at all."""
     extents = call.geometry.extents
     if not outer or not inner:
@@ -359,67 +359,67 @@ def _follows(call: Call, operand: str, outer: str, inner: str) -> bool:
     return extents[outer] == 1 or stride(outer) == stride(inner) * extents[inner]
 
 
-def steps(size: Numeric, step: int) -> Numeric:
+def whole_steps(size: Numeric, step: int) -> Numeric:
     """``size`` iterations in whole steps, the last of which may be incomplete; below zero: what is less than ``-step``, else 0."""
     return -(-size // step) if step > 0 else size * (size < -step)
 
 
-def largest(work: Work, sizes: Mapping[str, int], division: Division) -> float:
+def largest_part(work: Work, sizes: Mapping[str, int], division: Division) -> float:
     """Cycles of the core with the largest part of a tile of ``sizes``."""
-    cores = math.prod(active(sizes[name], parts) for name, parts in division)
+    cores = math.prod(active_cores(sizes[name], parts) for name, parts in division)
     mine = {**sizes, **{name: -(-sizes[name] // parts) for name, parts in division}}
-    return float(work.divided(division).cycles(lambda name, step: steps(mine[name], step) if step else 1) * work.slower(cores))
+    return float(work.divided(division).cycles(lambda name, step: whole_steps(mine[name], step) if step else 1) * work.slower(cores))
 
 
-def active(size: Numeric, cores: int) -> Numeric:
+def active_cores(size: Numeric, cores: int) -> Numeric:
     """How many of ``cores`` have a part of ``size`` iterations, of which all parts but the last are as large as the largest."""
     return -(-size // -(-size // cores))
 
 
 @of_call
-def overhead(call: Call, target: Target) -> float:
+def tile_overhead(call: Call, target: Target) -> float:
     """Cycles that every tile costs besides its share of the work: to set it up and to call the kernel."""
     phases = call.parts[0].phases
     meetings = sum(bool(phase.whole) for phase in call.kernel.phases) * any(dim.whole for dim in call.geometry.dims().values())
-    return timing_of(target).tile + sum(rate(phase, target).call for phase in phases) + meetings * barrier(call, target)
+    return timing_of(target).tile + sum(kernel_rate(phase, target).call for phase in phases) + meetings * barrier_cycles(call, target)
 
 
-def once(call: Call, is_cached: bool, target: Target) -> float:
+def call_once(call: Call, is_cached: bool, target: Target) -> float:
     """Cycles that a call costs once: more where its kernel's instructions are not cached (``candidates.cached``)."""
-    cold = 0.0 if is_cached else sum(rate(phase, target).cold for part in call.parts for phase in part.phases)
+    cold = 0.0 if is_cached else sum(kernel_rate(phase, target).cold for part in call.parts for phase in part.phases)
     return timing_of(target).loops.layer + cold
 
 
-def moves(count: Numeric, target: Target) -> Numeric:
+def window_moves(count: Numeric, target: Target) -> Numeric:
     """Cycles to work out a window that moves ``count`` times."""
     loops = timing_of(target).loops
     return loops.first_window + (count - 1) * loops.window
 
 
-def later(windows: Sequence[TransferCost]) -> Numeric:
+def later_windows(windows: Sequence[TransferCost]) -> Numeric:
     """What of starting the windows that come in is for other tiles than the first."""
     return sum(w.issue * (1 - 1 / w.moves) for w in windows if not w.is_output)
 
 
 @of_call
-def beside(call: Call, target: Target) -> float:
+def slowdown_beside(call: Call, target: Target) -> float:
     """By which part a kernel, or one of its parts, takes longer while another engine works in the same memory."""
-    return max(rate(phase, target).beside for phase in call.phases)
+    return max(kernel_rate(phase, target).beside for phase in call.phases)
 
 
-def met(first: Numeric, second: Numeric, slower: tuple[float, float]) -> tuple[Numeric, Numeric]:
+def meet_engines(first: Numeric, second: Numeric, slower: tuple[float, float]) -> tuple[Numeric, Numeric]:
     """When two engines that begin together end, where each is ``slower`` while the other one works as well; numbers, or arrays of them."""
     one, other = slower
-    both = smaller(first * (1 + one), second * (1 + other))
+    both = smaller_of(first * (1 + one), second * (1 + other))
     return first + both * one / (1 + one), second + both * other / (1 + other)
 
 
-def fork(call: Call, target: Target) -> float:
+def fork_cycles(call: Call, target: Target) -> float:
     """Cycles to start a team and to join it, once for all calls of a section."""
     return timing_of(target).fork.get(call.kernel.engine, 0.0)
 
 
-def barrier(call: Call, target: Target) -> float:
+def barrier_cycles(call: Call, target: Target) -> float:
     """Cycles that the cores of a team wait for each other before and behind the kernel of a tile."""
     return timing_of(target).barrier.get(call.kernel.engine, 0.0)
 
@@ -432,7 +432,7 @@ class SharedCycles(NamedTuple):
         beside: of starting transfers, what the first core does while the accelerator computes.
         first: of the accelerator for the first tile.
         second: what cores do of all tiles in a second part, and ``last`` of the last one.
-        slower: by which part both are slower while they work side by side (``met``).
+        slower: by which part both are slower while they work side by side (``meet_engines``).
     """
 
     set_up: Numeric = 0.0
@@ -446,7 +446,7 @@ class SharedCycles(NamedTuple):
 ALONE = SharedCycles()
 
 
-def total(
+def call_cycles(
     compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], is_double: Numeric, shared: SharedCycles = ALONE
 ) -> Numeric:
     """Cycles of a call whose ``tiles`` take ``compute`` in all; works on numbers and on arrays of them.
@@ -457,29 +457,29 @@ def total(
     added_up = compute + shared.second + issue + sum(load.data for load in loads.values())
     if not np.any(is_double):
         return added_up
-    overlapped = _overlapped(compute, tiles, issue, loads, shared)
+    overlapped = _overlapped_cycles(compute, tiles, issue, loads, shared)
     return overlapped if np.all(is_double) else np.where(is_double, overlapped, added_up)
 
 
-def _overlapped(compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], shared: SharedCycles) -> Numeric:
+def _overlapped_cycles(compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], shared: SharedCycles) -> Numeric:
     """The same where windows have two slots."""
     ends: Numeric = sum(load.first + load.last for load in loads.values())
-    between, alone = larger(tiles - 1, 1), shared.set_up
+    between, alone = larger_of(tiles - 1, 1), shared.set_up
     if np.any(shared.second):
         job, rest, start = (compute - alone - shared.first) / between, (shared.second - shared.last) / between, issue / tiles
-        ended, joined = met(job, rest, shared.slower)
-        inner = larger(ended, joined + start)
+        ended, joined = meet_engines(job, rest, shared.slower)
+        inner = larger_of(ended, joined + start)
         for load in loads.values():
-            inner = larger(inner, (load.data - load.first - load.last) / between)
+            inner = larger_of(inner, (load.data - load.first - load.last) / between)
         return alone + shared.first + (tiles - 1) * inner + shared.last + start + ends
     first = inner = final = (compute - alone) / tiles
     for load in loads.values():
         fetch, store = (shared.beside + load.fetched - load.first) / between, (load.stored - load.last) / between
-        first, inner, final = larger(first, fetch), larger(inner, fetch + store), larger(final, store)
+        first, inner, final = larger_of(first, fetch), larger_of(inner, fetch + store), larger_of(final, store)
     return alone + first + (tiles - 2) * inner + final + issue - shared.beside + ends
 
 
-def kind(call: Call, buffers: Mapping[str, Buffer]) -> tuple[object, ...]:
+def candidate_kind(call: Call, buffers: Mapping[str, Buffer]) -> tuple[object, ...]:
     """What two calls have in common when they have the same candidates."""
     operands = tuple(
         (name, operand.access, buffers[operand.buffer].dtype, buffers[operand.buffer].role is Role.CONSTANT)
@@ -487,5 +487,5 @@ def kind(call: Call, buffers: Mapping[str, Buffer]) -> tuple[object, ...]:
     )
     attrs = tuple(sorted((name, str(value)) for name, value in call.node.attrs.items()))
     scratch = tuple(buffers[name].bytes for name in call.scratch.values())
-    rates = words(call), words(call.parts[-1])  # which constants decide as well
+    rates = instance_words(call), instance_words(call.parts[-1])  # which constants decide as well
     return id(call.kernel), call.node.epilogue, rates, attrs, operands, scratch, call.geometry.dynamic

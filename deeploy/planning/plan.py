@@ -16,7 +16,7 @@ from deeploy.ir.target import Target
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
-from deeploy.planning.program import Buffer, Call, Program, Role, ahead
+from deeploy.planning.program import Buffer, Call, Program, Role, calls_ahead
 from deeploy.planning.tiling.chain import Arrangement, Chain
 from deeploy.planning.tiling.loops import CallTiling
 
@@ -266,7 +266,7 @@ class Plan:
     def followers(self) -> Mapping[int, int]:
         """The call whose early windows set out in a step, by that step."""
         has_early = [step for step, call in enumerate(self.calls) if any(s.is_early for s in call.tiling.streams)]
-        return {step - ahead(self.program.calls, step): step for step in has_early}
+        return {step - calls_ahead(self.program.calls, step): step for step in has_early}
 
     def __str__(self) -> str:
         rows = [f"plan {self.program.name} for {self.target.name}"]

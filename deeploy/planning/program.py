@@ -54,17 +54,17 @@ class Buffer:
     def digest(self) -> builtins.bytes:
         """What stands for the values of a constant."""
         assert self.data is not None
-        return digest(self.data)
+        return digest_values(self.data)
 
 
-def digest(data: np.ndarray) -> bytes:
+def digest_values(data: np.ndarray) -> bytes:
     """The values of an array where they are few, else their hash, so that comparing and keeping large constants takes no copies."""
     if data.nbytes <= FEW_BYTES:
         return data.tobytes()
     return hashlib.sha256(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data).digest()
 
 
-def content(buffer: Buffer) -> tuple[object, ...]:
+def constant_content(buffer: Buffer) -> tuple[object, ...]:
     """What constants have in common that are stored once."""
     return "constant", buffer.dtype, buffer.bytes, buffer.digest
 
@@ -146,7 +146,7 @@ class Program:
     ``inputs`` and ``outputs`` name buffers in the order of the graph; ``tensors`` says where the tensors of the graph lie.
     ``growth`` describes what outlives an inference, ``live`` the axes of tensors that only have as many rows as exist.
     ``further`` are other variants of each call, by other kernels on the same activations; their constants and scratch memory
-    are among the buffers until one way is chosen (``chosen``).
+    are among the buffers until one way is chosen (``choose_variants``).
     """
 
     name: str
@@ -180,12 +180,12 @@ class Program:
         for buffer in self.buffers.values():
             lines.append(f"  {buffer.role.value:8} {buffer.name}: {buffer.dtype.value}{list(buffer.shape)}")
         for call in self.calls:
-            operands = ", ".join(f"{name}={_operand(operand)}" for name, operand in call.operands.items())
+            operands = ", ".join(f"{name}={_print_operand(operand)}" for name, operand in call.operands.items())
             lines.append(f"  {call.name}: {call.kernel.name}({operands})")
         return "\n".join(lines)
 
 
-def ahead(calls: Sequence[Call], step: int) -> int:
+def calls_ahead(calls: Sequence[Call], step: int) -> int:
     """How many calls before a call its first constants may be on their way: one, or as many more as there are Sends in front of it.
 
     A Send is over before anything has arrived that is fetched while it runs.
@@ -196,32 +196,32 @@ def ahead(calls: Sequence[Call], step: int) -> int:
     return step - max(start, 0)
 
 
-def chosen(program: Program, numbers: Sequence[int]) -> Program:
+def choose_variants(program: Program, numbers: Sequence[int]) -> Program:
     """The program with one variant of each call, without what only the other variants need."""
-    return narrowed(program, [(number,) for number in numbers])
+    return narrow_variants(program, [(number,) for number in numbers])
 
 
-def narrowed(program: Program, numbers: Sequence[Sequence[int]]) -> Program:
+def narrow_variants(program: Program, numbers: Sequence[Sequence[int]]) -> Program:
     """The program with some of the variants of each call, of which the first is its own; without what only the others need."""
     variants = [tuple(program.variants(step)[number] for number in row) for step, row in enumerate(numbers)]
-    kept = {name for row in variants for call in row for name in _named(call)}
-    offered = {name for step in range(len(variants)) for call in program.variants(step) for name in _named(call)}
+    kept = {name for row in variants for call in row for name in _name_buffers(call)}
+    offered = {name for step in range(len(variants)) for call in program.variants(step) for name in _name_buffers(call)}
     own = (Role.CONSTANT, Role.SCRATCH)
     buffers = {n: b for n, b in program.buffers.items() if b.role not in own or n in kept or n not in offered}
     others = tuple(row[1:] for row in variants) if any(len(row) > 1 for row in variants) else ()
     return replace(program, calls=tuple(row[0] for row in variants), buffers=buffers, further=others)
 
 
-def _named(call: Call) -> list[str]:
+def _name_buffers(call: Call) -> list[str]:
     return [*(operand.buffer for operand in call.operands.values()), *call.scratch.values()]
 
 
-def _operand(operand: Operand) -> str:
+def _print_operand(operand: Operand) -> str:
     access = operand.access
     return operand.buffer if access.is_dense and not access.offset else f"{operand.buffer}+{access.offset}{list(access.strides)}"
 
 
-def spans(program: Program) -> dict[str, tuple[int, int]]:
+def buffer_spans(program: Program) -> dict[str, tuple[int, int]]:
     """First and last step of every local and scratch buffer that is used."""
     found_spans: dict[str, tuple[int, int]] = {}
     for step, call in enumerate(program.calls):
@@ -231,25 +231,25 @@ def spans(program: Program) -> dict[str, tuple[int, int]]:
     return found_spans
 
 
-def united(program: Program) -> dict[int, tuple[str, str]]:
+def united_buffers(program: Program) -> dict[int, tuple[str, str]]:
     """The buffers (written, read) that share an address since the call of a step writes the one over the other."""
-    alive = spans(program)
+    alive = buffer_spans(program)
     owner_by_buffer: dict[int, tuple[str, str]] = {}
     for step, call in enumerate(program.calls):
-        for y, x in overwrites(program, call):
+        for y, x in overwritten_pairs(program, call):
             if alive.get(x, (0, -1))[1] == step and alive.get(y, (-1, 0))[0] == step:
                 owner_by_buffer[step] = (y, x)
                 break
     return owner_by_buffer
 
 
-def overwrites(program: Program, call: Call) -> list[tuple[str, str]]:
+def overwritten_pairs(program: Program, call: Call) -> list[tuple[str, str]]:
     """The pairs of buffers of which the call may write the first over the second."""
-    pairs = (_overwritten(program, call, output, source) for output, source in call.kernel.overwrites)
+    pairs = (_overwritten_pair(program, call, output, source) for output, source in call.kernel.overwrites)
     return [pair for pair in pairs if pair is not None]
 
 
-def _overwritten(program: Program, call: Call, output: str, source: str) -> tuple[str, str] | None:
+def _overwritten_pair(program: Program, call: Call, output: str, source: str) -> tuple[str, str] | None:
     """The buffers behind (output, source) when the call may write the one over the other."""
     y, x = call.operands.get(output), call.operands.get(source)
     if y is None or x is None or y.buffer == x.buffer:
@@ -257,7 +257,7 @@ def _overwritten(program: Program, call: Call, output: str, source: str) -> tupl
     result, origin = program.buffers[y.buffer], program.buffers[x.buffer]
     if result.role is not Role.LOCAL or origin.role is not Role.LOCAL:
         return None
-    if not (_covers(y, result) and _covers(x, origin)) or result.bytes != origin.bytes:
+    if not (_covers_buffer(y, result) and _covers_buffer(x, origin)) or result.bytes != origin.bytes:
         return None
     if result.dtype.bytes != origin.dtype.bytes:
         return None  # more elements that are shorter: one that is broadcast would be overwritten before its last use
@@ -268,7 +268,7 @@ def _overwritten(program: Program, call: Call, output: str, source: str) -> tupl
     return (y.buffer, x.buffer) if all(o.access == x.access for o in others) else None
 
 
-def _covers(operand: Operand, buffer: Buffer) -> bool:
+def _covers_buffer(operand: Operand, buffer: Buffer) -> bool:
     """Whether the operand is all of its buffer, in order."""
     access = operand.access
     return access.is_dense and access.offset == 0 and math.prod(access.shape) == math.prod(buffer.shape)

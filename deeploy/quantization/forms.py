@@ -16,10 +16,10 @@ from deeploy.driver.request import Request
 from deeploy.errors import DeeployError, UnsupportedError, UsageError
 from deeploy.ir.target import Target
 from deeploy.quantization.form import Form
-from deeploy.quantization.losses import compare
-from deeploy.quantization.noise import told
-from deeploy.quantization.static import CalibrationSource, check_output, read, scratch, write_quantised
-from deeploy.report.text import number, table
+from deeploy.quantization.losses import compare_networks
+from deeploy.quantization.noise import format_ratio
+from deeploy.quantization.static import CalibrationSource, check_output, read_source, scratch_folder, write_quantised
+from deeploy.report.text import align_table, format_number
 
 FORMS = (
     Form(),
@@ -69,7 +69,7 @@ def quantize_for(
     """Quantise a float model in the form that a target runs in the fewest cycles, of those that lose little accuracy.
 
     Args:
-        float_model, calibration, output, states: as ``deeploy.quantization.static.quantize`` takes them.
+        float_model, calibration, output, states: as ``deeploy.quantization.static.quantize_model`` takes them.
         loss: decibel of signal to noise that the form may lose beside the most accurate one.
         request: how the network will be compiled.
         on_form: called with every form before it is tried.
@@ -87,15 +87,15 @@ def quantize_for(
             "Name a target with timing, or leave --for out.",
         )
     check_output(output)
-    source = read(float_model, calibration, request.dims, request.pins, states)
+    source = read_source(float_model, calibration, request.dims, request.pins, states)
     request = replace(request, dims={}, pins={})  # the model has neither symbolic dimensions nor pinned inputs any more
-    with scratch(output) as folder:
+    with scratch_folder(output) as folder:
         trials = []
         for number, form in enumerate(FORMS):
             if on_form is not None:
                 on_form(str(form))
-            trials.append(_tried(form, source, folder / f"{number}.onnx", target, request))
-        best = chosen(trials, loss)
+            trials.append(_try_form(form, source, folder / f"{number}.onnx", target, request))
+        best = choose_trial(trials, loss)
         if best is None:
             raise UnsupportedError(
                 f"no form of {float_model.name} compiles for {target.name}: {trials[0].refused}", "Compile the float model."
@@ -104,28 +104,28 @@ def quantize_for(
     return trials, best
 
 
-def summary(trials: Sequence[Trial], best: Trial) -> str:
+def summarise_trials(trials: Sequence[Trial], best: Trial) -> str:
     """The trials side by side, as a table."""
     rows = []
     for trial in trials:
         share = "-" if trial.agreement is None else f"{100 * trial.agreement:.1f} %"
-        figures = (number(trial.cycles), told(trial.signal_to_noise), share, "chosen" if trial is best else "")
+        figures = (format_number(trial.cycles), format_ratio(trial.signal_to_noise), share, "chosen" if trial is best else "")
         rows.append((str(trial.form), *(("-", "-", "-", trial.refused) if trial.refused else figures)))
-    return table(("form", "predicted cycles", "signal to noise", "same top-1 as float", ""), rows)
+    return align_table(("form", "predicted cycles", "signal to noise", "same top-1 as float", ""), rows)
 
 
-def chosen(trials: Sequence[Trial], loss: float) -> Trial | None:
+def choose_trial(trials: Sequence[Trial], loss: float) -> Trial | None:
     """The fastest of the trials that lose at most ``loss`` decibel beside the most accurate; the earlier of equal ones."""
     accepted = [trial for trial in trials if not trial.refused]
     most = max((trial.signal_to_noise for trial in accepted), default=0.0)
     return min((trial for trial in accepted if trial.signal_to_noise >= most - loss), key=lambda trial: trial.cycles, default=None)
 
 
-def _tried(form: Form, source: CalibrationSource, result: Path, target: Target, request: Request) -> Trial:
+def _try_form(form: Form, source: CalibrationSource, result: Path, target: Target, request: Request) -> Trial:
     try:
         write_quantised(source, result, form)
         run = compile_networks({"network": result}, target, request).network.predicted
-        comparison = compare(source, result)
+        comparison = compare_networks(source, result)
     except DeeployError as error:
         return Trial(form, refused=error.what)
     return Trial(form, round(run.cycles) if run is not None else 0, comparison.signal_to_noise, comparison.agreement)

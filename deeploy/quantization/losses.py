@@ -12,11 +12,19 @@ import onnx
 from deeploy.documents import Contents
 from deeploy.errors import shorten
 from deeploy.quantization import masks
-from deeploy.quantization.noise import Noise, rounded, scales_of, told
-from deeploy.quantization.run import failures, in_sequence, quantiser, quiet, session_of, tensors, unsupported
+from deeploy.quantization.noise import Noise, format_ratio, round_to_steps, scales_of
+from deeploy.quantization.run import (
+    in_sequence,
+    load_quantiser,
+    run_tensors,
+    runtime_failures,
+    session_of,
+    silence_runtime,
+    unsupported_model,
+)
 from deeploy.quantization.samples import Sample
 from deeploy.quantization.static import CalibrationSource
-from deeploy.report.text import table
+from deeploy.report.text import align_table
 
 _SHOWN = 8  # layers of a summary
 _DEQUANTISED = "_DequantizeLinear_Output"  # how onnxruntime names what it makes of an output, and the output of the network
@@ -78,13 +86,16 @@ class LossComparison:
         same = "" if self.agreement is None else f", same top-1 as float in {100 * self.agreement:.1f} % of rows"
         among = f"a sequence of {self.samples} steps" if self.is_sequence else f"{self.samples} samples"
         worst = " at the worst output" if sum(part.is_output for part in self.parts) > 1 else ""
-        head = f"outputs beside float, {among}: signal to noise {told(self.signal_to_noise)}{worst}{same}"
-        each = [f"  {shorten(part.label, 100)}: {told(part.signal_to_noise)}" for part in self.parts] if len(self.parts) > 1 else []
-        rows = [(shorten(x.node), x.op, told(x.signal_to_noise), "-" if x.own is None else told(x.own)) for x in self.layers[:_SHOWN]]
-        return "\n".join([head, *each, table(("worst layers", "operator", "signal to noise", "of its own scale"), rows)])
+        head = f"outputs beside float, {among}: signal to noise {format_ratio(self.signal_to_noise)}{worst}{same}"
+        each = [f"  {shorten(part.label, 100)}: {format_ratio(part.signal_to_noise)}" for part in self.parts] if len(self.parts) > 1 else []
+        rows = [
+            (shorten(x.node), x.op, format_ratio(x.signal_to_noise), "-" if x.own is None else format_ratio(x.own))
+            for x in self.layers[:_SHOWN]
+        ]
+        return "\n".join([head, *each, align_table(("worst layers", "operator", "signal to noise", "of its own scale"), rows)])
 
 
-def compare(source: CalibrationSource, quantised: Path) -> LossComparison:
+def compare_networks(source: CalibrationSource, quantised: Path) -> LossComparison:
     """Run both networks on samples, and compare every tensor that both have.
 
     Args:
@@ -96,19 +107,22 @@ def compare(source: CalibrationSource, quantised: Path) -> LossComparison:
     """
     model, name, samples, states = source.model, source.name, source.samples, source.states
     result = onnx.load(quantised)
-    scales, theirs = scales_of(result), _theirs(model, result)
+    scales, theirs = scales_of(result), _matching_tensors(model, result)
     known = {tensor for node in result.graph.node for tensor in node.output}
     theirs |= {part.tensor: part.tensor for part in source.parts if part.tensor in known - theirs.keys()}
     sums = {tensor: (Noise(), Noise()) for tensor in theirs}  # of the tensor, and of what its own scale makes of it
     parts = [(part, Noise()) for part in source.parts if part.tensor in theirs]
-    masked = masks.touched(model.graph)
-    runs = (tensors(model, name, list(theirs), samples, states), tensors(result, quantised.name, list(theirs.values()), samples, states))
+    masked = masks.masked_tensors(model.graph)
+    runs = (
+        run_tensors(model, name, list(theirs), samples, states),
+        run_tensors(result, quantised.name, list(theirs.values()), samples, states),
+    )
     for expected, got in zip(*runs, strict=True):
         for (tensor, (total, own)), right, other in zip(sums.items(), expected, got, strict=True):
             shown = right >= masks.HIDDEN if tensor in masked else np.ones(right.shape, bool)  # what hidden scores are does not matter
             signal = right[shown].astype(np.float64)
             total.add(other[shown], signal)
-            own.add(rounded(signal, *scales[tensor]) if tensor in scales else signal, signal)
+            own.add(round_to_steps(signal, *scales[tensor]) if tensor in scales else signal, signal)
         values = dict(zip(theirs, zip(got, expected, strict=True), strict=True))
         for part, noise in parts:
             noise.add(*(array[part.place] for array in values[part.tensor]))
@@ -123,14 +137,14 @@ def compare(source: CalibrationSource, quantised: Path) -> LossComparison:
     return LossComparison(
         len(samples),
         min((part.signal_to_noise for part in judged if part.is_output), default=signal_to_noise(*outputs)),
-        agreement(*outputs),
+        class_agreement(*outputs),
         tuple(sorted(layers, key=lambda loss: loss.signal_to_noise)),
         judged,
         bool(states),
     )
 
 
-def _theirs(model: onnx.ModelProto, quantised: onnx.ModelProto) -> dict[str, str]:
+def _matching_tensors(model: onnx.ModelProto, quantised: onnx.ModelProto) -> dict[str, str]:
     """The tensor of the quantised network, by that of the float one.
 
     A tensor that only a Relu or Clip reads is left out: its scale holds what these leave of it.
@@ -154,15 +168,15 @@ def run_model(model: onnx.ModelProto, name: str, samples: Sequence[Sample], stat
         UsageError: onnxruntime is missing.
         UnsupportedError: it cannot run the model, or outputs of samples differ in shape.
     """
-    quantiser()
+    load_quantiser()
     names = [value.name for value in model.graph.output]
     try:
-        with quiet():
+        with silence_runtime():
             session = session_of(model)
             steps = in_sequence(lambda sample: dict(zip(names, session.run(names, sample), strict=True)), samples, states)
             return [np.stack(column) for column in zip(*([step[name] for name in names] for step in steps), strict=True)]
-    except failures() as error:
-        raise unsupported("run", name, error) from error
+    except runtime_failures() as error:
+        raise unsupported_model("run", name, error) from error
 
 
 def signal_to_noise(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
@@ -174,7 +188,7 @@ def signal_to_noise(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -
     return noise.decibel
 
 
-def agreement(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float | None:
+def class_agreement(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float | None:
     """The share of rows, along the last axis, whose largest element is at the same place."""
     pairs = [
         (g.argmax(-1), e.argmax(-1)) for g, e in zip(got, expected, strict=True) if e.dtype.kind == "f" and e.ndim > 1 and e.shape[-1] > 1

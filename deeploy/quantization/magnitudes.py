@@ -8,7 +8,7 @@ from onnx import numpy_helper
 _SUMS = frozenset({"Add", "Sum"})
 
 
-def magnitudes(graph: onnx.GraphProto) -> list[str]:
+def magnitude_nodes(graph: onnx.GraphProto) -> list[str]:
     """Names of the nodes that stay in float: squares, their sum, and its root, in the order of the graph."""
     makers = {name: node for node in graph.node for name in node.output}
     exponents = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from deeploy.frontend.structure import reads
+from deeploy.frontend.structure import read_names
 from deeploy.quantization.samples import Sample
 
 HIDDEN = -1e3  # a score below it is a hidden one
@@ -29,7 +29,7 @@ _ON_THE_WAY = frozenset(
 Tensors = Callable[[onnx.ModelProto, str, Sequence[str], Sequence[Sample]], Iterator[list[np.ndarray]]]
 
 
-def scores(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
+def score_nodes(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
     """The nodes that move, scale and mask the scores of every softmax, by its input; those next to the softmax come first."""
     makers = {name: node for node in graph.node for name in node.output}
     nodes_by_mask: dict[str, list[onnx.NodeProto]] = {}
@@ -40,28 +40,28 @@ def scores(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
             maker = makers.get(ahead.pop(0))
             if maker is not None and maker.op_type in _ON_THE_WAY and all(maker is not node for node in nodes):
                 nodes.append(maker)
-                ahead += _masked(maker)
+                ahead += _masked_inputs(maker)
         nodes_by_mask[softmax.input[0]] = nodes
     return nodes_by_mask
 
 
-def _masked(node: onnx.NodeProto) -> Sequence[str]:
+def _masked_inputs(node: onnx.NodeProto) -> Sequence[str]:
     """The inputs of a node that may be scores or masks: of a product with a mask as its summand, that one."""
     return list(node.input)[2 if node.op_type == "Gemm" else 0 :]
 
 
-def touched(graph: onnx.GraphProto) -> set[str]:
+def masked_tensors(graph: onnx.GraphProto) -> set[str]:
     """Names of the tensors that may hold hidden scores."""
-    return {name for nodes in scores(graph).values() for node in nodes for name in (*_masked(node), *node.output)}
+    return {name for nodes in score_nodes(graph).values() for node in nodes for name in (*_masked_inputs(node), *node.output)}
 
 
-def bound(graph: onnx.GraphProto) -> None:
+def bound_masks(graph: onnx.GraphProto) -> None:
     """Raise the constants of masks that are below -10000 to that."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     replaced: list[onnx.TensorProto] = []
-    for node in (node for nodes in scores(graph).values() for node in nodes):
+    for node in (node for nodes in score_nodes(graph).values() for node in nodes):
         for position, name in enumerate(node.input):
-            if name not in _masked(node):
+            if name not in _masked_inputs(node):
                 continue
             values = numpy_helper.to_array(constants[name]) if name in constants else np.zeros(0)
             if values.dtype.kind != "f" or not (values < _LOWEST).any():
@@ -72,20 +72,22 @@ def bound(graph: onnx.GraphProto) -> None:
                 graph.initializer.append(constants[raised])
             node.input[position] = raised
             replaced.append(constants[name])
-    read = {name for node in graph.node for name in reads(node)} | {value.name for value in graph.output}
+    read = {name for node in graph.node for name in read_names(node)} | {value.name for value in graph.output}
     for tensor in replaced:
         if tensor.name not in read and tensor in graph.initializer:
             graph.initializer.remove(tensor)
 
 
-def ranges(model: onnx.ModelProto, name: str, samples: Sequence[Sample], tensors: Tensors) -> dict[str, tuple[float, float]]:
+def score_ranges(model: onnx.ModelProto, name: str, samples: Sequence[Sample], tensors: Tensors) -> dict[str, tuple[float, float]]:
     """The limits of all tensors that hold hidden scores, by their names.
 
     Args:
         model: its constants are bounded.
         tensors: computes tensors of a model for every sample (``deeploy.quantization.static.tensors``).
     """
-    tensors_of = {end: {name for node in nodes for name in (*_masked(node), *node.output)} for end, nodes in scores(model.graph).items()}
+    tensors_of = {
+        end: {name for node in nodes for name in (*_masked_inputs(node), *node.output)} for end, nodes in score_nodes(model.graph).items()
+    }
     every = set().union(*tensors_of.values())
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name in every}
     groups = {end: names - {""} for end, names in tensors_of.items() if _may_hide(names, constants, model.graph)}

@@ -36,7 +36,7 @@ class Noise:
         )
 
 
-def told(decibel: float) -> str:
+def format_ratio(decibel: float) -> str:
     """A signal-to-noise ratio for people, its unit in it; what ``EXACT`` stands for in words."""
     return "infinite" if decibel >= EXACT else "none" if decibel <= -EXACT else f"{decibel:.1f} dB"
 
@@ -48,7 +48,7 @@ def scales_of(model: onnx.ModelProto) -> dict[str, tuple[np.ndarray, np.ndarray]
     return {node.input[0].removesuffix(BEFORE): (values[node.input[1]], values[node.input[2]]) for node in nodes}
 
 
-def rounded(values: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+def round_to_steps(values: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
     """What is left of values in steps of a scale."""
     limits, offset = np.iinfo(zero.dtype), zero.astype(np.float64)
     steps = np.clip(np.rint(values / scale) + offset, limits.min, limits.max)

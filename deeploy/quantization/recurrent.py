@@ -71,7 +71,7 @@ def table_bytes(graph: onnx.GraphProto) -> int:
     return sum(lookups.table_bytes(node.op_type, 1 + (turn == b"bidirectional")) for node, turn in zip(layers, turns, strict=True))
 
 
-def states(quantizer: ModuleType, graph: onnx.GraphProto) -> dict[str, list[dict[str, object]]]:
+def state_parameters(quantizer: ModuleType, graph: onnx.GraphProto) -> dict[str, list[dict[str, object]]]:
     """The parameters of all states before the first step, as onnxruntime takes them."""
     constants = {tensor.name for tensor in graph.initializer}
     layers = [node for node in graph.node if _is_quantised(node) and len(node.input) > _STATE]
@@ -81,18 +81,18 @@ def states(quantizer: ModuleType, graph: onnx.GraphProto) -> dict[str, list[dict
     return {name: [unit] for name in sorted(names)}
 
 
-def carriers(graph: onnx.GraphProto) -> list[str]:
+def state_carriers(graph: onnx.GraphProto) -> list[str]:
     """Names of the nodes that only move the last states and cells, in the order of the graph."""
     carried, found_carriers = set[str](), list[str]()
     for node in graph.node:
         if _is_quantised(node):
             carried |= {name for name in node.output[1:] if name}
-        elif node.op_type in MOVES and _operands(node) <= carried:
+        elif node.op_type in MOVES and _moved_operands(node) <= carried:
             carried |= set(node.output)
             found_carriers.append(node.name)
     return found_carriers
 
 
-def _operands(node: onnx.NodeProto) -> set[str]:
+def _moved_operands(node: onnx.NodeProto) -> set[str]:
     """What a node moves: all inputs of a Concat, else the first."""
     return set(node.input if node.op_type == "Concat" else node.input[:1])

@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from deeploy.frontend.structure import reads
-from deeploy.quantization.noise import BEFORE, Noise, rounded, scales_of, told
+from deeploy.frontend.structure import read_names
+from deeploy.quantization.noise import BEFORE, Noise, format_ratio, round_to_steps, scales_of
 from deeploy.quantization.parts import MOVES, TensorPart
-from deeploy.quantization.run import in_sequence, session_of, tensors, values_of
+from deeploy.quantization.run import in_sequence, run_tensors, session_of, values_of
 from deeploy.quantization.samples import Sample
 
 _LARGE = 0.05  # of all elements
@@ -60,7 +60,7 @@ class FloatTensor:
 
     def __str__(self) -> str:
         reach = f"largest {self.largest:.3g}, half below {self.usual:.3g}, a step {2 * self.largest / 255:.3g}"
-        return f"{self.tensor} of {self.node} ({reach}; alone in 8 bits: {told(self.alone)})"
+        return f"{self.tensor} of {self.node} ({reach}; alone in 8 bits: {format_ratio(self.alone)})"
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Rescued:
     share: float = 0.0
 
 
-def rescued(
+def rescue_network(
     model: onnx.ModelProto,
     prepared: onnx.ModelProto,
     samples: Sequence[Sample],
@@ -92,21 +92,21 @@ def rescued(
     """
     known = {name for node in prepared.graph.node for name in node.output}
     judged = [part for part in parts if part.is_output and part.tensor in known]
-    switches = _switches(model, prepared)
+    switches = _list_switches(model, prepared)
     if not switches or not judged:
         return Rescued(model)
-    switched = _switched(model, prepared, switches)
-    few = _picked(samples, _MOST_STEPS if states else _FEW, bool(states))
-    worst = _trial(switched, prepared, few, states, judged, len(switches))
-    lost = _lost(model, prepared, few, [part for part in parts if not part.is_output and part.tensor in known], least)
+    switched = _add_switches(model, prepared, switches)
+    few = _pick_samples(samples, _MOST_STEPS if states else _FEW, bool(states))
+    worst = _make_trial(switched, prepared, few, states, judged, len(switches))
+    lost = _lost_concats(model, prepared, few, [part for part in parts if not part.is_output and part.tensor in known], least)
     every = range(len(switches))
     if worst(set()) >= least and not lost:
         return Rescued(model)
     if not states:
-        worst = _trial(switched, prepared, _mixed(_picked(samples, _MANY, False)), states, judged, len(switches))
-    sizes, stats = _measured(switches, prepared, few)
+        worst = _make_trial(switched, prepared, _mix_samples(_pick_samples(samples, _MANY, False)), states, judged, len(switches))
+    sizes, stats = _measure_switches(switches, prepared, few)
     alone = [worst(set(every) - {i}) for i in every]
-    chosen = _chosen(worst, alone, sizes, {i for i in every if switches[i].tensor in lost}, least, budget * sum(sizes))
+    chosen = _choose_switches(worst, alone, sizes, {i for i in every if switches[i].tensor in lost}, least, budget * sum(sizes))
     if not chosen:
         return Rescued(model)
     makers = {name: node.name for node in prepared.graph.node for name in node.output}
@@ -115,10 +115,10 @@ def rescued(
         for i in sorted(chosen, key=lambda i: alone[i])
     ]
     share = sum(sizes[i] for i in chosen) / max(1, sum(sizes))
-    return Rescued(_written(model, prepared, [switches[i] for i in chosen]), tuple(kept), share)
+    return Rescued(_write_without(model, prepared, [switches[i] for i in chosen]), tuple(kept), share)
 
 
-def _chosen(
+def _choose_switches(
     worst: Callable[[Set[int]], float], alone: Sequence[float], sizes: Sequence[int], lost: Set[int], least: float, budget: float
 ) -> set[int]:
     """The switches that are off.
@@ -150,13 +150,13 @@ def _chosen(
     return wide
 
 
-def _picked(samples: Sequence[Sample], most: int, is_sequence: bool) -> Sequence[Sample]:
+def _pick_samples(samples: Sequence[Sample], most: int, is_sequence: bool) -> Sequence[Sample]:
     """The first steps of a sequence, or samples from all of a set."""
     every = np.linspace(0, len(samples) - 1, min(most, len(samples)), dtype=int)
     return samples[:most] if is_sequence else [samples[i] for i in every]
 
 
-def _mixed(samples: Sequence[Sample]) -> list[Sample]:
+def _mix_samples(samples: Sequence[Sample]) -> list[Sample]:
     """The samples, and as many sums of two of them as there is room for: what happens rarely, such as another sign, is seen more often."""
     chosen = list(samples)
     for distance in range(1, len(samples)):
@@ -169,7 +169,7 @@ def _mixed(samples: Sequence[Sample]) -> list[Sample]:
     return chosen
 
 
-def _lost(
+def _lost_concats(
     model: onnx.ModelProto, prepared: onnx.ModelProto, samples: Sequence[Sample], parts: Sequence[TensorPart], least: float
 ) -> set[str]:
     """Concats of unlike operands inside of the network whose one scale leaves too little of an operand, and what moves their results."""
@@ -179,7 +179,7 @@ def _lost(
     for values in values_of(prepared, "the float network", names, samples) if names else ():
         for part, noise in own:
             array = values[part.tensor]
-            noise.add(rounded(array, *scales[part.tensor])[part.place], array[part.place])
+            noise.add(round_to_steps(array, *scales[part.tensor])[part.place], array[part.place])
     lost |= {part.tensor for part, noise in own if noise.decibel < least}
     for node in prepared.graph.node:
         if node.op_type in MOVES and lost & set(node.input):
@@ -187,7 +187,7 @@ def _lost(
     return lost
 
 
-def _switches(model: onnx.ModelProto, prepared: onnx.ModelProto) -> list[Switch]:
+def _list_switches(model: onnx.ModelProto, prepared: onnx.ModelProto) -> list[Switch]:
     """The conversions of activations and weights, in the order of the graph."""
     quantised = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
     floats = {tensor.name for tensor in prepared.graph.initializer}
@@ -206,7 +206,7 @@ def _switches(model: onnx.ModelProto, prepared: onnx.ModelProto) -> list[Switch]
     return switches
 
 
-def _measured(
+def _measure_switches(
     switches: Sequence[Switch], prepared: onnx.ModelProto, samples: Sequence[Sample]
 ) -> tuple[list[int], dict[str, tuple[float, float]]]:
     """The elements of every switch, and of every tensor the largest and the median magnitude."""
@@ -222,11 +222,11 @@ def _measured(
     return [seen[switch.tensor][0].size for switch in switches], stats
 
 
-def _flag(number: int) -> str:
+def _flag_name(number: int) -> str:
     return f"deeploy steps {number}"
 
 
-def _switched(model: onnx.ModelProto, prepared: onnx.ModelProto, switches: Sequence[Switch]) -> onnx.ModelProto:
+def _add_switches(model: onnx.ModelProto, prepared: onnx.ModelProto, switches: Sequence[Switch]) -> onnx.ModelProto:
     """The network with an input for every switch that says whether its steps are taken."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
@@ -248,13 +248,13 @@ def _switched(model: onnx.ModelProto, prepared: onnx.ModelProto, switches: Seque
             known.add(source)
         if switch.cut is not None:
             source = f"{node.output[0]} (cut)"
-            result.graph.node.append(_cut(result, prepared, switch, source))
-        result.graph.node.append(helper.make_node("Where", [_flag(number), copy.output[0], source], [node.output[0]]))
-        result.graph.input.append(helper.make_tensor_value_info(_flag(number), onnx.TensorProto.BOOL, []))
+            result.graph.node.append(_clip_switch(result, prepared, switch, source))
+        result.graph.node.append(helper.make_node("Where", [_flag_name(number), copy.output[0], source], [node.output[0]]))
+        result.graph.input.append(helper.make_tensor_value_info(_flag_name(number), onnx.TensorProto.BOOL, []))
     return result
 
 
-def _cut(model: onnx.ModelProto, prepared: onnx.ModelProto, switch: Switch, output: str) -> onnx.NodeProto:
+def _clip_switch(model: onnx.ModelProto, prepared: onnx.ModelProto, switch: Switch, output: str) -> onnx.NodeProto:
     """The Relu or Clip of a switch, with its limits among the constants of ``model``."""
     assert switch.cut is not None  # callers ask
     node = onnx.NodeProto()
@@ -269,7 +269,7 @@ def _add_constants(model: onnx.ModelProto, prepared: onnx.ModelProto, names: Seq
     model.graph.initializer.extend(tensor for tensor in prepared.graph.initializer if tensor.name in set(names) - known)
 
 
-def _trial(
+def _make_trial(
     switched: onnx.ModelProto,
     prepared: onnx.ModelProto,
     samples: Sequence[Sample],
@@ -279,7 +279,7 @@ def _trial(
 ) -> Callable[[Set[int]], float]:
     """A function of the switches that are off: the signal to noise of the worst part, in decibel."""
     wanted = list(dict.fromkeys(part.tensor for part in parts))
-    right = [dict(zip(wanted, values, strict=True)) for values in tensors(prepared, "the float network", wanted, samples, states)]
+    right = [dict(zip(wanted, values, strict=True)) for values in run_tensors(prepared, "the float network", wanted, samples, states)]
     copy = onnx.ModelProto()
     copy.CopyFrom(switched)
     del copy.graph.output[:]
@@ -288,7 +288,7 @@ def _trial(
     session = session_of(copy, is_plain=True)
 
     def worst(off: Set[int]) -> float:
-        flags = {_flag(i): np.array(i not in off) for i in range(count)}
+        flags = {_flag_name(i): np.array(i not in off) for i in range(count)}
         noises = [Noise() for _ in parts]
         runs = in_sequence(lambda sample: dict(zip(names, session.run(names, {**sample, **flags}), strict=True)), samples, states)
         for got, expected in zip(runs, right, strict=True):
@@ -299,7 +299,7 @@ def _trial(
     return worst
 
 
-def _written(model: onnx.ModelProto, prepared: onnx.ModelProto, off: Sequence[Switch]) -> onnx.ModelProto:
+def _write_without(model: onnx.ModelProto, prepared: onnx.ModelProto, off: Sequence[Switch]) -> onnx.ModelProto:
     """The network without these conversions; nodes whose activations are all floats have float weights as well."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
@@ -315,7 +315,7 @@ def _written(model: onnx.ModelProto, prepared: onnx.ModelProto, off: Sequence[Sw
             continue
         _add_constants(result, prepared, [switch.source])
         if switch.cut is not None:
-            nodes.append(_cut(result, prepared, switch, switch.steps))
+            nodes.append(_clip_switch(result, prepared, switch, switch.steps))
         elif switch.steps in outputs:
             nodes.append(helper.make_node("Identity", [switch.source], [switch.steps], f"{switch.tensor} (float)"))
         else:
@@ -355,7 +355,7 @@ def _remove_dead(graph: onnx.GraphProto) -> None:
     for node in reversed(graph.node):
         if read & set(node.output):
             live.append(node)
-            read |= set(reads(node))
+            read |= set(read_names(node))
     del graph.node[:]
     graph.node.extend(reversed(live))
     constants = [tensor for tensor in graph.initializer if tensor.name in read]

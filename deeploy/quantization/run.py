@@ -21,7 +21,7 @@ from deeploy.quantization.samples import Sample
 Step = Callable[[Sample], Mapping[str, np.ndarray]]
 
 
-def unsupported(verb: str, name: str, error: Exception, working: str = "") -> UnsupportedError:
+def unsupported_model(verb: str, name: str, error: Exception, working: str = "") -> UnsupportedError:
     """What is said where onnxruntime fails with a model; ``working`` are options with which it does not."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return UnsupportedError(
@@ -30,7 +30,7 @@ def unsupported(verb: str, name: str, error: Exception, working: str = "") -> Un
     )
 
 
-def quantiser() -> ModuleType:
+def load_quantiser() -> ModuleType:
     """onnxruntime's package of that name; raises UsageError where it is missing."""
     try:
         from onnxruntime import quantization
@@ -40,7 +40,7 @@ def quantiser() -> ModuleType:
     return module
 
 
-def failures() -> tuple[type[Exception], ...]:
+def runtime_failures() -> tuple[type[Exception], ...]:
     """The exceptions that onnxruntime and its quantiser raise on a model that they cannot handle."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
@@ -62,11 +62,11 @@ def session_of(model: onnx.ModelProto, is_plain: bool = False) -> Any:
     options = onnxruntime.SessionOptions()
     if is_plain:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    with quiet():
+    with silence_runtime():
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def tensors(
+def run_tensors(
     model: onnx.ModelProto, name: str, names: Sequence[str], samples: Sequence[Sample], states: Mapping[str, str] | None = None
 ) -> Iterator[list[np.ndarray]]:
     """These tensors of a model for every sample, as onnxruntime computes them.
@@ -86,13 +86,13 @@ def tensors(
         session = session_of(copy, is_plain=True)
 
         def step(sample: Sample) -> Mapping[str, np.ndarray]:
-            with quiet():  # not while the values are used
+            with silence_runtime():  # not while the values are used
                 return dict(zip(wanted, session.run(wanted, sample), strict=True))
 
         for values in in_sequence(step, samples, states or {}):
             yield [values[name] for name in names]
-    except failures() as error:
-        raise unsupported("run", name, error) from error
+    except runtime_failures() as error:
+        raise unsupported_model("run", name, error) from error
 
 
 def in_sequence(step: Step, samples: Sequence[Sample], states: Mapping[str, str]) -> Iterator[Mapping[str, np.ndarray]]:
@@ -120,14 +120,14 @@ def values_of(model: onnx.ModelProto, name: str, names: Sequence[str], samples: 
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name in names}
     given = {value.name for value in model.graph.input} | constants.keys()
     computed = [each for each in names if each not in given]
-    runs = tensors(model, name, computed, samples) if computed else ([] for _ in samples)
+    runs = run_tensors(model, name, computed, samples) if computed else ([] for _ in samples)
     for sample, values in zip(samples, runs, strict=True):
         inputs = {each: sample[each] for each in names if each in sample}
         yield {**constants, **inputs, **dict(zip(computed, values, strict=True))}
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def silence_runtime() -> Iterator[None]:
     """Silence onnxruntime: its log, its quantiser's messages, and NumPy's warnings inside them."""
     import onnxruntime
 

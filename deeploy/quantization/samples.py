@@ -54,12 +54,12 @@ def calibration_samples(inputs: Sequence[Input], path: Path, pinned: Sequence[Pi
     loaded = load_arrays(path, [Expected(entry.name, entry.shape) for entry in wanted], "input", pinned)
     zeros = {entry.name: np.zeros([extent or 1 for extent in entry.shape], entry.dtype) for entry in inputs if entry not in wanted}
     return [
-        {**zeros, **{entry.name: _checked(path, entry, array) for entry, array in zip(wanted, sample, strict=True)}}
+        {**zeros, **{entry.name: _check_sample(path, entry, array) for entry, array in zip(wanted, sample, strict=True)}}
         for sample in loaded.samples
     ]
 
 
-def _checked(path: Path, entry: Input, array: np.ndarray) -> np.ndarray:
+def _check_sample(path: Path, entry: Input, array: np.ndarray) -> np.ndarray:
     """An array in the element type of its input."""
     with np.errstate(invalid="ignore", over="ignore"):
         values = np.asarray(array, entry.dtype)

@@ -31,17 +31,17 @@ from deeploy.frontend import without_branches
 from deeploy.frontend.ends import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.lower.affine import fold_model
-from deeploy.frontend.pins import Pinned, Value, pin
+from deeploy.frontend.pins import Pinned, Value, pin_inputs
 from deeploy.frontend.schemas import ONNX_FAILURES
 from deeploy.frontend.unknown import check_known
 from deeploy.quantization import masks, recurrent, weights
 from deeploy.quantization.form import DEFAULT, Form
-from deeploy.quantization.magnitudes import magnitudes
+from deeploy.quantization.magnitudes import magnitude_nodes
 from deeploy.quantization.parts import TensorPart, kept_apart, parts_of
-from deeploy.quantization.rescue import FloatTensor, rescued
-from deeploy.quantization.run import failures, quantiser, quiet, tensors, unsupported
+from deeploy.quantization.rescue import FloatTensor, rescue_network
+from deeploy.quantization.run import load_quantiser, run_tensors, runtime_failures, silence_runtime, unsupported_model
 from deeploy.quantization.samples import Sample, calibration_samples, inputs_of
-from deeploy.quantization.streams import states_of, unrolled
+from deeploy.quantization.streams import states_of, unroll_samples
 
 _BINS = 512  # of the histogram of a tensor; 128 steps may cover a quarter of its range and more
 _PREPARED = "prepared.onnx"  # the float model as it is quantised, beside the result
@@ -57,7 +57,7 @@ _SIMPLER: tuple[tuple[str, Callable[[Form], Form]], ...] = (
 )
 
 
-def quantize(
+def quantize_model(
     float_model: Path,
     calibration: Path,
     output: Path,
@@ -87,8 +87,8 @@ def quantize(
         ModelError: the model cannot be read, or is quantised already.
         UnsupportedError: onnxruntime cannot quantise or run the model.
     """
-    quantiser()
-    source = read(float_model, calibration, dims or {}, pins or {}, states)
+    load_quantiser()
+    source = read_source(float_model, calibration, dims or {}, pins or {}, states)
     check_output(output)
     write_quantised(source, output, form)
     return len(source.samples)
@@ -131,41 +131,41 @@ class Written:
         return {**weights, "states": dict(states), "float_concats": list(self.apart), "float_tensors": kept, "float_share": self.share}
 
 
-def read(
+def read_source(
     float_model: Path,
     calibration: Path,
     dims: Mapping[str, int],
     pins: Mapping[str, Value],
     states: Mapping[str, str] | None = None,
 ) -> CalibrationSource:
-    """A float model and its samples; arguments and errors are those of ``quantize``."""
-    model, pinned = _load(float_model, dims, pins)
+    """A float model and its samples; arguments and errors are those of ``quantize_model``."""
+    model, pinned = _load_float_model(float_model, dims, pins)
     pairs = states_of(model, states)
     samples = calibration_samples(inputs_of(model), calibration, pinned, pairs)
-    return CalibrationSource(model, float_model.name, unrolled(model, float_model.name, samples, pairs) if pairs else samples, pairs)
+    return CalibrationSource(model, float_model.name, unroll_samples(model, float_model.name, samples, pairs) if pairs else samples, pairs)
 
 
 def write_quantised(source: CalibrationSource, output: Path, form: Form = DEFAULT) -> Written:
-    """Quantise a model that ``read`` returned; see ``quantize``."""
-    quantizer = quantiser()
+    """Quantise a model that ``read_source`` returned; see ``quantize_model``."""
+    quantizer = load_quantiser()
     model, name, samples = source.model, source.name, source.samples
     _check_names(model, form)
     narrowed: list[weights.Narrowed] = []
     if form.weights < weights.BITS:
-        model = _converted(model, name, weights.OPSET)
-    with scratch(output) as folder:
-        with quiet():
+        model = _convert_opset(model, name, weights.OPSET)
+    with scratch_folder(output) as folder:
+        with silence_runtime():
             result = folder / "quantised.onnx"
             apart = kept_apart(model.graph, source.parts, source.states)
             whole = replace(form, keep=(*form.keep, *apart))
             try:
-                _run(quantizer, model, samples, result, whole)
-            except failures() as error:
-                raise unsupported("quantise", name, error, _working(quantizer, model, samples, result, whole)) from error
+                _run_quantiser(quantizer, model, samples, result, whole)
+            except runtime_failures() as error:
+                raise unsupported_model("quantise", name, error, _find_working_options(quantizer, model, samples, result, whole)) from error
             prepared = onnx.load(result.with_name(_PREPARED))
-            better = rescued(onnx.load(result), prepared, samples, source.states, source.parts, form.least, form.float_share)
+            better = rescue_network(onnx.load(result), prepared, samples, source.states, source.parts, form.least, form.float_share)
             if form.weights < weights.BITS:
-                narrow, narrowed = weights.narrowed(better.model, prepared, name, samples, form, tensors)
+                narrow, narrowed = weights.narrow_network(better.model, prepared, name, samples, form, run_tensors)
                 onnx.save(narrow, result)
             elif better.kept:
                 onnx.save(better.model, result)
@@ -183,18 +183,18 @@ def _check_names(model: onnx.ModelProto, form: Form) -> None:
                 raise UsageError(f"{option} {shorten(name)}: the model has no such node", f"Its first nodes are {listed}.")
 
 
-def _working(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample], result: Path, form: Form) -> str:
+def _find_working_options(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample], result: Path, form: Form) -> str:
     """The options by which onnxruntime does quantise a model; empty: none of those that are tried."""
     for options, change in _SIMPLER:
         if change(form) != form:
-            with contextlib.suppress(*failures()):
-                _run(quantizer, model, samples, result, change(form))
+            with contextlib.suppress(*runtime_failures()):
+                _run_quantiser(quantizer, model, samples, result, change(form))
                 return options
     return ""
 
 
 @contextlib.contextmanager
-def scratch(output: Path) -> Iterator[Path]:
+def scratch_folder(output: Path) -> Iterator[Path]:
     """A folder beside the output, which is removed in the end."""
     try:
         with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder:
@@ -210,18 +210,18 @@ def check_output(output: Path) -> None:
         raise UsageError(f"cannot write {output}: {problem}", "give -o a file in an existing directory")
 
 
-def _load(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, tuple[Pinned, ...]]:
+def _load_float_model(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, tuple[Pinned, ...]]:
     """Read a float model and bring it to an opset that can hold scales per channel; inputs that are pinned are constants of it.
 
     Args:
-        dims, pins: as ``quantize`` takes them.
+        dims, pins: as ``quantize_model`` takes them.
 
     Nodes without names get some, by which onnxruntime and options know them.
     """
     what = shorten(path.name)
     model = read_model(path)
     name_dims(model.graph, dims)
-    pinned = pin(model, pins, dims)
+    pinned = pin_inputs(model, pins, dims)
     check_known(model.graph, None)
     model = without_branches(model, dims)
     fix_dims(model.graph, dims)
@@ -238,7 +238,7 @@ def _load(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tup
             node.name = next(name for n in count(number) if (name := f"{stem}_{n}") not in names)
             names.add(node.name)
         seen.add(node.name)
-    return _converted(model, what, _LOWEST_OPSET), pinned
+    return _convert_opset(model, what, _LOWEST_OPSET), pinned
 
 
 def _check_known(model: onnx.ModelProto, what: str) -> None:
@@ -256,7 +256,7 @@ def _check_known(model: onnx.ModelProto, what: str) -> None:
         )
 
 
-def _converted(model: onnx.ModelProto, name: str, lowest: int) -> onnx.ModelProto:
+def _convert_opset(model: onnx.ModelProto, name: str, lowest: int) -> onnx.ModelProto:
     """The model in an opset that is no older than ``lowest``."""
     opset = opset_version(model)
     if opset >= lowest:
@@ -280,7 +280,7 @@ class _CalibrationReader:
         return next(self._next, None)
 
 
-def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample], result: Path, form: Form) -> None:
+def _run_quantiser(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample], result: Path, form: Form) -> None:
     """Optimise (constants behind products become weights and biases), calibrate and quantise in the folder of ``result``."""
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -289,19 +289,19 @@ def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample
     quant_pre_process(source, prepared, skip_symbolic_shape=True)
     ready = fold_model(onnx.load(prepared))
     every = ready.graph
-    masks.bound(every)
+    masks.bound_masks(every)
     _flatten_biases(every)
     onnx.save(ready, prepared)
     kind = {"int8": quantizer.QuantType.QInt8, "uint8": quantizer.QuantType.QUInt8, "int16": quantizer.QuantType.QInt16}[form.activations]
-    fixed = {**recurrent.states(quantizer, every), **(_wide(quantizer, prepared, form, kind) if form.wide else {})}
+    fixed = {**recurrent.state_parameters(quantizer, every), **(_wide_outputs(quantizer, prepared, form, kind) if form.wide else {})}
     limits: dict[str, list[dict[str, object]]] = {
         name: [{"rmin": np.array(low, np.float32), "rmax": np.array(high, np.float32), **(fixed.get(name, [{}])[0])}]
-        for name, (low, high) in masks.ranges(ready, result.name, samples, tensors).items()
+        for name, (low, high) in masks.score_ranges(ready, result.name, samples, run_tensors).items()
     }
     options: dict[str, object] = {"ActivationSymmetric": form.symmetric, "TensorQuantOverrides": {**fixed, **limits}}
     options |= {"CalibPercentile": form.percentile} if form.method == "percentile" else {}
     for turn in range(1 + form.powers):
-        with recurrent.layers_are_quantised(form.per_channel), _histograms():
+        with recurrent.layers_are_quantised(form.per_channel), _widen_histograms():
             quantizer.quantize_static(
                 prepared,
                 result,
@@ -310,16 +310,19 @@ def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample
                 per_channel=form.per_channel,
                 activation_type=kind,
                 weight_type=quantizer.QuantType.QInt8,
-                nodes_to_exclude=[*form.keep, *recurrent.carriers(every), *magnitudes(every)],
+                nodes_to_exclude=[*form.keep, *recurrent.state_carriers(every), *magnitude_nodes(every)],
                 calibrate_method=getattr(quantizer.CalibrationMethod, {"minmax": "MinMax"}.get(form.method, form.method.capitalize())),
                 extra_options=options,
             )
         if form.powers and turn == 0:
-            options["TensorQuantOverrides"] = {**_powers(onnx.load(result), {tensor.name for tensor in every.initializer}), **fixed}
+            options["TensorQuantOverrides"] = {
+                **_power_of_two_parameters(onnx.load(result), {tensor.name for tensor in every.initializer}),
+                **fixed,
+            }
 
 
 @contextlib.contextmanager
-def _histograms() -> Iterator[None]:
+def _widen_histograms() -> Iterator[None]:
     """Inside, onnxruntime's search for the least divergence has more bins than steps.
 
     It makes as many of each, 128, and has a single range to choose from then: all values. It passes no option for that on.
@@ -351,7 +354,7 @@ def _flatten_biases(graph: onnx.GraphProto) -> None:
             node.input[2] = flat
 
 
-def _wide(quantizer: ModuleType, model: Path, form: Form, kind: object) -> dict[str, list[dict[str, object]]]:
+def _wide_outputs(quantizer: ModuleType, model: Path, form: Form, kind: object) -> dict[str, list[dict[str, object]]]:
     """The outputs of nodes that have 16 bits, and where they are converted, as onnxruntime takes them."""
     from onnxruntime.quantization.execution_providers.qnn.mixed_precision_overrides_utils import MixedPrecisionTensorQuantOverridesFixer
     from onnxruntime.quantization.tensor_quant_overrides import TensorQuantOverridesHelper
@@ -364,7 +367,7 @@ def _wide(quantizer: ModuleType, model: Path, form: Form, kind: object) -> dict[
     return overrides
 
 
-def _powers(model: onnx.ModelProto, constants: Set[str]) -> dict[str, list[dict[str, object]]]:
+def _power_of_two_parameters(model: onnx.ModelProto, constants: Set[str]) -> dict[str, list[dict[str, object]]]:
     """The parameters of every activation and weight with its scales rounded up to powers of two, as onnxruntime takes them."""
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     overrides: dict[str, list[dict[str, object]]] = {}

@@ -13,7 +13,7 @@ import onnx
 
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.states import same_name
-from deeploy.quantization.run import tensors
+from deeploy.quantization.run import run_tensors
 from deeploy.quantization.samples import Input, Sample, inputs_of
 
 LEAST_STEPS, MOST_STEPS = 64, 1024  # of a sequence; fewer samples are repeated
@@ -33,26 +33,26 @@ def states_of(model: onnx.ModelProto, declared: Mapping[str, str] | None) -> dic
     outputs = {entry.name: entry for entry in inputs_of(model, of_outputs=True)}
     if declared is None:
         pairs = same_name([name for name, entry in inputs.items() if entry.dtype.kind == "f"], list(outputs))
-        state_pairs = {past: present for past, present in pairs.items() if _fit(inputs[past], outputs[present])}
+        state_pairs = {past: present for past, present in pairs.items() if _ports_fit(inputs[past], outputs[present])}
         return state_pairs if len(state_pairs) < min(len(inputs), len(outputs)) else {}  # a network of states alone computes nothing
     for past, present in declared.items():
         told = f"--state {shorten(past)}={shorten(present)}: "
         for name, known, kind in ((past, inputs, "input"), (present, outputs, "output")):
             if name not in known:
                 raise UsageError(f"{told}the model has no {kind} {shorten(name)}", f"Its {kind}s: {', '.join(map(shorten, known))}.")
-        if not _fit(inputs[past], outputs[present]):
+        if not _ports_fit(inputs[past], outputs[present]):
             shapes = f"{list(inputs[past].shape)} and {list(outputs[present].shape)}"
             raise UsageError(f"{told}the shapes {shapes} or the types differ", "States that quantize runs in sequence have one shape.")
     return dict(declared)
 
 
-def _fit(before: Input, after: Input) -> bool:
+def _ports_fit(before: Input, after: Input) -> bool:
     """Whether types are equal, and shapes as far as they are known."""
     known = [(a, b) for a, b in zip(before.shape, after.shape, strict=False) if a is not None and b is not None]
     return before.dtype == after.dtype and len(before.shape) == len(after.shape) and all(a == b for a, b in known)
 
 
-def unrolled(model: onnx.ModelProto, name: str, samples: Sequence[Sample], states: Mapping[str, str]) -> list[Sample]:
+def unroll_samples(model: onnx.ModelProto, name: str, samples: Sequence[Sample], states: Mapping[str, str]) -> list[Sample]:
     """The samples as one sequence, each with the states that the float network leaves in the steps before it.
 
     They are repeated until the states no longer grow, for a mean that runs over many steps.
@@ -64,7 +64,7 @@ def unrolled(model: onnx.ModelProto, name: str, samples: Sequence[Sample], state
     while len(steps) < LEAST_STEPS or (not is_settled and len(steps) < MOST_STEPS):
         before = dict(largest)
         feeds = [{**samples[0], **carried}, *samples[1:]]
-        for feed, results in zip(feeds, tensors(model, name, list(states.values()), feeds, states), strict=True):
+        for feed, results in zip(feeds, run_tensors(model, name, list(states.values()), feeds, states), strict=True):
             steps.append({**feed, **carried})
             carried = dict(zip(states, results, strict=True))
             largest = {past: max(float(np.abs(array).max(initial=0)), largest[past]) for past, array in carried.items()}

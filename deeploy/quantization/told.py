@@ -6,13 +6,13 @@ import onnx
 from onnx import numpy_helper
 
 from deeploy.errors import AccuracyError, shorten
-from deeploy.frontend.structure import reads
+from deeploy.frontend.structure import read_names
 from deeploy.quantization.form import LEAST
 from deeploy.quantization.losses import Judged, LossComparison
-from deeploy.quantization.noise import told
+from deeploy.quantization.noise import format_ratio
 from deeploy.quantization.recurrent import table_bytes
 from deeploy.quantization.static import CalibrationSource, Written
-from deeploy.report.text import number
+from deeploy.report.text import format_number
 
 _SHOWN = 8
 _REMEDY = (
@@ -21,7 +21,7 @@ _REMEDY = (
 )
 
 
-def describe(source: CalibrationSource, written: Written) -> list[str]:
+def describe_result(source: CalibrationSource, written: Written) -> list[str]:
     """Sentences about states, Concats and tensors."""
     lines = []
     if source.states:
@@ -37,28 +37,28 @@ def describe(source: CalibrationSource, written: Written) -> list[str]:
     return lines
 
 
-def sizes(source: CalibrationSource, quantised: onnx.ModelProto) -> tuple[int, int]:
+def constant_sizes(source: CalibrationSource, quantised: onnx.ModelProto) -> tuple[int, int]:
     """The bytes of all constants in float and quantised, with the tables of recurrent layers."""
-    return _bytes(source.model), _bytes(quantised) + table_bytes(quantised.graph)
+    return _constant_bytes(source.model), _constant_bytes(quantised) + table_bytes(quantised.graph)
 
 
 def compare_sizes(floats: int, quantised: int) -> str:
     """A sentence about the bytes of constants."""
     larger = " (larger: scales, zero points and tables take more than the weights save)" if quantised > floats else ""
-    return f"constants: {number(floats)} bytes in float, {number(quantised)} quantised{larger}"
+    return f"constants: {format_number(floats)} bytes in float, {format_number(quantised)} quantised{larger}"
 
 
-def _bytes(model: onnx.ModelProto) -> int:
-    read = {name for node in model.graph.node for name in reads(node)}
+def _constant_bytes(model: onnx.ModelProto) -> int:
+    read = {name for node in model.graph.node for name in read_names(node)}
     stored = [tensor for tensor in model.graph.initializer if tensor.name in read]
     nodes = [node for node in model.graph.node if node.op_type == "Constant" and node.output[0] in read]
     made = [attribute.t for node in nodes for attribute in node.attribute if attribute.HasField("t")]
     return sum(numpy_helper.to_array(tensor).nbytes for tensor in (*stored, *made))
 
 
-def warning(comparison: LossComparison) -> list[str]:
+def warn_of_loss(comparison: LossComparison) -> list[str]:
     """A sentence where less than 20 dB are left of an output."""
-    worst = _worst(comparison)
+    worst = _worst_output(comparison)
     return [] if worst is None else warning_of(worst.label, worst.signal_to_noise)
 
 
@@ -68,20 +68,21 @@ def warning_of(label: str, decibel: float) -> list[str]:
         return []
     errors = f"errors of {100 * 10 ** (-decibel / 20):.0f} % of its size" if decibel > -LEAST else "errors much larger than it is"
     return [
-        f"warning: {shorten(label, 100)} has a signal-to-noise ratio of {told(decibel)}: {errors}, "
+        f"warning: {shorten(label, 100)} has a signal-to-noise ratio of {format_ratio(decibel)}: {errors}, "
         f"so that the quantised network computes something else than the float one. {_REMEDY}"
     ]
 
 
 def too_low(comparison: LossComparison, least: float) -> AccuracyError:
     """The error that ``--at-least`` asks for."""
-    worst = _worst(comparison)
+    worst = _worst_output(comparison)
     label = "the outputs" if worst is None else worst.label
     return AccuracyError(
-        f"{shorten(label, 100)}: signal to noise {told(comparison.signal_to_noise)}, less than --at-least {least:g}; nothing is written",
+        f"{shorten(label, 100)}: signal to noise {format_ratio(comparison.signal_to_noise)}, "
+        f"less than --at-least {least:g}; nothing is written",
         _REMEDY,
     )
 
 
-def _worst(comparison: LossComparison) -> Judged | None:
+def _worst_output(comparison: LossComparison) -> Judged | None:
     return min((part for part in comparison.parts if part.is_output), key=lambda part: part.signal_to_noise, default=None)

@@ -19,9 +19,9 @@ from onnx import TensorProto, helper, numpy_helper
 from deeploy.documents import Contents
 from deeploy.errors import UsageError, shorten
 from deeploy.quantization.form import Form
-from deeploy.quantization.noise import EXACT, told
+from deeploy.quantization.noise import EXACT, format_ratio
 from deeploy.quantization.samples import Sample
-from deeploy.report.text import table
+from deeploy.report.text import align_table
 
 BITS = 8  # of weights, unless they have 4
 OPSET = 21  # the first whose DequantizeLinear takes 4 bits and blocks
@@ -89,7 +89,7 @@ def weights_of(model: onnx.ModelProto, prepared: onnx.ModelProto) -> list[Weight
             continue
         array = numpy_helper.to_array(floats[name])
         if array.ndim == 2 or (node.op_type == _CONVOLUTION and array.ndim > 2):
-            weights.append(Weight(node, sources[node.name], before, array, _rows(node, array)))
+            weights.append(Weight(node, sources[node.name], before, array, _weight_rows(node, array)))
     return weights
 
 
@@ -99,14 +99,14 @@ def _is_transposed(node: onnx.NodeProto) -> bool:
     return node.op_type not in (_CONVOLUTION, _TABLE) and not flag
 
 
-def _rows(node: onnx.NodeProto, array: np.ndarray) -> np.ndarray:
+def _weight_rows(node: onnx.NodeProto, array: np.ndarray) -> np.ndarray:
     if node.op_type == _TABLE:
         return array.reshape(1, -1).astype(np.float64)
     rows: np.ndarray = (array.T if _is_transposed(node) else array.reshape(len(array), -1)).astype(np.float64)
     return rows
 
 
-def _like(node: onnx.NodeProto, rows: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+def _rows_as_weight(node: onnx.NodeProto, rows: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return np.ascontiguousarray(rows.T if _is_transposed(node) else rows.reshape(shape))
 
 
@@ -115,12 +115,12 @@ def inputs_seen(weight: Weight, x: np.ndarray) -> np.ndarray | None:
     if weight.node.op_type == _TABLE:
         return None
     if weight.node.op_type == _CONVOLUTION:
-        return _windows(weight, x)
+        return _convolution_windows(weight, x)
     is_turned = any(a.name == "transA" and a.i for a in weight.node.attribute)
     return (x.T if is_turned else x).reshape(-1, weight.values.shape[1])
 
 
-def _windows(weight: Weight, x: np.ndarray) -> np.ndarray | None:
+def _convolution_windows(weight: Weight, x: np.ndarray) -> np.ndarray | None:
     """The windows of a dense convolution; those at the borders are left out, which padding would fill."""
     attrs = {a.name: helper.get_attribute_value(a) for a in weight.node.attribute}
     taps, rank = weight.array.shape[2:], weight.array.ndim - 2
@@ -136,7 +136,7 @@ def _windows(weight: Weight, x: np.ndarray) -> np.ndarray | None:
     return windows.reshape(-1, weight.values.shape[1])
 
 
-def _grams(weights: Sequence[Weight], seen: Iterable[Mapping[str, np.ndarray]]) -> list[np.ndarray | None]:
+def _gram_matrices(weights: Sequence[Weight], seen: Iterable[Mapping[str, np.ndarray]]) -> list[np.ndarray | None]:
     """The sums of products of every pair of a weight's inputs over all samples, [depth, depth]; None where they are not known."""
     grams: list[np.ndarray | None] = [None] * len(weights)
     for values in seen:
@@ -198,14 +198,14 @@ def steps_of(values: np.ndarray, gram: np.ndarray | None, group: int | None) -> 
     return steps, scales
 
 
-def narrow(model: onnx.ModelProto, weight: Weight, steps: np.ndarray, scales: np.ndarray, group: int | None) -> None:
+def narrow_weight(model: onnx.ModelProto, weight: Weight, steps: np.ndarray, scales: np.ndarray, group: int | None) -> None:
     """Give a weight of a quantised network these steps of 4 bits, and a bias behind it the scales that follow."""
     (dequantise,) = [node for node in model.graph.node if node.output[0] == weight.dequantise.output[0]]
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     name = dequantise.input[0]
-    array, axis = _like(weight.node, steps, weight.array.shape), int(_is_transposed(weight.node))
+    array, axis = _rows_as_weight(weight.node, steps, weight.array.shape), int(_is_transposed(weight.node))
     constants[name].CopyFrom(helper.make_tensor(name, TensorProto.INT4, array.shape, array.ravel()))
-    blocks = _like(weight.node, scales, scales.shape) if group is not None else scales[:, 0]
+    blocks = _rows_as_weight(weight.node, scales, scales.shape) if group is not None else scales[:, 0]
     blocks = blocks.reshape(()) if weight.node.op_type == _TABLE else blocks
     own = [f"{name}_scale_4", f"{name}_zero_4"]
     model.graph.initializer.append(numpy_helper.from_array(blocks, own[0]))
@@ -232,7 +232,7 @@ def _fit_bias(model: onnx.ModelProto, weight: Weight, constants: Mapping[str, Te
     constants[bias.input[1]].CopyFrom(numpy_helper.from_array(new if old.ndim else new.reshape(()), bias.input[1]))
 
 
-def chosen(noise: Sequence[float], sizes: Sequence[int], whole: int, form: Form) -> list[int]:
+def choose_weights(noise: Sequence[float], sizes: Sequence[int], whole: int, form: Form) -> list[int]:
     """The numbers of the weights that get 4 bits: those that bring the least noise for a byte saved, as many as budgets ask for.
 
     Args:
@@ -257,7 +257,7 @@ def chosen(noise: Sequence[float], sizes: Sequence[int], whole: int, form: Form)
     return sorted(taken)
 
 
-def narrowed(
+def narrow_network(
     model: onnx.ModelProto, prepared: onnx.ModelProto, name: str, samples: Sequence[Sample], form: Form, run: Run
 ) -> tuple[onnx.ModelProto, list[Narrowed]]:
     """A network that was quantised to 8 bits with weights of 4, as the form wants it; and what was found of each.
@@ -271,21 +271,21 @@ def narrowed(
         UsageError: no weight can have 4 bits, or groups and budgets do not fit.
     """
     weights = weights_of(model, prepared)
-    _check(form, weights)
+    _check_weights(form, weights)
     given = {tensor.name for tensor in prepared.graph.input}
     sources = list(dict.fromkeys(weight.source for weight in weights if weight.source not in given))
     runs = run(prepared, name, sources, samples) if sources else ([] for _ in samples)
     seen = ({**sample, **dict(zip(sources, values, strict=True))} for sample, values in zip(samples, runs, strict=True))
-    grams = _grams(weights, seen)
-    forms = [steps_of(weight.values, gram, _group(weight, form)) for weight, gram in zip(weights, grams, strict=True)]
+    grams = _gram_matrices(weights, seen)
+    forms = [steps_of(weight.values, gram, _group_size(weight, form)) for weight, gram in zip(weights, grams, strict=True)]
     has_budget = form.weight_bytes is not None or form.weight_loss is not None
-    tried = _tried(model, weights, forms, name, samples[:: -(-len(samples) // MOST_SAMPLES)], form, run) if has_budget else []
+    tried = _try_weights(model, weights, forms, name, samples[:: -(-len(samples) // MOST_SAMPLES)], form, run) if has_budget else []
     sizes = [weight.array.size for weight in weights]
-    taken = chosen(tried, sizes, _bytes(model), form) if tried else list(range(len(weights)))
+    taken = choose_weights(tried, sizes, _weight_bytes(model), form) if tried else list(range(len(weights)))
     result = onnx.ModelProto()
     result.CopyFrom(model)
     for i in taken:
-        narrow(result, weights[i], *forms[i], _group(weights[i], form))
+        narrow_weight(result, weights[i], *forms[i], _group_size(weights[i], form))
     _without_unused(result)
     decibels = [min(EXACT, float(-10 * np.log10(noise))) if noise else EXACT for noise in tried]
     shares: list[float | None] = [*decibels] or [None] * len(weights)
@@ -293,7 +293,7 @@ def narrowed(
     return result, [Narrowed(w.node.name, size, 4 if i in taken else BITS, share) for i, (w, size, share) in enumerate(rows)]
 
 
-def _tried(
+def _try_weights(
     model: onnx.ModelProto,
     weights: Sequence[Weight],
     forms: Sequence[tuple[np.ndarray, np.ndarray]],
@@ -303,41 +303,41 @@ def _tried(
     run: Run,
 ) -> list[float]:
     """The noise at the outputs where one weight alone has 4 bits, as a share of the signal, for each."""
-    expected = _outputs(model, name, samples, run)
+    expected = _float_outputs(model, name, samples, run)
     signal = sum(float(np.square(e).sum()) for e in expected)
     tried = []
     for weight, (steps, scales) in zip(weights, forms, strict=True):
         changed = onnx.ModelProto()
         changed.CopyFrom(model)
-        narrow(changed, weight, steps, scales, _group(weight, form))
-        noise = sum(float(np.square(g - e).sum()) for g, e in zip(_outputs(changed, name, samples, run), expected, strict=True))
+        narrow_weight(changed, weight, steps, scales, _group_size(weight, form))
+        noise = sum(float(np.square(g - e).sum()) for g, e in zip(_float_outputs(changed, name, samples, run), expected, strict=True))
         tried.append(noise / signal if signal else 0.0)
     return tried
 
 
-def _check(form: Form, weights: Sequence[Weight]) -> None:
+def _check_weights(form: Form, weights: Sequence[Weight]) -> None:
     """Raise UsageError where no weight can have 4 bits, or groups do not fit."""
     if not weights:
         raise UsageError("--weights 4: no product or convolution has constant weights of 8 bits", "Leave the option out.")
-    depths = {w.node.name: w.values.shape[1] for w in weights if _group(w, form) is not None}
+    depths = {w.node.name: w.values.shape[1] for w in weights if _group_size(w, form) is not None}
     bad = next((node for node, depth in depths.items() if form.group is not None and depth % form.group), None)
     if bad is not None:
         raise UsageError(f"--group {form.group}: node {shorten(bad)} adds up {depths[bad]} products", "Give a divisor of all such numbers.")
 
 
-def _group(weight: Weight, form: Form) -> int | None:
+def _group_size(weight: Weight, form: Form) -> int | None:
     """Elements of a weight with one scale; convolutions have one for a whole channel, tables one in all."""
     return form.group if weight.node.op_type not in (_CONVOLUTION, _TABLE) else None
 
 
-def _bytes(model: onnx.ModelProto) -> int:
+def _weight_bytes(model: onnx.ModelProto) -> int:
     """Bytes of all weights of 8 bits."""
     return sum(
         math.prod(t.dims) for t in model.graph.initializer if t.data_type in (TensorProto.INT8, TensorProto.UINT8) and len(t.dims) > 1
     )
 
 
-def _outputs(model: onnx.ModelProto, name: str, samples: Sequence[Sample], run: Run) -> list[np.ndarray]:
+def _float_outputs(model: onnx.ModelProto, name: str, samples: Sequence[Sample], run: Run) -> list[np.ndarray]:
     """All outputs of floats over the samples."""
     names = [output.name for output in model.graph.output if output.type.tensor_type.elem_type == TensorProto.FLOAT]
     return [values.astype(np.float64) for outputs in run(model, name, names, samples) for values in outputs]
@@ -351,12 +351,12 @@ def _without_unused(model: onnx.ModelProto) -> None:
     model.graph.initializer.extend(kept)
 
 
-def summary(narrowed: Sequence[Narrowed]) -> str:
+def summarise_weights(narrowed: Sequence[Narrowed]) -> str:
     """The weights as a table, those first that lose most in 4 bits, under what they take."""
     before, after = sum(w.bytes for w in narrowed), sum(w.bytes * w.bits // BITS for w in narrowed)
     head = f"weights that may have 4 bits: {before} bytes in 8, {after} now"
     if narrowed[0].signal_to_noise is None:
         return head
     ranked = sorted(narrowed, key=lambda w: w.signal_to_noise or 0.0)
-    rows = [(shorten(w.node), str(w.bytes), told(w.signal_to_noise or 0.0), str(w.bits)) for w in ranked]
-    return head + "\n" + table(("weights of", "bytes", "signal to noise with 4 bits", "bits now"), rows)
+    rows = [(shorten(w.node), str(w.bytes), format_ratio(w.signal_to_noise or 0.0), str(w.bits)) for w in ranked]
+    return head + "\n" + align_table(("weights of", "bytes", "signal to noise with 4 bits", "bits now"), rows)

@@ -8,7 +8,7 @@ from pathlib import Path
 from deeploy.documents import Contents, Document, read_document
 from deeploy.errors import shorten
 from deeploy.report.markup import MINUS, THIN, name, number, section, tag, text
-from deeploy.report.text import number as plain
+from deeploy.report.text import format_number as plain
 from deeploy.schemas import REASONS
 
 _LAYERS = 3  # that an entry names in a terminal
@@ -17,7 +17,7 @@ _UNKNOWN = "deeploy advise OUT plans the changes that could help."
 _NOTE = "Each gain is the difference of two plans, with one change alone. Gains do not add up."
 
 
-def read(project: Path) -> Mapping[str, Sequence[Document]]:
+def read_advice(project: Path) -> Mapping[str, Sequence[Document]]:
     """The advice of every network of a project; none where nothing was planned."""
     if not (project / REASONS).is_file():
         return {}
@@ -25,7 +25,7 @@ def read(project: Path) -> Mapping[str, Sequence[Document]]:
     return {name: entry["advice"] for name, entry in networks.items() if "advice" in entry}
 
 
-def lines(advice_entries: Sequence[Document] | None, verbose: bool = True) -> list[str]:
+def advice_lines(advice_entries: Sequence[Document] | None, verbose: bool = True) -> list[str]:
     """The ranked list for a terminal, with ``verbose`` its reasons and layers too; how to get one where there is none."""
     if advice_entries is None:
         return [f"what would help: {_UNKNOWN}"]
@@ -61,14 +61,14 @@ def layer_lines(advice_entries: Sequence[Document]) -> list[str]:
     return ["", "  what would help this layer (each change alone):", *(f"  {line}" for line in shown)] if shown else []
 
 
-def advice(advice_entries: Sequence[Document] | None) -> str:
+def advice_section(advice_entries: Sequence[Document] | None) -> str:
     """The section that the page of a network opens with."""
     if not advice_entries:
         return section("What would help", tag("p", text(_UNKNOWN if advice_entries is None else _NONE)))
-    return section("What would help", tag("ol", *map(_item, advice_entries), class_="advice"), note=_NOTE)
+    return section("What would help", tag("ol", *map(_advice_item, advice_entries), class_="advice"), note=_NOTE)
 
 
-def _item(entry: Document) -> str:
+def _advice_item(entry: Document) -> str:
     gain = [tag("b", f"{MINUS}{100 * entry['share']:.1f}{THIN}%", class_="gain")] if entry["gain"] else []
     head = (*gain, tag("span", text(entry["title"]), class_="change"))
     layers = [

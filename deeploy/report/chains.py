@@ -9,7 +9,7 @@ from deeploy.errors import shorten
 from deeploy.report.markup import DASH, figures, name, row, scrolled, section, tag, text
 from deeploy.report.markup import number as digits
 from deeploy.report.markup import table as marked
-from deeploy.report.text import number, table
+from deeploy.report.text import align_table, format_number
 
 _WHY = {
     "taken": "taken",
@@ -24,7 +24,7 @@ _WHY = {
 _SHOWN = 24  # groups of layers in a table, those that are taken and those that come closest first
 
 
-def reason(entry: Document, step: int) -> str | None:
+def group_reason(entry: Document, step: int) -> str | None:
     """One sentence on a layer's chain, or on the one that it comes closest to; None where none was considered.
 
     Args:
@@ -33,59 +33,62 @@ def reason(entry: Document, step: int) -> str | None:
     choices = [choice for choice in entry.get("chain_choices", ()) if choice["first"] <= step <= choice["last"]]
     if not choices:
         return None
-    choice = min(choices, key=_rank)
+    choice = min(choices, key=_rank_choice)
     if choice["reason"] == "taken":
-        return f"Chain: computed together from {_ends(entry, choice)}, {choice['tiles']} tiles{_figures(choice)}."
-    return f"Chain: not computed together from {_ends(entry, choice)}: {_WHY[choice['reason']]}{_figures(choice)}."
+        return f"Chain: computed together from {_group_ends(entry, choice)}, {choice['tiles']} tiles{_group_figures(choice)}."
+    return f"Chain: not computed together from {_group_ends(entry, choice)}: {_WHY[choice['reason']]}{_group_figures(choice)}."
 
 
-def growing(entry: Document) -> str | None:
+def growing_reason(entry: Document) -> str | None:
     """The sentence on all layers of a network whose states grow, on a machine with several memories; None of another one."""
     if all(state["axis"] is None for state in entry.get("states", ())):
         return None
     return "Chain: none: states grow, and a chain has a number of rows that is known when it is compiled."
 
 
-def _rank(choice: Document) -> tuple[bool, bool, float]:
+def _rank_choice(choice: Document) -> tuple[bool, bool, float]:
     """The order in which chains are told: what is taken, then what is possible, by what it saves."""
     saved = choice["cycles_apart"] - choice["cycles_chained"] if choice["cycles_apart"] is not None else 0
     return choice["reason"] != "taken", choice["cycles_apart"] is None, -saved
 
 
-def _ends(entry: Document, choice: Document) -> str:
+def _group_ends(entry: Document, choice: Document) -> str:
     first, last = (shorten(entry["calls"][choice[end]]["name"], 48) for end in ("first", "last"))
     return f"{first} to {last}"
 
 
-def _figures(choice: Document) -> str:
+def _group_figures(choice: Document) -> str:
     """What the chain takes, which is an estimate of one that is not taken, and what its layers take one after the other."""
     figures = []
     if choice["cycles_apart"] is not None:
         now, apart = (sum(choice[key].values()) for key in ("bytes_chained", "bytes_apart"))
         about = "" if choice["reason"] == "taken" else "about "
-        figures += [about + _instead(choice["cycles_chained"], choice["cycles_apart"], "cycles"), _instead(now, apart, "bytes moved")]
+        figures += [
+            about + _compare_figures(choice["cycles_chained"], choice["cycles_apart"], "cycles"),
+            _compare_figures(now, apart, "bytes moved"),
+        ]
     if choice["peak_chained"] is not None:
-        figures.append(_instead(choice["peak_chained"], choice["peak_apart"], "bytes of memory"))
+        figures.append(_compare_figures(choice["peak_chained"], choice["peak_apart"], "bytes of memory"))
     return f" ({', '.join(figures)} one after the other)" if figures else ""
 
 
-def _instead(now: int, apart: int, unit: str) -> str:
-    return f"{number(now)} {unit} instead of {number(apart)}"
+def _compare_figures(now: int, apart: int, unit: str) -> str:
+    return f"{format_number(now)} {unit} instead of {format_number(apart)}"
 
 
-def taken(entry: Document) -> list[Document]:
+def taken_groups(entry: Document) -> list[Document]:
     """The chains of a network."""
     return [choice for choice in entry.get("chain_choices", ()) if choice["reason"] == "taken"]
 
 
-def _rows(entry: Document) -> list[Document]:
+def _group_rows(entry: Document) -> list[Document]:
     """The choices that are worth a line: those of which something was counted, and those that are taken."""
     figure = "cycles_apart" if entry["cycles"] is not None else "peak_chained"
     counted = [one for one in entry.get("chain_choices", ()) if one["reason"] == "taken" or one[figure] is not None]
-    return sorted(sorted(counted, key=_rank)[:_SHOWN], key=lambda choice: (choice["first"], choice["last"]))
+    return sorted(sorted(counted, key=_rank_choice)[:_SHOWN], key=lambda choice: (choice["first"], choice["last"]))
 
 
-def _cells(choice: Document) -> list[int | None]:
+def _group_cells(choice: Document) -> list[int | None]:
     """Figures of the layers one after the other, and of the chain."""
     moved = [sum(choice[key].values()) if choice["cycles_apart"] is not None else None for key in ("bytes_apart", "bytes_chained")]
     return [choice["cycles_apart"], choice["cycles_chained"], *moved, choice["peak_apart"], choice["peak_chained"]]
@@ -94,7 +97,7 @@ def _cells(choice: Document) -> list[int | None]:
 _HEADS = ("cycles apart", "together", "bytes moved apart", "together", "memory apart", "together")
 
 
-def _others(entry: Document, shown: list[Document]) -> str:
+def _count_others(entry: Document, shown: list[Document]) -> str:
     """How many further chains were considered, and why they were not taken."""
     rest = [one for one in entry["chain_choices"] if one not in shown]
     counts = Counter(_WHY[one["reason"]] for one in rest)
@@ -102,28 +105,33 @@ def _others(entry: Document, shown: list[Document]) -> str:
     return f" {len(rest)} more were considered: {why}." if rest else ""
 
 
-def chains(entry: Document) -> str:
+def groups_section(entry: Document) -> str:
     """A section of the report: groups of layers that were considered; empty where there are none."""
-    shown = _rows(entry)
+    shown = _group_rows(entry)
     if not entry.get("chain_choices"):
         return ""
-    cells = [_cells(choice) for choice in shown]
+    cells = [_group_cells(choice) for choice in shown]
     used = [place for place in range(len(_HEADS)) if any(row[place] is not None for row in cells)]
     rows = []
     for choice, values in zip(shown, cells, strict=True):
-        who = tag("td", name(_ends(entry, choice), 96), class_="names")
+        who = tag("td", name(_group_ends(entry, choice), 96), class_="names")
         tiles = digits(choice["tiles"]) if choice["tiles"] else DASH
         numbers = figures(tiles, *(digits(values[place]) for place in used))
         why = tag("td", text(_WHY[choice["reason"]]), class_="why")
         rows.append(row((who, *numbers, why), class_="chosen" if choice["reason"] == "taken" else None))
-    note = f"Layers of a chain are computed together, a few rows at a time; what is between them is never whole.{_others(entry, shown)}"
+    note = (
+        f"Layers of a chain are computed together, a few rows at a time; what is between them is never whole.{_count_others(entry, shown)}"
+    )
     heads = ("layers", "tiles", *(_HEADS[place] for place in used), "")
     return section("Chains", *([scrolled(marked(heads, rows, f"chains-{entry['name']}", "plain wide chains"))] if rows else []), note=note)
 
 
 def chain_lines(entry: Document) -> list[str]:
     """The chains that were taken, for the terminal."""
-    rows = [(_ends(entry, choice), number(choice["tiles"]), *map(number, _cells(choice))) for choice in taken(entry)]
+    rows = [
+        (_group_ends(entry, choice), format_number(choice["tiles"]), *map(format_number, _group_cells(choice)))
+        for choice in taken_groups(entry)
+    ]
     if not rows:
         return []
-    return ["", "chains (layers that are computed together):", *table(("layers", "tiles", *_HEADS), rows).splitlines()]
+    return ["", "chains (layers that are computed together):", *align_table(("layers", "tiles", *_HEADS), rows).splitlines()]

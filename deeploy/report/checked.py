@@ -12,7 +12,7 @@ from deeploy.documents import Document
 _STYLES = {"ok": "green", "failed": "bold red", "note": "yellow"}
 
 
-def show(contents: Document) -> None:
+def print_findings(contents: Document) -> None:
     """Print the findings (``deeploy.bringup.check.Findings.contents``) to standard output."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     table = Table(title=f"target {contents['target']}", title_justify="left", box=None, pad_edge=False)
@@ -20,7 +20,7 @@ def show(contents: Document) -> None:
         table.add_column(head, justify="right" if head in ("variants", "cases") else "left", overflow="fold", no_wrap=False)
     for row in contents["rows"]:
         status = f"[{_STYLES[row['status']]}]{row['status']}[/]"
-        table.add_row(row["part"], row["name"], status, str(row["variants"] or ""), str(row["runs"] or ""), _plain(row["finding"]))
+        table.add_row(row["part"], row["name"], status, str(row["variants"] or ""), str(row["runs"] or ""), _escape_markup(row["finding"]))
     console.print(table)
     failed = sum(row["status"] == "failed" for row in contents["rows"])
     verdict = f"{failed} part{'s' * (failed != 1)} failed" if failed else "nothing failed"
@@ -31,6 +31,6 @@ def show(contents: Document) -> None:
     console.print("Every case was compared with its reference, bit for bit where it is of integers.")
 
 
-def _plain(text: str) -> str:
+def _escape_markup(text: str) -> str:
     """The text with what rich would read as markup escaped."""
     return text.replace("[", r"\[")

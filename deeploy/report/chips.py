@@ -9,8 +9,8 @@ from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report.markup import THIN, cards, figures, header, legend, number, percent, row, scrolled, section, shares, table, tag, text
 from deeploy.report.terminal import time_at
-from deeploy.report.text import number as plain
-from deeploy.report.text import table as aligned
+from deeploy.report.text import align_table as aligned
+from deeploy.report.text import format_number as plain
 
 _WIDTH, _LABEL, _ROW, _GAP = 1080, 74, 9, 5  # of the picture: pixels in all, for names, per row, between chips
 _MOST_ROWS = 24  # chips whose paths are drawn too
@@ -27,27 +27,27 @@ _LEGEND = {
 }
 
 
-def system(manifest: Document, rows: Sequence[Rows]) -> str:
+def system_section(manifest: Document, rows: Sequence[Rows]) -> str:
     """What the chips of a system do together.
 
     Args:
         manifest: the contents of ``deploy.json``.
         rows: of every chip, see ``deeploy.execution.simulation.joint``; none where nothing is known of time.
     """
-    parts = [_heading(manifest), _cards(manifest), _spent(manifest)]
+    parts = [_system_heading(manifest), _system_cards(manifest), _spent_section(manifest)]
     if rows:
-        parts.append(_joint(manifest, rows))
-    return tag("article", *parts, _chips(manifest), _stream(manifest), id="system")
+        parts.append(_joint_picture(manifest, rows))
+    return tag("article", *parts, _chip_lines(manifest), _stream_section(manifest), id="system")
 
 
-def _heading(manifest: Document) -> str:
+def _system_heading(manifest: Document) -> str:
     facts = [f"{len(manifest['chips'])} chips, {len(set(manifest['code']))} of them different", f"{len(manifest['messages'])} messages"]
     facts += [f"{number(manifest['machine']['mhz'])} MHz"] if manifest["machine"] else []
     on = f" on {len(manifest['chips'])} times {text(manifest['target'])}"
     return header(manifest["model"], on, [*facts, *map(text, manifest["notes"])])
 
 
-def _cards(manifest: Document) -> str:
+def _system_cards(manifest: Document) -> str:
     sent = sum(message["bytes"] for message in manifest["messages"])
     macs = sum(call["macs"] for call in manifest["calls"])
     figures = [("Chip to chip, bytes", number(sent), f"{len(manifest['messages'])} messages")]
@@ -71,7 +71,7 @@ def _cards(manifest: Document) -> str:
     return cards(figures)
 
 
-def breakdown(manifest: Document) -> dict[str, float]:
+def mean_breakdown(manifest: Document) -> dict[str, float]:
     """Cycles of the mean chip: computing, waiting for each memory path, and for other chips, ends included."""
     shares = dict(manifest["shares"])
     cycles_by_cause = {"computing": sum(shares.pop(key, 0) for key in ("compute", "overhead", "issue"))}
@@ -80,16 +80,16 @@ def breakdown(manifest: Document) -> dict[str, float]:
     return cycles_by_cause
 
 
-def _spent(manifest: Document) -> str:
+def _spent_section(manifest: Document) -> str:
     if not manifest["cycles"]:
         return ""
     colours = {"computing": "share-compute", "waiting for chips": "share-issue"}
-    parts = [(colours.get(words, "share-wait"), words, cycles) for words, cycles in breakdown(manifest).items()]
+    parts = [(colours.get(words, "share-wait"), words, cycles) for words, cycles in mean_breakdown(manifest).items()]
     note = "Of the mean chip; what computing hides is not counted. Computing includes set-up and the start of transfers."
     return section("Where the cycles go", *shares(parts, manifest["cycles"]), note=note)
 
 
-def _joint(manifest: Document, rows: Sequence[Rows]) -> str:
+def _joint_picture(manifest: Document, rows: Sequence[Rows]) -> str:
     """One picture of all chips over time."""
     shown = [{"cores": own["cores"]} if len(rows) > _MOST_ROWS else own for own in rows]
     scale = (_WIDTH - _LABEL) / max(manifest["cycles"], 1)
@@ -110,9 +110,9 @@ def _joint(manifest: Document, rows: Sequence[Rows]) -> str:
     return section("All chips", legend(_LEGEND.values()), scrolled(picture), note=note)
 
 
-def _chips(manifest: Document) -> str:
+def _chip_lines(manifest: Document) -> str:
     """A line per chip."""
-    sent, received = _moved(manifest)
+    sent, received = _moved_bytes(manifest)
     paths = list(manifest["chips"][0]["bytes"])
     heads = ("chip", "as chip", "layers", "MAC", "constants", *(f"{p}, bytes" for p in paths), "sent", "received", "cycles", "waits")
     lines = []
@@ -133,7 +133,7 @@ def _chips(manifest: Document) -> str:
     return section("Chips", scrolled(table(heads, lines, "chips")), note="Waits: the share of its cycles in which a chip waits for others.")
 
 
-def _moved(manifest: Document) -> tuple[list[int], list[int]]:
+def _moved_bytes(manifest: Document) -> tuple[list[int], list[int]]:
     """Bytes that every chip sends, and that it receives."""
     sent, received = [0] * len(manifest["chips"]), [0] * len(manifest["chips"])
     for message in manifest["messages"]:
@@ -142,7 +142,7 @@ def _moved(manifest: Document) -> tuple[list[int], list[int]]:
     return sent, received
 
 
-def _stream(manifest: Document) -> str:
+def _stream_section(manifest: Document) -> str:
     stream = manifest.get("stream")
     if not stream:
         return ""
@@ -154,7 +154,7 @@ def _stream(manifest: Document) -> str:
     return section("Streams of inputs", tag("p", pace), table(("stage", "idle"), idle, "stream", "plain"))
 
 
-def summary(manifest: Document, folder: Path) -> str:
+def summarise_system(manifest: Document, folder: Path) -> str:
     """A few lines after a compilation."""
     macs = sum(call["macs"] for call in manifest["calls"])
     count = len(manifest["chips"])
@@ -165,22 +165,22 @@ def summary(manifest: Document, folder: Path) -> str:
     sent = sum(message["bytes"] for message in manifest["messages"])
     lines.append(f"  links: {plain(sent)} bytes in {len(manifest['messages'])} messages")
     if manifest["cycles"] is not None:
-        lines.append(f"  predicted: {_predicted(manifest)}")
+        lines.append(f"  predicted: {_predicted_line(manifest)}")
     return "\n".join([*lines, f"written to {folder}"])
 
 
-def _predicted(manifest: Document) -> str:
+def _predicted_line(manifest: Document) -> str:
     delay = f"{manifest['energy_uj']:.1f} uJ, EDP {manifest['edp_uj_ms']:.3f} uJ ms"
     return f"{plain(manifest['cycles'])} cycles, {time_at(manifest)}, {delay}"
 
 
-def report(manifest: Document) -> str:
+def report_system(manifest: Document) -> str:
     """The essentials of a system."""
-    sent, received = _moved(manifest)
+    sent, received = _moved_bytes(manifest)
     lines = [f"{shorten(manifest['model'])} for {len(manifest['chips'])} x {manifest['target']}, {len(manifest['messages'])} messages"]
     if manifest["cycles"] is not None:
-        lines.append(_predicted(manifest))
-        lines.append("  " + ", ".join(f"{words} {100 * n / manifest['cycles']:.1f} %" for words, n in breakdown(manifest).items()))
+        lines.append(_predicted_line(manifest))
+        lines.append("  " + ", ".join(f"{words} {100 * n / manifest['cycles']:.1f} %" for words, n in mean_breakdown(manifest).items()))
         lines.append("  bytes: " + ", ".join(f"{path} {plain(count)}" for path, count in manifest["bytes"].items()))
     if manifest.get("stream"):
         stream = manifest["stream"]

@@ -11,25 +11,25 @@ from collections.abc import Sequence
 from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
 from deeploy.ir.kernel import Kernel
-from deeploy.planning.binding.kernels import closest, mismatch
+from deeploy.planning.binding.kernels import closest, list_mismatches
 from deeploy.planning.candidates.cached import code_of, is_cached
 from deeploy.planning.candidates.candidate import Candidate, with_early
-from deeploy.planning.cost import instance
+from deeploy.planning.cost import kernel_instance
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import levels_of
 from deeploy.planning.planner.occupancy import Rooms
-from deeploy.planning.program import Call, Role, ahead
+from deeploy.planning.program import Call, Role, calls_ahead
 from deeploy.planning.tiling.loops import Stream
 from deeploy.report import chains
-from deeploy.schedule import build
+from deeploy.schedule import build_schedule
 
 SAME, OTHER = 4, 4  # candidates shown with the residences chosen, and with others
 NEIGHBOURS = 3  # buffers named where there is no room
 
 
-def explanations(plan: Plan, entry: Document) -> Contents:
+def explain_calls(plan: Plan, entry: Document) -> Contents:
     """What is to be said of every call; nothing of any where there were no candidates to choose from.
 
     Args:
@@ -43,7 +43,7 @@ def explanations(plan: Plan, entry: Document) -> Contents:
     return {"levels": levels, "calls": calls}
 
 
-def spaced(value: float) -> str:
+def group_digits(value: float) -> str:
     """A whole number with its digits in groups of three."""
     return f"{value:,.0f}".replace(",", " ")
 
@@ -52,7 +52,7 @@ class _Overview:
     """What lies in every memory in every step, and when every buffer is used: put together once for all calls."""
 
     def __init__(self, plan: Plan) -> None:
-        self.text = [str(layer) for layer in build(plan).layers]
+        self.text = [str(layer) for layer in build_schedule(plan).layers]
         self.rooms = Rooms(plan)
         self.codes = [code_of(call, plan.target) for call in plan.program.calls] if plan.target.timing is not None else []
         self.uses: dict[str, tuple[int, int]] = {}
@@ -71,13 +71,13 @@ class _Explanation:
         self.levels = levels
         self.entry = entry["calls"][step]
         self.entry_cycles: int | None = entry["cycles"]
-        self.chain = chains.reason(entry, step) or chains.growing(entry)
+        self.chain = chains.group_reason(entry, step) or chains.growing_reason(entry)
         self.call: Call = plan.program.calls[step]
         self.chosen = plan.calls[step]
         self.variants: Sequence[Call] = plan.variants[step] if plan.variants else (self.call,)
         self.is_early = any(stream.is_early for stream in self.chosen.tiling.streams)
         codes = overview.codes[:step]
-        self.is_beside = step > 0 and bool(codes) and codes[step - ahead(plan.program.calls, step)].is_accelerated
+        self.is_beside = step > 0 and bool(codes) and codes[step - calls_ahead(plan.program.calls, step)].is_accelerated
         self.is_warm = [is_cached([*codes, code_of(variant, plan.target)], step) for variant in self.variants] if overview.codes else []
         self.offered = list(dict.fromkeys(plan.offered[step]))
         plain = with_early(self.chosen, False)
@@ -121,11 +121,11 @@ class _Explanation:
             else "one core does the work"
         )
         compared = [f" {self.by(best)}: {self.verdict(best)}." for best in self.rivals()]
-        fitting = [kernel for kernel in target.kernels if kernel.op == call.node.op and not mismatch(kernel, call.node)]
+        fitting = [kernel for kernel in target.kernels if kernel.op == call.node.op and not list_mismatches(kernel, call.node)]
         why = "" if compared else ", the only kernel that fits the node" if len(fitting) < 2 else ", as no other kernel is ever faster here"
         if call.kernel.generator:
             why = f", whole, in C from {call.kernel.generator} (--fallback): no kernel of the target has this operator"
-        return f"Engine: {call.kernel.engine}, by {instance(call, target)}{why}; {team}.{''.join(compared)}{self.refusals(fitting)}"
+        return f"Engine: {call.kernel.engine}, by {kernel_instance(call, target)}{why}; {team}.{''.join(compared)}{self.refusals(fitting)}"
 
     def refusals(self, fitting: Sequence[Kernel]) -> str:
         """Why each of the other engines with kernels for the operator does not run it; ``fitting`` are the kernels that could."""
@@ -143,7 +143,7 @@ class _Explanation:
                 is_left_out = self.plan.machine.engines and engine not in self.plan.machine.engines
                 reasons.append(f" --engines leaves {engine} out." if is_left_out else f" {engine} cannot work on it where its tensors lie.")
             else:
-                needs = min((mismatch(kernel, node) for kernel in kernels), key=len)
+                needs = min((list_mismatches(kernel, node) for kernel in kernels), key=len)
                 reasons.append(f" {engine} cannot run it: it would need {'; '.join(needs)}.")
         return "".join(reasons)
 
@@ -165,22 +165,23 @@ class _Explanation:
     def by(self, candidate: Candidate) -> str:
         """The instance of a kernel and the engine of a candidate."""
         variant = self.variants[candidate.variant]
-        return f"{instance(variant, self.plan.target)} on {variant.kernel.engine}"
+        return f"{kernel_instance(variant, self.plan.target)} on {variant.kernel.engine}"
 
     def tile(self) -> str:
         """What bound the tile: nothing, or a memory."""
         alike = self.alike(self.chosen)
         best = min(alike, key=self.cycles, default=self.plain)
-        what = f"Tile: {_loops(self.chosen)}, {'two buffers' if self.chosen.is_double else 'one buffer'}"
+        what = f"Tile: {_describe_loops(self.chosen)}, {'two buffers' if self.chosen.is_double else 'one buffer'}"
         if self.cycles(best) >= self.cycles(self.plain):
             if min(map(self.cycles, self.offered)) >= self.cycles(self.plain):
                 return f"{what}. No candidate is faster: more memory would not help this layer."
             return f"{what}. No other tiling with these residences is faster."
         lack = self.lack(best)
         if lack is None:
-            less = spaced(self.cycles(self.plain) - self.cycles(best))
+            less = group_digits(self.cycles(self.plain) - self.cycles(best))
             return f"{what}. Another tiling would be {less} cycles faster here, and cost more in other calls."
-        return f"{what}. The fastest tiling ({_loops(best)}, {spaced(self.cycles(best))} cycles) does not fit: {lack}{self.neighbours()}."
+        fastest = f"{_describe_loops(best)}, {group_digits(self.cycles(best))} cycles"
+        return f"{what}. The fastest tiling ({fastest}) does not fit: {lack}{self.neighbours()}."
 
     def residence(self) -> str:
         """What bound the memories that operands lie in."""
@@ -201,9 +202,11 @@ class _Explanation:
         parts += [f"{100 * n / total:.1f} % waiting for {words}" for words, n in sorted(waits.items(), key=lambda w: -w[1])]
         counted = self.cycles(self.plain)
         formula = (
-            f" (the planner's formula, by which candidates are compared: {spaced(counted)})" if counted != round(entry["cycles"]) else ""
+            f" (the planner's formula, by which candidates are compared: {group_digits(counted)})"
+            if counted != round(entry["cycles"])
+            else ""
         )
-        return f"Time: {spaced(entry['cycles'])} cycles{formula}, bound by {entry['bound']}: {', '.join(parts)}."
+        return f"Time: {group_digits(entry['cycles'])} cycles{formula}, bound by {entry['bound']}: {', '.join(parts)}."
 
     def energy(self) -> list[str]:
         """What takes how much, the most first; nothing where no energy is known."""
@@ -217,7 +220,7 @@ class _Explanation:
         own = set(self.own())
         inside = [p for p in self.overview.rooms.alive[level][self.step] if p not in own]
         largest = sorted(inside, key=lambda p: (-p.size, p.offset))[:NEIGHBOURS]
-        named = ", ".join(f"{p.buffers[0]} ({spaced(p.size)})" for p in largest)
+        named = ", ".join(f"{p.buffers[0]} ({group_digits(p.size)})" for p in largest)
         return f"; beside it lie {named}" if named else ""
 
     def fixed(self) -> list[str]:
@@ -228,7 +231,7 @@ class _Explanation:
             return []
         now, free = self.entry_cycles, self.plan.free_cycles
         cost = (
-            f" The network takes {spaced(now)} cycles, {spaced(free)} where nothing is fixed."
+            f" The network takes {group_digits(now)} cycles, {group_digits(free)} where nothing is fixed."
             if now is not None and free is not None
             else ""
         )
@@ -240,10 +243,10 @@ class _Explanation:
         if choice is None:
             return []
         if not choice.is_taken:
-            figures = f"{spaced(choice.cycles_other)} cycles instead of {spaced(choice.cycles_file)}"
+            figures = f"{group_digits(choice.cycles_other)} cycles instead of {group_digits(choice.cycles_file)}"
             return [f"Order: that of the file; the one that brings calls of different engines next to each other takes {figures}."]
         before = choice.file.index(self.call.name)
-        figures = f"{spaced(choice.cycles_other)} cycles instead of {spaced(choice.cycles_file)} in the order of the file"
+        figures = f"{group_digits(choice.cycles_other)} cycles instead of {group_digits(choice.cycles_file)} in the order of the file"
         moved = f"call {self.step} here, call {before} in the file, so" if before != self.step else f"call {self.step}, as in the file;"
         return [f"Order: {moved} that calls of different engines are next to each other: the network takes {figures}."]
 
@@ -266,7 +269,7 @@ class _Explanation:
         for distance, need in enumerate(candidate.bytes):
             if self.levels[distance] in self.plan.memory and need > self.free(distance, self.step):
                 free = max(0, self.free(distance, self.step))
-                return f"it needs {spaced(need)} bytes of {self.levels[distance]}, {spaced(free)} are free in step {self.step}"
+                return f"it needs {group_digits(need)} bytes of {self.levels[distance]}, {group_digits(free)} are free in step {self.step}"
         return None
 
     # ---- operands
@@ -294,9 +297,11 @@ class _Explanation:
     def stream(self, stream: Stream) -> str:
         near = next(path.near for path in self.plan.target.paths if path.name == stream.path)
         depth = f"{stream.depth} x " if stream.depth > 1 else ""
-        times = "once" if stream.moves == 1 else f"{spaced(stream.moves)} times"
+        times = "once" if stream.moves == 1 else f"{group_digits(stream.moves)} times"
         early = ", first during the call before" if stream.is_early else ""
-        return f"window of {depth}{spaced(stream.bytes)} bytes in {near}, {'stored' if stream.is_output else 'fetched'} {times}{early}"
+        return (
+            f"window of {depth}{group_digits(stream.bytes)} bytes in {near}, {'stored' if stream.is_output else 'fetched'} {times}{early}"
+        )
 
     # ---- candidates
 
@@ -319,9 +324,9 @@ class _Explanation:
 
     def candidate(self, candidate: Candidate) -> Contents:
         return {
-            "kernel": instance(self.variants[candidate.variant], self.plan.target),
+            "kernel": kernel_instance(self.variants[candidate.variant], self.plan.target),
             "engine": self.variants[candidate.variant].kernel.engine,
-            "loops": _loops(candidate),
+            "loops": _describe_loops(candidate),
             "is_double": candidate.is_double,
             "core_dim": candidate.tiling.core_dims,
             "sources": self.sources(candidate),
@@ -342,7 +347,7 @@ class _Explanation:
         if candidate == self.plain:
             return "chosen"
         more = self.cycles(candidate) - self.cycles(self.plain)
-        cost = f"{spaced(abs(more))} cycles {'more' if more > 0 else 'fewer'}" if more else "as many cycles"
+        cost = f"{group_digits(abs(more))} cycles {'more' if more > 0 else 'fewer'}" if more else "as many cycles"
         lack = self.lack(candidate) or self.without_room(candidate)
         if lack is not None:
             return f"{cost}, but {lack}" if more <= 0 else f"{cost}, and {lack}"
@@ -357,10 +362,11 @@ class _Explanation:
             first, last, size = self.life(operand.buffer)
             free = max(0, min(self.free(distance, step) for step in range(first, last + 1)))
             if size > free:
-                return f"{name} needs {spaced(size)} bytes of {self.levels[distance]} in steps {first} to {last}, {spaced(free)} are free"
+                needed = f"{name} needs {group_digits(size)} bytes of {self.levels[distance]}"
+                return f"{needed} in steps {first} to {last}, {group_digits(free)} are free"
         return None
 
 
-def _loops(candidate: Candidate) -> str:
+def _describe_loops(candidate: Candidate) -> str:
     loops = ", ".join(f"{loop.dim} {loop.trips} x {loop.tile}" for loop in candidate.tiling.loops)
     return loops or "one tile"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deeploy.documents import Document
-from deeploy.report.blocks import labels
+from deeploy.report.blocks import layer_labels
 from deeploy.report.markup import legend, name, number, section, tag, text
-from deeploy.report.text import instance
+from deeploy.report.text import call_instance
 
 _WIDE, _HIGH, _GAP, _LEFT = 300, 30, 16, 8  # pixels of a box, between boxes, and beside them
 _LANE = 12  # pixels between two lines
@@ -20,24 +20,24 @@ _MOST_LANES = 24
 COLOURS = 6  # of engines, in the style sheet
 
 
-def graph(entry: Document) -> str:
+def graph_section(entry: Document) -> str:
     """The section with the picture of one network; its entry of ``deploy.json``."""
     calls: Sequence[Document] = entry["calls"]
     engines = list(dict.fromkeys(call["engine"] for call in calls))
-    edges = _edges(entry)
-    lanes, count = _lanes([edge for edge in edges if edge[1] > edge[0] + 1])
+    edges = _layer_edges(entry)
+    lanes, count = _assign_lanes([edge for edge in edges if edge[1] > edge[0] + 1])
     height, width = len(calls) * (_HIGH + _GAP) + _GAP, _LEFT + _WIDE + _LANE * (min(count, _MOST_LANES) + 2)
-    parts = [_line(source, reader, lanes.get((source, reader))) for source, reader in edges]
-    sizes = _sizes(entry)
-    for step, (call, label) in enumerate(zip(calls, labels(calls), strict=True)):
-        parts.append(_box(entry, step, call, label, engines.index(call["engine"]) % COLOURS, sizes))
+    parts = [_draw_line(source, reader, lanes.get((source, reader))) for source, reader in edges]
+    sizes = _tensor_sizes(entry)
+    for step, (call, label) in enumerate(zip(calls, layer_labels(calls), strict=True)):
+        parts.append(_draw_box(entry, step, call, label, engines.index(call["engine"]) % COLOURS, sizes))
     drawn = tag("svg", *parts, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", aria_label="graph of layers")
     colours = legend((f"engine{number_ % COLOURS}", text(engine)) for number_, engine in enumerate(engines))
     note = "Boxes are layers with the bytes of their output; lines are tensors. Arrow keys move from box to box."
     return section("Graph", colours, tag("div", drawn, class_="graph", id=f"graph-{entry['name']}"), note=note)
 
 
-def _edges(entry: Document) -> list[tuple[int, int]]:
+def _layer_edges(entry: Document) -> list[tuple[int, int]]:
     """From the layer that makes a tensor to those that read it: the first that names a buffer makes it, unless it is the caller's."""
     given = {constant["name"] for constant in entry["constants"]}
     names = {single: buffer["name"] for buffer in entry["buffers"] for single in buffer["name"].split("=")}
@@ -54,7 +54,7 @@ def _edges(entry: Document) -> list[tuple[int, int]]:
     return [edge for edge in edges if edge[0] < edge[1]]
 
 
-def _lanes(edges: Sequence[tuple[int, int]]) -> tuple[dict[tuple[int, int], int], int]:
+def _assign_lanes(edges: Sequence[tuple[int, int]]) -> tuple[dict[tuple[int, int], int], int]:
     """A lane for every line that passes layers, so that no two share one at the same height; and how many lanes there are."""
     ends: list[int] = []
     lanes = {}
@@ -65,12 +65,12 @@ def _lanes(edges: Sequence[tuple[int, int]]) -> tuple[dict[tuple[int, int], int]
     return lanes, len(ends)
 
 
-def _top(step: int) -> int:
+def _layer_top(step: int) -> int:
     return _GAP + step * (_HIGH + _GAP)
 
 
-def _line(source: int, reader: int, lane: int | None) -> str:
-    start, end = _top(source) + _HIGH, _top(reader)
+def _draw_line(source: int, reader: int, lane: int | None) -> str:
+    start, end = _layer_top(source) + _HIGH, _layer_top(reader)
     if lane is None:
         middle = _LEFT + _WIDE / 2
         return f'<path class="edge" d="M{middle:.0f} {start}V{end}"/>'
@@ -78,25 +78,25 @@ def _line(source: int, reader: int, lane: int | None) -> str:
     return f'<path class="edge" d="M{right} {start - _HIGH // 2}H{at}V{end + _HIGH // 2}H{right}"/>'
 
 
-def _sizes(entry: Document) -> dict[str, int]:
+def _tensor_sizes(entry: Document) -> dict[str, int]:
     """Bytes of every tensor in an arena."""
     return {single: buffer["bytes"] for buffer in entry["buffers"] for single in buffer["name"].split("=")}
 
 
-def _box(entry: Document, step: int, call: Document, label: str, colour: int, sizes: dict[str, int]) -> str:
+def _draw_box(entry: Document, step: int, call: Document, label: str, colour: int, sizes: dict[str, int]) -> str:
     made = list(call["operands"].values())[-1:] or [""]
     size = f"{number(sizes[made[0]])} B" if made[0] in sizes else ""
     cycles = f"\n{number(call['cycles'])} cycles" if call["cycles"] is not None else ""
-    title = f"{name(call['node'], 200)}\n{name(call['op'], 40)}, by {text(instance(call))} on {text(call['engine'])}{cycles}"
-    y = _top(step)
+    title = f"{name(call['node'], 200)}\n{name(call['op'], 40)}, by {text(call_instance(call))} on {text(call['engine'])}{cycles}"
+    y = _layer_top(step)
     shape = f'<rect class="engine{colour}" x="{_LEFT}" y="{y}" width="{_WIDE}" height="{_HIGH}"><title>{title}</title></rect>'
-    words = f"{step} {name(call['op'], 14)} {_middle(label, max(6, _LETTERS - min(14, len(call['op']))))}"
+    words = f"{step} {name(call['op'], 14)} {_shorten_label(label, max(6, _LETTERS - min(14, len(call['op']))))}"
     texts = f'<text class="label" x="{_LEFT + 8}" y="{y + 19}">{words}</text>'
     texts += f'<text class="label" x="{_LEFT + _WIDE - 8}" y="{y + 19}" text-anchor="end">{size}</text>' if size else ""
     return f'<g class="block" data-step="{step}">{shape}{texts}</g>'
 
 
-def _middle(label: str, letters: int) -> str:
+def _shorten_label(label: str, letters: int) -> str:
     """A label of so many letters, as HTML: its end, which is what names differ in, and as much of its beginning as there is room for."""
     if len(label) <= letters:
         return name(label, 200)

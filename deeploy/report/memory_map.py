@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deeploy.documents import Document
-from deeploy.report.blocks import distinct, labels
+from deeploy.report.blocks import distinct_names, layer_labels
 from deeploy.report.markup import name, number, tag, text
 
 LEFT, RIGHT, TOP, BOTTOM = 78, 16, 22, 34  # margins in pixels
@@ -62,22 +62,22 @@ def memory_map(level: str, use: Document, buffers: Sequence[Document], calls: Se
     steps = max(1, len(calls))
     step = min(WIDEST, max(NARROWEST, (USUAL - LEFT - RIGHT) / steps))
     frame = _Frame(steps, step, max(peak, capacity if is_close else 0) * 1.06)
-    parts = [_axes(frame, calls)]
-    short = distinct([buffer["name"].split("=")[0] for buffer in inside])
-    layers = labels(calls) or [""]
-    parts += [_rectangle(frame, index, buffer, label, layers) for index, (buffer, label) in enumerate(zip(inside, short, strict=True))]
+    parts = [_draw_axes(frame, calls)]
+    short = distinct_names([buffer["name"].split("=")[0] for buffer in inside])
+    layers = layer_labels(calls) or [""]
+    parts += [_draw_buffer(frame, index, buffer, label, layers) for index, (buffer, label) in enumerate(zip(inside, short, strict=True))]
     if beside:
-        parts.append(_beside(frame, use["peak"] - beside, beside))
-    parts += _lines(frame, use, is_close)
+        parts.append(_draw_constants(frame, use["peak"] - beside, beside))
+    parts += _draw_limits(frame, use, is_close)
     size = f"0 0 {frame.width:.0f} {TOP + HEIGHT + BOTTOM}"
     least = frame.width if frame.width > USUAL + 1 else 0.7 * frame.width
     style = f"min-width:{least:.0f}px;max-width:{frame.width:.0f}px"
     return tag("svg", *parts, viewBox=size, class_="map", style=style, role="img", aria_label=f"memory map of {level}")
 
 
-def _axes(frame: _Frame, calls: Sequence[Document]) -> str:
+def _draw_axes(frame: _Frame, calls: Sequence[Document]) -> str:
     parts = []
-    for tick in _ticks(frame.top_bytes, 5):
+    for tick in _round_ticks(frame.top_bytes, 5):
         y = frame.y(tick)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{frame.width - RIGHT:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(tick)}</text>')
@@ -94,19 +94,19 @@ def _axes(frame: _Frame, calls: Sequence[Document]) -> str:
     return "".join(parts)
 
 
-def _ticks(most: float, count: int) -> list[int]:
+def _round_ticks(most: float, count: int) -> list[int]:
     """Round numbers from 0 up to ``most``."""
     unit = 1
     while most / unit > count:
-        unit = next(m for m in _rounds() if m > unit)
+        unit = next(m for m in _round_numbers() if m > unit)
     return list(range(0, int(most) + 1, unit))
 
 
-def _rounds() -> list[int]:
+def _round_numbers() -> list[int]:
     return [m * 10**e for e in range(0, 12) for m in (1, 2, 5)]
 
 
-def _rectangle(frame: _Frame, index: int, buffer: Document, short: str, layers: Sequence[str]) -> str:
+def _draw_buffer(frame: _Frame, index: int, buffer: Document, short: str, layers: Sequence[str]) -> str:
     first, last = max(0, buffer["first"]), min(frame.steps - 1, buffer["last"])
     x, width = frame.x(first), (last - first + 1) * frame.step
     y, height = frame.y(buffer["offset"] + buffer["bytes"]), HEIGHT * buffer["bytes"] / frame.top_bytes
@@ -120,14 +120,14 @@ def _rectangle(frame: _Frame, index: int, buffer: Document, short: str, layers: 
     # A gap of half a pixel parts neighbours; what is thinner than a pixel stays visible.
     shape = f'x="{x + 0.5:.1f}" y="{y + 0.25:.2f}" width="{max(1, width - 1):.1f}" height="{max(0.8, height - 0.5):.2f}"'
     label = ""
-    shown = _label(short, width - 10) if height >= LABEL else ""
+    shown = _fit_label(short, width - 10) if height >= LABEL else ""
     if shown:
         label = f'<text class="label" x="{x + 5:.1f}" y="{y + height / 2 + 4:.1f}">{shown}</text>'
     colour = f"{text(buffer['kind'])} tint{index % TINTS}"
     return f'<g class="block"><rect class="{colour}" {shape}><title>{title}</title></rect>{label}</g>'
 
 
-def _label(full: str, room: float) -> str:
+def _fit_label(full: str, room: float) -> str:
     """As much of a name as fits into some pixels: its end, in which names differ. Of a window that is the operand."""
     pixels = [WIDE if letter in "mwMW\u2026" or ord(letter) > 255 else GLYPH for letter in full]
     if sum(pixels) <= room:
@@ -136,7 +136,7 @@ def _label(full: str, room: float) -> str:
     return f"\u2026{name(full[start:], 200)}" if len(full) - start > 1 else ""
 
 
-def _beside(frame: _Frame, at: int, count: int) -> str:
+def _draw_constants(frame: _Frame, at: int, count: int) -> str:
     """Constants that always lie in the memory, outside of the arena."""
     y, height = frame.y(at + count), HEIGHT * count / frame.top_bytes
     title = f"constants, beside the arena\n{number(count)} bytes, always there"
@@ -146,7 +146,7 @@ def _beside(frame: _Frame, at: int, count: int) -> str:
     return f'<g class="beside"><rect class="constant tint0" {shape}><title>{title}</title></rect>{label}</g>'
 
 
-def _lines(frame: _Frame, use: Document, is_close: bool) -> list[str]:
+def _draw_limits(frame: _Frame, use: Document, is_close: bool) -> list[str]:
     """Peak, lower bound and capacity."""
     end = frame.width - RIGHT
     parts = []

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from deeploy.documents import Document
 from deeploy.report import chips, markup, sections
-from deeploy.report.advice import advice
-from deeploy.report.chains import chains, taken
-from deeploy.report.graph import graph
-from deeploy.report.layers import layers
+from deeploy.report.advice import advice_section
+from deeploy.report.chains import groups_section, taken_groups
+from deeploy.report.graph import graph_section
+from deeploy.report.layers import layers_section
 from deeploy.report.markup import DASH, MINUS, data, legend, name, packed, scrolled, section, tag, text
 from deeploy.report.memory_map import memory_map
 
@@ -40,7 +40,7 @@ _EVENTS = {
 }
 
 
-def page(
+def report_page(
     manifest: Document,
     timelines: Mapping[str, Document],
     explanations: Mapping[str, Document],
@@ -57,21 +57,21 @@ def page(
     entries, links, title = manifest.get("networks") or [manifest], list[tuple[str, str]](), str(manifest.get("model"))
     if "chips" in manifest:
         leads = sorted(set(manifest["code"]))
-        entries = [{**manifest["chips"][k], "name": f"chip{k}", "model": f"{title}, chip {_who(manifest['code'], k)}"} for k in leads]
+        entries = [{**manifest["chips"][k], "name": f"chip{k}", "model": f"{title}, chip {_name_code(manifest['code'], k)}"} for k in leads]
         links = [("system", "system"), *((f"chip{chip}", f"chip {chip}") for chip in leads)]
     elif len(entries) > 1:
         links, title = [(entry["name"], entry["name"]) for entry in entries], ", ".join(str(entry["model"]) for entry in entries)
-    articles = [chips.system(manifest, rows)] if "chips" in manifest else []
-    articles += [article(entry, timelines.get(entry["name"]), explanations.get(entry["name"])) for entry in entries]
-    return document(title, links, articles, str(manifest["version"]))
+    articles = [chips.system_section(manifest, rows)] if "chips" in manifest else []
+    articles += [network_article(entry, timelines.get(entry["name"]), explanations.get(entry["name"])) for entry in entries]
+    return page_of_articles(title, links, articles, str(manifest["version"]))
 
 
-def _who(code: Sequence[int], lead: int) -> str:
+def _name_code(code: Sequence[int], lead: int) -> str:
     same = code.count(lead)
     return str(lead) if same == 1 else f"{lead} and {same - 1} more like it"
 
 
-def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[str], version: str, style: str = "") -> str:
+def page_of_articles(title: str, links: Sequence[tuple[str, str]], articles: Sequence[str], version: str, style: str = "") -> str:
     """A page of articles; ``links`` are names of articles and what they are called, ``style`` is added to the style of all pages."""
     theme = tag("button", "\u25d0", type="button", id="theme", title="light or dark")
     anchors = [tag("a", name(words), href=f"#{target}") for target, words in links]
@@ -80,16 +80,23 @@ def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[st
     return markup.page(f"{name(title)} {DASH} deeploy", STYLE + style, POLICY, top, tag("main", *articles), script)
 
 
-def article(entry: Document, timeline: Document | None, explanation: Document | None) -> str:
+def network_article(entry: Document, timeline: Document | None, explanation: Document | None) -> str:
     """All that is shown of one network; ``entry`` is its part of ``deploy.json``."""
     told = explanation.get("advice") if explanation is not None else None
-    parts = [sections.heading(entry), advice(told) if told or entry["cycles"] is not None else ""]
-    parts += [sections.headline(entry), sections.spent(entry)]
-    parts += [_timeline(entry), layers(entry), chains(entry), graph(entry), _memory(entry), sections.sizes(entry)]
-    parts += [sections.arrangements(entry), sections.bounds(entry)]
-    parts += [sections.requantised(entry), sections.traffic(entry)]
+    parts = [sections.network_heading(entry), advice_section(told) if told or entry["cycles"] is not None else ""]
+    parts += [sections.headline_cards_of(entry), sections.spent_bar(entry)]
+    parts += [
+        _timeline_section(entry),
+        layers_section(entry),
+        groups_section(entry),
+        graph_section(entry),
+        _memory_section(entry),
+        sections.sizes_section(entry),
+    ]
+    parts += [sections.arrangements_section(entry), sections.bounds_section(entry)]
+    parts += [sections.requantised_section(entry), sections.traffic_section(entry)]
     if timeline is not None:
-        together = [[chain["first"], chain["last"], chain["tiles"]] for chain in taken(entry)]
+        together = [[chain["first"], chain["last"], chain["tiles"]] for chain in taken_groups(entry)]
         parts.append(data(f"timeline-data-{entry['name']}", {**timeline, "chains": together}))
     if explanation is not None and explanation["calls"]:
         calls = [{key: value for key, value in call.items() if key != "schedule"} for call in explanation["calls"]]
@@ -97,7 +104,7 @@ def article(entry: Document, timeline: Document | None, explanation: Document | 
     return tag("article", *parts, id=entry["name"], data_network=entry["name"])
 
 
-def _timeline(entry: Document) -> str:
+def _timeline_section(entry: Document) -> str:
     if entry["cycles"] is None:
         return ""
     buttons = [tag("button", label, type="button", data_do=do, title=title) for label, do, title in _BUTTONS]
@@ -108,7 +115,7 @@ def _timeline(entry: Document) -> str:
     return section("Timeline", tools, drawing, colours, note=note)
 
 
-def _memory(entry: Document) -> str:
+def _memory_section(entry: Document) -> str:
     maps = []
     for level, use in entry["memory"].items():
         is_stored = any(constant.get("stored") == level for constant in entry["constants"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from deeploy.documents import Contents
 from deeploy.ir.target import Target
-from deeploy.planning.choice.misfit import quantise
-from deeploy.planning.packing.lifetimes import lifetimes, most_alive
+from deeploy.planning.choice.misfit import quantise_command
+from deeploy.planning.packing.lifetimes import block_lifetimes, most_alive
 from deeploy.planning.program import Program, Role
 
 MOST_BYTES = 1 << 26  # of a network's weights that are quantised to know what they take
@@ -19,7 +19,7 @@ def weights_of(program: Program) -> int:
 
 def activations_of(program: Program) -> int:
     """The most bytes of activations and states that are alive at once."""
-    blocks = [block for block in lifetimes(program) if program.buffers[block.buffers[0]].role in (Role.LOCAL, Role.STATE)]
+    blocks = [block for block in block_lifetimes(program) if program.buffers[block.buffers[0]].role in (Role.LOCAL, Role.STATE)]
     return most_alive(blocks, len(program.calls))
 
 
@@ -30,7 +30,7 @@ def quantise_first(program: Program, target: Target, after: Program | None = Non
     then = [size(after) for size in (weights_of, activations_of)] if after is not None else [size // 4 for size in now]
     return {
         "kind": "quantise",
-        "title": f"Quantise the network: {quantise(target)} MODEL --calibrate SAMPLES.npz -o INT8.onnx",
+        "title": f"Quantise the network: {quantise_command(target)} MODEL --calibrate SAMPLES.npz -o INT8.onnx",
         "why": f"the network computes floats; in int8, weights take {about}{then[0]} bytes instead of {now[0]}, "
         f"and activations {about}{then[1]} instead of {now[1]}",
         "how": "The difference of two plans." if after is not None else "Nothing was planned: deeploy advise OUT does so.",

@@ -21,33 +21,35 @@ from deeploy.report.markup import (
     tag,
     text,
 )
-from deeploy.report.text import differing, mhz, sizes_of_layers
+from deeploy.report.text import clock_mhz, differing_shares, sizes_of_layers
 
 SHARES = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
 
 
-def macs(entry: Document) -> int:
+def count_macs(entry: Document) -> int:
     """Multiply-accumulates of a network."""
     return sum(call["macs"] for call in entry["calls"])
 
 
-def heading(entry: Document) -> str:
+def network_heading(entry: Document) -> str:
     """The network's name, and what it was compiled for."""
     machine = entry["machine"]
-    facts = [f"{len(entry['calls'])} layers", f"{number(macs(entry))} multiply-accumulates"]
+    facts = [f"{len(entry['calls'])} layers", f"{number(count_macs(entry))} multiply-accumulates"]
     if machine is not None:
         facts += [f"{machine['cores']} cores", f"constants in {text(machine['default_memory'])}", f"{text(machine['buffering'])} buffering"]
         facts += [f"{number(machine['mhz'])} MHz"] if machine["mhz"] else []
     return header(entry["model"], f" on {text(entry['target'])}", facts)
 
 
-def headline(entry: Document) -> str:
+def headline_cards_of(entry: Document) -> str:
     """The figures that people ask for first."""
     headline_cards: list[tuple[str, str, str]] = []
     if entry["cycles"] is not None:
         cycles, spent = entry["cycles"], entry["shares"]
-        headline_cards.append(("Cycles", number(cycles), f"{number(entry['microseconds'] / 1000, 3)} ms at {number(mhz(entry))} MHz"))
-        headline_cards.append(("MAC/cycle", number(macs(entry) / cycles if cycles else 0, 2), f"{_computing(entry)} while computing"))
+        headline_cards.append(("Cycles", number(cycles), f"{number(entry['microseconds'] / 1000, 3)} ms at {number(clock_mhz(entry))} MHz"))
+        headline_cards.append(
+            ("MAC/cycle", number(count_macs(entry) / cycles if cycles else 0, 2), f"{_computing_rate(entry)} while computing")
+        )
         headline_cards.append(("Not computing", percent(cycles - spent["compute"], cycles), f"{number(cycles - spent['compute'])} cycles"))
         if entry["energy_uj"]:
             cores = f"{percent(entry['energy']['cores'], entry['energy_uj'])} in cores"
@@ -59,14 +61,14 @@ def headline(entry: Document) -> str:
         of = f"{percent(use['peak'], use['capacity'])} of {number(use['capacity'])}" if use["capacity"] else "peak of the arena"
         headline_cards.append((f"{level}, bytes", number(use["peak"]), of))
     if entry["cycles"] is None:
-        headline_cards.append(("MAC", number(macs(entry)), f"{len(entry['calls'])} layers"))
+        headline_cards.append(("MAC", number(count_macs(entry)), f"{len(entry['calls'])} layers"))
         headline_cards.append(("Constants, bytes", number(sum(c["bytes"] for c in entry["constants"])), "read-only data"))
     return cards(headline_cards)
 
 
-def _computing(entry: Document) -> str:
+def _computing_rate(entry: Document) -> str:
     compute = entry["shares"]["compute"]
-    return number(macs(entry) / compute if compute else 0, 2)
+    return number(count_macs(entry) / compute if compute else 0, 2)
 
 
 def share_names(entry: Document) -> dict[str, str]:
@@ -79,7 +81,7 @@ def share_class(key: str) -> str:
     return f"share-{key}" if key in SHARES else "share-wait"
 
 
-def spent(entry: Document) -> str:
+def spent_bar(entry: Document) -> str:
     """One bar: all cycles by what they are spent on."""
     if not entry["cycles"]:
         return ""
@@ -88,9 +90,9 @@ def spent(entry: Document) -> str:
     return section("Where the cycles go", *drawn, note="Waiting counts only what computing does not hide.")
 
 
-def bounds(entry: Document) -> str:
+def bounds_section(entry: Document) -> str:
     """Totals against what no plan can be better than, and against the greedy plan."""
-    rows = _cycles(entry) if entry["prediction"] is not None and entry["cycles"] is not None else []
+    rows = _cycle_rows(entry) if entry["prediction"] is not None and entry["cycles"] is not None else []
     for level, use in entry["memory"].items():
         if use["peak"]:
             gap = "equal" if use["peak"] == use["lower_bound"] else f"gap {percent(use['peak'] - use['lower_bound'], use['peak'])}"
@@ -99,7 +101,7 @@ def bounds(entry: Document) -> str:
     return section("Against the bounds", scrolled(table(("", "reached", "against", ""), shown, f"bounds-{entry['name']}", "plain bounds")))
 
 
-def _cycles(entry: Document) -> list[tuple[str, str, str, str]]:
+def _cycle_rows(entry: Document) -> list[tuple[str, str, str, str]]:
     """What the planner counts, its bound, the greedy plan, and what the walk finds."""
     prediction, walked = entry["prediction"], entry["cycles"]
     cycles, bound, greedy = prediction["cycles"], prediction["bound"], prediction["greedy"]
@@ -121,12 +123,12 @@ def _cycles(entry: Document) -> list[tuple[str, str, str, str]]:
         ("cycles of the greedy plan", number(greedy), "largest tiles, call by call", gain),
         ("cycles of the plan, walked event by event", number(walked), "the planner's count", away),
         ("cycles in kernels alone", number(compute), "all cycles", percent(compute, walked)),
-        *_beside(entry),
+        *_overlap_rows(entry),
         *least,
     ]
 
 
-def _beside(entry: Document) -> list[tuple[str, str, str, str]]:
+def _overlap_rows(entry: Document) -> list[tuple[str, str, str, str]]:
     """How long accelerators and cores work at once; nothing where one of them has nothing to do."""
     engines = entry.get("engines")
     if engines is None or engines["hidden"] is None:
@@ -135,13 +137,13 @@ def _beside(entry: Document) -> list[tuple[str, str, str, str]]:
     return [("cycles in which accelerators and cores work at once", number(engines["both"]), least, percent(engines["hidden"], 1))]
 
 
-def requantised(entry: Document) -> str:
+def requantised_section(entry: Document) -> str:
     """What ``--requantise engine`` costs in equality, and gains in cycles."""
     requantisation = entry.get("requantised")
     if requantisation is None:
         return ""
     rows = [
-        row((tag("td", name(layer["node"], 48)), tag("td", text(layer["engine"])), *figures(*differing(layer))))
+        row((tag("td", name(layer["node"], 48)), tag("td", text(layer["engine"])), *figures(*differing_shares(layer))))
         for layer in requantisation["layers"]
     ]
     heads = ("layer", "engine", "sums that differ", "of those not clipped", "outputs that differ")
@@ -158,7 +160,7 @@ def requantised(entry: Document) -> str:
     return section("Requantised by engines", shown, note=note)
 
 
-def sizes(entry: Document) -> str:
+def sizes_section(entry: Document) -> str:
     """What the program takes of flash and RAM, where a cross compiler told."""
     section_sizes = entry.get("sizes")
     if section_sizes is None:
@@ -174,7 +176,7 @@ def sizes(entry: Document) -> str:
     return section("Program", scrolled(shown), note=note)
 
 
-def arrangements(entry: Document) -> str:
+def arrangements_section(entry: Document) -> str:
     """What a network with chains would cost within other limits of memory."""
     found_arrangements = entry.get("arrangements")
     if found_arrangements is None:
@@ -185,7 +187,7 @@ def arrangements(entry: Document) -> str:
     return section("Memory against work", scrolled(shown), note=note)
 
 
-def traffic(entry: Document) -> str:
+def traffic_section(entry: Document) -> str:
     """Bytes, transfers, time and energy per path."""
     if entry["cycles"] is None or not entry["traffic"]:
         return ""

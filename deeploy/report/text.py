@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FIGURE = re.compile(r"-|infinite|none|-?[\d ]+(\.\d+)?( ?%| dB)?")
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def align_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Rows in aligned columns; numbers to the right."""
     cells = [[str(c) for c in row] for row in rows]
     widths = [max(len(h), *(len(r[i]) for r in cells)) if cells else len(h) for i, h in enumerate(head)]
@@ -31,17 +31,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(lines)
 
 
-def number(value: int | None) -> str:
+def format_number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}".replace(",", " ")
 
 
-def mhz(entry: Document) -> float:
+def clock_mhz(entry: Document) -> float:
     """The clock that makes time of a network's cycles: a system's may be another than that of one chip."""
     machine = entry["machine"]
     return float(machine["mhz"]) if machine is not None else round(entry["cycles"] / (entry["microseconds"] or 1.0), 1)
 
 
-def instance(call: Document) -> str:
+def call_instance(call: Document) -> str:
     """The kernel of a call, and the form in which cores requantise in it."""
     return f"{call['kernel']} {call['form']}".rstrip()
 
@@ -52,36 +52,36 @@ def of_peak(entry: Document, call: Document) -> str:
     return f"{100 * call['macs'] / call['cycles'] / peak:.1f} %" if peak and call["macs"] and call["cycles"] else "-"
 
 
-def headline(entry: Document) -> str:
+def headline_text(entry: Document) -> str:
     """A network, its target, and how much it computes."""
     layers = len(entry["calls"])
-    macs = number(sum(call["macs"] for call in entry["calls"]))
+    macs = format_number(sum(call["macs"] for call in entry["calls"]))
     return f"{shorten(entry['model'])} for {entry['target']}: {layers} layer{'s' * (layers != 1)}, {macs} MAC"
 
 
-def summary(manifest: Document, folder: Path) -> str:
+def summarise_project(manifest: Document, folder: Path) -> str:
     """A few lines after a compilation."""
     lines = []
     for entry in manifest.get("networks") or [manifest]:
-        lines.append(headline(entry))
+        lines.append(headline_text(entry))
         generated = sorted({call["op"] for call in entry["calls"] if call.get("generator")})
         if generated:
             lines.append(f"  by the fallback: {', '.join(shorten(op, 40) for op in generated)}")
         for name, use in entry["memory"].items():
-            lines.append(f"  {name}: {_memory(use)}")
-        lines += requantised(entry)
-    return "\n".join([*lines, *(f"  {line}" for line in sizes(manifest)), f"written to {folder}"])
+            lines.append(f"  {name}: {_format_memory(use)}")
+        lines += requantised_lines(entry)
+    return "\n".join([*lines, *(f"  {line}" for line in size_lines(manifest)), f"written to {folder}"])
 
 
-def sizes(manifest: Document) -> list[str]:
+def size_lines(manifest: Document) -> list[str]:
     """What the program takes of flash and RAM, where a cross compiler told."""
     found_sizes = manifest.get("sizes")
     if found_sizes is None:
         return []
     flash, code, constants, ram, arena, static, stack = (
-        number(found_sizes[name]) for name in ("flash", "code", "constants", "ram", "arena", "static", "stack")
+        format_number(found_sizes[name]) for name in ("flash", "code", "constants", "ram", "arena", "static", "stack")
     )
-    states = f" with {number(found_sizes['states'])} of states" if found_sizes["states"] else ""
+    states = f" with {format_number(found_sizes['states'])} of states" if found_sizes["states"] else ""
     return [
         f"flash: {flash} bytes, code {code}, constants {constants} ({found_sizes['compiler']})",
         f"RAM: {ram} bytes, arena {arena}{states}, variables {static}, stack {stack}",
@@ -92,10 +92,10 @@ def sizes_of_layers(entry: Document) -> list[tuple[str, ...]]:
     """A row of bytes per layer: code, constants, arena and stack; nothing where no cross compiler told."""
     layers = entry.get("sizes", {}).get("layers", [])
     names = ("code", "constants", "arena", "stack")
-    return [(one["name"], *(number(one[name]) for name in names)) for one in layers if one["network"] == entry["name"]]
+    return [(one["name"], *(format_number(one[name]) for name in names)) for one in layers if one["network"] == entry["name"]]
 
 
-def requantised(entry: Document) -> list[str]:
+def requantised_lines(entry: Document) -> list[str]:
     """What ``--requantise engine`` costs in equality, layer by layer, and gains in cycles; nothing where all layers are exact."""
     figures = entry.get("requantised")
     if figures is None:
@@ -104,37 +104,41 @@ def requantised(entry: Document) -> list[str]:
     names = {call["node"]: call["name"] for call in entry["calls"]}
     by = " and ".join(dict.fromkeys(layer["engine"] for layer in layers))
     head = f"  requantised by {by}, within one step: {len(layers)} layers" if layers else "  no layer is requantised otherwise than exactly"
-    gain = f"; {number(cycles)} cycles predicted, {number(figures['cycles'])} exactly" if None not in (cycles, figures["cycles"]) else ""
+    gain = (
+        f"; {format_number(cycles)} cycles predicted, {format_number(figures['cycles'])} exactly"
+        if None not in (cycles, figures["cycles"])
+        else ""
+    )
     if layers:
         heads = ("layer", "sums that differ", "of those not clipped", "outputs that differ")
-        rows = [(shorten(names.get(layer["node"], layer["node"]), 40), *differing(layer)) for layer in layers]
-        lines = [f"    {line}" for line in table(heads, rows).splitlines()]
+        rows = [(shorten(names.get(layer["node"], layer["node"]), 40), *differing_shares(layer)) for layer in layers]
+        lines = [f"    {line}" for line in align_table(heads, rows).splitlines()]
     exact = ", ".join(shorten(names.get(node, node), 40) for node in figures["exact"])
     return [head + gain, *lines, *([f"  exact, as no constants of an engine keep one step: {exact}"] if exact else [])]
 
 
-def differing(layer: Document) -> tuple[str, str, str]:
+def differing_shares(layer: Document) -> tuple[str, str, str]:
     """The shares of a layer that differ: of the sums that can occur, of those that are not clipped, and of the outputs measured."""
     inside = layer["differ"] / layer["inside"] if layer["inside"] else 0.0
     measured = "-" if layer["measured"] is None else f"{layer['measured']:.3%}"
     return f"{layer['differ'] / layer['sums']:.3%}", f"{inside:.3%}", measured
 
 
-def _memory(use: Document) -> str:
-    capacity = f" of {number(use['capacity'])}" if use["capacity"] else ""
+def _format_memory(use: Document) -> str:
+    capacity = f" of {format_number(use['capacity'])}" if use["capacity"] else ""
     return (
-        f"peak {number(use['peak'])} bytes{capacity} (lower bound {number(use['lower_bound'])}), "
-        f"constants {number(use['constants'])}, inputs and outputs {number(use['io'])}"
+        f"peak {format_number(use['peak'])} bytes{capacity} (lower bound {format_number(use['lower_bound'])}), "
+        f"constants {format_number(use['constants'])}, inputs and outputs {format_number(use['io'])}"
     )
 
 
-def cycles(totals: Sequence[int], layers: Sequence[tuple[str, int]]) -> list[str]:
+def counted_cycles(totals: Sequence[int], layers: Sequence[tuple[str, int]]) -> list[str]:
     """Cycles that a simulator counted: of every layer of the first sample, and of all of it."""
-    rows = [(shorten(name, 40), number(count), f"{count / totals[0]:.1%}") for name, count in layers]
-    return [table(("layer", "cycles", "share"), rows), f"{number(totals[0])} cycles"]
+    rows = [(shorten(name, 40), format_number(count), f"{count / totals[0]:.1%}") for name, count in layers]
+    return [align_table(("layer", "cycles", "share"), rows), f"{format_number(totals[0])} cycles"]
 
 
-def contents(graph: Graph) -> Contents:
+def graph_contents(graph: Graph) -> Contents:
     """What a normalised graph holds, for ``inspect``."""
 
     def port(tensor: Tensor) -> Contents:
@@ -154,14 +158,15 @@ def contents(graph: Graph) -> Contents:
 
 
 def describe_model(entry: Document) -> str:
-    """``contents`` for people."""
+    """``graph_contents`` for people."""
     state = "as the file has them" if entry.get("flags") else "after folding"
     lines = [
-        f"opset {entry['opset']}, {entry['nodes']} nodes {state}, {entry['constants']} constants ({number(entry['constant_bytes'])} bytes)"
+        f"opset {entry['opset']}, {entry['nodes']} nodes {state}, "
+        f"{entry['constants']} constants ({format_number(entry['constant_bytes'])} bytes)"
     ]
     for kind in ("inputs", "outputs"):
         lines += [f"{kind[:-1]} {shorten(p['name'])}: {p['type']}{p['shape']}" for p in entry[kind]]
-    lines += ["", table(("operator", "nodes"), list(entry["operators"].items()))]
+    lines += ["", align_table(("operator", "nodes"), list(entry["operators"].items()))]
     if entry.get("integers"):
         lines += ["", "floats that hold integers only: compiled as integers, unless a sample or --dialect standard says otherwise"]
     if entry.get("flags"):
@@ -196,12 +201,12 @@ def describe_target(entry: Document) -> str:
     if entry.get("serves"):
         lines.append(f"  for: {', '.join(entry['serves'])}")
     for memory in entry.get("memories", []):
-        lines.append(f"  memory {memory['name']}: {number(memory['capacity'])} bytes, alignment {memory['alignment']}")
+        lines.append(f"  memory {memory['name']}: {format_number(memory['capacity'])} bytes, alignment {memory['alignment']}")
     if "passes" in entry:
         lines.append(f"  passes: {', '.join(entry['passes'])}")
         rows = []
         for kernel in entry["kernels"]:
             types = "; ".join(f"{name} {' '.join(type_names)}" for name, type_names in kernel["types"].items())
             rows.append((kernel["operator"], kernel["name"], kernel["engine"], types, ", ".join(kernel["epilogues"])))
-        lines += ["", table(("operator", "kernel", "engine", "types", "epilogues"), rows)] if rows else []
+        lines += ["", align_table(("operator", "kernel", "engine", "types", "epilogues"), rows)] if rows else []
     return "\n".join(lines)

@@ -8,13 +8,13 @@ from pathlib import Path
 from deeploy.documents import Contents, Document, read_document
 from deeploy.errors import UsageError, shorten
 from deeploy.report import advice, chains
-from deeploy.report.text import instance, number, table
+from deeploy.report.text import align_table, call_instance, format_number
 from deeploy.schemas import KINDS, REASONS
 
 _NEAR = 4  # names that are suggested
 
 
-def find(project: Path, entry: Document, name: str) -> list[Contents]:
+def find_explanations(project: Path, entry: Document, name: str) -> list[Contents]:
     """The explanations of the layers that come from a node, or of the one function of that name.
 
     Args:
@@ -34,7 +34,7 @@ def find(project: Path, entry: Document, name: str) -> list[Contents]:
         )
         raise UsageError(f"{shorten(entry['model'])} has no layer {shorten(name)}", hint)
     if entry["machine"] is None and entry.get("cycles") is None:
-        return [_flat(entry, step) for step in steps]
+        return [_explain_flat(entry, step) for step in steps]
     networks = read_document(project / REASONS, REASONS)["networks"]
     reasons = networks.get(entry["name"])
     if reasons is None or len(reasons["calls"]) != len(calls):
@@ -46,7 +46,7 @@ def find(project: Path, entry: Document, name: str) -> list[Contents]:
     ]
 
 
-def describe(explanation: Document) -> str:
+def describe_explanation(explanation: Document) -> str:
     """One explanation for people."""
     lines = [
         f"{shorten(explanation['node'])} ({shorten(explanation['op'])}), "
@@ -55,7 +55,7 @@ def describe(explanation: Document) -> str:
     ]
     lines += [f"  {shorten(reason, 400)}" for reason in explanation["reasons"]]
     rows = [(o["name"], shorten(o["tensor"], 40), o["where"]) for o in explanation["operands"]]
-    lines += [*advice.layer_lines(explanation.get("advice", ())), "", _indented(table(("operand", "tensor", "where"), rows))]
+    lines += [*advice.layer_lines(explanation.get("advice", ())), "", _indent_text(align_table(("operand", "tensor", "where"), rows))]
     if not explanation["candidates"]:
         return "\n".join(lines)
     levels = [
@@ -74,19 +74,19 @@ def describe(explanation: Document) -> str:
     )
     shown = []
     for candidate in explanation["candidates"]:
-        figures = (*(number(candidate["bytes"][place]) for place, _ in levels), number(candidate["cycles"]))
+        figures = (*(format_number(candidate["bytes"][place]) for place, _ in levels), format_number(candidate["cycles"]))
         who = (f"{candidate['kernel']} on {candidate['engine']}",) if is_compared else ()
         mark, slots = "*" if candidate["chosen"] else "", "two" if candidate["is_double"] else "one"
         shown.append((mark, *who, candidate["loops"], slots, candidate["sources"], *figures, candidate["verdict"]))
-    lines += ["", f"  candidates, of {explanation['considered']} that were considered:", _indented(table(heads, shown))]
-    return "\n".join([*lines, "", "  schedule:", _indented(explanation["schedule"])])
+    lines += ["", f"  candidates, of {explanation['considered']} that were considered:", _indent_text(align_table(heads, shown))]
+    return "\n".join([*lines, "", "  schedule:", _indent_text(explanation["schedule"])])
 
 
-def _indented(text: str) -> str:
+def _indent_text(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def _flat(entry: Document, step: int) -> Contents:
+def _explain_flat(entry: Document, step: int) -> Contents:
     """All there is to say on a machine with one flat memory: nothing moves, and only calls of chains are cut."""
     call = entry["calls"][step]
     placed = {name: buffer for buffer in entry["buffers"] for name in buffer["name"].split("=")}
@@ -99,11 +99,11 @@ def _flat(entry: Document, step: int) -> Contents:
         if buffer in placed:
             block = placed[buffer]
             steps = f"steps {block['first']} to {block['last']}"
-            where = f"{number(block['bytes'])} bytes at {number(block['offset'])} of {block['level']}, {steps}"
+            where = f"{format_number(block['bytes'])} bytes at {format_number(block['offset'])} of {block['level']}, {steps}"
             where += f", rows kept: {rings[buffer]}" if buffer in rings else ""
         elif buffer in constants:
             stored = constants[buffer].get("stored")
-            where = f"constant{f' in {stored}' if stored else ''}, {number(constants[buffer]['bytes'])} bytes of read-only data"
+            where = f"constant{f' in {stored}' if stored else ''}, {format_number(constants[buffer]['bytes'])} bytes of read-only data"
         operands.append({"name": name, "tensor": constants.get(buffer, {}).get("tensor", buffer), "where": where})
     why = f", the first kernel of {entry['target']} that fits the node"
     if call.get("generator"):
@@ -116,8 +116,8 @@ def _flat(entry: Document, step: int) -> Contents:
             f"Tile: {rows} of {dim}, {trips} tiles. It is in a chain, from {first} to {last}: layers that are computed together, a few rows"
             " at a time, so that the tensors between them need not be kept as a whole."
         )
-    reasons = [f"Engine: {call['engine']}, by {instance(call)}{why}.", tile]
-    reasons += [told] if (told := chains.reason(entry, step)) is not None else []
+    reasons = [f"Engine: {call['engine']}, by {call_instance(call)}{why}.", tile]
+    reasons += [told] if (told := chains.group_reason(entry, step)) is not None else []
     head = {"step": step, "steps": len(entry["calls"]), "levels": list(entry["memory"]), "name": call["name"], "node": call["node"]}
     return {
         **head,

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from deeploy.errors import UsageError
-from deeploy.ir.epilogue import operands
-from deeploy.ir.expr import Value, Variable, bounds, minimum, named, plain, product, quotient, remainder
+from deeploy.ir.epilogue import stage_operands
+from deeploy.ir.expr import Value, Variable, minimum, multiply_values, name_value, plain_value, quotient, remainder, value_bounds
 from deeploy.ir.kernel import SUMS
 from deeploy.ir.memo import by_object
 from deeploy.ir.nest import Part, Window
@@ -23,7 +23,7 @@ from deeploy.planning.plan import Plan
 from deeploy.planning.program import Program
 from deeploy.planning.tiling.chain import Chain
 from deeploy.planning.tiling.loops import Footprints, Stream
-from deeploy.schedule.chained import slides, together
+from deeploy.schedule.chained import schedule_group, slide_rows
 from deeploy.schedule.ir import (
     CORE,
     TICKETS,
@@ -46,9 +46,9 @@ from deeploy.schedule.ir import (
     TileWork,
     Token,
     Wait,
-    guarded,
+    guard_nodes,
 )
-from deeploy.schedule.team import joined, sections
+from deeploy.schedule.team import join_layers, team_sections
 
 PAST, LIVE = "past_rows", "live_rows"  # rows of the states before an inference, and with its own
 ONCE = 2  # ticket of constants that are fetched before the first inference
@@ -56,21 +56,21 @@ ONCE = 2  # ticket of constants that are fetched before the first inference
 
 def past_rows(program: Program) -> Variable | int:
     """Rows of the states before an inference; 0 where nothing outlives one."""
-    return _rows(program, PAST, 0) if program.growth is not None else 0
+    return _row_variable(program, PAST, 0) if program.growth is not None else 0
 
 
 def live_rows(program: Program) -> Variable | int:
     """Rows of the states with those of an inference; 0 where nothing outlives one."""
-    return _rows(program, LIVE, program.growth.rows) if program.growth is not None else 0
+    return _row_variable(program, LIVE, program.growth.rows) if program.growth is not None else 0
 
 
-def _rows(program: Program, name: str, own: int) -> Variable:
+def _row_variable(program: Program, name: str, own: int) -> Variable:
     growth = program.growth
     assert growth is not None
     return Variable(name, own, own + (0 if growth.begins else growth.context - growth.rows))
 
 
-def rows(program: Program, past: int | None = None) -> dict[str, int]:
+def row_values(program: Program, past: int | None = None) -> dict[str, int]:
     """The values of these variables in an inference behind ``past`` rows: as many as there may be by default; none without states.
 
     Raises:
@@ -81,7 +81,7 @@ def rows(program: Program, past: int | None = None) -> dict[str, int]:
         if past is not None:
             raise UsageError(f"position {past}: the network has no states", "Leave the position out.")
         return {}
-    most = _rows(program, PAST, 0).high
+    most = _row_variable(program, PAST, 0).high
     past = most if past is None else past
     if not 0 <= past <= most:
         raise UsageError(f"position {past} is out of range: an inference can begin at 0 to {most}", "Give a position within the context.")
@@ -89,21 +89,21 @@ def rows(program: Program, past: int | None = None) -> dict[str, int]:
 
 
 @by_object
-def build(plan: Plan) -> Schedule:
+def build_schedule(plan: Plan) -> Schedule:
     """The schedule of one network."""
-    copies = _copies(plan)
+    copies = _copied_constants(plan)
     tokens = list(dict.fromkeys(Token(_path_to(plan, name), "constants", ONCE) for name in copies))
-    initialise: list[Node] = [_whole(plan, name, ONCE, 0) for name in copies]
+    initialise: list[Node] = [_fetch_whole(plan, name, ONCE, 0) for name in copies]
     layers = [_Builder(plan, step).layer() for step in range(len(plan.program.calls))]
     for chain in plan.chains:
-        body = together(plan, chain, layers)
+        body = schedule_group(plan, chain, layers)
         layers[chain.first : chain.last + 1] = [replace(layer, body=()) for layer in layers[chain.first : chain.last + 1]]
         layers[chain.last] = body
-    found_sections = sections(layers)
-    return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), joined(plan, layers, found_sections), found_sections)
+    found_sections = team_sections(layers)
+    return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), join_layers(plan, layers, found_sections), found_sections)
 
 
-def _copies(plan: Plan) -> list[str]:
+def _copied_constants(plan: Plan) -> list[str]:
     """The constants that a transfer copies before the first inference, one of those that share theirs; a flat machine has none."""
     if plan.target.is_flat:
         return []
@@ -116,7 +116,7 @@ def _path_to(plan: Plan, name: str) -> str:
     return next(path.name for path in plan.target.paths if path.near == plan.residences[name])
 
 
-def _whole(plan: Plan, name: str, ticket: int, owner: int) -> Move:
+def _fetch_whole(plan: Plan, name: str, ticket: int, owner: int) -> Move:
     """Begins to fetch a whole constant."""
     buffer = plan.program.buffers[name]
     token = Token(_path_to(plan, name), "constants", ticket)
@@ -145,7 +145,7 @@ class _Builder:
         self.is_double = plan.calls[step].is_double and self.tiling.tiles > 1
         second = self.call.kernel.second
         self.team = min(plan.machine.cores, plan.target.engine(second.kernel.engine).cores) if second is not None else 0
-        self.late = operands(self.call.node.epilogue) if second is not None else ()  # what the second part reads
+        self.late = stage_operands(self.call.node.epilogue) if second is not None else ()  # what the second part reads
         self.chain = next((chain for chain in plan.chains if chain.first <= step <= chain.last), None)
         self.partial = self.tiling.partial(self.geometry)
 
@@ -177,7 +177,7 @@ class _Builder:
 
     def _tile(self, chain: Chain) -> list[Node]:
         """A tile of a call of a chain; before it, rows that stay in the ring that it writes make room."""
-        return [*slides(self.plan, chain, self.step, self.tiling.index), Compute(self.step, self.tiling.index)]
+        return [*slide_rows(self.plan, chain, self.step, self.tiling.index), Compute(self.step, self.tiling.index)]
 
     # ---- windows
 
@@ -207,7 +207,7 @@ class _Builder:
                 conditions.append(Condition(tile, "==", 0) if stream.moves == 1 else Condition(remainder(tile, stream.period), "==", 0))
             if is_output and distance == 0:
                 conditions.append(Condition(remainder(tile, self.partial), "==", self.partial - 1))
-            nodes += guarded(conditions, [move])
+            nodes += guard_nodes(conditions, [move])
         return nodes
 
     def _sums(self) -> Address:
@@ -231,7 +231,7 @@ class _Builder:
         operand, unit = self.call.operands[name], self._dtype(name).bytes
         offset = operand.access.offset * unit + past_rows(self.plan.program) * (operand.step * unit)
         level = self.plan.residences.get(operand.buffer, "") if operand.buffer in self.plan.offsets else ""
-        return Address(operand.buffer, plain(offset), level)
+        return Address(operand.buffer, plain_value(offset), level)
 
     def _shown(self, name: str, parts: Mapping[str, Part], label: str) -> tuple[Window, ...]:
         windows = self.windows[name]
@@ -249,12 +249,12 @@ class _Builder:
             parts = self.tiling.parts(self.geometry, self.live, tile, outer.loops, "_outer")
             around = self._shown(name, parts, f"{name}_outer")
             firsts = [a.first - b.first for a, b in zip(shown, around, strict=True)]
-            strides, far = _packed(around, order), self._slot(outer, tile)
+            strides, far = _packed_strides(around, order), self._slot(outer, tile)
         else:
             far = self._buffer(name)
         place = sum((first * (stride * unit) for first, stride in zip(firsts, strides, strict=True)), start=far.offset)
-        box = _box([(shown[axis].count, strides[axis] * unit) for axis in reversed(order)], unit)
-        return replace(far, offset=plain(place)), box
+        box = _make_box([(shown[axis].count, strides[axis] * unit) for axis in reversed(order)], unit)
+        return replace(far, offset=plain_value(place)), box
 
     # ---- what a core computes
 
@@ -271,14 +271,14 @@ class _Builder:
             whole = self.tiling.tile(dim, self.geometry.extents[dim])
             is_fixed = self.geometry.extents[dim] % whole == 0 and dim not in self.geometry.dynamic
             each = -(-whole // shares) if is_fixed else quotient(count + (shares - 1), shares)
-            begin = named(f"part_{dim}", first + (remainder(number, shares) if len(division) > 1 else number) * each)
-            mine = {**mine, dim: (begin, named(f"part_{dim}_n", minimum(each, first + count - begin)))}
+            begin = name_value(f"part_{dim}", first + (remainder(number, shares) if len(division) > 1 else number) * each)
+            mine = {**mine, dim: (begin, name_value(f"part_{dim}_n", minimum(each, first + count - begin)))}
             empty.append(mine[dim][1])
             number = quotient(number, shares)
         operands = {name: self._operand(name, parts, mine) for name in self.call.operands}
         if self.geometry.nest.accumulated and not self.team:
             operands[SUMS] = self._kept_sums(parts, mine)
-        return TileWork(self.cores, tile, division, mine, operands, tuple(n for n in empty if bounds(n)[0] <= 0))
+        return TileWork(self.cores, tile, division, mine, operands, tuple(n for n in empty if value_bounds(n)[0] <= 0))
 
     def _operand(self, name: str, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> OperandView:
         """What the calling core sees of an operand: in its buffer, or in the window that holds the tile's part of it."""
@@ -292,7 +292,7 @@ class _Builder:
             parts = tile if slots is None else self.tiling.parts(self.geometry, self.live, None, slots.loops, "_round")
             whole = self._shown(name, parts, name if slots is None else f"{name}_round")
             part = whole if mine == parts else self._shown(name, mine, label)
-            strides = _packed(whole, self.windows[name].order)
+            strides = _packed_strides(whole, self.windows[name].order)
             firsts = [a.first - b.first for a, b in zip(part, whole, strict=True)]
             if stream is not None:
                 address = self._slot(stream, self.tiling.index)
@@ -309,16 +309,16 @@ class _Builder:
             address, firsts = replace(self._buffer(name), offset=0), [window.first for window in part]
         element = sum((first * stride for first, stride in zip(firsts, strides, strict=True)), start=element)
         element = element - self._base(self.call.operands[name].buffer)
-        return OperandView(address, plain(element), part, tuple(plain(s) for s in strides))
+        return OperandView(address, plain_value(element), part, tuple(plain_value(s) for s in strides))
 
     def _kept_sums(self, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> OperandView:
         """What the calling core sees of the sums of a tile's outputs, which are packed."""
         (name,) = self.call.writes
         whole = self._shown(name, tile, name)
         part = whole if mine == tile else self._shown(name, mine, f"{name}_part")
-        strides = _packed(whole, self.windows[name].order)
-        element = plain(sum(((a.first - b.first) * stride for a, b, stride in zip(part, whole, strides, strict=True)), start=0))
-        return OperandView(Address(self.call.scratch[SUMS], 0, self.engine.memory), element, part, tuple(plain(s) for s in strides))
+        strides = _packed_strides(whole, self.windows[name].order)
+        element = plain_value(sum(((a.first - b.first) * stride for a, b, stride in zip(part, whole, strides, strict=True)), start=0))
+        return OperandView(Address(self.call.scratch[SUMS], 0, self.engine.memory), element, part, tuple(plain_value(s) for s in strides))
 
     def _base(self, buffer: str) -> Value:
         """Elements of a buffer that its ring no longer holds when a tile is computed; 0 where it is no ring."""
@@ -334,7 +334,7 @@ class _Builder:
         plan, nodes = self.plan, list[Node]()
         for name in plan.loads(self.step):
             use = plan.first_uses[name]
-            nodes.append(_whole(plan, name, plan.load_tickets[use], use))
+            nodes.append(_fetch_whole(plan, name, plan.load_tickets[use], use))
         if self.step in plan.load_tickets:
             nodes.append(Wait(Token(self.paths[-1].name, "constants", plan.load_tickets[self.step])))
         if "early" in self.procedures:
@@ -372,13 +372,13 @@ class _Builder:
     def _seconded(self, tile: Value) -> list[Node]:
         """What cores make of the sums of a tile, or of the last of those that add up to them."""
         second: list[Node] = [SecondPart(self.step, tile)] if self.team else []
-        return guarded([Condition(remainder(tile, self.partial), "==", self.partial - 1)], second)
+        return guard_nodes([Condition(remainder(tile, self.partial), "==", self.partial - 1)], second)
 
     def _followed(self, tile: Value) -> list[Node]:
         """With the last tile the early windows of a later call begin to move."""
         following = self.plan.followers.get(self.step)
         last: Sequence[Node] = [Do(following, "early", 0)] if following is not None else []
-        return guarded([Condition(tile, "==", self.tiling.tiles - 1)], last)
+        return guard_nodes([Condition(tile, "==", self.tiling.tiles - 1)], last)
 
     def _looped(self, body: Sequence[Node]) -> list[Node]:
         tile = self.tiling.index
@@ -398,14 +398,14 @@ class _Builder:
         unstage = [*self._do("unstage", tile), *self._waited("unstage", 1, "out")]
         return self._looped(
             [
-                *guarded([Condition(turn, "==", 0)], stage),
+                *guard_nodes([Condition(turn, "==", 0)], stage),
                 *self._do("fetch", tile),
                 *self._do("supply", tile),
                 *(self._waited("fetch", 0, "in") or self._waited("supply", 0, "in")),
                 *self._computed(tile),
                 *self._do("store", tile),
                 *self._waited("store", 0, "out"),
-                *guarded([Condition(turn, "==", group - 1)], unstage),
+                *guard_nodes([Condition(turn, "==", group - 1)], unstage),
             ]
         )
 
@@ -415,11 +415,11 @@ class _Builder:
         arrived = self._waited("fetch", 0, "in") or self._waited("supply", 0, "in")
         more, further = Condition(tile, "<", tiles - 1), Condition(tile, "<", tiles - 2)
         loop = [
-            *(arrived if "supply" in self.procedures else guarded([more], arrived)),
+            *(arrived if "supply" in self.procedures else guard_nodes([more], arrived)),
             Finish(self.step, self.engine.name, tile),
-            *guarded([more], [Compute(self.step, tile + 1)]),
-            *guarded([further], self._do("fetch", tile + 2)),
-            *guarded([more], self._do("supply", tile + 1)),
+            *guard_nodes([more], [Compute(self.step, tile + 1)]),
+            *guard_nodes([further], self._do("fetch", tile + 2)),
+            *guard_nodes([more], self._do("supply", tile + 1)),
             *self._followed(tile),
             *self._seconded(tile),
             *self._waited("store", 0, "out"),
@@ -443,9 +443,9 @@ class _Builder:
         starts = Condition(remainder(following, group), "==", 0)
         further = Condition(following, "<", tiles - group)
         ahead = [
-            *guarded([starts], staged),
+            *guard_nodes([starts], staged),
             *self._do("fetch", following),
-            *guarded([starts, further], self._do("stage", following + group)),
+            *guard_nodes([starts, further], self._do("stage", following + group)),
         ]
         is_single = any(s.depth == 1 and s.moves > 1 for s in self.streams(1, True))
         left = self._waited("unstage", 1, "out")
@@ -457,10 +457,10 @@ class _Builder:
         ]
         loop = [
             *self._waited("fetch", 0, "in"),
-            *self._computed(tile, guarded([Condition(tile, "<", tiles - 1)], ahead)),
+            *self._computed(tile, guard_nodes([Condition(tile, "<", tiles - 1)], ahead)),
             *self._waited("store", 0, "out"),
             *self._do("store", tile),
-            *guarded([Condition(remainder(tile, group), "==", group - 1)], unstage),
+            *guard_nodes([Condition(remainder(tile, group), "==", group - 1)], unstage),
         ]
         return [
             *self._do("stage", 0),
@@ -472,12 +472,12 @@ class _Builder:
         ]
 
 
-def _packed(window: Sequence[Window], order: Sequence[int]) -> tuple[Value, ...]:
+def _packed_strides(window: Sequence[Window], order: Sequence[int]) -> tuple[Value, ...]:
     """Strides of a window packed in the given order of axes, in elements."""
-    return tuple(product(window[inner].count for inner in order[order.index(axis) + 1 :]) for axis in range(len(window)))
+    return tuple(multiply_values(window[inner].count for inner in order[order.index(axis) + 1 :]) for axis in range(len(window)))
 
 
-def _box(axes: Sequence[tuple[Value, Value]], unit: int) -> Box:
+def _make_box(axes: Sequence[tuple[Value, Value]], unit: int) -> Box:
     """The box with these counts and pitches, innermost first; axes that touch are merged."""
     run: Value = unit
     outer: list[Axis] = []
@@ -487,10 +487,10 @@ def _box(axes: Sequence[tuple[Value, Value]], unit: int) -> Box:
         if not outer and pitch == run:
             run = run * count
         elif outer and pitch == outer[-1].count * outer[-1].pitch:
-            outer[-1] = Axis(plain(outer[-1].count * count), outer[-1].pitch)
+            outer[-1] = Axis(plain_value(outer[-1].count * count), outer[-1].pitch)
         else:
-            outer.append(Axis(plain(count), plain(pitch)))
-    return Box(plain(run), tuple(reversed(outer)))
+            outer.append(Axis(plain_value(count), plain_value(pitch)))
+    return Box(plain_value(run), tuple(reversed(outer)))
 
 
-__all__ = ["LIVE", "ONCE", "PAST", "TILE", "build", "far_name", "live_rows", "past_rows"]
+__all__ = ["LIVE", "ONCE", "PAST", "TILE", "build_schedule", "far_name", "live_rows", "past_rows"]

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from deeploy.ir.epilogue import operands
-from deeploy.ir.expr import Value, Variable, maximum, plain, quotient, remainder
+from deeploy.ir.epilogue import stage_operands
+from deeploy.ir.expr import Value, Variable, maximum, plain_value, quotient, remainder
 from deeploy.planning.plan import Plan
 from deeploy.planning.tiling.chain import CLOCK, Chain, GroupMember
 from deeploy.schedule.ir import (
@@ -30,17 +30,21 @@ from deeploy.schedule.ir import (
     Slide,
     Token,
     Wait,
-    guarded,
-    merged,
+    guard_nodes,
+    merge_guards,
 )
 
 
-def together(plan: Plan, chain: Chain, layers: Sequence[Layer]) -> Layer:
+def schedule_group(plan: Plan, chain: Chain, layers: Sequence[Layer]) -> Layer:
     """The last call of a chain, which runs all of them."""
     last = layers[chain.last]
     clock = Variable(CLOCK, 0, chain.clocks - 1)
     if plan.target.is_flat:
-        body = [node for member in chain.members for node in guarded(_runs(member, clock), [Do(member.step, "tile", _tile(member, clock))])]
+        body = [
+            node
+            for member in chain.members
+            for node in guard_nodes(_runs_at(member, clock), [Do(member.step, "tile", _tile_at(member, clock))])
+        ]
         return replace(last, body=(Loop(clock, chain.clocks, tuple(body)),))
     members = [_ScheduledMember(plan, chain, member, layers[member.step]) for member in chain.members]
     group = _ChainSchedule(members, clock, chain.clocks, chain.is_ahead, plan.followers.get(chain.last))
@@ -49,7 +53,7 @@ def together(plan: Plan, chain: Chain, layers: Sequence[Layer]) -> Layer:
     )
 
 
-def slides(plan: Plan, chain: Chain, step: int, tile: Value) -> list[Node]:
+def slide_rows(plan: Plan, chain: Chain, step: int, tile: Value) -> list[Node]:
     """What makes room for a tile of a call in the ring that it writes: nothing where there is none, or it holds one tile, or all rows."""
     call = plan.program.calls[step]
     buffer = call.operands[call.writes[0]].buffer
@@ -60,10 +64,10 @@ def slides(plan: Plan, chain: Chain, step: int, tile: Value) -> list[Node]:
         return []
     full, moved, row = one.rows // rows, one.tiles * rows, one.pitch * plan.program.buffers[buffer].dtype.bytes
     conditions = [Condition(tile, ">=", full), Condition(remainder(tile, one.tiles), "==", full % one.tiles)]
-    return guarded(conditions, [Slide(Address(buffer, 0, plan.residences[buffer]), moved * row, (one.rows - moved) * row)])
+    return guard_nodes(conditions, [Slide(Address(buffer, 0, plan.residences[buffer]), moved * row, (one.rows - moved) * row)])
 
 
-def _runs(member: GroupMember, clock: Value) -> list[Condition]:
+def _runs_at(member: GroupMember, clock: Value) -> list[Condition]:
     """Whether a call computes a tile in a clock."""
     rounds = member.trips // member.burst
     if rounds == 1:
@@ -71,22 +75,22 @@ def _runs(member: GroupMember, clock: Value) -> list[Condition]:
     begun = [Condition(clock, ">=", member.start), Condition(clock, "<", member.start + member.every * rounds)]
     if member.burst == 1:
         return [*begun, Condition(remainder(clock, member.every), "==", member.start % member.every)]
-    return [*begun, Condition(remainder(_since(member, clock), member.every), "<", member.burst)]
+    return [*begun, Condition(remainder(_steps_since(member, clock), member.every), "<", member.burst)]
 
 
-def _since(member: GroupMember, clock: Value) -> Value:
+def _steps_since(member: GroupMember, clock: Value) -> Value:
     """Clocks since a call began; not below 0, where it has not."""
     return maximum(clock - member.start, 0)
 
 
-def _tile(member: GroupMember, clock: Value) -> Value:
+def _tile_at(member: GroupMember, clock: Value) -> Value:
     """The tile that a call computes in a clock."""
     if member.burst == 1:
-        return plain(quotient(clock, member.every) - member.start // member.every)
-    since = _since(member, clock)
+        return plain_value(quotient(clock, member.every) - member.start // member.every)
+    since = _steps_since(member, clock)
     if member.trips == member.burst:
         return since
-    return plain(quotient(since, member.every) * member.burst + remainder(since, member.every))
+    return plain_value(quotient(since, member.every) * member.burst + remainder(since, member.every))
 
 
 class _ScheduledMember:
@@ -101,7 +105,7 @@ class _ScheduledMember:
         self.paths = plan.target.outward(plan.target.engine(layer.call.kernel.engine).memory)
         self.fetches = [name for name in ("fetch", "supply") if name in layer.procedures]
         again = {stream.operand: stream.period for stream in layer.tiling.streams if stream.moves > 1 and not stream.is_output}
-        late = {*operands(layer.call.node.epilogue)} if layer.team else set()
+        late = {*stage_operands(layer.call.node.epilogue)} if layer.team else set()
         staged = (stream for stream in layer.tiling.streams if stream.path != self.paths[0].name and not stream.is_output)
         self.is_staged_again = any(stream.moves > 1 for stream in staged)
         self.is_fetched_again, self.is_supplied_again = bool(again), bool(again.keys() & late)
@@ -130,22 +134,22 @@ class _ScheduledMember:
     def _staged_ahead(self, tile: Value) -> list[Node]:
         """The same of the tile behind the next one: what was there is of a tile of which everything has arrived."""
         further = [Condition(tile, "<", self.member.trips - 2)]
-        return guarded(further, [Do(self.step, "stage", tile + 2)]) if self.is_staged_again else []
+        return guard_nodes(further, [Do(self.step, "stage", tile + 2)]) if self.is_staged_again else []
 
     def slid(self, tile: Value) -> list[Node]:
         """Makes room in the ring that the call writes."""
-        return slides(self.plan, self.chain, self.step, tile)
+        return slide_rows(self.plan, self.chain, self.step, tile)
 
     def begun(self, clock: Value) -> list[Node]:
         """Starts the accelerator, or computes, on what has arrived, while what the next tile needs begins to move."""
-        tile = _tile(self.member, clock)
+        tile = _tile_at(self.member, clock)
         arrived: list[Node] = [Wait(self._token("in"))] if self.fetches else []
         if not self.is_fetched_again:
-            arrived = guarded([Condition(tile, "==", 0)], arrived) if self.member.start >= self.covered else []
+            arrived = guard_nodes([Condition(tile, "==", 0)], arrived) if self.member.start >= self.covered else []
         elif self.covered:
-            arrived = guarded([Condition(clock, ">=", self.covered)], arrived)
+            arrived = guard_nodes([Condition(clock, ">=", self.covered)], arrived)
         again: list[Node] = [Do(self.step, name, tile + 1) for name in self.fetches_again]
-        ahead = guarded([Condition(tile, "<", self.member.trips - 1)], again) if again else []
+        ahead = guard_nodes([Condition(tile, "<", self.member.trips - 1)], again) if again else []
         ahead += self._staged_ahead(tile)
         compute: list[Node] = [Compute(self.step, tile)]
         return [*arrived, *compute, *ahead] if self.layer.accelerator else [*arrived, *ahead, *compute]
@@ -156,7 +160,7 @@ class _ScheduledMember:
 
     def ended(self, clock: Value) -> list[Node]:
         """What cores do of a tile, and what then leaves."""
-        tile = _tile(self.member, clock)
+        tile = _tile_at(self.member, clock)
         return [*([] if self.layer.accelerator else self.begun(clock)), *self._complete(tile)]
 
     def _complete(self, tile: Value) -> list[Node]:
@@ -165,14 +169,14 @@ class _ScheduledMember:
         partial = self.layer.partial
         if "store" in self.layer.procedures:
             complete += [Wait(self._token("out")), *self._left(tile), Do(self.step, "store", tile)]
-        return guarded([Condition(remainder(tile, partial), "==", partial - 1)], complete)
+        return guard_nodes([Condition(remainder(tile, partial), "==", partial - 1)], complete)
 
     def _left(self, tile: Value) -> list[Node]:
         """What the tile before left in a memory in between moves on, when that of the tile before it has."""
         if "unstage" not in self.layer.procedures:
             return []
         partial = self.layer.partial
-        return [Wait(self._token("out", 1)), *guarded([Condition(tile, ">=", partial)], [Do(self.step, "unstage", tile - partial)])]
+        return [Wait(self._token("out", 1)), *guard_nodes([Condition(tile, ">=", partial)], [Do(self.step, "unstage", tile - partial)])]
 
     def first(self) -> list[Node]:
         """Begins to move what the first tile needs, of a kernel in two parts what the first part of it reads."""
@@ -184,10 +188,10 @@ class _ScheduledMember:
 
     def started(self, clock: Value) -> list[Node]:
         """Starts the accelerator on what has arrived; what the next tile needs begins to move, and what this one's second part does."""
-        tile = _tile(self.member, clock)
+        tile = _tile_at(self.member, clock)
         late: list[Node] = [Do(self.step, name, tile) for name in self.fetches if name == "supply"]
         if not self.is_supplied_again and clock != 0:
-            late = guarded([Condition(tile, "==", 0)], late) if self.member.start else []
+            late = guard_nodes([Condition(tile, "==", 0)], late) if self.member.start else []
         return [Compute(self.step, tile), *self._ahead(tile), *late]
 
     def _ahead(self, tile: Value) -> list[Node]:
@@ -196,11 +200,11 @@ class _ScheduledMember:
             return self._staged_ahead(tile)
         more = [Condition(tile, "<", self.member.trips - 1), Condition(remainder(tile + 1, self.period), "==", 0)]
         fetched: list[Node] = [Do(self.step, name, tile + 1) for name in self.fetches if name == "fetch"]
-        return [*guarded(more, fetched), *self._staged_ahead(tile)]
+        return [*guard_nodes(more, fetched), *self._staged_ahead(tile)]
 
     def completed(self, clock: Value) -> list[Node]:
         """What cores do of a tile, and what then leaves."""
-        tile = _tile(self.member, clock)
+        tile = _tile_at(self.member, clock)
         begun = [] if self.layer.accelerator else [*self._ahead(tile), Compute(self.step, tile)]
         return [*begun, *self._complete(tile)]
 
@@ -221,7 +225,7 @@ class _ScheduledMember:
         return Token(self.paths[distance].name, purpose, TICKETS[purpose])
 
 
-def _once(nodes: Iterable[Node]) -> list[Node]:
+def _unique_nodes(nodes: Iterable[Node]) -> list[Node]:
     """Nodes, each of them once."""
     return list(dict.fromkeys(nodes))
 
@@ -262,20 +266,20 @@ class _ChainSchedule:
             started: accelerators' calls whose first tiles begin here, and which fetch their second ones with them.
         """
         nodes = [node for member in self.members for node in (*member.loaded(), *member.staged(0))]
-        nodes += _once(node for member in self.members for node in member.far("in"))
-        nodes += _once(node for member in begun for node in member.constants())
+        nodes += _unique_nodes(node for member in self.members for node in member.far("in"))
+        nodes += _unique_nodes(node for member in begun for node in member.constants())
         nodes += [*first, *(node for member in self.members for node in member.staged(1))]
-        return nodes + _once(node for member in started if member.is_staged_again for node in member.far("in"))
+        return nodes + _unique_nodes(node for member in started if member.is_staged_again for node in member.far("in"))
 
     def _closed(self) -> list[Node]:
         """What is waited for behind the last clock."""
-        nodes = _once(node for member in self.members for node in member.waited())
+        nodes = _unique_nodes(node for member in self.members for node in member.waited())
         nodes += [node for member in self.members for node in member.unstaged()]
-        return nodes + _once(node for member in self.members for node in member.far("out"))
+        return nodes + _unique_nodes(node for member in self.members for node in member.far("out"))
 
     def _arrived(self) -> list[Node]:
         """Goes on, in a clock, when what was begun in the one before has come from memories further out."""
-        return _once(node for member in self.members if member.is_staged_again for node in member.far("in"))
+        return _unique_nodes(node for member in self.members if member.is_staged_again for node in member.far("in"))
 
     def body(self) -> list[Node]:
         """What comes before the first clock, the clocks, and what is waited for behind them."""
@@ -286,12 +290,12 @@ class _ChainSchedule:
         inner = self._arrived()
         for member in self.members:
             start = member.member.start
-            inner += guarded([Condition(clock, "==", start - 1)], [*member.constants(), *member.fetched(0)]) if start else []
+            inner += guard_nodes([Condition(clock, "==", start - 1)], [*member.constants(), *member.fetched(0)]) if start else []
         if self.follower is not None:
-            inner += guarded([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
+            inner += guard_nodes([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
         for number in range(len(self.members)):
             inner += self._turn(number)
-        return [*nodes, Loop(clock, self.clocks, tuple(merged(inner))), *self._closed()]
+        return [*nodes, Loop(clock, self.clocks, tuple(merge_guards(inner))), *self._closed()]
 
     def nested(self) -> list[Node]:
         """The same where calls follow each other: an accelerator begins with a tile before cores are through with the one before it."""
@@ -299,32 +303,32 @@ class _ChainSchedule:
         jobs = [member for member in self.members if member.layer.accelerator]
         started = [job for job in jobs if not job.member.start]
         nodes = self._opened(self.members, [node for member in self.members for node in member.first()], started)
-        arrived = _once(node for member in self.members for node in member.arrived())
+        arrived = _unique_nodes(node for member in self.members for node in member.arrived())
         for member in started:
             nodes += [*arrived, *member.started(0)]
         inner = [*self._arrived(), *arrived]
         for member in jobs:  # without a second part, the next job but one writes the slot that the wait of this store makes free
             left = [] if member.layer.team else member.completed(clock)
-            inner += guarded(_runs(member.member, clock), [*member.finished(_tile(member.member, clock)), *left])
+            inner += guard_nodes(_runs_at(member.member, clock), [*member.finished(_tile_at(member.member, clock)), *left])
         for member in jobs:
-            inner += guarded(_runs(member.member, clock + 1), member.started(clock + 1))
+            inner += guard_nodes(_runs_at(member.member, clock + 1), member.started(clock + 1))
         if self.follower is not None:
-            inner += guarded([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
+            inner += guard_nodes([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
         for member in (member for member in self.members if member.layer.team or not member.layer.accelerator):
-            inner += guarded(_runs(member.member, clock), member.completed(clock))
-        return [*nodes, Loop(clock, self.clocks, tuple(merged(inner))), *self._closed()]
+            inner += guard_nodes(_runs_at(member.member, clock), member.completed(clock))
+        return [*nodes, Loop(clock, self.clocks, tuple(merge_guards(inner))), *self._closed()]
 
     def _turn(self, number: int) -> list[Node]:
         """A call in a clock: cores compute, while the accelerator begins with the call behind it."""
         one, clock = self.members[number], self.clock
-        runs, tile = _runs(one.member, clock), _tile(one.member, clock)
+        runs, tile = _runs_at(one.member, clock), _tile_at(one.member, clock)
         nodes: list[Node] = []
         if not one.layer.accelerator:
-            nodes += guarded(runs, one.slid(tile))
+            nodes += guard_nodes(runs, one.slid(tile))
         elif number == 0 and not self.is_ahead:
-            nodes += guarded(runs, [*one.slid(tile), *one.begun(clock)])
-        nodes += guarded(runs, one.finished(tile))
+            nodes += guard_nodes(runs, [*one.slid(tile), *one.begun(clock)])
+        nodes += guard_nodes(runs, one.finished(tile))
         behind, then = (self.members[number + 1], clock) if number + 1 < len(self.members) else (self.members[0], clock + 1)
         if behind.layer.accelerator and (number + 1 < len(self.members) or self.is_ahead):
-            nodes += guarded(_runs(behind.member, then), [*behind.slid(_tile(behind.member, then)), *behind.begun(then)])
-        return nodes + guarded(runs, one.ended(clock))
+            nodes += guard_nodes(_runs_at(behind.member, then), [*behind.slid(_tile_at(behind.member, then)), *behind.begun(then)])
+        return nodes + guard_nodes(runs, one.ended(clock))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from deeploy.ir.expr import Value, Variable, bounds
+from deeploy.ir.expr import Value, Variable, value_bounds
 from deeploy.ir.mentions import mentions
 from deeploy.ir.nest import Part, Window
 from deeploy.planning.program import Call
@@ -142,11 +142,11 @@ class Guard:
     body: tuple[Node, ...]
 
 
-def guarded(conditions: Sequence[Condition], body: Sequence[Node]) -> list[Node]:
+def guard_nodes(conditions: Sequence[Condition], body: Sequence[Node]) -> list[Node]:
     """The body where conditions hold; without those that always do, and nothing where one never does."""
     left: list[Condition] = []
     for condition in conditions:
-        low, high = bounds(condition.left)
+        low, high = value_bounds(condition.left)
         if condition.relation in ("<", ">="):
             always, never = high < condition.right, low >= condition.right
             always, never = (always, never) if condition.relation == "<" else (never, always)
@@ -160,7 +160,7 @@ def guarded(conditions: Sequence[Condition], body: Sequence[Node]) -> list[Node]
     return [Guard(tuple(left), tuple(body))] if left and body else list(body)
 
 
-def merged(nodes: Sequence[Node]) -> list[Node]:
+def merge_guards(nodes: Sequence[Node]) -> list[Node]:
     """The nodes, with neighbouring guards of the same conditions as one."""
     merged_nodes: list[Node] = []
     for node in nodes:
@@ -312,8 +312,8 @@ class Layer:
         lines: list[str] = []
         with mentions() as noted:
             for name, body in self.procedures.items():
-                lines += [f"  {name}({TILE if self.tiling.tiles > 1 and name != 'early' else ''}):", *_text(body, 4, self.step)]
-            lines += _text(self.body, 2, self.step)
+                lines += [f"  {name}({TILE if self.tiling.tiles > 1 and name != 'early' else ''}):", *_print_nodes(body, 4, self.step)]
+            lines += _print_nodes(self.body, 2, self.step)
         parts = dict.fromkeys(f"    {part.name} = {part.value}" for part in noted.parts())
         head = f"call {self.step} {self.call.name}: {self.call.kernel.name}, {loops}, {engine}"
         return "\n".join([head, *lines, *(["  where"] if parts else []), *parts])
@@ -350,22 +350,25 @@ class Schedule:
     sections: tuple[Section, ...]
 
     def __str__(self) -> str:
-        lines = [f"schedule {self.name}", *(["before the first inference:", *_text(self.initialise, 2, 0)] if self.initialise else [])]
+        lines = [
+            f"schedule {self.name}",
+            *(["before the first inference:", *_print_nodes(self.initialise, 2, 0)] if self.initialise else []),
+        ]
         for section in self.sections:
             lines += [f"{section}:", *map(str, self.layers[section.first : section.last + 1])]
         return "\n".join(lines)
 
 
-def _text(nodes: Sequence[Node], indent: int, step: int) -> Iterator[str]:
+def _print_nodes(nodes: Sequence[Node], indent: int, step: int) -> Iterator[str]:
     """Nodes as text, in a call of the given step: what is computed of another one says of which."""
     blank = " " * indent
     for node in nodes:
         if isinstance(node, Guard):
             yield f"{blank}if {' and '.join(map(str, node.conditions))}:"
-            yield from _text(node.body, indent + 2, step)
+            yield from _print_nodes(node.body, indent + 2, step)
         elif isinstance(node, Loop):
             yield f"{blank}for {node.variable} in 0..{node.trips - 1}:"
-            yield from _text(node.body, indent + 2, step)
+            yield from _print_nodes(node.body, indent + 2, step)
         else:
             own = node.step if isinstance(node, Compute | Finish | SecondPart) else step
             yield f"{blank}{node}" + f" of call {own}" * (own != step)

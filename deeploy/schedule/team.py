@@ -15,7 +15,7 @@ from deeploy.planning.plan import Plan
 from deeploy.schedule.ir import Address, Barrier, Compute, Do, Finish, Guard, Layer, Loop, Move, Node, SecondPart, Section, Slide, Wait
 
 
-def sections(layers: Sequence[Layer]) -> tuple[Section, ...]:
+def team_sections(layers: Sequence[Layer]) -> tuple[Section, ...]:
     """The longest runs of calls that need the same team, or none; calls before the first team, and whose kernels fork, are in no team."""
     found_sections: list[Section] = []
     for layer in layers:
@@ -37,7 +37,7 @@ def is_shared(node: Node, layers: Sequence[Layer]) -> bool:
     return isinstance(node, SecondPart | Slide | Barrier)
 
 
-def joined(plan: Plan, layers: Sequence[Layer], found_sections: Sequence[Section]) -> tuple[Layer, ...]:
+def join_layers(plan: Plan, layers: Sequence[Layer], found_sections: Sequence[Section]) -> tuple[Layer, ...]:
     """The layers with the barriers that they need behind their kernels."""
     result = list(layers)
     for section in found_sections:
@@ -55,10 +55,10 @@ def joined(plan: Plan, layers: Sequence[Layer], found_sections: Sequence[Section
 
 
 def _with_barriers(nodes: Sequence[Node], layers: Sequence[Layer]) -> tuple[Node, ...]:
-    return tuple(node for inner in nodes for node in _joined(inner, layers))
+    return tuple(node for inner in nodes for node in _join_node(inner, layers))
 
 
-def _joined(node: Node, layers: Sequence[Layer]) -> Iterator[Node]:
+def _join_node(node: Node, layers: Sequence[Layer]) -> Iterator[Node]:
     if isinstance(node, Guard | Loop):
         yield replace(node, body=_with_barriers(node.body, layers))
         return
@@ -74,13 +74,13 @@ def _is_free(plan: Plan, layer: Layer, layers: Sequence[Layer], following: Seque
     for node in following[0].body:
         if is_shared(node, layers):
             return not isinstance(node, Guard | Loop)
-        moves = _moves(node, following)
+        moves = _moved_by(node, following)
         if moves is None or not all(_is_apart(plan, layer, address) for move in moves for address in (move.near, move.far)):
             return False
     return False
 
 
-def _moves(node: Node, layers: Sequence[Layer]) -> Sequence[Move] | None:
+def _moved_by(node: Node, layers: Sequence[Layer]) -> Sequence[Move] | None:
     """What a node of the first layer begins to move; None where it does something else."""
     if isinstance(node, Wait | Finish):
         return []
@@ -90,7 +90,7 @@ def _moves(node: Node, layers: Sequence[Layer]) -> Sequence[Move] | None:
         return None
     own_moves: list[Move] = []
     for inner in layers[node.step - layers[0].step].procedures[node.procedure]:
-        moves = _moves(inner, layers)
+        moves = _moved_by(inner, layers)
         if moves is None:
             return None
         own_moves += moves
@@ -99,19 +99,19 @@ def _moves(node: Node, layers: Sequence[Layer]) -> Sequence[Move] | None:
 
 def _is_apart(plan: Plan, layer: Layer, address: Address) -> bool:
     """Whether an address lies where the cores of a layer use nothing: outside of the arenas, or in a block that is alive beside theirs."""
-    used = _blocks(layer)
+    used = _used_blocks(layer)
     if not address.level:
         return address.block not in used
-    placements = _placements(plan, address.block, layer.step)
+    placements = _block_placements(plan, address.block, layer.step)
     return bool(placements) and not used.intersection(name for placement in placements for name in placement.buffers)
 
 
-def _blocks(layer: Layer) -> set[str]:
+def _used_blocks(layer: Layer) -> set[str]:
     """The blocks that the cores of a call read or write."""
     blocks = {operand.address.block for operand in layer.work.operands.values()} | set(layer.call.scratch.values())
     return blocks | ({layer.sums.block} if layer.sums is not None else set())
 
 
-def _placements(plan: Plan, name: str, step: int) -> list[Placement]:
+def _block_placements(plan: Plan, name: str, step: int) -> list[Placement]:
     """Where a block lies in a step."""
     return [p for p in plan.placements if name in p.buffers and p.first <= step <= p.last]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deeploy.ir.expr import Environment, Value, evaluate
+from deeploy.ir.expr import Environment, Value, evaluate_value
 from deeploy.schedule.ir import (
     TILE,
     Barrier,
@@ -44,7 +44,7 @@ class Table:
     def array(self, value: Value) -> np.ndarray:
         """A value in all tiles."""
         if id(value) not in self._arrays:
-            values = evaluate(value, self.values)
+            values = evaluate_value(value, self.values)
             whole = isinstance(values, np.ndarray) and values.shape == (self.count,)
             self._arrays[id(value)] = values if whole else np.broadcast_to(values, self.count)
         return self._arrays[id(value)]
@@ -115,7 +115,7 @@ class Unrolled:
                     yield from self._events(node.body, tile, table)
             elif isinstance(node, Loop):
                 rounds = table if node.variable.name == TILE else Table(table.layer, self.values, node)
-                for number, active in enumerate(_rounds(node, rounds)):
+                for number, active in enumerate(_loop_rounds(node, rounds)):
                     yield from self._events(active, number, rounds)
             elif isinstance(node, Do):
                 body = self.schedule.layers[node.step].procedures[node.procedure]
@@ -126,7 +126,7 @@ class Unrolled:
                 yield Event(node, tile, table)
 
 
-def _rounds(loop: Loop, table: Table) -> list[list[Node]]:
+def _loop_rounds(loop: Loop, table: Table) -> list[list[Node]]:
     """The nodes of a loop that run in each round: of a guard, its body where the guard holds."""
     rounds: list[list[Node]] = [[] for _ in range(loop.trips)]
     for node in loop.body:

@@ -44,14 +44,14 @@ _TOGETHER = {"properties", "additionalProperties"}
 _OF_IF = {"then", "else"}
 
 
-def agrees(value: Any, schema: Any, whole: Mapping[str, Any]) -> bool:
+def value_agrees(value: Any, schema: Any, whole: Mapping[str, Any]) -> bool:
     """Whether a value is as a schema says, for certain; ``whole`` is the document that the schema is a part of."""
     if isinstance(schema, bool):
         return schema
-    return all(_holds(value, word, wanted, schema, whole) for word, wanted in schema.items())
+    return all(_word_holds(value, word, wanted, schema, whole) for word, wanted in schema.items())
 
 
-def _holds(value: Any, word: str, wanted: Any, schema: Mapping[str, Any], whole: Mapping[str, Any]) -> bool:
+def _word_holds(value: Any, word: str, wanted: Any, schema: Mapping[str, Any], whole: Mapping[str, Any]) -> bool:
     """Whether a value is as one word of a schema says."""
     if word in _LIMITS:
         concerns, holds = _LIMITS[word]
@@ -59,24 +59,28 @@ def _holds(value: Any, word: str, wanted: Any, schema: Mapping[str, Any], whole:
     if word in _SAYS_NOTHING or (word in _OF_IF and "if" in schema):
         return True
     if word in _TOGETHER:
-        return not isinstance(value, dict) or (word == "additionalProperties" and "properties" in schema) or _fields(value, schema, whole)
+        return (
+            not isinstance(value, dict)
+            or (word == "additionalProperties" and "properties" in schema)
+            or _fields_agree(value, schema, whole)
+        )
     if word == "prefixItems":
-        return not isinstance(value, list) or all(agrees(one, each, whole) for one, each in zip(value, wanted, strict=False))
+        return not isinstance(value, list) or all(value_agrees(one, each, whole) for one, each in zip(value, wanted, strict=False))
     if word == "items":
-        return not isinstance(value, list) or all(agrees(one, wanted, whole) for one in value[len(schema.get("prefixItems", ())) :])
+        return not isinstance(value, list) or all(value_agrees(one, wanted, whole) for one in value[len(schema.get("prefixItems", ())) :])
     if word == "$ref" and wanted.startswith("#/$defs/"):
-        return agrees(value, whole["$defs"][wanted.removeprefix("#/$defs/")], whole)
+        return value_agrees(value, whole["$defs"][wanted.removeprefix("#/$defs/")], whole)
     if word == "if" and _is_exact(wanted):
-        return agrees(value, schema.get("then" if agrees(value, wanted, whole) else "else", True), whole)
+        return value_agrees(value, schema.get("then" if value_agrees(value, wanted, whole) else "else", True), whole)
     if word in ("allOf", "anyOf"):
-        return (all if word == "allOf" else any)(agrees(value, one, whole) for one in wanted)
+        return (all if word == "allOf" else any)(value_agrees(value, one, whole) for one in wanted)
     return False
 
 
-def _fields(value: Mapping[str, Any], schema: Mapping[str, Any], whole: Mapping[str, Any]) -> bool:
+def _fields_agree(value: Mapping[str, Any], schema: Mapping[str, Any], whole: Mapping[str, Any]) -> bool:
     """Whether the fields of a table are as those that the schema knows, and others as it says of them."""
     known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-    return "patternProperties" not in schema and all(agrees(one, known.get(name, others), whole) for name, one in value.items())
+    return "patternProperties" not in schema and all(value_agrees(one, known.get(name, others), whole) for name, one in value.items())
 
 
 def _is_exact(schema: Mapping[str, Any]) -> bool:

@@ -7,20 +7,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deeploy.backend.project import read_manifest, read_plan
-from deeploy.cli.compiling import made
+from deeploy.cli.compiling import compile_choices
 from deeploy.devices.compile import Planned
 from deeploy.documents import Contents
-from deeploy.driver.evaluate import evaluate
-from deeploy.driver.verify import verify
+from deeploy.driver.evaluate import evaluate_project
+from deeploy.driver.verify import verify_compiled
 from deeploy.errors import DeeployError, FitError
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 from deeploy.sweeps.matrix import Cell
 
 FIGURES = ("cycles", "microseconds", "energy_uj", "ram", "flash", "code", "accuracy")
 COLUMNS = ("status", "message", *FIGURES, "verified")
 
 
-def quantised(cell: Cell) -> bytes:
+def quantise_cell(cell: Cell) -> bytes:
     """The network in the form of the cell, as ONNX.
 
     Raises:
@@ -29,16 +29,16 @@ def quantised(cell: Cell) -> bytes:
     assert cell.form is not None and cell.calibrate is not None
     with TemporaryDirectory() as scratch:
         path = Path(scratch) / "model.onnx"
-        quantize(cell.file, cell.calibrate, path, cell.form)
+        quantize_model(cell.file, cell.calibrate, path, cell.form)
         return path.read_bytes()
 
 
-def measure(cell: Cell) -> tuple[Contents, str]:
+def measure_cell(cell: Cell) -> tuple[Contents, str]:
     """The columns of a cell, and its report; an error is a column as well, also one of the compiler."""
     with TemporaryDirectory() as scratch:
         folder = Path(scratch).resolve() / "OUT"
         try:
-            return _measured(cell, folder)
+            return _compile_cell(cell, folder)
         except MemoryError:  # which says nothing about the network
             raise
         except DeeployError as error:
@@ -46,28 +46,28 @@ def measure(cell: Cell) -> tuple[Contents, str]:
         except Exception as error:
             status, message = "failed", f"internal error: {type(error).__name__}: {error}"
         message = re.sub(r"\b0x[0-9a-f]{6,}", "0x...", message.replace(f"{folder.parent}/", ""))
-        return failed(status, message), ""
+        return failed_columns(status, message), ""
 
 
-def failed(status: str, message: str) -> Contents:
+def failed_columns(status: str, message: str) -> Contents:
     """The columns of a cell that has no figures."""
     return {**dict.fromkeys(COLUMNS), "status": status, "message": message}
 
 
-def _measured(cell: Cell, folder: Path) -> tuple[Contents, str]:
-    compiled = made({"network": cell.file}, cell.choices)
+def _compile_cell(cell: Cell, folder: Path) -> tuple[Contents, str]:
+    compiled = compile_choices({"network": cell.file}, cell.choices)
     compiled.write(folder)
-    figures: Contents = {**failed("ok", ""), **_figures(folder)}
+    figures: Contents = {**failed_columns("ok", ""), **_read_figures(folder)}
     if cell.labels is not None and cell.inputs is not None:
-        figures["accuracy"] = dict(evaluate(folder, cell.inputs, cell.labels, cell.metric).values)["C"]
+        figures["accuracy"] = dict(evaluate_project(folder, cell.inputs, cell.labels, cell.metric).values)["C"]
     if cell.is_verified and not isinstance(compiled, Planned):
-        verdict = verify(compiled, cell.file, cell.inputs).contents()
+        verdict = verify_compiled(compiled, cell.file, cell.inputs).contents()
         figures |= {"verified": verdict["verdict"], "status": "ok" if verdict["passed"] else "differs"}
     report = folder / "report.html"
     return figures, report.read_text(encoding="utf-8") if cell.has_report and report.is_file() else ""
 
 
-def _figures(folder: Path) -> Contents:
+def _read_figures(folder: Path) -> Contents:
     """Cycles, energy and bytes as ``deploy.json`` says them; where nothing was linked, bytes are the plan's, without code and stack."""
     if read_plan(folder) is not None:
         return {}

@@ -55,7 +55,7 @@ class Sweep:
     base: Path | None
 
 
-def read(given: str | Path | Document) -> Sweep:
+def read_matrix(given: str | Path | Document) -> Sweep:
     """The sweep of a file, or of what such a file holds; paths are relative to the file, or to the working directory.
 
     Raises:
@@ -65,11 +65,13 @@ def read(given: str | Path | Document) -> Sweep:
         data, around, name = check_document(dict(given), "sweep.toml", "the sweep"), Path(), "the sweep"
     else:
         data, around, name = read_document(Path(given), "sweep.toml"), Path(given).parent, str(given)
-    matrices = [{axis: [_text(axis, value) for value in values] for axis, values in one.items()} for one in data.get("matrix", [{}])]
+    matrices = [{axis: [_option_text(axis, value) for value in values] for axis, values in one.items()} for one in data.get("matrix", [{}])]
     for axis, values in ((axis, values) for matrix in matrices for axis, values in matrix.items()):
         for value in values:
             check_document({"models": {"network": "model.onnx"}, axis: value}, BUILD, name)
-    forms = {label: Form(**{key: _tuple(value) for key, value in form.items()}) for label, form in data.get("forms", {"int8": {}}).items()}
+    forms = {
+        label: Form(**{key: _as_tuple(value) for key, value in form.items()}) for label, form in data.get("forms", {"int8": {}}).items()
+    }
     count = sum(len(forms) if "calibrate" in model else 1 for model in data["models"].values())
     count *= sum(math.prod(map(len, matrix.values())) for matrix in matrices)
     if count > MOST_CELLS:
@@ -91,11 +93,11 @@ def read(given: str | Path | Document) -> Sweep:
     return Sweep(tuple(cells), around / data["base"] if "base" in data else None)
 
 
-def _text(axis: str, value: object) -> object:
+def _option_text(axis: str, value: object) -> object:
     """The value of an option; sizes and numbers of chips, which are texts there, may be numbers."""
     is_text = SCHEMAS[BUILD]["properties"].get(axis, {}).get("type") == "string"
     return str(value) if is_text and type(value) is int else value
 
 
-def _tuple(value: object) -> Any:
+def _as_tuple(value: object) -> Any:
     return tuple(value) if isinstance(value, list) else value

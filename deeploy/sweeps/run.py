@@ -19,11 +19,11 @@ from pathlib import Path
 from deeploy.documents import Contents, Document, digest_of, read_document
 from deeploy.errors import DeeployError, UsageError, shorten
 from deeploy.frontend.load import files_of
-from deeploy.jobs import completed
-from deeploy.resources import put, resource
+from deeploy.jobs import run_tasks
+from deeploy.resources import resource, write_whole
 from deeploy.sweeps import table
-from deeploy.sweeps.cell import failed, measure, quantised
-from deeploy.sweeps.matrix import Cell, read
+from deeploy.sweeps.cell import failed_columns, measure_cell, quantise_cell
+from deeploy.sweeps.matrix import Cell, read_matrix
 from deeploy.target import origin
 from deeploy.version import VERSION
 
@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 Held = Callable[[Path | None], list[str]]
 
 
-def sweep(given: str | Path | Document, output: Path, base: Path | None = None, on_progress: Say = lambda text: None) -> list[Contents]:
+def run_sweep(given: str | Path | Document, output: Path, base: Path | None = None, on_progress: Say = lambda text: None) -> list[Contents]:
     """Run a sweep, and write its table and page.
 
     Args:
@@ -47,7 +47,7 @@ def sweep(given: str | Path | Document, output: Path, base: Path | None = None, 
     Raises:
         UsageError: the file is wrong, or the folder is something else.
     """
-    wanted = read(given)
+    wanted = read_matrix(given)
     base = base or wanted.base
     if output.exists() and not (output.is_dir() and ((output / "cells").is_dir() or not any(output.iterdir()))):
         raise UsageError(f"{shorten(str(output))} exists and holds no sweep", "Name another folder (-o), or empty this one.")
@@ -56,31 +56,31 @@ def sweep(given: str | Path | Document, output: Path, base: Path | None = None, 
     (output / "cells").mkdir(parents=True, exist_ok=True)
     axes = list(wanted.cells[0].settings)
     rows: dict[int, Contents] = {}
-    held, place = cache(_held), cache(origin)  # each file and target is looked at once
+    held, place = cache(_file_contents), cache(origin)  # each file and target is looked at once
     cells = _in_their_forms(wanted.cells, output / "models", held, rows, on_progress)
-    files = {number: output / "cells" / f"{digest(cell, held, place)}.json" for number, cell in cells.items()}
-    rows |= {number: known for number, file in files.items() if (known := _known(file)) is not None}
+    files = {number: output / "cells" / f"{cell_digest(cell, held, place)}.json" for number, cell in cells.items()}
+    rows |= {number: known for number, file in files.items() if (known := _read_cell(file)) is not None}
     missing = [number for number in files if number not in rows]
     track = _Track(len(wanted.cells), [str(wanted.cells[number]) for number in missing], on_progress)
-    with closing(completed(measure, [cells[number] for number in missing])) as results:
+    with closing(run_tasks(measure_cell, [cells[number] for number in missing])) as results:
         for position, result in results:
             number = missing[position]
-            rows[number] = _failed(result) if isinstance(result, DeeployError) else _put(files[number], *result)
+            rows[number] = _failed_row(result) if isinstance(result, DeeployError) else _write_cell(files[number], *result)
             track(position, rows[number]["status"])
-    whole = [_row(cell, rows[number], files.get(number)) for number, cell in enumerate(wanted.cells)]
-    for name, data in table.texts(table.beside(whole, base, axes) if base is not None else whole, axes).items():
-        with put(output / name) as fresh:
+    whole = [_table_row(cell, rows[number], files.get(number)) for number, cell in enumerate(wanted.cells)]
+    for name, data in table.table_files(table.compare_rows(whole, base, axes) if base is not None else whole, axes).items():
+        with write_whole(output / name) as fresh:
             fresh.write_bytes(data)
-    return whole if base is None else table.beside(whole, base, axes)
+    return whole if base is None else table.compare_rows(whole, base, axes)
 
 
-def _row(cell: Cell, figures: Contents, file: Path | None) -> Contents:
+def _table_row(cell: Cell, figures: Contents, file: Path | None) -> Contents:
     report = file.with_suffix(".html") if file is not None else None
     return {**cell.settings, **figures, "report": f"cells/{report.name}" if report is not None and report.is_file() else None}
 
 
-def _failed(error: DeeployError) -> Contents:
-    return failed("not run", f"{error.what}; {error.remedy}")
+def _failed_row(error: DeeployError) -> Contents:
+    return failed_columns("not run", f"{error.what}; {error.remedy}")
 
 
 def _in_their_forms(cells: tuple[Cell, ...], folder: Path, held: Held, rows: dict[int, Contents], say: Say) -> dict[int, Cell]:
@@ -89,24 +89,24 @@ def _in_their_forms(cells: tuple[Cell, ...], folder: Path, held: Held, rows: dic
     for number, cell in enumerate(cells):
         if cell.form is not None:
             made.setdefault(
-                folder / _hash([_code(), held(cell.file), held(cell.calibrate), asdict(cell.form)]) / cell.file.name, []
+                folder / _hash_text([_compiler_digest(), held(cell.file), held(cell.calibrate), asdict(cell.form)]) / cell.file.name, []
             ).append(number)
     missing = [path for path in made if not path.is_file()]
     if missing:
         say(f"quantise {len(missing)} networks")
-    with closing(completed(quantised, [cells[made[path][0]] for path in missing])) as results:
+    with closing(run_tasks(quantise_cell, [cells[made[path][0]] for path in missing])) as results:
         for position, result in results:
             if isinstance(result, DeeployError):
                 status = "refused" if type(result).__name__ != "LostError" else "not run"
-                rows |= {number: failed(status, f"{result.what}; {result.remedy}") for number in made[missing[position]]}
+                rows |= {number: failed_columns(status, f"{result.what}; {result.remedy}") for number in made[missing[position]]}
                 continue
-            with put(missing[position]) as fresh:
+            with write_whole(missing[position]) as fresh:
                 fresh.write_bytes(result)
     files = {number: path for path, numbers in made.items() for number in numbers}
     return {number: replace(cell, file=files.get(number, cell.file)) for number, cell in enumerate(cells) if number not in rows}
 
 
-def _known(file: Path) -> Contents | None:
+def _read_cell(file: Path) -> Contents | None:
     """The columns of a cell that was computed before; None where it was not, or where somebody changed the file."""
     try:
         return read_document(file, CELL) if file.is_file() else None
@@ -114,11 +114,11 @@ def _known(file: Path) -> Contents | None:
         return None
 
 
-def _put(file: Path, figures: Contents, report: str) -> Contents:
+def _write_cell(file: Path, figures: Contents, report: str) -> Contents:
     """Keep a cell; its report first, so that a cell is whole where it is."""
     for path, text in ((file.with_suffix(".html"), report), (file, json.dumps(figures))):
         if text:
-            with put(path) as fresh:
+            with write_whole(path) as fresh:
                 fresh.write_text(text, encoding="utf-8")
     return figures
 
@@ -148,17 +148,17 @@ class _Track:
         self.say("; ".join(parts))
 
 
-def digest(cell: Cell, held: Held, origin_of: Callable[[str], Path]) -> str:
+def cell_digest(cell: Cell, held: Held, origin_of: Callable[[str], Path]) -> str:
     """All that decides the columns of a cell, wherever its files lie."""
     choices = {name: held(value) if isinstance(value, Path) else value for name, value in asdict(cell.choices).items()}
     place = origin_of(cell.choices.target)
     choices["target"] = [place.name, held(place)]
     own = [cell.file.name, held(cell.file), held(cell.inputs), held(cell.labels), cell.is_verified, cell.has_report]
     metric = held(Path(cell.metric.rpartition(":")[0])) if ":" in cell.metric else None
-    return _hash([_code(), choices, own, cell.metric, metric])
+    return _hash_text([_compiler_digest(), choices, own, cell.metric, metric])
 
 
-def _held(path: Path | None) -> list[str]:
+def _file_contents(path: Path | None) -> list[str]:
     """What a file holds, a network with the files of its tensors, or a folder of Python and C."""
     if path is None or not path.exists():
         return []
@@ -172,11 +172,11 @@ def _held(path: Path | None) -> list[str]:
 
 
 @cache
-def _code() -> str:
+def _compiler_digest() -> str:
     """The compiler itself, by what its files hold."""
     folders: Iterable[Path] = (Path(__file__).parents[1], *(resource(kind) for kind in ("kernels", "templates")))
-    return _hash([VERSION, *(_held(folder) for folder in folders)])
+    return _hash_text([VERSION, *(_file_contents(folder) for folder in folders)])
 
 
-def _hash(what: object) -> str:
+def _hash_text(what: object) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]

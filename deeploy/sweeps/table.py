@@ -17,7 +17,7 @@ from deeploy.version import VERSION
 TABLE = "table.json"
 
 
-def beside(rows: Sequence[Contents], base: Path, axes: Sequence[str]) -> list[Contents]:
+def compare_rows(rows: Sequence[Contents], base: Path, axes: Sequence[str]) -> list[Contents]:
     """The rows with the status that each has in the table of another sweep, and by how much its figures are larger now.
 
     Rows are the same where their columns of ``axes`` are, as far as both tables have these; of several such rows none is.
@@ -34,16 +34,16 @@ def beside(rows: Sequence[Contents], base: Path, axes: Sequence[str]) -> list[Co
     columns = []
     for row in rows:
         old = known.get(tuple(row[axis] for axis in common)) or {}
-        changes = {f"{name}_change": _change(row[name], old.get(name)) for name in FIGURES}
+        changes = {f"{name}_change": _relative_change(row[name], old.get(name)) for name in FIGURES}
         columns.append({**row, "status_before": old.get("status"), **changes})
     return columns
 
 
-def _change(now: float | None, before: float | None) -> float | None:
+def _relative_change(now: float | None, before: float | None) -> float | None:
     return None if now is None or before is None else round(now - before, 9)
 
 
-def texts(rows: Sequence[Contents], axes: Sequence[str]) -> Mapping[str, bytes]:
+def table_files(rows: Sequence[Contents], axes: Sequence[str]) -> Mapping[str, bytes]:
     """The files of a table, by their names; Parquet where pyarrow is installed."""
     lines = ",\n".join(json.dumps(row) for row in rows)
     files = {TABLE: f'{{"generator": "deeploy", "version": "{VERSION}", "rows": [\n{lines}\n]}}\n'.encode()}
@@ -51,7 +51,7 @@ def texts(rows: Sequence[Contents], axes: Sequence[str]) -> Mapping[str, bytes]:
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    files |= {"table.csv": text.getvalue().encode(), "sweep.html": page(rows, axes).encode()}
+    files |= {"table.csv": text.getvalue().encode(), "sweep.html": table_page(rows, axes).encode()}
     try:
         import pyarrow
         from pyarrow import parquet
@@ -62,7 +62,7 @@ def texts(rows: Sequence[Contents], axes: Sequence[str]) -> Mapping[str, bytes]:
     return {**files, "table.parquet": data.getvalue()}
 
 
-def page(rows: Sequence[Contents], axes: Sequence[str]) -> str:
+def table_page(rows: Sequence[Contents], axes: Sequence[str]) -> str:
     """A page with filters, a picture of two columns with its Pareto front, and the table; it reads no file and no network."""
     template = (files("deeploy") / "sweeps/assets/sweep.html").read_text(encoding="utf-8")
     columns = list(rows[0])

@@ -26,7 +26,7 @@ def names() -> list[str]:
     >>> "generic" in names()
     True
     """
-    return sorted({*_builtin(), *(point.name for point in _points())})
+    return sorted({*_builtin_targets(), *(point.name for point in _entry_points())})
 
 
 def load(target: str | Path) -> Target:
@@ -39,7 +39,7 @@ def load(target: str | Path) -> Target:
     >>> load("generic").memories[0].name
     'arena'
     """
-    return _found(target)[0]
+    return _find_target(target)[0]
 
 
 def origin(target: str | Path) -> Path:
@@ -48,7 +48,7 @@ def origin(target: str | Path) -> Path:
     >>> (origin("generic") / "target.py").is_file()
     True
     """
-    return _found(target)[1]
+    return _find_target(target)[1]
 
 
 def place_of(target: Target) -> Path | None:
@@ -58,24 +58,24 @@ def place_of(target: Target) -> Path | None:
     return next((folder for other, folder in known if [kernel.name for kernel in other.kernels] == names), None)
 
 
-def _builtin() -> dict[str, Path]:
+def _builtin_targets() -> dict[str, Path]:
     return {folder.name: folder for folder in resource("targets").iterdir() if (folder / "target.py").is_file()}
 
 
-def _points() -> list[importlib.metadata.EntryPoint]:
+def _entry_points() -> list[importlib.metadata.EntryPoint]:
     """The entry points of all packages; one that is found twice in the same distribution counts once."""
-    return list({(p.name, p.value, _owner(p)): p for p in importlib.metadata.entry_points(group=_GROUP)}.values())
+    return list({(p.name, p.value, _package_owner(p)): p for p in importlib.metadata.entry_points(group=_GROUP)}.values())
 
 
-def _owner(point: importlib.metadata.EntryPoint) -> str:
+def _package_owner(point: importlib.metadata.EntryPoint) -> str:
     return f"package {point.dist.name}" if point.dist is not None else "another package"
 
 
-def _found(target: str | Path) -> tuple[Target, Path]:
+def _find_target(target: str | Path) -> tuple[Target, Path]:
     text = str(target)
-    points = [point for point in _points() if point.name == text]
-    builtin = _builtin().get(text)
-    claims = [*([str(builtin / "target.py")] if builtin else []), *(f"{point.value} of {_owner(point)}" for point in points)]
+    points = [point for point in _entry_points() if point.name == text]
+    builtin = _builtin_targets().get(text)
+    claims = [*([str(builtin / "target.py")] if builtin else []), *(f"{point.value} of {_package_owner(point)}" for point in points)]
     if len(claims) > 1:
         raise TargetError(
             f"{len(claims)} targets have the name {text}: {', '.join(claims)}",
@@ -87,14 +87,14 @@ def _found(target: str | Path) -> tuple[Target, Path]:
         return _from_folder(Path(text).resolve())
     if points:
         return _from_point(points[0])
-    raise _unknown(text)
+    raise _unknown_target(text)
 
 
-def _unknown(text: str) -> UsageError:
+def _unknown_target(text: str) -> UsageError:
     """The error for a name that no target has: a chip or a board that a target serves, or a name that is nearly that of one."""
-    asked, known = _letters(text), names()
-    near = [name for name in known if _letters(name) == asked]
-    served = {} if near else _served()
+    asked, known = _bare_letters(text), names()
+    near = [name for name in known if _bare_letters(name) == asked]
+    served = {} if near else _served_targets()
     if chip := max((chip for chip in served if asked.startswith(chip)), key=len, default=""):
         target = served[chip]
         return UsageError(
@@ -107,12 +107,17 @@ def _unknown(text: str) -> UsageError:
 
 
 @cache
-def _served() -> dict[str, Target]:
+def _served_targets() -> dict[str, Target]:
     """The targets that come with the compiler, by the chips and boards that they serve."""
-    return {_letters(chip): target for folder in _builtin().values() for target in [_from_folder(folder)[0]] for chip in target.serves}
+    return {
+        _bare_letters(chip): target
+        for folder in _builtin_targets().values()
+        for target in [_from_folder(folder)[0]]
+        for chip in target.serves
+    }
 
 
-def _letters(name: str) -> str:
+def _bare_letters(name: str) -> str:
     """A name as people remember it: without case, hyphens and the like."""
     return "".join(filter(str.isalnum, name.lower()))
 
@@ -120,11 +125,11 @@ def _letters(name: str) -> str:
 def _from_folder(folder: Path) -> tuple[Target, Path]:
     if not (folder / "target.py").is_file():
         raise TargetError(f"{folder} holds no target.py", "Give the folder of a target; its target.py defines TARGET.")
-    return _checked(getattr(_package(folder), "TARGET", None), str(folder / "target.py"), folder), folder
+    return _check_loaded(getattr(_import_package(folder), "TARGET", None), str(folder / "target.py"), folder), folder
 
 
 def _from_point(point: importlib.metadata.EntryPoint) -> tuple[Target, Path]:
-    what = f"the entry point {point.name} = {point.value} of {_owner(point)}"
+    what = f"the entry point {point.name} = {point.value} of {_package_owner(point)}"
     try:
         target = point.load()
     except BaseException as error:  # as in _package
@@ -137,10 +142,10 @@ def _from_point(point: importlib.metadata.EntryPoint) -> tuple[Target, Path]:
         ) from error
     module = sys.modules[point.module]
     folder = Path(module.__file__ or ".").resolve().parent
-    return _checked(target, what, folder), folder
+    return _check_loaded(target, what, folder), folder
 
 
-def _package(folder: Path) -> ModuleType:
+def _import_package(folder: Path) -> ModuleType:
     """Import ``folder`` as a package, so that its modules can import each other relatively, and return its target.py."""
     package = f"deeploy_target_{folder.name}_{abs(hash(str(folder))):x}"
     if f"{package}.target" not in sys.modules:
@@ -173,7 +178,7 @@ def _raised_at(error: BaseException, folder: Path | None) -> str:
     return f"{own[-1][0]}:{own[-1][1]}: " if own else ""
 
 
-def _checked(target: object, what: str, folder: Path) -> Target:
+def _check_loaded(target: object, what: str, folder: Path) -> Target:
     if not isinstance(target, Target):
         raise TargetError(f"{what} defines no TARGET of type deeploy.target.Target", "Assign one to the name TARGET.")
     if target.api != API_VERSION:

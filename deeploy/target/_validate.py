@@ -35,15 +35,15 @@ def problems(target: Target, folder: Path) -> list[Problem]:
     []
     """
     return [
-        *_memories(target, folder),
-        *_paths(target, folder),
-        *_engines(target, folder),
-        *_kernels(target, folder),
-        *_rest(target, folder),
+        *_memory_problems(target, folder),
+        *_path_problems(target, folder),
+        *_engine_problems(target, folder),
+        *_kernel_problems(target, folder),
+        *_remaining_problems(target, folder),
     ]
 
 
-def _line(folder: Path, name: str, *kinds: str) -> str:
+def _find_line(folder: Path, name: str, *kinds: str) -> str:
     """Where a call of one of ``kinds`` with the name is written, else where the name is."""
     texts = []
     for path in sorted(folder.glob("*.py")):
@@ -57,18 +57,18 @@ def _line(folder: Path, name: str, *kinds: str) -> str:
     return texts[0] if texts else str(folder / "target.py")
 
 
-def _repeated(names: Iterable[str]) -> list[str]:
+def _repeated_names(names: Iterable[str]) -> list[str]:
     listed = list(names)
     return sorted({name for name in listed if listed.count(name) > 1})
 
 
-def _memories(target: Target, folder: Path) -> Iterator[Problem]:
+def _memory_problems(target: Target, folder: Path) -> Iterator[Problem]:
     def problem(memory: str, what: str, remedy: str) -> Problem:
-        return Problem(_line(folder, memory, "Memory"), what, remedy)
+        return Problem(_find_line(folder, memory, "Memory"), what, remedy)
 
     if not target.memories:
         yield Problem(str(folder / "target.py"), "the target has no memory", "List at least one Memory.")
-    for name in _repeated(m.name for m in target.memories):
+    for name in _repeated_names(m.name for m in target.memories):
         yield problem(name, f"two memories have the name {name}", "Give every memory a name of its own.")
     for m in target.memories:
         if m.alignment < 1 or m.alignment & (m.alignment - 1):
@@ -79,19 +79,19 @@ def _memories(target: Target, folder: Path) -> Iterator[Problem]:
             yield problem(m.name, f"memory {m.name} cannot begin at {m.base:#x}", "A base is aligned, and a capacity goes with it.")
     placed = sorted((m for m in target.memories if m.base is not None and m.capacity is not None), key=lambda m: m.base or 0)
     for first, second in pairwise(placed):
-        if _end(first) > (second.base or 0):
-            ranges = " and ".join(f"{m.name} ({m.base:#x} to {_end(m):#x})" for m in (first, second))
+        if _memory_end(first) > (second.base or 0):
+            ranges = " and ".join(f"{m.name} ({m.base:#x} to {_memory_end(m):#x})" for m in (first, second))
             yield problem(second.name, f"the memories {ranges} overlap", "Correct a base or a capacity.")
 
 
-def _end(memory: Memory) -> int:
+def _memory_end(memory: Memory) -> int:
     return (memory.base or 0) + (memory.capacity or 0)
 
 
-def _paths(target: Target, folder: Path) -> Iterator[Problem]:
+def _path_problems(target: Target, folder: Path) -> Iterator[Problem]:
     known = {m.name for m in target.memories}
-    for name in _repeated(p.name for p in target.paths):
-        yield Problem(_line(folder, name, "DmaPath"), f"two paths have the name {name}", "Give every path a name of its own.")
+    for name in _repeated_names(p.name for p in target.paths):
+        yield Problem(_find_line(folder, name, "DmaPath"), f"two paths have the name {name}", "Give every path a name of its own.")
     for p in target.paths:
         problems = []
         if p.near == p.far or not {p.near, p.far} <= known:
@@ -101,7 +101,7 @@ def _paths(target: Target, folder: Path) -> Iterator[Problem]:
         elif p.tickets < 4:
             problems.append((f"path {p.name} has {p.tickets} tickets", "Generated code keeps 4 of them open."))
         for what, remedy in problems:
-            yield Problem(_line(folder, p.name, "DmaPath"), what, remedy)
+            yield Problem(_find_line(folder, p.name, "DmaPath"), what, remedy)
     for first in sorted(known):
         seen: set[str] = set()
         level: str | None = first
@@ -114,41 +114,41 @@ def _paths(target: Target, folder: Path) -> Iterator[Problem]:
             return
 
 
-def _engines(target: Target, folder: Path) -> Iterator[Problem]:
+def _engine_problems(target: Target, folder: Path) -> Iterator[Problem]:
     known = {m.name for m in target.memories}
     where = str(folder / "target.py")
     if target.paths and not target.engines:
         yield Problem(where, "the target has paths and no engine", "List an Engine that works in the innermost memory.")
         return
-    for name in _repeated(e.name for e in target.engines):
-        yield Problem(_line(folder, name, "Engine"), f"two engines have the name {name}", "Give every engine a name of its own.")
+    for name in _repeated_names(e.name for e in target.engines):
+        yield Problem(_find_line(folder, name, "Engine"), f"two engines have the name {name}", "Give every engine a name of its own.")
     for e in target.engines:
         for memory in [e.memory, *([e.weights] if e.weights else [])]:
             if memory not in known:
                 what = f"engine {e.name} works in {memory or 'no memory'}"
-                yield Problem(_line(folder, e.name, "Engine"), what, f"Name one of the memories {', '.join(sorted(known))}.")
+                yield Problem(_find_line(folder, e.name, "Engine"), what, f"Name one of the memories {', '.join(sorted(known))}.")
         if e.cores < 1:
-            yield Problem(_line(folder, e.name, "Engine"), f"engine {e.name} has {e.cores} cores", "An engine has at least one core.")
+            yield Problem(_find_line(folder, e.name, "Engine"), f"engine {e.name} has {e.cores} cores", "An engine has at least one core.")
     outer = [p.far for p in target.paths] if target.engines else []
     if target.paths and target.default_memory not in outer:
         yield Problem(where, f"default_memory is {target.default_memory!r}", f"Name one of {', '.join(outer)}: constants lie there.")
 
 
-def _kernels(target: Target, folder: Path) -> Iterator[Problem]:
+def _kernel_problems(target: Target, folder: Path) -> Iterator[Problem]:
     engines = {e.name for e in target.engines}
     files: dict[tuple[str, str, str], list[tuple[str, str, str]]] = {}
     for kernel in target.kernels:
         key = kernel.source, kernel.argument, kernel.call
         if key not in files:
-            files[key] = list(_files(kernel, target))
-        problems = [*_operands(kernel), *([] if kernel.link else files[key])]  # the runtime sends and receives
+            files[key] = list(_file_problems(kernel, target))
+        problems = [*_operand_problems(kernel), *([] if kernel.link else files[key])]  # the runtime sends and receives
         if target.paths and kernel.engine not in engines:
             problems.append(("", f"it runs on {kernel.engine}", f"Name one of the engines {', '.join(sorted(engines))}."))
         for where, what, remedy in problems:
-            yield Problem(where or _line(folder, kernel.name, "kernel", "variant"), f"kernel {kernel.name}: {what}", remedy)
+            yield Problem(where or _find_line(folder, kernel.name, "kernel", "variant"), f"kernel {kernel.name}: {what}", remedy)
 
 
-def _operands(kernel: Kernel) -> Iterator[tuple[str, str, str]]:
+def _operand_problems(kernel: Kernel) -> Iterator[tuple[str, str, str]]:
     own = [name.rstrip("?") for name in kernel.inputs] + list(kernel.outputs)
     known = {*own, *(name for names in OPERANDS.values() for name in names)}
     pairs = [name for pair in kernel.overwrites for name in pair]
@@ -166,21 +166,21 @@ def _operands(kernel: Kernel) -> Iterator[tuple[str, str, str]]:
         yield "", f"there is no epilogue {stage}", f"Stages are {', '.join(OPERANDS)}."
 
 
-def _files(kernel: Kernel, target: Target) -> Iterator[tuple[str, str, str]]:
-    source = _lookup(target.kernel_folders, kernel.source)
+def _file_problems(kernel: Kernel, target: Target) -> Iterator[tuple[str, str, str]]:
+    source = _find_file(target.kernel_folders, kernel.source)
     if source is None:
         yield "", f"there is no C file {kernel.source}", f"Put it under one of {', '.join(map(str, target.kernel_folders))}."
     else:
-        yield from _definition(kernel, source, target.kernel_folders)
-    if _lookup(target.template_folders, kernel.call) is None:
+        yield from _definition_problems(kernel, source, target.kernel_folders)
+    if _find_file(target.template_folders, kernel.call) is None:
         yield "", f"there is no template {kernel.call}", f"Put it under one of {', '.join(map(str, target.template_folders))}."
 
 
-def _definition(kernel: Kernel, source: Path, folders: tuple[Path, ...]) -> Iterator[tuple[str, str, str]]:
+def _definition_problems(kernel: Kernel, source: Path, folders: tuple[Path, ...]) -> Iterator[tuple[str, str, str]]:
     """Whether the C file, or one that it includes, defines the function with the argument that the declaration says."""
     struct = kernel.argument
     names = [posixpath.normpath(f"{Path(kernel.source).parent}/{name}") for name in _INCLUDE.findall(source.read_text(encoding="utf-8"))]
-    included = [path for name in names if (path := _lookup(folders, name)) is not None]
+    included = [path for name in names if (path := _find_file(folders, name)) is not None]
     for path in (source, *included):
         text = path.read_text(encoding="utf-8")
         match = _DEFINITION.search(text)
@@ -197,14 +197,14 @@ def _definition(kernel: Kernel, source: Path, folders: tuple[Path, ...]) -> Iter
         yield f"{source}:1", f"no header {struct}.h is included", f"Declare struct {struct} in {struct}.h beside it, and include that."
 
 
-def _lookup(folders: tuple[Path, ...], name: str) -> Path | None:
+def _find_file(folders: tuple[Path, ...], name: str) -> Path | None:
     return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
-def _rest(target: Target, folder: Path) -> Iterator[Problem]:
+def _remaining_problems(target: Target, folder: Path) -> Iterator[Problem]:
     where = str(folder / "target.py")
-    if _lookup(target.template_folders, target.build) is None:
-        at = _line(folder, target.build, "Target")
+    if _find_file(target.template_folders, target.build) is None:
+        at = _find_line(folder, target.build, "Target")
         folders = ", ".join(map(str, target.template_folders))
         yield Problem(at, f"there is no template {target.build} of a Makefile", f"Put it under {folders}.")
     for path in target.runtime:

@@ -22,7 +22,7 @@ import deeploy
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 
 HERE = Path(__file__).resolve().parent
 WORK = HERE.parents[1] / "build" / "story"
@@ -68,9 +68,9 @@ def tell(application: Path, tokenizer: Tokenizer) -> None:
 def predicted(result: deeploy.Compiled) -> str:
     """Tokens per second and energy per token, as the planner's timing model says, averaged over the positions of the context."""
     plan = result.networks["step"].plan
-    runs = [walk(plan, past) for past in range(0, CONTEXT, ROWS)]
+    runs = [walk_plan(plan, past) for past in range(0, CONTEXT, ROWS)]
     cycles, energy, mhz = fmean(run.cycles for run in runs), fmean(run.energy.total for run in runs), runs[0].mhz
-    prompt = walk(result.networks["prompt"].plan, 0)
+    prompt = walk_plan(result.networks["prompt"].plan, 0)
     return (
         f"at {mhz:g} MHz: {mhz * 1e6 / cycles:.0f} token/s and {energy:.1f} uJ/token predicted for writing ({cycles:.0f} cycles a token), "
         f"{mhz * 1e6 * ROWS / prompt.cycles:.0f} token/s for reading"
@@ -90,7 +90,9 @@ def chip_scores(application: Path, pieces: np.ndarray) -> np.ndarray:
     results = []
     for piece in pieces:
         steps = [[rows[None]] for rows in piece.reshape(-1, ROWS)]
-        results.append(host.execute(application, WORK / "out", entry, steps, ["--sequence", "1"]).outputs[0].reshape(CONTEXT, -1))
+        results.append(
+            host.execute_application(application, WORK / "out", entry, steps, ["--sequence", "1"]).outputs[0].reshape(CONTEXT, -1)
+        )
     return np.stack(results)
 
 
@@ -103,7 +105,7 @@ def perplexity(scores: np.ndarray, following: np.ndarray) -> float:
 def main() -> int:
     tokenizer = Tokenizer.load(HERE / "tokenizer.json")
     result = compiled()
-    application = host.build(WORK / "out")
+    application = host.build_application(WORK / "out")
     tell(application, tokenizer)
     print(predicted(result))
     text = np.array(tokenizer.encode((HERE / "heldout.txt").read_text()), np.int64)

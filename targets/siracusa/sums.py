@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.ir.epilogue import shifted
+from deeploy.ir.epilogue import shift_right
 from deeploy.ir.memo import by_content
 from deeploy.operators.staircase import LONGEST, NEIGHBOURS, WORD, Staircase, staircase
 
@@ -78,7 +78,7 @@ def _constants(
 
     Their factor is zero, and what the kernel adds to the lower product of them is shifted out.
     """
-    first, last = (np.clip(shifted(sums * mul + add, shift, even), *limits) for sums in (least, most))
+    first, last = (np.clip(shift_right(sums * mul + add, shift, even), *limits) for sums in (least, most))
     bits, right = LOWER, LOWER - 1
     summand = (first << right) + (1 << right >> 1)
     is_one = (first == last) & (np.abs(summand) < WORD)

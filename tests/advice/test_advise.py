@@ -25,7 +25,7 @@ from deeploy.errors import UsageError
 from deeploy.ir.target import load_timing
 from deeploy.planning.planner.machine import Options
 from deeploy.quantization.form import Form
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 from deeploy.report import advice as report
 from deeploy.report import quantised
 from deeploy.target import load
@@ -64,7 +64,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The network in int8."""
     pytest.importorskip("onnxruntime")
     folder = tmp_path_factory.mktemp("models")
-    quantize(*float_network(folder), folder / "int8.onnx", Form())
+    quantize_model(*float_network(folder), folder / "int8.onnx", Form())
     return folder / "int8.onnx"
 
 
@@ -123,7 +123,7 @@ def test_scales_of_a_qdq_network_promise_nothing_that_is_not_found(tmp_path: Pat
     pytest.importorskip("onnxruntime")
     files = float_network(tmp_path)
     for name, form in (("usual", Form(symmetric=True)), ("powers", Form(symmetric=True, powers=True))):
-        quantize(*files, tmp_path / f"{name}.onnx", form)
+        quantize_model(*files, tmp_path / f"{name}.onnx", form)
     before, after = (compiled(tmp_path / f"{name}.onnx", engines=CLUSTER) for name in ("usual", "powers"))
     assert cycles(after) > cycles(before) and "scales" not in told(before)
 
@@ -359,7 +359,7 @@ def test_a_float_network_is_told_to_quantise_first(model: Path, tmp_path: Path, 
         assert first[0]["gain"] == pytest.approx(cycles(before) - cycles(after), rel=1e-3), "scales that are calibrated are others"
     else:
         assert first[0]["gain"] == 0 and first[0]["layers"] == []
-    lines = "\n".join(report.lines(first))
+    lines = "\n".join(report.advice_lines(first))
     assert first[0]["why"] in lines and ("cycles)" in lines.splitlines()[1]) == (target == "siracusa")
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from mako.lookup import TemplateLookup
 
-from deeploy.backend.constants import ALIGNMENT, blob, constants, shared, store, stored_bytes
-from deeploy.backend.network import LAST, _blocks, loaded, machine
+from deeploy.backend.constants import ALIGNMENT, collect_constants, constants_in, pack_constants, share_constants, stored_bytes
+from deeploy.backend.network import LAST, _list_blocks, emit_machine, pack_loaded
 from deeploy.backend.packages import Package
 from deeploy.ir.types import DType
 from deeploy.planning.packing.lifetimes import FOR_EVER
@@ -31,7 +31,7 @@ def test_constants_of_all_networks_lie_where_their_offsets_say(plan: Plan, tmp_p
     """The second network has the constants of the first, and others; the third has those of the second alone."""
     one, two = plan.program, nets.filters(tmp_path, Options()).network.program
     both = Program("both", {**one.buffers, **{f"own_{name}": buffer for name, buffer in two.buffers.items()}}, (), (), (), {})
-    found = store({"one": one, "both": both, "two": two})
+    found = collect_constants({"one": one, "both": both, "two": two})
     assert [len(data) > 0 for data in found.blobs.values()] == [True, True, False]
     assert found.owners("both") == ["one", "both"] and found.owners("two") == ["both"]
     for prefix, program in {"one": one, "both": both, "two": two}.items():
@@ -48,9 +48,9 @@ def test_constants_in_a_memory_for_good_lie_one_behind_the_other() -> None:
     buffers = [Buffer(n, n, Role.CONSTANT, DType.INT16, (size,), np.arange(size, dtype=np.int16), "WM") for n, size in sizes.items()]
     others = [replace(buffers[0], name="d", memory=""), replace(buffers[0], name="e", role=Role.LOCAL, data=None)]
     every = [others[0], *buffers, others[1]]
-    found, data = constants("net", every, "WM"), blob(every, "WM")
+    found, data = constants_in("net", every, "WM"), pack_constants(every, "WM")
     assert [(constant.buffer.name, constant.offset) for constant in found] == [("a", 0), ("b", 16), ("c", 48)]
-    assert len(data) == stored_bytes(every, "WM") == 96 and stored_bytes(every, "L3") == len(blob(every, "L3")) == 0
+    assert len(data) == stored_bytes(every, "WM") == 96 and stored_bytes(every, "L3") == len(pack_constants(every, "L3")) == 0
     assert all(data[constant.offset :].startswith(constant.buffer.data.tobytes()) for constant in found)
 
 
@@ -62,15 +62,15 @@ def test_a_far_memory_holds_what_is_loaded_into_it(staying: int, tmp_path: Path)
     for name in [name for name, buffer in buffers.items() if buffer.role is Role.CONSTANT][:staying]:
         buffers[name] = replace(buffers[name], memory="L3")
     plan = replace(compiled.plan, program=replace(compiled.plan.program, buffers=buffers))
-    common = shared({"net": plan}, {"net": compiled.units["network"].description()})
+    common = share_constants({"net": plan}, {"net": compiled.units["network"].description()})
     lookup = TemplateLookup([str(folder) for folder in plan.target.template_folders], strict_undefined=True)
-    text = str(machine(plan, dict.fromkeys(plan.memory, 0), common, lookup)["src/machine.c"])
+    text = str(emit_machine(plan, dict.fromkeys(plan.memory, 0), common, lookup)["src/machine.c"])
     (row,) = (line for line in text.splitlines() if '{"L3"' in line)
-    assert int(row.split(",")[3]) == len(loaded(plan, common.store.blobs["net"])) > 0
+    assert int(row.split(",")[3]) == len(pack_loaded(plan, common.store.blobs["net"])) > 0
 
 
 def test_what_outlives_an_inference_has_no_last_step(plan: Plan) -> None:
-    lasts = {name: last for name, *_, last in _blocks(plan)}
+    lasts = {name: last for name, *_, last in _list_blocks(plan)}
     lasting = {"=".join(p.buffers) for p in plan.placements if p.first == FOR_EVER}
     assert lasting and len(lasting) < len(lasts) == len(plan.placements)
     for placement in plan.placements:

@@ -192,7 +192,7 @@ def test_instances_are_independent(tmp_path: Path, make: object) -> None:
         (tmp_path / f"{number}.in").write_bytes(b"".join(array.tobytes() for sample in samples for array in sample))
         options = ["--sequence"] if compiled.network.program.growth is not None else []
         entry = project.read_manifest(tmp_path / "out")
-        results = host.execute(host.build(tmp_path / "out"), tmp_path / "out", entry, samples, options).outputs
+        results = host.execute_application(host.build_application(tmp_path / "out"), tmp_path / "out", entry, samples, options).outputs
         alone.append(b"".join(array[step].tobytes() for step in range(STEPS) for array in results))
         if not options:
             assert alone[-1] == b"".join(array.tobytes() for step in steps for array in compiled.interpret(list(step.values())))
@@ -248,7 +248,7 @@ def test_instances_share_the_memories_of_a_machine(tmp_path: Path, has_states: b
             (folder / "src" / "turns.c").write_text(TURNS % {"check": check, "which": 1 if has_states else "turn"})
         options_given = ["--sequence", "1"] if has_states and folder.name == "alone" else []
         entry = project.read_manifest(folder)
-        results.append(host.execute(host.build(folder), folder, entry, arrays, options_given).outputs)
+        results.append(host.execute_application(host.build_application(folder), folder, entry, arrays, options_given).outputs)
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import deeploy
-from deeploy.backend.layers import declarations
+from deeploy.backend.layers import declare_parts
 from deeploy.ir.mentions import mentions
 from deeploy.planning.plan import Buffering
 from deeploy.planning.planner.machine import Options
 from deeploy.resources import resource
-from deeploy.schedule import build
+from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Layer
 from tests.execution.simulation import nets
 
@@ -37,7 +37,7 @@ def counter(layer: Layer, output: str) -> list[str]:
             begin.append(f"for (int32_t i{axis} = {window.first}; i{axis} < {window.first} + {window.count}; i{axis}++)")
             place = f"({place}) * {size} + i{axis}"
     lines = [f"static int count_{step}[{math.prod(shape)}];", f"static void tile_{step}(int32_t t) {{", "(void)t;"]
-    lines += [*declarations(noted.parts()), *begin]
+    lines += [*declare_parts(noted.parts()), *begin]
     lines += [f"count_{step}[{place}]++;", "}", f"static void call_{step}(void) {{", f"for (int32_t t = 0; t < {layer.tiling.tiles}; t++)"]
     lines += [f"for (core = 0; core < {layer.work.cores}; core++) tile_{step}(t);", "int least = 1 << 30, most = 0;"]
     lines += [f"for (int i = 0; i < {math.prod(shape)}; i++) {{", f"if (count_{step}[i] < least) least = count_{step}[i];"]
@@ -55,7 +55,7 @@ def test_every_element_is_written_once(name: str, buffering: Buffering, memory: 
     assert max(candidate.tiling.tiles for candidate in plan.calls) > 2
     assert any(candidate.tiling.division for candidate in plan.calls)
     source = ["#include <stdint.h>", "#include <stdio.h>", '#include "deeploy_tile.h"', "static int core;", "#define rt_core() core"]
-    for layer in build(plan).layers:
+    for layer in build_schedule(plan).layers:
         (output,) = layer.call.writes
         source += counter(layer, output)
     source += ["int main(void) {", *(f"call_{step}();" for step in range(len(plan.program.calls))), "return 0;", "}"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deeploy.bringup import new
-from deeploy.bringup.check import CheckedRow, Findings, check
+from deeploy.bringup.check import CheckedRow, Findings, check_target
 from deeploy.errors import TargetError, UsageError
 from deeploy.target import load
 from tests.command import deeploy_cli
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    new.write(tmp_path / "mychip")
+    new.write_skeleton(tmp_path / "mychip")
     return tmp_path / "mychip"
 
 
@@ -34,7 +34,7 @@ def row(findings: Findings, name: str) -> CheckedRow:
 
 
 def checked(folder: Path, name: str) -> CheckedRow:
-    return row(check(load(folder), [name]), name)
+    return row(check_target(load(folder), [name]), name)
 
 
 # file, what stands there, what replaces it, the kernel, the way it fails, a part of what is said
@@ -87,7 +87,7 @@ def test_mistakes_are_found(name: str, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_the_skeleton_passes_and_the_table_says_what_was_done(folder: Path) -> None:
-    findings = check(load(folder))
+    findings = check_target(load(folder))
     assert findings.passed
     assert {row.name for row in findings.rows if row.part in ("memory", "path")} == {"L1", "L2", "L2_L1"}
     assert row(findings, "own_matmul").runs >= 9 and "types s32 s64 s8" in row(findings, "own_matmul").finding
@@ -96,13 +96,13 @@ def test_the_skeleton_passes_and_the_table_says_what_was_done(folder: Path) -> N
     change(folder / "target.py", "kernels=(MATMUL, ADD, CLIP, *GENERIC)", "kernels=(MATMUL, ADD, CLIP)")
     again = folder.parent / "lean"
     folder.rename(again)
-    (lacking,) = [r for r in check(load(again)).rows if r.part == "missing"]
+    (lacking,) = [r for r in check_target(load(again)).rows if r.part == "missing"]
     assert lacking.status == "note" and "Conv, ConvTranspose" in lacking.finding
 
 
 @pytest.mark.slow
 def test_kernels_that_nobody_measured_are_an_estimate_or_a_failure(folder: Path) -> None:
-    (note,) = [r for r in check(load(folder), ["own_matmul"]).rows if r.part == "timing" and r.status == "note"]
+    (note,) = [r for r in check_target(load(folder), ["own_matmul"]).rows if r.part == "timing" and r.status == "note"]
     target = load(folder)
     assert target.timing is not None
     unmeasured = {kernel.name for kernel in target.kernels if target.timing.own(kernel.name, kernel.engine) is None}
@@ -113,7 +113,7 @@ def test_kernels_that_nobody_measured_are_an_estimate_or_a_failure(folder: Path)
     again = folder.parent / "measured"
     folder.rename(again)
     target = load(again)
-    findings = check(target, ["own_matmul"])
+    findings = check_target(target, ["own_matmul"])
     (row,) = [r for r in findings.rows if r.part == "timing" and r.status == "failed"]
     assert not findings.passed and row.finding.startswith("no cycles for every instance of add")
     assert target.timing is not None and target.timing.kernel("own_add", ("s8", "s32")).mac == 5
@@ -139,7 +139,7 @@ def test_operators_of_the_target_bring_samples(folder: Path) -> None:
 def test_kernels_of_the_compiler_pass_where_they_are_asked_for() -> None:
     """A few of every family, on integers and floats; their own tests go further."""
     target = load("generic")
-    findings = check(target, ["conv2d_dot_grouped", "average_pool2d", "quantize", "integer_rms_norm", "mul", "arg_"])
+    findings = check_target(target, ["conv2d_dot_grouped", "average_pool2d", "quantize", "integer_rms_norm", "mul", "arg_"])
     assert findings.passed, [r for r in findings.rows if r.status == "failed"]
     assert sum(r.runs > 0 for r in findings.rows) >= 8
     lacking = {kernel.op for kernel in target.kernels if not kernel.link and kernel.operator.draw is None}
@@ -155,7 +155,7 @@ def test_kernels_of_the_compiler_pass_where_they_are_asked_for() -> None:
     ],
 )
 def test_the_kernels_of_processors_pass(target: str, prefix: str, kernels: set[str]) -> None:
-    findings = check(load(target), [prefix])
+    findings = check_target(load(target), [prefix])
     assert findings.passed, [r for r in findings.rows if r.status == "failed"]
     tried = {r.name: r.runs for r in findings.rows if r.part == "kernel" and r.runs}
     assert set(tried) == {prefix + kernel for kernel in kernels} and min(tried.values()) > 20
@@ -163,7 +163,7 @@ def test_the_kernels_of_processors_pass(target: str, prefix: str, kernels: set[s
 
 def test_names_that_no_kernel_has(folder: Path) -> None:
     with pytest.raises(UsageError, match="no kernel of mychip begins with nothing"):
-        check(load(folder), ["nothing"])
+        check_target(load(folder), ["nothing"])
 
 
 @pytest.mark.slow

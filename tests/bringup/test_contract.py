@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from deeploy.bringup import new
-from deeploy.bringup.cases import cases
-from deeploy.bringup.check import CheckedRow, check
-from deeploy.bringup.runs import indices, lying
-from deeploy.ir.nest import strides
+from deeploy.bringup.cases import draw_cases
+from deeploy.bringup.check import CheckedRow, check_target
+from deeploy.bringup.runs import draw_access, element_indices
+from deeploy.ir.nest import dense_strides
 from deeploy.operators import link
 from deeploy.operators.table import OPERATORS
 from deeploy.target import Target, load
@@ -29,7 +29,7 @@ GROUPS = ("abc", "defghijklm", "n", "p", "oqrstuvwxyz")  # of kernels by their f
 
 def tried(target: Target, names: tuple[str, ...], samples: int, seed: int) -> None:
     """Every kernel but those of links is run, in as many variants as random nodes allow, and equals its reference."""
-    findings = check(target, names, True, samples, seed)
+    findings = check_target(target, names, True, samples, seed)
     assert findings.passed, [row for row in findings.rows if row.status == "failed"]
     alone = sorted(k.name for k in target.kernels if k.name.startswith(names) and not k.link)
     assert sorted(row.name for row in findings.rows if row.part == "kernel" and row.runs) == alone
@@ -64,7 +64,7 @@ def test_products_that_are_too_large_wrap_around() -> None:
 
 def test_a_table_has_elements_that_the_result_holds() -> None:
     (lookup,) = (kernel for kernel in load("generic").kernels if kernel.name == "lookup")
-    for case in cases(lookup, 60, 5):
+    for case in draw_cases(lookup, 60, 5):
         table, y = case.node.inputs[1], case.node.outputs[0]
         assert table is not None and (table.dtype == y.dtype or y.dtype.holds(*table.dtype.range))
         assert table.dtype.is_float == y.dtype.is_float
@@ -140,7 +140,7 @@ DEFECTS = {
 @pytest.mark.parametrize("name", DEFECTS)
 def test_defects_are_found(name: str, tmp_path: Path) -> None:
     defect, folder = DEFECTS[name], tmp_path / "chip"
-    new.write(folder)
+    new.write_skeleton(folder)
     (folder / "templates" / "binary.mako").write_text(
         "<%! from dataclasses import replace %>\\\n" + (ROOT / "templates" / "binary.mako").read_text()
     )
@@ -149,25 +149,27 @@ def test_defects_are_found(name: str, tmp_path: Path) -> None:
         text = (folder / file).read_text()
         assert old in text
         (folder / file).write_text(text.replace(old, replacement))
-    found = [row for row in check(load(folder), [defect.kernel], samples=12).rows if row.part == "kernel" and row.name == defect.kernel]
+    found = [
+        row for row in check_target(load(folder), [defect.kernel], samples=12).rows if row.part == "kernel" and row.name == defect.kernel
+    ]
     assert any(row.status == "failed" and defect.said in row.finding for row in found), found
 
 
 @pytest.mark.parametrize("kernel", ["own_matmul", "own_add"])
 def test_the_same_without_a_defect(kernel: str, tmp_path: Path) -> None:
-    new.write(tmp_path / "chip")
+    new.write_skeleton(tmp_path / "chip")
     file, old, replacement = STRIDED_MATMUL
     path = tmp_path / "chip" / file
     path.write_text(path.read_text().replace(old, replacement))
-    (found,) = [row for row in check(load(tmp_path / "chip"), [kernel], samples=8).rows if row.part == "kernel"]
+    (found,) = [row for row in check_target(load(tmp_path / "chip"), [kernel], samples=8).rows if row.part == "kernel"]
     assert found.status == "ok", found
 
 
 def test_a_kernel_that_no_sample_fits_is_an_error(tmp_path: Path) -> None:
-    new.write(tmp_path / "chip")
+    new.write_skeleton(tmp_path / "chip")
     path = tmp_path / "chip" / "target.py"
     path.write_text(path.read_text().replace("    accepts=same_types,", '    accepts=lambda node: "something else",'))
-    (found,) = [row for row in check(load(tmp_path / "chip"), ["own_clip"]).rows if row.part == "kernel"]
+    (found,) = [row for row in check_target(load(tmp_path / "chip"), ["own_clip"]).rows if row.part == "kernel"]
     assert found == CheckedRow("kernel", "own_clip", "failed", 0, found.finding)
     assert "it accepts none of the samples of Clip" in found.finding
 
@@ -187,7 +189,7 @@ def test_the_figures_are_printed(tmp_path: Path) -> None:
 
 def test_a_seed_says_which_nodes() -> None:
     kernel = next(k for k in load("generic").kernels if k.name == "conv2d")
-    first, second, other = ([str(case) for case in cases(kernel, 6, seed)] for seed in (1, 1, 2))
+    first, second, other = ([str(case) for case in draw_cases(kernel, 6, seed)] for seed in (1, 1, 2))
     assert first == second != other and len(set(first + other)) == 12
 
 
@@ -201,10 +203,10 @@ def test_where_operands_lie() -> None:
     for _ in range(300):
         shape = tuple(rng.choice((1, 2, 3, 5)) for _ in range(rng.randint(1, 4)))
         dense = rng.randint(0, len(shape))
-        access = lying(shape, dense, rng)
+        access = draw_access(shape, dense, rng)
         assert access.dense_axes() >= dense
-        places = indices(access)
+        places = element_indices(access)
         assert len(np.unique(places)) == math.prod(shape) and places.min() == access.offset >= 0
         seen |= {("dense", access.is_dense), ("offset", access.offset > 0), ("order", list(access.strides) == sorted(access.strides)[::-1])}
-        seen |= {("one", any(n == 1 and s != d for n, s, d in zip(shape, access.strides, strides(shape), strict=True)))}
+        seen |= {("one", any(n == 1 and s != d for n, s, d in zip(shape, access.strides, dense_strides(shape), strict=True)))}
     assert seen == {(what, value) for what in ("dense", "offset", "order", "one") for value in (False, True)}

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from deeploy.bringup.cases import cases
-from deeploy.bringup.check import check
+from deeploy.bringup.cases import draw_cases
+from deeploy.bringup.check import check_target
 from deeploy.target import load
 
 GENERIC = load("generic")
@@ -15,7 +15,7 @@ GENERIC = load("generic")
 
 def is_exact(name: str) -> set[bool]:
     kernel = GENERIC.kernel(name)
-    return {kernel.is_exact(case.node) for case in cases(kernel, 4, 0)}
+    return {kernel.is_exact(case.node) for case in draw_cases(kernel, 4, 0)}
 
 
 def test_what_declarations_say_of_floats() -> None:
@@ -29,7 +29,7 @@ def test_what_declarations_say_of_floats() -> None:
 @pytest.mark.parametrize("name", ["normalise", "reduce_mean", "average_pool2d", "matmul_any"])
 def test_sums_of_floats_run_in_the_stated_order(name: str) -> None:
     """These are drawn anew here; ``target check`` holds all kernels to the same rule, in the other tests."""
-    findings = check(GENERIC, (name,), samples=3, seed=11)
+    findings = check_target(GENERIC, (name,), samples=3, seed=11)
     assert findings.passed, findings.rows
 
 
@@ -41,9 +41,11 @@ def test_another_order_is_found_unless_it_is_declared() -> None:
         return kernel.reference(node, x.astype("float64"), scale, offset)
 
     wrong = replace(kernel, reference=other)
-    (row,) = [r for r in check(replace(GENERIC, kernels=(wrong,)), ("normalise",), samples=3).rows if r.part == "kernel"]
+    (row,) = [r for r in check_target(replace(GENERIC, kernels=(wrong,)), ("normalise",), samples=3).rows if r.part == "kernel"]
     assert row.status == "failed" and "reorders=True" in row.finding
     (row,) = [
-        r for r in check(replace(GENERIC, kernels=(replace(wrong, reorders=True),)), ("normalise",), samples=3).rows if r.part == "kernel"
+        r
+        for r in check_target(replace(GENERIC, kernels=(replace(wrong, reorders=True),)), ("normalise",), samples=3).rows
+        if r.part == "kernel"
     ]
     assert row.status == "ok"

@@ -23,7 +23,7 @@ OWN = ("own_matmul", "own_add", "own_clip")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("targets") / "mychip"
-    files = new.write(path)
+    files = new.write_skeleton(path)
     assert {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()} == set(files)
     return path
 
@@ -61,7 +61,7 @@ def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
     with pytest.raises(UsageError, match="exists and is not an empty folder"):
-        new.write(tmp_path / "full")
+        new.write_skeleton(tmp_path / "full")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine.txt"]
     with pytest.raises(UsageError, match="cannot be the name of a target"):
-        new.write(tmp_path / "my-chip")
+        new.write_skeleton(tmp_path / "my-chip")

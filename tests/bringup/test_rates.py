@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 import deeploy
 from deeploy import cli
-from deeploy.bringup.rates import Observed, document, fitted, observed
+from deeploy.bringup.rates import Observed, fit_rates, observe_layers, write_rates
 from deeploy.errors import UsageError
 from deeploy.ir.target import ESTIMATE, load_timing
-from deeploy.report.terminal import report
+from deeploy.report.terminal import report_network
 from deeploy.target import load
 
 TRUE = {"conv2d": (300, 1.5, 20), "matmul": (900, 4, 0), "add": (50, 0, 7)}
@@ -47,7 +47,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pretended(compiled: deeploy.Compiled) -> list[Observed]:
     """The layers with the cycles that they would take by ``TRUE``; others take 10 for each element."""
     names = [(call.name, 0) for call in compiled.plan.program.calls]
-    layers = observed(compiled.plan, names)
+    layers = observe_layers(compiled.plan, names)
     rates = [TRUE.get(layer.kernel, (0, 0, 10)) for layer in layers]
     return [
         replace(layer, cycles=round(call + mac * layer.macs + output * layer.outputs))
@@ -59,11 +59,11 @@ def pretended(compiled: deeploy.Compiled) -> list[Observed]:
 def test_predictions_are_what_was_measured(name: str, model: Path, tmp_path: Path) -> None:
     target = load(name)
     layers = pretended(deeploy.compile(model, target))
-    rates = fitted(layers)
+    rates = fit_rates(layers)
     (call, mac, output), got = TRUE["conv2d"], rates["conv2d"].rate
     assert (got.call, got.mac, got.output) == pytest.approx((call, mac, output), rel=0.02)
     assert rates[ESTIMATE].rate.mac >= max(rate.rate.mac for rate in rates.values())
-    (tmp_path / "timing.toml").write_text(document(target, rates, "a test", 50))
+    (tmp_path / "timing.toml").write_text(write_rates(target, rates, "a test", 50))
     assert tomllib.loads((tmp_path / "timing.toml").read_text())["machine"]["clock"]["mhz"] == 50
     compiled = deeploy.compile(model, replace(target, timing=load_timing(tmp_path / "timing.toml")))
     assert [call.kernel.name for call in compiled.plan.program.calls] == [layer.kernel for layer in layers]
@@ -71,13 +71,13 @@ def test_predictions_are_what_was_measured(name: str, model: Path, tmp_path: Pat
     entry = deeploy.backend.project.read_manifest(tmp_path / "out")
     assert entry["cycles"] == pytest.approx(sum(layer.cycles for layer in layers), rel=0.01)
     assert entry["microseconds"] == pytest.approx(entry["cycles"] / 50, rel=1e-3)
-    assert "at 50 MHz" in report(entry) and "MAC/cycle" in (tmp_path / "out" / "report.html").read_text()
+    assert "at 50 MHz" in report_network(entry) and "MAC/cycle" in (tmp_path / "out" / "report.html").read_text()
     said = CliRunner().invoke(cli.app, ["explain", str(tmp_path / "out"), "third"])
     assert said.exit_code == 0 and "cycles" in said.output, said.output
 
 
 def test_a_timing_of_another_machine_is_refused(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "t.toml").write_text(document(load("generic"), fitted(pretended(deeploy.compile(model, "generic"))), "a test", 50))
+    (tmp_path / "t.toml").write_text(write_rates(load("generic"), fit_rates(pretended(deeploy.compile(model, "generic"))), "a test", 50))
     options = [str(model), "--timing", str(tmp_path / "t.toml"), "-o", str(tmp_path / "out")]
     said = CliRunner().invoke(cli.app, ["compile", *options, "-t", "siracusa"])
     assert isinstance(said.exception, UsageError) and "no cycles of" in said.exception.what

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from deeploy.bringup.alone import WARNINGS, includes, write_program
-from deeploy.bringup.cases import cases
+from deeploy.bringup.alone import WARNINGS, include_options, write_program
+from deeploy.bringup.cases import draw_cases
 from deeploy.ir.kernel import Kernel
 from deeploy.target import Target, load
 from tests.samples import is_drawn
@@ -50,9 +50,9 @@ MAKEFILES = (
 
 def warnings_of(kernel: Kernel, target: Target, command: list[str], samples: int, seed: int, folder: Path) -> str:
     """What the compiler says of a kernel in its instances, and of their calls."""
-    program = write_program(kernel, target, cases(kernel, samples, seed), folder, seed)
+    program = write_program(kernel, target, draw_cases(kernel, samples, seed), folder, seed)
     files = ["main.c", *(f"{name}.c" for name in program.instances)]
-    command = [*command, *WARNINGS, "-fsyntax-only", *includes(kernel, target, program, folder), *files]
+    command = [*command, *WARNINGS, "-fsyntax-only", *include_options(kernel, target, program, folder), *files]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return done.stderr if done.returncode else ""
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from deeploy.certify import CertificateError, Printed, certify
+from deeploy.certify import CertificateError, Printed, certify_network
 from tests.certify.networks import NETWORKS
 from tests.hal import hand_written
 from tests.hal.hand_written import CHANGES, Change
@@ -162,7 +162,7 @@ def changed(printed: Printed, text: str) -> Printed:
 
 @pytest.mark.parametrize("name", [*NETWORKS, "attention", "states"])
 def test_what_is_printed_is_certified(name: str, made: Make) -> None:
-    assert certify(made(name)) == []  # no messages to other chips
+    assert certify_network(made(name)) == []  # no messages to other chips
 
 
 @pytest.mark.slow
@@ -170,10 +170,10 @@ def test_a_mistake_at_one_position_is_found_where_all_are_run(made: Make) -> Non
     printed = made("states")
     wrong = re.sub(r"past_rows = self->past_rows;", "past_rows = self->past_rows + (self->past_rows == 5);", str(printed.files[NETWORK]))
     assert wrong != printed.files[NETWORK]
-    certify(replace(printed, is_exhaustive=True))
-    certify(changed(printed, wrong))
+    certify_network(replace(printed, is_exhaustive=True))
+    certify_network(changed(printed, wrong))
     with pytest.raises(CertificateError, match="element"):
-        certify(replace(changed(printed, wrong), is_exhaustive=True))
+        certify_network(replace(changed(printed, wrong), is_exhaustive=True))
 
 
 @pytest.mark.parametrize("mistake", [*WAITS, *ORDER, *PLACES, *SIZES], ids=lambda mistake: mistake.what)
@@ -182,7 +182,7 @@ def test_a_mistake_is_named(mistake: Mistake, made: Make) -> None:
     text, count = re.subn(mistake.pattern, mistake.replacement, str(printed.files[NETWORK]), count=1, flags=re.DOTALL)
     assert count == 1, f"nothing matches {mistake.pattern}"
     with pytest.raises(CertificateError, match=mistake.words):
-        certify(changed(printed, text))
+        certify_network(changed(printed, text))
 
 
 @pytest.mark.share(0.2)
@@ -193,7 +193,7 @@ def test_mistakes_of_engineers_are_found_without_a_run(name: str, change: Change
     printed = made(name)
     text = change.mutant({NETWORK: str(printed.files[NETWORK])}).sources[NETWORK]
     if change.what in RIGHT:
-        certify(changed(printed, text))
+        certify_network(changed(printed, text))
         return
     with pytest.raises(CertificateError):
-        certify(changed(printed, text))
+        certify_network(changed(printed, text))

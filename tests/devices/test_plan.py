@@ -9,16 +9,16 @@ import numpy as np
 import onnx
 import pytest
 
-from deeploy.devices.layers import read
+from deeploy.devices.layers import read_layers
 from deeploy.devices.plan import plan_devices
 from deeploy.errors import FitError, UsageError
 from deeploy.frontend import import_model
-from deeploy.ir.rewriting import rewrite
+from deeploy.ir.rewriting import rewrite_graph
 from deeploy.ir.topology import Member
 from deeploy.ir.values import Graph
 from deeploy.partition.pipeline import BALANCES, Balance
 from deeploy.planning.planner.machine import Options
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 from deeploy.target import load
 from tests.command import deeploy_cli
 from tests.frontend.lower.nets import Net, conv
@@ -34,12 +34,12 @@ def saved(folder: Path) -> Path:
     b = net.Relu(scaled)
     onnx.save(net.model([net.Relu(net.Add(conv(net, b, 32, 16), a))]), folder / "float.onnx")
     np.savez(folder / "calibration.npz", x0=np.random.default_rng(0).standard_normal((4, 8, 8, 8)).astype(np.float32))
-    quantize(folder / "float.onnx", folder / "calibration.npz", folder / "int8.onnx")
+    quantize_model(folder / "float.onnx", folder / "calibration.npz", folder / "int8.onnx")
     return folder
 
 
 def lowered(file: Path) -> Graph:
-    return rewrite(import_model(file), EDGETPU.passes)
+    return rewrite_graph(import_model(file), EDGETPU.passes)
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +53,11 @@ def graph(folder: Path) -> Graph:
 
 
 def test_a_float_network_and_its_int8_form_have_the_same_products_and_constants(folder: Path, graph: Graph) -> None:
-    products = [[item for item in read(g, EDGETPU.kernels).items if item.loops] for g in (lowered(folder / "float.onnx"), graph)]
+    products = [[item for item in read_layers(g, EDGETPU.kernels).items if item.loops] for g in (lowered(folder / "float.onnx"), graph)]
     for found in products:
         assert [item.macs for item in found] == [9 * 64 * a * b for a, b in ((8, 16), (16, 32), (32, 16))]
         assert [item.weights for item in found] == [9 * a * b + 4 * b for a, b in ((8, 16), (16, 32), (32, 16))]
-    assert read(graph, EDGETPU.kernels).given == 8 * 8 * 8
+    assert read_layers(graph, EDGETPU.kernels).given == 8 * 8 * 8
 
 
 @pytest.mark.parametrize("balance", BALANCES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from deeploy.devices.report import report
+from deeploy.devices.report import report_stages
 
 FIELDS = ("levels", "first", "layers", "held", "host", "memory", "given", "returned", "ms", "idle")
 STAGES = [
@@ -31,7 +31,7 @@ PLAN: dict[str, Any] = {
 
 
 def test_a_row_for_every_stage() -> None:
-    lines = report(PLAN).splitlines()
+    lines = report_stages(PLAN).splitlines()
     (head,) = (number for number, line in enumerate(lines) if line.split()[:2] == ["stage", "levels"])
     rows = [line.split() for line in lines[head + 1 :] if line.endswith("%")]
     assert rows == [
@@ -41,7 +41,7 @@ def test_a_row_for_every_stage() -> None:
 
 
 def test_what_devices_hold_and_how_fast_they_are(tmp_path: Path) -> None:
-    shown = report(PLAN, tmp_path)
+    shown = report_stages(PLAN, tmp_path)
     assert shown.startswith("m.onnx for 2 x stick, cut by cycles: 10 layers on 9 levels, 123 MAC\nplanned\n")
     assert "constants with the host: 20 bytes; on one device 220 of 820\n" in shown
     assert "slowest stage 10.000 ms, 100.0 inputs a second; one input takes 12.500 ms\n" in shown

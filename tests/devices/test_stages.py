@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks.networks import fit_edgetpu, paper, summary
-from deeploy.devices.stages import DeviceStages, throughput
+from deeploy.devices.stages import DeviceStages, seconds_per_input
 from deeploy.errors import TargetError
 from deeploy.ir.device import Device, load_device
 from deeploy.partition import balance
-from deeploy.partition.balance_levels import BalancedLayer, levels_of, segments, sizes
+from deeploy.partition.balance_levels import BalancedLayer, levels_of, stage_segments, stage_sizes
 
 EDGETPU = Path(__file__).parents[2] / "targets" / "edgetpu" / "device.toml"
 MIB = paper.MIB
@@ -51,8 +51,8 @@ def test_layers_fill_up_tiles_of_the_array() -> None:
 
 
 def test_a_batch_fills_and_drains_the_pipeline_once() -> None:
-    assert throughput([1.0, 3.0, 2.0], 15) == (6 + 14 * 3) / 15
-    assert throughput([4.0], 15) == 4.0
+    assert seconds_per_input([1.0, 3.0, 2.0], 15) == (6 + 14 * 3) / 15
+    assert seconds_per_input([4.0], 15) == 4.0
 
 
 @pytest.mark.parametrize(
@@ -87,27 +87,27 @@ def test_networks_have_the_parameters_and_products_of_table_1(name: str) -> None
 @pytest.mark.parametrize("name", paper.NETWORKS)
 def test_balanced_networks_need_no_host_and_the_exact_cut_is_no_slower(name: str) -> None:
     costs, devices = stages_of(summary.load(name)), paper.NETWORKS[name].devices
-    balanced = balance.parameters(costs.levels, devices, costs.overflow)
+    balanced = balance.cut_by_parameters(costs.levels, devices, costs.overflow)
     assert balanced.excess == 0
     tables = costs.tables(devices)
-    exact = balance.slowest(tables, balance.cycles(costs.levels, tables))
-    assert exact <= balance.slowest(tables, balanced.cuts)
-    assert exact <= balance.slowest(tables, balance.layers(costs.levels, devices))
-    assert max(sizes(costs.levels, balanced.cuts)) < 8 * MIB
+    exact = balance.slowest_stage(tables, balance.cut_by_cycles(costs.levels, tables))
+    assert exact <= balance.slowest_stage(tables, balanced.cuts)
+    assert exact <= balance.slowest_stage(tables, balance.cut_by_layers(costs.levels, devices))
+    assert max(stage_sizes(costs.levels, balanced.cuts)) < 8 * MIB
     assert costs.overflow(0, 0, costs.levels.depth) > MIB
 
 
 def test_the_synthetic_network_is_cut_as_the_paper_says() -> None:
     costs = stages_of(summary.synthetic(602))
-    assert balance.layers(costs.levels, 4) == balance.vendor(costs.levels, 4) == (1, 2, 3)
-    assert balance.parameters(costs.levels, 4, costs.overflow).cuts == (2, 3, 4)
-    assert balance.profile(costs.levels, costs.tables(4)) == (2, 3, 4)
+    assert balance.cut_by_layers(costs.levels, 4) == balance.cut_by_vendor(costs.levels, 4) == (1, 2, 3)
+    assert balance.cut_by_parameters(costs.levels, 4, costs.overflow).cuts == (2, 3, 4)
+    assert balance.cut_by_profile(costs.levels, costs.tables(4)) == (2, 3, 4)
 
 
 @pytest.mark.parametrize("name", ["ResNet101", "ResNet101V2", "ResNet152", "ResNet152V2", "InceptionResNetV2"])
 def test_the_vendors_split_leaves_as_much_with_the_host_as_in_the_paper(name: str) -> None:
     costs, row = stages_of(summary.load(name)), paper.NETWORKS[name]
-    parts = segments(balance.vendor(costs.levels, row.devices), costs.levels.depth)
+    parts = stage_segments(balance.cut_by_vendor(costs.levels, row.devices), costs.levels.depth)
     hosts = [costs.use(*part).fetched / MIB for part in parts]
     assert sum(hosts) == hosts[-1] == pytest.approx(row.vendor_host, rel=0.08)  # all in the last stage
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deeploy import target as interface
-from deeploy.cli.reference import pages
+from deeploy.cli.reference import reference_pages
 from deeploy.operators.table import OPERATORS
 from deeploy.operators.views import VIEWS
 from deeploy.target import load
@@ -25,7 +25,7 @@ TARGETS = [load("generic"), load("siracusa")]
 
 @pytest.fixture(scope="module")
 def written() -> dict[str, str]:
-    return dict(pages(TARGETS))
+    return dict(reference_pages(TARGETS))
 
 
 def test_every_kernel_is_listed_with_its_operator_and_types(written: dict[str, str]) -> None:

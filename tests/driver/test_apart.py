@@ -23,14 +23,14 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The chips whose plans are made in this process, of programs of any size that may go to workers."""
     found: list[int] = []
-    make = plan._planned
+    make = plan._plan_chip
 
     def planned(*task: object) -> Plan:
         found.append(os.getpid())
         return make(*task)  # type: ignore[arg-type]
 
     monkeypatch.setattr(apart, "WORTH", 1)
-    monkeypatch.setattr(plan, "_planned", planned)
+    monkeypatch.setattr(plan, "_plan_chip", planned)
     return found
 
 

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 import deeploy
 from deeploy.cli import app
-from deeploy.driver.evaluate import evaluate, metric_of
+from deeploy.driver.evaluate import evaluate_project, metric_of
 from deeploy.errors import ModelError, UnsupportedError, UsageError
 from deeploy.execution.verification.metrics import auc, mse, top1
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 
 RANDOM = np.random.default_rng(5)
 
@@ -59,7 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels[4] = (labels[4] + 1) % 3
     np.savez(folder / "samples.npz", x=samples)
     np.savez(folder / "labels.npz", labels=labels)
-    quantize(folder / "float.onnx", folder / "samples.npz", folder / "int8.onnx")
+    quantize_model(folder / "float.onnx", folder / "samples.npz", folder / "int8.onnx")
     deeploy.compile(folder / "int8.onnx").write(folder / "out")
     return folder
 
@@ -69,7 +69,7 @@ def arguments(folder: Path) -> tuple[Path, Path, Path]:
 
 
 def test_side_by_side(trained: Path) -> None:
-    found = evaluate(*arguments(trained), "top1", trained / "int8.onnx", trained / "float.onnx")
+    found = evaluate_project(*arguments(trained), "top1", trained / "int8.onnx", trained / "float.onnx")
     values = dict(found.values)
     assert found.samples == 20 and list(values) == ["float", "quantised, in onnxruntime", "C"]
     assert values["float"] == 0.95 and values["C"] == values["quantised, in onnxruntime"] > 0.8
@@ -88,12 +88,12 @@ def test_side_by_side(trained: Path) -> None:
 
 def test_a_metric_of_the_user(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def errors(outputs, labels):\n    return (outputs[0].argmax(-1).ravel() != labels).sum()\n")
-    found = evaluate(*arguments(trained), f"{tmp_path / 'own.py'}:errors", None, trained / "float.onnx")
+    found = evaluate_project(*arguments(trained), f"{tmp_path / 'own.py'}:errors", None, trained / "float.onnx")
     assert dict(found.values)["float"] == 1.0
     (tmp_path / "bad.py").write_text("def fails(outputs, labels):\n    return 1 / 0\nraising = 5\n")
     for metric, problem in (("bad.py:fails", "ZeroDivisionError"), ("bad.py:raising", "TypeError"), ("bad.py:absent", "AttributeError")):
         with pytest.raises(UsageError, match=problem):
-            evaluate(*arguments(trained), str(tmp_path / metric))
+            evaluate_project(*arguments(trained), str(tmp_path / metric))
 
 
 def test_what_does_not_fit_is_said(trained: Path, tmp_path: Path) -> None:
@@ -106,17 +106,17 @@ def test_what_does_not_fit_is_said(trained: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "one.npz", x=np.zeros((1, 8), np.float32))
     for given, problem in (((inputs, tmp_path / "few.npz"), "3 labels for 20"), ((inputs, tmp_path / "two.npz"), "holds 2 arrays")):
         with pytest.raises(UsageError, match=problem):
-            evaluate(project, *given)
+            evaluate_project(project, *given)
     with pytest.raises(UsageError, match="not stacked"):
-        evaluate(project, tmp_path / "one.npz", labels)
+        evaluate_project(project, tmp_path / "one.npz", labels)
     with pytest.raises(ModelError, match="there is no file"):
-        evaluate(project, inputs, labels, "top1", tmp_path / "absent.onnx")
+        evaluate_project(project, inputs, labels, "top1", tmp_path / "absent.onnx")
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size]) for name, size in (("x", 9), ("y", 3)))
     graph = helper.make_graph([helper.make_node("Slice", ["x", "s", "e"], ["y"])], "g", [x], [y])
     graph.initializer.extend(numpy_helper.from_array(np.array(at), name) for name, at in (("s", [0, 0]), ("e", [1, 3])))
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "wider.onnx")
     with pytest.raises(UnsupportedError, match=r"onnxruntime cannot run wider\.onnx"):
-        evaluate(project, inputs, labels, "top1", tmp_path / "wider.onnx")
+        evaluate_project(project, inputs, labels, "top1", tmp_path / "wider.onnx")
 
 
 @pytest.fixture(scope="module", params=["numbers", "texts"])
@@ -169,27 +169,27 @@ def forest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_labels_that_a_network_gives_are_compared_as_they_are(forest: Path) -> None:
     model = forest / "forest.onnx"
-    found = evaluate(*arguments(forest), "top1", model)
+    found = evaluate_project(*arguments(forest), "top1", model)
     assert found.output == "label" and dict(found.values) == {"quantised, in onnxruntime": 0.9, "C": 0.9}
-    rows = evaluate(forest / "out", forest / "samples.npz", forest / "rows.npz", "top1", model)
+    rows = evaluate_project(forest / "out", forest / "samples.npz", forest / "rows.npz", "top1", model)
     assert rows.output == "probability" and dict(rows.values) == {"quantised, in onnxruntime": 0.9, "C": 0.9}
-    squares = evaluate(forest / "out", forest / "samples.npz", forest / "rows.npz", "mse", model)
+    squares = evaluate_project(forest / "out", forest / "samples.npz", forest / "rows.npz", "mse", model)
     assert squares.output == "probability" and dict(squares.values)["C"] == pytest.approx(2 * 2 / 60)
 
 
 def test_an_output_that_no_metric_fits_is_refused(forest: Path, tmp_path: Path) -> None:
     project, inputs, labels = arguments(forest)
     with pytest.raises(UsageError, match="there is no such output"):
-        evaluate(project, inputs, labels, output="guess")
+        evaluate_project(project, inputs, labels, output="guess")
     with pytest.raises(UsageError, match="output label has 1 label per sample"):
-        evaluate(project, inputs, forest / "rows.npz", output="label")
+        evaluate_project(project, inputs, forest / "rows.npz", output="label")
     if np.load(labels)["labels"].dtype.kind != "U":
         with pytest.raises(UsageError, match="labels from 3 to 9 for scores of 3 classes"):
-            evaluate(project, inputs, labels, "auc")
+            evaluate_project(project, inputs, labels, "auc")
     else:
         np.savez(tmp_path / "labels.npz", labels=np.array(["dog"] * 20))
         with pytest.raises(UsageError, match="the network has no label 'dog'"):
-            evaluate(project, inputs, tmp_path / "labels.npz")
+            evaluate_project(project, inputs, tmp_path / "labels.npz")
 
 
 def test_the_arg_max_of_one_score_is_refused(tmp_path: Path) -> None:
@@ -201,5 +201,5 @@ def test_the_arg_max_of_one_score_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "samples.npz", x=samples)
     np.savez(tmp_path / "labels.npz", labels=(samples.mean(axis=2)[:, 0] > 0).astype(np.int64))
     with pytest.raises(UsageError, match="output y has 1 element per sample and labels"):
-        evaluate(*arguments(tmp_path))
-    assert dict(evaluate(*arguments(tmp_path), "auc").values) == {"C": 1.0}
+        evaluate_project(*arguments(tmp_path))
+    assert dict(evaluate_project(*arguments(tmp_path), "auc").values) == {"C": 1.0}

@@ -120,10 +120,10 @@ def test_changed_inputs_are_read(tmp_path: Path, compiles: Callable[..., bool]) 
 def test_another_installation_compiles(tmp_path: Path, compiles: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> None:
     network = model(tmp_path / "m.onnx", 2)
     assert compiles(network)
-    found = kept._installation()
+    found = kept._stamp_installation()
     assert any("kernels" in line for line in found) and any("deeploy/driver/kept.py" in line for line in found)
     for number in (0, -1):  # a package was installed, a file of the compiler changed
-        monkeypatch.setattr(kept, "_installation", lambda number=number: [*found[:number], "changed", *found[number:]])
+        monkeypatch.setattr(kept, "_stamp_installation", lambda number=number: [*found[:number], "changed", *found[number:]])
         assert compiles(network)
     monkeypatch.undo()
 
@@ -171,7 +171,7 @@ def test_notes_are_told_again(tmp_path: Path, compiles: Callable[..., bool], mon
     assert place is not None and place.find() is None
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.c").write_text("int a;")
-    place.keep(tmp_path / "folder", ["a note"], kept.stamps([tmp_path / "folder" / "a.c"]))
+    place.keep(tmp_path / "folder", ["a note"], kept.stamp_paths([tmp_path / "folder" / "a.c"]))
     found = place.find()
     assert found is not None and (found.notes, found.files) == (["a note"], {"a.c": b"int a;"})
     (tmp_path / "folder" / "a.c").write_text("int b;")

@@ -52,4 +52,4 @@ def test_names_that_look_alike_build(target: str, tmp_path: Path) -> None:
     model = product(tmp_path / "m.onnx")
     names = ["a", "a_", "ab", "a_b", "a_default", "int", "main", "instance", "tile", "network", "x" * 64]
     deeploy.compile(dict.fromkeys(names, model), target).write(tmp_path / "out")
-    assert host.build(tmp_path / "out", flags="-O0").exists()
+    assert host.build_application(tmp_path / "out", flags="-O0").exists()

@@ -38,7 +38,7 @@ def model(tmp_path: Path) -> Path:
 def differing(model: Path) -> list[tuple[str, str]]:
     """Which comparisons fail, by reference and output; all are made, and the verdict is that of all."""
     folder = model.parent
-    verdict = verify.verify(deeploy.compile(model), model, folder / "inputs.npz", folder / "expected.npz")
+    verdict = verify.verify_compiled(deeploy.compile(model), model, folder / "inputs.npz", folder / "expected.npz")
     made = [(against, comparison.name) for against, comparison in verdict.comparisons]
     assert made == [(against, name) for against in REFERENCES for name in "ab"]
     failed = [(against, comparison.name) for against, comparison in verdict.comparisons if not comparison.passed]
@@ -69,8 +69,8 @@ def test_wrong_c_differs_from_every_reference(model: Path, output: str, monkeypa
 
 
 def test_a_wrong_interpreter_differs_alone(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interpreted = drivers.outputs
-    monkeypatch.setattr(drivers, "outputs", lambda *given: [array + 1 for array in interpreted(*given)])
+    interpreted = drivers.network_outputs
+    monkeypatch.setattr(drivers, "network_outputs", lambda *given: [array + 1 for array in interpreted(*given)])
     assert differing(model) == [("interpreter", name) for name in "ab"]
 
 
@@ -102,7 +102,7 @@ def test_a_tolerance_is_that_of_golden_outputs(model: Path, tolerance: float | N
     folder = model.parent
     np.savez(folder / "expected.npz", **{name: array + np.float32(0.5) for name, array in np.load(folder / "expected.npz").items()})
     compiled = deeploy.compile(model)
-    verdict = verify.verify(compiled, model, folder / "inputs.npz", folder / "expected.npz", tolerance)
+    verdict = verify.verify_compiled(compiled, model, folder / "inputs.npz", folder / "expected.npz", tolerance)
     assert verdict.passed is passed
     rules = {against: comparison.rule for against, comparison in verdict.comparisons}
     if tolerance is not None:
@@ -142,7 +142,7 @@ def test_outputs_without_axes_and_inputs_without_elements(tmp_path: Path, name: 
     graph = helper.make_graph([helper.make_node(op, operands, ["y"], **attributes)], "g", ports[:1], ports[1:], weights)
     path = tmp_path / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
-    verdict = verify.verify(deeploy.compile(path, target), path)
+    verdict = verify.verify_compiled(deeploy.compile(path, target), path)
     assert [against for against, _ in verdict.comparisons] == ["interpreter", "onnxruntime"]
     assert verdict.passed
 

@@ -11,9 +11,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from deeploy import chips
-from deeploy.driver.lower import Clock, lowered
+from deeploy.driver.lower import Clock, lower_model
 from deeploy.driver.request import Request
-from deeploy.partition.system import System, ordered
+from deeploy.partition.system import System, order_system
 from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 from tests.partition.cuts import cut
@@ -63,9 +63,9 @@ def distributed(
     path = folder / "model.onnx"
     onnx.save(model, path)
     machine, clock = load(target), Clock()
-    found = lowered(clock, path, machine, Request())
+    found = lower_model(clock, path, machine, Request())
     graph = found.graph
-    system: System = ordered(cut(graph, lambda number: chip_of(number, graph.nodes[number].op), count))
+    system: System = order_system(cut(graph, lambda number: chip_of(number, graph.nodes[number].op), count))
     assert machine.topology is not None
     return chips.build(system, found, path.name, machine, machine.topology, options or Options(), clock)
 

@@ -11,7 +11,7 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.program import Role
 from tests.e2e import decoders
 
@@ -32,9 +32,9 @@ def test_a_block_that_fits_makes_no_round_trip(tmp_path: Path, engines: tuple[st
     compiled.write(folder)
     entry, counters = project.read_manifest(folder), tmp_path / "counters.json"
     x = np.random.default_rng(1).integers(-128, 128, (1, ROWS, decoders.MODEL)).astype(np.int8)
-    got = host.execute(host.build(folder), folder, entry, [[x]], ["--counters", str(counters)]).outputs[0]
+    got = host.execute_application(host.build_application(folder), folder, entry, [[x]], ["--counters", str(counters)]).outputs[0]
     np.testing.assert_array_equal(got[0], compiled.interpret([x])[0])
-    counted, traffic = json.loads(counters.read_text())["engines"]["L2_L1"], walk(plan).traffic["L2_L1"]
+    counted, traffic = json.loads(counters.read_text())["engines"]["L2_L1"], walk_plan(plan).traffic["L2_L1"]
     assert (counted["bytes_to_near"], counted["bytes_to_far"]) == (traffic.bytes_in, traffic.bytes_out)
     assert counted["bytes_to_far"] == size
     constants = sum(b.bytes for b in plan.program.buffers.values() if b.role is Role.CONSTANT)
@@ -49,4 +49,4 @@ def test_a_block_that_does_not_fit_does(tmp_path: Path) -> None:
         deeploy.compile(path, "siracusa", quantised_io=True, options=deeploy.Options(capacities=given)).plan for given in ({}, {"l1": 6000})
     ]
     assert plans[0].memory["L1"].peak > 6000
-    assert [walk(plan).traffic["L2_L1"].bytes_out > ROWS * decoders.MODEL for plan in plans] == [False, True]
+    assert [walk_plan(plan).traffic["L2_L1"].bytes_out > ROWS * decoders.MODEL for plan in plans] == [False, True]

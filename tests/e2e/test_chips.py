@@ -24,7 +24,7 @@ from deeploy.chips import Distributed
 from deeploy.errors import BuildError, UsageError
 from deeploy.execution.runners import host
 from deeploy.execution.simulation import chips as golden
-from deeploy.planning.planner.alike import signature
+from deeploy.planning.planner.alike import program_signature
 from deeploy.planning.planner.machine import Options
 from tests.e2e.systems import distributed, layered, samples, star, towers
 
@@ -68,15 +68,15 @@ def test_equal_chips_are_planned_and_written_once(tmp_path: Path) -> None:
     weights = {files[f"chips/{chip}/src/network_weights.c"] for chip in range(1, 5)}
     assert len(weights) == 4
     programs = [plan.program for plan in system.plans]
-    (expected,) = golden.outputs(system.system, golden.programs(system.system, system.target), samples(1, 160)[0])
-    assert np.array_equal(golden.outputs(system.system, programs, samples(1, 160)[0])[0], expected)
+    (expected,) = golden.system_outputs(system.system, golden.chip_programs(system.system, system.target), samples(1, 160)[0])
+    assert np.array_equal(golden.system_outputs(system.system, programs, samples(1, 160)[0])[0], expected)
 
 
 def test_the_host_model_counts_the_messages(tmp_path: Path) -> None:
     system = star(tmp_path, "siracusa", 3)
     system.write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
-    done = host.execute(host.build(tmp_path / "out"), tmp_path / "out", manifest, samples(2, 96), counters=True)
+    done = host.execute_application(host.build_application(tmp_path / "out"), tmp_path / "out", manifest, samples(2, 96), counters=True)
     links = [chip["link"] for chip in done.counters]
     size = 4 * 32
     assert links[0] == {"sends": 2, "receives": 2, "sent": 2 * size, "received": 2 * size}
@@ -91,7 +91,9 @@ def test_predicted_bytes_are_those_that_the_host_model_counts(tmp_path: Path, me
     system = star(tmp_path, "siracusa", 3, 128, options)
     system.write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
-    done = host.execute(host.build(tmp_path / "out"), tmp_path / "out", manifest, samples(2, 3 * 128), counters=True)
+    done = host.execute_application(
+        host.build_application(tmp_path / "out"), tmp_path / "out", manifest, samples(2, 3 * 128), counters=True
+    )
     for counted, entry in zip(done.counters, manifest["chips"], strict=True):
         moved = {name: path["bytes_to_near"] + path["bytes_to_far"] for name, path in counted["engines"].items()}
         assert moved == entry["bytes"]
@@ -112,7 +114,7 @@ def test_a_chip_that_ends_is_named_with_the_one_that_waits(tmp_path: Path) -> No
     """Chip 0 finds one sample less in its file than all are told to expect."""
     system = star(tmp_path, "siracusa", 2)
     system.write(tmp_path / "out")
-    application = host.build(tmp_path / "out")
+    application = host.build_application(tmp_path / "out")
     for chip, size in enumerate((4 * 64 * 4, 0)):
         (tmp_path / f"{chip}.in").write_bytes(bytes(size))
         arguments = ["application", "network", str(tmp_path / f"{chip}.in"), str(tmp_path / f"{chip}.out"), "2"]
@@ -185,13 +187,13 @@ def strike(program: Path, number: signal.Signals) -> None:
 def test_a_rank_that_is_lost_is_named_with_the_one_that_waits(tmp_path: Path, number: signal.Signals, heard: str) -> None:
     """Killed, and merely silent."""
     _, manifest = written(tmp_path)
-    program = host.build(tmp_path / "out", goal="mpi")
+    program = host.build_application(tmp_path / "out", goal="mpi")
     given = samples(2, 64) * 200_000
     killer = threading.Thread(target=strike, args=(program.resolve(), number))
     killer.start()
     with pytest.raises(BuildError) as raised:
         patience = 2 if number is signal.SIGSTOP else 120
-        host.execute(program, tmp_path / "out", manifest, given, start=host.Mpi(patience=patience).start)
+        host.execute_application(program, tmp_path / "out", manifest, given, start=host.Mpi(patience=patience).start)
     killer.join()
     assert heard in raised.value.what
     assert "chip 0 waits to" in raised.value.what and "chip 1" in raised.value.what
@@ -267,7 +269,7 @@ def test_values_that_templates_see_are_planned_once_and_written_apart(tmp_path: 
     onnx.save(model, tmp_path / "model.onnx")
     compiled = chips.compile(tmp_path / "model.onnx", "siracusa", chips.Cut(8), chips.Request(dialect="integer"))
     one, other = (compiled.plans[chip].program for chip in (5, 7))
-    assert signature(one) == signature(other) and list(one.buffers) == list(other.buffers)
+    assert program_signature(one) == program_signature(other) and list(one.buffers) == list(other.buffers)
     assert (compiled.leads[5], compiled.leads[7]) == (5, 7)
     files = compiled.files()
     assert files["chips/5/src/network.c"] != files["chips/7/src/network.c"]

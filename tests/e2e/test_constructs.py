@@ -19,8 +19,8 @@ from deeploy.backend.project import select_network
 from deeploy.driver import verify
 from deeploy.errors import FitError
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.interpreter import outputs as interpreted
-from deeploy.execution.verification.compare import compare
+from deeploy.execution.simulation.interpreter import network_outputs as interpreted
+from deeploy.execution.verification.compare import compare_output
 from deeploy.planning.planner.machine import Options
 from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
 from tests.frontend.lower.nets_transformer import OPSETS
@@ -85,5 +85,5 @@ def test_constructs_in_little_memory(batch: int, form: str, budget: int, tmp_pat
         outputs = host.Host().run(tmp_path / "project", entry, [sample]).outputs
         ports = verify.interpreted_outputs(network, entry)
         for port, got, want in zip(ports, outputs, interpreted(network.program, sample), strict=True):
-            comparison = compare(port, got, want[None])
+            comparison = compare_output(port, got, want[None])
             assert comparison.passed, f"{BATCHES[batch][int(key[3:])]}: {comparison}"

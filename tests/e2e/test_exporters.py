@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import deeploy
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 from deeploy.ir.types import DType
 
 pytestmark = [pytest.mark.exporters, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -204,7 +204,7 @@ def test_what_exporters_write_compiles_and_is_right(case: str, tmp_path: Path) -
         constants = {buffer.dtype for buffer in compiled.network.program.buffers.values() if buffer.data is not None}
         if target == "generic":  # on Siracusa they are widened where that is faster
             assert (DType.FLOAT16 in constants) == case.endswith("float16")
-        verdict = verify(compiled, model, tmp_path / "inputs.npz")
+        verdict = verify_compiled(compiled, model, tmp_path / "inputs.npz")
         assert verdict.passed, [f"{against}: {comparison}" for against, comparison in verdict.comparisons]
         if case != "brevitas qonnx":  # whose operators onnxruntime does not have
             assert "onnxruntime" in {against for against, _ in verdict.comparisons}, verdict.notes
@@ -274,6 +274,6 @@ def test_hugging_face_models_compile_as_optimum_writes_them(case: str, tmp_path:
     np.savez(tmp_path / "inputs.npz", **(tokens(9) if name == "bert" else step(9)))
     for target in ("generic", "siracusa"):
         compiled = deeploy.compile(model, target, inputs=tmp_path / "inputs.npz", dims=dims)
-        verdict = verify(compiled, model, tmp_path / "inputs.npz")
+        verdict = verify_compiled(compiled, model, tmp_path / "inputs.npz")
         assert verdict.passed, [f"{against}: {comparison}" for against, comparison in verdict.comparisons]
         assert "onnxruntime" in {against for against, _ in verdict.comparisons}, verdict.notes

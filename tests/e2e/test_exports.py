@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import deeploy
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 from deeploy.errors import ModelError
 from deeploy.quantization.losses import signal_to_noise
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 from tests.e2e import exports
 
 MISSING = [name for name in ("torch", "transformers", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
@@ -40,7 +40,7 @@ def quantised(name: str, dynamo: bool, folder: Path, by_deeploy: bool = False) -
         samples = exports.samples(exports.FAMILIES[name], 8)
         if by_deeploy:
             np.savez(folder / "samples.npz", x=np.stack(samples))
-            quantize(float_network(path), folder / "samples.npz", path)
+            quantize_model(float_network(path), folder / "samples.npz", path)
         else:
             kind = QuantType.QInt8 if name == "gpt2" else QuantType.QUInt8
             options = {"activation_type": kind, "per_channel": name != "bert"}
@@ -63,7 +63,7 @@ def test_exports_compile_and_verify(name: str, dynamo: bool, target: str, folder
     path = quantised(name, dynamo, folder, by_deeploy=name == "gpt2")
     inputs = path.with_suffix(".npz")
     compiled = deeploy.compile(path, target, inputs=inputs)
-    verdict = verify(compiled, path, inputs)
+    verdict = verify_compiled(compiled, path, inputs)
     assert [against for against, _ in verdict.comparisons] == ["interpreter", "onnxruntime"], verdict.notes
     for against, comparison in verdict.comparisons:
         assert comparison.passed, f"{against}: {comparison}"
@@ -109,6 +109,6 @@ def test_decoders_with_caches(target: str, rows: int, has_positions: bool, mask:
     masks = {"2d": np.ones((context // rows, 1, context), np.int64), "4d": np.where(seen, 0, -1e9).astype(np.float32)}
     places |= {"attention_mask": masks[mask]} if mask else {}
     np.savez(folder / "steps.npz", input_ids=ids, **places)
-    verdict = verify(compiled, path, folder / "steps.npz", sequence=True)
+    verdict = verify_compiled(compiled, path, folder / "steps.npz", sequence=True)
     assert [(against, comparison.passed) for against, comparison in verdict.comparisons] == [("interpreter", True), ("onnxruntime", True)]
     assert any(name.endswith("_generate.c") for name in compiled.files()) == (rows == 1)

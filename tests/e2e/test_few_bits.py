@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import DeeployError
-from deeploy.ir.types import PACKED, DType, pack, unpack
+from deeploy.ir.types import PACKED, DType, pack_elements, unpack_elements
 from deeploy.planning.planner.machine import Options
 
 SIGNED, UNSIGNED = (TensorProto.INT4, -8, 7), (TensorProto.UINT4, 0, 15)
@@ -23,23 +23,23 @@ SIGNED, UNSIGNED = (TensorProto.INT4, -8, 7), (TensorProto.UINT4, 0, 15)
 def test_packed_elements_come_back(dtype: DType, count: int) -> None:
     values = np.random.default_rng(count).integers(*dtype.range, (3, 2, count), dtype.numpy, endpoint=True)
     values |= 1 if dtype is DType.INT1 else 0
-    stored = pack(values, dtype)
+    stored = pack_elements(values, dtype)
     assert stored.shape == (3, 2, -(-count * dtype.bits // 8))
-    assert np.array_equal(unpack(stored, dtype, count), values)
+    assert np.array_equal(unpack_elements(stored, dtype, count), values)
 
 
 def test_the_first_element_is_in_the_lowest_bits() -> None:
-    assert pack(np.array([[1, -2, 3]]), DType.INT4).tolist() == [[0xE1, 0x03]]
-    assert pack(np.array([1, -2, -1, 0, 1]), DType.INT2).tolist() == [0x39, 0x01]
-    assert pack(np.array([1, -2, 3, -4]), DType.INT3).tolist() == [0xF1, 0x08]
-    assert pack(np.array([1, -1, -1, 1]), DType.INT1).tolist() == [0x06]
+    assert pack_elements(np.array([[1, -2, 3]]), DType.INT4).tolist() == [[0xE1, 0x03]]
+    assert pack_elements(np.array([1, -2, -1, 0, 1]), DType.INT2).tolist() == [0x39, 0x01]
+    assert pack_elements(np.array([1, -2, 3, -4]), DType.INT3).tolist() == [0xF1, 0x08]
+    assert pack_elements(np.array([1, -1, -1, 1]), DType.INT1).tolist() == [0x06]
 
 
 def test_elements_of_lanes_are_streams_of_their_own() -> None:
     values = np.random.default_rng(1).integers(-16, 15, (3, 64), endpoint=True)
-    stored = pack(values, DType.INT5, lanes=4)
+    stored = pack_elements(values, DType.INT5, lanes=4)
     for lane in range(4):
-        assert np.array_equal(stored[:, lane::4], pack(values[:, lane::4], DType.INT5))
+        assert np.array_equal(stored[:, lane::4], pack_elements(values[:, lane::4], DType.INT5))
 
 
 def network(kind: tuple[int, int, int], channels: int = 5, offset: int = 0) -> onnx.ModelProto:

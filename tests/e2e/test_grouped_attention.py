@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 
 CONTEXT, WIDTH = 9, 16
 
@@ -55,5 +55,5 @@ def test_every_position_is_that_of_onnxruntime(tmp_path: Path) -> None:
     path, data = model(tmp_path / "m.onnx"), tmp_path / "x.npz"
     made = deeploy.compile(path, states={"past_k": "present_k", "past_v": "present_v"}, context=CONTEXT)
     np.savez(data, x=np.random.default_rng(1).standard_normal((CONTEXT, 1, 1, 32)).astype(np.float32))
-    verdict = verify(made, path, data, sequence=True)
+    verdict = verify_compiled(made, path, data, sequence=True)
     assert verdict.passed and {against for against, _ in verdict.comparisons} == {"interpreter", "onnxruntime"}

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.driver.verify import verify
-from deeploy.ir.types import HALVES, DType, pack, unpack
+from deeploy.driver.verify import verify_compiled
+from deeploy.ir.types import HALVES, DType, pack_elements, unpack_elements
 from deeploy.planning.planner.machine import Options
 
 CODES = {DType.FLOAT16: TensorProto.FLOAT16, DType.BFLOAT16: TensorProto.BFLOAT16}
@@ -24,11 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("dtype", HALVES)
 def test_every_half_is_a_float(dtype: DType) -> None:
     words = np.arange(2**16, dtype=np.uint16)
-    values = unpack(words, dtype)
+    values = unpack_elements(words, dtype)
     finite = np.isfinite(values)
     assert values.dtype == np.float32
     assert finite.sum() == 2**16 - 2 * 2 ** (10 if dtype is DType.FLOAT16 else 7)
-    assert np.array_equal(pack(values[finite], dtype), words[finite])
+    assert np.array_equal(pack_elements(values[finite], dtype), words[finite])
     assert dtype.stores(values[finite])
     assert not dtype.stores(values)
     assert not dtype.stores(np.float32([1, 1 + 2**-12]))
@@ -104,7 +104,7 @@ int main(void) {{
     flags = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT / 'kernels' / 'portable'}"]
     subprocess.run([*compiler.split(), *flags, "main.c", "-o", "main"], cwd=tmp_path, check=True)
     got = np.frombuffer(subprocess.run(["./main"], cwd=tmp_path, capture_output=True, check=True).stdout, np.float32)
-    wanted = unpack(np.arange(2**16, dtype=np.uint16), dtype)
+    wanted = unpack_elements(np.arange(2**16, dtype=np.uint16), dtype)
     finite = np.isfinite(wanted)
     assert np.array_equal(got[finite].view(np.uint32), wanted[finite].view(np.uint32))
 
@@ -145,7 +145,7 @@ def test_ports_are_float32_and_said_to_be(tmp_path: Path) -> None:
 def test_verify_beside_onnxruntime_in_float32(tmp_path: Path) -> None:
     onnx.save(network(TensorProto.FLOAT16), tmp_path / "half.onnx")
     np.savez(tmp_path / "inputs.npz", **dict(zip("xi", given(), strict=True)))
-    verdict = verify(deeploy.compile(tmp_path / "half.onnx"), tmp_path / "half.onnx", tmp_path / "inputs.npz")
+    verdict = verify_compiled(deeploy.compile(tmp_path / "half.onnx"), tmp_path / "half.onnx", tmp_path / "inputs.npz")
     assert verdict.passed
     assert [against for against, _ in verdict.comparisons] == ["interpreter", "onnxruntime"]
 

@@ -20,12 +20,12 @@ from deeploy.backend.project import select_network
 from deeploy.driver import verify
 from deeploy.errors import FitError
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.interpreter import outputs as interpreted
-from deeploy.execution.verification.compare import compare
+from deeploy.execution.simulation.interpreter import network_outputs as interpreted
+from deeploy.execution.verification.compare import compare_output
 from deeploy.ir.target import Target
 from deeploy.planning.plan import Buffering
 from deeploy.planning.planner.machine import Options
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 from deeploy.target import load
 from tests.execution.simulation import nets
 
@@ -113,11 +113,11 @@ def check_run(compiled: deeploy.Compiled, inputs: Path, folder: Path) -> None:
     if sources in _RIGHT:  # other options, the same C: a budget that nobody needs changes nothing
         return
     entry = select_network(project.read_manifest(folder))
-    sample = verify._load(inputs, entry)[0][0]
+    sample = verify._load_samples(inputs, entry)[0][0]
     outputs = host.Host().run(folder, entry, [sample]).outputs
     ports = verify.interpreted_outputs(compiled.network, entry)
     for port, got, want in zip(ports, outputs, expected(compiled, inputs, sample), strict=True):
-        comparison = compare(port, got, want[None])
+        comparison = compare_output(port, got, want[None])
         assert comparison.passed, comparison
     _RIGHT.add(sources)
 
@@ -190,7 +190,7 @@ def test_the_digits(l1: int, l2: int | None, memory: str, tmp_path: Path) -> Non
     images = np.random.default_rng(3).random((8, 1, 8, 8), dtype=np.float32)
     np.savez(tmp_path / "images.npz", image=images)
     np.savez(tmp_path / "inputs.npz", image=images[:1])
-    quantize(DIGITS, tmp_path / "images.npz", tmp_path / "int8.onnx")
+    quantize_model(DIGITS, tmp_path / "images.npz", tmp_path / "int8.onnx")
     options = Options({"l1": l1} | ({} if l2 is None else {"l2": l2}), None, "auto", memory)
     compiled = deeploy.compile(tmp_path / "int8.onnx", "siracusa", options=options)
     check_budgets(compiled)

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 
 SHARED = Path(__file__).parents[3] / "shared" / "models"
 NETWORKS = ["CNN_Linear2", "miniMobileNet", "MLPerf/ImageClassification", "MLPerf/KeywordSpotting", "CCT/Int/ICCT"]
@@ -45,7 +45,7 @@ needs_models = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared models
 
 def check(folder: Path, integer: bool, every_bit: bool) -> deeploy.Compiled:
     compiled = deeploy.compile(folder / "network.onnx", inputs=folder / "inputs.npz", dialect="integer" if integer else None)
-    verdict = verify(compiled, folder / "network.onnx", folder / "inputs.npz", folder / "outputs.npz")
+    verdict = verify_compiled(compiled, folder / "network.onnx", folder / "inputs.npz", folder / "outputs.npz")
     assert {against for against, _ in verdict.comparisons} >= {"interpreter", "outputs.npz"}
     for against, comparison in verdict.comparisons:
         assert comparison.passed, f"{against}: {comparison}"

@@ -14,17 +14,17 @@ import pytest
 
 from deeploy import chips
 from deeploy.backend import project
-from deeploy.driver.lower import Clock, Lowered, lowered
+from deeploy.driver.lower import Clock, Lowered, lower_model
 from deeploy.driver.request import Request
 from deeploy.execution.runners import host
 from deeploy.execution.simulation import chips as golden
-from deeploy.execution.simulation.stages import pipelined
+from deeploy.execution.simulation.stages import plan_pipeline_stages
 from deeploy.ir.topology import Member
 from deeploy.partition.pipeline import Balance
-from deeploy.partition.system import alone
+from deeploy.partition.system import system_of_one
 from deeploy.planning.planner.machine import Options
-from deeploy.quantization.static import quantize
-from deeploy.report.chips import report
+from deeploy.quantization.static import quantize_model
+from deeploy.report.chips import report_system
 from deeploy.target import load
 from tests.frontend.lower.nets import Net, conv
 
@@ -42,7 +42,7 @@ def residual(folder: Path) -> Path:
     y = net.Relu(net.Add(conv(net, c, 24, 16), a))
     onnx.save(net.model([y, net.GlobalAveragePool(b)]), folder / "float.onnx")
     np.savez(folder / "calibration.npz", x0=np.random.default_rng(0).standard_normal((4, 8, 8, 8)).astype(np.float32))
-    quantize(folder / "float.onnx", folder / "calibration.npz", folder / "int8.onnx")
+    quantize_model(folder / "float.onnx", folder / "calibration.npz", folder / "int8.onnx")
     return folder / "int8.onnx"
 
 
@@ -51,8 +51,8 @@ def compiled(folder: Path, count: int, strategy: Balance, members: Mapping[int, 
     machine, clock = load("siracusa"), Clock()
     assert machine.topology is not None
     topology = replace(machine.topology, members=members or {})
-    found = lowered(clock, residual(folder), machine, Request())
-    cut = pipelined(found.graph, machine, count, strategy, topology, LITTLE)
+    found = lower_model(clock, residual(folder), machine, Request())
+    cut = plan_pipeline_stages(found.graph, machine, count, strategy, topology, LITTLE)
     return chips.build(cut.system, found, "int8", machine, topology, LITTLE, clock), found
 
 
@@ -66,9 +66,9 @@ def test_a_hundred_inputs_stream_in_order(tmp_path: Path, count: int, strategy: 
     images = np.random.default_rng(count).standard_normal((100, 1, 8, 8, 8)).astype(np.float32)
     system.write(tmp_path / "out")
     got = host.Host().run(tmp_path / "out", project.read_manifest(tmp_path / "out"), [[image] for image in images]).outputs
-    whole = alone(found.graph)
-    programs = golden.programs(whole, system.target)
-    expected = [golden.outputs(whole, programs, [image]) for image in images]
+    whole = system_of_one(found.graph)
+    programs = golden.chip_programs(whole, system.target)
+    expected = [golden.system_outputs(whole, programs, [image]) for image in images]
     assert len({first.tobytes() for first, _ in expected}) == 100
     for array, results in zip(got, zip(*expected, strict=True), strict=True):
         assert np.array_equal(array, np.stack(results))
@@ -81,7 +81,7 @@ def test_a_stream_is_as_fast_as_the_slowest_stage_and_nothing_streams_from_far_a
     assert system.stream.interval < system.stream.latency < 3.5 * system.stream.interval
     busy = [1 - part for part in system.stream.idle]
     assert max(busy) > 0.85
-    shown = report(json.loads(str(system.files()["deploy.json"])))
+    shown = report_system(json.loads(str(system.files()["deploy.json"])))
     assert (
         f"idle, by stage: {', '.join(f'{100 - 100 * part:.0f} %' for part in busy)}" in shown and "a second; one input alone takes" in shown
     )

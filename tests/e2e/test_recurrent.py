@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import deeploy
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 from deeploy.errors import DeeployError, UnsupportedError
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -102,7 +102,7 @@ def test_results_are_those_of_onnxruntime(tmp_path: Path, option: str, target: s
     op, given = OPTIONS[option]
     path = tmp_path / "m.onnx"
     onnx.save(model(op, **attributes(op, given)), path)
-    found = verify(deeploy.compile(path, target), path)
+    found = verify_compiled(deeploy.compile(path, target), path)
     assert found.passed, found
     assert any(against == "onnxruntime" for against, _ in found.comparisons) or found.notes
 
@@ -246,6 +246,6 @@ def test_quantised_layers_are_computed_in_integers(tmp_path: Path, option: str, 
     compiled = deeploy.compile(path, target)
     calls = {call.kernel.op for unit in compiled.units.values() for call in unit.network.program.calls}
     assert f"Integer{op}" in calls and op not in calls
-    found = verify(compiled, path)
+    found = verify_compiled(compiled, path)
     assert found.passed, found
     assert all(c.equal == 1 for against, c in found.comparisons if against == "interpreter")

@@ -16,7 +16,7 @@ import deeploy
 from deeploy.driver import project as drivers
 from deeploy.driver import verify
 from deeploy.execution.verification import layers, onnxruntime_reference, onnxruntime_tensors
-from deeploy.execution.verification.layers import Agreement, Compared, Difference, growing
+from deeploy.execution.verification.layers import Agreement, Compared, Difference, growing_differences
 from tests.command import deeploy_cli
 
 pytest.importorskip("onnxruntime", reason="the extra verify is not installed")
@@ -78,13 +78,13 @@ def test_the_tensors_are_those_of_the_run_that_is_judged(tmp_path: Path) -> None
             "outputs": [{"name": "y", "type": "f32", "shape": x.shape, "equality": "steps"}],
         }
         wanted = {name: np.dtype(dtype) for name in ("q", "minus0_q", "product0_q")} | {"y": np.dtype(np.float32)}
-        found = onnxruntime_tensors.inside(model, entry, [[x]], wanted)
+        found = onnxruntime_tensors.run_inside(model, entry, [[x]], wanted)
         assert not isinstance(found, str) and list(found.tensors) == ["q", "minus0_q", "product0_q", "y"]
         zero = 0 if dtype is np.int8 else 128
         scale = np.float32(6 / 255)
         assert np.array_equal(found.tensors["q"][0], np.clip(np.rint(x / scale) + zero, np.iinfo(dtype).min, np.iinfo(dtype).max))
         assert np.array_equal((found.tensors["product0_q"][0].astype(np.float32) - zero) * scale, found.tensors["y"][0])
-        session, _ = onnxruntime_reference.session(model, entry)
+        session, _ = onnxruntime_reference.open_session(model, entry)
         assert session is not None and found.outputs[0] is not None
         assert np.array_equal(session.run([[x]])[0], found.outputs[0])
         assert compiled.network.program.tensors.keys() >= wanted.keys()
@@ -93,9 +93,9 @@ def test_the_tensors_are_those_of_the_run_that_is_judged(tmp_path: Path) -> None
 def test_what_the_interpreter_does_not_confirm_is_not_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same differences from onnxruntime, of C that is not what the specification says."""
     model = ties(tmp_path / "m.onnx", 1)
-    original = drivers.outputs
-    monkeypatch.setattr(drivers, "outputs", lambda *given: [array + np.float32(6 / 255) for array in original(*given)])
-    verdict = verify.verify(deeploy.compile(model), model)
+    original = drivers.network_outputs
+    monkeypatch.setattr(drivers, "network_outputs", lambda *given: [array + np.float32(6 / 255) for array in original(*given)])
+    verdict = verify.verify_compiled(deeploy.compile(model), model)
     assert [(against, c.passed) for against, c in verdict.comparisons] == [("interpreter", False), ("onnxruntime", False)]
     assert verdict.evidence is None
 
@@ -108,7 +108,7 @@ def test_a_specification_that_is_wrong_is_not_explained(tmp_path: Path, monkeypa
         if tensor.name == "w0":
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) // 2, "w0"))
     onnx.save(changed, other)
-    verdict = verify.verify(deeploy.compile(other), model)
+    verdict = verify.verify_compiled(deeploy.compile(other), model)
     assert [(against, c.passed) for against, c in verdict.comparisons] == [("interpreter", True), ("onnxruntime", False)]
     assert verdict.evidence is not None and not verdict.evidence.is_explained and verdict.evidence.disagreement is not None
     assert verdict.evidence.disagreement.tensor == "product0_q"
@@ -116,7 +116,7 @@ def test_a_specification_that_is_wrong_is_not_explained(tmp_path: Path, monkeypa
 
 def test_a_tolerance_of_ones_own_is_kept(tmp_path: Path) -> None:
     model = ties(tmp_path / "m.onnx", 1)
-    assert not verify.verify(deeploy.compile(model), model, tolerance=1e-3).passed
+    assert not verify.verify_compiled(deeploy.compile(model), model, tolerance=1e-3).passed
 
 
 EQUAL, STEP, TWO = (Difference(share, worst, "step(s)", worst <= 1) for share, worst in ((1.0, 0.0), (0.8, 1.0), (0.7, 2.0)))
@@ -128,16 +128,16 @@ def _found(*tensors: tuple[str, Difference, Difference]) -> Compared:
 
 def test_layers_show_where_differences_grow() -> None:
     four = replace(TWO, worst=4.0)
-    (text,) = growing(_found(("a", STEP, STEP), ("b", TWO, EQUAL), ("c", TWO, STEP), ("d", STEP, STEP), ("y", four, STEP)))
+    (text,) = growing_differences(_found(("a", STEP, STEP), ("b", TWO, EQUAL), ("c", TWO, STEP), ("d", STEP, STEP), ("y", four, STEP)))
     head, *lines = text.splitlines()
     assert head == "of 5 tensors, these differ more from onnxruntime than all before them:"
     assert lines == [
         "  b: 70.00% equal, worst difference 2 step(s); from onnxruntime's own inputs 100.00% equal, worst difference 0 step(s)",
         "  y: 70.00% equal, worst difference 4 step(s); from onnxruntime's own inputs 80.00% equal, worst difference 1 step(s)",
     ]
-    (text,) = growing(_found(("a", STEP, STEP), ("y", EQUAL, EQUAL)))
+    (text,) = growing_differences(_found(("a", STEP, STEP), ("y", EQUAL, EQUAL)))
     assert text.endswith("agree with onnxruntime; the least equal is a: 80.00% equal, worst difference 1 step(s)")
-    assert growing(_found(("y", EQUAL, EQUAL))) == ["all 1 tensors that both have are those of onnxruntime"]
+    assert growing_differences(_found(("y", EQUAL, EQUAL))) == ["all 1 tensors that both have are those of onnxruntime"]
 
 
 def test_layers_of_a_network_show_growth_and_not_the_first_step(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_images_and_parts_are_found_where_they_lie(tmp_path: Path) -> None:
     x = rng.normal(size=(1, 2, 6, 5)).astype(np.float32)
     port = {"name": "y", "type": "f32", "shape": [1, 6, 6, 5], "equality": "float", "step": 1.0}
     entry = {"inputs": [{"name": "x", "type": "f32", "shape": [1, 2, 6, 5]}], "outputs": [port]}
-    found = layers.compared(compiled.network.program, entry, [[x]], model)
+    found = layers.compare_tensors(compiled.network.program, entry, [[x]], model)
     assert not isinstance(found, str)
     assert {tensor.name for tensor in found.tensors} >= {"a", "b", "y"}
     assert all(tensor.whole.is_small and tensor.alone.is_small for tensor in found.tensors)

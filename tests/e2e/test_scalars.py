@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 
 FLOAT, INT8, INT32, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL
 UNARY = ["Relu", "Sigmoid", "Tanh", "Exp", "Neg", "Abs", "Floor", "Erf", "HardSigmoid", "LeakyRelu", "Softplus", "Sign", "Transpose"]
@@ -93,7 +93,7 @@ def gathering() -> onnx.ModelProto:
 def test_tensors_without_axes(target: str, tmp_path: Path) -> None:
     path = tmp_path / "scalars.onnx"
     onnx.save(network(), path)
-    verdict = verify(deeploy.compile(path, target), path)
+    verdict = verify_compiled(deeploy.compile(path, target), path)
     assert verdict.passed and not any("not compared" in note for note in verdict.notes), (verdict.notes, verdict.comparisons)
     assert {against for against, _ in verdict.comparisons} == {"interpreter", "onnxruntime"}
 
@@ -101,7 +101,7 @@ def test_tensors_without_axes(target: str, tmp_path: Path) -> None:
 def test_random_indices_are_in_the_range_of_their_table(tmp_path: Path) -> None:
     path = tmp_path / "gathering.onnx"
     onnx.save(gathering(), path)
-    verdict = verify(deeploy.compile(path, "generic"), path)
+    verdict = verify_compiled(deeploy.compile(path, "generic"), path)
     assert verdict.passed and len(set(verdict.outputs[0].ravel())) > 2
     assert {against for against, _ in verdict.comparisons} == {"interpreter", "onnxruntime"}
 
@@ -112,7 +112,7 @@ def test_indices_out_of_range_read_the_nearest_entry(target: str, tmp_path: Path
     path, given = tmp_path / "gathering.onnx", tmp_path / "inputs.npz"
     onnx.save(gathering(), path)
     np.savez(given, index=np.array([[SIZE, -1], [-SIZE - 1, 2], [1 << 40, -(1 << 40)]], np.int64))
-    verdict = verify(deeploy.compile(path, target), path, given)
+    verdict = verify_compiled(deeploy.compile(path, target), path, given)
     assert verdict.passed
     assert verdict.outputs[0].tolist() == [[SIZE - 1, SIZE - 1], [0, 2], [SIZE - 1, 0]]
     assert any("not compared with onnxruntime: it fails on a sample" in note and "out of" in note for note in verdict.notes)

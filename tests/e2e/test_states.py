@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy.backend import project
 from deeploy.cli import app
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 from deeploy.errors import DeeployError, UsageError
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.interpreter import StateRows, outputs
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.interpreter import StateRows, network_outputs
+from deeploy.execution.simulation.walk import walk_plan
 from tests.e2e import decoders
 
 SHARED = Path(__file__).parents[3] / "shared" / "models" / "dialect" / "Models" / "microLlama" / "INT8"
@@ -41,7 +41,7 @@ def test_every_position_is_what_growing_caches_give(tmp_path: Path, where: str, 
     model = decoders.decoder(tmp_path, rows=rows, layers=2, is_quantised=is_quantised)
     compiled = deeploy.compile(model, target, context=CONTEXT, options=options)
     inputs = decoders.stacked(tmp_path / "in.npz", decoders.steps(CONTEXT // rows, rows, CONTEXT))
-    verdict = verify(compiled, model, inputs, tolerance=0.26, sequence=True, sanitize=where == "tight")
+    verdict = verify_compiled(compiled, model, inputs, tolerance=0.26, sequence=True, sanitize=where == "tight")
     assert [against for against, _ in verdict.comparisons] == ["interpreter", "onnxruntime"]
     for against, comparison in verdict.comparisons:
         assert comparison.passed, f"{against}: {comparison}"
@@ -79,15 +79,15 @@ def test_bytes_moved_grow_with_the_position(tmp_path: Path) -> None:
     compiled.write(folder)
     entry = project.read_manifest(folder)
     assert {state["level"] for state in entry["states"]} == {"L2"}
-    application = host.build(folder)
+    application = host.build_application(folder)
     steps = decoders.steps(60, 1, 128)
     samples = [[step[port["name"]] for port in entry["inputs"]] for step in steps]
     moved = []
     for count in (20, 40, 60):
         counters = tmp_path / "counters.json"
-        host.execute(application, folder, entry, samples[:count], ["--sequence", "1", "--counters", str(counters)])
+        host.execute_application(application, folder, entry, samples[:count], ["--sequence", "1", "--counters", str(counters)])
         counted = json.loads(counters.read_text())["engines"]["L2_L1"]
-        traffic = walk(compiled.plan, count - 1).traffic["L2_L1"]
+        traffic = walk_plan(compiled.plan, count - 1).traffic["L2_L1"]
         assert (traffic.bytes_in, traffic.bytes_out) == (counted["bytes_to_near"], counted["bytes_to_far"])
         assert (traffic.transfers, traffic.rows) == (counted["transfers"], counted["rows"])
         moved.append(counted["bytes_to_near"])
@@ -95,10 +95,10 @@ def test_bytes_moved_grow_with_the_position(tmp_path: Path) -> None:
     assert moved[1] - moved[0] == moved[2] - moved[1]
     assert moved[1] - moved[0] >= 20 * (2 * 2 * 8 * 4 + 4)
     assert moved[0] < moved[2] / 1.5
-    cycles = [walk(compiled.plan, past).cycles for past in (0, 64, 127)]
-    assert cycles[0] < cycles[1] < cycles[2] == walk(compiled.plan).cycles
+    cycles = [walk_plan(compiled.plan, past).cycles for past in (0, 64, 127)]
+    assert cycles[0] < cycles[1] < cycles[2] == walk_plan(compiled.plan).cycles
     with pytest.raises(UsageError, match="position 128"):
-        walk(compiled.plan, 128)
+        walk_plan(compiled.plan, 128)
 
 
 def library(folder: Path, *flags: str) -> ctypes.CDLL:
@@ -251,7 +251,7 @@ def test_what_depends_on_the_position_is_looked_up(tmp_path: Path, target: str) 
     onnx.save(model, path)
     compiled = deeploy.compile(path, target, context=8)
     assert [port.name for port in compiled.network.inputs] == ["x", "cos", "sin", "mask"]
-    verdict = verify(compiled, path, decoders.stacked(tmp_path / "in.npz", decoders.steps(8, 1, 8)), sequence=True)
+    verdict = verify_compiled(compiled, path, decoders.stacked(tmp_path / "in.npz", decoders.steps(8, 1, 8)), sequence=True)
     assert [(against, comparison.passed) for against, comparison in verdict.comparisons] == [("interpreter", True), ("onnxruntime", True)]
 
 
@@ -288,7 +288,7 @@ def test_masks_that_the_model_computes_slide(tmp_path: Path, where: str) -> None
     compiled = deeploy.compile(path, target, context=CONTEXT, options=options)
     assert [port.name for port in compiled.network.inputs] == ["x", "cos", "sin"]
     steps = [{name: array for name, array in step.items() if name != "mask"} for step in decoders.steps(CONTEXT // 3, 3, CONTEXT)]
-    verdict = verify(compiled, path, decoders.stacked(tmp_path / "in.npz", steps), sequence=True)
+    verdict = verify_compiled(compiled, path, decoders.stacked(tmp_path / "in.npz", steps), sequence=True)
     assert [(against, comparison.passed) for against, comparison in verdict.comparisons] == [("interpreter", True), ("onnxruntime", True)]
 
 
@@ -332,11 +332,11 @@ def test_dialect_network_with_declared_states(tmp_path: Path, name: str, target:
     steps = [{**arrays, "input": generator.integers(-100, 100, given["input"].shape)} for _ in range(growth.context)]
     rows = StateRows()
     for step in steps[:-1]:
-        outputs(compiled.network.program, compiled._sample(step), rows)
+        network_outputs(compiled.network.program, compiled._sample(step), rows)
     caches = {state.past: rows.memory[state.buffer].reshape(state.shape)[:, :, :-1] for state in growth.states}
     want = fixed.interpret({**steps[-1], **caches})[0]
-    assert np.array_equal(outputs(compiled.network.program, compiled._sample(steps[-1]), rows)[0], want)
-    verdict = verify(compiled, path, decoders.stacked(tmp_path / "in.npz", steps), sequence=True)
+    assert np.array_equal(network_outputs(compiled.network.program, compiled._sample(steps[-1]), rows)[0], want)
+    verdict = verify_compiled(compiled, path, decoders.stacked(tmp_path / "in.npz", steps), sequence=True)
     assert all(comparison.passed and comparison.rule == "every bit" for _, comparison in verdict.comparisons)
     assert np.array_equal(verdict.outputs[0][-1], want)
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.backend.project import read_manifest
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 from deeploy.errors import UsageError
 
 UNITS, INPUTS = 8, 5
@@ -54,7 +54,7 @@ def test_chunks_give_what_the_whole_stream_does(tmp_path: Path, op: str, steps: 
     got = np.concatenate([outputs[0] for outputs in compiled.interpret_sequence(chunks)])
     assert np.allclose(got, wanted, atol=1e-6)
     np.savez(tmp_path / "x.npz", x=np.stack([chunk[0] for chunk in chunks]))
-    found = verify(compiled, path, tmp_path / "x.npz", sequence=True)
+    found = verify_compiled(compiled, path, tmp_path / "x.npz", sequence=True)
     assert found.passed, found
     assert np.allclose(np.concatenate(list(found.outputs[0])), wanted, atol=1e-6)
 
@@ -64,11 +64,11 @@ def test_every_sequence_begins_with_zeros(tmp_path: Path) -> None:
     compiled = deeploy.compile(path, "siracusa", states=STATES["LSTM"])
     x = np.random.default_rng(1).normal(size=(3, 2, 1, INPUTS)).astype(np.float32)
     np.savez(tmp_path / "x.npz", x=x)
-    apart = verify(compiled, path, tmp_path / "x.npz", sequence=False)
+    apart = verify_compiled(compiled, path, tmp_path / "x.npz", sequence=False)
     assert apart.passed, apart
     alone = [compiled.run([sample])[0] for sample in x]
     assert all(np.array_equal(a, b) for a, b in zip(apart.outputs[0], alone, strict=True))
-    together = verify(compiled, path, tmp_path / "x.npz", sequence=True)
+    together = verify_compiled(compiled, path, tmp_path / "x.npz", sequence=True)
     assert np.array_equal(together.outputs[0][0], alone[0])
     assert not np.allclose(together.outputs[0][1], alone[1], atol=1e-3)
 

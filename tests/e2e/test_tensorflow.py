@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 import deeploy
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 from tests.e2e.keras_networks import NETWORKS, QUANTISED
 
 MISSING = [name for name in ("tensorflow", "tf2onnx") if importlib.util.find_spec(name) is None]
@@ -52,6 +52,6 @@ def test_networks_of_keras(name: str, target: str, folder: Path, tmp_path: Path)
     np.savez(inputs, np.random.default_rng(1).normal(size=(4, *shape)).astype(np.float32))
     assert ({node.op_type for node in graph.node} >= {"QuantizeLinear", "DequantizeLinear"}) == name.endswith("_int8")
     compiled = deeploy.compile(path, target, inputs=inputs)
-    verdict = verify(compiled, path, inputs)
+    verdict = verify_compiled(compiled, path, inputs)
     assert verdict.passed, [f"{against}: {comparison}" for against, comparison in verdict.comparisons]
     assert [against for against, _ in verdict.comparisons] == ["interpreter", "onnxruntime"], verdict.notes

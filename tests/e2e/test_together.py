@@ -41,7 +41,14 @@ def _written(folder: Path, network: str, prompt: Sequence[int], *arguments: int)
     """Tokens that the application of a project writes: most, end, temperature, top_p, seed."""
     np.array(prompt, np.int32).tofile(folder / "prompt.bin")
     entry = select_network(project.read_manifest(folder), network)
-    command = [str(host.build(folder)), network, "--generate", str(folder / "prompt.bin"), str(folder / "tokens.bin"), *map(str, arguments)]
+    command = [
+        str(host.build_application(folder)),
+        network,
+        "--generate",
+        str(folder / "prompt.bin"),
+        str(folder / "tokens.bin"),
+        *map(str, arguments),
+    ]
     if entry["machine"] is not None and entry["machine"]["constants"] is not None:
         command += ["--constants", str(folder / entry["machine"]["constants"])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -46,7 +46,7 @@ def test_nothing_is_computed_from_nothing(name: str, target: str, tmp_path: Path
     for got in (compiled.interpret([np.ones(x, np.float32)])[0], compiled.run([np.ones(x, np.float32)])[0]):
         np.testing.assert_array_equal(got, expected)
     compiled.write(tmp_path / "out")
-    assert terminal.report(read_manifest(tmp_path / "out")).startswith(f"model.onnx for {target}: ")
+    assert terminal.report_network(read_manifest(tmp_path / "out")).startswith(f"model.onnx for {target}: ")
 
 
 # Graphs that leave nothing to call: what goes in, what comes out.

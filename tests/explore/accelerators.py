@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from deeploy.explore.hardware import Hardware, parse
+from deeploy.explore.hardware import Hardware, parse_hardware
 
 _DATA: dict[str, Any] = {
     "name": "test",
@@ -40,9 +40,9 @@ def shared(pes: int, bandwidth: float) -> Hardware:
     """One memory for all operands."""
     result = data()
     memory = {**result["memory"][0], "name": "top", "operands": ["weight", "input", "output"], "bandwidth": bandwidth}
-    return parse({**result, "pes": pes, "memory": [memory]}, "shared")
+    return parse_hardware({**result, "pes": pes, "memory": [memory]}, "shared")
 
 
 def separate(pes: int = 64, **bandwidths: float) -> Hardware:
     """A memory per operand."""
-    return parse({**data(**bandwidths), "pes": pes}, "separate")
+    return parse_hardware({**data(**bandwidths), "pes": pes}, "separate")

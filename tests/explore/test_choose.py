@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeploy.explore.choose import OBJECTIVES, Objective, _promising, best_set, evaluate_set, undominated
+from deeploy.explore.choose import OBJECTIVES, Objective, _promising_rows, best_set, evaluate_set, undominated_rows
 
 Array = np.ndarray
 
@@ -78,7 +78,7 @@ def test_a_given_set_gets_its_best_assignment() -> None:
 
 def test_undominated_rows() -> None:
     cost = np.array([[1, 5], [2, 2], [2, 2], [3, 3], [5, 1], [1, 6]], float)
-    assert sorted(undominated(cost).tolist()) == [0, 1, 4]
+    assert sorted(undominated_rows(cost).tolist()) == [0, 1, 4]
 
 
 def test_a_set_larger_than_the_choice_is_all_of_it() -> None:
@@ -93,5 +93,5 @@ def test_no_row_of_a_best_set_is_ruled_out(seed: int, size: int) -> None:
     sums = {rows: cost[list(rows)].min(axis=0).sum() for rows in itertools.combinations(range(len(cost)), size)}
     least = min(sums.values())
     for limit in (least, 1.2 * least):
-        kept = set(_promising(cost, size, limit).tolist())
+        kept = set(_promising_rows(cost, size, limit).tolist())
         assert {row for rows, total in sums.items() if total <= limit for row in rows} <= kept

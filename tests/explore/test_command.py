@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deeploy.explore import networks, sweep
-from deeploy.explore.hardware import load
+from deeploy.explore.hardware import load_hardware
 from deeploy.ir.loops import LayerLoops
 from deeploy.jobs import workers
 from tests.command import deeploy_cli
@@ -40,7 +40,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
         LayerLoops("pointwise", (1, 32, 16, 16, 16, 1, 1), count=3),
         LayerLoops("depthwise", (32, 1, 1, 16, 16, 3, 3), count=2),
     ]
-    networks.save(path, layers, "test")
+    networks.save_layers(path, layers, "test")
     return path
 
 
@@ -109,19 +109,19 @@ def test_the_report_shows_everything(suite: Path, tmp_path: Path) -> None:
 
 
 def test_a_sweep_resumes(suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    layers = networks.load(suite)
-    points = sweep.grid(["pes=16,64", "memory.top.bandwidth=128,512"])
+    layers = networks.load_layers(suite)
+    points = sweep.parameter_grid(["pes=16,64", "memory.top.bandwidth=128,512"])
     assert points[1] == {"pes": 16.0, "memory.top.bandwidth": 512.0}
     folder = tmp_path / "results"
     with workers(2):
-        first = sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder)
+        first = sweep.sweep_points(layers, HARDWARE, points, 2, "edp", True, folder)
     assert [row["pes"] for row in first] == [16, 16, 64, 64]
     files = sorted(folder.iterdir())
     assert len(files) == 4
     files[0].unlink()  # as if interrupted before this one
-    computed, study = [], sweep.compute
-    monkeypatch.setattr(sweep, "compute", lambda task: computed.append(task) or {**study(task), "hardware": "again"})
-    again = sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder)
+    computed, study = [], sweep.compute_point
+    monkeypatch.setattr(sweep, "compute_point", lambda task: computed.append(task) or {**study(task), "hardware": "again"})
+    again = sweep.sweep_points(layers, HARDWARE, points, 2, "edp", True, folder)
     assert len(computed) == 1
     assert sum(row["hardware"] == "again" for row in again) == 1
     assert sum(one == other for one, other in zip(first, again, strict=True)) == 3
@@ -129,25 +129,27 @@ def test_a_sweep_resumes(suite: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     for damaged in ("{", "1", json.dumps({**json.loads(files[1].read_text()), "sets": []})):  # computed again
         computed.clear()
         files[1].write_text(damaged)
-        sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder)
+        sweep.sweep_points(layers, HARDWARE, points, 2, "edp", True, folder)
         assert len(computed) == 1
     computed.clear()
-    sweep.sweep(layers, HARDWARE, points, 3, "edp", True, folder)
+    sweep.sweep_points(layers, HARDWARE, points, 3, "edp", True, folder)
     assert len(computed) == 4  # another question: nothing is reused
 
 
 def test_results_are_reused_for_the_same_question_only(suite: Path) -> None:
-    layers, hardware = networks.load(suite), load(HARDWARE, {})
+    layers, hardware = networks.load_layers(suite), load_hardware(HARDWARE, {})
     others: dict[str, tuple[object, ...]] = {
         "layers": (layers[1:], hardware, 2, "edp", True),
-        "hardware": (layers, load(HARDWARE, {"pes": 16.0}), 2, "edp", True),
+        "hardware": (layers, load_hardware(HARDWARE, {"pes": 16.0}), 2, "edp", True),
         "sizes": (layers, hardware, 3, "edp", True),
         "objective": (layers, hardware, 2, "latency", True),
         "pruning": (layers, hardware, 2, "edp", False),
     }
-    digests = {name: sweep.digest(task) for name, task in others.items()}  # type: ignore[arg-type]
-    assert len({*digests.values(), sweep.digest((layers, hardware, 2, "edp", True))}) == len(others) + 1
-    assert sweep.digest((list(layers), load(HARDWARE, {}), 2, "edp", True)) == sweep.digest((layers, hardware, 2, "edp", True))
+    digests = {name: sweep.task_digest(task) for name, task in others.items()}  # type: ignore[arg-type]
+    assert len({*digests.values(), sweep.task_digest((layers, hardware, 2, "edp", True))}) == len(others) + 1
+    assert sweep.task_digest((list(layers), load_hardware(HARDWARE, {}), 2, "edp", True)) == sweep.task_digest(
+        (layers, hardware, 2, "edp", True)
+    )
 
 
 def test_a_sweep_from_the_command_line(suite: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from deeploy.explore.cost import INNER, Assumptions, evaluate, pixels
-from deeploy.explore.hardware import Hardware, parse
-from deeploy.explore.unrollings import unrollings
+from deeploy.explore.cost import INNER, Assumptions, count_pixels, evaluate_unrollings
+from deeploy.explore.hardware import Hardware, parse_hardware
+from deeploy.explore.unrollings import enumerate_unrollings
 from deeploy.ir.loops import LOOPS, LayerLoops
 from tests.explore.accelerators import data, separate, shared
 
@@ -27,18 +27,18 @@ def row(**factors: int) -> np.ndarray:
 
 
 def one(hardware: Hardware, y: LayerLoops, factors: np.ndarray, **assumptions: bool) -> dict[str, float]:
-    costs = evaluate(factors, [y], hardware, Assumptions(**assumptions))
+    costs = evaluate_unrollings(factors, [y], hardware, Assumptions(**assumptions))
     return {field.name: float(getattr(costs, field.name)[0, 0]) for field in dataclasses.fields(costs)}
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(1, 4))
 def test_pixels_are_counted(outputs: int, taps: int, stride: int, dilation: int) -> None:
     different = len({stride * i + dilation * j for i in range(outputs) for j in range(taps)})
-    assert pixels(np.array(outputs), np.array(taps), np.array(stride), np.array(dilation)) == different
+    assert count_pixels(np.array(outputs), np.array(taps), np.array(stride), np.array(dilation)) == different
 
 
 def test_pixels_at_stride_one_are_the_papers() -> None:
-    assert pixels(np.array(8), np.array(3), np.array(1), np.array(1)) == 8 + 3 - 1
+    assert count_pixels(np.array(8), np.array(3), np.array(1), np.array(1)) == 8 + 3 - 1
 
 
 @settings(max_examples=50)
@@ -68,7 +68,7 @@ def test_multiply_accumulates_are_the_product_of_all_shares(sizes: list[int], fa
     behind = {**entry["memory"][0], "name": "behind", "operands": ["weight", "input", "output"], "capacity": 1 << 40, "bandwidth": far}
     pes = math.prod(factors) + 3
     y = LayerLoops("layer", tuple(sizes))
-    found = one(parse({**entry, "pes": pes, "memory": [*entry["memory"], behind]}, "bound"), y, np.array([factors]))
+    found = one(parse_hardware({**entry, "pes": pes, "memory": [*entry["memory"], behind]}, "bound"), y, np.array([factors]))
     assert found["cycles"] * pes * found["utilisation"] * found["temporal"] == pytest.approx(math.prod(sizes))
     assert found["utilisation"] == pytest.approx(one(separate(pes), y, np.array([factors]))["utilisation"])
     assert found["temporal"] <= 1.0
@@ -93,7 +93,7 @@ def test_temporal_utilisation_is_the_papers(bandwidths: dict[str, float], inner:
     for memory in entry["memory"]:
         memory["read_pj_per_bit"] = memory["write_pj_per_bit"] = 0.0
     entry["energy"]["mac_pj"] = 1.0
-    found = one(parse(entry, "free"), CLASSIC, UNROLLED, stationary_needs_bandwidth=False)
+    found = one(parse_hardware(entry, "free"), CLASSIC, UNROLLED, stationary_needs_bandwidth=False)
     assert INNER[int(found["inner"])] == inner
     assert found["temporal"] == pytest.approx(temporal)
 
@@ -131,7 +131,7 @@ def test_windows_share_columns_where_inputs_are_shifted() -> None:
     entry = data(input=32)
     entry["registers"]["shifts_inputs"] = True
     depthwise = layer(OX=30, FX=3)
-    sharing = one(parse({**entry, "pes": 10}, "s"), depthwise, row(OX=10))
+    sharing = one(parse_hardware({**entry, "pes": 10}, "s"), depthwise, row(OX=10))
     alone = one(separate(10, input=32), depthwise, row(OX=10))
     assert INNER[int(sharing["inner"])] == "FX"
     assert sharing["temporal"] == pytest.approx(32 / (8 * 12 / 3))  # 12 columns in 3 cycles instead of 30
@@ -142,7 +142,7 @@ def test_registers_of_several_words_hold_a_tile() -> None:
     """Four sums per element: inputs stay for four cycles while sums stay all along."""
     entry = data(input=32)
     entry["registers"]["output"] = 4
-    found = one(parse(entry, "r"), CLASSIC, UNROLLED, stationary_needs_bandwidth=True)
+    found = one(parse_hardware(entry, "r"), CLASSIC, UNROLLED, stationary_needs_bandwidth=True)
     assert found["temporal"] == pytest.approx(32 / (128 / 4))
     assert one(separate(input=32), CLASSIC, UNROLLED)["temporal"] < found["temporal"] * 2
 
@@ -201,7 +201,7 @@ def two_levels(capacity: int, bandwidth: float) -> Hardware:
         memory.update(capacity=capacity, read_pj_per_bit=0.0, write_pj_per_bit=0.0)
     top = {**entry["memory"][0], "name": "top", "operands": ["weight", "input", "output"], "capacity": 1 << 30, "bandwidth": bandwidth}
     entry["memory"].append({**top, "read_pj_per_bit": 1.0, "write_pj_per_bit": 1.0})
-    return parse(entry, "two levels")
+    return parse_hardware(entry, "two levels")
 
 
 def test_what_fits_moves_once_between_levels() -> None:
@@ -224,10 +224,10 @@ def test_the_level_behind_can_be_the_bottleneck() -> None:
 
 def test_chunks_agree_with_single_rows() -> None:
     layers = [CLASSIC, layer(G=16, OY=8, OX=8, FY=3, FX=3)]
-    found = unrollings(256, layers)
+    found = enumerate_unrollings(256, layers)
     assert len(found) > 512
-    together = evaluate(found.factors, layers, shared(256, 512))
+    together = evaluate_unrollings(found.factors, layers, shared(256, 512))
     for index in (0, 511, 512, len(found) - 1):
-        alone = evaluate(found.factors[index : index + 1], layers, shared(256, 512))
+        alone = evaluate_unrollings(found.factors[index : index + 1], layers, shared(256, 512))
         for field in dataclasses.fields(alone):
             np.testing.assert_array_equal(getattr(alone, field.name)[0], getattr(together, field.name)[index])

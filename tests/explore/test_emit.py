@@ -11,7 +11,7 @@ import pytest
 import deeploy
 from deeploy.driver.project import Compiled
 from deeploy.errors import UsageError
-from deeploy.explore.command import ExploreOptions, run
+from deeploy.explore.command import ExploreOptions, run_exploration
 from deeploy.target import load, problems
 from tests.targets.test_unrolled import UNROLLED, saved
 
@@ -32,7 +32,9 @@ def emitted(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytes
     for configs in (1, 2):
         folder = tmp_path_factory.mktemp(f"configs{configs}")
         study = json.loads(
-            run([model], hardware, load("generic"), {}, ExploreOptions(configs=configs, target=folder, as_json=True, machine="siracusa"))
+            run_exploration(
+                [model], hardware, load("generic"), {}, ExploreOptions(configs=configs, target=folder, as_json=True, machine="siracusa")
+            )
         )
         assert not list(problems(load(folder), folder))
         found.append((study["sets"][-1]["cycles"], deeploy.compile(model, folder)))
@@ -62,7 +64,7 @@ def test_the_network_runs_on_the_array_bit_for_bit(emitted: list[tuple[float, Co
 def test_folders_of_others_are_left_alone(model: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="holds no target that was emitted"):
-        run([model], HARDWARE, load("generic"), {}, ExploreOptions(target=tmp_path))
+        run_exploration([model], HARDWARE, load("generic"), {}, ExploreOptions(target=tmp_path))
     with pytest.raises(UsageError, match="exists and is not a folder"):
-        run([model], HARDWARE, load("generic"), {}, ExploreOptions(target=tmp_path / "notes.txt"))
+        run_exploration([model], HARDWARE, load("generic"), {}, ExploreOptions(target=tmp_path / "notes.txt"))
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]

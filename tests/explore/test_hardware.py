@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deeploy.errors import UsageError
-from deeploy.explore.hardware import load, parse
+from deeploy.explore.hardware import load_hardware, parse_hardware
 from tests.explore.accelerators import data
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "hardware"
@@ -76,7 +76,7 @@ def test_a_wrong_field_is_named(change: Change, message: str) -> None:
     entry = data()
     change(entry)
     with pytest.raises(UsageError, match=message):
-        parse(entry, "test.toml")
+        parse_hardware(entry, "test.toml")
 
 
 def test_an_inner_memory_has_a_size() -> None:
@@ -84,7 +84,7 @@ def test_an_inner_memory_has_a_size() -> None:
     behind()(entry)
     del entry["memory"][0]["capacity"]
     with pytest.raises(UsageError, match=r"memory.weight.capacity is missing"):
-        parse(entry, "test.toml")
+        parse_hardware(entry, "test.toml")
 
 
 def test_a_level_is_one_level() -> None:
@@ -92,7 +92,7 @@ def test_a_level_is_one_level() -> None:
     behind(operands=["weight", "input"])(entry)
     entry["memory"][1]["operands"] = ["output"]
     with pytest.raises(UsageError, match="are at the array for one and behind another memory for the next"):
-        parse(entry, "test.toml")
+        parse_hardware(entry, "test.toml")
 
 
 def test_three_levels_are_refused() -> None:
@@ -100,29 +100,29 @@ def test_three_levels_are_refused() -> None:
     behind()(entry)
     behind(name="far")(entry)
     with pytest.raises(UsageError, match="put weight into 3 memories"):
-        parse(entry, "test.toml")
+        parse_hardware(entry, "test.toml")
 
 
 def test_levels() -> None:
     entry = data()
     behind()(entry)
-    hardware = parse(entry, "test.toml")
+    hardware = parse_hardware(entry, "test.toml")
     assert [store.name for store in hardware.inner()] == ["weight", "input", "output"]
     assert [store.name for store in hardware.outer()] == ["top"]
     assert [store.name for store in hardware.levels("input")] == ["input", "top"]
-    assert parse(data(), "test.toml").outer() == ()
+    assert parse_hardware(data(), "test.toml").outer() == ()
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda file: file.stem)
 def test_the_examples_are_complete(file: Path) -> None:
-    hardware = load(file)
+    hardware = load_hardware(file)
     assert hardware.name == file.stem
     assert hardware.pes in (256, 8192)
     assert all(0.01 < store.read_pj_per_bit < 1 and 0.01 < store.write_pj_per_bit < 1 for store in hardware.memories)
 
 
 def test_fields_are_replaced_by_path() -> None:
-    changed = load(EXAMPLES / "table3.toml", {"pes": 4096, "memory.L1_input.bandwidth": 512, "registers.output": 2})
+    changed = load_hardware(EXAMPLES / "table3.toml", {"pes": 4096, "memory.L1_input.bandwidth": 512, "registers.output": 2})
     assert (changed.pes, changed.registers) == (4096, (1, 1, 2))
     assert {store.name: store.bandwidth for store in changed.memories} == {
         "L1_weight": 1024,
@@ -130,14 +130,14 @@ def test_fields_are_replaced_by_path() -> None:
         "L1_output": 1024,
         "top": 2048,
     }
-    wide = load(EXAMPLES / "table3.toml", {"memory.*.bandwidth": 256})
+    wide = load_hardware(EXAMPLES / "table3.toml", {"memory.*.bandwidth": 256})
     assert {store.bandwidth for store in wide.memories} == {256}
 
 
 @pytest.mark.parametrize("path", ["pe", "memory.L2.bandwidth", "name", "memory.top", "widths.a.b", "memory.top.operands"])
 def test_no_such_field(path: str) -> None:
     with pytest.raises(UsageError, match="is no field of"):
-        load(EXAMPLES / "table3.toml", {path: 1})
+        load_hardware(EXAMPLES / "table3.toml", {path: 1})
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -145,4 +145,4 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     for name, what in (("none.toml", "there is no hardware file"), ("broken.toml", "is not valid TOML"), ("binary.toml", "is not UTF-8")):
         with pytest.raises(UsageError, match=what):
-            load(tmp_path / name)
+            load_hardware(tmp_path / name)

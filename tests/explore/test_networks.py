@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from deeploy import target
 from deeploy.errors import DeeployError, ModelError, UnsupportedError
 from deeploy.explore import networks
-from deeploy.ir.loops import LOOPS, LayerLoops, distinct, from_geometry
+from deeploy.ir.loops import LOOPS, LayerLoops, distinct_layers, from_geometry
 from deeploy.ir.nest import Geometry, Map, Nest, parallel, reduction
 
 MODELS = Path(__file__).parents[2] / "../shared/models/mlperf_tiny"
@@ -42,7 +42,7 @@ def model(
 
 
 def layers_of(path: Path) -> list[LayerLoops]:
-    return networks.read(path, target.load("generic"))
+    return networks.read_network(path, target.load("generic"))
 
 
 def node(op: str, inputs: str, **attributes: Any) -> onnx.NodeProto:
@@ -162,12 +162,12 @@ def test_an_operator_without_a_nest_is_named(tmp_path: Path) -> None:
 def test_equal_layers_are_counted() -> None:
     layer = LayerLoops("a", (1, 2, 3, 4, 5, 1, 1))
     other = LayerLoops("b", (1, 2, 3, 4, 5, 1, 1), strides=(2, 2))
-    assert distinct([layer, other, layer]) == [LayerLoops("a", layer.sizes, count=2), other]
+    assert distinct_layers([layer, other, layer]) == [LayerLoops("a", layer.sizes, count=2), other]
 
 
 def test_a_list_of_layers_survives_its_file(tmp_path: Path) -> None:
     layers = [LayerLoops("a", (1, 2, 3, 4, 5, 1, 1), (2, 1), (1, 3), 4), LayerLoops("b", (7, 1, 1, 1, 1, 3, 3))]
-    networks.save(tmp_path / "l.json", layers, "test")
+    networks.save_layers(tmp_path / "l.json", layers, "test")
     assert layers_of(tmp_path / "l.json") == layers
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deeploy.explore import overhead
-from deeploy.explore.overhead import front, lanes, multiplexer_inputs, of_pairs
+from deeploy.explore.overhead import multiplexer_inputs, of_pairs, overhead_front, word_lanes
 from deeploy.ir.loops import LOOPS
 
 
@@ -15,7 +15,7 @@ def row(**factors: int) -> list[int]:
 
 
 def test_lanes_of_one_unrolling() -> None:
-    weights, inputs, outputs = lanes(np.array(row(K=2, OX=2, FX=2))).tolist()
+    weights, inputs, outputs = word_lanes(np.array(row(K=2, OX=2, FX=2))).tolist()
     # Elements: K outermost, then FX, then OX.
     assert weights == [0, 0, 1, 1, 2, 2, 3, 3]  # (k, fx)
     assert inputs == [0, 1, 1, 2, 0, 1, 1, 2]  # ox + fx
@@ -53,4 +53,4 @@ def test_three_unrollings_count_different_lanes() -> None:
 
 
 def test_front() -> None:
-    assert front([5.0, 4.0, 4.5, 3.0, 3.0], [0, 2, 1, 4, 5]) == [0, 2, 1, 3]
+    assert overhead_front([5.0, 4.0, 4.5, 3.0, 3.0], [0, 2, 1, 4, 5]) == [0, 2, 1, 3]

@@ -9,7 +9,7 @@ import pytest
 
 from deeploy.explore import zigzag
 from deeploy.explore.hardware import Hardware
-from deeploy.explore.study import Study, describe, is_depthwise, recosted, study
+from deeploy.explore.study import Study, describe_study, is_depthwise, recost_study, study_unrollings
 from deeploy.ir.loops import LOOPS, LayerLoops
 from tests.explore.accelerators import shared
 
@@ -27,7 +27,7 @@ LAYERS = [
 
 
 def test_sets_are_of_all_layers() -> None:
-    found = describe(study(LAYERS, shared(64, 1000), 3))
+    found = describe_study(study_unrollings(LAYERS, shared(64, 1000), 3))
     assert [entry["configs"] for entry in found["sets"]] == [1, 2, 3]
     for entry in found["sets"]:
         assert entry["cycles"] == pytest.approx(sum(y.count * use["cycles"] for y, use in zip(LAYERS, entry["layers"], strict=True)))
@@ -46,7 +46,7 @@ def test_sets_are_of_all_layers() -> None:
 
 def test_other_costs_choose_among_what_the_formulas_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where ZigZag says what the formulas say, the same sets; where one unrolling costs next to nothing, that one."""
-    found = study(LAYERS, shared(64, 1000), 2)
+    found = study_unrollings(LAYERS, shared(64, 1000), 2)
     totals = {tuple(row): costs for row, costs in zip(found.unrollings.factors.tolist(), zip(*_costs(found), strict=True), strict=True)}
     places = {y.name: at for at, y in enumerate(found.layers)}
 
@@ -54,23 +54,23 @@ def test_other_costs_choose_among_what_the_formulas_leave(monkeypatch: pytest.Mo
         cycles, energy = totals[tuple(factors.tolist())]
         return float(cycles[places[of.name]]), float(energy[places[of.name]])
 
-    monkeypatch.setattr(zigzag, "require", lambda: None)
-    monkeypatch.setattr(zigzag, "evaluate", same)
-    again = recosted(found)
+    monkeypatch.setattr(zigzag, "require_zigzag", lambda: None)
+    monkeypatch.setattr(zigzag, "evaluate_layer", same)
+    again = recost_study(found)
     assert len(again.unrollings) < len(found.unrollings)
     assert [[again.unrollings.labels[row] for row in choice.rows] for choice in again.choices] == [
         sorted((found.unrollings.labels[row] for row in choice.rows), key=again.unrollings.labels.index) for choice in found.choices
     ]
     favoured = again.unrollings.labels[-1]
     factors = again.unrollings.factors[-1].tolist()
-    monkeypatch.setattr(zigzag, "evaluate", lambda of, row, hardware: (1.0, 1.0) if row.tolist() == factors else (9.0, 9.0))
-    assert recosted(found).choices[0].rows == (again.unrollings.labels.index(favoured),)
+    monkeypatch.setattr(zigzag, "evaluate_layer", lambda of, row, hardware: (1.0, 1.0) if row.tolist() == factors else (9.0, 9.0))
+    assert recost_study(found).choices[0].rows == (again.unrollings.labels.index(favoured),)
 
 
 def test_where_one_unrolling_beats_all_others_it_is_the_only_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zigzag, "require", lambda: None)
-    monkeypatch.setattr(zigzag, "evaluate", lambda of, row, hardware: (7.0, 3.0))
-    (choice,) = recosted(study(LAYERS[-1:], shared(64, 1000), 2)).choices
+    monkeypatch.setattr(zigzag, "require_zigzag", lambda: None)
+    monkeypatch.setattr(zigzag, "evaluate_layer", lambda of, row, hardware: (7.0, 3.0))
+    (choice,) = recost_study(study_unrollings(LAYERS[-1:], shared(64, 1000), 2)).choices
     assert (choice.rows, choice.cycles, choice.energy) == ((0,), 14.0, 6.0)
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from deeploy.errors import UsageError
 from deeploy.explore import zigzag
-from deeploy.explore.cost import Assumptions, evaluate
-from deeploy.explore.hardware import load
+from deeploy.explore.cost import Assumptions, evaluate_unrollings
+from deeploy.explore.hardware import load_hardware
 from deeploy.ir.loops import LOOPS, LayerLoops
 
-HARDWARE = load(Path(__file__).parents[2] / "examples" / "hardware" / "table3.toml", {"pes": 64})
+HARDWARE = load_hardware(Path(__file__).parents[2] / "examples" / "hardware" / "table3.toml", {"pes": 64})
 
 PAIRS = [
     (LayerLoops("pointwise", (1, 32, 16, 8, 8, 1, 1)), {"K": 8, "OX": 4, "OY": 2}),
@@ -27,8 +27,8 @@ PAIRS = [
 def test_both_models_agree(layer: LayerLoops, factors: dict[str, int]) -> None:
     pytest.importorskip("zigzag.api", reason="the extra zigzag is not installed")
     row = np.array([factors.get(loop, 1) for loop in LOOPS])
-    cycles, energy = zigzag.evaluate(layer, row, HARDWARE)
-    ours = evaluate(row[None], [layer], HARDWARE, Assumptions(idle_lanes_need_bandwidth=False))
+    cycles, energy = zigzag.evaluate_layer(layer, row, HARDWARE)
+    ours = evaluate_unrollings(row[None], [layer], HARDWARE, Assumptions(idle_lanes_need_bandwidth=False))
     assert cycles == pytest.approx(float(ours.cycles[0, 0]), rel=0.15)
     assert energy == pytest.approx(float(ours.energy[0, 0]), rel=0.15)
 
@@ -37,5 +37,5 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "zigzag.api", None)
     layer, factors = PAIRS[0]
     with pytest.raises(UsageError, match="zigzag-dse is not installed") as error:
-        zigzag.evaluate(layer, np.array([factors.get(loop, 1) for loop in LOOPS]), HARDWARE)
+        zigzag.evaluate_layer(layer, np.array([factors.get(loop, 1) for loop in LOOPS]), HARDWARE)
     assert "pip install zigzag-dse" in error.value.remedy

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import deeploy
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 from deeploy.errors import FitError, UnsupportedError, UsageError
 from tests.command import deeploy_cli
 
@@ -48,7 +48,7 @@ def determinant(path: Path) -> Path:
 def test_without_the_extra_two_lines_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from deeploy.fallback import generate
 
-    generate._compiler.cache_clear()
+    generate._load_compiler.cache_clear()
     monkeypatch.setitem(sys.modules, "emx_onnx_cgen.compiler", None)
     with pytest.raises(UsageError, match=r"emx-onnx-cgen is not installed\nInstall it: pip install emx-onnx-cgen"):
         deeploy.compile(mixed(tmp_path / "m.onnx"), fallback=True)
@@ -111,7 +111,7 @@ def test_results_are_those_of_onnx(tmp_path: Path, target: str, make: Callable[[
     (wanted,) = ReferenceEvaluator(onnx.load(model)).run(None, {"x": x})
     assert np.allclose(compiled.run([x], sanitize=True)[0], wanted, atol=1e-5)
     assert np.allclose(compiled.interpret([x])[0], wanted, atol=1e-5)
-    assert verify(compiled, model).passed
+    assert verify_compiled(compiled, model).passed
 
 
 def test_it_is_marked_everywhere(tmp_path: Path) -> None:
@@ -144,12 +144,12 @@ def test_operands_and_arrays_that_do_not_fit_say_so(tmp_path: Path) -> None:
 
 def test_strings_that_could_leave_a_comment_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("emx_onnx_cgen", reason="the extra fallback is not installed")
-    from deeploy.fallback.generate import generate
+    from deeploy.fallback.generate import generate_code
 
     node = helper.make_node("LpPool", ["x0"], ["y0"], kernel_shape=[2], auto_pad='*/ #include "/etc/passwd" /*')
     ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, n_])] for n, n_ in (("x0", 4), ("y0", 3))]
     model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=[helper.make_opsetid("", 17)])
-    assert generate(model) == "its attribute auto_pad holds characters that generated code must not"
+    assert generate_code(model) == "its attribute auto_pad holds characters that generated code must not"
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,11 @@ def test_strings_that_could_leave_a_comment_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_would_compute_something_else_is_refused(node: onnx.NodeProto, version: int, reason: str) -> None:
-    from deeploy.fallback.generate import generate
+    from deeploy.fallback.generate import generate_code
 
     ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, [4])] for n in ("x0", "y0")]
     model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=[helper.make_opsetid("", version)])
-    assert str(generate(model)).startswith(reason)
+    assert str(generate_code(model)).startswith(reason)
 
 
 @pytest.mark.parametrize("target", ["generic", "siracusa"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deeploy.fallback.portable import HEADER, GeneratedCode, portable
+from deeploy.fallback.portable import HEADER, GeneratedCode, make_portable
 
 GENERATED = """/* a comment with a name */
 #include <stdint.h>
@@ -66,7 +66,7 @@ int main(void) {
 
 
 def test_arrays_of_functions_become_scratch_memory_that_is_counted(tmp_path: Path) -> None:
-    code = portable(GENERATED, 1, 1)
+    code = make_portable(GENERATED, 1, 1)
     assert isinstance(code, GeneratedCode)
     assert code.scratch == 16 + 24 + 16  # 12, 24 and 16 bytes, each in whole words of 8
     assert "a comment" not in code.text and "_load" not in code.text
@@ -81,7 +81,7 @@ def test_arrays_of_functions_become_scratch_memory_that_is_counted(tmp_path: Pat
 
 def test_what_needs_no_memory_is_passed_none() -> None:
     text = "#include <stdint.h>\nvoid fallback_model(const int x0[restrict 1], int y0[restrict 1]) {\n    y0[0] = x0[0];\n}\n"
-    code = portable(text, 1, 1)
+    code = make_portable(text, 1, 1)
     assert isinstance(code, GeneratedCode) and code.scratch == 0 and "kernel_scratch" not in code.text
 
 
@@ -96,7 +96,7 @@ def test_what_needs_no_memory_is_passed_none() -> None:
     ],
 )
 def test_what_cannot_be_a_kernel_is_refused(old: str, new: str, reason: str) -> None:
-    found = portable(GENERATED.replace(old, new, 1), 1, 1)
+    found = make_portable(GENERATED.replace(old, new, 1), 1, 1)
     assert isinstance(found, str) and reason in found
 
 
@@ -129,7 +129,7 @@ later(void) {
 return 1;
 }
 """
-    code = portable(f"{head}{more}static inline int helper{rest}", 1, 1)
+    code = make_portable(f"{head}{more}static inline int helper{rest}", 1, 1)
     assert isinstance(code, GeneratedCode)
     (tmp_path / "kernel.c").write_text("#define KERNEL kernel\n" + code.text)
     (tmp_path / "fallback.h").write_text(HEADER)

@@ -14,11 +14,11 @@ import deeploy
 from deeploy import chips
 from deeploy.driver.compile import compile_networks
 from deeploy.driver.request import Request
-from deeploy.driver.verify import run_project, verify
+from deeploy.driver.verify import run_project, verify_compiled
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError
 from deeploy.frontend import import_states, without_branches
 from deeploy.frontend.pins import Pinned
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 from deeploy.target import load as target
 from tests.frontend.models import build, f32, read
 
@@ -72,7 +72,7 @@ def test_a_choice_at_run_time_is_that_of_onnxruntime(tmp_path: Path) -> None:
     onnx.save(onnx.shape_inference.infer_shapes(model), path)
     samples = np.array([[[1, 2, 3, 4]], [[-1, -2, -3, 4]], [[1, 0.5, 0.25, 0.125]]], np.float32)
     np.savez(data, x=samples)
-    verdict = verify(compile_networks({"network": path}, target("generic"), Request()), path, data)
+    verdict = verify_compiled(compile_networks({"network": path}, target("generic"), Request()), path, data)
     assert verdict.passed and {against for against, _ in verdict.comparisons} == {"interpreter", "onnxruntime"}
     expected = np.stack([x * 2 * 3 if 0 < x.sum() < 4 else x * 2 + 5 if x.sum() > 0 else -x for x in samples])
     assert np.array_equal(verdict.outputs[0], expected)
@@ -105,7 +105,7 @@ def test_a_pinned_input_is_a_constant_of_the_project(tmp_path: Path) -> None:
             np.savez(data, **arrays)
             outputs = run_project(tmp_path / "out", data).outputs
             assert np.array_equal(outputs[0], factor * x.sum(-1, keepdims=True).repeat(4, -1))
-        assert verify(made, path, data).passed
+        assert verify_compiled(made, path, data).passed
         for name, value in (("sr", np.array([rate, 7])), ("sr", np.array([[rate, rate]])), ("arr_1", np.array([7, 7]))):
             np.savez(data, **({"x": x} if name == "sr" else {"arr_0": x}), **{name: value})
             with pytest.raises(UsageError, match="sr"):
@@ -158,13 +158,13 @@ def test_a_pinned_model_is_quantised(tmp_path: Path) -> None:
     path.write_bytes(long().SerializeToString())
     x = np.random.default_rng(0).normal(size=(4, 1, 4)).astype(np.float32)
     np.savez(data, x=x, sr=np.full(4, 16))
-    assert quantize(path, data, result, dims={"n": 1}, pins={"sr": 16}) == 4
+    assert quantize_model(path, data, result, dims={"n": 1}, pins={"sr": 16}) == 4
     model = onnx.load(result)
     assert [v.name for v in model.graph.input] == ["x"] and model.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
     assert "MatMul" in [n.op_type for n in model.graph.node] and "If" not in [n.op_type for n in model.graph.node]
     np.savez(data, x=x, sr=np.full(4, 8))
     with pytest.raises(UsageError, match="--pin"):
-        quantize(path, data, result, dims={"n": 1}, pins={"sr": 16})
+        quantize_model(path, data, result, dims={"n": 1}, pins={"sr": 16})
 
 
 SHORT = branch([node("Relu", ["x"], ["t"])], "t")

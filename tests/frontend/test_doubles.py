@@ -14,7 +14,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.api import verify
 from deeploy.frontend import import_states
-from deeploy.frontend.structure import graphs
+from deeploy.frontend.structure import all_graphs
 from tests.frontend.lower import nets_transformer
 from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
 from tests.frontend.models import build, read
@@ -25,7 +25,7 @@ DOUBLE, FLOAT = TensorProto.DOUBLE, TensorProto.FLOAT
 
 def doubled(model: onnx.ModelProto) -> onnx.ModelProto:
     """A model of floats with all of them in 64 bits."""
-    for graph in graphs(model.graph):
+    for graph in all_graphs(model.graph):
         tensors = list(graph.initializer)
         for value in (*graph.input, *graph.output, *graph.value_info):
             kind = value.type.tensor_type

@@ -62,7 +62,7 @@ def test_computed_constants_have_the_type_that_the_graph_says(monkeypatch: pytes
     """Whatever type the package computes in."""
     monkeypatch.setattr(fold, "_by_reference", lambda *_: [np.array([0.1, 2.0])])
     array = np.array([0.1, 2.0], np.float32)
-    (got,) = fold.evaluate(node("Identity", ["x"], ["y"]), {}, [array], [Value(np.dtype(np.float32), (2,))], 17)
+    (got,) = fold.evaluate_node(node("Identity", ["x"], ["y"]), {}, [array], [Value(np.dtype(np.float32), (2,))], 17)
     assert got.dtype == np.float32 and np.array_equal(got, array)
 
 

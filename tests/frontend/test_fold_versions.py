@@ -82,7 +82,7 @@ def test_constants_of_every_opset_equal_onnxruntime(opset: int) -> None:
             helper.make_graph([node], "g", inputs, results), opset_imports=[helper.make_opsetid("", opset)], ir_version=8
         )
         expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {f"i{i}": a for i, a in enumerate(arrays)})
-        found = fold.evaluate(node, attributes, arrays, [Value()] * outputs, opset)
+        found = fold.evaluate_node(node, attributes, arrays, [Value()] * outputs, opset)
         for one, other in zip(found, expected, strict=True):
             assert (one.dtype, one.shape) == (other.dtype, other.shape), (op, attributes)
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=f"{op} {attributes}")
@@ -108,13 +108,13 @@ def test_what_only_onnxruntime_computes(monkeypatch: pytest.MonkeyPatch) -> None
     node = helper.make_node("LRN", ["x"], ["y"], size=1, alpha=1e-9)
     arguments = (node, {"size": 1, "alpha": 1e-9}, [f(2, 1, 2)[None]], [Value()], 13)
     pytest.importorskip("onnxruntime")
-    np.testing.assert_allclose(fold.evaluate(*arguments)[0], f(2, 1, 2)[None], rtol=1e-6)
+    np.testing.assert_allclose(fold.evaluate_node(*arguments)[0], f(2, 1, 2)[None], rtol=1e-6)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UnsupportedError, match=r"\(LRN\) has constant inputs but cannot be computed[^\n]*\n[^\n]*install onnxruntime"):
-        fold.evaluate(*arguments)
+        fold.evaluate_node(*arguments)
 
 
 def test_failures_of_other_packages_are_refusals() -> None:
     node = helper.make_node("Reshape", ["x", "s"], ["y"])
     with pytest.raises(UnsupportedError, match=r"\(Reshape\) has constant inputs but cannot be computed"):
-        fold.evaluate(node, {}, [f(4), ints(3)], [Value()], 13)
+        fold.evaluate_node(node, {}, [f(4), ints(3)], [Value()], 13)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.driver import lower
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 from deeploy.ir.types import DType
 from deeploy.planning.program import Role
 from tests.frontend.lower.nets import Net
@@ -79,7 +79,7 @@ def thresholds(n: Net) -> str:
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 def test_graphs_that_compute_integers(graph: Graph, target: str, tmp_path: Path) -> None:
     made, path, samples = compiled(graph, tmp_path, target)
-    verdict = verify(made, path, samples)
+    verdict = verify_compiled(made, path, samples)
     assert verdict.passed and {against for against, _ in verdict.comparisons} == {"interpreter", "onnxruntime"}
     assert not any(t.dtype.is_float for call in made.network.program.calls for t in call.node.outputs)
     buffers = made.network.program.buffers.values()
@@ -116,7 +116,7 @@ def test_what_stays_in_floats(tmp_path: Path) -> None:
     assert is_float(deeploy.compile(path, input_types={"x0": "float32"}))
     np.savez(tmp_path / "halves.npz", RANDOM.integers(0, 256, (1, 3, 8, 8)) / 2)
     halves = deeploy.compile(path, inputs=tmp_path / "halves.npz")
-    assert is_float(halves) and verify(halves, path, tmp_path / "halves.npz").passed
+    assert is_float(halves) and verify_compiled(halves, path, tmp_path / "halves.npz").passed
 
 
 @pytest.mark.parametrize("defect", ["weights", "divisor", "mean", "sqrt"])
@@ -134,7 +134,7 @@ def test_graphs_that_compute_other_numbers(defect: str, tmp_path: Path) -> None:
         return str(n.MatMul(x, n.c(RANDOM.normal(size=(8, 3)).astype(np.float32))))
 
     made, path, samples = compiled(graph, tmp_path)
-    assert is_float(made) and verify(made, path, samples).passed
+    assert is_float(made) and verify_compiled(made, path, samples).passed
 
 
 @pytest.mark.parametrize("is_declared", [True, False])
@@ -144,7 +144,7 @@ def test_a_wrong_recognition_differs_from_onnxruntime(is_declared: bool, tmp_pat
     monkeypatch.setattr(lower, "computes_integers", lambda graph: True)
     made = deeploy.compile(path, inputs=samples, dialect="integer" if is_declared else None)
     assert made.network.program.buffers[made.network.program.outputs[0]].dtype == DType.INT32
-    verdict = verify(made, path, samples)
+    verdict = verify_compiled(made, path, samples)
     assert verdict.passed is is_declared
     if is_declared:
         assert "not compared with onnxruntime: it computes fractions where operators of the integer dialect round" in verdict.notes

@@ -87,7 +87,7 @@ FIRST = {case.step: case for case in reversed(CASES)}
 
 
 def test_every_rule_is_applied_in_a_case_of_its_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown, applied, apply = set[tuple[str, str]](), set[str](), rewriting._apply
+    shown, applied, apply = set[tuple[str, str]](), set[str](), rewriting._apply_rule
 
     def watched(rule: rewriting.Rule, match: rewriting.Match) -> rewriting.Result:
         result = apply(rule, match)
@@ -95,7 +95,7 @@ def test_every_rule_is_applied_in_a_case_of_its_pass(tmp_path: Path, monkeypatch
             applied.add(f"{rule.name} of {sorted(rule.ops)}")
         return result
 
-    monkeypatch.setattr(rewriting, "_apply", watched)
+    monkeypatch.setattr(rewriting, "_apply_rule", watched)
     for case in CASES:
         applied.clear()
         printed(case, tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.positions import differing, look_up, slide, sliding
+from deeploy.frontend.positions import differing_constants, look_up, slide_constants, sliding_constants
 from deeploy.ir.surgeon import read_graph
 from deeploy.ir.values import Graph
 from deeploy.operators.views import POSITION, SLIDE
@@ -32,13 +32,13 @@ def graph(total: int) -> Graph:
 
 def test_constants_that_lose_their_first_column_slide() -> None:
     """One that loses its last column is the same at every position, as far as it goes."""
-    assert sliding(graph(CONTEXT), graph(CONTEXT - 1)) == {"mask": 1, "columns": 0}
-    assert differing(graph(CONTEXT), graph(CONTEXT - 1)) == ["numbers"]
+    assert sliding_constants(graph(CONTEXT), graph(CONTEXT - 1)) == {"mask": 1, "columns": 0}
+    assert differing_constants(graph(CONTEXT), graph(CONTEXT - 1)) == ["numbers"]
 
 
 def test_what_slides_is_read_at_the_end_of_its_columns() -> None:
     """Behind ``past`` rows it begins as many columns before its place, where the mask of so many rows lies."""
-    whole = slide(graph(CONTEXT), {"mask": 1, "columns": 0}, ROWS)
+    whole = slide_constants(graph(CONTEXT), {"mask": 1, "columns": 0}, ROWS)
     found = {node.operands[0].name: node for node in whole.nodes if node.op == SLIDE}
     assert set(found) == {"mask (full context)", "columns (full context)"}
     for name, axis in (("mask", 1), ("columns", 0)):

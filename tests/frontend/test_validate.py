@@ -15,12 +15,12 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.defs import OpSchema
 
 from deeploy import api
-from deeploy.driver.lower import Clock, lowered
+from deeploy.driver.lower import Clock, lower_model
 from deeploy.driver.request import Request
 from deeploy.errors import DeeployError, ModelError
 from deeploy.frontend.constraints import check_constraints
 from deeploy.frontend.schemas import DIALECT_OPS, RECORDS, find_record
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.target import load
 from tests.frontend import nodes
 
@@ -40,8 +40,8 @@ FEW = 8  # damaged models of a sample in the fast tests
 def compiled(model: onnx.ModelProto, folder: Path) -> None:
     target = load("generic")
     (folder / "model.onnx").write_bytes(model.SerializeToString())
-    found = lowered(Clock(), folder / "model.onnx", target, Request())
-    assemble("network", found.graph, target.kernels, {})
+    found = lower_model(Clock(), folder / "model.onnx", target, Request())
+    assemble_program("network", found.graph, target.kernels, {})
 
 
 def refused(model: onnx.ModelProto, folder: Path, label: str) -> bool:

@@ -31,12 +31,12 @@ from typing import Any
 from deeploy import api
 from deeploy.backend import project
 from deeploy.backend.project import select_network
-from deeploy.certify import CertificateError, certify
+from deeploy.certify import CertificateError, certify_network
 from deeploy.cli.options import dims_of
 from deeploy.driver import verify
 from deeploy.errors import DeeployError
-from deeploy.execution.runners.runner import split
-from deeploy.execution.verification.compare import compare
+from deeploy.execution.runners.runner import split_outputs
+from deeploy.execution.verification.compare import compare_output
 from deeploy.planning.planner.machine import Options
 from tests.hal.equivalent import Equivalence
 from tests.hal.mutate import Mutant, every_mutant
@@ -90,14 +90,14 @@ class Certificate:
 
     def __init__(self, compiled: api.Compiled) -> None:
         (self.printed,) = compiled.printed(compiled.files())
-        certify(self.printed)
+        certify_network(self.printed)
         path = f"src/{self.printed.prefix}.c"
         self.sources = {path: str(self.printed.files[path])}
 
     def killed(self, sources: Mapping[str, str]) -> str | None:
         """Why it refuses these sources; None where it lets them pass."""
         try:
-            certify(replace(self.printed, files={**self.printed.files, **sources}))
+            certify_network(replace(self.printed, files={**self.printed.files, **sources}))
         except CertificateError as error:
             return f"certificate: {error}"
         return None
@@ -182,13 +182,13 @@ def subject_of(compiled: api.Compiled, folder: Path, inputs: Path | None = None)
     """
     compiled.write(folder)
     entry = select_network(project.read_manifest(folder))
-    samples = verify._load(inputs, entry)[0] if inputs is not None else None
+    samples = verify._load_samples(inputs, entry)[0] if inputs is not None else None
     subject = Subject.of(folder, samples)
-    outputs = split(subject.outputs, entry["outputs"], len(subject.samples))
+    outputs = split_outputs(subject.outputs, entry["outputs"], len(subject.samples))
     expected = compiled.references([list(sample) for sample in subject.samples], "context" in entry)
     for index, port in enumerate(verify.interpreted_outputs(compiled.network, entry)):
         for sample, arrays in enumerate(expected):
-            comparison = compare(port, outputs[index][sample], arrays[index])
+            comparison = compare_output(port, outputs[index][sample], arrays[index])
             assert comparison.passed, f"the C is not right as it is: {comparison}"
     return subject
 

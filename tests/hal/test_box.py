@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deeploy.execution.simulation.boxes import BoxAxis, transfers
+from deeploy.execution.simulation.boxes import BoxAxis, box_transfers
 from deeploy.ir.target import DmaPath
 from deeploy.resources import resource
 
@@ -167,7 +167,7 @@ def test_the_walk_counts_the_transfers_that_are_started(mover: Mover, limits: Li
     path = DmaPath("path", "near", "far", limits.max_bytes, limits.max_rows, limits.max_total, limits.max_pitch)
     axes = [BoxAxis(count, pitch) for count, pitch in zip(box.count, box.pitch, strict=True)]
     counted: Counter[tuple[int, int]] = Counter()
-    for batch in transfers(path, box.bytes, axes):
+    for batch in box_transfers(path, box.bytes, axes):
         counted[batch.bytes, batch.rows] += batch.count
     assert counted == Counter((t.bytes, t.rows) for t in mover(limits, box, True))
 

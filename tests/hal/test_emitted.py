@@ -9,7 +9,7 @@ import pytest
 
 from deeploy import api
 from deeploy.planning.planner.machine import Options
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 from deeploy.resources import resource
 from tests.hal import mutate
 from tests.hal.equivalent import Equivalence
@@ -33,7 +33,7 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     images = np.random.default_rng(3).random((16, 1, 8, 8), dtype=np.float32)
     np.savez(folder / "images.npz", image=images)
     np.savez(folder / "inputs.npz", image=images[:SAMPLES, None])
-    quantize(MODEL, folder / "images.npz", folder / "int8.onnx")
+    quantize_model(MODEL, folder / "images.npz", folder / "int8.onnx")
     compiled = api.compile(folder / "int8.onnx", "siracusa", options=request.param)
     return subject_of(compiled, folder / "project", folder / "inputs.npz")
 

@@ -68,5 +68,5 @@ def test_mistakes_with_messages_are_noticed(built: Path, tmp_path: Path, name: s
     (folder / file).write_text(source.replace(right, wrong))
     manifest = project.read_manifest(folder)
     with pytest.raises(BuildError, match=noticed) as raised:
-        host.execute(host.build(folder), folder, manifest, samples(1, 96))
+        host.execute_application(host.build_application(folder), folder, manifest, samples(1, 96))
     assert "chip 1" in raised.value.what or "chip 2" in raised.value.what

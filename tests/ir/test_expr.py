@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deeploy.backend.layers import declarations
+from deeploy.backend.layers import declare_parts
 from deeploy.ir.expr import (
     Value,
     Variable,
-    bounds,
-    evaluate,
+    evaluate_value,
     maximum,
     minimum,
-    named,
-    plain,
-    product,
+    multiply_values,
+    name_value,
+    plain_value,
     quotient,
     remainder,
+    value_bounds,
 )
 from deeploy.ir.mentions import mentions
 from deeploy.resources import resource
@@ -46,7 +46,7 @@ def expression(numbers: random.Random, depth: int) -> Value:
             lambda: remainder(a, small),
             lambda: maximum(a, b),
             lambda: minimum(a, b),
-            lambda: named(f"part{numbers.randrange(10**9)}", a),
+            lambda: name_value(f"part{numbers.randrange(10**9)}", a),
         ]
     )()
 
@@ -58,10 +58,10 @@ def some(count: int) -> list[Value]:
 def test_values_bounds_and_arrays_agree() -> None:
     ts, us = np.array(POINTS).T
     for value in some(400):
-        values = [evaluate(value, {"t": t, "u": u}) for t, u in POINTS]
-        low, high = bounds(value)
+        values = [evaluate_value(value, {"t": t, "u": u}) for t, u in POINTS]
+        low, high = value_bounds(value)
         assert low <= min(values) and max(values) <= high, value
-        assert np.broadcast_to(evaluate(value, {"t": ts, "u": us}), len(POINTS)).tolist() == values, value
+        assert np.broadcast_to(evaluate_value(value, {"t": ts, "u": us}), len(POINTS)).tolist() == values, value
 
 
 def test_the_c_has_the_same_values(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_c_has_the_same_values(tmp_path: Path) -> None:
         source += [
             f"static int32_t value_{number}(int32_t t, int32_t u) {{",
             "(void)t; (void)u;",
-            *declarations(noted.parts()),
+            *declare_parts(noted.parts()),
             result,
             "}",
         ]
@@ -85,7 +85,7 @@ def test_the_c_has_the_same_values(tmp_path: Path) -> None:
     done = subprocess.run([str(tmp_path / "values")], capture_output=True, text=True, check=True)
     got = np.array(done.stdout.split(), int).reshape(len(POINTS), len(found))
     for number, value in enumerate(found):
-        assert got[:, number].tolist() == [evaluate(value, {"t": t, "u": u}) for t, u in POINTS], value
+        assert got[:, number].tolist() == [evaluate_value(value, {"t": t, "u": u}) for t, u in POINTS], value
 
 
 def test_a_hull_holds_every_value_of_its_range() -> None:
@@ -98,17 +98,17 @@ def test_a_hull_holds_every_value_of_its_range() -> None:
             low, high = value.hull({"t": (first, last), "u": (-3, 4)})
         except ValueError:
             continue  # products of ranges have no hull that is an expression, and say so
-        inside = [evaluate(value, {"t": t, "u": u}) for t, u in POINTS if first <= t <= last]
-        assert evaluate(low, {}) <= min(inside) and max(inside) <= evaluate(high, {}), value
+        inside = [evaluate_value(value, {"t": t, "u": u}) for t, u in POINTS if first <= t <= last]
+        assert evaluate_value(low, {}) <= min(inside) and max(inside) <= evaluate_value(high, {}), value
         bounded += 1
     assert bounded > 100
 
 
 def test_sums_are_equal_where_their_terms_are() -> None:
     assert T + U - T == U
-    assert plain(T - T) == 0 and plain((T + 1) * 2 - 2 * T) == 2
+    assert plain_value(T - T) == 0 and plain_value((T + 1) * 2 - 2 * T) == 2
     assert (T + 1) * (U + 2) == T * U + 2 * T + U + 2
-    assert product([T, 3, U]) == U * T * 3
+    assert multiply_values([T, 3, U]) == U * T * 3
     assert T + 1 != U + 1 and hash(T + U) == hash(U + T)
 
 
@@ -122,8 +122,8 @@ def test_sums_are_equal_where_their_terms_are() -> None:
         (maximum(U, 7), 7),
         (minimum(T, 11), T),
         (minimum(16, 50 - T * 3), 16),
-        (named("n", T), T),
-        (named("n", T - T + 4), 4),
+        (name_value("n", T), T),
+        (name_value("n", T - T + 4), 4),
     ],
 )
 def test_bounds_decide_what_they_can(value: Value, expected: Value) -> None:
@@ -131,8 +131,8 @@ def test_bounds_decide_what_they_can(value: Value, expected: Value) -> None:
 
 
 def test_what_is_printed_is_noted_with_all_that_it_needs() -> None:
-    first = named("first", T * 4)
-    count = named("count", minimum(4, 30 - first))
+    first = name_value("first", T * 4)
+    count = name_value("count", minimum(4, 30 - first))
     with mentions() as noted:
         text = f"{first + count}"
     assert text == "first + count"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeploy.errors import UnsupportedError
-from deeploy.ir.names import FreeText, Names, comment, guarded, is_name, literal, string
+from deeploy.ir.names import FreeText, Names, c_comment, c_literal, c_string, guard_value, is_name
 
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -35,7 +35,7 @@ def test_keywords_and_long_names_are_told_apart() -> None:
 
 @given(st.text(max_size=200))
 def test_comments_hold_nothing_that_ends_them(text: str) -> None:
-    result = comment(text)
+    result = c_comment(text)
     assert len(result) <= 80
     assert not set(result) & set('*/\\\n"$%?@`{}#') and result.isascii()
 
@@ -43,7 +43,7 @@ def test_comments_hold_nothing_that_ends_them(text: str) -> None:
 def test_strings_read_back_as_the_name(tmp_path: Path) -> None:
     hostile = ['quote " backslash \\ newline \n ?" ??/ ${x} %d \x01', "äöü 名前", "a1\x002"]
     source = tmp_path / "strings.c"
-    literals = ", ".join(string(text) for text in hostile)
+    literals = ", ".join(c_string(text) for text in hostile)
     sizes = ", ".join(str(len(text.encode())) for text in hostile)
     source.write_text(
         f"#include <stdio.h>\nint main(void) {{ const char *s[] = {{{literals}}}; const int n[] = {{{sizes}}};\n"
@@ -56,12 +56,12 @@ def test_strings_read_back_as_the_name(tmp_path: Path) -> None:
 
 @given(st.text(max_size=20))
 def test_texts_that_are_no_names_can_be_compared_and_not_printed(text: str) -> None:
-    (inner,) = guarded({"a": [text]}, "node n (Op)")["a"]
+    (inner,) = guard_value({"a": [text]}, "node n (Op)")["a"]
     assert inner == text and inner != f"{text}x"
     if IDENTIFIER.fullmatch(f"x{text}"):
-        assert is_name(text) and inner is text and literal(inner) == string(text)
+        assert is_name(text) and inner is text and c_literal(inner) == c_string(text)
         return
-    assert isinstance(inner, FreeText) and literal(inner) == string(text)
+    assert isinstance(inner, FreeText) and c_literal(inner) == c_string(text)
     for use in (str, lambda t: f"{t}", lambda t: "PAD_" + t, lambda t: t + "", lambda t: t.upper(), lambda t: t[0], list, lambda t: t % 1):
         with pytest.raises(UnsupportedError, match="would become a part of the C"):
             use(inner)

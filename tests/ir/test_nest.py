@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeploy.ir.dimensions import MAX, Kind
-from deeploy.ir.nest import Geometry, Map, Nest, coupled, parallel, reduction, strides
+from deeploy.ir.nest import Geometry, Map, Nest, coupled, dense_strides, parallel, reduction
 
 
 def convolution(stride: int, dilation: int, pad: int, taps: int, size: int, channels: int = 3, filters: int = 4) -> Geometry:
@@ -106,4 +106,4 @@ def test_contradictions_and_missing_extents_are_errors() -> None:
 def test_expressions_print_as_arithmetic() -> None:
     (o,), (f,) = parallel("o"), reduction("f")
     assert str(Map(2 * o + f - 1, o // 2, outside=3)) == "[o * 2 + f - 1, quotient(o, 2)] outside 3"
-    assert strides((2, 3, 4)) == (12, 4, 1)
+    assert dense_strides((2, 3, 4)) == (12, 4, 1)

@@ -35,7 +35,7 @@ from deeploy.operators.views import Access
 from deeploy.planning.binding import kernels as bind
 from deeploy.planning.program import Call, Operand
 from deeploy.planning.tiling.loops import Footprints
-from deeploy.resources import cache_folder, put, resource
+from deeploy.resources import cache_folder, resource, write_whole
 from tests import samples
 
 KERNELS = resource("kernels") / "portable"
@@ -61,7 +61,7 @@ def make_node(
     """The node of ``check``; the shapes of its outputs are those of the reference's results."""
     attrs = dict(attrs or {})
     body = [name.rstrip("?") for name in kernel.inputs]
-    extra = epilogue.operands(tuple(attrs.get("epilogue", ())))
+    extra = epilogue.stage_operands(tuple(attrs.get("epilogue", ())))
     unknown = inputs.keys() - {*body, *extra}
     if unknown:
         raise KeyError(f"kernel {kernel.name} has no operand {sorted(unknown)}")
@@ -85,9 +85,9 @@ def make_node(
 
 def expected(kernel: Kernel, node: Node, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
     """The reference's results, after the epilogue, in the types of the node's outputs."""
-    body = [name.rstrip("?") for name in kernel.inputs][: len(node.inputs) - len(epilogue.operands(node.epilogue))]
+    body = [name.rstrip("?") for name in kernel.inputs][: len(node.inputs) - len(epilogue.stage_operands(node.epilogue))]
     results = _tuple(kernel.reference(node, *(inputs.get(name) for name in body)))
-    final = [epilogue.apply(node, r, dict(inputs)) for r in results]
+    final = [epilogue.apply_stages(node, r, dict(inputs)) for r in results]
     for value, tensor in zip(final, node.outputs, strict=True):
         if tensor.dtype.is_integer:
             low, high = tensor.dtype.range
@@ -101,7 +101,7 @@ def run(kernel: Kernel, node: Node, inputs: Mapping[str, np.ndarray], strided: b
     Args:
         strided: put gaps between the outer axes of every operand that the kernel declares as strided.
     """
-    problems = bind.mismatch(kernel, node)
+    problems = bind.list_mismatches(kernel, node)
     assert not problems, f"kernel {kernel.name} does not fit: {problems}"
     names = bind.operand_names(kernel, node)
     assert names is not None
@@ -198,7 +198,7 @@ def _gather(flat: np.ndarray, access: Access, dtype: DType) -> np.ndarray:
 
 
 def _execute(call: Call, types: Mapping[str, DType], memory: Mapping[str, np.ndarray], outputs: tuple[str, ...]) -> dict[str, np.ndarray]:
-    instance = interface.instance(call, types)
+    instance = interface.make_instance(call, types)
     text = _main(call, instance, types, memory, outputs)
     program = _program(text, instance)
     with tempfile.TemporaryDirectory(dir=_folder()) as work:
@@ -217,12 +217,12 @@ def _execute(call: Call, types: Mapping[str, DType], memory: Mapping[str, np.nda
 def _main(
     call: Call, instance: interface.Instance, types: Mapping[str, DType], memory: Mapping[str, np.ndarray], outputs: tuple[str, ...]
 ) -> str:
-    scratch = interface.pieces(call, {}, {name: name for name in call.scratch})
+    scratch = interface.scratch_pieces(call, {}, {name: name for name in call.scratch})
     views: dict[str, interface.PrintedOperand | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
     for name, operand in call.operands.items():
         seen = Footprints(call.geometry, name, operand).in_place({}, name)
-        views[name] = interface.view(call, name, types[name], seen, operand.access.strides)
-    body = interface.render(call, instance.name, views, scratch, call.geometry.extents, _lookup)
+        views[name] = interface.make_view(call, name, types[name], seen, operand.access.strides)
+    body = interface.render_call(call, instance.name, views, scratch, call.geometry.extents, _lookup)
     lines = ["#include <math.h>", "#include <stdint.h>", "#include <stdio.h>", "#include <stdlib.h>", f'#include "{instance.struct}.h"']
     lines += [f"void {instance.name}(const struct {instance.struct} *k);"]
     lines += ["int main(int argc, char **argv) {", "    if (argc != 3) return 2;", '    FILE *in = fopen(argv[1], "rb");']
@@ -250,7 +250,7 @@ def _folder() -> Path:
 def _sources() -> str:
     """A hash of all that an instance may include, and of the compilers."""
     files = [path for path in sorted(KERNELS.parent.rglob("*")) if path.suffix in (".c", ".h")]
-    digest = hashlib.sha256(repr([*map(objects.identity, ("gcc", "clang")), OBJECT, CALLER, ACCEPTED]).encode())
+    digest = hashlib.sha256(repr([*map(objects.tool_identity, ("gcc", "clang")), OBJECT, CALLER, ACCEPTED]).encode())
     for path in files:
         digest.update(f"{path.relative_to(KERNELS.parent)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
@@ -267,7 +267,7 @@ def _program(text: str, instance: interface.Instance) -> Path:
     """The program of a call."""
     target = _kept("program", text, _text(instance))
     if not target.is_file():
-        with tempfile.TemporaryDirectory(dir=_folder()) as work, put(target) as fresh:
+        with tempfile.TemporaryDirectory(dir=_folder()) as work, write_whole(target) as fresh:
             source = Path(work) / "main.c"
             source.write_text(text)
             _compile("gcc", *WARNINGS, *CALLER, str(source), str(_object(instance)), "-lm", "-o", str(fresh))
@@ -287,7 +287,7 @@ def _object(instance: interface.Instance) -> Path:
     target = _kept("object", str(is_drawn), text)
     if target.is_file():
         return target
-    with tempfile.TemporaryDirectory(dir=_folder()) as work, put(target) as fresh:
+    with tempfile.TemporaryDirectory(dir=_folder()) as work, write_whole(target) as fresh:
         source = Path(work) / f"{instance.name}.c"
         source.write_text(text)
         for compiler, level in ACCEPTED if is_drawn else ():

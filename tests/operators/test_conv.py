@@ -50,7 +50,7 @@ def fitting(x: np.ndarray, w: np.ndarray, attrs: dict[str, Any], y: str) -> list
         (Tensor("y", (1,), DType(y)),),
         attrs,
     )
-    return [k.name for k in KERNELS if k.op == "Conv" and not bind.mismatch(k, node)]
+    return [k.name for k in KERNELS if k.op == "Conv" and not bind.list_mismatches(k, node)]
 
 
 def select(x: np.ndarray, w: np.ndarray, attrs: dict[str, Any], y: str) -> str:
@@ -260,4 +260,4 @@ def test_narrow_output_without_requantisation_is_refused() -> None:
     rng = np.random.default_rng(0)
     x, w = draw(rng, "s8", 1, 4, 4, 3), draw(rng, "s8", 5, 3, 1, 1)
     node = make_node(kernel("conv2d"), {"x": x, "w": w}, "s8", conv_attrs())
-    assert bind.mismatch(kernel("conv2d"), node) == ["a requantisation, or y of type s32, not s8"]
+    assert bind.list_mismatches(kernel("conv2d"), node) == ["a requantisation, or y of type s32, not s8"]

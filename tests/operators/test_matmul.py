@@ -101,4 +101,4 @@ def test_exact_product_beyond_53_bits() -> None:
 def test_limits_are_stated() -> None:
     a, b = np.zeros((1, 1, 1, 1, 1, 2, 3), np.int8), np.zeros((3, 4), np.int8)
     node = make_node(kernel("matmul"), {"a": a, "b": b}, "s32", matmul_attrs())
-    assert bind.mismatch(kernel("matmul"), node) == ["at most 4 batch axes"]
+    assert bind.list_mismatches(kernel("matmul"), node) == ["at most 4 batch axes"]

@@ -26,7 +26,7 @@ def tried(
     total = differ = inside = 0
     for channel, (least, most) in enumerate(zip(*ends, strict=True)):
         acc = np.arange(least, most + 1)
-        wanted = np.clip(epilogue.shifted(acc * mul[channel] + add[channel], SHIFT, even), *limits)
+        wanted = np.clip(epilogue.shift_right(acc * mul[channel] + add[channel], SHIFT, even), *limits)
         wide = acc * found.mul[channel]
         assert max(np.abs(wide).max(), np.abs(wide + found.add[channel]).max()) < 1 << (NARROW.word - 1), "more than a word holds"
         got = np.clip((wide + found.add[channel]) >> found.shift[channel], *limits)

@@ -118,7 +118,7 @@ def test_extremes_of_nothing() -> None:
         assert y.tolist() == [limit] * 3
     empty, y = Tensor("x", (3, 0), DType.INT8, None), Tensor("y", (3,), DType.INT8, None)
     node = Node("none", "ReduceMax", (empty,), (y,), reduce_attrs((1,), False))
-    assert bind.mismatch(kernel("reduce_max"), node) == ["elements to reduce"]
+    assert bind.list_mismatches(kernel("reduce_max"), node) == ["elements to reduce"]
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 40), (2, 3, 1), (2, 1, 5, 9)])
@@ -143,4 +143,4 @@ def test_nest_knows_how_results_combine() -> None:
 def test_limits_are_stated() -> None:
     x = np.zeros((1,) * 8, np.int8)
     node = make_node(kernel("reduce_sum"), {"x": x}, "s32", reduce_attrs((0, 1, 2, 3, 4, 5, 6), False))
-    assert bind.mismatch(kernel("reduce_sum"), node) == ["at most 6 reduced and 6 other axes"]
+    assert bind.list_mismatches(kernel("reduce_sum"), node) == ["at most 6 reduced and 6 other axes"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeploy.ir.epilogue import limited
+from deeploy.ir.epilogue import clip_shifted
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.operators.requantise import of_node, with_table, words
@@ -15,7 +15,7 @@ from deeploy.operators.staircase import WORD, StaircaseRequantisation, cheapest
 
 
 def requantise(x: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None) -> np.ndarray:
-    return limited(
+    return clip_shifted(
         {"shift": shift, "low": low, "high": high, "even": even}, x.astype(np.int64) * mul.astype(np.int64) + add.astype(np.int64)
     )
 

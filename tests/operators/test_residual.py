@@ -87,7 +87,7 @@ def tensor(name: str, dtype: str, *shape: int) -> Tensor:
 def test_shapes(x: tuple[int, ...], b: tuple[int, ...], mul: tuple[int, ...], need: str | None) -> None:
     inputs = (tensor("x", "s32", *x), tensor("b", "s8", *b), tensor("mul", "s32", *mul), tensor("add", "s64", 1))
     node = Node("node", "ResidualSum", inputs, (tensor("y", "s8", *b),), {})
-    assert bind.mismatch(RESIDUAL, node) == ([] if need is None else [need])
+    assert bind.list_mismatches(RESIDUAL, node) == ([] if need is None else [need])
 
 
 def test_partial_sums_are_never_cut() -> None:

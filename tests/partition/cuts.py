@@ -10,11 +10,11 @@ from pathlib import Path
 import onnx
 
 from deeploy.driver.lower import Clock
-from deeploy.driver.lower import lowered as imported
+from deeploy.driver.lower import lower_model as imported
 from deeploy.driver.request import Dialect, Request
 from deeploy.frontend import import_model
 from deeploy.ir.nodes import Node, Tensor
-from deeploy.ir.rewriting import rewrite
+from deeploy.ir.rewriting import rewrite_graph
 from deeploy.ir.target import Target
 from deeploy.ir.values import Graph
 from deeploy.operators import link
@@ -27,7 +27,7 @@ def lowered(model: onnx.ModelProto, folder: Path, target: Target | None = None) 
     """A model as the passes of a target leave it."""
     path = folder / "model.onnx"
     onnx.save(model, path)
-    return rewrite(import_model(path), (target or load("generic")).passes)
+    return rewrite_graph(import_model(path), (target or load("generic")).passes)
 
 
 def lowered_file(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deeploy.errors import FitError, UsageError
 from deeploy.partition import balance
-from deeploy.partition.balance_levels import INPUT, BalancedLayer, Levels, depths, levels_of, segments, sizes
+from deeploy.partition.balance_levels import INPUT, BalancedLayer, Levels, layer_depths, levels_of, stage_segments, stage_sizes
 
 
 def chain(*weights: int) -> Levels:
@@ -58,7 +58,7 @@ def test_depth_is_the_longest_path() -> None:
         BalancedLayer("d", (INPUT,), 0, 1),
         BalancedLayer("e", (2, 3), 0, 1),
     ]
-    assert depths(layers) == [0, 1, 2, 0, 3]
+    assert layer_depths(layers) == [0, 1, 2, 0, 3]
 
 
 def test_what_crosses_a_border_counts_once_for_every_border_it_crosses() -> None:
@@ -92,19 +92,19 @@ def test_layers_read_from_their_own_or_an_earlier_stage(layers: list[BalancedLay
 # ---- layers and vendor
 
 
-@pytest.mark.parametrize("strategy", [balance.layers, balance.vendor])
+@pytest.mark.parametrize("strategy", [balance.cut_by_layers, balance.cut_by_vendor])
 def test_five_layers_are_cut_for_four_devices_as_the_paper_says_of_the_vendor(strategy: Callable[[Levels, int], tuple[int, ...]]) -> None:
     assert strategy(chain(1, 9, 9, 9, 9), 4) == (1, 2, 3)
 
 
 def test_the_vendor_fills_stages_up_to_the_average_and_leaves_the_rest_to_the_last() -> None:
-    assert balance.vendor(chain(4, 6, 5, 5, 7, 3, 9, 1), 4) == (2, 4, 6)  # 10 each, exactly
+    assert balance.cut_by_vendor(chain(4, 6, 5, 5, 7, 3, 9, 1), 4) == (2, 4, 6)  # 10 each, exactly
     levels = chain(6, 6, 6, 6, 6, 6, 4)  # 10 on average
-    assert balance.vendor(levels, 4) == (1, 2, 3)
-    assert sizes(levels, balance.vendor(levels, 4)) == [6, 6, 6, 22]
+    assert balance.cut_by_vendor(levels, 4) == (1, 2, 3)
+    assert stage_sizes(levels, balance.cut_by_vendor(levels, 4)) == [6, 6, 6, 22]
 
 
-@pytest.mark.parametrize("strategy", [balance.layers, balance.vendor])
+@pytest.mark.parametrize("strategy", [balance.cut_by_layers, balance.cut_by_vendor])
 @given(dags(), st.data())
 def test_every_stage_gets_a_level(
     strategy: Callable[[Levels, int], tuple[int, ...]], layers: list[BalancedLayer], data: st.DataObject
@@ -113,7 +113,7 @@ def test_every_stage_gets_a_level(
     stages = data.draw(st.integers(1, levels.depth))
     cuts = strategy(levels, stages)
     assert len(cuts) == stages - 1
-    assert all(end > first for first, end in segments(cuts, levels.depth))
+    assert all(end > first for first, end in stage_segments(cuts, levels.depth))
 
 
 # ---- parameters
@@ -123,19 +123,19 @@ def test_every_stage_gets_a_level(
 def test_parameters_makes_the_largest_stage_as_small_as_any_cut_does(weights: list[int], data: st.DataObject) -> None:
     levels = chain(*weights)
     stages = data.draw(st.integers(1, len(weights)))
-    cuts = balance.parameters(levels, stages).cuts
+    cuts = balance.cut_by_parameters(levels, stages).cuts
     assert len(cuts) == stages - 1
-    assert all(end > first for first, end in segments(cuts, levels.depth))
-    assert max(sizes(levels, cuts)) == min(max(sizes(levels, other)) for other in every_cut(levels.depth, stages))
+    assert all(end > first for first, end in stage_segments(cuts, levels.depth))
+    assert max(stage_sizes(levels, cuts)) == min(max(stage_sizes(levels, other)) for other in every_cut(levels.depth, stages))
 
 
 def test_the_synthetic_family_is_split_two_one_one_one() -> None:
-    assert balance.parameters(chain(1, 99, 99, 99, 99), 4).cuts == (2, 3, 4)
+    assert balance.cut_by_parameters(chain(1, 99, 99, 99, 99), 4).cuts == (2, 3, 4)
 
 
 def test_fewer_stages_than_devices_are_cut_further() -> None:
     assert balance.balanced_split([9, 1, 1], 3) == (1,)
-    assert balance.parameters(chain(9, 1, 1), 3).cuts == (1, 2)
+    assert balance.cut_by_parameters(chain(9, 1, 1), 3).cuts == (1, 2)
 
 
 def over(levels: Levels, capacities: list[int]) -> balance.Overflow:
@@ -144,21 +144,21 @@ def over(levels: Levels, capacities: list[int]) -> balance.Overflow:
 
 def test_refinement_goes_forward_several_levels_at_a_time() -> None:
     levels = chain(*[10] * 12)
-    refined = balance.refine(levels, (6,), over(levels, [30, 100]))
+    refined = balance.refine_cuts(levels, (6,), over(levels, [30, 100]))
     assert refined.cuts == (3,)
     assert (refined.moves, refined.excess) == (1, 0)
 
 
 def test_refinement_goes_backward_when_the_last_stage_has_too_much() -> None:
     levels = chain(*[10] * 12)
-    refined = balance.refine(levels, (4, 8), over(levels, [100, 60, 20]))
+    refined = balance.refine_cuts(levels, (4, 8), over(levels, [100, 60, 20]))
     assert refined.cuts == (4, 10)
     assert (refined.moves, refined.excess) == (1, 0), "two levels at once"
 
 
 def test_refinement_says_what_is_too_much_in_the_end() -> None:
     levels = chain(50, 50)
-    refined = balance.refine(levels, (1,), over(levels, [20, 60]))
+    refined = balance.refine_cuts(levels, (1,), over(levels, [20, 60]))
     assert (refined.cuts, refined.excess) == ((1,), 30)
 
 
@@ -168,10 +168,10 @@ def test_refinement_leaves_what_fits_and_never_empties_a_stage(weights: list[int
     stages = data.draw(st.integers(2, len(weights)))
     capacities = data.draw(st.lists(st.integers(5, 60), min_size=stages, max_size=stages))
     start = data.draw(st.sampled_from(every_cut(levels.depth, stages)))
-    refined = balance.refine(levels, start, over(levels, capacities))
-    parts = segments(refined.cuts, levels.depth)
+    refined = balance.refine_cuts(levels, start, over(levels, capacities))
+    parts = stage_segments(refined.cuts, levels.depth)
     assert len(parts) == stages and all(end > first for first, end in parts)
-    before = sum(over(levels, capacities)(k, *part) for k, part in enumerate(segments(start, levels.depth)))
+    before = sum(over(levels, capacities)(k, *part) for k, part in enumerate(stage_segments(start, levels.depth)))
     assert refined.excess == sum(over(levels, capacities)(k, *part) for k, part in enumerate(parts))
     if before == 0:
         assert refined.cuts == start and refined.moves == 0
@@ -187,26 +187,26 @@ def test_cycles_is_the_best_of_all_cuts_and_never_worse_than_the_other_strategie
     stages = data.draw(st.integers(1, min(4, levels.depth)))
     speeds = data.draw(st.lists(st.sampled_from([1.0, 2.0, 0.5]), min_size=stages, max_size=stages))
     tables = tables_of(levels, stages, data.draw(st.integers(5, 80)), speeds)
-    cuts = balance.cycles(levels, tables)
-    best = min(balance.slowest(tables, other) for other in every_cut(levels.depth, stages))
-    assert balance.slowest(tables, cuts) == best
+    cuts = balance.cut_by_cycles(levels, tables)
+    best = min(balance.slowest_stage(tables, other) for other in every_cut(levels.depth, stages))
+    assert balance.slowest_stage(tables, cuts) == best
     totals = [
-        sum(tables[k][part] for k, part in enumerate(segments(other, levels.depth)))
+        sum(tables[k][part] for k, part in enumerate(stage_segments(other, levels.depth)))
         for other in every_cut(levels.depth, stages)
-        if balance.slowest(tables, other) == best
+        if balance.slowest_stage(tables, other) == best
     ]
-    assert sum(tables[k][part] for k, part in enumerate(segments(cuts, levels.depth))) == pytest.approx(min(totals))
-    others = (balance.layers(levels, stages), balance.vendor(levels, stages), balance.parameters(levels, stages).cuts)
-    for other in (*others, balance.profile(levels, tables)):
-        assert best <= balance.slowest(tables, other)
-    assert balance.slowest(tables, balance.profile(levels, tables)) == best
+    assert sum(tables[k][part] for k, part in enumerate(stage_segments(cuts, levels.depth))) == pytest.approx(min(totals))
+    others = (balance.cut_by_layers(levels, stages), balance.cut_by_vendor(levels, stages), balance.cut_by_parameters(levels, stages).cuts)
+    for other in (*others, balance.cut_by_profile(levels, tables)):
+        assert best <= balance.slowest_stage(tables, other)
+    assert balance.slowest_stage(tables, balance.cut_by_profile(levels, tables)) == best
 
 
 def test_cycles_uses_what_each_device_is_good_at() -> None:
     levels = chain(10, 10, 10, 10)
     tables = tables_of(levels, 2, 1000, [1.0, 3.0])
-    assert balance.cycles(levels, tables) == (1,)
-    assert balance.cycles(levels, tables[::-1]) == (3,)
+    assert balance.cut_by_cycles(levels, tables) == (1,)
+    assert balance.cut_by_cycles(levels, tables[::-1]) == (3,)
 
 
 # ---- what cannot be
@@ -216,11 +216,11 @@ def test_more_devices_than_levels_is_refused_by_every_strategy() -> None:
     levels = chain(1, 1, 1)
     tables = tables_of(levels, 4, 10, [1.0] * 4)
     for strategy in (
-        lambda: balance.layers(levels, 4),
-        lambda: balance.vendor(levels, 4),
-        lambda: balance.parameters(levels, 4),
-        lambda: balance.profile(levels, tables),
-        lambda: balance.cycles(levels, tables),
+        lambda: balance.cut_by_layers(levels, 4),
+        lambda: balance.cut_by_vendor(levels, 4),
+        lambda: balance.cut_by_parameters(levels, 4),
+        lambda: balance.cut_by_profile(levels, tables),
+        lambda: balance.cut_by_cycles(levels, tables),
     ):
         with pytest.raises(UsageError, match="4 stages are more than the 3 levels"):
             strategy()
@@ -230,11 +230,11 @@ def test_profile_refuses_more_cuts_than_it_would_try() -> None:
     levels = chain(*[1] * 30)
     tables = tables_of(levels, 6, 100, [1.0] * 6)
     with pytest.raises(UsageError, match=r"would try 118755 ways.*1000 at most"):
-        balance.profile(levels, tables, most=1000)
-    assert balance.partitions(levels, 6) == 118755
+        balance.cut_by_profile(levels, tables, most=1000)
+    assert balance.count_partitions(levels, 6) == 118755
 
 
-@pytest.mark.parametrize("strategy", [balance.cycles, balance.profile])
+@pytest.mark.parametrize("strategy", [balance.cut_by_cycles, balance.cut_by_profile])
 def test_a_level_that_no_device_can_run_is_named(strategy: Callable[[Levels, list[np.ndarray]], object]) -> None:
     levels = chain(1, 100, 1)
     tables = tables_of(levels, 2, 1000, [1.0, 1.0])
@@ -251,15 +251,15 @@ def test_where_every_level_fits_but_no_cut_does_more_devices_are_asked_for() -> 
         for first in range(3):
             table[first, first + 2 :] = math.inf
     with pytest.raises(FitError, match="one of 2 stages does not fit"):
-        balance.cycles(levels, tables)
+        balance.cut_by_cycles(levels, tables)
 
 
 def test_the_smallest_number_of_stages_that_fits_is_found() -> None:
     levels = chain(*[10] * 8)
 
     def fits(stages: int) -> bool:
-        return max(sizes(levels, balance.parameters(levels, stages).cuts)) <= 25
+        return max(stage_sizes(levels, balance.cut_by_parameters(levels, stages).cuts)) <= 25
 
-    assert balance.smallest(levels, fits, 8) == 4
+    assert balance.smallest_count(levels, fits, 8) == 4
     with pytest.raises(FitError, match="any number of them up to 3"):
-        balance.smallest(levels, fits, 3)
+        balance.smallest_count(levels, fits, 3)

@@ -16,7 +16,7 @@ from deeploy.errors import TargetError
 from deeploy.ir.topology import AUTO, COLLECTIVES, load_topology
 from deeploy.operators.residual import RESIDUAL_SUM
 from deeploy.partition.collectives import Costs
-from deeploy.partition.joins import joined
+from deeploy.partition.joins import join_residuals
 from tests.command import deeploy_cli
 from tests.frontend.lower.nets import Net
 from tests.partition.cuts import synchronisations
@@ -89,7 +89,8 @@ def test_the_scheme_of_the_paper_synchronises_twice_in_a_block(rows: int, is_dec
     moved = Counter(c.kind for c in found.collectives if c.kind != "broadcast" or c.bytes == (len(c.chips) - 1) * rows * shape.width)
     assert moved == {"reduce": 2 * blocks, "broadcast": 2 * blocks}
     assert {c.algorithm for c in found.collectives} == {"hierarchical"}
-    first, *others = [Counter(node.op for node in graph.nodes) for graph in joined(found.system, lambda node: any(declare(node))).chips]
+    joined = join_residuals(found.system, lambda node: any(declare(node)))
+    first, *others = [Counter(node.op for node in graph.nodes) for graph in joined.chips]
     norm = "IntegerRMSNorm" if is_decoder else "IntegerLayerNorm"
     assert first[RESIDUAL_SUM.name] == first[norm] == 2 * blocks
     assert not any(own[RESIDUAL_SUM.name] or own[norm] for own in others)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deeploy.ir.topology import Link, Topology
-from deeploy.partition.collectives import Links, Receive, Send, fastest, spreads
+from deeploy.partition.collectives import Links, Receive, Send, fastest_algorithm, list_spreads
 
 GROUPS = Topology({"wire": Link("wire", 5e8, 3e-7, 100.0)}, 4, "wire")
 
@@ -13,7 +13,7 @@ GROUPS = Topology({"wire": Link("wire", 5e8, 3e-7, 100.0)}, 4, "wire")
 @pytest.mark.parametrize("members", [[0, 1], [0, 1, 2], [0, 2, 3], list(range(7)), [0, 5, 6, 18], list(range(64))], ids=len)
 @pytest.mark.parametrize("count", [1, 3])
 def test_everybody_gets_every_chunk_once_from_one_that_has_it_over_one_link(members: list[int], count: int) -> None:
-    found = list(spreads(members, 4, [count]))
+    found = list(list_spreads(members, 4, [count]))
     assert {"hierarchical", *(["doubling"] if count == 1 else [])} <= {algorithm.name for algorithm in found}
     for algorithm in found:
         has = {(0, chunk) for chunk in range(algorithm.chunks)}
@@ -29,7 +29,7 @@ def test_everybody_gets_every_chunk_once_from_one_that_has_it_over_one_link(memb
 def test_a_small_tensor_reaches_many_chips_by_doubling() -> None:
     """The first chip sends twice in each of three levels instead of three times."""
     links = Links(GROUPS, 64, 2.5e-7)
-    chosen, _ = fastest(spreads(list(range(64)), 4, [1]), 512, links)
+    chosen, _ = fastest_algorithm(list_spreads(list(range(64)), 4, [1]), 512, links)
     assert chosen.name == "doubling" and sum(sent.chip == 0 for sent in chosen.sends) == 6
-    others = {algorithm.name: fastest([algorithm], 512, links)[1] for algorithm in spreads(list(range(64)), 4, [1])}
+    others = {algorithm.name: fastest_algorithm([algorithm], 512, links)[1] for algorithm in list_spreads(list(range(64)), 4, [1])}
     assert others["doubling"] < 0.95 * others["hierarchical"]

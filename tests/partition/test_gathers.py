@@ -15,17 +15,17 @@ import pytest
 from benchmarks.transformer_models import Shape, decoder
 from deeploy.chips import Cut, Options, Request
 from deeploy.chips import compile as compile_chips
-from deeploy.driver.partition import costs_of, partitioned
+from deeploy.driver.partition import costs_of, partition_graph
 from deeploy.ir.nodes import Node
 from deeploy.ir.values import Graph
 from deeploy.partition import gathers
 from deeploy.partition.collectives import Add, Costs, Effort, Links, Receive, Send
-from deeploy.partition.cuts import cuts
-from deeploy.partition.proof import prove
-from deeploy.partition.rows import division
-from deeploy.partition.sharding import _factors
-from deeploy.partition.system import check
-from deeploy.partition.tensor import Partition, partition
+from deeploy.partition.cuts import choose_cuts
+from deeploy.partition.proof import prove_partition
+from deeploy.partition.rows import divide_rows
+from deeploy.partition.sharding import _grid_factors
+from deeploy.partition.system import check_system
+from deeploy.partition.tensor import Partition, partition_by_tensor
 from tests.partition.test_tensor import LINK, SIRACUSA, TOPOLOGY, Topology, declare, images, is_equal, perceptron, transformer
 
 assert TOPOLOGY is not None
@@ -58,7 +58,7 @@ def test_everybody_gets_every_part_from_one_that_has_it(way: gathers.Way, count:
 
 def test_a_way_through_groups_is_faster_than_all_to_the_first() -> None:
     """Sixty-four parts of eight bytes: nine messages to the first chip instead of sixty-three."""
-    seconds = partial(gathers.seconds, sizes=dict.fromkeys(range(64), 8), links=Links(TOPOLOGY, 64, 2e-7))
+    seconds = partial(gathers.gather_seconds, sizes=dict.fromkeys(range(64), 8), links=Links(TOPOLOGY, 64, 2e-7))
     flat = sum(TOPOLOGY.seconds(chip, 0, 8, 64) for chip in range(1, 64))
     assert seconds(gathers.to_first) < flat / 5
     assert seconds(gathers.to_first) < min(map(seconds, (gathers.to_all, gathers.by_leaders))) < 3 * seconds(gathers.to_first)
@@ -66,29 +66,29 @@ def test_a_way_through_groups_is_faster_than_all_to_the_first() -> None:
 
 @pytest.mark.parametrize(("chips", "group", "extent"), [(4, 4, 8), (8, 4, 16), (8, 2, 16), (16, 4, 32)])
 def test_rows_of_chips_of_groups_are_turned_at_once(chips: int, group: int, extent: int) -> None:
-    rows = division(0, extent, chips, group)
+    rows = divide_rows(0, extent, chips, group)
     assert rows is not None
     order = np.concatenate([np.arange(*rows.owned[chip]) for chip in range(chips)])
-    factors = _factors(order, chips)
+    factors = _grid_factors(order, chips)
     if len(rows.levels) > 2:
         assert factors is None
         return
     assert factors is not None
     turned = np.arange(extent).reshape(*factors, -1).transpose(1, 0, 2).ravel()  # places of rows as they arrive
     assert np.array_equal(order[turned], np.arange(extent))
-    assert _factors(order[::-1].copy(), chips) is None
+    assert _grid_factors(order[::-1].copy(), chips) is None
 
 
 def sums(graph: Graph, count: int) -> frozenset[Node]:
     """The products that are cut along a reduction."""
-    return frozenset(node for node, loop in cuts(graph, declare, count).chosen.items() if loop.is_sum)
+    return frozenset(node for node, loop in choose_cuts(graph, declare, count).chosen.items() if loop.is_sum)
 
 
 def gathered(graph: Graph, count: int, topology: Topology = TOPOLOGY, by_rows: bool = False, costs: Costs | None = None) -> Partition:
     """All products along their outputs."""
-    found = partition(graph, count, topology, declare, costs or Costs(1e-7, elements), by_rows, sums(graph, count))
-    check(found.system, replace(topology, queue=1))
-    prove(graph, declare, found)
+    found = partition_by_tensor(graph, count, topology, declare, costs or Costs(1e-7, elements), by_rows, sums(graph, count))
+    check_system(found.system, replace(topology, queue=1))
+    prove_partition(graph, declare, found)
     return found
 
 
@@ -139,8 +139,8 @@ def test_the_estimate_says_what_is_put_together(tmp_path: Path) -> None:
         (replace(TOPOLOGY, links={"mipi": replace(link, bytes_per_second=1e6, latency=0.0)}), 2),
         (replace(TOPOLOGY, links={"mipi": replace(link, latency=1e-3)}), 0),
     ):
-        assert len(partition(graph, 8, topology, declare, costs).gathered) == wanted
-        (system,) = partitioned(graph, Cut(8), SIRACUSA, topology, Options(engines=("cluster",)))[:1]
+        assert len(partition_by_tensor(graph, 8, topology, declare, costs).gathered) == wanted
+        (system,) = partition_graph(graph, Cut(8), SIRACUSA, topology, Options(engines=("cluster",)))[:1]
         assert ("reduce" in system.notes[0]) == (wanted == 0)
 
 

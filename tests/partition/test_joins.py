@@ -17,8 +17,8 @@ from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.operators.residual import RESIDUAL_SUM
 from deeploy.partition import collectives
-from deeploy.partition.joins import joined
-from deeploy.partition.system import System, alone, check
+from deeploy.partition.joins import join_residuals
+from deeploy.partition.system import System, check_system, system_of_one
 from tests.partition.cuts import lowered_file
 from tests.partition.test_tensor import CLUSTER, SIRACUSA, TOPOLOGY, cut, declare, is_equal, transformer
 
@@ -43,11 +43,11 @@ def test_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_cache
     monkeypatch.setattr(collectives, "LARGEST", 16 * smallest)
     graph = transformer(tmp_path, Shape(64, 96, 4, 2, 1 if has_caches else 5, has_caches), True)
     found = cut(graph, 4)
-    both = joined(found.system, supports)
+    both = join_residuals(found.system, supports)
     assert count_of(found.system)["Add"] - count_of(both)["Add"] == 4  # others add masks
     assert count_of(both)[RESIDUAL_SUM.name] == count_of(found.system)["ReduceSum"] >= 4
     assert (count_of(both)[RESIDUAL_SUM.name] > 4) == (smallest == 1)
-    check(both, TOPOLOGY)
+    check_system(both, TOPOLOGY)
     assert is_equal(graph, replace(found, system=both), steps=2)
 
 
@@ -56,7 +56,7 @@ def test_scales_of_their_own(tmp_path: Path) -> None:
     """A QDQ graph: the skip connection has another scale than the sum."""
     graph = lowered_file(STORY, replace(SIRACUSA, kernels=CLUSTER), rows=1, context=32)
     found = cut(graph, 2)
-    both = joined(found.system, supports)
+    both = join_residuals(found.system, supports)
     assert count_of(both)[RESIDUAL_SUM.name] >= count_of(found.system)["ScaledAdd"] - count_of(both)["ScaledAdd"] == 8
     assert is_equal(graph, replace(found, system=both), steps=2)
 
@@ -84,10 +84,10 @@ def test_stages_behind_the_addition(first: str, channels: int, stages: tuple[str
     values = {"x": random.integers(-800, 800, (3, 2, 8)).astype(np.int32), "b": random.integers(-128, 128, (2, 8)).astype(np.int8)}
     results = []
     for with_join in (False, True):
-        system = alone(sums(first, stages, channels, **attrs))
-        system = joined(system, supports) if with_join else system
+        system = system_of_one(sums(first, stages, channels, **attrs))
+        system = join_residuals(system, supports) if with_join else system
         assert (count_of(system)[RESIDUAL_SUM.name], count_of(system)["ReduceSum"]) == ((1, 0) if with_join else (0, 1))
-        results += chips.outputs(system, chips.programs(system, SIRACUSA), values)
+        results += chips.system_outputs(system, chips.chip_programs(system, SIRACUSA), values)
     assert np.unique(results[0]).size > 5
     assert np.array_equal(*results)
 
@@ -95,7 +95,7 @@ def test_stages_behind_the_addition(first: str, channels: int, stages: tuple[str
 def test_what_is_read_elsewhere_stays() -> None:
     graph = sums("t", ("clamp",), low=-128, high=127)
     graph = replace(graph, outputs=(*graph.outputs, graph.nodes[0].outputs[0]))
-    assert count_of(joined(alone(graph), supports))[RESIDUAL_SUM.name] == 0
+    assert count_of(join_residuals(system_of_one(graph), supports))[RESIDUAL_SUM.name] == 0
 
 
 @pytest.mark.parametrize(("place", "count"), [(0, 1), (1, 0)])
@@ -107,7 +107,7 @@ def test_what_is_added_exists_before_the_sum(place: int, count: int) -> None:
     last = last.another(inputs=(last.inputs[0], *copy.outputs))
     nodes = [total, last]
     nodes.insert(place, copy)
-    (found,) = joined(alone(replace(graph, outputs=last.outputs, order=tuple(nodes))), supports).chips
+    (found,) = join_residuals(system_of_one(replace(graph, outputs=last.outputs, order=tuple(nodes))), supports).chips
     assert [node.op for node in found.nodes].count(RESIDUAL_SUM.name) == count
     made = set(found.inputs)
     for node in found.nodes:
@@ -118,4 +118,4 @@ def test_what_is_added_exists_before_the_sum(place: int, count: int) -> None:
 
 def test_without_a_kernel_nothing_joins() -> None:
     graph = sums("t", ("clamp",), low=-128, high=127)
-    assert count_of(joined(alone(graph), lambda node: False)) == {"ReduceSum": 1, "Add": 1}
+    assert count_of(join_residuals(system_of_one(graph), lambda node: False)) == {"ReduceSum": 1, "Add": 1}

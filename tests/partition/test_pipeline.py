@@ -17,8 +17,8 @@ from deeploy.operators.link import RECV, SEND
 from deeploy.operators.views import APPEND
 from deeploy.partition import balance
 from deeploy.partition.balance_levels import Levels
-from deeploy.partition.pipeline import BALANCES, choose, cut, levels_of_graph, part, pipeline
-from deeploy.partition.system import System, alone, check, constants, deadlock
+from deeploy.partition.pipeline import BALANCES, choose_cuts_by, cut_stages, levels_of_graph, pipeline, stage_graph
+from deeploy.partition.system import System, check_system, constants_by_chip, find_deadlock, system_of_one
 from deeploy.target import load
 from tests.frontend.lower.nets import Net, conv
 from tests.partition.cuts import lowered
@@ -61,7 +61,7 @@ def branching(folder: Path) -> Graph:
 
 
 def results(system: System, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    return chips.outputs(system, chips.programs(system, GENERIC), inputs)
+    return chips.system_outputs(system, chips.chip_programs(system, GENERIC), inputs)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -70,12 +70,12 @@ def test_a_pipeline_computes_what_one_chip_does(tmp_path: Path, count: int, stra
     graph = branching(tmp_path)
     levels = levels_of_graph(graph)
     found = pipeline(graph, levels, count, strategy, Given(levels, 1500))  # type: ignore[arg-type]
-    check(found.system, TOPOLOGY)
-    assert deadlock(found.system, 1) is None
+    check_system(found.system, TOPOLOGY)
+    assert find_deadlock(found.system, 1) is None
     assert len(found.system.chips) == count
     images = np.random.default_rng(count).standard_normal((3, 1, 3, 8, 8)).astype(np.float32)
     for image in images:
-        expected, got = results(alone(graph), [image]), results(found.system, [image])
+        expected, got = results(system_of_one(graph), [image]), results(found.system, [image])
         assert len(got) == 2
         assert all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
 
@@ -84,7 +84,7 @@ def test_every_cut_sends_to_the_next_stage_only_and_forwards_what_is_read_later(
     graph = branching(tmp_path)
     levels = levels_of_graph(graph)
     cuts = tuple(range(1, levels.depth))
-    system = cut(graph, levels, cuts)
+    system = cut_stages(graph, levels, cuts)
     assert all(m.receiver[0] == m.sender[0] + 1 for m in system.messages)
     for border in cuts:
         assert sum(m.bytes for m in system.messages if m.receiver[0] == border) == levels.crossing[border]
@@ -106,7 +106,7 @@ def test_a_part_returns_what_is_read_behind_it_and_is_given_what_it_reads(tmp_pa
         made = {t.name for position in inside for t in graph.nodes[position].outputs}
         read = {t.name for position in inside for t in graph.nodes[position].variables}
         wanted = {t.name for position in behind for t in graph.nodes[position].operands} | returned
-        found = part(graph, levels, first, end)
+        found = stage_graph(graph, levels, first, end)
         assert [node.name for node in found.nodes] == [graph.nodes[position].name for position in sorted(inside)]
         assert {t.name for t in found.outputs} == made & wanted
         assert {t.name for t in found.inputs} == read - made
@@ -116,8 +116,8 @@ def test_constants_are_divided_and_none_is_on_two_chips(tmp_path: Path) -> None:
     graph = branching(tmp_path)
     levels = levels_of_graph(graph)
     found = pipeline(graph, levels, 4, "parameters", Given(levels, 10**6))
-    assert sum(found.constants) == constants(alone(graph))[0] > 0
-    assert found.constants == tuple(constants(found.system).values())
+    assert sum(found.constants) == constants_by_chip(system_of_one(graph))[0] > 0
+    assert found.constants == tuple(constants_by_chip(found.system).values())
     assert max(found.constants) == min(
         max(sum(found.levels.weights[a:b]) for a, b in itertools.pairwise((0, *other, found.levels.depth)))
         for other in itertools.combinations(range(1, found.levels.depth), 3)
@@ -132,7 +132,7 @@ def test_auto_takes_the_fewest_chips_that_keep_all_constants(tmp_path: Path) -> 
     count = len(found.system.chips)
     assert count > 1
     assert max(found.constants) <= 4000
-    assert balance.parameters(levels, count - 1, costs.overflow).excess > 0
+    assert balance.cut_by_parameters(levels, count - 1, costs.overflow).excess > 0
     with pytest.raises(FitError, match="do not stay on the devices"):
         pipeline(graph, levels, "auto", "parameters", Given(levels, 100))
 
@@ -150,13 +150,13 @@ def test_more_chips_than_levels_are_refused(tmp_path: Path) -> None:
     levels = levels_of_graph(graph)
     for strategy in BALANCES:
         with pytest.raises(UsageError, match=f"99 stages are more than the {levels.depth} levels"):
-            choose(levels, 99, strategy, Given(levels, 1500))
+            choose_cuts_by(levels, 99, strategy, Given(levels, 1500))
 
 
 def test_an_unknown_strategy_is_refused(tmp_path: Path) -> None:
     levels = levels_of_graph(branching(tmp_path))
     with pytest.raises(UsageError, match="--balance weight is unknown"):
-        choose(levels, 2, "weight", Given(levels, 1500))  # type: ignore[arg-type]
+        choose_cuts_by(levels, 2, "weight", Given(levels, 1500))  # type: ignore[arg-type]
 
 
 def test_a_network_with_states_is_refused() -> None:
@@ -172,8 +172,8 @@ def test_inputs_are_given_where_they_are_read(tmp_path: Path) -> None:
     y = net.Relu(net.MatMul(x, net.w(8, 8)))
     graph = lowered(net.model([net.Add(net.Relu(net.MatMul(y, net.w(8, 8))), x)]), tmp_path)
     levels = levels_of_graph(graph)
-    system = cut(graph, levels, tuple(range(1, levels.depth)))
+    system = cut_stages(graph, levels, tuple(range(1, levels.depth)))
     assert system.given(x) == (0, levels.depth - 1)
     image = [np.arange(16, dtype=np.float32).reshape(2, 8)]
-    assert np.array_equal(results(system, image)[0], results(alone(graph), image)[0])
-    assert not any(node.op in (SEND, RECV) for node in alone(graph).chips[0].nodes)
+    assert np.array_equal(results(system, image)[0], results(system_of_one(graph), image)[0])
+    assert not any(node.op in (SEND, RECV) for node in system_of_one(graph).chips[0].nodes)

@@ -19,10 +19,10 @@ from deeploy.ir.topology import Link, Ports, Topology
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.partition.collectives import Add, ComputePiece, Costs, Effort, Receive, Send
-from deeploy.partition.proof import prove
-from deeploy.partition.rows import Rows, division
-from deeploy.partition.system import check
-from deeploy.partition.tensor import Partition, partition
+from deeploy.partition.proof import prove_partition
+from deeploy.partition.rows import Rows, divide_rows
+from deeploy.partition.system import check_system
+from deeploy.partition.tensor import Partition, partition_by_tensor
 from tests.partition.cuts import synchronisations
 from tests.partition.test_tensor import SIRACUSA, TOPOLOGY, declare, is_equal, transformer
 
@@ -35,9 +35,9 @@ def effort(graph: Graph) -> Effort:
 
 
 def by_rows(graph: Graph, count: int, topology: Topology = TOPOLOGY) -> Partition:
-    found = partition(graph, count, topology, declare, Costs(1e-8, effort), True)
-    check(found.system, replace(topology, queue=1))
-    prove(graph, declare, found)
+    found = partition_by_tensor(graph, count, topology, declare, Costs(1e-8, effort), True)
+    check_system(found.system, replace(topology, queue=1))
+    prove_partition(graph, declare, found)
     return found
 
 
@@ -45,7 +45,7 @@ def by_rows(graph: Graph, count: int, topology: Topology = TOPOLOGY) -> Partitio
 @pytest.mark.parametrize("extent", [2, 5, 16, 67])
 def test_every_row_is_added_up_once_from_all_chips(chips: int, group: int, extent: int) -> None:
     """The script is run with sets of chips in the place of numbers."""
-    found = division(1, extent, chips, group)
+    found = divide_rows(1, extent, chips, group)
     assert found is not None
     rows = [row for chip in sorted(found.owned) for row in range(*found.owned[chip])]
     assert sorted(rows) == list(range(extent))
@@ -71,8 +71,8 @@ def test_every_row_is_added_up_once_from_all_chips(chips: int, group: int, exten
 
 
 def test_groups_that_are_not_full_have_no_rows() -> None:
-    assert division(0, 8, 6, 4) is None
-    assert division(0, 1, 4, 4) is None
+    assert divide_rows(0, 8, 6, 4) is None
+    assert divide_rows(0, 1, 4, 4) is None
 
 
 @pytest.mark.parametrize(("count", "heads", "rows"), [(2, 4, 6), (4, 4, 6), (4, 5, 3), (8, 8, 5), (16, 16, 3)])
@@ -112,10 +112,10 @@ def test_the_proof_finds_a_weight_that_is_no_copy_twice(tmp_path: Path) -> None:
     copies = [shard for shard in found.shards if shard.is_copy]
     assert copies and len({shard.chip for shard in copies}) == 4
     with pytest.raises(ModelError, match="and on another one"):
-        prove(graph, declare, replace(found, shards=tuple(replace(shard, is_copy=False) for shard in found.shards)))
+        prove_partition(graph, declare, replace(found, shards=tuple(replace(shard, is_copy=False) for shard in found.shards)))
     other = replace(copies[0], values=copies[0].values + 1)
     with pytest.raises(ModelError, match="other values"):
-        prove(graph, declare, replace(found, shards=(*(s for s in found.shards if s is not copies[0]), other)))
+        prove_partition(graph, declare, replace(found, shards=(*(s for s in found.shards if s is not copies[0]), other)))
 
 
 def test_messages_take_the_ports_of_chips_that_they_pass() -> None:

@@ -13,7 +13,7 @@ from deeploy.ir.topology import Link, Topology
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.partition.collectives import Costs
-from deeploy.partition.sharding import gather
+from deeploy.partition.sharding import gather_tensor
 from deeploy.partition.shards import Divided, Shards, Whole
 
 PARTS = [
@@ -58,6 +58,6 @@ def test_parts_of_several_runs_are_put_together_in_order(kept: tuple[list[int], 
     values = [np.take(wanted, own, axis) for own in kept]
     parts = {chip: Tensor(f"part {chip}", own.shape, DType.INT8) for chip, own in enumerate(values)}
     shards.states[tensor].apart = Divided(axis, [np.array(own) for own in kept], parts, 0)
-    gather(shards, tensor, Whole())
+    gather_tensor(shards, tensor, Whole())
     known = dict(zip(parts.values(), values, strict=True))
     assert np.array_equal(value(shards.states[tensor].whole[0], known, shards.nodes), wanted)

@@ -24,10 +24,10 @@ from deeploy.ir.values import Graph
 from deeploy.partition import collectives
 from deeploy.partition.collectives import Algorithm, Costs, Effort
 from deeploy.partition.dependence import read_dependence
-from deeploy.partition.proof import prove
-from deeploy.partition.system import alone, check, constants
-from deeploy.partition.tensor import Partition, partition
-from deeploy.planning.binding.kernels import declarations
+from deeploy.partition.proof import prove_partition
+from deeploy.partition.system import check_system, constants_by_chip, system_of_one
+from deeploy.partition.tensor import Partition, partition_by_tensor
+from deeploy.planning.binding.kernels import kernel_declarations
 from deeploy.planning.planner.machine import Options
 from deeploy.target import Link, Topology, load
 from tests.e2e import decoders
@@ -42,7 +42,7 @@ LINK = Link("wire", 1e9, 1e-6, 1.0)
 
 
 def declare(node: Node) -> Any:
-    return declarations(CLUSTER, node)
+    return kernel_declarations(CLUSTER, node)
 
 
 def random_inputs(graph: Graph, seed: int) -> dict[str, np.ndarray]:
@@ -65,18 +65,18 @@ def is_equal(graph: Graph, found: Partition, steps: int = 1) -> bool:
     """Whether the chips compute what one does, over a sequence of inferences, and outputs are no constants."""
     runs = []
     inputs = [random_inputs(graph, seed) for seed in range(steps)]
-    for system in (alone(graph), found.system):
-        programs, states = chips.programs(system, replace(SIRACUSA, kernels=CLUSTER)), chips.States()
-        runs.append([chips.outputs(system, programs, sample, states) for sample in inputs])
+    for system in (system_of_one(graph), found.system):
+        programs, states = chips.chip_programs(system, replace(SIRACUSA, kernels=CLUSTER)), chips.States()
+        runs.append([chips.system_outputs(system, programs, sample, states) for sample in inputs])
     assert all(np.unique(array).size > 5 for array in runs[0][-1])
     return all(np.array_equal(a, b) for one, other in zip(*runs, strict=True) for a, b in zip(one, other, strict=True))
 
 
 def cut(graph: Graph, count: int, topology: Topology = TOPOLOGY, costs: Costs | None = None) -> Partition:
     costs = costs or costs_of(SIRACUSA, Options(engines=("cluster",)))
-    found = partition(graph, count, topology, declare, costs)
-    check(found.system, topology)
-    prove(graph, declare, found)
+    found = partition_by_tensor(graph, count, topology, declare, costs)
+    check_system(found.system, topology)
+    prove_partition(graph, declare, found)
     return found
 
 
@@ -134,8 +134,8 @@ def test_decoders(tmp_path: Path, count: int, has_caches: bool) -> None:
         assert sorted(synchronisations(found).values()) == [1] * (2 * shape.layers)  # heads, and the inner width
         kinds = Counter(c.kind for c in found.collectives)
         assert kinds["reduce"] == 2 * shape.layers and kinds["gather"] == 0
-        own = constants(found.system)
-        assert max(own[chip] for chip in range(1, count)) < 1.25 * constants(alone(graph))[0] / count + 2048
+        own = constants_by_chip(found.system)
+        assert max(own[chip] for chip in range(1, count)) < 1.25 * constants_by_chip(system_of_one(graph))[0] / count + 2048
 
 
 @pytest.mark.parametrize("count", [2, 4, 5])
@@ -153,7 +153,7 @@ def test_columns_that_cores_share_are_not_cut() -> None:
     x, weight = Tensor("x", (1, 64), DType.INT8), constant(np.arange(64, dtype=np.int32))
     norm = Node("norm", "IntegerRMSNorm", (x, weight), (replace(x, name="y"),), {"shift": 1})
     (y,) = norm.outputs
-    found = read_dependence(Graph("", (x,), (y,)), lambda node: declarations(load("siracusa").kernels, node))
+    found = read_dependence(Graph("", (x,), (y,)), lambda node: kernel_declarations(load("siracusa").kernels, node))
     assert {loop.name: loop.group for loop in found.loops[norm]} == {"d0": -1, "k": -1, "c": -1}
     assert found.classes(y) == found.classes(x) == (-1, -1) and found.classes(weight) == (-1,)
 
@@ -187,7 +187,7 @@ def test_images_by_channels(tmp_path: Path, count: int) -> None:
     convolutions = [node.name for node in graph.nodes if node.op == "Conv"]
     assert len(convolutions) == 5
     assert set(convolutions) <= found.cut.keys()
-    assert sum(constants(found.system).values()) < 1.1 * constants(alone(graph))[0] + 64 * count
+    assert sum(constants_by_chip(found.system).values()) < 1.1 * constants_by_chip(system_of_one(graph))[0] + 64 * count
 
 
 def test_floats_are_cut_along_outputs_alone(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_every_way_adds_up_to_the_same(tmp_path: Path, monkeypatch: pytest.Monke
 
             monkeypatch.setattr(collectives, "LARGEST", largest)
             monkeypatch.setattr(collectives, "SMALLEST", 1)
-            monkeypatch.setattr(collectives, "fastest", pick)
+            monkeypatch.setattr(collectives, "fastest_algorithm", pick)
             found = cut(graph, count)
             seen |= {c.algorithm for c in found.collectives if c.kind == "reduce"}
             assert is_equal(graph, found)
@@ -328,7 +328,7 @@ def test_pieces_of_convolutions_are_output_channels(tmp_path: Path, monkeypatch:
     divided = [node for node in found.system.chips[1].nodes if node.op == "Conv" and node.outputs[0].dtype is DType.INT32]
     assert len(divided) > len({node.name for node in divided})
     assert all(node.operands[1].shape[0] < 12 for node in divided)
-    assert sum(constants(found.system).values()) < 1.1 * constants(alone(graph))[0] + 64 * 3
+    assert sum(constants_by_chip(found.system).values()) < 1.1 * constants_by_chip(system_of_one(graph))[0] + 64 * 3
 
 
 def test_inputs_of_cut_nodes_are_given_to_all_chips(tmp_path: Path) -> None:
@@ -360,11 +360,11 @@ def test_the_proof_finds_constants_on_two_chips(tmp_path: Path) -> None:
     matrix = next(shard for shard in found.shards if shard.chip == 1 and shard.values.ndim == 2)
     doubled = replace(found, shards=(*found.shards, replace(matrix, chip=0)))
     with pytest.raises(ModelError, match="is on chip 0 and on another one"):
-        prove(graph, declare, doubled)
+        prove_partition(graph, declare, doubled)
     with pytest.raises(ModelError, match=r"elements of constant .* are on no chip"):
-        prove(graph, declare, replace(found, shards=tuple(shard for shard in found.shards if shard is not matrix)))
+        prove_partition(graph, declare, replace(found, shards=tuple(shard for shard in found.shards if shard is not matrix)))
     with pytest.raises(ModelError, match="other values"):
-        prove(graph, declare, replace(found, shards=(*found.shards, replace(matrix, values=matrix.values + 1))))
+        prove_partition(graph, declare, replace(found, shards=(*found.shards, replace(matrix, values=matrix.values + 1))))
     first, chip = found.system.chips
     foreign = [
         node.another(inputs=(node.inputs[0], replace(node.operands[1], name="foreign", data=np.ones(node.operands[1].shape, np.int8))))
@@ -374,7 +374,7 @@ def test_the_proof_finds_constants_on_two_chips(tmp_path: Path) -> None:
     ]
     other = replace(found.system, chips=(first, replace(chip, order=tuple(foreign))))
     with pytest.raises(ModelError, match="constant foreign is no part of it"):
-        prove(graph, declare, replace(found, system=other))
+        prove_partition(graph, declare, replace(found, system=other))
 
 
 # ---- real networks
@@ -387,8 +387,8 @@ def test_a_real_language_model(shared_models: Path, count: int) -> None:
     found = cut(graph, count)
     assert is_equal(graph, found)
     assert Counter(c.kind for c in found.collectives)["reduce"] == 16  # of 8 blocks
-    own = constants(found.system)
-    assert max(own[chip] for chip in range(1, count)) * count < 1.4 * constants(alone(graph))[0]
+    own = constants_by_chip(found.system)
+    assert max(own[chip] for chip in range(1, count)) * count < 1.4 * constants_by_chip(system_of_one(graph))[0]
 
 
 @pytest.mark.parametrize(

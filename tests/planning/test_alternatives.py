@@ -17,13 +17,13 @@ from deeploy.ir.target import Rate, Target
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.planning import cost
-from deeploy.planning.binding.assemble import assemble
-from deeploy.planning.binding.kernels import select
+from deeploy.planning.binding.assemble import assemble_program
+from deeploy.planning.binding.kernels import select_kernels
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner import network as planner
 from deeploy.planning.planner.machine import Options, machine_of
 from deeploy.planning.planner.network import Planner
-from deeploy.planning.program import Program, Role, chosen
+from deeploy.planning.program import Program, Role, choose_variants
 from deeploy.target import load
 from tests.e2e import test_pipeline
 from tests.execution.simulation.nets import compiled, node
@@ -53,7 +53,7 @@ OVER: dict[str, Any] = {"overwrites": (("y", "a"),)}
 
 def test_every_kernel_that_fits_a_node_is_selected() -> None:
     other = {"operator": replace(kernels({})[0].operator, name="Sub")}
-    (found,) = select(kernels(SCRATCH, {}, NPU, other, {}), [sums().nodes[0]])
+    (found,) = select_kernels(kernels(SCRATCH, {}, NPU, other, {}), [sums().nodes[0]])
     assert [kernel.name for kernel in found] == ["add0", "add1", "add2", "add4"]
 
 
@@ -63,7 +63,7 @@ def worth(monkeypatch: pytest.MonkeyPatch, rates: Mapping[str, float], *changes:
     machine = machine_of(target, Options())
     assert machine is not None
     rated = {name: Rate(10.0, 0.0, rate) for name, rate in rates.items()}
-    monkeypatch.setattr(cost, "rate", lambda call, _: rated[call.kernel.name])
+    monkeypatch.setattr(cost, "kernel_rate", lambda call, _: rated[call.kernel.name])
     program = assembled(*({"engine": "cluster", **change} for change in changes))
     return [call.kernel.name for call in Planner(program, target, machine).program.variants(0)]
 
@@ -84,14 +84,14 @@ def test_no_better_plan_is_lost(l1: int, tmp_path: Path, monkeypatch: pytest.Mon
     path = test_pipeline.residual(tmp_path)
     options = Options({"l1": l1})
     few = deeploy.compile(path, "siracusa", options=options).plan
-    monkeypatch.setattr(planner, "offered", lambda program, *_: program)
+    monkeypatch.setattr(planner, "prune_variants", lambda program, *_: program)
     every = deeploy.compile(path, "siracusa", options=options).plan
     assert few.prediction is not None and every.prediction is not None
     assert few.prediction.cycles <= 1.01 * every.prediction.cycles
 
 
 def assembled(*changes: dict[str, Any]) -> Program:
-    return assemble("network", sums(), kernels(*changes))
+    return assemble_program("network", sums(), kernels(*changes))
 
 
 def variants(program: Program) -> list[list[str]]:
@@ -107,7 +107,7 @@ def test_what_could_not_overwrite_is_no_alternative() -> None:
 def test_only_what_the_chosen_ways_need_is_left() -> None:
     program = assembled(SCRATCH, {})
     assert [b.name for b in program.buffers.values() if b.role is Role.SCRATCH] == ["sum_a_room", "sum_b_room", "sum_y_room"]
-    mixed = chosen(program, [0, 1, 0])
+    mixed = choose_variants(program, [0, 1, 0])
     assert [call.kernel.name for call in mixed.calls] == ["add0", "add1", "add0"]
     assert [b.name for b in mixed.buffers.values() if b.role is Role.SCRATCH] == ["sum_a_room", "sum_y_room"]
     assert {b.name for b in program.buffers.values() if b.role is not Role.SCRATCH} < set(mixed.buffers)

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import deeploy
 from deeploy.errors import FitError, UnsupportedError
 from deeploy.ir.target import Memory, Target
-from deeploy.planning.packing.lifetimes import lifetimes
+from deeploy.planning.packing.lifetimes import block_lifetimes
 from deeploy.target import load
 
 
@@ -116,7 +116,7 @@ def test_outputs_that_are_inputs_views_or_the_same_tensor_own_their_memory(tmp_p
 def test_a_chain_of_elementwise_layers_shares_one_address(tmp_path: Path) -> None:
     chain = [node("Neg", "x", "a"), node("Abs", "a", "b"), node("Sqrt", "b", "c"), node("Add", "c x", "d"), node("Relu", "d", "y")]
     result = compiled(tmp_path, chain, {"x": [4, 8]}, {"y": [4, 8]})
-    blocks = lifetimes(result.network.program)
+    blocks = block_lifetimes(result.network.program)
     assert [(b.buffers, b.size) for b in blocks] == [(("a", "b", "c"), 128)]
     assert (result.memory["arena"].peak, result.memory["arena"].lower_bound) == (128, 128)
 
@@ -124,7 +124,7 @@ def test_a_chain_of_elementwise_layers_shares_one_address(tmp_path: Path) -> Non
 def test_a_tensor_that_is_read_later_is_not_overwritten(tmp_path: Path) -> None:
     nodes = [node("Neg", "x", "a"), node("Abs", "a", "b"), node("Add", "a b", "c"), node("Sqrt", "c", "y")]
     result = compiled(tmp_path, nodes, {"x": [2, 4]}, {"y": [2, 4]})
-    groups = [set(b.buffers) for b in lifetimes(result.network.program)]
+    groups = [set(b.buffers) for b in block_lifetimes(result.network.program)]
     assert not any({"a", "b"} <= group for group in groups)
     x = -np.arange(8, dtype=np.float32).reshape(2, 4)
     check_run(result, [x], [np.sqrt(-2 * x)])
@@ -133,7 +133,7 @@ def test_a_tensor_that_is_read_later_is_not_overwritten(tmp_path: Path) -> None:
 def test_a_broadcast_operand_is_not_overwritten(tmp_path: Path) -> None:
     nodes = [node("Neg", "x", "a"), node("Neg", "r", "b"), node("Mul", "b a", "c"), node("Neg", "c", "y")]
     result = compiled(tmp_path, nodes, {"x": [4, 4], "r": [1, 4]}, {"y": [4, 4]})
-    assert all("b" not in block.buffers or block.buffers == ("b",) for block in lifetimes(result.network.program))
+    assert all("b" not in block.buffers or block.buffers == ("b",) for block in block_lifetimes(result.network.program))
 
 
 def test_every_node_without_kernel_is_listed(tmp_path: Path) -> None:

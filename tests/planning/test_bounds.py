@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.planning.planner.bounds import bounds, peaks
+from deeploy.planning.planner.bounds import peak_products, plan_bounds
 from deeploy.planning.planner.machine import Options
 from tests.e2e.test_constructs import model
 
@@ -37,9 +37,9 @@ def product(path: Path) -> Path:
 def test_a_product(options: Options, weights: bool, beyond: bool, tmp_path: Path) -> None:
     """Products over the peak of the cores; tensors once over the path to L1 unless they are there for ever, and over that from L3."""
     plan = deeploy.compile(product(tmp_path / "m.onnx"), "siracusa", options=options).plan
-    found, timing = bounds(plan), plan.target.timing
+    found, timing = plan_bounds(plan), plan.target.timing
     assert timing is not None
-    assert found.compute == {"cluster": round(ROWS * INNER * COLUMNS / peaks(plan)["cluster"])}
+    assert found.compute == {"cluster": round(ROWS * INNER * COLUMNS / peak_products(plan)["cluster"])}
     inner, outer = (timing.paths[name].byte for name in ("L2_L1", "L3_L2"))
     fetched, stored = 4 * INNER * (ROWS + COLUMNS * weights), 4 * ROWS * COLUMNS
     expected = {"L2_L1": round(fetched * inner[0] + stored * inner[1]), "L3_L2": round(4 * INNER * COLUMNS * outer[0] * beyond)}
@@ -51,7 +51,7 @@ def test_a_product(options: Options, weights: bool, beyond: bool, tmp_path: Path
 def test_no_prediction_is_below(options: Options, tmp_path: Path) -> None:
     compiled = deeploy.compile(product(tmp_path / "m.onnx"), "siracusa", options=options)
     run = compiled.network.predicted
-    assert run is not None and 0 < bounds(compiled.plan).binding[1] <= run.cycles
+    assert run is not None and 0 < plan_bounds(compiled.plan).binding[1] <= run.cycles
 
 
 def test_matrices_of_a_batch_do_not_raise_the_peak(tmp_path: Path) -> None:
@@ -61,5 +61,5 @@ def test_matrices_of_a_batch_do_not_raise_the_peak(tmp_path: Path) -> None:
     (network,) = deeploy.compile(found[0], "siracusa").networks.values()
     batched = [call for call in network.program.calls if call.node.op == "MatMul"]
     assert [call.node.outputs[0].shape[0] for call in batched] == [2]
-    reached = peaks(network.plan)
+    reached = peak_products(network.plan)
     assert set(reached) == {"cluster", "npu"} and all(10 < peak < 1000 for peak in reached.values())

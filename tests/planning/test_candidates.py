@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.ir.expr import evaluate
+from deeploy.ir.expr import evaluate_value
 from deeploy.ir.nest import Part
 from deeploy.ir.target import Target
 from deeploy.planning import cost
@@ -76,7 +76,7 @@ def walk(tiler: Tiler, candidate: Candidate, stream: Stream) -> Moved:
         parts: dict[str, Part] = {dim: (first, last - first + 1) for dim, (first, last) in found.items() if dim in windows.dims}
         shape = []
         for axis in axes:
-            shape.append(evaluate(windows.window(axis, parts).count, {}))
+            shape.append(evaluate_value(windows.window(axis, parts).count, {}))
         elements = math.prod(shape)
         moved.moves += 1
         moved.bytes += elements * unit
@@ -102,7 +102,7 @@ def _rows(windows: Footprints, shape: list[int], cut: set[str]) -> list[int]:
 
 
 def _steps(sizes: dict[str, int], name: str, step: int) -> int:
-    return int(cost.steps(sizes[name], step)) if step else 1
+    return int(cost.whole_steps(sizes[name], step)) if step else 1
 
 
 def compute(tiler: Tiler, candidate: Candidate) -> float:
@@ -200,7 +200,7 @@ def check(tiler: Tiler, candidate: Candidate) -> None:
     ends = sum(first for pair in cycles_of.values() for _, first in pair)
     data = {path: sum(whole for whole, _ in pair) for path, pair in cycles_of.items()}
     far = sum(n for path, n in data.items() if path != tiler.paths[0].name)
-    cold = cost.rate(tiler.call, TARGET).cold
+    cold = cost.kernel_rate(tiler.call, TARGET).cold
     whole, cached = (issue + sum(data.values()) + n for n in (inside, inside - cold))
     if depth == 2:
         whole, cached = (issue + ends + besides(n, candidate.tiling.tiles, cycles_of) for n in (inside, inside - cold))

@@ -11,8 +11,8 @@ import pytest
 
 from deeploy.planning.candidates.cached import InstanceCode
 from deeploy.planning.candidates.candidate import Candidate
-from deeploy.planning.choice.choose import choose, smallest
-from deeploy.planning.choice.dominance import undominated
+from deeploy.planning.choice.choose import choose_candidates, smallest_capacity
+from deeploy.planning.choice.dominance import undominated_numbers
 from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Search, Share
 from deeploy.planning.tiling.loops import CallTiling
 from tests.planning import exhaustive
@@ -114,7 +114,7 @@ def test_the_cheapest_way_to_run_every_call_is_found(seeds: range) -> None:
     for seed in seeds:
         problem = with_alternatives(seed)
         solved += check_against_everything(problem)
-        found = choose(problem, (), EXACT)
+        found = choose_candidates(problem, (), EXACT)
         second += found is not None and any(row[pick].variant for row, pick in zip(problem.candidates, found.picks, strict=True))
     assert solved > len(seeds) // 2
     assert second > len(seeds) // 4
@@ -143,7 +143,7 @@ def test_calls_are_cheaper_behind_the_same_instructions(seeds: range) -> None:
     for seed in seeds:
         problem = with_codes(seed)
         solved += check_against_everything(problem)
-        found, cold = choose(problem, (), EXACT), choose(replace(problem, codes=()), (), EXACT)
+        found, cold = choose_candidates(problem, (), EXACT), choose_candidates(replace(problem, codes=()), (), EXACT)
         other += found is not None and cold is not None and found.picks != cold.picks
     assert solved > len(seeds) // 2
     assert other, "some choices are others because of it"
@@ -159,7 +159,7 @@ def test_an_accelerator_leaves_in_the_caches_what_ran_before() -> None:
     variants: list[list[list[str | None]]] = [[[None]], [[None], [None]], [[None]]]
     own, other = InstanceCode("own"), InstanceCode("other")
     for code, expected in ((InstanceCode("n", True), (0, 1, 0)), (other, (0, 0, 0)), (own, (0, 1, 0))):
-        found = choose(ChoiceProblem(calls, variants, [], [10, 10, 10], codes=[[own], [other, code], [own]]), (), EXACT)
+        found = choose_candidates(ChoiceProblem(calls, variants, [], [10, 10, 10], codes=[[own], [other, code], [own]]), (), EXACT)
         assert found is not None
         assert (found.picks, found.cycles) == (expected, 140 if expected == (0, 0, 0) else 125)
 
@@ -172,7 +172,7 @@ def test_the_smallest_capacity_counts_the_constants_of_the_chosen_way(seed: int)
 def check_against_everything(problem: ChoiceProblem) -> bool:
     """Whether there is a choice; if so, it has the fewest cycles and fits."""
     best = min((cycles for cycles, _ in exhaustive.every(problem)), default=None)
-    found = choose(problem, (), EXACT)
+    found = choose_candidates(problem, (), EXACT)
     assert (found.cycles if found is not None else None) == best
     if found is not None:
         assert found.bound == best
@@ -192,15 +192,15 @@ def test_the_smallest_capacity_is_the_smallest(seed: int) -> None:
 
 def check_smallest(problem: ChoiceProblem) -> None:
     for distance in (0, 1):
-        needed = smallest(problem, distance, EXACT)
+        needed = smallest_capacity(problem, distance, EXACT)
         others = replace(problem, capacities=[10_000 if i == distance else c for i, c in enumerate(problem.capacities)])
         if needed is None:
-            assert choose(others, (), EXACT) is None
+            assert choose_candidates(others, (), EXACT) is None
             continue
         exact = [needed if i == distance else c for i, c in enumerate(problem.capacities)]
-        assert choose(replace(problem, capacities=exact), (), EXACT) is not None
+        assert choose_candidates(replace(problem, capacities=exact), (), EXACT) is not None
         exact[distance] -= 1
-        assert choose(replace(problem, capacities=exact), (), EXACT) is None
+        assert choose_candidates(replace(problem, capacities=exact), (), EXACT) is None
 
 
 def test_a_forbidden_choice_does_not_come_back() -> None:
@@ -210,7 +210,7 @@ def test_a_forbidden_choice_does_not_come_back() -> None:
     calls[1].append(candidate((1, 1), (1, 0, 0), 50))
     problem = ChoiceProblem(calls, [[["a", None]], [["a", None]]], [residence], [100, 100, 100])
     cuts: list[Choice] = []
-    while (choice := choose(problem, cuts, EXACT)) is not None:
+    while (choice := choose_candidates(problem, cuts, EXACT)) is not None:
         cuts.append(choice)
     assert [c.cycles for c in cuts] == sorted(cycles for cycles, _ in exhaustive.every(problem)) == [16, 18, 54]
 
@@ -223,11 +223,11 @@ def test_a_constant_is_fetched_beside_the_call_before(before: int, expected: int
     third = Residence("a", 7, (2, 2), (1,))
     calls.append([candidate((1, 1), (1, 0, 0), 0)])
     problem = ChoiceProblem(calls, [[["w0", None]], [["w1", None]], [["a", None]]], [first, second, third], [10, 11, 100])
-    choice = choose(problem, (), EXACT)
+    choice = choose_candidates(problem, (), EXACT)
     assert choice is not None
     assert choice.cycles == expected
     assert choice.fetched["w1"] == 0
-    tighter = choose(replace(problem, capacities=[10, 10, 100]), (), EXACT)
+    tighter = choose_candidates(replace(problem, capacities=[10, 10, 100]), (), EXACT)
     assert tighter is not None and tighter.cycles == before + 30 + 30
 
 
@@ -235,14 +235,14 @@ def test_early_windows_take_room_in_the_step_before() -> None:
     """The second call's first window is fetched early exactly when it fits beside the first call."""
     calls = [[candidate((1,), (6, 0, 0), 10, tail=9)], [candidate((1,), (5, 0, 0), 20, early=7, early_bytes=4)]]
     problem = ChoiceProblem(calls, [[[None]], [[None]]], [], [10, 10, 10])
-    assert choose(problem, (), EXACT) == Choice((0, 0), (False, True), {}, {}, 23, 23)
-    assert choose(replace(problem, capacities=[9, 10, 10]), (), EXACT) == Choice((0, 0), (False, False), {}, {}, 30, 30)
+    assert choose_candidates(problem, (), EXACT) == Choice((0, 0), (False, True), {}, {}, 23, 23)
+    assert choose_candidates(replace(problem, capacities=[9, 10, 10]), (), EXACT) == Choice((0, 0), (False, False), {}, {}, 30, 30)
 
 
 @pytest.mark.parametrize(("tail", "expected"), [(0, 30), (3, 27), (7, 23), (8, 23)])
 def test_early_windows_hide_behind_the_last_tile_only(tail: int, expected: int) -> None:
     calls = [[candidate((1,), (6, 0, 0), 10, tail=tail)], [candidate((1,), (5, 0, 0), 20, early=7, early_bytes=4)]]
-    choice = choose(ChoiceProblem(calls, [[[None]], [[None]]], [], [10, 10, 10]), (), EXACT)
+    choice = choose_candidates(ChoiceProblem(calls, [[[None]], [[None]]], [], [10, 10, 10]), (), EXACT)
     assert choice is not None
     assert choice.cycles == expected
 
@@ -256,7 +256,7 @@ def test_what_is_dominated_is_not_missed(seeds: range) -> None:
         problem = with_codes(seed) if seed % 2 else random_problem(seed)
         roomy = [numbers.choice([12, 20, 30, 45, 60]), numbers.choice([12, 20, 30, 60]), 1000, 20]
         problem = replace(problem, capacities=roomy[: len(problem.capacities)])
-        kept = undominated(problem)
+        kept = undominated_numbers(problem)
         reduced = replace(problem, candidates=[[c[n] for n in row] for c, row in zip(problem.candidates, kept, strict=True)])
         best, rest = (min((cycles for cycles, _ in exhaustive.every(p)), default=None) for p in (problem, reduced))
         assert best == rest

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import deeploy
 from deeploy import cli
-from deeploy.driver.compile import loaded
-from deeploy.driver.verify import verify
+from deeploy.driver.compile import load_target
+from deeploy.driver.verify import verify_compiled
 from deeploy.errors import UsageError
 from deeploy.ir.target import Target, load_timing
 from deeploy.planning.packing.lifetimes import FOR_EVER
@@ -61,7 +61,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def timed(folder: Path, text: str) -> Target:
     (folder / "timing.toml").write_text(text)
-    return replace(loaded("cortex_m7"), timing=load_timing(folder / "timing.toml"))
+    return replace(load_target("cortex_m7"), timing=load_timing(folder / "timing.toml"))
 
 
 def compiled(model: Path, target: Target, sizes: Mapping[str, int] | None = None) -> deeploy.Compiled:
@@ -98,7 +98,7 @@ def test_what_is_read_most_often_is_copied_first(model: Path, tmp_path: Path) ->
 def test_copies_hold_what_flash_does(model: Path, tmp_path: Path) -> None:
     """The C on this machine gives the interpreter's results, layer by layer, and for every sample."""
     found = compiled(model, timed(tmp_path, BOARD + SLOW.format(memory="FLASH")))
-    verdict = verify(found, model, layers=True)
+    verdict = verify_compiled(found, model, layers=True)
     assert verdict.passed and "all 3 layers agree with the interpreter" in verdict.notes
 
 

@@ -11,7 +11,7 @@ from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.operators.rows import column_nest
 from deeploy.operators.views import APPEND, VIEWS, by_rows
-from deeploy.planning.binding.dynamic import spread
+from deeploy.planning.binding.dynamic import spread_axes
 
 
 def _tensor(name: str, *shape: int) -> Tensor:
@@ -44,7 +44,7 @@ def test_live_axes_spread_forwards_and_backwards() -> None:
         Node("product", "MatMul", (_tensor("q", 1, 2, 1, 4), turned), (scores,)),
         Node("sum", "Add", (scores, mask), (_tensor("sums", 1, 2, 1, 8),)),
     ]
-    live = spread(nodes, lambda node: nests.get(node.name))
+    live = spread_axes(nodes, lambda node: nests.get(node.name))
     assert live == {
         name: frozenset({axis}) for name, axis in [("state", 2), ("turned", 3), ("scores", 3), ("sums", 3), ("mask", 3), ("given", 3)]
     }
@@ -58,12 +58,12 @@ def test_columns_are_live_with_the_row_that_they_need(of: str) -> None:
     softmax = Node("softmax", "Softmax", (scores,), (shares,))
     nests = {"product": _product(product), "softmax": (("x", "y"), column_nest()(softmax))}
     turn = Node("turn", "Transpose", (STATE,), (turned,), {"perm": (0, 1, 3, 2)})
-    live = spread([APPENDED, turn, product, softmax], lambda node: nests.get(node.name))
+    live = spread_axes([APPENDED, turn, product, softmax], lambda node: nests.get(node.name))
     assert live["scores"] == live["shares"] == frozenset({3})
 
 
 def test_without_states_nothing_is_live() -> None:
-    assert spread([Node("sum", "Add", (ROWS, ROWS), (ROWS,))], lambda node: None) == {}
+    assert spread_axes([Node("sum", "Add", (ROWS, ROWS), (ROWS,))], lambda node: None) == {}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_without_states_nothing_is_live() -> None:
 def test_views_that_cannot_follow_are_named(op: str, shape: tuple[int, ...], attrs: dict[str, object]) -> None:
     inputs = (STATE, STATE) if op == "Concat" else (STATE,)
     with pytest.raises(UnsupportedError, match=f"node view \\({op}\\) cannot follow the rows of state"):
-        spread([APPENDED, Node("view", op, inputs, (_tensor("y", *shape),), attrs)], lambda node: None)
+        spread_axes([APPENDED, Node("view", op, inputs, (_tensor("y", *shape),), attrs)], lambda node: None)
 
 
 def test_kernels_that_cannot_follow_are_named() -> None:
@@ -86,7 +86,7 @@ def test_kernels_that_cannot_follow_are_named() -> None:
     (k,) = reduction("k")
     nest = ("x", "y"), Nest({"x": Map(0, h, m + k, n)}, {"y": Map(0, h, m, n)}, extents={"k": 3})
     with pytest.raises(UnsupportedError, match="node pool"):
-        spread([APPENDED, Node("pool", "MaxPool", (STATE,), (_tensor("y", 1, 2, 6, 4),))], lambda node: nest)
+        spread_axes([APPENDED, Node("pool", "MaxPool", (STATE,), (_tensor("y", 1, 2, 6, 4),))], lambda node: nest)
 
 
 @pytest.mark.parametrize(

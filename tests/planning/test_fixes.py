@@ -15,7 +15,7 @@ from deeploy.backend import project
 from deeploy.driver import plan as plans
 from deeploy.errors import FitError, UsageError
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
 from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.machine import Options
@@ -60,7 +60,7 @@ def layer(one: deeploy.Compiled, written: str) -> int:
 def test_nothing_fixed_is_the_free_plan(model: Path) -> None:
     free, fixed = plan_with(model, {}), plan_with(model, {"c_node.buffering": "single"})
     assert free.plan.free_cycles is None and not free.plan.machine.fixes
-    assert fixed.plan.free_cycles == round(walk(free.plan).cycles) <= round(walk(fixed.plan).cycles)
+    assert fixed.plan.free_cycles == round(walk_plan(free.plan).cycles) <= round(walk_plan(fixed.plan).cycles)
 
 
 @pytest.mark.parametrize(("dim", "size", "trips"), [("oh", 4, 4), ("k", 5, 4), ("ow", 16, 1)])
@@ -120,7 +120,7 @@ def test_an_engine_that_is_fixed_computes_the_node_and_what_is_fused_into_it(tmp
     free, fixed = deeploy.compile(path, "siracusa"), deeploy.compile(path, "siracusa", fix={"conv0.engine": "cluster"})
     before, after = ([call.kernel.engine for call in one.plan.program.calls if call.geometry.macs()] for one in (free, fixed))
     assert before == ["npu", "cluster", "npu", "cluster"] and after == ["cluster", "cluster", "npu", "cluster"]
-    assert fixed.plan.free_cycles == round(walk(free.plan).cycles)
+    assert fixed.plan.free_cycles == round(walk_plan(free.plan).cycles)
     sample = [np.random.default_rng(0).integers(-128, 128, [1, 32, 32, 32]).astype(np.int8)]
     fixed.write(tmp_path / "out")
     entry = project.select_network(project.read_manifest(tmp_path / "out"))

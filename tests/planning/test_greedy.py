@@ -9,7 +9,7 @@ import onnx
 
 import deeploy
 from deeploy.planning.candidates.candidate import Candidate
-from deeploy.planning.choice.greedy import greedy
+from deeploy.planning.choice.greedy import choose_greedily
 from deeploy.planning.choice.problem import ChoiceProblem, Share
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import CallTiling
@@ -30,12 +30,12 @@ def two_variants(share: int) -> ChoiceProblem:
 
 
 def test_a_call_is_run_by_the_fastest_kernel_with_its_largest_tile() -> None:
-    choice = greedy(two_variants(share=1000))
+    choice = choose_greedily(two_variants(share=1000))
     assert choice is not None and choice.picks == (3,) and choice.cycles == 100
 
 
 def test_a_kernel_whose_constants_fit_no_memory_is_not_taken() -> None:
-    choice = greedy(two_variants(share=1001))
+    choice = choose_greedily(two_variants(share=1001))
     assert choice is not None and choice.picks == (1,) and choice.cycles == 800
 
 

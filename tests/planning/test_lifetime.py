@@ -8,8 +8,8 @@ from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.operators.views import Access
 from deeploy.planning.binding.kernels import bound_geometry
-from deeploy.planning.packing.lifetimes import lifetimes
-from deeploy.planning.program import Buffer, Call, Operand, Program, Role, overwrites, spans, united
+from deeploy.planning.packing.lifetimes import block_lifetimes
+from deeploy.planning.program import Buffer, Call, Operand, Program, Role, buffer_spans, overwritten_pairs, united_buffers
 from deeploy.target import load
 
 ADD = next(kernel for kernel in load("generic").kernels if kernel.name == "add")
@@ -31,7 +31,7 @@ def test_an_output_lies_over_an_input_of_the_same_elements(types: tuple[str, ...
     operands = {t.name: Operand(t.name, Access.dense(t.shape)) for t in tensors}
     buffers = {t.name: Buffer(t.name, t.name, Role.LOCAL, t.dtype, t.shape) for t in tensors}
     call = Call(node, ADD, bound_geometry(ADD, body, {}), operands, "call", {})
-    assert overwrites(Program("net", buffers, (call,), (), (), {}), call) == [("y", x) for x in pairs]
+    assert overwritten_pairs(Program("net", buffers, (call,), (), (), {}), call) == [("y", x) for x in pairs]
 
 
 def test_what_is_read_later_lives_on() -> None:
@@ -46,7 +46,7 @@ def test_what_is_read_later_lives_on() -> None:
         operands = {operand: Operand(name, Access.dense((3, 4, 2))) for operand, name in names.items()}
         calls.append(Call(node, ADD, bound_geometry(ADD, body, {}), operands, result, {}))
     program = Program("net", buffers, tuple(calls), (), (), {})
-    assert spans(program) == {"a": (0, 1), "b": (0, 0), "c": (0, 1), "d": (1, 1)}
-    assert united(program) == {0: ("c", "b"), 1: ("d", "a")}
-    blocks = {(*sorted(one.buffers), one.first, one.last, one.size) for one in lifetimes(program)}
+    assert buffer_spans(program) == {"a": (0, 1), "b": (0, 0), "c": (0, 1), "d": (1, 1)}
+    assert united_buffers(program) == {0: ("c", "b"), 1: ("d", "a")}
+    blocks = {(*sorted(one.buffers), one.first, one.last, one.size) for one in block_lifetimes(program)}
     assert blocks == {("b", "c", 0, 1, 24), ("a", "d", 0, 1, 24)}

@@ -10,7 +10,7 @@ from deeploy.ir import epilogue
 from deeploy.ir.kernel import Kernel
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
-from deeploy.planning.binding.kernels import mismatch
+from deeploy.planning.binding.kernels import list_mismatches
 from deeploy.planning.binding.lookups import with_lookups
 from deeploy.target import load
 
@@ -62,7 +62,8 @@ def test_tables_of_other_types_stay_apart() -> None:
     wide = replace(lookup, inputs=(lookup.inputs[0], constant("wide", TABLE.astype(np.int32))), outputs=(Tensor("y", (2, 3), DType.INT32),))
     assert with_lookups([front, wide], ["y"], GENERIC) == [front, wide]
     assert all(
-        any(not mismatch(kernel, wide) for kernel in kernels if kernel.op == "Lookup") for kernels in (GENERIC, load("siracusa").kernels)
+        any(not list_mismatches(kernel, wide) for kernel in kernels if kernel.op == "Lookup")
+        for kernels in (GENERIC, load("siracusa").kernels)
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from deeploy.errors import UsageError
 from deeploy.ir.target import Target
-from deeploy.planning.planner.machine import Options, kernels_of, machine_of, shared
+from deeploy.planning.planner.machine import Options, kernels_of, machine_of, share_machine
 from deeploy.target import load
 
 TARGET: Target = load("siracusa")
@@ -72,10 +72,10 @@ def test_what_no_constant_may_lie_in_has_no_kernels() -> None:
     machine = machine_of(TARGET, Options())
     assert machine is not None
     resident = {kernel.name for kernel in TARGET.kernels if kernel.resident}
-    for without in (machine_of(TARGET, Options({"wm": 0})), shared(machine, TARGET)):
+    for without in (machine_of(TARGET, Options({"wm": 0})), share_machine(machine, TARGET)):
         on, off = kernels_of(TARGET, without)
         assert {kernel.name for kernel in off} == resident and not resident & {kernel.name for kernel in on}
-    assert shared(machine, TARGET).capacities == {**machine.capacities, "WM": 0}
+    assert share_machine(machine, TARGET).capacities == {**machine.capacities, "WM": 0}
 
 
 @pytest.mark.parametrize(("engines", "words"), [(("gpu",), "no engine gpu"), (("link",), "no engine link"), ((), "names no engine")])

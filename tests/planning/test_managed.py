@@ -11,7 +11,7 @@ import pytest
 
 import deeploy
 from deeploy.errors import FitError
-from deeploy.planning.candidates.cached import code_of, saved
+from deeploy.planning.candidates.cached import cache_savings, code_of
 from deeploy.planning.choice.problem import Choice, ChoiceProblem
 from deeploy.planning.packing.addresses import Overfull
 from deeploy.planning.plan import Machine, Plan
@@ -112,7 +112,7 @@ def test_the_plan_is_the_best_of_all(name: str, l1: int, tmp_path: Path) -> None
     plan = planner.plan()
     assert plan.prediction is not None
     assert plan.prediction.cycles == plan.prediction.bound == best
-    warm = saved([code_of(call, plan.target) for call in plan.program.calls], plan.calls)
+    warm = cache_savings([code_of(call, plan.target) for call in plan.program.calls], plan.calls)
     assert sum(c.cycles - any(s.is_early for s in c.tiling.streams) * c.early for c in plan.calls) - sum(warm) <= best
 
 

@@ -123,7 +123,7 @@ def test_what_is_certain_is_said_without_planning(
     network: Callable[[Path, Options], deeploy.Compiled], sizes: dict[str, int], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Constants, activations of one step, the smallest tile of a call: nothing is chosen to find that they are too large."""
-    monkeypatch.setattr(planner, "cheapest", None)
+    monkeypatch.setattr(planner.reduce, "cheapest_choice", None)
     with pytest.raises(FitError) as error:
         network(tmp_path, Options(sizes))
     assert re.fullmatch(told, error.value.what), error.value.what

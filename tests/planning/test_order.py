@@ -12,9 +12,9 @@ import onnx
 import pytest
 
 import deeploy
-from deeploy.planning.packing.order import ordered
+from deeploy.planning.packing.order import order_calls
 from deeploy.planning.planner.machine import Options
-from deeploy.planning.program import Program, Role, spans
+from deeploy.planning.program import Program, Role, buffer_spans
 from tests.execution.simulation.nets import compiled, node
 
 
@@ -40,7 +40,7 @@ def branches(folder: Path, seed: int) -> Program:
 
 
 def peak(program: Program) -> int:
-    alive = spans(program)
+    alive = buffer_spans(program)
     loads = [0] * len(program.calls)
     for name, (first, last) in alive.items():
         for step in range(first, last + 1):
@@ -63,7 +63,7 @@ def test_no_other_order_needs_less(seed: int, tmp_path: Path) -> None:
     program = branches(tmp_path, seed)
     others = (replace(program, calls=calls) for calls in itertools.permutations(program.calls))
     least = min(peak(other) for other in others if is_legal(other))
-    found = ordered(program)
+    found = order_calls(program)
     assert is_legal(found) and sorted(map(id, found.calls)) == sorted(map(id, program.calls))
     assert peak(found) == least
 
@@ -72,7 +72,7 @@ def test_no_other_order_needs_less(seed: int, tmp_path: Path) -> None:
 def test_fewer_orders_grow_side_by_side_in_large_networks(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = branches(tmp_path, seed)
     monkeypatch.setattr("deeploy.planning.packing.order.MOST_CALLS", 1)
-    found = ordered(program)
+    found = order_calls(program)
     assert is_legal(found) and sorted(map(id, found.calls)) == sorted(map(id, program.calls))
     assert peak(found) <= peak(program)
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeploy.planning.packing.addresses import Block, Overfull, Packing, check_placements, pack, place
+from deeploy.planning.packing.addresses import Block, Overfull, Packing, check_placements, pack_blocks, place_wanted
 from deeploy.target import load
 
 
@@ -64,13 +64,13 @@ def lowest_peak(blocks: Sequence[Block]) -> int:
 @settings(deadline=None, max_examples=200)
 @given(problems(most=25, size=40), st.sampled_from([1, 2, 4, 16]))
 def test_lifetimes_never_overlap_in_address(blocks: list[Block], alignment: int) -> None:
-    check(blocks, pack(blocks, alignment=alignment, effort=0.01), alignment)
+    check(blocks, pack_blocks(blocks, alignment=alignment, effort=0.01), alignment)
 
 
 @settings(deadline=None, max_examples=150)
 @given(problems(most=6, size=5))
 def test_peak_is_the_smallest_of_all(blocks: list[Block]) -> None:
-    packing = pack(blocks)
+    packing = pack_blocks(blocks)
     assert packing.peak == packing.lower_bound == lowest_peak(blocks)
 
 
@@ -79,7 +79,7 @@ def test_peak_is_the_smallest_of_all(blocks: list[Block]) -> None:
 def test_order_of_blocks_does_not_matter(blocks: list[Block], rng: random.Random) -> None:
     shuffled = list(blocks)
     rng.shuffle(shuffled)
-    a, b = pack(blocks, effort=0.01), pack(shuffled, effort=0.01)
+    a, b = pack_blocks(blocks, effort=0.01), pack_blocks(shuffled, effort=0.01)
     assert dict(zip(blocks, a.offsets, strict=True)) == dict(zip(shuffled, b.offsets, strict=True))
     assert (a.peak, a.lower_bound, a.work) == (b.peak, b.lower_bound, b.work)
 
@@ -88,23 +88,23 @@ def test_order_of_blocks_does_not_matter(blocks: list[Block], rng: random.Random
 @given(problems(most=6, size=5))
 def test_capacity_is_met_exactly_when_it_can_be(blocks: list[Block]) -> None:
     smallest = lowest_peak(blocks)
-    assert pack(blocks, capacity=smallest).peak <= smallest
+    assert pack_blocks(blocks, capacity=smallest).peak <= smallest
     if smallest:
-        missed = pack(blocks, capacity=smallest - 1)
+        missed = pack_blocks(blocks, capacity=smallest - 1)
         assert missed.peak == missed.lower_bound == smallest
 
 
 def test_zero_sized_blocks_constrain_nothing() -> None:
-    packing = pack([block("empty", 0, 9, 0), block("a", 0, 9, 8), block("other", 3, 3, 0)], alignment=8)
+    packing = pack_blocks([block("empty", 0, 9, 0), block("a", 0, 9, 8), block("other", 3, 3, 0)], alignment=8)
     assert packing == Packing((0, 0, 0), 8, 8)
 
 
 def test_nothing_to_pack() -> None:
-    assert pack([]) == Packing((), 0, 0)
+    assert pack_blocks([]) == Packing((), 0, 0)
 
 
 def test_alignment_rounds_sizes_up() -> None:
-    packing = pack([block("a", 0, 0, 5), block("b", 0, 0, 3)], alignment=4)
+    packing = pack_blocks([block("a", 0, 0, 5), block("b", 0, 0, 3)], alignment=4)
     assert sorted(packing.offsets) in ([0, 4], [0, 8])
     assert packing.peak == 12
 
@@ -112,7 +112,7 @@ def test_alignment_rounds_sizes_up() -> None:
 def test_sizes_beyond_any_memory_have_addresses() -> None:
     """Shapes of a hostile model: no machine has so much, and the arithmetic of addresses does not wrap."""
     blocks = [block("a", 0, 1, 1 << 70), block("b", 1, 2, 3), block("c", 2, 3, 1 << 63)]
-    packing = pack(blocks, alignment=4)
+    packing = pack_blocks(blocks, alignment=4)
     assert not any(offset % 4 for offset in packing.offsets)
     assert 1 << 70 < packing.lower_bound <= packing.peak < 3 << 69
     for (a, at), (b, bt) in itertools.combinations(zip(blocks, packing.offsets, strict=True), 2):
@@ -122,13 +122,13 @@ def test_sizes_beyond_any_memory_have_addresses() -> None:
 @pytest.mark.parametrize("wrong", [block("a", 1, 0, 4), block("a", 0, 0, -1)])
 def test_what_is_no_block(wrong: Block) -> None:
     with pytest.raises(ValueError, match="not a block"):
-        pack([wrong])
+        pack_blocks([wrong])
 
 
 def test_easy_instances_do_not_import_the_solver() -> None:
     code = (
-        "import sys; from deeploy.planning.packing.addresses import Block, pack;"
-        "p = pack([Block((f'b{i}',), i, i + 1, 10 * i) for i in range(50)]);"
+        "import sys; from deeploy.planning.packing.addresses import Block, pack_blocks;"
+        "p = pack_blocks([Block((f'b{i}',), i, i + 1, 10 * i) for i in range(50)]);"
         "assert p.peak == p.lower_bound, p; assert 'ortools' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -144,16 +144,16 @@ def test_a_memory_that_is_too_small_says_what_would_do(sizes: tuple[int, ...], n
     lifetimes = ((0, 0), (0, 1), (1, 2), (1, 3), (2, 3), (2, 4), (3, 4), (4, 4)) if len(sizes) == 8 else ((0, 1), (1, 2))
     unit = 8 if len(sizes) == 8 else 1
     blocks = [block(f"b{i}", first, last, unit * size) for i, ((first, last), size) in enumerate(zip(lifetimes, sizes, strict=True))]
-    assert place({"L1": blocks}, SIRACUSA, {**LEVELS, "L1": needed})[1]["L1"].peak == needed
+    assert place_wanted({"L1": blocks}, SIRACUSA, {**LEVELS, "L1": needed})[1]["L1"].peak == needed
     with pytest.raises(Overfull) as caught:
-        place({"L1": blocks}, SIRACUSA, {**LEVELS, "L1": needed - 8})
+        place_wanted({"L1": blocks}, SIRACUSA, {**LEVELS, "L1": needed - 8})
     assert (caught.value.level, caught.value.needed, caught.value.is_proven) == ("L1", needed, is_proven)
 
 
 @settings(deadline=None, max_examples=50)
 @given(problems(most=12, size=40), st.sampled_from(["overlap", "misaligned", "outside", "below"]), st.data())
 def test_placements_are_checked(blocks: list[Block], mistake: str, data: st.DataObject) -> None:
-    placements, packings = place({"L1": blocks, "L2": blocks[:2]}, SIRACUSA, LEVELS)
+    placements, packings = place_wanted({"L1": blocks, "L2": blocks[:2]}, SIRACUSA, LEVELS)
     arenas = {level: (SIRACUSA.memory(level).alignment, packing.peak) for level, packing in packings.items()}
     check_placements(placements, arenas)
     pairs = [(a, b) for a, b in itertools.permutations(placements, 2) if a.level == b.level and a.last >= b.first and b.last >= a.first]

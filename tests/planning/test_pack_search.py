@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeploy.planning.packing import search as pack_search
-from deeploy.planning.packing.addresses import Block, pack
-from deeploy.planning.packing.search import Rectangles, rectangles, search
+from deeploy.planning.packing.addresses import Block, pack_blocks
+from deeploy.planning.packing.search import Rectangles, make_rectangles, search_packing
 
 
 def instance(blocks: Sequence[tuple[int, int, int]]) -> Rectangles:
     """The instance of blocks ``(first, last, size)``."""
-    return rectangles(*np.array(blocks, np.int64).T)
+    return make_rectangles(*np.array(blocks, np.int64).T)
 
 
 def conflicts(problem: Rectangles) -> list[list[int]]:
@@ -91,7 +91,7 @@ small = st.lists(
 def test_greedy_orders_pack(problem: Rectangles, are_equal: bool) -> None:
     """Blocks of equal sizes in as little as there can be."""
     problem = replace(problem, size=np.full_like(problem.size, 3)) if are_equal else problem
-    offsets, bound, work = search(problem, problem.bound, 0)
+    offsets, bound, work = search_packing(problem, problem.bound, 0)
     assert is_packing(problem, offsets)
     assert (bound, work) == (problem.bound, 0)
     assert problem.peak(offsets) == problem.bound if are_equal else problem.peak(offsets) >= problem.bound
@@ -102,13 +102,13 @@ def test_greedy_orders_pack(problem: Rectangles, are_equal: bool) -> None:
 @given(small | awkward)
 def test_a_peak_is_reached_or_refuted_exactly_where_brute_force_says(problem: Rectangles) -> None:
     lowest = smallest_peak(problem)
-    reached, _, _ = pack_search._decided(problem, lowest, 1.0)
+    reached, _, _ = pack_search._decide_peak(problem, lowest, 1.0)
     assert reached is not None
     assert is_packing(problem, reached)
     assert problem.peak(reached) <= lowest
     if lowest > problem.bound:
-        assert pack_search._decided(problem, lowest - 1, 1.0)[:2] == (None, True)
-    offsets, bound, _ = search(problem, problem.bound, 1.0)
+        assert pack_search._decide_peak(problem, lowest - 1, 1.0)[:2] == (None, True)
+    offsets, bound, _ = search_packing(problem, problem.bound, 1.0)
     assert (problem.peak(offsets), bound) == (lowest, lowest)
 
 
@@ -116,7 +116,7 @@ def test_a_peak_is_reached_or_refuted_exactly_where_brute_force_says(problem: Re
 @settings(deadline=None, max_examples=150)
 @given(small | awkward, st.integers(0, 4), st.sampled_from([0.0, 0.0001, 1.0]))
 def test_a_lower_bound_is_never_above_the_smallest_peak(problem: Rectangles, spare: int, effort: float) -> None:
-    offsets, bound, _ = search(problem, problem.bound + spare, effort)
+    offsets, bound, _ = search_packing(problem, problem.bound + spare, effort)
     assert is_packing(problem, offsets)
     assert problem.bound <= bound <= smallest_peak(problem) <= problem.peak(offsets)
 
@@ -156,17 +156,17 @@ def test_what_does_not_fit_is_refuted() -> None:
     problem = instance(AWKWARD)
     assert (problem.bound, smallest_peak(problem)) == (7, 8)
     assert pack_search._beam_search(problem, 7, 10**9, itertools.count())[0] is None
-    assert pack_search._decided(problem, 7, 1.0)[:2] == (None, True)
-    offsets, bound, _ = search(problem, 7, 1.0)
+    assert pack_search._decide_peak(problem, 7, 1.0)[:2] == (None, True)
+    offsets, bound, _ = search_packing(problem, 7, 1.0)
     assert (problem.peak(offsets), bound) == (8, 8)
 
 
 def test_blocks_that_live_throughout_lie_on_the_floor() -> None:
     above = sliced(40, 1000, 30, 37)
-    assert above.peak(search(above, 1000, 0)[0]) > 1000
+    assert above.peak(search_packing(above, 1000, 0)[0]) > 1000
     table = np.stack((above.first, above.end - 1, above.size), axis=1)
     problem = instance([(0, above.columns - 1, 17), (0, above.columns - 1, 5), *map(tuple, table.tolist())])
-    offsets, bound, _ = search(problem, 1022, 1.0)
+    offsets, bound, _ = search_packing(problem, 1022, 1.0)
     assert problem.peak(offsets) == bound == 1022
     assert offsets[:2].max() < 22
     assert offsets[2:].min() == 22
@@ -176,14 +176,14 @@ def test_blocks_that_live_throughout_lie_on_the_floor() -> None:
 def test_deeply_nested_lifetimes_are_packed() -> None:
     """Each block lives through all that begin after it: floors on floors, more of them than functions may call themselves."""
     problem = instance([(step, 4000 - step, 1 + step % 7) for step in range(1200)])
-    offsets, bound, work = search(problem, problem.bound, 1.0)
+    offsets, bound, work = search_packing(problem, problem.bound, 1.0)
     assert (problem.peak(offsets), work) == (bound, 0)
     assert sorted(zip(offsets.tolist(), problem.size.tolist(), strict=True))[-1][0] == bound - problem.size[offsets.argmax()]
 
 
 def test_a_part_of_the_schedule_is_not_searched_below_another_ones_peak() -> None:
     again = [(first + 5, last + 5, size) for first, last, size in AWKWARD]
-    once, twice = search(instance(AWKWARD), 7, 1.0), search(instance([*AWKWARD, *again]), 7, 1.0)
+    once, twice = search_packing(instance(AWKWARD), 7, 1.0), search_packing(instance([*AWKWARD, *again]), 7, 1.0)
     assert once[2] > 0
     assert twice[1:] == (8, once[2])
     assert problem_peak(again, twice[0][8:]) == 8
@@ -203,7 +203,7 @@ def read(path: Path) -> list[Block]:
 @pytest.mark.parametrize("letter", ["A", "C", "E", "G", "I", "K"])
 def test_benchmarks_go_into_their_capacity(letter: str, shared_models: Path) -> None:
     blocks = read(shared_models / "allocation" / f"{letter}.1048576.csv")
-    packing = pack(blocks, capacity=1_048_576)
+    packing = pack_blocks(blocks, capacity=1_048_576)
     for (a, at), (b, bt) in itertools.combinations(zip(blocks, packing.offsets, strict=True), 2):
         if a.first <= b.last and b.first <= a.last:
             assert at + a.size <= bt or bt + b.size <= at
@@ -212,17 +212,17 @@ def test_benchmarks_go_into_their_capacity(letter: str, shared_models: Path) -> 
 
 
 def test_a_capacity_out_of_reach_is_refuted(shared_models: Path) -> None:
-    packing = pack(read(shared_models / "allocation" / "E.1048576.csv"), capacity=1_048_575)
+    packing = pack_blocks(read(shared_models / "allocation" / "E.1048576.csv"), capacity=1_048_575)
     assert packing.peak == packing.lower_bound == 1_048_576
 
 
 SCRIPT = """
 import json, random, sys
-from deeploy.planning.packing.addresses import Block, pack
+from deeploy.planning.packing.addresses import Block, pack_blocks
 rng = random.Random(5)
 blocks = [Block((f"b{i}",), first, first + rng.randrange(9), rng.randrange(1, 99)) for i in range(90) for first in [rng.randrange(30)]]
 random.Random(int(sys.argv[1])).shuffle(blocks)
-packing = pack(blocks, effort=0.2)
+packing = pack_blocks(blocks, effort=0.2)
 offsets = sorted((block.buffers, offset) for block, offset in zip(blocks, packing.offsets))
 print(json.dumps([offsets, packing.peak, packing.lower_bound, packing.work]))
 """

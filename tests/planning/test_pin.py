@@ -10,8 +10,8 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.walk import walk
-from deeploy.planning.choice.pin import SHARE, pinnable
+from deeploy.execution.simulation.walk import walk_plan
+from deeploy.planning.choice.pin import SHARE, pinnable_constants
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options
@@ -74,7 +74,7 @@ def test_what_is_pinned_is_worth_its_bytes(tmp_path: Path) -> None:
 
 def test_nothing_is_fetched_for_what_stays(tmp_path: Path) -> None:
     whole = dense(tmp_path, Options({"l1": 60_000}))
-    before, after = walk(without(whole)), walk(whole.plan)
+    before, after = walk_plan(without(whole)), walk_plan(whole.plan)
     assert before.traffic["L2_L1"].bytes - after.traffic["L2_L1"].bytes == sum(kept(whole.plan).values())
     assert before.traffic["L2_L1"].transfers - after.traffic["L2_L1"].transfers == LAYERS
     assert after.cycles < before.cycles
@@ -87,9 +87,9 @@ def test_the_shortest_constants_are_offered_up_to_a_share_of_the_memory(tmp_path
     program = dense(tmp_path, Options({"l1": 60_000})).network.program
     biases, weights = LAYERS * 256, LAYERS * 16_384
     room = [biases - 1, biases, biases + 2 * 16_384, biases + weights]
-    found = [[residence.size for residence in pinnable(program, size * SHARE, 8)] for size in room]
+    found = [[residence.size for residence in pinnable_constants(program, size * SHARE, 8)] for size in room]
     assert found == [[256] * 5, [256] * 6, [256 + 16_384] * 2 + [256] * 4, [256 + 16_384] * 6]
-    residences = pinnable(program, room[-1] * SHARE, 8)
+    residences = pinnable_constants(program, room[-1] * SHARE, 8)
     assert [(residence.steps, residence.distances, residence.origin, residence.users) for residence in residences] == [
         ((n, n), (0, 1), 1, ()) for n in range(LAYERS)
     ]

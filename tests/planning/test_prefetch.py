@@ -15,8 +15,8 @@ from benchmarks.transformer_models import Shape, decoder
 from deeploy.backend import project
 from deeploy.execution.runners import host
 from deeploy.planning.candidates.candidate import Candidate
-from deeploy.planning.choice.prefetch import prefetched
-from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, loads
+from deeploy.planning.choice.prefetch import prefetch_earlier
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, memory_loads
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import CallTiling
 
@@ -34,14 +34,14 @@ def problem(capacity: int, short: int = 60, far: int = 0) -> tuple[ChoiceProblem
 
 def test_as_late_as_all_arrive() -> None:
     """2 500 cycles before the fifth call begins, and the other one before: both set out in the second call, and nobody waits."""
-    found = prefetched(*problem(1000))
+    found = prefetch_earlier(*problem(1000))
     assert found.fetched == {"a": 1, "b": 1}
     assert found.cycles == 7500 - 1500
 
 
 def test_a_path_that_calls_use_themselves() -> None:
     """Half of the time it is free: the first call is early enough for the one, and too late for the other."""
-    found = prefetched(*problem(1000, far=500))
+    found = prefetch_earlier(*problem(1000, far=500))
     assert found.fetched == {"a": 0, "b": 0}
     assert found.cycles == 7500 - (2000 - 1000)  # 500 and 2 500 cycles in twice as many
 
@@ -52,13 +52,13 @@ def test_where_there_is_room(capacity: int, begins: dict[str, int]) -> None:
     case, choice = problem(capacity)
     if begins["b"] == 4:
         choice = Choice(choice.picks, choice.early, choice.residences, {"a": 1, "b": 4}, 8500, 6000)
-    assert prefetched(case, choice).fetched == begins
+    assert prefetch_earlier(case, choice).fetched == begins
 
 
 def test_what_cannot_gain_stays() -> None:
     case, choice = problem(1000)
     alone = Choice(choice.picks, choice.early, {"a": 1}, {"a": 1}, 6000, 6000)
-    assert prefetched(case, alone) is alone
+    assert prefetch_earlier(case, alone) is alone
 
 
 @st.composite
@@ -76,7 +76,7 @@ def cases(draw: st.DrawFn) -> tuple[ChoiceProblem, Choice]:
     begins = {residence.name: residence.steps[0] - 1 for residence in residences}
     choice = Choice((0,) * count, (False,) * count, dict.fromkeys(begins, 1), begins, 10**6, 0)
     without_limit = ChoiceProblem(calls, [[[]] for _ in calls], residences, (100, 10**6, 10**6))
-    capacity = max(loads(without_limit, choice)[1]) + draw(st.integers(0, 12))
+    capacity = max(memory_loads(without_limit, choice)[1]) + draw(st.integers(0, 12))
     return ChoiceProblem(calls, without_limit.operands, residences, (100, capacity, 10**6)), choice
 
 
@@ -84,8 +84,8 @@ def cases(draw: st.DrawFn) -> tuple[ChoiceProblem, Choice]:
 def test_nothing_is_fetched_before_there_is_room_or_later_than_it_was(case: tuple[ChoiceProblem, Choice]) -> None:
     """What is there in every step fits; fetches keep their turn; fewer cycles are waited for."""
     limited, choice = case
-    found = prefetched(limited, choice)
-    assert max(loads(limited, found)[1]) <= limited.capacities[1]
+    found = prefetch_earlier(limited, choice)
+    assert max(memory_loads(limited, found)[1]) <= limited.capacities[1]
     begins = [found.fetched[residence.name] for residence in limited.residences]
     assert begins == sorted(begins)
     assert all(begin <= choice.fetched[residence.name] for residence, begin in zip(limited.residences, begins, strict=True))

@@ -9,9 +9,9 @@ import pytest
 
 from deeploy.planning.candidates.cached import InstanceCode
 from deeploy.planning.candidates.candidate import Candidate
-from deeploy.planning.choice.choose import choose
+from deeploy.planning.choice.choose import choose_candidates
 from deeploy.planning.choice.problem import ChoiceProblem, Most, Residence, Share
-from deeploy.planning.choice.repeat import Repetition, expanded, repetition, shortened
+from deeploy.planning.choice.repeat import Repetition, expand_choice, find_repetition, shorten_problem
 from deeploy.planning.tiling.loops import CallTiling
 from tests.planning import exhaustive
 
@@ -19,11 +19,11 @@ TILING = CallTiling((), (), None)
 
 
 def test_the_repetition_that_leaves_out_most_is_found() -> None:
-    assert repetition("abcabcabcabcx") == Repetition(0, 3, 4)
-    assert repetition("pqababababababrs") == Repetition(2, 2, 6)
-    assert repetition("aaaa" + "bcdbcdbcdbcdbcd") == Repetition(4, 3, 5)
-    assert repetition("abcabcabc") is None
-    assert repetition("") is None
+    assert find_repetition("abcabcabcabcx") == Repetition(0, 3, 4)
+    assert find_repetition("pqababababababrs") == Repetition(2, 2, 6)
+    assert find_repetition("aaaa" + "bcdbcdbcdbcdbcd") == Repetition(4, 3, 5)
+    assert find_repetition("abcabcabc") is None
+    assert find_repetition("") is None
 
 
 def test_what_is_left_out() -> None:
@@ -78,21 +78,23 @@ def test_copies_are_a_choice_of_the_whole_problem_and_mostly_nearly_the_best() -
     losses: list[float] = []
     for seed in range(40):
         problem = _chain(8, seed)
-        blocks = repetition([step % 3 for step in range(24)])
+        blocks = find_repetition([step % 3 for step in range(24)])
         assert blocks == Repetition(0, 3, 8)
-        short = shortened(problem, blocks)
+        short = shorten_problem(problem, blocks)
         assert short is not None and len(short.candidates) == 9 and short.weights == (1,) * 3 + (6,) * 3 + (1,) * 3
         assert short.equal_residences == (("x1", "x2"),)
-        first, whole = choose(short), choose(problem)
+        first, whole = choose_candidates(short), choose_candidates(problem)
         if whole is None:
             assert first is None
             continue
         if first is None:
             continue
-        copied = expanded(problem, blocks, first)
+        copied = expand_choice(problem, blocks, first)
         assert copied is not None, "the copies fit side by side"
         fixed = replace(problem, candidates=[[row[pick]] for row, pick in zip(problem.candidates, copied.picks, strict=True)])
-        again = choose(replace(fixed, residences=[replace(h, distances=(copied.residences[h.name],)) for h in problem.residences]))
+        again = choose_candidates(
+            replace(fixed, residences=[replace(h, distances=(copied.residences[h.name],)) for h in problem.residences])
+        )
         assert again is not None and again.cycles <= copied.cycles, "its cycles are at most what was promised"
         assert whole.cycles <= again.cycles
         losses.append(again.cycles / whole.cycles - 1)
@@ -114,13 +116,13 @@ def test_what_cached_instructions_save_is_counted_for_every_copy() -> None:
             codes=[[InstanceCode("abb"[step % 3]), InstanceCode("bcc"[step % 3], step % 3 == 1)] for step in range(24)],
         )
         blocks = Repetition(0, 3, 8)
-        short = shortened(problem, blocks)
+        short = shorten_problem(problem, blocks)
         assert short is not None
         assert (short.codes, short.warm_weights) == (problem.codes[:9], (1, 1, 1, 1, 6, 6, 6, 1, 1))
-        first = choose(short)
+        first = choose_candidates(short)
         if first is None:
             continue
-        copied = expanded(problem, blocks, first)
+        copied = expand_choice(problem, blocks, first)
         assert copied is not None
         rows = [exhaustive.Row(pick, problem.candidates[s][pick], copied.early[s]) for s, pick in enumerate(copied.picks)]
         assert copied.cycles == exhaustive.cycles(problem, {}, rows, [False] * 24)
@@ -133,20 +135,20 @@ def test_buffers_that_live_across_several_blocks_are_left_alone() -> None:
     residences = [*problem.residences, Residence("far", 4, (4, 13), (0, 1))]
     operands = [list(names) for names in problem.operands]
     blocks = Repetition(0, 3, 6)
-    assert shortened(replace(problem, residences=residences, operands=operands), blocks) is None
+    assert shorten_problem(replace(problem, residences=residences, operands=operands), blocks) is None
     through = [*problem.residences, Residence("mask", 4, (0, 17), (1,))]
-    short = shortened(replace(problem, residences=through), blocks)
+    short = shorten_problem(replace(problem, residences=through), blocks)
     assert short is not None and {h.name: h.steps for h in short.residences}["mask"] == (0, 8)
 
 
 def test_copies_that_do_not_fit_are_refused() -> None:
     problem = _chain(6, 2)
     blocks = Repetition(0, 3, 6)
-    short = shortened(problem, blocks)
+    short = shorten_problem(problem, blocks)
     assert short is not None
-    first = choose(short)
-    assert first is not None and expanded(problem, blocks, first) is not None
-    assert expanded(replace(problem, capacities=(1, 500)), blocks, first) is None
+    first = choose_candidates(short)
+    assert first is not None and expand_choice(problem, blocks, first) is not None
+    assert expand_choice(replace(problem, capacities=(1, 500)), blocks, first) is None
 
 
 def test_constants_of_some_ways_are_counted_for_every_block() -> None:
@@ -163,13 +165,13 @@ def test_constants_of_some_ways_are_counted_for_every_block() -> None:
             capacities=(60, 140),
         )
         blocks = Repetition(0, 3, 8)
-        short = shortened(problem, blocks)
+        short = shorten_problem(problem, blocks)
         assert short is not None
         assert sorted((share.size, share.users) for share in short.shares)[-3:] == [(18, ((3, 1),)), (24, ((4, 1),)), (30, ((5, 1),))]
-        first = choose(short)
+        first = choose_candidates(short)
         if first is None:
             continue
-        copied = expanded(problem, blocks, first)
+        copied = expand_choice(problem, blocks, first)
         assert copied is not None, "the copies fit side by side"
         chosen = [row[pick].variant for row, pick in zip(problem.candidates, copied.picks, strict=True)]
         assert sum(3 + step % 3 for step, way in enumerate(chosen) if way) <= 140

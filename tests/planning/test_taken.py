@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeploy.planning.groups.fuse import LONGEST, TRIPS, WAYS, Taken, limits
+from deeploy.planning.groups.fuse import LONGEST, TRIPS, WAYS, Taken, tile_limits
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
 
@@ -24,6 +24,6 @@ def test_bytes_between_two_steps_are_those_of_the_placements_that_are_there() ->
 
 
 def test_chains_of_short_networks_are_all_looked_at_and_of_long_ones_as_many_as_the_limit_allows() -> None:
-    assert limits(60) == (TRIPS, LONGEST)
-    sizes = [count * len(every) * (longest - 1) for count in range(1, 4000, 37) for every, longest in (limits(count),)]
-    assert max(sizes) <= WAYS and set(limits(100_000)[0]) < set(TRIPS) and limits(100_000)[1] == 2
+    assert tile_limits(60) == (TRIPS, LONGEST)
+    sizes = [count * len(every) * (longest - 1) for count in range(1, 4000, 37) for every, longest in (tile_limits(count),)]
+    assert max(sizes) <= WAYS and set(tile_limits(100_000)[0]) < set(TRIPS) and tile_limits(100_000)[1] == 2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import deeploy
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Call
-from deeploy.planning.tiling.loops import MOST_TRIPS, CallTiling, TileLoop, cut_dims, period, sizes
+from deeploy.planning.tiling.loops import MOST_TRIPS, CallTiling, TileLoop, cut_dims, tile_sizes, window_period
 from tests.execution.simulation import nets
 from tests.planning.tiles import spans
 
@@ -20,7 +20,7 @@ from tests.planning.tiles import spans
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(1, 3000), st.integers(1, 16), st.sampled_from([0.2, 0.25, 0.5, 1.0]))
 def test_sizes_are_the_smallest_for_their_number_of_tiles(extent: int, multiple: int, growth: float) -> None:
-    found = sizes(extent, multiple, growth)
+    found = tile_sizes(extent, multiple, growth)
     assert found == sorted(set(found), reverse=True)
     assert found[0] == extent
     assert found[-1] == min(multiple, extent)
@@ -31,7 +31,7 @@ def test_sizes_are_the_smallest_for_their_number_of_tiles(extent: int, multiple:
 
 
 def test_very_long_dimensions_are_not_cut_into_single_iterations() -> None:
-    assert max(-(-(10**6) // size) for size in sizes(10**6)) <= MOST_TRIPS
+    assert max(-(-(10**6) // size) for size in tile_sizes(10**6)) <= MOST_TRIPS
 
 
 @st.composite
@@ -71,7 +71,7 @@ def test_a_window_moves_exactly_when_its_place_changes(given_tiling: tuple[CallT
     """Within a period nothing that the window depends on changes; at its end, something does."""
     tiling, extents = given_tiling
     count = min(seen, len(tiling.loops))
-    moving = period(tiling.loops, dims, count)
+    moving = window_period(tiling.loops, dims, count)
     places = [{d: s for d, s in spans(tiling, extents, t, count).items() if d in dims} for t in range(tiling.tiles)]
     assert tiling.tiles % moving == 0
     changes = [t for t in range(1, tiling.tiles) if places[t] != places[t - 1]]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deeploy.backend.layers import declarations
-from deeploy.ir.expr import Affine, Dim, Expr, Variable, evaluate
+from deeploy.backend.layers import declare_parts
+from deeploy.ir.expr import Affine, Dim, Expr, Variable, evaluate_value
 from deeploy.ir.mentions import mentions
 from deeploy.ir.nest import Geometry, Map, Nest, Part, parallel, reduction
 from deeploy.operators.views import Access
@@ -106,7 +106,7 @@ def function(number: int, problem: Problem) -> list[str]:
         extent = problem.windows.geometry.extents[dim]
         lines.append(f"for (int32_t at_{dim} = 0; at_{dim} < {extent}; at_{dim} += {size}) {{")
         lines.append(f"const int32_t n_{dim} = smaller({size}, {extent} - at_{dim}); (void)n_{dim};")
-    return [*lines, *declarations(noted.parts()), *prints, 'printf("\\n");', "}" * len(problem.tiles), "}"]
+    return [*lines, *declare_parts(noted.parts()), *prints, 'printf("\\n");', "}" * len(problem.tiles), "}"]
 
 
 def expected(problem: Problem) -> list[list[int]]:
@@ -118,7 +118,7 @@ def expected(problem: Problem) -> list[list[int]]:
         box = windows.geometry.box(spans)
         for axis, size in enumerate(windows.shape):
             axes = [access.axes[axis] for access in windows.maps]
-            hulls = [(evaluate(low, {}), evaluate(high, {})) for low, high in (expression.hull(box) for expression in axes)]
+            hulls = [(evaluate_value(low, {}), evaluate_value(high, {})) for low, high in (expression.hull(box) for expression in axes)]
             for (low, high), (first, last) in zip(hulls, (expression.span(box) for expression in axes), strict=True):
                 assert low <= first <= last <= high  # along a remainder, every residue; else just what is touched
             least, most = min(low for low, _ in hulls), max(high for _, high in hulls)

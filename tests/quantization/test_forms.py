@@ -16,9 +16,9 @@ from deeploy.cli import app
 from deeploy.driver.request import Request
 from deeploy.errors import UnsupportedError, UsageError
 from deeploy.quantization.form import Form
-from deeploy.quantization.forms import FORMS, Trial, chosen, quantize_for
-from deeploy.quantization.losses import agreement, signal_to_noise
-from deeploy.quantization.static import quantize
+from deeploy.quantization.forms import FORMS, Trial, choose_trial, quantize_for
+from deeploy.quantization.losses import class_agreement, signal_to_noise
+from deeploy.quantization.static import quantize_model
 from deeploy.target import load
 
 RANDOM = np.random.default_rng(3)
@@ -49,7 +49,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_a_form_is_what_it_says(form: Form, network: tuple[Path, Path], tmp_path: Path) -> None:
-    quantize(*network, tmp_path / "q.onnx", form)
+    quantize_model(*network, tmp_path / "q.onnx", form)
     model = onnx.load(tmp_path / "q.onnx")
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     activations = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
@@ -82,8 +82,8 @@ def test_choices() -> None:
         Trial(Form(powers=True), 60, 30.0),
         Trial(Form(per_channel=False), refused="no kernel"),
     ]
-    assert [chosen(trials, loss) for loss in (0, 2.9, 3, 10)] == [trials[0], trials[0], trials[1], trials[2]]
-    assert chosen(trials[3:], 3) is None
+    assert [choose_trial(trials, loss) for loss in (0, 2.9, 3, 10)] == [trials[0], trials[0], trials[1], trials[2]]
+    assert choose_trial(trials[3:], 3) is None
     assert trials[3].contents() == {"form": "int8, per tensor", "refused": "no kernel"}
 
 
@@ -91,13 +91,13 @@ def test_measures() -> None:
     expected = [np.array([[3.0, 4.0], [1.0, 0.0]]), np.array([1, 2])]
     got = [np.array([[3.0, 4.0], [0.0, 1.0]]), np.array([5, 6])]
     assert signal_to_noise(got, expected) == pytest.approx(10 * np.log10(26 / 2))
-    assert agreement(got, expected) == 0.5
-    assert agreement([np.ones((3, 1))], [np.ones((3, 1))]) is None
+    assert class_agreement(got, expected) == 0.5
+    assert class_agreement([np.ones((3, 1))], [np.ones((3, 1))]) is None
     assert signal_to_noise(expected, expected) == 200
 
 
 def test_outputs_of_one_number_have_no_largest_element() -> None:
-    assert agreement([np.zeros(6)], [np.ones(6)]) is None
+    assert class_agreement([np.zeros(6)], [np.ones(6)]) is None
 
 
 def test_a_float_model_that_onnxruntime_cannot_run(network: tuple[Path, Path], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from deeploy.errors import UnsupportedError
 from deeploy.quantization import static
 from deeploy.quantization.form import Form
-from deeploy.quantization.losses import Loss, LossComparison, compare
+from deeploy.quantization.losses import Loss, LossComparison, compare_networks
 
 RANDOM = np.random.default_rng(11)
 
@@ -43,10 +43,10 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def compared(network: tuple[Path, Path], output: Path, form: Form) -> LossComparison:
-    source = static.read(*network, {"batch": 1}, {})
+    source = static.read_source(*network, {"batch": 1}, {})
     static.write_quantised(source, output, replace(form, float_share=0))  # what 8 bits ruin stays in them
     assert onnx.load(output).graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
-    return compare(source, output)
+    return compare_networks(source, output)
 
 
 def test_the_tensor_that_loses_most_is_found_and_helped(network: tuple[Path, Path], tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_methods_choose_ranges(network: tuple[Path, Path], tmp_path: Path) -> No
 
 
 def test_what_works_is_said_where_onnxruntime_fails(network: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = static._run
+    run = static._run_quantiser
 
     def failing(*arguments: object) -> None:
         form = arguments[-1]
@@ -94,7 +94,7 @@ def test_what_works_is_said_where_onnxruntime_fails(network: tuple[Path, Path], 
             raise ValueError("axis 3 is out of bounds")
         run(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(static, "_run", failing)
+    monkeypatch.setattr(static, "_run_quantiser", failing)
     with pytest.raises(UnsupportedError, match="axis 3 is out of bounds") as failed:
         compared(network, tmp_path / "q.onnx", Form())
     assert failed.value.remedy == "It can with --per-tensor."

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.quantization.form import Form
-from deeploy.quantization.losses import compare, signal_to_noise
-from deeploy.quantization.static import quantize, read
+from deeploy.quantization.losses import compare_networks, signal_to_noise
+from deeploy.quantization.static import quantize_model, read_source
 
 ROWS, WIDTH = 10, 8
 RANDOM = np.random.default_rng(3)
@@ -76,7 +76,7 @@ def test_scores_keep_their_steps(kind: str, form: Form, tmp_path: Path) -> None:
     """The scales are those of the scores that are seen, hidden ones weigh nothing, and C follows."""
     samples = attention(kind, tmp_path / "m.onnx")
     np.savez(tmp_path / "samples.npz", **samples)
-    quantize(tmp_path / "m.onnx", tmp_path / "samples.npz", tmp_path / "q.onnx", form)
+    quantize_model(tmp_path / "m.onnx", tmp_path / "samples.npz", tmp_path / "q.onnx", form)
     model = onnx.load(tmp_path / "q.onnx")
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     scales = [values[node.input[1]] for node in model.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
@@ -88,6 +88,6 @@ def test_scores_keep_their_steps(kind: str, form: Form, tmp_path: Path) -> None:
     if form == Form():
         compiled = deeploy.compile(tmp_path / "q.onnx")
         np.testing.assert_allclose(compiled.run(feeds[0])[0], got[0], atol=2.5 * float(scales[-1].max()))
-        source = read(tmp_path / "m.onnx", tmp_path / "samples.npz", {}, {})
-        layers = {loss.tensor: loss.signal_to_noise for loss in compare(source, tmp_path / "q.onnx").layers}
+        source = read_source(tmp_path / "m.onnx", tmp_path / "samples.npz", {}, {})
+        layers = {loss.tensor: loss.signal_to_noise for loss in compare_networks(source, tmp_path / "q.onnx").layers}
         assert layers["masked"] > 20, "of what is seen alone"

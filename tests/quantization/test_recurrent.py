@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.quantization.form import Form
-from deeploy.quantization.losses import compare
-from deeploy.quantization.static import quantize, read
-from deeploy.quantization.told import compare_sizes, sizes
+from deeploy.quantization.losses import compare_networks
+from deeploy.quantization.static import quantize_model, read_source
+from deeploy.quantization.told import compare_sizes, constant_sizes
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STEPS, INPUTS, UNITS = 12, 10, 14
@@ -48,13 +48,13 @@ def network(path: Path, op: str, samples: Path) -> Path:
 @pytest.mark.parametrize("op", GATES)
 def test_layers_are_computed_in_integers_and_their_states_stay_exact(op: str, tmp_path: Path) -> None:
     model = network(tmp_path / "f.onnx", op, tmp_path / "c.npz")
-    quantize(model, tmp_path / "c.npz", tmp_path / "q.onnx", Form(per_channel=op != "RNN"))
+    quantize_model(model, tmp_path / "c.npz", tmp_path / "q.onnx", Form(per_channel=op != "RNN"))
     made = onnx.load(tmp_path / "q.onnx")
     scales = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.graph.initializer if tensor.name.startswith(("w_", "r_"))}
     assert {value.size for name, value in scales.items() if "scale" in name} == {1 if op == "RNN" else GATES[op] * UNITS}
     assert next(node.input for node in made.graph.node if node.op_type == "Concat")[0] == "hn"
-    source = read(model, tmp_path / "c.npz", {}, {})
-    assert compare(source, tmp_path / "q.onnx").signal_to_noise > 30
+    source = read_source(model, tmp_path / "c.npz", {}, {})
+    assert compare_networks(source, tmp_path / "q.onnx").signal_to_noise > 30
     compiled = deeploy.compile(tmp_path / "q.onnx", "siracusa")
     assert Counter(call.kernel.op for unit in compiled.units.values() for call in unit.network.program.calls)[f"Integer{op}"] == 1
     session = onnxruntime.InferenceSession(tmp_path / "q.onnx")
@@ -70,7 +70,7 @@ def test_a_layer_is_left_in_float_where_its_states_have_no_bound(tmp_path: Path)
     loaded = onnx.load(model)
     loaded.graph.node[0].attribute.append(helper.make_attribute("activations", ["Relu"]))
     onnx.save(loaded, model)
-    quantize(model, tmp_path / "c.npz", tmp_path / "q.onnx")
+    quantize_model(model, tmp_path / "c.npz", tmp_path / "q.onnx")
     layer = next(node for node in onnx.load(tmp_path / "q.onnx").graph.node if node.op_type == "RNN")
     assert list(layer.input[1:3]) == ["w", "r"]
 
@@ -87,7 +87,7 @@ def test_magnitudes_stay_in_float(tmp_path: Path) -> None:
     graph = helper.make_graph(nodes, "g", values[:2], values[2:], [numpy_helper.from_array(np.float32(2), "two")])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "f.onnx")
     np.savez(tmp_path / "c.npz", **{n: RANDOM.normal(size=(8, 40)).astype(np.float32) for n in "ab"})
-    quantize(tmp_path / "f.onnx", tmp_path / "c.npz", tmp_path / "q.onnx")
+    quantize_model(tmp_path / "f.onnx", tmp_path / "c.npz", tmp_path / "q.onnx")
     made = {node.name: node for node in onnx.load(tmp_path / "q.onnx").graph.node}
     assert [made[name].input[0] for name in ("sum", "root")] == ["p", "s"]
     assert made["behind"].input[0] == "m_DequantizeLinear_Output"
@@ -95,9 +95,9 @@ def test_magnitudes_stay_in_float(tmp_path: Path) -> None:
 
 def test_a_form_that_is_larger_than_the_float_one_is_said(tmp_path: Path) -> None:
     model = network(tmp_path / "f.onnx", "LSTM", tmp_path / "c.npz")
-    source = read(model, tmp_path / "c.npz", {}, {})
-    quantize(model, tmp_path / "c.npz", tmp_path / "q.onnx")
-    floats, quantised = sizes(source, onnx.load(tmp_path / "q.onnx"))
+    source = read_source(model, tmp_path / "c.npz", {}, {})
+    quantize_model(model, tmp_path / "c.npz", tmp_path / "q.onnx")
+    floats, quantised = constant_sizes(source, onnx.load(tmp_path / "q.onnx"))
     assert floats == sum(numpy_helper.to_array(tensor).nbytes for tensor in onnx.load(model).graph.initializer)
     tables = [b for b in deeploy.compile(tmp_path / "q.onnx").network.program.buffers.values() if b.shape[-1:] == (1025,)]
     assert sum(b.bytes for b in tables) == 4100 and floats < quantised < floats + 4100  # a small layer

@@ -14,8 +14,8 @@ import deeploy
 from deeploy.cli import app
 from deeploy.errors import AccuracyError, UnsupportedError
 from deeploy.quantization.form import Form
-from deeploy.quantization.losses import compare
-from deeploy.quantization.static import Written, read, write_quantised
+from deeploy.quantization.losses import compare_networks
+from deeploy.quantization.static import Written, read_source, write_quantised
 from tests.quantization.networks import decibel, node, outputs_of, save
 
 LOUDNESS = 10.0 ** np.random.default_rng(5).uniform(-3, 0, size=(24, 1, 1))
@@ -98,9 +98,9 @@ NETWORKS = {"powers": powers, "sensors": sensors, "signs": signs, "boxes": boxes
 def test_what_is_ruined_stays_in_float(name: str, tmp_path: Path) -> None:
     model, given = NETWORKS[name](tmp_path / "f.onnx")
     np.savez(tmp_path / "c.npz", **{each: array[:16] for each, array in given.items()})
-    source = read(model, tmp_path / "c.npz", {}, {})
+    source = read_source(model, tmp_path / "c.npz", {}, {})
     written = write_quantised(source, tmp_path / "q.onnx")
-    found = compare(source, tmp_path / "q.onnx")
+    found = compare_networks(source, tmp_path / "q.onnx")
     assert found.signal_to_noise > 20 and (written.kept or written.apart)
     made = onnx.load(tmp_path / "q.onnx")
     onnx.checker.check_model(made, full_check=True)
@@ -119,7 +119,7 @@ def test_what_is_ruined_stays_in_float(name: str, tmp_path: Path) -> None:
 def test_nothing_is_done_where_nothing_is_ruined(tmp_path: Path) -> None:
     model = save(tmp_path / "f.onnx", [node("Gemm", "x w", "h"), node("Tanh", "h", "y")], {"x": (1, 8)}, {"y": (1, 8)}, {"w": normal(8, 8)})
     np.savez(tmp_path / "c.npz", x=normal(8, 1, 8))
-    assert write_quantised(read(model, tmp_path / "c.npz", {}, {}), tmp_path / "q.onnx") == Written()
+    assert write_quantised(read_source(model, tmp_path / "c.npz", {}, {}), tmp_path / "q.onnx") == Written()
 
 
 def test_what_is_lost_is_said_and_can_be_an_error(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_what_is_lost_is_said_and_can_be_an_error(tmp_path: Path) -> None:
 def test_a_budget_is_kept(tmp_path: Path) -> None:
     model, given = powers(tmp_path / "f.onnx")
     np.savez(tmp_path / "c.npz", **given)
-    source = read(model, tmp_path / "c.npz", {}, {})
+    source = read_source(model, tmp_path / "c.npz", {}, {})
     shares = [write_quantised(source, tmp_path / "q.onnx", Form(float_share=share)).share for share in (0, 0.02, 0.75)]
     assert shares[0] == 0 and shares[1] <= 0.02 and shares[1] < shares[2] <= 0.75
 
@@ -163,9 +163,9 @@ def test_shapes_that_onnxruntime_alone_refuses(
 ) -> None:
     model = save(tmp_path / "f.onnx", nodes, inputs, {"y": (1, 8)}, constants)
     np.savez(tmp_path / "c.npz", **{name: normal(6, *shape) for name, shape in inputs.items()})
-    source = read(model, tmp_path / "c.npz", {}, {})
+    source = read_source(model, tmp_path / "c.npz", {}, {})
     write_quantised(source, tmp_path / "q.onnx")
-    assert compare(source, tmp_path / "q.onnx").signal_to_noise > 30
+    assert compare_networks(source, tmp_path / "q.onnx").signal_to_noise > 30
 
 
 def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
     model.graph.node[1].name = "h"
     onnx.save(model, tmp_path / "f.onnx")
     np.savez(tmp_path / "c.npz", x=normal(4, 1, 4))
-    assert [node.name for node in read(tmp_path / "f.onnx", tmp_path / "c.npz", {}, {}).model.graph.node] == ["h", "h_1"]
+    assert [node.name for node in read_source(tmp_path / "f.onnx", tmp_path / "c.npz", {}, {}).model.graph.node] == ["h", "h_1"]
 
 
 def test_operators_that_nobody_knows_are_named_with_their_domains(tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_operators_that_nobody_knows_are_named_with_their_domains(tmp_path: Path
     model.graph.node[0].input[0] = "x"
     onnx.save(model, tmp_path / "f.onnx")
     with pytest.raises(UnsupportedError, match=r"onnxruntime does not know the operator Other of domain ai\.onnx"):  # of a known shape
-        read(tmp_path / "f.onnx", tmp_path / "c.npz", {}, {})
+        read_source(tmp_path / "f.onnx", tmp_path / "c.npz", {}, {})
     model.graph.node[0].domain = "com.nobody"
     model.opset_import.append(onnx.helper.make_opsetid("com.nobody", 1))
     onnx.save(model, tmp_path / "f.onnx")
     with pytest.raises(UnsupportedError, match=r"Other of (the )?domain '?com\.nobody"):
-        read(tmp_path / "f.onnx", tmp_path / "c.npz", {}, {})
+        read_source(tmp_path / "f.onnx", tmp_path / "c.npz", {}, {})

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError
 from deeploy.quantization.form import Form
-from deeploy.quantization.samples import Input, _checked
-from deeploy.quantization.static import quantize
+from deeploy.quantization.samples import Input, _check_sample
+from deeploy.quantization.static import quantize_model
 
 RANDOM = np.random.default_rng(7)
 WEIGHTS = RANDOM.normal(size=(4, 2, 3, 3)).astype(np.float32) * np.array([1, 8, 64, 512], np.float32).reshape(4, 1, 1, 1)
@@ -61,7 +61,7 @@ def calibration(path: Path, *arrays: np.ndarray, **named: np.ndarray) -> Path:
 @pytest.mark.parametrize("opset", [7, 11, 13, 21])
 def test_output_is_within_the_steps_of_its_scales(tmp_path: Path, opset: int) -> None:
     model = convolution(tmp_path / "f.onnx", opset=opset)
-    assert quantize(model, calibration(tmp_path / "c.npz", x=SAMPLES), tmp_path / "q.onnx") == 12
+    assert quantize_model(model, calibration(tmp_path / "c.npz", x=SAMPLES), tmp_path / "q.onnx") == 12
     for sample in SAMPLES:
         want, got = run(model, x=sample[None]), run(tmp_path / "q.onnx", x=sample[None])
         # one step of the output (its range is about 0..3000) and 18 taps of half a weight step times half an input step
@@ -73,8 +73,8 @@ def test_output_is_within_the_steps_of_its_scales(tmp_path: Path, opset: int) ->
 
 def test_weights_have_one_scale_per_channel_unless_told_otherwise(tmp_path: Path) -> None:
     model, data = convolution(tmp_path / "f.onnx"), calibration(tmp_path / "c.npz", x=SAMPLES)
-    quantize(model, data, tmp_path / "channel.onnx")
-    quantize(model, data, tmp_path / "tensor.onnx", Form(per_channel=False))
+    quantize_model(model, data, tmp_path / "channel.onnx")
+    quantize_model(model, data, tmp_path / "tensor.onnx", Form(per_channel=False))
     largest = np.abs(WEIGHTS).max(axis=(1, 2, 3))
     scale = next(value for name, value in constants(tmp_path / "channel.onnx").items() if name.startswith("w") and "scale" in name)
     np.testing.assert_allclose(scale, largest / 127, rtol=0.01)
@@ -85,14 +85,14 @@ def test_weights_have_one_scale_per_channel_unless_told_otherwise(tmp_path: Path
 @pytest.mark.parametrize(("kind", "dtype"), [("int8", np.int8), ("uint8", np.uint8)])
 def test_type_of_the_activations(tmp_path: Path, kind: str, dtype: type) -> None:
     model = convolution(tmp_path / "f.onnx")
-    quantize(model, calibration(tmp_path / "c.npz", x=SAMPLES), tmp_path / "q.onnx", Form(activations=kind))
+    quantize_model(model, calibration(tmp_path / "c.npz", x=SAMPLES), tmp_path / "q.onnx", Form(activations=kind))
     assert next(value for name, value in constants(tmp_path / "q.onnx").items() if name == "x_zero_point").dtype == dtype
 
 
 def test_the_input_scale_is_the_range_of_all_samples(tmp_path: Path) -> None:
     samples = SAMPLES.copy()
     samples[-1, 0, 0, 0], samples[0, 0, 0, 0] = 3, -2
-    quantize(convolution(tmp_path / "f.onnx"), calibration(tmp_path / "c.npz", x=samples), tmp_path / "q.onnx")
+    quantize_model(convolution(tmp_path / "f.onnx"), calibration(tmp_path / "c.npz", x=samples), tmp_path / "q.onnx")
     assert constants(tmp_path / "q.onnx")["x_scale"] == pytest.approx(5 / 255)
 
 
@@ -110,14 +110,14 @@ def test_the_input_scale_is_the_range_of_all_samples(tmp_path: Path) -> None:
 )
 def test_ways_to_stack_samples(tmp_path: Path, batch: int | str, array: np.ndarray, count: int) -> None:
     model = convolution(tmp_path / "f.onnx", batch=batch)
-    assert quantize(model, calibration(tmp_path / "c.npz", array), tmp_path / "q.onnx") == count
+    assert quantize_model(model, calibration(tmp_path / "c.npz", array), tmp_path / "q.onnx") == count
 
 
 def test_arrays_go_by_name_then_by_position(tmp_path: Path) -> None:
     model = two_inputs(tmp_path / "f.onnx")
     small, large = RANDOM.uniform(-1, 1, (5, 4)), RANDOM.uniform(-9, 9, (5, 4))
-    quantize(model, calibration(tmp_path / "c.npz", b=large, a=small), tmp_path / "named.onnx")
-    quantize(model, calibration(tmp_path / "d.npz", small, large, small), tmp_path / "placed.onnx")
+    quantize_model(model, calibration(tmp_path / "c.npz", b=large, a=small), tmp_path / "named.onnx")
+    quantize_model(model, calibration(tmp_path / "d.npz", small, large, small), tmp_path / "placed.onnx")
     for path in (tmp_path / "named.onnx", tmp_path / "placed.onnx"):
         scales = constants(path)
         assert scales["a_scale"] < 2.1 / 255 < 9 / 255 < scales["b_scale"]
@@ -127,7 +127,7 @@ def refused(tmp_path: Path, kind: type[DeeployError], text: str, model: Path, da
     """Check that quantisation is refused with two lines that say ``text``, and leaves no file behind."""
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(kind, match=text) as caught:
-        quantize(model, data, tmp_path / output)
+        quantize_model(model, data, tmp_path / output)
     assert len(str(caught.value).splitlines()) == 2
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -177,7 +177,7 @@ def test_files_that_are_no_model(tmp_path: Path) -> None:
 
 def test_a_quantised_model_is_refused(tmp_path: Path) -> None:
     data = calibration(tmp_path / "c.npz", x=SAMPLES)
-    quantize(convolution(tmp_path / "f.onnx"), data, tmp_path / "once.onnx")
+    quantize_model(convolution(tmp_path / "f.onnx"), data, tmp_path / "once.onnx")
     refused(tmp_path, ModelError, "quantised already", tmp_path / "once.onnx", data)
 
 
@@ -217,7 +217,7 @@ def test_without_onnxruntime_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
 
 
 def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    quantize(convolution(tmp_path / "f.onnx"), calibration(tmp_path / "c.npz", x=SAMPLES), tmp_path / "q.onnx")
+    quantize_model(convolution(tmp_path / "f.onnx"), calibration(tmp_path / "c.npz", x=SAMPLES), tmp_path / "q.onnx")
     assert capfd.readouterr() == ("", "")
 
 
@@ -225,4 +225,4 @@ def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
 def test_samples_of_what_is_no_number_are_refused(dtype: type) -> None:
     array = np.ones(2) if dtype is np.complex64 else np.array(["a", "b"], object)
     with pytest.raises(UsageError, match=r"has values that .* cannot hold"):
-        _checked(Path("samples.npz"), Input("x", np.dtype(dtype), (2,)), array)
+        _check_sample(Path("samples.npz"), Input("x", np.dtype(dtype), (2,)), array)

@@ -13,8 +13,8 @@ import deeploy
 from deeploy.cli import app
 from deeploy.errors import UsageError
 from deeploy.frontend.states import same_name
-from deeploy.quantization.losses import compare
-from deeploy.quantization.static import read, write_quantised
+from deeploy.quantization.losses import compare_networks
+from deeploy.quantization.static import read_source, write_quantised
 from tests.quantization.networks import decibel, node, outputs_of, save
 
 RANDOM = np.random.default_rng(17)
@@ -40,24 +40,24 @@ def stream(path: Path, after: str = "meanN") -> Path:
 def test_a_sequence_keeps_what_the_figure_says(arrays: tuple[str, ...], tmp_path: Path) -> None:
     model = stream(tmp_path / "f.onnx")
     np.savez(tmp_path / "c.npz", **{name: np.stack([step[name] for step in STEPS[:24]]) for name in arrays})
-    source = read(model, tmp_path / "c.npz", {}, {})
+    source = read_source(model, tmp_path / "c.npz", {}, {})
     assert dict(source.states) == {"mean": "meanN"} and len(source.samples) % 24 == 0 and len(source.samples) > 64
     assert np.array_equal(source.samples[1]["mean"], outputs_of(model, STEPS[:1])[0][1])
     write_quantised(source, tmp_path / "q.onnx")
-    found = compare(source, tmp_path / "q.onnx")
+    found = compare_networks(source, tmp_path / "q.onnx")
     assert found.is_sequence and found.signal_to_noise > 25
     right, got = (outputs_of(path, STEPS, source.states) for path in (model, tmp_path / "q.onnx"))
     fresh = decibel(*(np.stack([step[0] for step in steps]) for steps in (got, right)))
     assert fresh > found.signal_to_noise - 3
     if "mean" in arrays:
-        assert len(read(model, tmp_path / "c.npz", {}, {}, {}).samples) == 24
+        assert len(read_source(model, tmp_path / "c.npz", {}, {}, {}).samples) == 24
     deeploy.compile(tmp_path / "q.onnx", "siracusa", states=source.states)
 
 
 def test_states_that_names_do_not_tell_are_declared(tmp_path: Path) -> None:
     model = stream(tmp_path / "f.onnx", "other")
     np.savez(tmp_path / "c.npz", x=np.stack([step["x"] for step in STEPS]), mean=np.zeros((40, 1, 6)))
-    assert not read(model, tmp_path / "c.npz", {}, {}).states
+    assert not read_source(model, tmp_path / "c.npz", {}, {}).states
     command = ["quantize", str(model), "--calibrate", str(tmp_path / "c.npz"), "-o", str(tmp_path / "q.onnx"), "--state"]
     told = json.loads(CliRunner().invoke(app, [*command, "mean=other", "--json"]).stdout)
     assert told["states"] == {"mean": "other"} and told["is_sequence"] and told["signal_to_noise"] > 25
@@ -92,4 +92,4 @@ def test_names_of_states(inputs: str, outputs: str, pairs: str) -> None:
 def test_a_network_of_states_alone_has_none(tmp_path: Path) -> None:
     model = save(tmp_path / "f.onnx", [node("Tanh", "x_in", "x_out")], {"x_in": (1, 4)}, {"x_out": (1, 4)}, {})
     np.savez(tmp_path / "c.npz", x_in=RANDOM.normal(size=(5, 1, 4)))
-    assert len(read(model, tmp_path / "c.npz", {}, {}).samples) == 5
+    assert len(read_source(model, tmp_path / "c.npz", {}, {}).samples) == 5

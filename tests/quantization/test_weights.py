@@ -15,7 +15,7 @@ from deeploy.ir.types import DType
 from deeploy.quantization import static
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import run_model
-from deeploy.quantization.weights import Narrowed, chosen, scales_of, steps_of
+from deeploy.quantization.weights import Narrowed, choose_weights, scales_of, steps_of
 
 RANDOM = np.random.default_rng(3)
 
@@ -48,7 +48,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def quantised(network: tuple[Path, Path], output: Path, form: Form) -> tuple[Narrowed, ...]:
-    return static.write_quantised(static.read(*network, {}, {}), output, form).weights
+    return static.write_quantised(static.read_source(*network, {}, {}), output, form).weights
 
 
 def kinds(path: Path) -> dict[str, int]:
@@ -79,11 +79,11 @@ def test_a_group_has_a_scale_of_its_own() -> None:
 
 def test_budgets_choose_what_loses_least_for_a_byte() -> None:
     noise, sizes = [1e-3, 1e-4, 1e-2], [1000, 10, 1000]
-    assert chosen(noise, sizes, 2010, Form(weight_bytes=1600)) == [0]
-    assert chosen(noise, sizes, 2010, Form(weight_bytes=1505)) == [0, 1]
-    assert chosen(noise, sizes, 2010, Form(weight_loss=25.0)) == [0, 1]
+    assert choose_weights(noise, sizes, 2010, Form(weight_bytes=1600)) == [0]
+    assert choose_weights(noise, sizes, 2010, Form(weight_bytes=1505)) == [0, 1]
+    assert choose_weights(noise, sizes, 2010, Form(weight_loss=25.0)) == [0, 1]
     with pytest.raises(UsageError, match="1005"):
-        chosen(noise, sizes, 2010, Form(weight_bytes=1000))
+        choose_weights(noise, sizes, 2010, Form(weight_bytes=1000))
 
 
 @pytest.mark.parametrize("group", [None, 16])

@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from deeploy.frontend.schemas import DIALECT_OPS, history, signature
+from deeploy.frontend.schemas import DIALECT_OPS, find_signature, operator_history
 from tests.frontend import nodes
 from tests.random import oracle
 from tests.random.choices import Choices
@@ -45,10 +45,12 @@ def bases() -> dict[str, onnx.ModelProto]:
         node = model.graph.node[0]
         for version in {*OPSETS, model.opset_import[0].version}:
             attributes = frozenset(attribute.name for attribute in node.attribute)
-            known = signature(node.op_type, version, attributes, len(node.input)) if not node.domain else None
+            known = find_signature(node.op_type, version, attributes, len(node.input)) if not node.domain else None
             if known is None and version != model.opset_import[0].version:
                 continue
-            newest = max((s.schema.since_version for s in history(node.op_type, "") if s.schema.since_version <= version), default=0)
+            newest = max(
+                (s.schema.since_version for s in operator_history(node.op_type, "") if s.schema.since_version <= version), default=0
+            )
             if known is None or (known.schema.since_version == newest and known.fits(attributes, len(node.input), True)):
                 made = copy.deepcopy(model)
                 for value in made.graph.output:
@@ -340,11 +342,11 @@ def check(c: Choices, how: str = "border", keep: Path | None = None) -> tuple[st
 def judged(label: str, model: onnx.ModelProto, how: str) -> tuple[str, str, str]:
     """Compile a model of one node and compare what becomes of it with what onnxruntime says."""
     import deeploy
-    from deeploy.driver.lower import Clock, lowered
+    from deeploy.driver.lower import Clock, lower_model
     from deeploy.driver.request import Request
     from deeploy.errors import DeeployError
-    from deeploy.execution.simulation.interpreter import outputs
-    from deeploy.planning.binding.assemble import assemble
+    from deeploy.execution.simulation.interpreter import network_outputs
+    from deeploy.planning.binding.assemble import assemble_program
     from deeploy.target import load
 
     op, feeds = label.partition(" ")[0].rstrip(":"), feeds_of(model)
@@ -357,9 +359,9 @@ def judged(label: str, model: onnx.ModelProto, how: str) -> tuple[str, str, str]
                 compiled = deeploy.compile(path, fallback=how == "fallback")
                 got = None if arrays is None else compiled.run(arrays) if how == "C" else compiled.interpret(arrays)
             else:
-                found, target = lowered(Clock(), path, load("generic"), Request()), load("generic")
-                program = assemble("network", found.graph, target.kernels, {})
-                got = None if arrays is None else outputs(program, arrays)
+                found, target = lower_model(Clock(), path, load("generic"), Request()), load("generic")
+                program = assemble_program("network", found.graph, target.kernels, {})
+                got = None if arrays is None else network_outputs(program, arrays)
         except DeeployError as error:
             lines = [line for line in str(error).splitlines() if "has no fallback" not in line]
             wrong = (len(lines) != 2 and "no kernel" not in lines[0]) or not all(line.isprintable() and len(line) < 1000 for line in lines)

@@ -232,7 +232,7 @@ Kinds = Sequence[Sequence[fuse.Fused]]
 def _offered() -> Iterator[list[tuple[fuse.Fuser, Kinds]]]:
     """The chains that the planner finds meanwhile."""
     found: list[tuple[fuse.Fuser, Kinds]] = []
-    possible: Callable[..., list[fuse.Fused]] = driver._possible
+    possible: Callable[..., list[fuse.Fused]] = driver._possible_groups
 
     def noted(fuser: fuse.Fuser, *others: Any) -> list[fuse.Fused]:
         chains, kinds = possible(fuser, *others), dict[tuple[bool, bool], list[fuse.Fused]]()
@@ -242,7 +242,7 @@ def _offered() -> Iterator[list[tuple[fuse.Fuser, Kinds]]]:
         return chains
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "_possible", noted)
+        patch.setattr(driver, "_possible_groups", noted)
         yield found
 
 
@@ -256,7 +256,7 @@ def _certified(choices: Choices, compiled: deeploy.Compiled, fuser: fuse.Fuser, 
     checked = 0
     for one in {id(one): one for one in some}.values():
         try:
-            plan = fuse.placed(fuse.chained(fuser.plan, [one], fuser.buffers))
+            plan = fuse.place_addresses(fuse.apply_groups(fuser.plan, [one], fuser.buffers))
         except Overfull:
             continue
         prove(compiled, plan)
@@ -293,7 +293,7 @@ def _run(case: Case, compiled: deeploy.Compiled) -> None:
             file = Path(scratch) / "inputs.npz"
             numbers = np.random.default_rng(1)
             np.savez(file, **{p["name"]: numbers.integers(-128, 128, p["shape"]).astype(np.int8) for p in entry["inputs"]})
-        sample = verify._load(file, entry)[0][0]
+        sample = verify._load_samples(file, entry)[0][0]
         outputs = host.Host(flags="-O1").run(folder, entry, [sample]).outputs
         for port, got, want in zip(entry["outputs"], outputs, compiled.interpret(sample), strict=True):
             _equal(f"{case.target}: C against interpreter", port["name"], got[0], want, 0.0)

@@ -37,7 +37,7 @@ def up() -> None:
 
     owners: list[tuple[Any, str, Any]] = [
         (_find, "_from_folder", found),
-        (_find, "_points", cache(_find._points)),
+        (_find, "_points", cache(_find._entry_points)),
         (emit, "TemplateLookup", lookup),
         (chips, "TemplateLookup", lookup),
         (cli, "app", get_command(cli.app)),

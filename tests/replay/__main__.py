@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from deeploy.jobs import in_order, workers
-from deeploy.resources import put
+from deeploy.resources import write_whole
 from tests.replay import corpus
 from tests.replay.corpus import ROOT, Case
 from tests.replay.worker import INTERNAL
@@ -105,7 +105,7 @@ class Replay:
         key = repr((WORKER.read_text(), prepared[1], prepared[0].read_bytes()))
         place = self.kept / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
         if not place.exists():
-            with put(place) as fresh:
+            with write_whole(place) as fresh:
                 fresh.write_text(json.dumps(self.base(*prepared, SECONDS)))
         base = json.loads(place.read_text())
         return [base, base if base["status"] == DIED else self.tree(*prepared, 3 * SECONDS)]

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from deeploy.resources import put
+from deeploy.resources import write_whole
 from tests.e2e import test_recurrent
 from tests.e2e.decoders import decoder
 from tests.frontend import nodes, test_classic, test_expand, test_loops
@@ -58,7 +58,7 @@ class Case(NamedTuple):
         model = folder / f"{name}.onnx"
         if not model.exists():
             content, needed = self.make()
-            with put(model) as fresh:
+            with write_whole(model) as fresh:
                 fresh.write_bytes(content or b"")
                 model.with_suffix(".json").write_text(json.dumps(needed))
         arguments = CONFIGURATIONS[configuration].split() + json.loads(model.with_suffix(".json").read_text())

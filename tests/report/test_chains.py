@@ -15,7 +15,7 @@ import deeploy
 from deeploy.backend import project
 from deeploy.planning.planner.machine import Options
 from deeploy.report import terminal, why
-from deeploy.report.text import number
+from deeploy.report.text import format_number
 from tests.report.browser import Document, shown
 from tests.schedule.test_managed_chains import Quantised
 
@@ -42,14 +42,14 @@ def test_explanations_name_the_chain_and_what_it_saves(out: Path, entry: Any) ->
     inside = {step: choice for choice in taken for step in range(choice["first"], choice["last"] + 1)}
     told = 0
     for step, call in enumerate(entry["calls"]):
-        (found,) = why.find(out, entry, call["name"])
+        (found,) = why.find_explanations(out, entry, call["name"])
         sentences = [reason for reason in found["reasons"] if reason.startswith("Chain: ")]
         assert len(sentences) <= 1
         if step in inside:
             choice = inside[step]
             assert "not computed" not in sentences[0]
             for figure in (choice["cycles_chained"], choice["cycles_apart"], sum(choice["bytes_chained"].values()), choice["peak_chained"]):
-                assert number(figure) in sentences[0]
+                assert format_number(figure) in sentences[0]
         elif sentences:
             told += 1
             assert re.match(r"Chain: not computed together from \w+ to \w+: [a-z]", sentences[0]), sentences[0]
@@ -65,7 +65,7 @@ def test_layers_of_a_network_whose_states_grow_say_why_they_are_in_no_chain(tmp_
     deeploy.compile(tmp_path / "model.onnx", "siracusa", states={"past": "present"}).write(tmp_path / "out")
     entry = project.select_network(project.read_manifest(tmp_path / "out"))
     for call in entry["calls"]:
-        (found,) = why.find(tmp_path / "out", entry, call["name"])
+        (found,) = why.find_explanations(tmp_path / "out", entry, call["name"])
         assert sum(reason.startswith("Chain: none: states grow") for reason in found["reasons"]) == 1
 
 
@@ -78,10 +78,10 @@ def test_the_report_lists_chains(out: Path, entry: Any) -> None:
     assert len(body.all("tr")) == min(len(counted), 24) and not any(cell.text == "\u2013" for cell in body.all("td")[2:4])
     taken = [choice for choice in entry["chain_choices"] if choice["reason"] == "taken"]
     assert len(body.all("tr", "class", "chosen")) == len(taken)
-    lines = terminal.report(entry).splitlines()
+    lines = terminal.report_network(entry).splitlines()
     rows = lines[lines.index("chains (layers that are computed together):") + 2 :][: len(taken)]
     for row, choice in zip(rows, taken, strict=True):
-        assert row.startswith(entry["calls"][choice["first"]]["name"]) and number(choice["cycles_chained"]) in row
+        assert row.startswith(entry["calls"][choice["first"]]["name"]) and format_number(choice["cycles_chained"]) in row
 
 
 def test_the_timeline_draws_chains(out: Path, entry: Any, tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from deeploy.backend.project import read_manifest, select_network
 from deeploy.cli import app
 from deeploy.driver.verify import run_project
 from deeploy.errors import UsageError
-from deeploy.report.chips import breakdown, report, summary
-from deeploy.report.page import page
-from deeploy.report.why import find
+from deeploy.report.chips import mean_breakdown, report_system, summarise_system
+from deeploy.report.page import report_page
+from deeploy.report.why import find_explanations
 from tests.e2e.systems import star, towers
 from tests.report.browser import Document
 
@@ -50,7 +50,7 @@ def test_the_trace_has_a_process_for_every_chip(folder: Path) -> None:
 
 def test_figures_of_the_system_add_up(folder: Path) -> None:
     manifest = read_manifest(folder)
-    assert sum(breakdown(manifest).values()) == pytest.approx(manifest["cycles"])
+    assert sum(mean_breakdown(manifest).values()) == pytest.approx(manifest["cycles"])
     energy = {name: value for name, value in manifest["energy"].items() if name != "waiting"}
     assert manifest["energy_uj"] == pytest.approx(sum(energy.values()), abs=0.01)
     assert energy["link"] == pytest.approx(manifest["bytes"]["link"] * 100e-6, abs=0.001)
@@ -61,10 +61,10 @@ def test_figures_of_the_system_add_up(folder: Path) -> None:
 
 
 def test_a_terminal_shows_a_line_per_chip(folder: Path) -> None:
-    shown = report(read_manifest(folder))
+    shown = report_system(read_manifest(folder))
     assert len(re.findall(r"^ +[0-3] +[01] ", shown, re.MULTILINE)) == 4
     assert f"{read_manifest(folder)['cycles']:,}".replace(",", " ") in shown
-    short = summary(read_manifest(folder), folder)
+    short = summarise_system(read_manifest(folder), folder)
     assert "4 x siracusa (2 different)" in short and f"in {len(read_manifest(folder)['messages'])} messages" in short
     assert shown.splitlines()[1] in short and " uJ, EDP " in short
 
@@ -73,9 +73,9 @@ def test_bytes_are_sent_by_one_chip_and_received_by_the_other(folder: Path) -> N
     messages = [{"from": 0, "to": 2, "bytes": 711}, {"from": 2, "to": 3, "bytes": 322}]
     manifest = {**read_manifest(folder), "messages": messages}
     wanted = [(711, 0), (0, 0), (322, 711), (0, 322)]
-    lines = [line for line in report(manifest).splitlines() if re.match(r"^ +[0-3] +[01] ", line)]
+    lines = [line for line in report_system(manifest).splitlines() if re.match(r"^ +[0-3] +[01] ", line)]
     assert all(re.search(f" {sent} +{received} ", line) for line, (sent, received) in zip(lines, wanted, strict=True))
-    table = Document(page(manifest, {}, {})).find("table", "id", "chips")[0]
+    table = Document(report_page(manifest, {}, {})).find("table", "id", "chips")[0]
     heads, *rows = table.all("tr")
     columns = [[cell.text for cell in heads.children].index(name) for name in ("sent", "received")]
     assert [tuple(int(row.children[column].text) for column in columns) for row in rows] == wanted
@@ -86,7 +86,7 @@ def test_one_chip_does_not_run_alone(folder: Path) -> None:
     with pytest.raises(UsageError, match="--network chip1: one chip of several does not run alone"):
         run_project(folder, folder.parent / "x.npz", network="chip1")
     with pytest.raises(UsageError) as caught:
-        find(folder, select_network(read_manifest(folder), "chip3"), "%%%")
+        find_explanations(folder, select_network(read_manifest(folder), "chip3"), "%%%")
     assert "--network chip3 lists the layers" in caught.value.remedy
 
 

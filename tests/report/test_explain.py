@@ -15,7 +15,7 @@ from deeploy.cli import main
 from deeploy.errors import UsageError
 from deeploy.planning.planner.machine import Options
 from deeploy.report import terminal, why
-from deeploy.report.explain import explanations
+from deeploy.report.explain import explain_calls
 from tests.execution.simulation.nets import compiled, convolutions, node, perceptron
 from tests.report.browser import shown
 
@@ -56,7 +56,7 @@ def test_what_does_not_fit_really_does_not(compilation: deeploy.Compiled) -> Non
     plan = compilation.plan
     manifest = json.loads(compilation.files()["deploy.json"])
     found = 0
-    for step, entry in enumerate(explanations(plan, manifest)["calls"]):
+    for step, entry in enumerate(explain_calls(plan, manifest)["calls"]):
         for way in entry["candidates"]:
             lack = re.search(r"it needs ([\d ]+) bytes of (\w+), ([\d ]+) are free in step (\d+)", way["verdict"])
             if lack is None:
@@ -77,7 +77,7 @@ def test_a_buffer_finds_room_where_it_does_in_all_of_its_steps(compilation: deep
     plan = compilation.plan
     manifest = json.loads(compilation.files()["deploy.json"])
     uneven = 0
-    for step, entry in enumerate(explanations(plan, manifest)["calls"]):
+    for step, entry in enumerate(explain_calls(plan, manifest)["calls"]):
         own = f"{plan.program.calls[step].name}."
         for way in entry["candidates"]:
             told = re.search(r"\w+ needs ([\d ]+) bytes of (\w+) in steps (\d+) to (\d+), ([\d ]+) are free", way["verdict"])
@@ -144,15 +144,15 @@ def test_an_unknown_layer_is_two_lines_with_near_names(
 def test_a_project_without_its_explanations_says_so(project: Path, compilation: deeploy.Compiled, tmp_path: Path) -> None:
     manifest = json.loads((project / "deploy.json").read_text())
     with pytest.raises(UsageError, match="there is no file of explanations"):
-        why.find(tmp_path, manifest, "c_node")
+        why.find_explanations(tmp_path, manifest, "c_node")
 
 
 def test_a_flat_target_is_explained_from_its_manifest(tmp_path: Path) -> None:
     chain = [node("Neg", "x", "a"), node("MatMul", "a w", "y")]
     result = compiled(tmp_path, chain, {"x": [4, 8]}, {"y": [4, 5]}, {"w": [8, 5]}, Options(), "generic")
     assert json.loads(result.files()["explain.json"])["networks"]["network"]["calls"] == []
-    (entry,) = why.find(tmp_path, json.loads(result.files()["deploy.json"]), "y_node")
-    text = why.describe(entry)
+    (entry,) = why.find_explanations(tmp_path, json.loads(result.files()["deploy.json"]), "y_node")
+    text = why.describe_explanation(entry)
     assert "one flat memory" in text and "128 bytes at 0 of arena, steps 0 to 1" in text and "constant, 160 bytes" in text
 
 
@@ -163,7 +163,7 @@ def test_buffers_that_share_an_address_are_found_by_all_of_their_names(tmp_path:
     )
     assert [buffer["name"] for buffer in manifest["buffers"]] == ["a=b"]
     for name in ("a_node", "b_node", "y_node"):
-        (entry,) = why.find(tmp_path, manifest, name)
+        (entry,) = why.find_explanations(tmp_path, manifest, name)
         assert any(operand["where"] == "128 bytes at 0 of arena, steps 0 to 2" for operand in entry["operands"]), name
 
 
@@ -192,7 +192,7 @@ def test_the_report_prints_the_essentials(project: Path, capsys: pytest.CaptureF
 def test_of_many_layers_only_the_slowest_are_listed(project: Path) -> None:
     manifest: dict[str, Any] = json.loads((project / "deploy.json").read_text())
     calls = [{**manifest["calls"][0], "node": f"layer{i}", "cycles": i} for i in range(50)]
-    text = terminal.report({**manifest, "calls": calls})
+    text = terminal.report_network({**manifest, "calls": calls})
     assert "layer49" in text and "layer30" in text and "layer29" not in text
     assert f"and 30 faster layers with {sum(range(30))} cycles" in text
 

@@ -14,7 +14,7 @@ from deeploy.chips import Cut, Request
 from deeploy.chips import compile as compile_chips
 from deeploy.errors import UsageError
 from deeploy.report import chips, terminal
-from deeploy.report.text import number
+from deeploy.report.text import format_number
 from tests.execution.simulation.nets import convolutions, perceptron
 
 SIRACUSA = Path(__file__).parents[2] / "targets" / "siracusa"
@@ -28,7 +28,7 @@ def _cards(page: Path) -> str:
 
 def test_every_time_says_its_clock(tmp_path: Path) -> None:
     perceptron(tmp_path, deeploy.Options()).write(tmp_path / "out")
-    for shown in (terminal.report(project.read_manifest(tmp_path / "out")), _cards(tmp_path / "out" / "report.html")):
+    for shown in (terminal.report_network(project.read_manifest(tmp_path / "out")), _cards(tmp_path / "out" / "report.html")):
         assert "ms at 360 MHz" in shown and not WITHOUT_CLOCK.search(shown)
 
 
@@ -46,7 +46,7 @@ def test_chips_run_at_the_clock_of_one_chip(tmp_path: Path, count: int, asked: f
     compiled = compile_chips(tmp_path / "model.onnx", "siracusa", cut, Request(mhz=asked))
     compiled.write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
-    printed = (chips.report(manifest), chips.summary(manifest, tmp_path), terminal.report(manifest["chips"][0]))
+    printed = (chips.report_system(manifest), chips.summarise_system(manifest, tmp_path), terminal.report_network(manifest["chips"][0]))
     for shown in (*printed, _cards(tmp_path / "out" / "report.html")):
         assert f"ms at {wanted} MHz" in shown and not WITHOUT_CLOCK.search(shown.replace("uJ ms", ""))
 
@@ -57,7 +57,7 @@ def test_one_chip_runs_at_the_clock_that_is_asked_for(tmp_path: Path) -> None:
     for place, compiled in enumerate(runs):
         compiled.write(tmp_path / f"{place}")
     slow = project.read_manifest(tmp_path / "1")
-    assert "ms at 180 MHz" in terminal.report(slow)
+    assert "ms at 180 MHz" in terminal.report_network(slow)
     first = project.read_manifest(tmp_path / "0")
     assert slow["cycles"] == first["cycles"] and slow["microseconds"] == pytest.approx(
         2 * first["microseconds"], abs=0.0015
@@ -82,16 +82,16 @@ def test_the_bound_is_that_of_the_planners_count(
     manifest = project.read_manifest(tmp_path / "out")
     prediction = manifest["prediction"]
     assert prediction["bound"] <= prediction["cycles"]
-    shown = terminal.report(manifest)
-    assert f"no plan with these kernels takes fewer than {number(prediction['bound'])} (gap" in shown
-    assert f"the planner counts {number(prediction['cycles'])} cycles" in shown
+    shown = terminal.report_network(manifest)
+    assert f"no plan with these kernels takes fewer than {format_number(prediction['bound'])} (gap" in shown
+    assert f"the planner counts {format_number(prediction['cycles'])} cycles" in shown
 
 
 def test_by_default_every_thing_takes_a_line_and_words_are_explained(tmp_path: Path) -> None:
     convolutions(tmp_path, deeploy.Options({"l1": 3000})).write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
     manifest["legend"] = {"upper": "requantises in 64 bits"}
-    short, full = terminal.report(manifest, verbose=False), terminal.report(manifest)
+    short, full = terminal.report_network(manifest, verbose=False), terminal.report_network(manifest)
     assert "addresses downwards" in full and "transfers" in full.partition("\nlayer")[0]
     assert "addresses downwards" not in short and len(short.splitlines()) < len(full.splitlines())
     for text in (short, full):

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from deeploy.cli import app
 from deeploy.execution.simulation.timeline import MOST_EVENTS
 from deeploy.planning.planner.machine import Options
-from deeploy.report.blocks import blocks, labels
-from deeploy.report.compare import compare
-from deeploy.report.compare import page as compared
-from deeploy.report.page import page
+from deeploy.report.blocks import layer_labels, repeated_blocks
+from deeploy.report.compare import compare_entries
+from deeploy.report.compare import comparison_page as compared
+from deeploy.report.page import report_page
 from tests.e2e.systems import star
 from tests.execution.simulation.nets import convolutions
 from tests.report.browser import Document, measured, shown
@@ -60,7 +60,7 @@ def whole(large: dict[str, Any], one: str) -> str:
         events += [[*e[:2], e[2] + at, e[3], e[4] + steps, e[5] + steps, *e[6:]] for e in drawn["events"][: MOST_EVENTS // COPIES]]
     drawn |= {"cycles": cycles * COPIES, "calls": calls, "events": events}
     told |= {"calls": [call for _ in range(COPIES) for call in told["calls"]]}
-    return page(large, {"network": drawn}, {"network": {**told, "calls": [{**call, "schedule": ""} for call in told["calls"]]}})
+    return report_page(large, {"network": drawn}, {"network": {**told, "calls": [{**call, "schedule": ""} for call in told["calls"]]}})
 
 
 def clean(found: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ def test_a_report_fits_its_window(small: dict[str, Any], tmp_path: Path, width: 
 def test_a_comparison_and_the_chips_do_as_well(
     small: dict[str, Any], large: dict[str, Any], tmp_path: Path, width: int, theme: str
 ) -> None:
-    clean(measured(compared(compare(small["manifest"], large), ("one", "other"), "0"), tmp_path, width, theme))
+    clean(measured(compared(compare_entries(small["manifest"], large), ("one", "other"), "0"), tmp_path, width, theme))
     clean(measured(str(star(tmp_path, "siracusa", 2).files()["report.html"]), tmp_path, width, theme))
 
 
@@ -133,7 +133,7 @@ def test_pages_are_small(kind: str, small: dict[str, Any], large: dict[str, Any]
 
 @pytest.mark.slow
 def test_500_layers_are_folded(large: dict[str, Any], tmp_path: Path) -> None:
-    text = page(large, {}, {})
+    text = report_page(large, {}, {})
     count = len(large["calls"])
     assert count >= 500 and len(text.encode()) < MOST_BYTES
     found = measured(text, tmp_path, 1280, "light")
@@ -141,9 +141,9 @@ def test_500_layers_are_folded(large: dict[str, Any], tmp_path: Path) -> None:
     assert found["rows"] < count / 20
     (group,) = found["groups"]
     assert f"{COPIES} equal blocks of {count // COPIES} layers" in group
-    assert len(set(labels(large["calls"]))) == count
-    assert all(len(label) < len(call["node"]) for label, call in zip(labels(large["calls"]), large["calls"], strict=True))
-    assert blocks(large["calls"])[-1] == COPIES - 1
+    assert len(set(layer_labels(large["calls"]))) == count
+    assert all(len(label) < len(call["node"]) for label, call in zip(layer_labels(large["calls"]), large["calls"], strict=True))
+    assert repeated_blocks(large["calls"])[-1] == COPIES - 1
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_rows_are_filtered_and_grouped(large: dict[str, Any], tmp_path: Path) ->
         field.value = 'layers.42/';
         field.dispatchEvent(new Event('input'));
     """
-    document = shown(page(large, {}, {}), tmp_path, script)
+    document = shown(report_page(large, {}, {}), tmp_path, script)
     rows = document.find("table", "id", "layers-network")[0].all("tr", "data-step")
     assert len(rows) == len(large["calls"]) // COPIES
     script = """
@@ -162,7 +162,7 @@ def test_rows_are_filtered_and_grouped(large: dict[str, Any], tmp_path: Path) ->
         choice.dispatchEvent(new Event('change'));
         document.querySelector('tr.group').dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true }));
     """
-    table = shown(page(large, {}, {}), tmp_path, script).find("table", "id", "layers-network")[0]
+    table = shown(report_page(large, {}, {}), tmp_path, script).find("table", "id", "layers-network")[0]
     operators = {call["op"] for call in large["calls"]}
     groups = table.all("tr", "class", "group")
     assert len(groups) == len(operators) > 1

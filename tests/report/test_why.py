@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deeploy.errors import UsageError
-from deeploy.report.why import find
+from deeploy.report.why import find_explanations
 
 CALL = {"op": "Conv", "kernel": "conv2d", "form": "", "engine": "core", "operands": {}}
 ENTRY: dict[str, Any] = {
@@ -24,10 +24,10 @@ ENTRY: dict[str, Any] = {
 
 @pytest.mark.parametrize(("name", "steps"), [("/conv", [0, 1]), ("conv", [0]), ("conv_2", [1])])
 def test_layers_are_found_by_either_name(name: str, steps: list[int]) -> None:
-    assert [found["step"] for found in find(Path(), ENTRY, name)] == steps
+    assert [found["step"] for found in find_explanations(Path(), ENTRY, name)] == steps
 
 
 def test_other_names_are_refused_with_those_that_are_near() -> None:
     with pytest.raises(UsageError, match="has no layer conv_3") as caught:
-        find(Path(), ENTRY, "conv_3")
+        find_explanations(Path(), ENTRY, "conv_3")
     assert "conv_2" in caught.value.remedy

@@ -21,9 +21,9 @@ def emitted(compiled: deeploy.Compiled, plan: Plan | None = None, schedule: Sche
     assert network.graph is not None  # or nothing is certified
     changed = replace(compiled, networks={name: replace(network, plan=plan or compiled.plan)})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "_walked", lambda plan: None)  # nothing is predicted of what may be wrong
+        patch.setattr(driver, "_walk_plan", lambda plan: None)  # nothing is predicted of what may be wrong
         if schedule is not None:
-            patch.setattr(emission, "build", lambda plan: schedule)
+            patch.setattr(emission, "build_schedule", lambda plan: schedule)
         return changed.sources()
 
 

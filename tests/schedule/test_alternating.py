@@ -17,7 +17,7 @@ from deeploy.planning.groups.fuse import Fuser
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 from deeploy.planning.tiling.loops import Footprints, TileLoop, cut_dims, in_place
-from deeploy.schedule import build
+from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Finish
 from deeploy.schedule.unroll import Unrolled
 from deeploy.target import load
@@ -54,7 +54,7 @@ def test_the_accelerator_works_on_one_tile_while_cores_compute_another(chained: 
     chain = max(plan.chains, key=lambda one: len(one.members))
     assert engines[chain.first : chain.last + 1].count("npu") == 2
     running, beside, tiles = set[int](), Counter[tuple[int, int]](), Counter[int]()
-    for event in Unrolled(build(plan), {}).events(chain.last):
+    for event in Unrolled(build_schedule(plan), {}).events(chain.last):
         node = event.node
         if isinstance(node, Compute) and event.table.layer.accelerator:
             running.add(node.step)

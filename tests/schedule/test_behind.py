@@ -10,10 +10,10 @@ import pytest
 import deeploy
 from deeploy.certify import CertificateError
 from deeploy.driver import chains
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import TileLoop
-from deeploy.schedule import build
+from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Finish, SecondPart
 from deeploy.schedule.unroll import Unrolled
 from tests.schedule.proofs import prove
@@ -35,7 +35,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[deeploy.Compiled, de
     model = network(tmp_path_factory.mktemp("model") / "behind.onnx")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "WORTH", 0.0)
-        patch.setattr(chains, "branches", lambda fuser: ())
+        patch.setattr(chains, "parallel_groups", lambda fuser: ())
         behind, alone = (deeploy.compile(model, "siracusa", options=Options(chains=has_chains)) for has_chains in (True, False))
     return behind, alone
 
@@ -46,7 +46,7 @@ def test_calls_that_follow_each_other_closely_are_faster_and_the_same(
     behind, alone = both
     (chain,) = behind.plan.chains
     assert chain.is_nested and len(chain.members) >= 3 and not chain.held
-    runs = walk(behind.plan), walk(alone.plan)
+    runs = walk_plan(behind.plan), walk_plan(alone.plan)
     assert runs[0].cycles < runs[1].cycles
     assert (runs[0].engines.hidden or 0) > (runs[1].engines.hidden or 0)
     assert equal_on_the_host(behind, tmp_path / "out")["engines"]["hidden"] == pytest.approx(runs[0].engines.hidden, abs=1e-4)
@@ -55,7 +55,7 @@ def test_calls_that_follow_each_other_closely_are_faster_and_the_same(
 def test_a_job_begins_while_cores_complete_the_call_before(both: tuple[deeploy.Compiled, deeploy.Compiled]) -> None:
     plan = both[0].plan
     running, found = set[int](), set[tuple[int, int]]()
-    for event in Unrolled(build(plan), {}).events(plan.chains[0].last):
+    for event in Unrolled(build_schedule(plan), {}).events(plan.chains[0].last):
         node = event.node
         if isinstance(node, Compute) and event.table.layer.accelerator:
             running.add(node.step)
@@ -90,6 +90,6 @@ def test_first_tiles_need_all_tiles_but_the_last(both: tuple[deeploy.Compiled, d
 def test_the_same_network_has_the_same_chains(both: tuple[deeploy.Compiled, deeploy.Compiled], tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "WORTH", 0.0)
-        patch.setattr(chains, "branches", lambda fuser: ())
+        patch.setattr(chains, "parallel_groups", lambda fuser: ())
         again = deeploy.compile(network(tmp_path / "again.onnx"), "siracusa").plan
     assert again.chains == both[0].plan.chains

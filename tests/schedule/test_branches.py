@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.driver import chains
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.groups import fuse
 from deeploy.planning.planner.machine import Options
-from deeploy.schedule import build
+from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Finish, SecondPart
 from deeploy.schedule.unroll import Unrolled
 from tests.schedule.proofs import prove
@@ -40,7 +40,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[deeploy.Compiled, de
 def compiled(model: Path, has_chains: bool) -> deeploy.Compiled:
     """The network with no other chains than branches beside each other."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chains, "following", lambda fuser: ())
+        patch.setattr(chains, "pipelined_groups", lambda fuser: ())
         patch.setattr(fuse, "TRIPS", ())
         return deeploy.compile(model, "siracusa", options=Options(chains=has_chains))
 
@@ -50,7 +50,7 @@ def test_branches_beside_each_other_are_faster_and_the_same(both: tuple[deeploy.
     (chain,) = beside.plan.chains
     calls = beside.plan.program.calls[chain.first : chain.last + 1]
     assert chain.is_nested and not chain.held and calls[0].operands["x"].buffer == calls[1].operands["x"].buffer
-    runs = walk(beside.plan), walk(alone.plan)
+    runs = walk_plan(beside.plan), walk_plan(alone.plan)
     assert runs[0].cycles < 0.97 * runs[1].cycles
     assert (runs[0].engines.hidden or 0) > (runs[1].engines.hidden or 0)
     assert equal_on_the_host(beside, tmp_path / "out")["engines"]["hidden"] == pytest.approx(runs[0].engines.hidden, abs=1e-4)
@@ -59,7 +59,7 @@ def test_branches_beside_each_other_are_faster_and_the_same(both: tuple[deeploy.
 def test_cores_are_busy_with_one_while_the_accelerator_works_on_the_other(both: tuple[deeploy.Compiled, deeploy.Compiled]) -> None:
     plan = both[0].plan
     running, beside = set[int](), 0
-    for event in Unrolled(build(plan), {}).events(plan.chains[0].last):
+    for event in Unrolled(build_schedule(plan), {}).events(plan.chains[0].last):
         node = event.node
         if isinstance(node, Compute) and event.table.layer.accelerator:
             running.add(node.step)
@@ -101,7 +101,7 @@ def test_a_job_that_needs_nothing_of_the_call_in_front_waits_for_its_own_first_t
     every = list(fuser.found(lambda *_: True))
     assert [bool(fuser.accelerator(call)) for call in plan.program.calls] == [False, True] and every
     for one in every:
-        prove(found, fuse.placed(fuse.chained(plan, [one], fuser.buffers)))
+        prove(found, fuse.place_addresses(fuse.apply_groups(plan, [one], fuser.buffers)))
 
 
 def test_what_a_job_stores_itself_has_left_before_the_next_but_one_writes_there(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_what_a_job_stores_itself_has_left_before_the_next_but_one_writes_there(
     plan = found.plan
     plan = replace(plan, memory={**plan.memory, "L1": replace(plan.memory["L1"], capacity=128_000)})  # room for tiles of both
     fuser = fuse.Fuser(plan, plan.program)
-    (one,) = chains.branches(fuser)
+    (one,) = chains.parallel_groups(fuser)
     kernels = [programmed.kernel for programmed in one.programmed]
     (job,) = (number for number, kernel in enumerate(kernels) if plan.target.engine(kernel.engine).accelerator)
     stored = [stream.moves for stream in one.calls[job].tiling.streams if stream.is_output]
     assert kernels[job].second is None and stored[0] > 2
-    prove(found, fuse.placed(fuse.chained(plan, [one], fuser.buffers)))
+    prove(found, fuse.place_addresses(fuse.apply_groups(plan, [one], fuser.buffers)))

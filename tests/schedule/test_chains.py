@@ -18,7 +18,7 @@ from deeploy.ir.expr import Value
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.chain import Chain, GroupMember
-from deeploy.schedule import Schedule, build
+from deeploy.schedule import Schedule, build_schedule
 from deeploy.schedule.ir import Condition, Do, Guard, Loop, Node, Slide
 from tests.execution.simulation.nets import compiled, node
 from tests.schedule.proofs import prove, refuse, refuse_schedules
@@ -157,7 +157,7 @@ def _early(one: Node) -> Node | None:
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_makes_a_chain_unsafe_is_found(what: str, tmp_path: Path) -> None:
     one = residual(tmp_path)
-    assert refuse_schedules(one, mutants(build(one.plan), CHANGES[what])) >= 2
+    assert refuse_schedules(one, mutants(build_schedule(one.plan), CHANGES[what])) >= 2
 
 
 def with_member(plan: Plan, number: int, member: GroupMember) -> Plan:

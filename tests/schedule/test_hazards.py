@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import deeploy
-from deeploy.backend.layers import every
-from deeploy.certify import CertificateError, certify
+from deeploy.backend.layers import walk_nodes
+from deeploy.certify import CertificateError, certify_network
 from deeploy.planning.plan import Buffering, Plan
 from deeploy.planning.planner.machine import Options
-from deeploy.schedule import Schedule, build
+from deeploy.schedule import Schedule, build_schedule
 from deeploy.schedule.build import past_rows
 from deeploy.schedule.ir import Barrier, Condition, Finish, Guard, Layer, Loop, Move, Node, Wait
 from tests.e2e import decoders
@@ -91,7 +91,7 @@ CHANGES: dict[str, Change] = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_hazards_are_found(name: str, buffering: Buffering, tmp_path: Path) -> None:
     one = compiled(name, buffering, tmp_path)
-    found = [(what, *mutant) for what, change in CHANGES.items() for mutant in mutants(build(one.plan), change)]
+    found = [(what, *mutant) for what, change in CHANGES.items() for mutant in mutants(build_schedule(one.plan), change)]
     drawn = [mutant for *place, mutant in found if is_drawn(f"{name} {buffering} {place}", SHARE)]
     assert refuse_schedules(one, drawn) == len(drawn) and len(found) > 20
 
@@ -117,16 +117,16 @@ def test_blocks_that_are_alive_together_lie_apart(tiled: deeploy.Compiled) -> No
 def test_an_engine_has_as_many_tickets_as_are_used(tiled: deeploy.Compiled) -> None:
     """Those of what comes in and of what goes out, and of whole constants; with one less, the C is not certified."""
     (printed,) = tiled.printed(emitted(tiled))
-    schedule = build(tiled.plan)
+    schedule = build_schedule(tiled.plan)
     bodies = [schedule.initialise, *(body for layer in schedule.layers for body in (layer.body, *layer.procedures.values()))]
-    tokens = [node.token for body in bodies for node in every(body) if isinstance(node, Move)]
+    tokens = [node.token for body in bodies for node in walk_nodes(body) if isinstance(node, Move)]
     paths = [replace(path, tickets=max(one.ticket for one in tokens if one.path == path.name) + 1) for path in printed.target.paths]
-    certify(replace(printed, target=replace(printed.target, paths=tuple(paths))))
+    certify_network(replace(printed, target=replace(printed.target, paths=tuple(paths))))
     assert len(paths) == 2
     for number, path in enumerate(paths):
         fewer = (*paths[:number], replace(path, tickets=path.tickets - 1), *paths[number + 1 :])
         with pytest.raises(CertificateError, match=f"ticket {path.tickets - 1} of {path.name}"):
-            certify(replace(printed, target=replace(printed.target, paths=fewer)))
+            certify_network(replace(printed, target=replace(printed.target, paths=fewer)))
 
 
 @pytest.mark.parametrize("past", [0, 22])
@@ -135,6 +135,9 @@ def test_the_first_position_and_the_last_one_are_gone_through(past: int, tmp_pat
     model = decoders.decoder(tmp_path, rows=2)
     one = deeploy.compile(model, "siracusa", context=24, options=Options({"l1": 1300}))
     here = Condition(past_rows(one.plan.program), "!=", past)
-    found = [mutant for *_, mutant in mutants(build(one.plan), lambda node: [Guard((here,), (node,))] if isinstance(node, Wait) else None)]
+    found = [
+        mutant
+        for *_, mutant in mutants(build_schedule(one.plan), lambda node: [Guard((here,), (node,))] if isinstance(node, Wait) else None)
+    ]
     drawn = [mutant for number, mutant in enumerate(found) if is_drawn(f"{past} {number}", SHARE)]
     assert refuse_schedules(one, drawn) == len(drawn) and len(found) > 10

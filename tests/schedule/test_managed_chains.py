@@ -17,13 +17,13 @@ from deeploy.backend import project
 from deeploy.documents import Document
 from deeploy.errors import UsageError
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.groups import behind, beside, fuse
-from deeploy.planning.groups.fuse import placed
+from deeploy.planning.groups.fuse import place_addresses
 from deeploy.planning.plan import Objective, Plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.chain import Chain
-from deeploy.schedule import build
+from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Do, Finish, Guard, Loop, Node, Schedule, SecondPart, Slide, Wait
 from deeploy.schedule.unroll import Unrolled
 from tests.schedule.proofs import prove, refuse, refuse_schedules, verdicts
@@ -103,7 +103,7 @@ def fused(model: Path, request: pytest.FixtureRequest) -> tuple[str, deeploy.Com
 
 
 def moved(one: deeploy.Compiled) -> int:
-    return sum(traffic.bytes for traffic in walk(one.plan).traffic.values())
+    return sum(traffic.bytes for traffic in walk_plan(one.plan).traffic.values())
 
 
 @pytest.mark.share(0.25)
@@ -137,7 +137,7 @@ def test_what_lies_in_l3_comes_through_l2(name: str, l2: int, model: Path, tmp_p
 
 def test_what_its_calls_take_adds_up(fused: tuple[str, deeploy.Compiled]) -> None:
     """The calls of a chain run side by side; their cycles follow each other, and are those of the chain together."""
-    run = walk(fused[1].plan)
+    run = walk_plan(fused[1].plan)
     assert run.calls[0].start == 0 and abs(run.calls[-1].end - run.cycles) < 1e-6
     for before, after in zip(run.calls[:-1], run.calls[1:], strict=True):
         assert abs(before.end - after.start) < 1e-6
@@ -174,7 +174,7 @@ def test_what_was_considered_is_recorded(fused: tuple[str, deeploy.Compiled], mo
 def test_fewer_cycles_are_never_more(name: str, model: Path) -> None:
     alone, one = compiled(model, name, "cycles", chains=False), compiled(model, name, "cycles")
     assert not alone.plan.chains
-    assert walk(one.plan).cycles <= walk(alone.plan).cycles
+    assert walk_plan(one.plan).cycles <= walk_plan(alone.plan).cycles
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -182,17 +182,17 @@ def test_the_estimate_of_a_chain_is_what_the_walk_finds(name: str, model: Path) 
     """Where all windows arrive in time: with all of L1, every tenth chain that there could be."""
     plan = deeploy.compile(model, target="siracusa", options=Options(engines=ENGINES[name], chains=False)).plan
     fuser = fuse.Fuser(plan, plan.program)
-    every = [*fuser.found(lambda *_: True), *beside.branches(fuser), *behind.following(fuser)][::10]
+    every = [*fuser.found(lambda *_: True), *beside.parallel_groups(fuser), *behind.pipelined_groups(fuser)][::10]
     assert len(every) > 3
     for one in every:
-        run = walk(fuse.chained(plan, [one], fuser.buffers))
+        run = walk_plan(fuse.apply_groups(plan, [one], fuser.buffers))
         assert abs(sum(run.calls[step].cycles for step in one.steps) / one.cycles - 1) < 0.05, one.chain
 
 
 def test_jobs_run_while_cores_compute(model: Path) -> None:
     """Between the start of a job and the wait for it, cores compute another call."""
     plan = compiled(model, "both engines").plan
-    unrolled, beside = Unrolled(build(plan), {}), 0
+    unrolled, beside = Unrolled(build_schedule(plan), {}), 0
     for chain in plan.chains:
         running: int | None = None
         for event in unrolled.events(chain.last):
@@ -241,7 +241,7 @@ def of_chains(schedule: Schedule, chains: tuple[Chain, ...], change: Callable[[N
 
 def unsafe(one: deeploy.Compiled, what: str) -> int:
     """In how many nodes of a plan's chains a change gives other C; with any of them changed, that is not certified."""
-    schedule = build(one.plan)
+    schedule = build_schedule(one.plan)
     return refuse_schedules(one, mutants(schedule, of_chains(schedule, one.plan.chains, CHANGES[what])))
 
 
@@ -259,7 +259,7 @@ def equal_on_the_host(one: deeploy.Compiled, folder: Path) -> Document:
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_makes_a_chain_unsafe_is_found(what: str, fused: tuple[str, deeploy.Compiled]) -> None:
     one = fused[1]
-    schedule = build(one.plan)
+    schedule = build_schedule(one.plan)
     found = verdicts(one, mutants(schedule, of_chains(schedule, one.plan.chains, CHANGES[what])))
     assert found or fused[0].startswith("cores")
     # A later call's first tile waits for its constants once more, where the wait of an earlier call has covered them: that changes nothing.
@@ -293,7 +293,7 @@ def test_no_call_could_begin_earlier_and_no_ring_be_smaller(fused: tuple[str, de
 
 def test_the_loop_over_clocks_is_one_loop(fused: tuple[str, deeploy.Compiled]) -> None:
     plan = fused[1].plan
-    layers = build(plan).layers
+    layers = build_schedule(plan).layers
     for chain in plan.chains:
         assert sum(isinstance(node, Loop) for node in layers[chain.last].body) == 1
         assert not any(layers[step].body for step in range(chain.first, chain.last))
@@ -318,7 +318,7 @@ def test_cores_and_the_accelerator_beside_each_other_are_faster(tmp_path: Path) 
         options = Options(chains=chains)
         found = deeploy.compile(model, "siracusa", inputs=tmp_path / "inputs.npz", requantise="engine", options=options)
         assert [(chain.first, chain.last) for chain in found.plan.chains] == [(0, 1)] * chains
-        runs.append(walk(found.plan).cycles)
+        runs.append(walk_plan(found.plan).cycles)
     assert runs[0] < 0.96 * runs[1]
 
 
@@ -370,4 +370,4 @@ def test_what_makes_a_chain_of_attention_unsafe_is_found(tmp_path: Path) -> None
         if member.start
     ]
     assert chain.rings
-    assert refuse(one, (placed(replace(one.plan, chains=(other,))) for other in others))
+    assert refuse(one, (place_addresses(replace(one.plan, chains=(other,))) for other in others))

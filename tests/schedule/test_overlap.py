@@ -14,11 +14,11 @@ from deeploy.backend import project
 from deeploy.driver import order
 from deeploy.driver.verify import run_project
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.walk import walk
-from deeploy.planning.packing.order import EngineLoad, arranged, side_by_side
-from deeploy.planning.planner.alike import carried
+from deeploy.execution.simulation.walk import walk_plan
+from deeploy.planning.packing.order import EngineLoad, arrange_calls, side_by_side
+from deeploy.planning.planner.alike import carry_plan
 from deeploy.planning.planner.machine import Options
-from deeploy.report.explain import explanations
+from deeploy.report.explain import explain_calls
 from tests.planning.test_order import branches, is_legal
 from tests.schedule.proofs import prove
 from tests.schedule.test_managed_chains import Quantised
@@ -53,12 +53,12 @@ def test_the_order_that_is_faster_is_taken_and_computes_the_same(both: deeploy.C
     assert choice is not None and choice.is_taken
     names = [call.name for call in plan.program.calls]
     assert names != [*choice.file] and sorted(names) == sorted(choice.file) and is_legal(plan.program)
-    assert round(walk(plan).cycles) == choice.cycles_other < 0.99 * choice.cycles_file
+    assert round(walk_plan(plan).cycles) == choice.cycles_other < 0.99 * choice.cycles_file
     prove(both)
     both.write(tmp_path / "out")
     entry = project.select_network(project.read_manifest(tmp_path / "out"))
     assert entry["order"]["cycles_other"] == choice.cycles_other
-    said = [[text for text in call["reasons"] if text.startswith("Order: ")] for call in explanations(plan, entry)["calls"]]
+    said = [[text for text in call["reasons"] if text.startswith("Order: ")] for call in explain_calls(plan, entry)["calls"]]
     assert all(len(texts) == 1 and f"instead of {choice.cycles_file:_}".replace("_", " ") in texts[0] for texts in said)
     assert sum("in the file, so" in texts[0] for texts in said) == sum(a != b for a, b in zip(names, choice.file, strict=True))
     sample = [np.random.default_rng(3).integers(-128, 128, entry["inputs"][0]["shape"]).astype(np.int8)]
@@ -68,7 +68,7 @@ def test_the_order_that_is_faster_is_taken_and_computes_the_same(both: deeploy.C
 
 def test_what_saves_too_little_is_planned_in_the_order_of_the_file(both: deeploy.Compiled, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "walk", lambda plan: walk(both.plan if plan.chain_choices else plan))  # both orders take as long
+        patch.setattr(order, "walk_plan", lambda plan: walk_plan(both.plan if plan.chain_choices else plan))  # both orders take as long
         plan = deeploy.compile(network(tmp_path / "model.onnx"), "siracusa").plan
     assert plan.order is not None and not plan.order.is_taken
     assert [call.name for call in plan.program.calls] == [*plan.order.file]
@@ -98,8 +98,8 @@ def test_a_plan_in_another_order_is_carried_over(both: deeploy.Compiled) -> None
     plan = both.plan
     assert plan.order is not None
     steps = {call.name: step for step, call in enumerate(plan.program.calls)}
-    given = arranged(plan.program, [steps[name] for name in plan.order.file])
-    found = carried(plan, given, given)
+    given = arrange_calls(plan.program, [steps[name] for name in plan.order.file])
+    found = carry_plan(plan, given, given)
     assert [call.name for call in found.program.calls] == [call.name for call in plan.program.calls]
     assert [call.kernel for call in found.program.calls] == [call.kernel for call in plan.program.calls]
 
@@ -110,7 +110,7 @@ def test_no_other_order_lets_engines_work_together_for_longer(seed: int, tmp_pat
     program, random = branches(tmp_path, seed), Random(seed)
     loads = [EngineLoad(*random.choice([(0, 50), (40, 0), (30, 20), (10, 60)])) for _ in program.calls]
     count = len(program.calls)
-    legal = [turn for turn in itertools.permutations(range(count)) if is_legal(arranged(program, turn))]
+    legal = [turn for turn in itertools.permutations(range(count)) if is_legal(arrange_calls(program, turn))]
 
     def flow(group: tuple[int, ...]) -> float:
         def span(turn: tuple[int, ...]) -> float:

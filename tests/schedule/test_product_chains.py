@@ -14,7 +14,7 @@ from deeploy.backend import project
 from deeploy.driver import chains as driver
 from deeploy.driver import order
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
 from deeploy.planning.groups import fuse
 from deeploy.planning.plan import Plan
@@ -66,21 +66,21 @@ def compiled(folder: Path, name: str, chains: bool = True) -> deeploy.Compiled:
     options = Options({"l1": l1}, engines=engines, objective="traffic" if chains else "cycles", chains=chains)
     if l2 is not None:
         options = replace(options, capacities={"l1": l1, "l2": l2}, default_memory="L3")
-    every, choose = driver.products, order.with_chains
+    every, choose = driver.product_groups, order.fuse_layers
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "SLOWER", 100)
         patch.setattr(fuse, "TRIPS", ())
-        patch.setattr(driver, "products", lambda fuser: filter(functools.partial(is_wanted, is_nested), every(fuser)))
+        patch.setattr(driver, "product_groups", lambda fuser: filter(functools.partial(is_wanted, is_nested), every(fuser)))
         if chains and name == DEARER:
-            patch.setattr(order, "with_chains", lambda alone, given: cheapest(choose(alone, given), given))
+            patch.setattr(order, "fuse_layers", lambda alone, given: cheapest(choose(alone, given), given))
         return deeploy.compile(network(folder / f"{name}.onnx", *shape), target, options=options)
 
 
 def cheapest(alone: Plan, given: Program) -> Plan:
     """The plan with the chain that moves the fewest bytes, though that may be more than without it."""
     fuser = fuse.Fuser(alone, given)
-    one = min(driver.products(fuser), key=lambda one: one.traffic)
-    return fuse.placed(fuse.chained(alone, [one], fuser.buffers))
+    one = min(driver.product_groups(fuser), key=lambda one: one.traffic)
+    return fuse.place_addresses(fuse.apply_groups(alone, [one], fuser.buffers))
 
 
 def is_wanted(is_nested: bool, one: fuse.Fused) -> bool:
@@ -127,14 +127,14 @@ def test_weights_come_from_l3_through_windows_of_a_few_tiles(name: str, folder: 
         for operand in plan.program.calls[0].operands.values()
         if operand.access_elements == rows * hidden
     )
-    assert 0 < walk(plan).traffic["L3_L2"].bytes <= walk(plan).traffic["L2_L1"].bytes
+    assert 0 < walk_plan(plan).traffic["L3_L2"].bytes <= walk_plan(plan).traffic["L2_L1"].bytes
     assert plan.memory["L2"].peak <= (CASES[name][2] or 0)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_weights_move_once_for_every_tile_of_rows(name: str, folder: Path) -> None:
     one = compiled(folder, name)
-    run, chain = walk(one.plan), chain_of(one)
+    run, chain = walk_plan(one.plan), chain_of(one)
     (rows, width, _), rounds = CASES[name][0], chain.members[0].loops[0].trips
     constants = {operand.buffer for call in one.plan.program.calls for operand in call.operands.values()} & {
         buffer.name for buffer in one.plan.program.buffers.values() if buffer.data is not None and not buffer.memory
@@ -161,4 +161,4 @@ def test_no_call_could_begin_earlier_and_no_slot_be_left_out(name: str, folder: 
     for buffer, slots in chain.slots.items():
         others += [replace(chain, slots={buffer: replace(slots, count=slots.count - 1)})] if slots.count > 1 else []
         others.append(replace(chain, slots={buffer: replace(slots, elements=slots.elements - room)}))
-    assert refuse(one, (fuse.placed(replace(one.plan, chains=(other,))) for other in others))
+    assert refuse(one, (fuse.place_addresses(replace(one.plan, chains=(other,))) for other in others))

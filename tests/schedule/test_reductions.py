@@ -17,7 +17,7 @@ from deeploy.execution.runners import host
 from deeploy.planning.plan import Buffering
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import cut_dims
-from deeploy.schedule import build
+from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Do, Finish, Guard, Move, Node, SecondPart
 from deeploy.target import load
 from tests.schedule.proofs import refuse_schedules
@@ -161,4 +161,4 @@ def test_what_makes_sums_wrong_is_found(name: str, what: str, buffering: Bufferi
         "product": ("nobody waits for a job", "cores do not wait for the last tile"),
         "dense": ("outputs leave before they are complete",),
     }
-    assert bool(refuse_schedules(one, mutants(build(plan), CHANGES[what]))) is (what not in without[name])
+    assert bool(refuse_schedules(one, mutants(build_schedule(plan), CHANGES[what]))) is (what not in without[name])

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options
-from deeploy.schedule import build
+from deeploy.schedule import build_schedule
 from tests.e2e import systems
 from tests.execution.simulation import nets
 from tests.schedule.test_chains import residual
@@ -63,11 +63,11 @@ def texts(folder: Path) -> str:
     """The layer that shows each shape; for the last two, all that one of two chips does, and all of a network with a chain."""
     parts = []
     for title, (network, options, name) in SHAPES.items():
-        layers = build(network(folder, options).plan).layers
+        layers = build_schedule(network(folder, options).plan).layers
         parts.append(f"# {title}\n{next(layer for layer in layers if layer.call.name == name)}\n")
     plan: Plan = systems.star(folder, "siracusa", 2).plans[1]
-    chain = build(residual(folder).plan)
-    return "\n".join([*parts, f"# chips\n{build(plan)}\n", f"# chain\n{chain}\n"])
+    chain = build_schedule(residual(folder).plan)
+    return "\n".join([*parts, f"# chips\n{build_schedule(plan)}\n", f"# chain\n{chain}\n"])
 
 
 @pytest.mark.slow

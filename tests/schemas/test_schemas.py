@@ -21,9 +21,9 @@ from deeploy.bringup import new
 from deeploy.cli import app
 from deeploy.documents import check_document, read_document
 from deeploy.errors import DeeployError, TargetError, UsageError
-from deeploy.execution.runners.runner import gathered, parts
+from deeploy.execution.runners.runner import gather_outputs, project_parts
 from deeploy.schemas import KINDS, MANIFEST, PLAN, REASONS, SCHEMAS
-from deeploy.schemas.agree import agrees
+from deeploy.schemas.agree import value_agrees
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {
@@ -45,12 +45,12 @@ def test_files_of_targets_agree_with_their_schemas_at_once(kind: str) -> None:
     schema = SCHEMAS[kind]
     for file in FILES[kind]:
         text = file.read_text("utf-8")
-        assert agrees(json.loads(text) if file.suffix == ".json" else tomllib.loads(text), schema, schema), file
+        assert value_agrees(json.loads(text) if file.suffix == ".json" else tomllib.loads(text), schema, schema), file
 
 
 @pytest.mark.slow
 def test_targets_are_loaded_without_jsonschema() -> None:
-    code = "import sys; from deeploy.driver.compile import loaded; loaded('siracusa'); sys.exit('jsonschema' in sys.modules)"
+    code = "import sys; from deeploy.driver.compile import load_target; load_target('siracusa'); sys.exit('jsonschema' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -72,7 +72,7 @@ def test_targets_are_loaded_without_jsonschema() -> None:
     ],
 )
 def test_what_may_be_wrong_does_not_agree_at_once(value: object, schema: dict[str, object]) -> None:
-    assert not agrees(value, schema, schema)
+    assert not value_agrees(value, schema, schema)
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -86,7 +86,7 @@ def test_files_of_the_tree(kind: str) -> None:
 def projects(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project of every kind: flat, managed, several networks, chips, and a plan."""
     folder = tmp_path_factory.mktemp("projects")
-    new.write(folder / "mychip")
+    new.write_skeleton(folder / "mychip")
     model = folder / "mychip" / "model.onnx"
     deeploy.compile(model, "generic").write(folder / "flat")
     deeploy.compile(model, "siracusa").write(folder / "managed")
@@ -100,7 +100,7 @@ def projects(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_projects(projects: Path) -> None:
     for name in ("flat", "managed", "two", "chips"):
         assert read_document(projects / name / MANIFEST, MANIFEST)
-        assert agrees(json.loads((projects / name / MANIFEST).read_text("utf-8")), SCHEMAS[MANIFEST], SCHEMAS[MANIFEST]), name
+        assert value_agrees(json.loads((projects / name / MANIFEST).read_text("utf-8")), SCHEMAS[MANIFEST], SCHEMAS[MANIFEST]), name
         if name != "flat":
             assert read_document(projects / name / REASONS, REASONS)
     assert read_document(projects / "plan" / PLAN, PLAN)
@@ -234,9 +234,9 @@ def share_out(folder: Path) -> None:
     except UsageError:
         return
     sample = [np.zeros(()) for _ in manifest["inputs"]]
-    shared = parts(folder, manifest, [sample])
+    shared = project_parts(folder, manifest, [sample])
     outputs = [[np.zeros(()) for _ in part.entry["outputs"]] for part in shared]
-    assert len(gathered(manifest, outputs)) == len(manifest["outputs"])
+    assert len(gather_outputs(manifest, outputs)) == len(manifest["outputs"])
 
 
 @pytest.mark.slow

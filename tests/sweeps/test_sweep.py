@@ -23,7 +23,7 @@ import deeploy
 from deeploy.errors import UsageError
 from deeploy.jobs import workers
 from deeploy.sweeps import matrix, table
-from deeploy.sweeps.run import sweep
+from deeploy.sweeps.run import run_sweep
 from tests.report.browser import shown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("sweep")
     save_product(found / "small.onnx")
     (found / "sweep.toml").write_text(SWEEP)
-    sweep(found / "sweep.toml", found / "one")
+    run_sweep(found / "sweep.toml", found / "one")
     return found
 
 
@@ -69,7 +69,7 @@ def tables(folder: Path) -> dict[str, bytes]:
 
 def test_two_processes_make_the_same_table(folder: Path, tmp_path: Path) -> None:
     with workers(2):
-        rows = sweep(folder / "sweep.toml", tmp_path / "two")
+        rows = run_sweep(folder / "sweep.toml", tmp_path / "two")
     assert tables(tmp_path / "two") == tables(folder / "one")
     assert sorted(p.name for p in (tmp_path / "two" / "cells").iterdir()) == sorted(p.name for p in (folder / "one" / "cells").iterdir())
     assert json.loads((folder / "one" / "table.json").read_text())["rows"] == rows
@@ -86,7 +86,7 @@ def test_a_cluster_makes_the_same_table_though_a_worker_is_killed(folder: Path, 
                 os.kill(killed[0], signal.SIGKILL)
 
         with workers(scheduler=cluster.scheduler_address):
-            sweep(folder / "sweep.toml", tmp_path / "dask", on_progress=kill)
+            run_sweep(folder / "sweep.toml", tmp_path / "dask", on_progress=kill)
     assert len(killed) == 1
     assert tables(tmp_path / "dask") == tables(folder / "one")
 
@@ -108,7 +108,7 @@ def test_a_sweep_goes_on_where_it_was_stopped(number: signal.Signals, folder: Pa
     whole = {path: path.stat().st_mtime_ns for path in cells.glob("*.json")}
     assert 0 < len(whole) < 16
     assert {json.loads(path.read_text())["status"] for path in whole} <= {"ok", "does not fit", "refused"}
-    sweep(folder / "sweep.toml", out)
+    run_sweep(folder / "sweep.toml", out)
     assert tables(out) == tables(folder / "one")
     assert {path: path.stat().st_mtime_ns for path in whole} == whole
 
@@ -142,13 +142,13 @@ def test_what_decides_a_cell_is_looked_at(folder: Path, tmp_path: Path) -> None:
         "matrix": [{"target": ["generic"], "objective": ["cycles", "ram"]}],
     }
     out = tmp_path / "out"
-    sweep(given, out)
+    run_sweep(given, out)
     files = sorted((out / "cells").glob("*.json"))
     files[0].write_text('{"status": "ok"}')
     files[1].write_text(json.dumps({**json.loads(files[1].read_text()), "message": "kept"}))
-    assert sorted(row["message"] for row in sweep(given, out)) == ["", "kept"]
+    assert sorted(row["message"] for row in run_sweep(given, out)) == ["", "kept"]
     save_product(tmp_path / "small.onnx", 16)
-    assert sorted(row["message"] for row in sweep(given, out)) == ["", ""]
+    assert sorted(row["message"] for row in run_sweep(given, out)) == ["", ""]
     assert len(list((out / "cells").glob("*.json"))) == 4
 
 
@@ -161,7 +161,7 @@ def test_a_sweep_beside_another_one(folder: Path, tmp_path: Path) -> None:
     assert first["status_before"] == "ok" and first["cycles_change"] == first["cycles"] - old["cycles"] > 0
     assert json.loads((tmp_path / "out" / "table.json").read_text())["rows"][0]["flash_change"] == first["flash"] - old["flash"] > 0
     twice = [{**row, "l1": "64k"} for row in before[:2]]
-    assert [row["status_before"] for row in table.beside(twice, folder / "one", ["model", "form", "target", "l1"])] == [None, None]
+    assert [row["status_before"] for row in table.compare_rows(twice, folder / "one", ["model", "form", "target", "l1"])] == [None, None]
 
 
 def test_float_networks_are_quantised_once_for_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,11 +173,11 @@ def test_float_networks_are_quantised_once_for_each_form(tmp_path: Path, monkeyp
     model = {"file": "small.onnx", "calibrate": "x.npz", "inputs": "x.npz", "labels": "labels.npz"}
     given = {"models": {"small": model}, "forms": {"int8": {}, "w4": {"weights": 4}}, "verify": True, "reports": False}
     monkeypatch.chdir(tmp_path)
-    rows = sweep(given, tmp_path / "out")
+    rows = run_sweep(given, tmp_path / "out")
     assert [(row["form"], row["status"], row["report"]) for row in rows] == [("int8", "ok", None), ("w4", "ok", None)]
     assert all(row["accuracy"] > 0.8 and row["verified"] in ("equal", "explained") for row in rows)
     assert len(list((tmp_path / "out" / "models").glob("*/small.onnx"))) == 2
-    assert sweep(given, tmp_path / "out") == rows
+    assert run_sweep(given, tmp_path / "out") == rows
 
 
 def test_without_pandas_the_table_is_a_list(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_the_page_filters_and_shows_fronts(folder: Path, tmp_path: Path) -> None
 
 def test_texts_of_a_model_are_not_run() -> None:
     rows = [{"model": "</script><script>alert(1)</script>", "form": "", "status": "ok", "cycles": 1, "report": None}]
-    assert "</script><script>alert" not in table.page(rows, ["model"])
+    assert "</script><script>alert" not in table.table_page(rows, ["model"])
 
 
 @pytest.mark.parametrize(
@@ -218,12 +218,12 @@ def test_texts_of_a_model_are_not_run() -> None:
 def test_files_that_are_wrong(change: Mapping[str, Any], message: str, tmp_path: Path) -> None:
     given = {"models": {"small": {"file": "small.onnx"}}, **change}
     with pytest.raises(UsageError) as found:
-        sweep(given, tmp_path / "out")
+        run_sweep(given, tmp_path / "out")
     assert message in found.value.what
     assert not (tmp_path / "out" / "table.json").exists()
 
 
 def test_a_folder_of_something_else_is_left_alone(folder: Path) -> None:
     with pytest.raises(UsageError, match="holds no sweep"):
-        sweep(folder / "sweep.toml", folder)
-    assert len(matrix.read(folder / "sweep.toml").cells) == 16
+        run_sweep(folder / "sweep.toml", folder)
+    assert len(matrix.read_matrix(folder / "sweep.toml").cells) == 16

@@ -180,7 +180,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_targets_of_other_packages(installed: Path) -> None:
-    find_generic = find._builtin()["generic"]
+    find_generic = find._builtin_targets()["generic"]
     assert "outside_good" in names()
     with pytest.raises(TargetError, match=r"2 targets have the name generic: .*generic/target\.py, good:TARGET of another package"):
         load("generic")

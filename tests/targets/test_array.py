@@ -122,6 +122,6 @@ def test_it_is_explained_who_runs_a_layer(model: Path) -> None:
         "reasons"
     ][0]
     assert {way["engine"] for way in small["candidates"]} == {"cores", "array"}
-    shown = why.describe({"step": 2, "steps": 5, "levels": ["L1", "L2", "L3", "PAD"], **small})
+    shown = why.describe_explanation({"step": 2, "steps": 5, "levels": ["L1", "L2", "L3", "PAD"], **small})
     assert re.search(r"^ +\* +conv2d wide on cores .* chosen$", shown, re.M), shown
     assert re.search(r"^ +array_conv2d_any wide on array .* bytes of|^ +array_conv2d_any wide on array .* more", shown, re.M), shown

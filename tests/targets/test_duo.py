@@ -65,7 +65,7 @@ def test_every_layer_runs_where_it_is_fastest(model: Path, memory: str, tmp_path
     manifest = json.loads(str(files["deploy.json"]))
     assert {call["engine"] for call in manifest["calls"]} == {CORES, SMALL, LARGE}
     assert manifest["bytes"]["L2_PAD"] > 0 and manifest["bytes"]["L2_L1"] > 0
-    shown = terminal.report(manifest)
+    shown = terminal.report_network(manifest)
     for text in (SMALL, LARGE, "PAD", "L2_PAD"):
         assert text in shown and text in str(files["report.html"])
 

@@ -18,7 +18,7 @@ from deeploy.driver.verify import run_project
 from deeploy.errors import FitError, UsageError
 from deeploy.execution.runners import gvsoc
 from deeploy.planning.planner.machine import Options
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 from deeploy.target import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ def network(folder: Path, channels: int = 16) -> Path:
     onnx.save(model, folder / "float.onnx")
     np.savez(folder / "inputs.npz", x=numbers.normal(0, 1, (2, 1, 3, 16, 16)).astype(np.float32))
     np.savez(folder / "samples.npz", x=numbers.normal(0, 1, (4, 3, 16, 16)).astype(np.float32))
-    quantize(folder / "float.onnx", folder / "samples.npz", folder / "int8.onnx")
+    quantize_model(folder / "float.onnx", folder / "samples.npz", folder / "int8.onnx")
     return folder / "int8.onnx"
 
 
@@ -95,7 +95,7 @@ def test_the_program_for_the_chip_links(tmp_path: Path) -> None:
     if shutil.which("riscv64-unknown-elf-gcc") is None:
         pytest.skip("no riscv64-unknown-elf-gcc: install Debian's gcc-riscv64-unknown-elf and picolibc-riscv64-unknown-elf")
     deeploy.compile(network(tmp_path), FOLDER).write(tmp_path / "out")
-    program = gvsoc.build(tmp_path / "out", "network") / "application.elf"
+    program = gvsoc.build_network(tmp_path / "out", "network") / "application.elf"
     text = subprocess.run(["riscv64-unknown-elf-nm", program], capture_output=True, text=True, check=True).stdout
     addresses = {words[-1]: int(words[0], 16) for words in map(str.split, text.splitlines()) if len(words) == 3}
     assert addresses["__l1_end"] == 0x10000000 + 64 * KIB and addresses["__l2_end"] == 0x1C000000 + 1600 * KIB

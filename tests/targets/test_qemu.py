@@ -24,10 +24,10 @@ from deeploy import cli
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.driver.plan import over_budget
 from deeploy.driver.request import Request
-from deeploy.driver.verify import run_project, verify
+from deeploy.driver.verify import run_project, verify_compiled
 from deeploy.errors import BuildError, FitError, UsageError
 from deeploy.execution.runners import qemu, sizes
-from deeploy.execution.verification.layers import differences
+from deeploy.execution.verification.layers import layer_differences
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.ir.types import DType
 from deeploy.planning.planner.machine import Options
@@ -143,12 +143,12 @@ def test_networks(machine: str, kind: str, name: str, shared_models: Path, tmp_p
 
 def small_model(folder: Path) -> Path:
     """The digits of the example, quantised with noise."""
-    from deeploy.quantization.static import quantize
+    from deeploy.quantization.static import quantize_model
 
     images = np.random.default_rng(0).uniform(0, 1, (6, 1, 8, 8)).astype(np.float32)
     np.savez(folder / "images.npz", image=images)
     np.savez(folder / "inputs.npz", image=images[:, None])
-    quantize(ROOT / "examples" / "digits" / "digits.onnx", folder / "images.npz", folder / "int8.onnx")
+    quantize_model(ROOT / "examples" / "digits" / "digits.onnx", folder / "images.npz", folder / "int8.onnx")
     return folder / "int8.onnx"
 
 
@@ -192,10 +192,10 @@ def test_sizes_and_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert max(layer["stack"] for layer in layers) <= found["stack"] and min(layer["stack"] for layer in layers) > 0
     assert max(layer["arena"] for layer in layers) <= found["arena"] and sum(layer["constants"] for layer in layers) == found["constants"]
     assert all(0 < layer["code"] < found["code"] for layer in layers)
-    shown = text_report.sizes(manifest)
-    assert f"stack {text_report.number(found['stack'])}" in shown[1] and "arm-none-eabi-gcc -O2" in shown[0]
-    assert "code, bytes" in terminal.report(manifest) and "layer-sizes-network" in (tmp_path / "out" / "report.html").read_text()
-    assert shown[0] in terminal.report(manifest) and ">Program<" in (tmp_path / "out" / "report.html").read_text()
+    shown = text_report.size_lines(manifest)
+    assert f"stack {text_report.format_number(found['stack'])}" in shown[1] and "arm-none-eabi-gcc -O2" in shown[0]
+    assert "code, bytes" in terminal.report_network(manifest) and "layer-sizes-network" in (tmp_path / "out" / "report.html").read_text()
+    assert shown[0] in terminal.report_network(manifest) and ">Program<" in (tmp_path / "out" / "report.html").read_text()
     options = [f"--{name}={found[name]}" for name in ("flash", "ram", "stack")]
     command = ["compile", str(model), "-t", "cortex_m4", "-o", str(tmp_path / "fits"), *options]
     assert CliRunner().invoke(cli.app, command).exit_code == 0
@@ -209,7 +209,7 @@ def test_sizes_and_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UsageError, match="target siracusa has no memory RAM"):
         Request(budgets={"ram": 1000}).machine_options(load("siracusa"))
     with pytest.raises(UsageError, match="--stack: the target has no cross compiler"):
-        sizes.measure({}, 0, 0, {"stack": 1000}, partial(over_budget, compilation.plan))
+        sizes.measure_sizes({}, 0, 0, {"stack": 1000}, partial(over_budget, compilation.plan))
     monkeypatch.setenv("PATH", "/nowhere")
     assert "sizes" not in json.loads(deeploy.compile(model, "cortex_m4").files()["deploy.json"])
 
@@ -262,12 +262,12 @@ def detector(path: Path, samples: Path) -> Path:
 @pytest.mark.parametrize("form", ["float", "int8"])
 def test_a_stream_on_a_cortex_m4(form: str, tmp_path: Path) -> None:
     """Chunk by chunk, states in memory: what the host computes, bit for bit where it is of integers."""
-    from deeploy.quantization.static import quantize
+    from deeploy.quantization.static import quantize_model
 
     need("cortex_m4")
     model = detector(tmp_path / "float.onnx", tmp_path / "samples.npz")
     if form == "int8":
-        quantize(model, tmp_path / "samples.npz", tmp_path / "int8.onnx")
+        quantize_model(model, tmp_path / "samples.npz", tmp_path / "int8.onnx")
         model = tmp_path / "int8.onnx"
     compiled = deeploy.compile(model, "cortex_m4", states={"state": "state_out"})
     assert ("IntegerLSTM" in {call.kernel.op for call in compiled.plan.program.calls}) is (form == "int8")
@@ -336,7 +336,7 @@ def test_layers_are_compared_on_the_machine(machine: str, rows: Path, tmp_path: 
     """All of them agree; where a constant of the second one is another in flash, that is the first that differs."""
     need(machine)
     compiled = deeploy.compile(rows, machine)
-    verdict = verify(compiled, rows, layers=True, on="qemu")
+    verdict = verify_compiled(compiled, rows, layers=True, on="qemu")
     assert verdict.passed and "all 3 layers agree with the interpreter" in verdict.notes
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
@@ -349,7 +349,7 @@ def test_layers_are_compared_on_the_machine(machine: str, rows: Path, tmp_path: 
         weights = tmp_path / "out" / "network_weights.bin"
         weights.write_bytes(weights.read_bytes().replace(first, np.float32(99).tobytes() + first[4:]))
     sample = [np.ones((2, 8), np.float32)]
-    (found, *_) = differences(tmp_path / "out", entry, compiled.plan, sample, rows, qemu.Qemu())
+    (found, *_) = layer_differences(tmp_path / "out", entry, compiled.plan, sample, rows, qemu.Qemu())
     assert found.startswith("first layer that differs from the interpreter: product1 "), found
 
 

@@ -12,10 +12,10 @@ import pytest
 
 import deeploy
 from deeploy.backend.project import read_manifest
-from deeploy.execution.runners.runner import split, write_samples
+from deeploy.execution.runners.runner import split_outputs, write_samples
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.ir.types import DType
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = Path(__file__).parent / "rv32" / "application.c"
@@ -85,7 +85,7 @@ def check(compiled: deeploy.Compiled, folder: Path, samples: list[list[np.ndarra
     manifest = read_manifest(folder)
     write_samples(folder / "inputs.bin", manifest, samples)
     data = run(build(folder, machine), machine, folder / "inputs.bin")
-    got = split(data, manifest["outputs"], len(samples))
+    got = split_outputs(data, manifest["outputs"], len(samples))
     assert len(data) == sum(array.nbytes for array in got)
     for index, port in enumerate(manifest["outputs"]):
         want = np.stack([compiled.interpret(sample)[index] for sample in samples])
@@ -131,7 +131,7 @@ def test_digits(machine: Machine, tmp_path: Path) -> None:
     """The network of the example, quantised with images of noise, on such images."""
     images = np.random.default_rng(0).uniform(0, 1, (20, 1, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "images.npz", image=images)
-    quantize(DIGITS, tmp_path / "images.npz", tmp_path / "int8.onnx")
+    quantize_model(DIGITS, tmp_path / "images.npz", tmp_path / "int8.onnx")
     compiled = deeploy.compile(tmp_path / "int8.onnx")
     got = check(compiled, tmp_path / "out", [[image[None]] for image in images], machine)
     assert len(np.unique(got[0])) > 30

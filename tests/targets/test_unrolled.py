@@ -97,7 +97,7 @@ def products(call: Call, rate: Rate) -> float:
     """Cycles of a call as one tile, where each product takes one and nothing else any."""
     extents = call.geometry.extents
     work = cost.work_of(call, replace(rate, mac=1.0, output=0.0, per={}))
-    return float(work.cycles(lambda dim, step: cost.steps(extents[dim], step) if step else 1))
+    return float(work.cycles(lambda dim, step: cost.whole_steps(extents[dim], step) if step else 1))
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from deeploy.backend.project import read_manifest
 from deeploy.documents import Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
 from deeploy.execution.runners.link import Facts, HostLine, Line, NoAnswer, Ran
-from deeploy.execution.runners.processes import MORE_TIME, make, tail, together
+from deeploy.execution.runners.processes import MORE_TIME, last_lines, run_make, run_together
 from deeploy.execution.runners.qemu import FIT, OVERFLOW, compiler_of, require_tools
-from deeploy.execution.runners.runner import Result, Samples, output_bytes, sample_bytes, split
+from deeploy.execution.runners.runner import Result, Samples, output_bytes, sample_bytes, split_outputs
 
 SECONDS = 60.0  # that an inference may take
 _LOADING = 300.0  # seconds that loading a program may take
@@ -72,10 +72,10 @@ class Board:
             if overflow is not None:
                 return FitError(f"the program for the board does not fit: {overflow[1]}", FIT)
             return BuildError(
-                f"the project in {project} does not build for the board:\n{tail(text)}", f"See all of it: {' '.join(command)}"
+                f"the project in {project} does not build for the board:\n{last_lines(text)}", f"See all of it: {' '.join(command)}"
             )
 
-        make(project, [*self._options(project, entry), "board"], failure)
+        run_make(project, [*self._options(project, entry), "board"], failure)
         return [project / self._place(entry)]
 
     def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
@@ -92,7 +92,7 @@ class Board:
                 outputs += link.read(facts.output_bytes)
                 layers = layers or link.cycles(facts.layers)
         named = tuple((call["name"], count) for call, count in zip(entry["calls"], layers, strict=True))
-        return Result(split(outputs, entry["outputs"], len(samples)), tuple(cycles), named, mhz=facts.hertz / 1e6)
+        return Result(split_outputs(outputs, entry["outputs"], len(samples)), tuple(cycles), named, mhz=facts.hertz / 1e6)
 
     def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
         """See ``Snapshots``."""
@@ -116,10 +116,10 @@ class Board:
         self.build(project, entry)
         number, port = self._number(project, entry), self._port()
         try:
-            facts = _asked(port, self._baud(project))
+            facts = _ask_board(port, self._baud(project))
             if facts is None or facts.program != number:
                 self._load(project, entry)
-            with _opened(port, self._baud(project)) as line:
+            with _open_line(port, self._baud(project)) as line:
                 link = HostLine(line)
                 facts = link.hello()
                 wanted = (output_bytes(entry["inputs"], 1), output_bytes(entry["outputs"], 1), len(entry["calls"]))
@@ -135,11 +135,11 @@ class Board:
             ) from None
 
     def _load(self, project: Path, entry: Document) -> None:
-        (done,) = together([["make", "-s", "-C", str(project), *self._options(project, entry), "load-board"]], _LOADING)
+        (done,) = run_together([["make", "-s", "-C", str(project), *self._options(project, entry), "load-board"]], _LOADING)
         if done.returncode is None:
             raise BuildError(f"loading the program took more than {_LOADING:g} seconds", "See that the board is connected and has power.")
         if done.returncode:
-            raise BuildError(f"the program cannot be loaded onto the board:\n{tail(done.stdout)}", "See what the board's tool says.")
+            raise BuildError(f"the program cannot be loaded onto the board:\n{last_lines(done.stdout)}", "See what the board's tool says.")
 
     def _rules(self, project: Path) -> str:
         """The board.mk of the board."""
@@ -195,7 +195,7 @@ class Board:
 
 
 @contextmanager
-def _opened(port: str, baud: int) -> Iterator[Line]:
+def _open_line(port: str, baud: int) -> Iterator[Line]:
     import serial
 
     try:
@@ -211,10 +211,10 @@ def _opened(port: str, baud: int) -> Iterator[Line]:
             raise BuildError(f"the serial line {shorten(port)} broke off: {shorten(str(error), 200)}", "Plug the board in again.") from None
 
 
-def _asked(port: str, baud: int) -> Facts | None:
+def _ask_board(port: str, baud: int) -> Facts | None:
     """What the program on a board says of itself now; None where nothing answers."""
     try:
-        with _opened(port, baud) as line:
+        with _open_line(port, baud) as line:
             return HostLine(line).hello(tries=1)
     except (NoAnswer, DeeployError):
         return None

@@ -64,19 +64,19 @@ _PACKAGES = (
 )
 
 
-def examine() -> list[Tool]:
+def examine_tools() -> list[Tool]:
     """Every tool that is known, with where it is."""
-    return [*map(_program, _PROGRAMS), *_boards(), *map(_package, _PACKAGES)]
+    return [*map(_find_program, _PROGRAMS), *_find_boards(), *map(_find_package, _PACKAGES)]
 
 
-def _program(row: tuple[str, str, str, str]) -> Tool:
+def _find_program(row: tuple[str, str, str, str]) -> Tool:
     kind, name, enables, packages = row
     path = shutil.which((os.environ.get("GVSOC") or name) if name == "gvsoc" else name) or ""
     remedy = f"apt-get install {packages}" if packages else "build it (docs/siracusa.md), and let GVSOC name its launcher"
-    return Tool(kind, name, enables, path, _told([path, "--version"]) if path and name != "gvsoc" else "", "" if path else remedy)
+    return Tool(kind, name, enables, path, _tell_version([path, "--version"]) if path and name != "gvsoc" else "", "" if path else remedy)
 
 
-def _told(command: Sequence[str]) -> str:
+def _tell_version(command: Sequence[str]) -> str:
     """The version that a program tells."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, errors="replace")
@@ -86,7 +86,7 @@ def _told(command: Sequence[str]) -> str:
     return numbers[-1] if numbers else ""
 
 
-def _boards() -> list[Tool]:
+def _find_boards() -> list[Tool]:
     """Boards that are plugged in, by the names that the system gives their serial ports."""
     enables = "programs on a real chip (deeploy run --on board)"
     folder = Path(_BOARDS)
@@ -95,7 +95,7 @@ def _boards() -> list[Tool]:
     return boards or [Tool("board", "serial port", enables, "", "", "plug a board in")]
 
 
-def _package(row: tuple[str, str, str]) -> Tool:
+def _find_package(row: tuple[str, str, str]) -> Tool:
     module, enables, packages = row
     spec = importlib.util.find_spec(module)
     try:

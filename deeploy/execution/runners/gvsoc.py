@@ -23,8 +23,17 @@ import numpy as np
 from deeploy.backend.project import read_manifest
 from deeploy.documents import Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
-from deeploy.execution.runners.processes import MORE_TIME, make, require, together
-from deeploy.execution.runners.runner import ChipPart, Result, Samples, gathered, output_bytes, parts, split, write_samples
+from deeploy.execution.runners.processes import MORE_TIME, require, run_make, run_together
+from deeploy.execution.runners.runner import (
+    ChipPart,
+    Result,
+    Samples,
+    gather_outputs,
+    output_bytes,
+    project_parts,
+    split_outputs,
+    write_samples,
+)
 
 SECONDS = 600.0  # wall time after which a simulation is taken to hang
 _LAYER = re.compile(r"layer (\d+) (\d+) (\S+) (\d+)$")
@@ -40,7 +49,7 @@ _CHIP = re.compile(r"^GVSOC_TARGET\s*:?=\s*([\w-]+)", re.MULTILINE)
 REVISION = "Use the revision and the packages of the simulator that docs/siracusa.md names, and a launcher that starts by itself."
 
 
-def launcher() -> str:
+def find_launcher() -> str:
     """The simulator's launcher: what GVSOC names, else ``gvsoc`` on the path.
 
     Raises:
@@ -64,7 +73,7 @@ def check_tools() -> str:
     Raises:
         BuildError: one of them is missing.
     """
-    program_path = launcher()
+    program_path = find_launcher()
     _check_compiler()
     return program_path
 
@@ -110,10 +119,10 @@ class Gvsoc:
     def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """The folder of every chip, with its ``application.elf``."""
         if "chips" not in entry:
-            return [build(project, entry["name"], PROFILED if self.has_layers else WHOLE)]
+            return [build_network(project, entry["name"], PROFILED if self.has_layers else WHOLE)]
         folders = []
         for chip in range(len(entry["chips"])):
-            _make(project, ["-f", f"chips/{chip}/chip.mk", f"BUILD=build/bare/{chip}", "DEFINES="])
+            _run_make(project, ["-f", f"chips/{chip}/chip.mk", f"BUILD=build/bare/{chip}", "DEFINES="])
             folders.append((project / "build" / "bare" / str(chip)).resolve())
         return folders
 
@@ -124,9 +133,9 @@ class Gvsoc:
             DeeployError: see ``check`` and ``build``; or a simulation fails or hangs. Of several chips, one is named.
         """
         self.check(project, entry)
-        simulator, folders, own = launcher(), self.build(project, entry), parts(project, entry, samples)
+        simulator, folders, own = find_launcher(), self.build(project, entry), project_parts(project, entry, samples)
         for part, folder in zip(own, folders, strict=True):
-            _prepare(part, folder)
+            _write_inputs(part, folder)
         for message in entry.get("messages", []):
             pipe = folders[0].parent / f"link_{message['from']}_{message['to']}"
             if not pipe.exists():
@@ -138,33 +147,33 @@ class Gvsoc:
             wanted = output_bytes(part.entry["outputs"], len(samples))
             if len(data) != wanted:
                 raise BuildError(f"the simulation left {len(data)} bytes of outputs instead of {wanted}", REVISION)
-            outputs.append(split(data, part.entry["outputs"], len(samples)))
+            outputs.append(split_outputs(data, part.entry["outputs"], len(samples)))
         if "chips" in entry:
-            return Result(gathered(entry, outputs))
+            return Result(gather_outputs(entry, outputs))
         layers = tuple((m[3], int(m[4])) for m in map(_LAYER.search, printed[0]) if m and m[1] == "0")
-        return Result(gathered(entry, outputs), tuple(int(m[2]) for m in map(_TOTAL.search, printed[0]) if m), layers)
+        return Result(gather_outputs(entry, outputs), tuple(int(m[2]) for m in map(_TOTAL.search, printed[0]) if m), layers)
 
     def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
         """See ``Snapshots``: every memory and the outputs at the end of every step, as the host model writes them (``snapshots.h``)."""
         self.check(project, entry)
-        folder = build(project, entry["name"], SNAPSHOTS)
-        (part,) = parts(project, entry, [sample])
-        _prepare(part, folder)
-        self._simulate(launcher(), chip_name(project / "runtime" / "bare"), entry, [folder])
+        folder = build_network(project, entry["name"], SNAPSHOTS)
+        (part,) = project_parts(project, entry, [sample])
+        _write_inputs(part, folder)
+        self._simulate(find_launcher(), chip_name(project / "runtime" / "bare"), entry, [folder])
         if not (folder / "snapshots.bin").is_file():
             raise BuildError("the simulation left no snapshots of memory", REVISION)
         return (folder / "snapshots.bin").read_bytes()
 
     def _simulate(self, simulator: str, name: str, entry: Document, folders: Sequence[Path]) -> list[list[str]]:
         """The lines that the program of every chip printed."""
-        commands = [_command(simulator, name, folder) for folder in folders]
+        commands = [_simulator_command(simulator, name, folder) for folder in folders]
         tell = self.on_line
         try:
-            output_lines = together(commands, self.seconds, folders, None if tell is None else lambda line: tell(_COLOUR.sub("", line)))
+            output_lines = run_together(commands, self.seconds, folders, None if tell is None else lambda line: tell(_COLOUR.sub("", line)))
         except OSError as error:
             raise BuildError(f"the simulator {simulator} cannot be run: {error.strerror}", REVISION) from error
         lines = [[_COLOUR.sub("", line) for line in ended.stdout.splitlines()] for ended in output_lines]
-        failed = {chip: failure(simulator, end.returncode, lines[chip]) for chip, end in enumerate(output_lines) if end.returncode}
+        failed = {chip: explain_failure(simulator, end.returncode, lines[chip]) for chip, end in enumerate(output_lines) if end.returncode}
         if failed:  # the first whose failure is not that its peer is gone, else the first
             chip, cause = next(((c, e) for c, e in failed.items() if "is gone" not in e.what), next(iter(failed.items())))
             raise type(cause)(f"chip {chip}: {cause.what}", cause.remedy) if "chips" in entry else cause
@@ -189,13 +198,13 @@ def chip_name(folder: Path) -> str:
     return named[1]
 
 
-def _command(simulator: str, name: str, folder: Path) -> list[str]:
+def _simulator_command(simulator: str, name: str, folder: Path) -> list[str]:
     """What runs ``application.elf`` of a folder, in this folder."""
     elf = folder / "application.elf"
     return [simulator, f"--target={name}", f"--work-dir={folder}", f"--binary={elf}", "image", "flash", "run"]
 
 
-def _prepare(part: ChipPart, folder: Path) -> None:
+def _write_inputs(part: ChipPart, folder: Path) -> None:
     """Put what a program reads into its folder: without inputs, a byte for every sample."""
     if part.entry["inputs"]:
         write_samples(folder / "inputs.bin", part.entry, part.samples)
@@ -207,7 +216,7 @@ def _prepare(part: ChipPart, folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def revision(simulator: str) -> str | None:
+def simulator_revision(simulator: str) -> str | None:
     """The revision of the simulator's sources, where they lie around its installation or GVSOC_SOURCES names them, else None."""
     named = os.environ.get("GVSOC_SOURCES")
     around = Path(simulator).resolve().parents[:4]
@@ -223,7 +232,7 @@ def revision(simulator: str) -> str | None:
 def check_revision(simulator: str, makefile: Path) -> None:
     """Raise where the simulator is known to be of another revision than the one that the project's runtime was written for."""
     wanted = _WANTED.search(makefile.read_text(encoding="utf-8"))
-    actual_revision = revision(simulator) if wanted and os.environ.get("GVSOC_REVISION") != "any" else None
+    actual_revision = simulator_revision(simulator) if wanted and os.environ.get("GVSOC_REVISION") != "any" else None
     if wanted and actual_revision and not actual_revision.startswith(wanted[1]):
         raise BuildError(
             f"the simulator {simulator} is of revision {actual_revision[:8]}, the project was written for {wanted[1]}",
@@ -231,7 +240,7 @@ def check_revision(simulator: str, makefile: Path) -> None:
         )
 
 
-def build(project: Path, name: str, kind: ProgramKind = PROFILED) -> Path:
+def build_network(project: Path, name: str, kind: ProgramKind = PROFILED) -> Path:
     """Build one network of the project for the chip, in a folder of its kind; returns the folder with ``application.elf``.
 
     Raises:
@@ -243,11 +252,11 @@ def build(project: Path, name: str, kind: ProgramKind = PROFILED) -> Path:
     names = [entry["name"] for entry in manifest.get("networks") or [manifest]]
     folder = kind.folder if len(names) == 1 else f"{kind.folder}/{name}"
     defines = f"DEFINES={kind.defines} -DNETWORK={names.index(name)}"
-    _make(project, ["PLATFORM=bare", f"BUILD={folder}", defines])
+    _run_make(project, ["PLATFORM=bare", f"BUILD={folder}", defines])
     return (project / folder).resolve()
 
 
-def _make(project: Path, options: Sequence[str]) -> None:
+def _run_make(project: Path, options: Sequence[str]) -> None:
     """Run make for the chip.
 
     Raises:
@@ -265,10 +274,10 @@ def _make(project: Path, options: Sequence[str]) -> None:
         what = f"the project in {project} does not build for the chip: {shorten(first, 300)}"
         return BuildError(what, f"See all of it: {' '.join(command)}")
 
-    make(project, [f"PYTHON={sys.executable}", *options, "all"], refused)
+    run_make(project, [f"PYTHON={sys.executable}", *options, "all"], refused)
 
 
-def failure(simulator: str, status: int, lines: Sequence[str]) -> DeeployError:
+def explain_failure(simulator: str, status: int, lines: Sequence[str]) -> DeeployError:
     """Why a simulation failed, from what was printed: the program says ``error:``, the rest is the simulator."""
     said = next((m[1] for m in map(_ERROR.search, lines) if m), None)
     if said is not None and _OF_SIZE.search(said):

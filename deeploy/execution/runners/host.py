@@ -24,8 +24,8 @@ import numpy as np
 
 from deeploy.documents import Document
 from deeploy.errors import BuildError, UsageError
-from deeploy.execution.runners.processes import REPORT, SECONDS, Ended, head, make, require, run_program, tail
-from deeploy.execution.runners.runner import Result, Samples, gathered, parts, split, write_samples
+from deeploy.execution.runners.processes import REPORT, SECONDS, Ended, first_lines, last_lines, require, run_make, run_program
+from deeploy.execution.runners.runner import Result, Samples, gather_outputs, project_parts, split_outputs, write_samples
 from deeploy.jobs import in_order, workers
 
 ADVERSARIES = tuple((mode, seed) for mode in ("early", "late", "random") for seed in (1, 2))
@@ -37,7 +37,7 @@ Sanitizer = Literal["address", "thread"]
 Start = Callable[[Path, Path, int], list[str]]  # the command for an application, a folder of arguments, and as many chips
 
 
-def build(
+def build_application(
     project: Path, sanitize: Sanitizer | None = None, flags: str | None = None, goal: str = "all", network_flags: str | None = None
 ) -> Path:
     """Compile the project's application with make and return its path.
@@ -65,9 +65,9 @@ def build(
         options.append("SANITIZE=thread" if sanitize == "thread" else "SANITIZE=1")
 
     def failure(text: str, _: Sequence[str]) -> BuildError:
-        return BuildError(f"the project in {project} does not compile:\n{tail(text)}", REPORT)
+        return BuildError(f"the project in {project} does not compile:\n{last_lines(text)}", REPORT)
 
-    make(project, [*options, goal], failure)
+    run_make(project, [*options, goal], failure)
     return project / folder / ("application" if goal == "all" else f"application-{goal}")
 
 
@@ -92,7 +92,7 @@ class Host:
 
     def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """The application."""
-        return [build(project, "address" if self.sanitize else None, self.flags)]
+        return [build_application(project, "address" if self.sanitize else None, self.flags)]
 
     def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
         """One inference per sample; where memories are managed, the first sample twice in a row under every adversary, or the sequence.
@@ -106,16 +106,16 @@ class Host:
         if self.repeat and not is_managed:
             options = [str(self.repeat), *options]
         begin = time.monotonic()
-        first = execute(application, project, entry, samples, options, seconds=self.seconds)
+        first = execute_application(application, project, entry, samples, options, seconds=self.seconds)
         is_short = time.monotonic() - begin < SHORT
         if not is_managed:
             return first
         again, more = (samples, []) if sequence else (samples[:1], ["--repeat", "2"])
         runs = [(application, f"mode {mode}, seed {seed}", ["--mode", mode, "--seed", str(seed)]) for mode, seed in ADVERSARIES]
-        runs += [(build(project, "thread"), "cores as threads", [])] if self.sanitize else []
+        runs += [(build_application(project, "thread"), "cores as threads", [])] if self.sanitize else []
 
         def run(one: tuple[Path, str, list[str]]) -> Sequence[np.ndarray]:
-            return execute(one[0], project, entry, again, [*options, *one[2], *more], seconds=self.seconds).outputs
+            return execute_application(one[0], project, entry, again, [*options, *one[2], *more], seconds=self.seconds).outputs
 
         with workers(1) if is_short else nullcontext(), closing(in_order(run, runs, threads=True)) as outputs:
             for (_, how, _), got in zip(runs, outputs, strict=True):
@@ -150,7 +150,7 @@ class Mpi:
 
     def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """The application of a rank."""
-        return [build(project, goal="mpi")]
+        return [build_application(project, goal="mpi")]
 
     def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
         """One inference per sample, all chips at the same time.
@@ -162,7 +162,7 @@ class Mpi:
         (application,) = self.build(project, entry)
         options = sequence_options(entry["machine"] is not None, sequence)
         around = project if self.hostfile is not None else None  # a folder that the other machines see
-        return execute(application, project, entry, samples, options, self.start, around=around, seconds=self.seconds)
+        return execute_application(application, project, entry, samples, options, self.start, around=around, seconds=self.seconds)
 
     def start(self, application: Path, folder: Path, chips: int) -> list[str]:
         """The command for the ranks."""
@@ -177,7 +177,7 @@ def sequence_options(is_managed: bool, sequence: bool) -> list[str]:
     return (["--sequence", "1"] if is_managed else ["--sequence"]) if sequence else []
 
 
-def execute(
+def execute_application(
     application: Path,
     project: Path,
     entry: Document,
@@ -201,7 +201,7 @@ def execute(
     """
     with tempfile.TemporaryDirectory(dir=around) as scratch:
         folder = Path(scratch).resolve()
-        own = parts(project, entry, samples)
+        own = project_parts(project, entry, samples)
         arguments = []
         for part in own:
             files = [folder / f"{part.chip}.{kind}" for kind in ("in", "out", "json")]
@@ -217,19 +217,19 @@ def execute(
             command = [str(application.resolve()), *arguments[0]]
         done = run_program(command, seconds)
         if done.returncode:
-            raise _lost(done) if "chips" in entry else failure(done)
-        outputs = [split((folder / f"{p.chip}.out").read_bytes(), p.entry["outputs"], len(samples)) for p in own]
+            raise _explain_lost_chips(done) if "chips" in entry else explain_failure(done)
+        outputs = [split_outputs((folder / f"{p.chip}.out").read_bytes(), p.entry["outputs"], len(samples)) for p in own]
         counted = tuple(json.loads((folder / f"{p.chip}.json").read_text(encoding="utf-8")) for p in own) if counters else ()
         nanoseconds = float(done.stdout) if "chips" not in entry and done.stdout.strip() else None
-        return Result(gathered(entry, outputs), nanoseconds=nanoseconds, counters=counted)
+        return Result(gather_outputs(entry, outputs), nanoseconds=nanoseconds, counters=counted)
 
 
-def failure(done: Ended) -> BuildError:
+def explain_failure(done: Ended) -> BuildError:
     """The error for an application that ended with a status."""
-    return BuildError(f"the program failed with status {done.returncode}:\n{head(done.stderr)}", REPORT)
+    return BuildError(f"the program failed with status {done.returncode}:\n{first_lines(done.stderr)}", REPORT)
 
 
-def _lost(done: Ended) -> BuildError | UsageError:
+def _explain_lost_chips(done: Ended) -> BuildError | UsageError:
     """The error for a program of several chips: those that were lost, and those that waited for them, are named."""
     lines = [line for line in done.stderr.splitlines() if re.match(r"(chip \d+|host model:|  |the project has)", line)]
     killed = re.search(r"mpirun noticed that process rank (\d+).*exited on signal (\d+)", done.stderr, re.DOTALL)
@@ -237,7 +237,7 @@ def _lost(done: Ended) -> BuildError | UsageError:
         lines.insert(0, f"chip {killed[1]} was lost (signal {killed[2]})")
     if any("mpirun began" in line for line in lines):
         return UsageError(lines[0], "Begin as many ranks as the project has chips.")
-    shown = "\n".join(dict.fromkeys(lines)) or head(done.stderr)
+    shown = "\n".join(dict.fromkeys(lines)) or first_lines(done.stderr)
     is_lost = killed is not None or done.returncode == _LOST or any("waits to" in line for line in lines)
     remedy = "See why the chip that was lost ended; its peers only waited for it." if is_lost else REPORT
     return BuildError(f"the chips stopped with status {done.returncode}:\n{shown}", remedy)

@@ -125,7 +125,7 @@ class HostLine:
                 if number != self._number:
                     continue
                 if got == FAILURE:
-                    raise _failure(answer.decode(errors="replace"))
+                    raise _link_failure(answer.decode(errors="replace"))
                 if got == ANSWER | kind:
                     return answer
                 if got == ANSWER | SNAPSHOT and parts is not None:
@@ -152,7 +152,7 @@ class HostLine:
                 end = time.monotonic() + seconds
 
 
-def _failure(said: str) -> DeeployError:
+def _link_failure(said: str) -> DeeployError:
     if "no room" in said:
         return FitError(
             f"the program does not fit the board: {shorten(said, 200)}", "Use a smaller arena (--memory), or a network that needs less."

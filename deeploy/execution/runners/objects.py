@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from deeploy.resources import cache_folder, prune, put
+from deeploy.resources import cache_folder, prune_folder, write_whole
 
 MOST_SOURCE = 1 << 24  # bytes of a source whose object is kept: to hash and copy larger constants takes longer than what is saved
 _ASSEMBLED = b".incbin"  # a file that the assembler puts in as it is: the source does not say what it holds, and it is made fast
@@ -27,7 +27,7 @@ _TOOL = re.compile(r"[\w.+-]*(?:gcc|g\+\+|clang|cc)\b")
 
 
 @contextlib.contextmanager
-def kept(project: Path, options: Sequence[str]) -> Iterator[None]:
+def keep_objects(project: Path, options: Sequence[str]) -> Iterator[None]:
     """Put objects in place before make runs with ``options``, among which is ``BUILD``; keep those that it makes.
 
     A cache that cannot be read or written is as good as none.
@@ -40,23 +40,23 @@ def kept(project: Path, options: Sequence[str]) -> Iterator[None]:
     object_files: Mapping[Path, Path] = {}
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
-        prune(place)
-        object_files = {place / key: project / build / name.with_suffix(".o") for name, key in _keys(project, options).items()}
+        prune_folder(place)
+        object_files = {place / key: project / build / name.with_suffix(".o") for name, key in _object_keys(project, options).items()}
         for object_, target in object_files.items():
             if object_.is_file() and not target.exists():
-                _copy(object_.with_suffix(".d"), target.with_suffix(".d"))
-                _copy(object_, target)
+                _copy_object(object_.with_suffix(".d"), target.with_suffix(".d"))
+                _copy_object(object_, target)
                 os.utime(object_)
     yield
     with contextlib.suppress(OSError):
         for object_, target in object_files.items():
             if target.is_file() and target.with_suffix(".d").is_file() and not object_.exists():
-                _copy(target.with_suffix(".d"), object_.with_suffix(".d"))
-                _copy(target, object_)
+                _copy_object(target.with_suffix(".d"), object_.with_suffix(".d"))
+                _copy_object(target, object_)
 
 
-def _copy(source: Path, target: Path) -> None:
-    with put(target) as fresh:
+def _copy_object(source: Path, target: Path) -> None:
+    with write_whole(target) as fresh:
         shutil.copyfile(source, fresh)
 
 
@@ -68,26 +68,26 @@ class _File:
     includes: tuple[str, ...]
 
 
-def _keys(project: Path, options: Sequence[str]) -> dict[Path, str]:
+def _object_keys(project: Path, options: Sequence[str]) -> dict[Path, str]:
     """For every source that make would compile, by its path inside the project, the name under which its object is kept."""
     texts = {path.relative_to(project): path.read_bytes() for kind in ("*.c", "*.h", "*.S") for path in project.rglob(kind)}
     plain = {name: text for name, text in texts.items() if len(text) <= MOST_SOURCE and _ASSEMBLED not in text}
-    files = {name: _File(hashlib.sha256(text).digest(), _included(text)) for name, text in plain.items()}
+    files = {name: _File(hashlib.sha256(text).digest(), _included_files(text)) for name, text in plain.items()}
     by_name: dict[str, list[Path]] = {}
     for name in texts:
         by_name.setdefault(name.name, []).append(name)
-    commands = {Path(name): lines for name, lines in _commands(project, options).items()}
-    tools = {tool: identity(tool) for lines in commands.values() for line in lines for tool in _TOOL.findall(line)}
+    commands = {Path(name): lines for name, lines in _make_commands(project, options).items()}
+    tools = {tool: tool_identity(tool) for lines in commands.values() for line in lines for tool in _TOOL.findall(line)}
     keys = {}
     for name in commands.keys() & files.keys():
         used = [tools[tool] for line in commands[name] for tool in _TOOL.findall(line)]
         how = hashlib.sha256("\0".join([*commands[name], *used]).encode()).digest()
-        if name.suffix != ".h" and (key := _key(name, files, by_name, how)) is not None:
+        if name.suffix != ".h" and (key := _hash_object(name, files, by_name, how)) is not None:
             keys[name] = key
     return keys
 
 
-def _commands(project: Path, options: Sequence[str]) -> dict[str, list[str]]:
+def _make_commands(project: Path, options: Sequence[str]) -> dict[str, list[str]]:
     """The commands that make would run, by the words in them that may be sources; none where it would fail."""
     command = ["make", "-n", "-C", str(project), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
@@ -99,11 +99,11 @@ def _commands(project: Path, options: Sequence[str]) -> dict[str, list[str]]:
     return commands
 
 
-def _included(text: bytes) -> tuple[str, ...]:
+def _included_files(text: bytes) -> tuple[str, ...]:
     return tuple(name.decode(errors="replace").rpartition("/")[2] for name in _INCLUDE.findall(text))
 
 
-def _key(source: Path, files: Mapping[Path, _File], by_name: Mapping[str, Sequence[Path]], how: bytes) -> str | None:
+def _hash_object(source: Path, files: Mapping[Path, _File], by_name: Mapping[str, Sequence[Path]], how: bytes) -> str | None:
     """A hash of a source, of all that it may include, and of how it is compiled; None where one of these is not known."""
     digest, seen, waiting = hashlib.sha256(how), set[Path](), [source]
     while waiting:
@@ -119,7 +119,7 @@ def _key(source: Path, files: Mapping[Path, _File], by_name: Mapping[str, Sequen
 
 
 @cache
-def identity(tool: str) -> str:
+def tool_identity(tool: str) -> str:
     """What changes when another version of a tool is installed."""
     path = shutil.which(tool)
     if path is None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeploy.errors import BuildError, DeeployError
-from deeploy.execution.runners.objects import kept
+from deeploy.execution.runners.objects import keep_objects
 
 SECONDS = 3600.0  # after which a program of a project is taken for hanging, unless told otherwise
 REPORT = "Report this with the model; the emitted C is the compiler's duty."
@@ -31,24 +31,24 @@ def require(*tools: tuple[str, str], more: str = "") -> None:
             raise BuildError(f"{tool} is not installed", f"Install it (on Debian: apt-get install {packages}){more}.")
 
 
-def make(project: Path, options: Sequence[str], failure: Callable[[str, list[str]], DeeployError]) -> None:
+def run_make(project: Path, options: Sequence[str], failure: Callable[[str, list[str]], DeeployError]) -> None:
     """Run make in a project, with objects of earlier builds.
 
     ``failure`` turns what make printed, and the command, into the error that is raised.
     """
     command = ["make", "-s", "-j2", "-C", str(project), *options]
-    with kept(project, options):
+    with keep_objects(project, options):
         done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
     if done.returncode:
         raise failure(done.stdout + done.stderr, command)
 
 
-def tail(text: str) -> str:
+def last_lines(text: str) -> str:
     """The last lines of what a program printed."""
     return "\n".join(text.strip().splitlines()[-_TAIL:])
 
 
-def head(text: str) -> str:
+def first_lines(text: str) -> str:
     """The first lines of what a program printed."""
     return "\n".join(text.strip().splitlines()[:_TAIL])
 
@@ -63,7 +63,7 @@ class Ended:
     is_stopped: bool = False
 
 
-def together(
+def run_together(
     commands: Sequence[Sequence[str]],
     seconds: float,
     folders: Sequence[Path] | None = None,
@@ -83,7 +83,7 @@ def together(
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(len(commands)))
         running: list[subprocess.Popen[str]] = []
-        stack.callback(_end, running)
+        stack.callback(_end_processes, running)
         errors = [stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")) for _ in commands]
         for command, folder, error in zip(commands, folders or [Path()] * len(commands), errors, strict=True):
             running.append(
@@ -98,7 +98,7 @@ def together(
                     start_new_session=True,
                 )
             )
-        readers = {pool.submit(_read, process, on_line): process for process in running}
+        readers = {pool.submit(_read_output, process, on_line): process for process in running}
         waiting, end = set(readers), time.monotonic() + seconds
         while waiting and (left := end - time.monotonic()) > 0:
             done, waiting = wait(waiting, left, FIRST_COMPLETED)
@@ -106,7 +106,7 @@ def together(
                 _, waiting = wait(waiting, _PAUSE)
                 break
         late = {readers[reader].pid: _is_stopped(readers[reader].pid) for reader in waiting}
-        _end(running)
+        _end_processes(running)
         result = []
         for (reader, process), error in zip(readers.items(), errors, strict=True):
             text = reader.result()
@@ -116,7 +116,7 @@ def together(
         return result
 
 
-def _read(process: subprocess.Popen[str], on_line: Callable[[str], None] | None) -> str:
+def _read_output(process: subprocess.Popen[str], on_line: Callable[[str], None] | None) -> str:
     """What a process prints until it ends."""
     assert process.stdout is not None
     lines = []
@@ -129,7 +129,7 @@ def _read(process: subprocess.Popen[str], on_line: Callable[[str], None] | None)
     return "".join(lines)
 
 
-def _end(running: Sequence[subprocess.Popen[str]]) -> None:
+def _end_processes(running: Sequence[subprocess.Popen[str]]) -> None:
     """End what still runs or prints, with all that it started."""
     for process in running:
         if process.poll() is None or (process.stdout is not None and not process.stdout.closed):
@@ -143,14 +143,14 @@ def run_program(command: Sequence[str], seconds: float = SECONDS) -> Ended:
     Raises:
         BuildError: it does not end in time, since it was stopped or for another reason, or a signal ended it.
     """
-    (done,) = together([command], seconds, is_merged=False)
+    (done,) = run_together([command], seconds, is_merged=False)
     if done.returncode is None:
         stopped = "; it was stopped by a signal" if done.is_stopped else ""
         raise BuildError(f"the program did not end within {seconds:g} seconds{stopped}", MORE_TIME)
     if done.returncode < 0:
         number = -done.returncode
         name = signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
-        told = f"\n{head(done.stderr)}" if done.stderr.strip() else ""
+        told = f"\n{first_lines(done.stderr)}" if done.stderr.strip() else ""
         remedy = REPORT if number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT) else "Run it again."
         raise BuildError(f"the program was killed by {name}{told}", remedy)
     return done

@@ -16,8 +16,8 @@ import numpy as np
 from deeploy.backend.project import read_manifest
 from deeploy.documents import Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
-from deeploy.execution.runners.processes import MORE_TIME, make, require, together
-from deeploy.execution.runners.runner import Result, Samples, output_bytes, split, write_samples
+from deeploy.execution.runners.processes import MORE_TIME, require, run_make, run_together
+from deeploy.execution.runners.runner import Result, Samples, output_bytes, split_outputs, write_samples
 
 PROFILED = "-DDEEPLOY_PROFILE"  # for programs that write what memory holds after every layer,
 CHECKED = "-DRT_CHECKED"  # where there are several memories
@@ -77,7 +77,7 @@ class Qemu:
             what = f"the project in {project} does not build for the board: {shorten(first, 300)}"
             return BuildError(what, f"See all of it: {' '.join(command)}")
 
-        make(project, [*options, "qemu"], failure)
+        run_make(project, [*options, "qemu"], failure)
         return [folder]
 
     def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
@@ -91,7 +91,7 @@ class Qemu:
         wanted = output_bytes(entry["outputs"], len(samples))
         if len(data) != wanted:
             raise BuildError(f"the program left {len(data)} bytes of outputs instead of {wanted}", "Report this with the model.")
-        return Result(split(data, entry["outputs"], len(samples)))
+        return Result(split_outputs(data, entry["outputs"], len(samples)))
 
     def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
         """See ``Snapshots``."""
@@ -106,11 +106,11 @@ class Qemu:
         for name in ("outputs.bin", "snapshots.bin"):
             (work / name).unlink(missing_ok=True)
         _, options = self._options(project, entry, sequence, defines)
-        (done,) = together([["make", "-s", "-C", str(project), *options, "run-qemu"]], self.seconds)
+        (done,) = run_together([["make", "-s", "-C", str(project), *options, "run-qemu"]], self.seconds)
         if done.returncode is None:
             raise BuildError(f"the run did not end within {self.seconds:g} seconds", MORE_TIME)
         if done.returncode:
-            raise _failure(done.stdout)
+            raise _explain_failure(done.stdout)
         return work
 
     def _options(self, project: Path, entry: Document, sequence: bool, defines: str) -> tuple[Path, list[str]]:
@@ -122,7 +122,7 @@ class Qemu:
         return project / folder, [f"QEMU_BUILD={folder}", f"DEFINES={given}"]
 
 
-def _failure(text: str) -> DeeployError:
+def _explain_failure(text: str) -> DeeployError:
     said = next((line.partition("error: ")[2] for line in text.splitlines() if line.startswith("error: ")), None)
     if said is not None and "no room" in said:
         return FitError(f"the program does not fit the board: {said}", FIT)

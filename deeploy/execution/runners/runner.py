@@ -92,7 +92,7 @@ class ChipPart:
         return self.folder / name if name is not None else None
 
 
-def parts(project: Path, entry: Document, samples: Samples) -> list[ChipPart]:
+def project_parts(project: Path, entry: Document, samples: Samples) -> list[ChipPart]:
     """The parts of a project."""
     if "chips" not in entry:
         return [ChipPart(0, entry, project, samples)]
@@ -105,7 +105,7 @@ def parts(project: Path, entry: Document, samples: Samples) -> list[ChipPart]:
     ]
 
 
-def gathered(entry: Document, outputs: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
+def gather_outputs(entry: Document, outputs: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
     """The outputs of a project, of those of its parts."""
     if "chips" not in entry:
         return outputs[0]
@@ -131,7 +131,7 @@ def output_bytes(ports: Sequence[Document], samples: int) -> int:
     return samples * sum(sizes)
 
 
-def split(data: bytes, ports: Sequence[Document], samples: int) -> list[np.ndarray]:
+def split_outputs(data: bytes, ports: Sequence[Document], samples: int) -> list[np.ndarray]:
     """Undo the concatenation of all outputs of all samples.
 
     Raises:

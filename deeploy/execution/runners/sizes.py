@@ -18,10 +18,10 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from deeploy.backend.project import write
+from deeploy.backend.project import write_project
 from deeploy.documents import Contents, Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
-from deeploy.execution.runners.processes import make
+from deeploy.execution.runners.processes import run_make
 from deeploy.execution.runners.qemu import FIT, OVERFLOW, require_tools, tools_of
 
 _MAKEFILE = "runtime/qemu/qemu.mk"
@@ -116,7 +116,7 @@ class Sizes:
                 raise FitError(what, remedy(name, (taken, most), f"a chip with more: {BUDGETS[name]} {taken}"))
 
 
-def measure(files: Mapping[str, str | bytes], arena: int, states: int, budgets: Mapping[str, int], remedy: Remedy) -> Sizes | None:
+def measure_sizes(files: Mapping[str, str | bytes], arena: int, states: int, budgets: Mapping[str, int], remedy: Remedy) -> Sizes | None:
     """The sizes of a project's program; None where the target has no cross compiler, or it is not installed, and no budget asks for it.
 
     Args:
@@ -140,22 +140,22 @@ def measure(files: Mapping[str, str | bytes], arena: int, states: int, budgets: 
         return None
     with TemporaryDirectory() as scratch:
         project = Path(scratch) / "project"
-        write(project, files)
+        write_project(project, files)
         option = "-fstack-usage" if compiler == "clang" else "-fcallgraph-info=su"
-        make(project, [f"QEMU_BUILD={_BUILD}", f"QEMU_CFLAGS={_FLAGS} {option}", "qemu"], _failure)
+        run_make(project, [f"QEMU_BUILD={_BUILD}", f"QEMU_CFLAGS={_FLAGS} {option}", "qemu"], _explain_failure)
         map_text = (project / _BUILD / "application.map").read_text(encoding="utf-8", errors="replace")
         objects = sorted((project / _BUILD).rglob("src/**/*.o"))
         graph = _of_clang(objects, linker.replace("gcc", "objdump")) if compiler == "clang" else _of_gcc(objects)
-    sections = _sections(map_text)
-    code, constants, static = _places(sections)
-    below = depths(graph)
-    layers = tuple(_layers(files, sections, below))
+    sections = _read_sections(map_text)
+    code, constants, static = _sum_sections(sections)
+    below = stack_depths(graph)
+    layers = tuple(_layer_sizes(files, sections, below))
     sizes = Sizes(f"{compiler} {_FLAGS}", code, constants, arena, states, static, max(below.values(), default=0), layers)
     sizes.check(budgets, remedy)
     return sizes
 
 
-def _failure(text: str, command: Sequence[str]) -> DeeployError:
+def _explain_failure(text: str, command: Sequence[str]) -> DeeployError:
     overflow = OVERFLOW.search(text)
     if overflow is not None:
         return FitError(f"the program does not fit the target: {overflow[1]}", FIT)
@@ -163,13 +163,13 @@ def _failure(text: str, command: Sequence[str]) -> DeeployError:
     return BuildError(f"the program does not build for the target: {shorten(said, 300)}", f"See all of it: {' '.join(command)}")
 
 
-def _sections(text: str) -> list[tuple[str, int, str]]:
+def _read_sections(text: str) -> list[tuple[str, int, str]]:
     """Every section of the program with its bytes and its file, from the linker's map."""
     sections = _PLACE.findall(text.partition("Linker script and memory map")[2])
     return [(str(section), int(size, 16), str(file)) for section, size, file in sections]
 
 
-def _places(sections: Sequence[tuple[str, int, str]]) -> tuple[int, int, int]:
+def _sum_sections(sections: Sequence[tuple[str, int, str]]) -> tuple[int, int, int]:
     """Bytes of code, of constants and of variables."""
     code = constants = static = 0
     for section, count, file in sections:
@@ -181,7 +181,9 @@ def _places(sections: Sequence[tuple[str, int, str]]) -> tuple[int, int, int]:
     return code, constants, static
 
 
-def _layers(files: Mapping[str, str | bytes], sections: Sequence[tuple[str, int, str]], below: Mapping[str, int]) -> Iterator[LayerSize]:
+def _layer_sizes(
+    files: Mapping[str, str | bytes], sections: Sequence[tuple[str, int, str]], below: Mapping[str, int]
+) -> Iterator[LayerSize]:
     manifest: Document = json.loads(files["deploy.json"])
     code: dict[str, int] = {}
     for section, count, file in sections:
@@ -209,7 +211,9 @@ def _layers(files: Mapping[str, str | bytes], sections: Sequence[tuple[str, int,
 
 def _of_gcc(objects: Sequence[Path]) -> CallGraph:
     """From the call graphs of gcc beside the objects."""
-    return parsed("\n".join(path.with_suffix(".ci").read_text(encoding="utf-8") for path in objects if path.with_suffix(".ci").is_file()))
+    return parse_graphs(
+        "\n".join(path.with_suffix(".ci").read_text(encoding="utf-8") for path in objects if path.with_suffix(".ci").is_file())
+    )
 
 
 def _of_clang(objects: Sequence[Path], objdump: str) -> CallGraph:
@@ -228,7 +232,7 @@ def _of_clang(objects: Sequence[Path], objdump: str) -> CallGraph:
     return CallGraph(frames, calls)
 
 
-def parsed(graphs: str) -> CallGraph:
+def parse_graphs(graphs: str) -> CallGraph:
     """gcc's call graphs.
 
     >>> depths(parsed('node: { title: "f" label: "f\\\\n8 bytes (static)" }\\nnode: { title: "g" label: "g\\\\n24 bytes (static)" }\\n'
@@ -244,7 +248,7 @@ def parsed(graphs: str) -> CallGraph:
     return CallGraph(frames, calls)
 
 
-def depths(graph: CallGraph) -> Mapping[str, int]:
+def stack_depths(graph: CallGraph) -> Mapping[str, int]:
     """Bytes of the deepest path of calls from every function on; functions that a graph does not know count as none."""
 
     @cache

@@ -33,7 +33,7 @@ class BoxAxis:
     pitch: int
 
 
-def transfers(path: DmaPath, run: int, axes: Sequence[BoxAxis]) -> tuple[Batch, ...]:
+def box_transfers(path: DmaPath, run: int, axes: Sequence[BoxAxis]) -> tuple[Batch, ...]:
     """The transfers that move a box of ``run`` bytes along ``axes`` (outermost first) over a path."""
     outer = list(axes)
     if not run or not all(axis.count for axis in outer):
@@ -52,9 +52,9 @@ def transfers(path: DmaPath, run: int, axes: Sequence[BoxAxis]) -> tuple[Batch, 
     return tuple(part for part in parts if part.count)
 
 
-def batches(path: DmaPath, box: Box, table: Table) -> tuple[tuple[Batch, ...], ...]:
+def box_batches(path: DmaPath, box: Box, table: Table) -> tuple[tuple[Batch, ...], ...]:
     """The transfers that move a box, for every tile."""
     values = [box.run, *(value for axis in box.axes for value in (axis.count, axis.pitch))]
     rows, which = np.unique(table.rows(values), axis=0, return_inverse=True)
-    cut = [transfers(path, row[0], [BoxAxis(*pair) for pair in zip(row[1::2], row[2::2], strict=True)]) for row in rows.tolist()]
+    cut = [box_transfers(path, row[0], [BoxAxis(*pair) for pair in zip(row[1::2], row[2::2], strict=True)]) for row in rows.tolist()]
     return tuple(cut[number] for number in which.ravel())

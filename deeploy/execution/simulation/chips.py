@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deeploy.errors import ModelError
-from deeploy.execution.simulation.interpreter import StateRows, access_at, begin, end, execute, window
+from deeploy.execution.simulation.interpreter import StateRows, access_at, begin_inference, end_inference, execute_call, window_view
 from deeploy.ir.target import Target
 from deeploy.ir.values import Graph
 from deeploy.operators.views import POSITION
 from deeploy.partition.system import System
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.program import Program
 
 Lines = dict[tuple[int, int], deque[tuple[int, np.ndarray]]]  # tags and contents on their way from a chip to another
@@ -30,22 +30,22 @@ class States:
     chips: dict[int, StateRows] = field(default_factory=dict)
 
 
-def programs(system: System, target: Target) -> tuple[Program, ...]:
+def chip_programs(system: System, target: Target) -> tuple[Program, ...]:
     """The program of every chip.
 
     Raises:
         UnsupportedError: nodes without a kernel.
     """
-    return tuple(assemble(f"chip{chip}", graph, target.kernels) for chip, graph in enumerate(system.chips))
+    return tuple(assemble_program(f"chip{chip}", graph, target.kernels) for chip, graph in enumerate(system.chips))
 
 
-def outputs(
+def system_outputs(
     system: System, chips: Sequence[Program], inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray], states: States | None = None
 ) -> list[np.ndarray]:
     """The outputs of the model for one inference, in order.
 
     Args:
-        chips: what ``programs`` made of the system.
+        chips: what ``chip_programs`` made of the system.
         inputs: one array per input of the model, by name or in order.
         states: of a sequence of inferences, which this one adds to.
 
@@ -57,7 +57,7 @@ def outputs(
     lines: Lines = {}
     results: dict[str, np.ndarray] = {}
     running = {
-        chip: _run(chip, system.chips[chip], program, named, states.chips.setdefault(chip, StateRows()), lines, results)
+        chip: _run_chip(chip, system.chips[chip], program, named, states.chips.setdefault(chip, StateRows()), lines, results)
         for chip, program in enumerate(chips)
     }
     while running:
@@ -77,7 +77,7 @@ def outputs(
     return [results[name] for name in system.outputs]
 
 
-def _run(
+def _run_chip(
     chip: int,
     graph: Graph,
     program: Program,
@@ -87,14 +87,14 @@ def _run(
     results: dict[str, np.ndarray],
 ) -> Iterator[bool]:
     """Run the program of a chip; yields whether a call was done, or waits for a message."""
-    memory = begin(program, [inputs[tensor.name] for tensor in graph.inputs if tensor.name != POSITION], rows)
+    memory = begin_inference(program, [inputs[tensor.name] for tensor in graph.inputs if tensor.name != POSITION], rows)
     for call in program.calls:
         if call.kernel.link is None:
-            execute(program, call, memory, rows.count)
+            execute_call(program, call, memory, rows.count)
             yield True
             continue
         name = "x" if call.kernel.link == "send" else "y"
-        place = window(memory_of(program, memory, call.operands[name].buffer), access_at(program, call, name, rows.count))
+        place = window_view(memory_of(program, memory, call.operands[name].buffer), access_at(program, call, name, rows.count))
         peer, tag = int(call.node.attrs["peer"]), int(call.node.attrs["tag"])
         if call.kernel.link == "send":
             lines.setdefault((chip, peer), deque()).append((tag, place.copy()))
@@ -108,7 +108,7 @@ def _run(
             raise ModelError(f"chip {chip} expects tag {tag} from chip {peer}, which sends {got}", "Check the system (deeploy.partition).")
         place[...] = contents
         yield True
-    memory = end(program, memory, rows)
+    memory = end_inference(program, memory, rows)
     results.update({tensor.name: memory[name] for tensor, name in zip(graph.outputs, program.outputs, strict=True)})
 
 

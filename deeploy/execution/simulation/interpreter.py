@@ -28,7 +28,7 @@ class StateRows:
     memory: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def interpret(program: Program, inputs: Sequence[np.ndarray], rows: StateRows | None = None) -> dict[str, np.ndarray]:
+def interpret_program(program: Program, inputs: Sequence[np.ndarray], rows: StateRows | None = None) -> dict[str, np.ndarray]:
     """Run one inference and return the value of every buffer that is not constant, by buffer name.
 
     Args:
@@ -39,14 +39,14 @@ def interpret(program: Program, inputs: Sequence[np.ndarray], rows: StateRows | 
         UsageError: the states have no room for the rows of the inference.
     """
     rows = rows if rows is not None else StateRows()
-    memory = begin(program, inputs, rows)
+    memory = begin_inference(program, inputs, rows)
     for call in program.calls:
-        execute(program, call, memory, rows.count)
-    return end(program, memory, rows)
+        execute_call(program, call, memory, rows.count)
+    return end_inference(program, memory, rows)
 
 
-def begin(program: Program, inputs: Sequence[np.ndarray], rows: StateRows) -> dict[str, np.ndarray]:
-    """The memory at the beginning of an inference: flat arrays by buffer; as ``interpret``."""
+def begin_inference(program: Program, inputs: Sequence[np.ndarray], rows: StateRows) -> dict[str, np.ndarray]:
+    """The memory at the beginning of an inference: flat arrays by buffer; as ``interpret_program``."""
     growth = program.growth
     if growth is not None and rows.count + growth.rows > growth.context:
         raise UsageError(
@@ -68,7 +68,7 @@ def begin(program: Program, inputs: Sequence[np.ndarray], rows: StateRows) -> di
     return memory
 
 
-def end(program: Program, memory: Mapping[str, np.ndarray], rows: StateRows) -> dict[str, np.ndarray]:
+def end_inference(program: Program, memory: Mapping[str, np.ndarray], rows: StateRows) -> dict[str, np.ndarray]:
     """Keep the states in ``rows``; returns every buffer in its shape."""
     growth = program.growth
     if growth is not None:
@@ -77,13 +77,13 @@ def end(program: Program, memory: Mapping[str, np.ndarray], rows: StateRows) -> 
     return {name: flat.reshape(program.buffers[name].shape) for name, flat in memory.items()}
 
 
-def outputs(program: Program, inputs: Sequence[np.ndarray], rows: StateRows | None = None) -> list[np.ndarray]:
+def network_outputs(program: Program, inputs: Sequence[np.ndarray], rows: StateRows | None = None) -> list[np.ndarray]:
     """The network's outputs for one inference, in order."""
-    memory = interpret(program, inputs, rows)
+    memory = interpret_program(program, inputs, rows)
     return [memory[name] for name in program.outputs]
 
 
-def execute(program: Program, call: Call, memory: dict[str, np.ndarray], past: int) -> None:
+def execute_call(program: Program, call: Call, memory: dict[str, np.ndarray], past: int) -> None:
     """Run a call on the rows that exist: ``past`` ones and those of the inference. Sends and Recvs are not for here."""
     names = operand_names(call.kernel, call.node)
     assert names is not None
@@ -102,12 +102,12 @@ def execute(program: Program, call: Call, memory: dict[str, np.ndarray], past: i
             tensor = replace(tensor, shape=places[name].shape)
             buffer = program.buffers[call.operands[name].buffer]
             flat = buffer.data.ravel() if buffer.data is not None else memory[buffer.name]
-            arrays[name] = window(flat, places[name]).copy()
+            arrays[name] = window_view(flat, places[name]).copy()
         inputs.append(tensor)
     results = tuple(replace(t, shape=places[name].shape) for name, t in zip(call.kernel.outputs, call.node.outputs, strict=True))
     live = replace(call, node=replace(call.node, inputs=tuple(inputs), outputs=results))
-    for name, value in zip(call.kernel.outputs, evaluate(live, arrays), strict=True):
-        window(memory[call.operands[name].buffer], places[name])[...] = value
+    for name, value in zip(call.kernel.outputs, evaluate_call(live, arrays), strict=True):
+        window_view(memory[call.operands[name].buffer], places[name])[...] = value
 
 
 def live_shape(call: Call, name: str, shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
@@ -129,20 +129,20 @@ def access_at(program: Program, call: Call, name: str, past: int = 0) -> Access:
     )
 
 
-def evaluate(call: Call, arrays: Mapping[str, np.ndarray | None]) -> tuple[np.ndarray, ...]:
+def evaluate_call(call: Call, arrays: Mapping[str, np.ndarray | None]) -> tuple[np.ndarray, ...]:
     """The outputs of one call from its operands by name, in graph layout."""
     node: Node = call.node
-    stages = epilogue.operands(node.epilogue)
+    stages = epilogue.stage_operands(node.epilogue)
     body = [array for name, array in arrays.items() if name not in stages]
     with np.errstate(all="ignore"):  # infinities and what is no number are results like others, as in C
         result = call.kernel.reference(node, *body)
     values = result if isinstance(result, tuple) else (result,)
     if node.epilogue:
-        values = (epilogue.apply(node, values[0], {n: a for n, a in arrays.items() if a is not None}), *values[1:])
+        values = (epilogue.apply_stages(node, values[0], {n: a for n, a in arrays.items() if a is not None}), *values[1:])
     return tuple(np.asarray(v).astype(t.dtype.numpy).reshape(t.shape) for v, t in zip(values, node.outputs, strict=True))
 
 
-def window(flat: np.ndarray, access: Access) -> np.ndarray:
+def window_view(flat: np.ndarray, access: Access) -> np.ndarray:
     """The elements that an access reaches in a flat array, as a view of it."""
     if 0 in access.shape:
         return np.zeros(access.shape, flat.dtype)

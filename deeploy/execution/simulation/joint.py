@@ -15,17 +15,17 @@ Strip = tuple[str, float, float]  # kind, begin and end in cycles
 Strips = Mapping[str, Sequence[Strip]]  # by row: the cores, and every path
 
 
-def strips(runs: Sequence[Run], link: str) -> list[Strips]:
+def joint_strips(runs: Sequence[Run], link: str) -> list[Strips]:
     """The rows of every chip; intervals of one kind with less than a column between them are one."""
     most = max((run.cycles for run in runs), default=0.0)
-    return [_rows(run, most / COLUMNS, link) for run in runs]
+    return [_chip_rows(run, most / COLUMNS, link) for run in runs]
 
 
-def _rows(run: Run, column: float, link: str) -> Strips:
+def _chip_rows(run: Run, column: float, link: str) -> Strips:
     rows: dict[str, list[Strip]] = {row: [] for row in ("cores", *run.traffic)}
     for interval in sorted(run.intervals, key=lambda i: i.start):
         row = interval.lane if interval.lane in run.traffic else "cores"
-        kind = interval.kind if row != "cores" else _kind(interval, link)
+        kind = interval.kind if row != "cores" else _interval_kind(interval, link)
         strips = rows[row]
         if strips and strips[-1][0] == kind and interval.start - strips[-1][2] < column:
             strips[-1] = (kind, strips[-1][1], max(strips[-1][2], interval.end))
@@ -36,7 +36,7 @@ def _rows(run: Run, column: float, link: str) -> Strips:
     return rows
 
 
-def _kind(interval: Interval, link: str) -> str:
+def _interval_kind(interval: Interval, link: str) -> str:
     if interval.kind == "wait" and interval.label.startswith(f"{link}:"):
         return link
     return _SHOWN.get(interval.kind, "wait")

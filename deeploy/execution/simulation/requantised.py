@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.execution.simulation.interpreter import StateRows, access_at, begin, end, execute, window
+from deeploy.execution.simulation.interpreter import StateRows, access_at, begin_inference, end_inference, execute_call, window_view
 from deeploy.planning.planner.requantise import Requantised
 from deeploy.planning.program import Program
 
@@ -26,7 +26,7 @@ class Measured:
         return self.differ / self.elements if self.elements else 0.0
 
 
-def measured(
+def measure_requantised(
     program: Program, layers: Sequence[Requantised], samples: Sequence[Sequence[np.ndarray]], sequence: bool = False
 ) -> Mapping[str, Measured]:
     """By the tensors that the layers compute; with ``sequence``, samples are steps of one sequence."""
@@ -35,19 +35,19 @@ def measured(
     rows = StateRows()
     for sample in samples:
         rows = rows if sequence else StateRows()
-        memory = begin(program, sample, rows)
+        memory = begin_inference(program, sample, rows)
         for call in program.calls:
             result = call.node.outputs[0].name
             (written,) = call.writes if result in exact else ("",)
             if result not in exact:
-                execute(program, call, memory, rows.count)
+                execute_call(program, call, memory, rows.count)
                 continue
-            place = window(memory[call.operands[written].buffer], access_at(program, call, written, rows.count))
-            execute(program, replace(call, node=exact[result]), memory, rows.count)
+            place = window_view(memory[call.operands[written].buffer], access_at(program, call, written, rows.count))
+            execute_call(program, replace(call, node=exact[result]), memory, rows.count)
             wanted = place.astype(np.int64)
-            execute(program, call, memory, rows.count)
+            execute_call(program, call, memory, rows.count)
             far, before = np.abs(place - wanted), shares[result]
             total, differ = before.elements + far.size, before.differ + int((far > 0).sum())
             shares[result] = Measured(total, differ, max(before.largest, int(far.max(initial=0))))
-        end(program, memory, rows)
+        end_inference(program, memory, rows)
     return shares

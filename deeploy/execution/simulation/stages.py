@@ -16,16 +16,16 @@ from typing import Literal
 import numpy as np
 
 from deeploy.errors import FitError, UsageError, shorten
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
 from deeploy.ir.topology import Topology
 from deeploy.ir.values import Graph
 from deeploy.partition import balance
 from deeploy.partition.balance import Table
-from deeploy.partition.balance_levels import Cuts, Levels, segments, spans
-from deeploy.partition.pipeline import Balance, Pipeline, levels_of_graph, nodes_of, part, pipeline
+from deeploy.partition.balance_levels import Cuts, Levels, result_spans, stage_segments
+from deeploy.partition.pipeline import Balance, Pipeline, levels_of_graph, nodes_of, pipeline, stage_graph
 from deeploy.partition.system import with_queues
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options, kernels_of, machine_of, own_options
@@ -65,7 +65,7 @@ class PlannedStages:
         self.is_exact = True
         self.planned: dict[tuple[int, int, int], Stage] = {}  # by kind of chip, first level and the one behind the last
         self._kinds: list[Options] = []
-        self._spans = spans(nodes_of(graph), levels)
+        self._spans = result_spans(nodes_of(graph), levels)
         self._bounds: dict[int, Table] = {}
 
     def _kind(self, chip: int) -> int:
@@ -86,7 +86,7 @@ class PlannedStages:
                     self.planned[place] = Stage(math.inf, size)
                 else:
                     plan = planner.plan()
-                    self.planned[place] = Stage(walk(plan).cycles, streamed(plan))
+                    self.planned[place] = Stage(walk_plan(plan).cycles, streamed_bytes(plan))
             except FitError:
                 self.planned[place] = Stage(math.inf, size)
         return self.planned[place]
@@ -104,7 +104,7 @@ class PlannedStages:
             machine = machine_of(target, options)
         except UsageError as error:  # less memory is left than an option asks for
             raise FitError(error.what, error.remedy) from error
-        program = assemble("stage", part(self.graph, self.levels, first, end), *kernels_of(target, machine))
+        program = assemble_program("stage", stage_graph(self.graph, self.levels, first, end), *kernels_of(target, machine))
         return Planner(program, target, machine, options.seconds)
 
     def _left(self, first: int, end: int) -> Target:
@@ -119,7 +119,7 @@ class PlannedStages:
 
     def times(self, cuts: Cuts) -> list[float]:
         """Cycles of the stages of a cut, transfers over the links included."""
-        parts = segments(cuts, self.levels.depth)
+        parts = stage_segments(cuts, self.levels.depth)
         links = self._links(len(parts))
         return [self.stage(*p, k).cycles + links[k][p[0]] + links[k + 1][p[1]] for k, p in enumerate(parts)]
 
@@ -134,7 +134,7 @@ class PlannedStages:
     def tables(self, stages: int) -> Sequence[Table]:
         """Times of the stages that were planned, among which are those of the best cut, and infinite ones for all others; where
         nothing fits, with bounds."""
-        for cuts in (balance.layers(self.levels, stages), balance.parameters(self.levels, stages).cuts):
+        for cuts in (balance.cut_by_layers(self.levels, stages), balance.cut_by_parameters(self.levels, stages).cuts):
             self.times(cuts)
         self.is_exact = True
         kinds = [self._kind(chip) for chip in range(stages)]
@@ -145,17 +145,17 @@ class PlannedStages:
         unknown = [np.full_like(bases[0], math.inf)] * stages
         for _ in range(MOST_ROUNDS):
             tables, planned = self._tables(bases), self._tables(unknown)
-            best = balance.bottleneck(tables)
+            best = balance.bottleneck_time(tables)
             if math.isinf(best):  # the bounds say what fits nowhere
                 return tables
-            if balance.bottleneck(planned) <= best:
+            if balance.bottleneck_time(planned) <= best:
                 return planned
             self.rounds += 1
-            for chip, p in enumerate(segments(balance.cycles(self.levels, tables), self.levels.depth)):
+            for chip, p in enumerate(stage_segments(balance.cut_by_cycles(self.levels, tables), self.levels.depth)):
                 self.stage(*p, chip)
         self.is_exact = False
         planned = self._tables(unknown)
-        return self._tables(bases) if math.isinf(balance.bottleneck(planned)) else planned
+        return self._tables(bases) if math.isinf(balance.bottleneck_time(planned)) else planned
 
     def _tables(self, bases: Sequence[Table]) -> list[Table]:
         """The tables of all chips: what is planned, and where nothing is, what the bases say."""
@@ -187,7 +187,7 @@ class PlannedStages:
         return table
 
 
-def streamed(plan: Plan) -> int:
+def streamed_bytes(plan: Plan) -> int:
     """Bytes of constants that a plan brings from far away at every inference."""
     far = {memory.name for memory in plan.target.memories if memory.is_far}
     constants = [b for b in plan.program.buffers.values() if b.role is Role.CONSTANT and not b.memory]
@@ -204,7 +204,7 @@ class CountedStages:
         self.levels = levels
         level = {graph.nodes[position].name: i for i, row in enumerate(levels.layers) for position in row}
         self.work = np.zeros(levels.depth)
-        for call in assemble("stage", graph, target.kernels).calls:
+        for call in assemble_program("stage", graph, target.kernels).calls:
             if call.node.name in level:
                 self.work[level[call.node.name]] += call.geometry.macs() + sum(
                     operand.access_elements for operand in call.operands.values()
@@ -224,7 +224,7 @@ class CountedStages:
         return [table] * stages
 
 
-def pipelined(
+def plan_pipeline_stages(
     graph: Graph, target: Target, chips: int | Literal["auto"], strategy: Balance, topology: Topology, options: Options
 ) -> Pipeline:
     """Cut a lowered graph into a pipeline of chips of a target; its system's notes say how.
@@ -244,7 +244,7 @@ def pipelined(
     if not costs.is_exact:
         notes.append(f"of the cuts that were planned in {costs.rounds} rounds the best was taken; a better one is not excluded")
     for number, ((first, end), cycles) in enumerate(
-        zip(segments(cut_pipeline.cuts, levels.depth), costs.times(cut_pipeline.cuts), strict=True)
+        zip(stage_segments(cut_pipeline.cuts, levels.depth), costs.times(cut_pipeline.cuts), strict=True)
     ):
         if math.isinf(cycles):
             name = shorten(graph.nodes[levels.layers[first][0]].name)

@@ -119,7 +119,7 @@ def walk_system(plans: Sequence[Plan], topology: Topology) -> SystemRun:
     events.run()
     runs = tuple(rounds[0] for rounds in events.results)
     deliveries = tuple(sorted(events.links.deliveries, key=lambda delivery: (delivery.start, delivery.sender, delivery.receiver)))
-    return SystemRun(max(run.cycles for run in runs), runs, deliveries, clock_of(plans), _energy(plans, runs, deliveries))
+    return SystemRun(max(run.cycles for run in runs), runs, deliveries, clock_of(plans), _system_energy(plans, runs, deliveries))
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class OutputStream:
     idle: tuple[float, ...]
 
 
-def stream(plans: Sequence[Plan], topology: Topology, inferences: int) -> OutputStream:
+def walk_stream(plans: Sequence[Plan], topology: Topology, inferences: int) -> OutputStream:
     """Predict as many inferences of a system, at least two, one behind the other."""
     events = _Events(plans, topology, inferences)
     events.run()
@@ -215,7 +215,7 @@ def clock_of(plans: Sequence[Plan]) -> float:
     return timing.mhz
 
 
-def _energy(plans: Sequence[Plan], runs: Sequence[Run], deliveries: Sequence[Delivery]) -> SystemEnergy:
+def _system_energy(plans: Sequence[Plan], runs: Sequence[Run], deliveries: Sequence[Delivery]) -> SystemEnergy:
     mhz, cores, waiting = clock_of(plans), 0.0, 0.0
     paths: dict[str, float] = {}
     for plan, run in zip(plans, runs, strict=True):
@@ -254,11 +254,11 @@ def system_summary(run: SystemRun | None, streamed: OutputStream | None) -> Cont
         "energy": {**parts, "waiting": round(run.energy.waiting, 3)},
         "energy_missing": list(run.energy.missing),
         "edp_uj_ms": round(run.energy.total * run.milliseconds, 3),
-        "stream": None if streamed is None else _streamed(run, streamed),
+        "stream": None if streamed is None else _describe_stream(run, streamed),
     }
 
 
-def _streamed(run: SystemRun, streamed: OutputStream) -> Contents:
+def _describe_stream(run: SystemRun, streamed: OutputStream) -> Contents:
     return {
         "latency": round(streamed.latency),
         "interval": round(streamed.interval),

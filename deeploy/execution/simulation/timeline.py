@@ -11,12 +11,12 @@ MOST_EVENTS = 4_000
 MANY = "many"  # the kind of an event that stands for others
 
 
-def timeline(run: Run, most: int = MOST_EVENTS) -> Document:
+def make_timeline(run: Run, most: int = MOST_EVENTS) -> Document:
     """Lanes, kinds and labels, and the events as lists ``[lane, kind, start, cycles, step, owner, label, tile, bytes]``.
 
-    Lane, kind and label are numbers. There are about ``most`` events at most; see ``thinned``.
+    Lane, kind and label are numbers. There are about ``most`` events at most; see ``thin_intervals``.
     """
-    shown = thinned(run, most)
+    shown = thin_intervals(run, most)
     kinds = list(dict.fromkeys(interval.kind for interval in shown))
     labels = list(dict.fromkeys(interval.label for interval in shown))
     at = {"lane": {n: i for i, n in enumerate(run.lanes)}, "kind": {n: i for i, n in enumerate(kinds)}}
@@ -32,8 +32,8 @@ def timeline(run: Run, most: int = MOST_EVENTS) -> Document:
             [
                 at["lane"][i.lane],
                 at["kind"][i.kind],
-                _short(i.start),
-                _short(i.end - i.start),
+                _round_cycles(i.start),
+                _round_cycles(i.end - i.start),
                 i.step,
                 i.owner,
                 words[i.label],
@@ -45,13 +45,13 @@ def timeline(run: Run, most: int = MOST_EVENTS) -> Document:
     }
 
 
-def _short(cycles: float) -> float:
+def _round_cycles(cycles: float) -> float:
     """A number of cycles with one decimal, which whole ones are written without."""
     rounded = round(cycles, 1)
     return int(rounded) if rounded.is_integer() else rounded
 
 
-def thinned(run: Run, most: int) -> list[Interval]:
+def thin_intervals(run: Run, most: int) -> list[Interval]:
     """The intervals of a run in the order of time.
 
     Where a run has more than ``most``, those in the middle of a call become one interval per lane, of the kind ``MANY``, whose label says
@@ -61,11 +61,11 @@ def thinned(run: Run, most: int) -> list[Interval]:
     crowds: dict[tuple[str, int], list[Interval]] = {}
     for interval in run.intervals:
         crowds.setdefault((interval.lane, interval.step), []).append(interval)
-    shown = [interval for crowd in crowds.values() for interval in _thinned(crowd, share)]
+    shown = [interval for crowd in crowds.values() for interval in _thin_crowd(crowd, share)]
     return sorted(shown, key=lambda interval: (interval.start, interval.end, interval.lane))
 
 
-def _thinned(crowd: Sequence[Interval], share: float) -> list[Interval]:
+def _thin_crowd(crowd: Sequence[Interval], share: float) -> list[Interval]:
     """The first and last intervals of a crowd as they are, those between as one."""
     half = max(8, int(len(crowd) * share)) // 2
     if share >= 1.0 or len(crowd) <= 2 * half + 1:

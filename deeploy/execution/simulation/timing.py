@@ -112,7 +112,7 @@ class Engines:
         return self.both / least if least else None
 
 
-def engines(jobs: Sequence[tuple[float, float]], computed: Sequence[tuple[float, float]]) -> Engines:
+def engine_overlap(jobs: Sequence[tuple[float, float]], computed: Sequence[tuple[float, float]]) -> Engines:
     """Of the times of jobs and of tiles on cores, from a cycle to another; those of cores do not overlap, and neither do jobs."""
     both, first = 0.0, 0
     for begin, end in jobs:
@@ -171,9 +171,9 @@ def summary(run: Run) -> Contents:
             "both": round(run.engines.both),
             "hidden": None if run.engines.hidden is None else round(run.engines.hidden, 4),
         },
-        "shares": _rounded(run.shares),
+        "shares": _round_values(run.shares),
         "bytes": {name: traffic.bytes for name, traffic in run.traffic.items()},
-        "traffic": {name: _traffic(traffic) for name, traffic in run.traffic.items()},
+        "traffic": {name: _describe_traffic(traffic) for name, traffic in run.traffic.items()},
         "utilisation": {name: round(t.busy / run.cycles, 4) if run.cycles else 0.0 for name, t in run.traffic.items()},
         "energy_uj": round(run.energy.total, 3) if run.energy.total or not run.energy.missing else None,
         "energy": {name: round(value, 3) for name, value in run.energy.parts.items()},
@@ -182,7 +182,7 @@ def summary(run: Run) -> Contents:
     }
 
 
-def _call(call: CallTiming) -> Contents:
+def _summarise_call(call: CallTiming) -> Contents:
     start, end = round(call.start), round(call.end)
     return {
         "cycles": end - start,
@@ -191,8 +191,8 @@ def _call(call: CallTiming) -> Contents:
         "compute": round(call.compute),
         "overhead": round(call.overhead),
         "issue": round(call.issue),
-        "stalls": {path: _rounded(reasons) for path, reasons in call.stalls.items()},
-        "traffic": {path: _traffic(traffic) for path, traffic in call.traffic.items()},
+        "stalls": {path: _round_values(reasons) for path, reasons in call.stalls.items()},
+        "traffic": {path: _describe_traffic(traffic) for path, traffic in call.traffic.items()},
     }
 
 
@@ -210,7 +210,7 @@ def _rounded(values: Mapping[str, float]) -> dict[str, int]:
     return {name: round(value) for name, value in values.items()}
 
 
-def _traffic(traffic: Traffic) -> dict[str, int]:
+def _describe_traffic(traffic: Traffic) -> dict[str, int]:
     return {
         "in": traffic.bytes_in,
         "out": traffic.bytes_out,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
-from deeploy.execution.simulation.timeline import MANY, thinned
+from deeploy.execution.simulation.timeline import MANY, thin_intervals
 from deeploy.execution.simulation.timing import Interval, Run
 from deeploy.planning.plan import Plan
 
@@ -22,20 +22,20 @@ CALLS = 1  # the thread that shows which call runs
 _KINDS = {"in": "fetch", "out": "store"}
 
 
-def trace(runs: Mapping[str, tuple[Plan, Run]], most: int = MOST_EVENTS) -> str:
+def write_trace(runs: Mapping[str, tuple[Plan, Run]], most: int = MOST_EVENTS) -> str:
     """The contents of ``trace.json``: every network with its plan and run, of ``most`` events or so each."""
     events: list[Contents] = []
     for pid, (name, (plan, run)) in enumerate(runs.items(), start=1):
-        events += _names(pid, name, run)
-        events += _calls(pid, plan, run)
+        events += _name_threads(pid, name, run)
+        events += _call_events(pid, plan, run)
         tids = {lane: CALLS + 1 + index for index, lane in enumerate(run.lanes)}
-        events += [_event(pid, tids[interval.lane], interval, plan, run) for interval in thinned(run, most)]
+        events += [_interval_event(pid, tids[interval.lane], interval, plan, run) for interval in thin_intervals(run, most)]
     # One line per event; within a string, quotes are escaped.
     lines = json.dumps(events, separators=(",", ":")).replace('},{"ph":', '},\n{"ph":')
     return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines[1:-1]}\n]}}\n'
 
 
-def _names(pid: int, name: str, run: Run) -> list[Contents]:
+def _name_threads(pid: int, name: str, run: Run) -> list[Contents]:
     """Metadata: the name of the process, and names and order of its threads."""
     events: list[Contents] = [{"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": name}}]
     for tid, thread in enumerate(("calls", *run.lanes), start=CALLS):
@@ -44,22 +44,22 @@ def _names(pid: int, name: str, run: Run) -> list[Contents]:
     return events
 
 
-def _calls(pid: int, plan: Plan, run: Run) -> list[Contents]:
+def _call_events(pid: int, plan: Plan, run: Run) -> list[Contents]:
     """One event per call, and the bytes of every memory that are in use during it."""
     events: list[Contents] = []
-    used = {level: _used(plan, level) for level in plan.memory}
+    used = {level: _used_bytes(plan, level) for level in plan.memory}
     for step, (call, timing) in enumerate(zip(plan.program.calls, run.calls, strict=True)):
         shares = {"compute": round(timing.compute), "overhead": round(timing.overhead), "issue": round(timing.issue)}
         stalls = {path: {reason: round(cycles) for reason, cycles in stall_cycles.items()} for path, stall_cycles in timing.stalls.items()}
         about = {"node": shorten(call.node.name), "kernel": call.kernel.name, "bound": timing.bound, "cycles": shares, "stalls": stalls}
-        events.append(_span(pid, CALLS, timing.name, "call", timing.start, timing.end, run, about))
-        at = _microseconds(timing.start, run)
+        events.append(_span_event(pid, CALLS, timing.name, "call", timing.start, timing.end, run, about))
+        at = _to_microseconds(timing.start, run)
         for level, counts in used.items():
             events.append({"ph": "C", "pid": pid, "tid": 0, "ts": at, "name": f"bytes in {level}", "args": {"bytes": counts[step]}})
     return events
 
 
-def _used(plan: Plan, level: str) -> list[int]:
+def _used_bytes(plan: Plan, level: str) -> list[int]:
     """Bytes of a level's arena that are in use, per step."""
     steps = len(plan.program.calls)
     changes = [0] * (steps + 2)
@@ -70,7 +70,7 @@ def _used(plan: Plan, level: str) -> list[int]:
     return list(itertools.accumulate(changes))
 
 
-def _event(pid: int, tid: int, interval: Interval, plan: Plan, run: Run) -> Contents:
+def _interval_event(pid: int, tid: int, interval: Interval, plan: Plan, run: Run) -> Contents:
     about: Contents = {"call": plan.program.calls[interval.owner].name, "cycles": round(interval.end - interval.start)}
     if interval.tile >= 0:
         about["tile"] = interval.tile
@@ -78,14 +78,14 @@ def _event(pid: int, tid: int, interval: Interval, plan: Plan, run: Run) -> Cont
         about["bytes"] = interval.bytes
     kind = _KINDS.get(interval.kind, interval.kind)
     name = interval.label if interval.kind in ("compute", "overhead", MANY) else f"{kind} {interval.label}"
-    return _span(pid, tid, shorten(name), kind, interval.start, interval.end, run, about)
+    return _span_event(pid, tid, shorten(name), kind, interval.start, interval.end, run, about)
 
 
-def _span(pid: int, tid: int, name: str, category: str, start: float, end: float, run: Run, about: Document) -> Contents:
-    begin = _microseconds(start, run)
-    duration = round(_microseconds(end, run) - begin, 4)
+def _span_event(pid: int, tid: int, name: str, category: str, start: float, end: float, run: Run, about: Document) -> Contents:
+    begin = _to_microseconds(start, run)
+    duration = round(_to_microseconds(end, run) - begin, 4)
     return {"ph": "X", "pid": pid, "tid": tid, "ts": begin, "dur": duration, "name": name, "cat": category, "args": about}
 
 
-def _microseconds(cycles: float, run: Run) -> float:
+def _to_microseconds(cycles: float, run: Run) -> float:
     return round(cycles / run.mhz, 4)

@@ -19,7 +19,7 @@ from deeploy.planning import cost
 from deeploy.planning.candidates.cached import code_of, is_cached
 from deeploy.planning.energy import energy
 from deeploy.planning.plan import Plan
-from deeploy.schedule.build import build, rows
+from deeploy.schedule.build import build_schedule, row_values
 from deeploy.schedule.ir import Compute, Finish, Layer, Move, SecondPart, Section, Slide, TileWork, Token, Wait
 from deeploy.schedule.unroll import Event, Table, Unrolled
 
@@ -27,7 +27,7 @@ REASONS = {"in": "windows in", "out": "windows out"}
 CONSTANTS, QUEUE = "constants", "full queue"
 
 
-def walk(plan: Plan, past: int | None = None) -> Run:
+def walk_plan(plan: Plan, past: int | None = None) -> Run:
     """Predict one inference of a plan for a machine with several memories whose target has a timing.
 
     Args:
@@ -86,7 +86,7 @@ class Walk:
     def __init__(self, plan: Plan, now: float = 0.0, past: int | None = None) -> None:
         assert plan.target.timing is not None
         self.plan = plan
-        self.unrolled = Unrolled(build(plan), rows(plan.program, past))
+        self.unrolled = Unrolled(build_schedule(plan), row_values(plan.program, past))
         self.calls = plan.program.calls
         self.timing = plan.target.timing
         self.paths = {path.name: _Path(path, self.timing.paths[path.name]) for path in plan.target.paths}
@@ -111,8 +111,8 @@ class Walk:
         """Cycles of the core with the largest part of every tile of a call."""
         step = table.layer.step
         if step not in self._computed:
-            rate = cost.work(table.layer.call, self.plan.target)
-            cycles, saved = _of_tiles(table, lambda sizes: _largest(rate, sizes, table.layer.work)), self.plan.saved(step)
+            rate = cost.kernel_work(table.layer.call, self.plan.target)
+            cycles, saved = _of_tiles(table, lambda sizes: _largest_part(rate, sizes, table.layer.work)), self.plan.saved(step)
             self._computed[step] = [max(0.0, each - saved / len(cycles)) for each in cycles]
         return self._computed[step]
 
@@ -138,7 +138,7 @@ class Walk:
         layers = {one: _LayerWalk(self, self.unrolled.schedule.layers[one], chain is not None) for one in steps}
         if step in self.forked:
             self.forks += 1
-            layers[step].overheads(cost.fork(self.calls[step].parts[-1], self.plan.target), "fork and join", -1)
+            layers[step].overheads(cost.fork_cycles(self.calls[step].parts[-1], self.plan.target), "fork and join", -1)
         for event in self.unrolled.events(step):
             self.event(event, layers)
         self.step = step
@@ -159,7 +159,7 @@ class Walk:
         elif isinstance(node, Slide):
             cores = max(one.layer.cores for one in layers.values())
             part = table.at(node.bytes, tile) * self.timing.loops.move / cores
-            cycles = part + cost.barrier(self.calls[self.step].parts[-1], self.plan.target)
+            cycles = part + cost.barrier_cycles(self.calls[self.step].parts[-1], self.plan.target)
             self.note("overhead", cycles, f"rows of {node.ring.block}", tile)
             self.current.overhead += cycles
         elif isinstance(node, Compute):
@@ -182,7 +182,7 @@ class Walk:
         """What the last call waits for besides transfers, which ends at a moment."""
         stalled = moment - self.now
         if stalled > 0:
-            _stall(self.current, path, reason, stalled)
+            _add_stall(self.current, path, reason, stalled)
             self.note("wait", stalled, f"{path}: {reason}", -1)
             self.current.end = self.now
 
@@ -196,7 +196,7 @@ class Walk:
         lanes = (*dict.fromkeys(part.kernel.engine for call in self.calls for part in call.parts), *self.paths)
         spent = energy(self.plan, self.now, {name: one.bytes for name, one in traffic.items()}, self.worked)
         waits = {name: path.waits for name, path in self.paths.items()}
-        engine_uses = engines(self.jobs, self.computed)
+        engine_uses = engine_overlap(self.jobs, self.computed)
         return Run(
             self.now, tuple(self.timings), traffic, tuple(self.intervals), lanes, self.timing.mhz, spent, waits, self.forks, engine_uses
         )
@@ -217,7 +217,7 @@ class Walk:
         name, label, is_store, owner = node.token.path, node.label, node.is_store, node.owner
         path, timing = self.paths[name], self.current
         if id(node) not in self._cut:
-            self._cut[id(node)] = batches(path.path, node.box, table)
+            self._cut[id(node)] = box_batches(path.path, node.box, table)
         transfers = self._cut[id(node)][tile]
         tile = -1 if node.token.purpose == "constants" else tile
         window = self.window((owner, label, name))
@@ -229,7 +229,7 @@ class Walk:
             issued, stalled, first = path.start(self.now, batch, is_store)
             self.note("wait", stalled, f"{name}: {QUEUE}", tile)
             self.note("issue", issued - self.now, label, tile)
-            _stall(timing, name, QUEUE, stalled)
+            _add_stall(timing, name, QUEUE, stalled)
             timing.issue += batch.count * path.timing.issue
             busy = path.timing.data(size, count, is_store)
             moved.add(Traffic(0 if is_store else size, size if is_store else 0, count, batch.count, busy))
@@ -255,7 +255,7 @@ class Walk:
         self.paths[name].waits += 1
         stalled = self.paths[name].tickets.pop(token.ticket, 0.0) - self.now
         if stalled > 0:
-            _stall(self.current, name, reason, stalled)
+            _add_stall(self.current, name, reason, stalled)
             self.note("wait", stalled, f"{name}: {reason}", tile)
 
 
@@ -267,9 +267,9 @@ def _of_tiles(table: Table, cycles: Callable[[dict[str, int]], float]) -> Sequen
     return [tile_cycles[number] for number in which.ravel()]
 
 
-def _largest(rate: cost.Work, sizes: dict[str, int], work: TileWork) -> float:
+def _largest_part(rate: cost.Work, sizes: dict[str, int], work: TileWork) -> float:
     """Cycles of the core with the largest part of a tile of ``sizes``."""
-    return 0.0 if min(sizes.values(), default=1) <= 0 else cost.largest(rate, sizes, work.division)
+    return 0.0 if min(sizes.values(), default=1) <= 0 else cost.largest_part(rate, sizes, work.division)
 
 
 class _LayerWalk:
@@ -279,12 +279,17 @@ class _LayerWalk:
         self.walk = walk
         self.layer = layer
         target = walk.plan.target
-        self.overhead, self.once = cost.overhead(layer.call, target), cost.once(layer.call, is_cached(walk.codes, layer.step), target)
-        self.second = cost.second(layer.call, target, layer.team)
+        self.overhead, self.once = (
+            cost.tile_overhead(layer.call, target),
+            cost.call_once(layer.call, is_cached(walk.codes, layer.step), target),
+        )
+        self.second = cost.second_part_cost(layer.call, target, layer.team)
         # of a chain, other kernels ran since the last tile
-        self.again = cost.once(layer.call, False, target) - cost.once(layer.call, True, target) if is_chained and not self.second else 0.0
+        self.again = (
+            cost.call_once(layer.call, False, target) - cost.call_once(layer.call, True, target) if is_chained and not self.second else 0.0
+        )
         self.begun = self.ends = 0.0
-        self.slower = [cost.beside(part, target) for part in layer.call.parts]
+        self.slower = [cost.slowdown_beside(part, target) for part in layer.call.parts]
 
     def joined(self, tile: int, table: Table) -> None:
         """The second part of a tile."""
@@ -296,7 +301,7 @@ class _LayerWalk:
     def compute(self, tile: int, cycles: float) -> None:
         """Set a tile up; then compute it, all cores behind a barrier, or leave it to an accelerator."""
         walk, is_team = self.walk, self.layer.work.cores > 1 and self.layer.accelerator is None
-        barrier = cost.barrier(self.layer.call, walk.plan.target) if is_team else 0.0
+        barrier = cost.barrier_cycles(self.layer.call, walk.plan.target) if is_team else 0.0
         self.overheads(self.overhead + barrier + (self.once if tile == 0 else self.again), "set-up, barriers", tile)
         if self.layer.accelerator is None:
             self.computed(cycles, tile)
@@ -328,7 +333,7 @@ class _LayerWalk:
         """Cores compute, and an accelerator's job that runs takes longer for it, as they do."""
         walk, job = self.walk, self.walk.running
         if job is not None and job.ends > walk.now:
-            left, cycles = cost.met(job.ends - walk.now, cycles, (job.slower[0], self.slower[-1]))
+            left, cycles = cost.meet_engines(job.ends - walk.now, cycles, (job.slower[0], self.slower[-1]))
             job.ends = walk.now + left
         walk.computed.append((walk.now, walk.now + cycles))
         self.passed(cycles, tile)
@@ -339,7 +344,7 @@ class _LayerWalk:
         self.walk.current.compute += cycles
 
 
-def _stall(timing: CallTiming, path: str, reason: str, cycles: float) -> None:
+def _add_stall(timing: CallTiming, path: str, reason: str, cycles: float) -> None:
     if cycles > 0:
         reasons = timing.stalls.setdefault(path, {})
         reasons[reason] = reasons.get(reason, 0.0) + cycles

@@ -37,12 +37,12 @@ class Comparison:
         return f"{self.name}: {verdict}, {self.equal:.2%} equal, worst difference {worst} ({self.rule})"
 
 
-def compare(port: Document, got: np.ndarray, expected: np.ndarray, tolerance: float | None = None) -> Comparison:
+def compare_output(port: Document, got: np.ndarray, expected: np.ndarray, tolerance: float | None = None) -> Comparison:
     """Compare one output, all samples stacked, by the rule of its port or by an absolute ``tolerance`` on its values."""
     name = str(port["name"])
     if got.shape != expected.shape:
         return Comparison(name, False, 0.0, float("inf"), "", f"shape {list(got.shape)} instead of {list(expected.shape)}")
-    difference = differences(got, expected)
+    difference = absolute_differences(got, expected)
     worst = float(difference.max(initial=0.0))
     if tolerance is not None:
         equal = float(np.mean(difference == 0)) if difference.size else 1.0
@@ -56,7 +56,7 @@ def compare(port: Document, got: np.ndarray, expected: np.ndarray, tolerance: fl
         with np.errstate(divide="ignore", invalid="ignore"):
             shares = difference[large] / np.abs(expected[large].astype(np.float64))
         relative = float(np.where(np.isnan(shares), np.inf, shares).max(initial=0.0))
-        passed = excess(got, expected).max(initial=0.0) <= 1
+        passed = relative_excess(got, expected).max(initial=0.0) <= 1
         met = "absolute or relative" if not passed else "relative" if large.any() else "absolute"
         return Comparison(name, bool(passed), equal, worst, "absolute", f"within {FLOAT_TOLERANCE:g} {met}", relative)
     step = float(port["step"]) if got.dtype.kind == "f" else 1.0
@@ -77,25 +77,25 @@ def is_fine(got: np.ndarray, expected: np.ndarray, zero_point: int = 0) -> bool:
     if got.dtype.kind != "f" and got.dtype.itemsize != 2:
         return False
     largest = float(np.abs(expected.astype(np.float64) - zero_point).max(initial=0.0))
-    return float(differences(got, expected).max(initial=0.0)) <= FLOAT_TOLERANCE * largest
+    return float(absolute_differences(got, expected).max(initial=0.0)) <= FLOAT_TOLERANCE * largest
 
 
-def allowed(expected: np.ndarray) -> np.ndarray:
+def allowed_difference(expected: np.ndarray) -> np.ndarray:
     """How far the floats of a layer alone may be from these: 1e-4, of the element or of the largest magnitude where that is below 1."""
     magnitudes = np.abs(expected.astype(np.float64))
     largest = float(magnitudes[np.isfinite(magnitudes)].max(initial=0.0))
     return np.asarray(FLOAT_TOLERANCE * np.maximum(magnitudes, min(1.0, largest)))
 
 
-def excess(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def relative_excess(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Differences of floats as multiples of what is allowed: 1e-4, absolute or relative to what is expected, whichever is larger."""
-    difference = differences(got, expected)
+    difference = absolute_differences(got, expected)
     with np.errstate(invalid="ignore"):
         excess_steps = difference / (FLOAT_TOLERANCE * np.maximum(1.0, np.abs(expected.astype(np.float64))))
     return np.where(difference == 0, 0.0, np.where(np.isnan(excess_steps), np.inf, excess_steps))
 
 
-def differences(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def absolute_differences(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Absolute differences in float64; equal infinities and NaNs in both count as equal."""
     a, b = got.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore"):

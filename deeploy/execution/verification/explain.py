@@ -23,7 +23,14 @@ from onnx import helper, numpy_helper
 from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
 from deeploy.execution.verification import onnxruntime_reference as reference
-from deeploy.execution.verification.compare import EQUAL_SHARE, Comparison, allowed, compare, differences, is_fine
+from deeploy.execution.verification.compare import (
+    EQUAL_SHARE,
+    Comparison,
+    absolute_differences,
+    allowed_difference,
+    compare_output,
+    is_fine,
+)
 from deeploy.execution.verification.layers import Place, find_places, run_layers
 from deeploy.ir.types import DType
 from deeploy.planning.program import Program
@@ -82,7 +89,7 @@ class _QuantisedTensor:
     scale: np.ndarray
 
 
-def explain(
+def explain_difference(
     program: Program,
     entry: Document,
     samples: Sequence[Sequence[np.ndarray]],
@@ -116,20 +123,20 @@ def explain(
     ports = [port for port in entry["outputs"] if port["name"] in {c.name for c in against}]
     places = [entry["outputs"].index(port) for port in ports]
     golden = [np.stack([sample[place] for sample in plain]) for place in places]
-    unoptimised = [compare(port, outputs[place], want) for port, place, want in zip(ports, places, golden, strict=True)]
+    unoptimised = [compare_output(port, outputs[place], want) for port, place, want in zip(ports, places, golden, strict=True)]
     head = f"C equals the specification, and each of {len(layers_known.places)} tensors agrees with onnxruntime's from the same inputs"
     failing = max((c for c in against if not c.passed), key=lambda c: c.worst)
     if all(c.passed for c in unoptimised):
         told = f"{head}; onnxruntime's optimiser differs ({failing.worst:.4g} {failing.unit}): without it, the outputs agree"
         return Evidence(told, True, len(layers_known.places), None, unoptimised)
-    worst = sorted(range(len(samples)), key=lambda n: -_distance(places, outputs, golden, n))[:_MOVED_SAMPLES]
+    worst = sorted(range(len(samples)), key=lambda n: -_output_distance(places, outputs, golden, n))[:_MOVED_SAMPLES]
     moved: list[Comparison] = []
     for what, is_inside in (("inputs", False), ("inputs and the results of layers", True)):
         moved = [
-            _worse(pair)
+            _worse_comparison(pair)
             for pair in zip(*(layers_known.moved(samples, worst, places, ports, is_inside, seed) for seed in range(_TRIALS)), strict=True)
         ]
-        if all(c.passed or _reaches(m, c) for m, c in zip(moved, unoptimised, strict=True)):
+        if all(c.passed or _reaches_difference(m, c) for m, c in zip(moved, unoptimised, strict=True)):
             largest = max(moved, key=lambda c: c.worst)
             steps = " (integers by a step, where onnxruntime rounds otherwise)" if is_inside and layers_known.quantised else ""
             move = f"moved by {MOVED:g}{steps} move outputs by {largest.worst:.4g} {largest.unit}"
@@ -142,16 +149,18 @@ def explain(
     return Evidence(told, False, len(layers_known.places), None, unoptimised, moved)
 
 
-def _distance(places: Sequence[int], outputs: Sequence[np.ndarray], golden: Sequence[np.ndarray], number: int) -> float:
+def _output_distance(places: Sequence[int], outputs: Sequence[np.ndarray], golden: Sequence[np.ndarray], number: int) -> float:
     """How far the outputs of a sample are from onnxruntime's."""
-    return max(float(differences(outputs[place][number], want[number]).max(initial=0)) for place, want in zip(places, golden, strict=True))
+    return max(
+        float(absolute_differences(outputs[place][number], want[number]).max(initial=0)) for place, want in zip(places, golden, strict=True)
+    )
 
 
-def _worse(comparisons: Sequence[Comparison]) -> Comparison:
+def _worse_comparison(comparisons: Sequence[Comparison]) -> Comparison:
     return max(comparisons, key=lambda c: (c.worst, -c.equal))
 
 
-def _reaches(moved: Comparison, difference: Comparison) -> bool:
+def _reaches_difference(moved: Comparison, difference: Comparison) -> bool:
     """Whether moved values make as much of an output as the difference that is to be explained."""
     return difference.worst <= _FACTOR * moved.worst and 1 - difference.equal <= _MOST_DIFFERING * (1 - moved.equal)
 
@@ -174,8 +183,8 @@ class _ExplainedLayers:
         kinds = {name: program.buffers[place.operand.buffer].dtype for name, place in places.items()}
         ports = [port["name"] for port in entry["outputs"]]
         makers = {name: node for node in model.graph.node for name in node.output}
-        quantised = _quantisations(model.graph, makers)
-        whole, reason = reference.session(_with_outputs(model, places).SerializeToString(), entry, optimise=False)
+        quantised = _tensor_quantisations(model.graph, makers)
+        whole, reason = reference.open_session(_with_outputs(model, places).SerializeToString(), entry, optimise=False)
         if whole is None:
             return reason
         types = {value.name: value.type for value in whole.session.get_outputs()}
@@ -187,7 +196,7 @@ class _ExplainedLayers:
         cut = _with_inputs(model, {name: (places[name].shape, kinds[name]) for name in places})
         more = [{"name": name + _GIVEN, "type": kinds[name].value, "shape": list(places[name].shape)} for name in places]
         wider = {**entry, "inputs": [*entry["inputs"], *more]}
-        alone, reason = reference.session(_with_outputs(cut, (*places, *sources)).SerializeToString(), wider, optimise=False)
+        alone, reason = reference.open_session(_with_outputs(cut, (*places, *sources)).SerializeToString(), wider, optimise=False)
         if alone is None:
             return reason
         alone = reference.Session(alone.session, [*places, *sources], wider)
@@ -209,14 +218,14 @@ class _ExplainedLayers:
         port = next((port for port in self.entry["outputs"] if port["name"] == name), None)
         if mine.shape != want.shape:
             return Disagreement(name, math.inf, f"(shape {list(mine.shape)} instead of {list(want.shape)})")
-        apart = differences(mine, want)
+        apart = absolute_differences(mine, want)
         worst = float(apart.max(initial=0.0))
         if port is not None and port["equality"] in ("softmax", "steps"):
-            difference = compare(port, mine, want)
+            difference = compare_output(port, mine, want)
             if difference.passed or port["equality"] == "softmax":
                 return None if difference.passed else Disagreement(name, difference.worst, difference.unit)
         if mine.dtype.kind == "f":
-            return None if not (apart > allowed(want)).any() else Disagreement(name, worst, "absolute")
+            return None if not (apart > allowed_difference(want)).any() else Disagreement(name, worst, "absolute")
         quantised = self.quantised.get(name)
         if mine.dtype.kind not in "iu" or mine.dtype.itemsize > 2:
             return None if worst == 0 else Disagreement(name, worst, "(all of it has to be equal)")
@@ -267,10 +276,10 @@ class _ExplainedLayers:
             _, after = run_layers(self.program, [move(array) for array in samples[number]], inner, change)
             runs.append((plain, after))
         pairs = [[np.stack([pair[side][place] for pair in runs]) for side in (0, 1)] for place in places]
-        return [compare(port, after, plain) for port, (plain, after) in zip(ports, pairs, strict=True)]
+        return [compare_output(port, after, plain) for port, (plain, after) in zip(ports, pairs, strict=True)]
 
 
-def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
+def _graph_constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for node in graph.node:
         for attribute in node.attribute if node.op_type == "Constant" else ():
@@ -279,9 +288,9 @@ def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
     return constants
 
 
-def _quantisations(graph: onnx.GraphProto, makers: Mapping[str, onnx.NodeProto]) -> dict[str, _QuantisedTensor]:
+def _tensor_quantisations(graph: onnx.GraphProto, makers: Mapping[str, onnx.NodeProto]) -> dict[str, _QuantisedTensor]:
     """How tensors are quantised, by their names."""
-    constants, tensors = _constants(graph), dict[str, _QuantisedTensor]()
+    constants, tensors = _graph_constants(graph), dict[str, _QuantisedTensor]()
     for name, node in makers.items():
         scale = constants.get(node.input[1]) if node.op_type == "QuantizeLinear" else None
         if scale is not None and scale.size == 1:

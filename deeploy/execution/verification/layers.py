@@ -22,13 +22,13 @@ from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.execution.runners import host
 from deeploy.execution.runners.runner import Snapshots
-from deeploy.execution.simulation.interpreter import StateRows, access_at, begin, execute, interpret, window
-from deeploy.execution.verification.compare import allowed, compare, excess
-from deeploy.execution.verification.compare import differences as far
-from deeploy.execution.verification.onnxruntime_tensors import inside
+from deeploy.execution.simulation.interpreter import StateRows, access_at, begin_inference, execute_call, interpret_program, window_view
+from deeploy.execution.verification.compare import absolute_differences as far
+from deeploy.execution.verification.compare import allowed_difference, compare_output, relative_excess
+from deeploy.execution.verification.onnxruntime_tensors import run_inside
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Call, Operand, Program, Role
-from deeploy.schedule.build import build, rows
+from deeploy.schedule.build import build_schedule, row_values
 from deeploy.schedule.ir import Compute
 from deeploy.schedule.unroll import Table, Unrolled
 
@@ -87,54 +87,56 @@ class Place:
 
     def of(self, memory: Mapping[str, np.ndarray]) -> np.ndarray:
         """The tensor in memory, as the model sees it; a view."""
-        elements = window(memory[self.operand.buffer], self.operand.access)
+        elements = window_view(memory[self.operand.buffer], self.operand.access)
         return elements.transpose(0, 3, 1, 2) if self.is_image else elements
 
 
-def compared(program: Program, entry: Document, samples: Sequence[Sequence[np.ndarray]], model: Path) -> Compared | str:
+def compare_tensors(program: Program, entry: Document, samples: Sequence[Sequence[np.ndarray]], model: Path) -> Compared | str:
     """Every tensor that both have, or why there is no comparison."""
     if program.growth is not None:
         return "the network has states"
     places = {place.name: place for place in find_places(program, onnx.load(model, load_external_data=False).graph)}
-    inner_tensors = inside(model, entry, samples, {name: _dtype(program, place) for name, place in places.items()})
+    inner_tensors = run_inside(model, entry, samples, {name: _place_dtype(program, place) for name, place in places.items()})
     if isinstance(inner_tensors, str):
         return inner_tensors
     values = {name: array for name, array in inner_tensors.tensors.items() if array.shape[1:] == places[name].shape}
     common = sorted((places[name] for name in values), key=lambda place: place.step)
     ports = {port["name"]: port for port in entry["outputs"]}
-    whole, alone = _computed(program, samples, common, {}), _computed(program, samples, common, values)
-    result = [Agreement(p.name, *(_difference(ports.get(p.name), got[p.name], values[p.name]) for got in (whole, alone))) for p in common]
+    whole, alone = _compute_tensors(program, samples, common, {}), _compute_tensors(program, samples, common, values)
+    result = [
+        Agreement(p.name, *(_measure_difference(ports.get(p.name), got[p.name], values[p.name]) for got in (whole, alone))) for p in common
+    ]
     return Compared(result, inner_tensors.outputs)
 
 
 def find_places(program: Program, graph: onnx.GraphProto) -> list[Place]:
     """Where the tensors lie that a program and a model both have, in the order of the model."""
-    written = _written(program)
+    written = _writing_calls(program)
     names = {name: None for node in graph.node for name in node.output}
-    return [place for name in names if (place := _place(program, written, name)) is not None]
+    return [place for name in names if (place := _locate_tensor(program, written, name)) is not None]
 
 
-def _written(program: Program) -> dict[str, np.ndarray]:
+def _writing_calls(program: Program) -> dict[str, np.ndarray]:
     """The call that writes each element of every buffer that calls write to; -1 where none does."""
     result = {name: np.full(math.prod(b.shape), -1) for name, b in program.buffers.items() if b.data is None}
     for step, call in enumerate(program.calls):
         for name in call.writes:
-            window(result[call.operands[name].buffer], call.operands[name].access)[...] = step
+            window_view(result[call.operands[name].buffer], call.operands[name].access)[...] = step
     return result
 
 
-def _place(program: Program, written: Mapping[str, np.ndarray], name: str) -> Place | None:
+def _locate_tensor(program: Program, written: Mapping[str, np.ndarray], name: str) -> Place | None:
     """Where a tensor lies as the model has it, or its image turned channels last; None where no call writes it."""
     image = program.tensors.get(f"{name} (channels last)")
     is_image = image is not None and len(image.access.shape) == 4
     operand = image if is_image else program.tensors.get(name)
     if operand is None or operand.buffer not in written:
         return None
-    steps = window(written[operand.buffer], operand.access)
+    steps = window_view(written[operand.buffer], operand.access)
     return Place(name, operand, is_image, int(steps.max())) if steps.size and steps.min() >= 0 else None
 
 
-def _dtype(program: Program, place: Place) -> np.dtype[np.generic]:
+def _place_dtype(program: Program, place: Place) -> np.dtype[np.generic]:
     return np.dtype(program.buffers[place.operand.buffer].dtype.numpy)
 
 
@@ -146,9 +148,9 @@ def run_layers(
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Tensors by name as the interpreter computes them, and the outputs; what ``change`` makes of a tensor is put in its place."""
     held: dict[str, np.ndarray] = {}
-    memory = begin(program, sample, StateRows())
+    memory = begin_inference(program, sample, StateRows())
     for step, call in enumerate(program.calls):
-        execute(program, call, memory, 0)
+        execute_call(program, call, memory, 0)
         complete = [place for place in places if place.step == step]
         held |= {place.name: place.of(memory).copy() for place in complete}
         for place in complete:
@@ -156,7 +158,7 @@ def run_layers(
     return held, [memory[name].reshape(program.buffers[name].shape) for name in program.outputs]
 
 
-def _computed(
+def _compute_tensors(
     program: Program, samples: Sequence[Sequence[np.ndarray]], places: Sequence[Place], given: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Every tensor, stacked over samples; what is ``given`` is put in its place as soon as it has been computed."""
@@ -167,14 +169,14 @@ def _computed(
     return {place.name: np.stack([tensors[place.name] for tensors in pairs]) for place in places}
 
 
-def _difference(port: Document | None, got: np.ndarray, want: np.ndarray) -> Difference:
+def _measure_difference(port: Document | None, got: np.ndarray, want: np.ndarray) -> Difference:
     """By the rule of an output, where the tensor is one."""
     rule = port["equality"] if port is not None else "float" if got.dtype.kind == "f" else "steps"
     if port is not None and rule == "softmax":
-        comparison = compare(port, got, want)
+        comparison = compare_output(port, got, want)
         return Difference(comparison.equal, comparison.worst, comparison.unit, comparison.passed)
     if rule == "float":
-        distance, unit = excess(got, want), "times the bound"
+        distance, unit = relative_excess(got, want), "times the bound"
     else:
         distance, unit = far(got, want), "step(s)"
         distance = np.rint(distance / float(port["step"])) if port is not None and got.dtype.kind == "f" else distance
@@ -183,7 +185,7 @@ def _difference(port: Document | None, got: np.ndarray, want: np.ndarray) -> Dif
     return Difference(equal, worst, unit, worst <= 1)
 
 
-def growing(comparison: Compared) -> list[str]:
+def growing_differences(comparison: Compared) -> list[str]:
     """Where differences become larger than anywhere before, and than one step or what floats may differ by."""
     lines, largest = list[str](), dict[str, float]()
     for tensor in comparison.tensors:
@@ -201,7 +203,7 @@ def growing(comparison: Compared) -> list[str]:
     ]
 
 
-def differences(
+def layer_differences(
     project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], model: Path, device: Snapshots | None = None
 ) -> list[str]:
     """The first layer that differs from the interpreter, and where differences from onnxruntime grow.
@@ -211,9 +213,9 @@ def differences(
     """
     program = plan.program
     got = _layer_outputs(project, entry, plan, sample, device)
-    memory = interpret(program, sample)
-    comparison = compared(program, entry, [sample], model)
-    against = [f"layers not compared with onnxruntime: {comparison}"] if isinstance(comparison, str) else growing(comparison)
+    memory = interpret_program(program, sample)
+    comparison = compare_tensors(program, entry, [sample], model)
+    against = [f"layers not compared with onnxruntime: {comparison}"] if isinstance(comparison, str) else growing_differences(comparison)
     return [_against_interpreter(program, got, memory), *against]
 
 
@@ -223,16 +225,16 @@ def first_wrong(project: Path, entry: Document, plan: Plan, sample: Sequence[np.
     Floats of layers that call the C library may differ by 1e-4, of the element or of the tensor's largest magnitude below 1.
     """
     program = plan.program
-    memory = begin(program, sample, StateRows())
+    memory = begin_inference(program, sample, StateRows())
     for call, outputs in zip(program.calls, _layer_outputs(project, entry, plan, sample, None), strict=True):
-        execute(program, call, memory, 0)
+        execute_call(program, call, memory, 0)
         for name in call.writes:
             if name not in outputs:
-                return f"{_label(call)} is part of a chain, of which only some rows are in memory"
-            place = window(memory[call.operands[name].buffer], access_at(program, call, name))
+                return f"{_label_call(call)} is part of a chain, of which only some rows are in memory"
+            place = window_view(memory[call.operands[name].buffer], access_at(program, call, name))
             is_loose = place.dtype.kind == "f" and not call.kernel.is_exact(call.node)
-            if (far(outputs[name], place) > (allowed(place) if is_loose else 0)).any():
-                return f"{_label(call)} is not what the reference makes of its inputs"
+            if (far(outputs[name], place) > (allowed_difference(place) if is_loose else 0)).any():
+                return f"{_label_call(call)} is not what the reference makes of its inputs"
             place[...] = outputs[name]
     return None
 
@@ -249,7 +251,11 @@ def _layer_outputs(
     ends = {step: chain.last for chain in plan.chains for step in range(chain.first, chain.last + 1)}
     rings = {name for chain in plan.chains for name in chain.held}  # of these, some rows or tiles are left
     return [
-        {name: _cut(plan, memory[ends.get(step, step)], call, name) for name in call.writes if call.operands[name].buffer not in rings}
+        {
+            name: _cut_operand(plan, memory[ends.get(step, step)], call, name)
+            for name in call.writes
+            if call.operands[name].buffer not in rings
+        }
         for step, call in enumerate(program.calls)
     ]
 
@@ -258,26 +264,26 @@ def _flat_outputs(
     project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], device: Snapshots | None
 ) -> list[dict[str, np.ndarray]]:
     """What every call wrote, by operand; that of a call of a chain tile by tile, since of its tensor only some rows are there at a time."""
-    unrolled = Unrolled(build(plan), rows(plan.program, 0) if plan.program.growth is not None else {})
+    unrolled = Unrolled(build_schedule(plan), row_values(plan.program, 0) if plan.program.growth is not None else {})
     tiles = [event for layer in unrolled.schedule.layers for event in unrolled.events(layer.step) if isinstance(event.node, Compute)]
     outputs: list[dict[str, np.ndarray]] = [{} for _ in plan.program.calls]
     wholes: dict[tuple[int, str], np.ndarray] = {}
     data = _host_snapshots(project, entry, sample) if device is None else device.snapshots(project, entry, sample)
-    for (_, tile, table), snapshot in zip(tiles, _snapshots(plan, len(tiles), data), strict=True):
+    for (_, tile, table), snapshot in zip(tiles, _read_snapshots(plan, len(tiles), data), strict=True):
         call, step = table.layer.call, table.layer.step
         if table.layer.tiling.tiles == 1:
-            outputs[step] = {name: _cut(plan, snapshot, call, name) for name in call.writes}
+            outputs[step] = {name: _cut_operand(plan, snapshot, call, name) for name in call.writes}
             continue
         for name in call.writes:
             buffer = plan.program.buffers[call.operands[name].buffer]
             whole = wholes.setdefault((step, name), np.zeros(math.prod(buffer.shape), buffer.dtype.numpy))
-            outputs[step][name] = window(whole, call.operands[name].access)
-            places, elements = _seen(table, name, tile)
-            whole[elements] = _stored(plan, snapshot, call, name)[places]
+            outputs[step][name] = window_view(whole, call.operands[name].access)
+            places, elements = _tile_elements(table, name, tile)
+            whole[elements] = _stored_elements(plan, snapshot, call, name)[places]
     return outputs
 
 
-def _seen(table: Table, name: str, tile: int) -> tuple[np.ndarray, np.ndarray]:
+def _tile_elements(table: Table, name: str, tile: int) -> tuple[np.ndarray, np.ndarray]:
     """What a tile sees of an operand: where its elements lie behind the address, and which elements of the whole buffer they are."""
     operand, access = table.layer.work.operands[name], table.layer.call.operands[name].access
     places, elements = np.zeros((), np.int64), np.full((), access.offset, np.int64)
@@ -290,14 +296,14 @@ def _seen(table: Table, name: str, tile: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _host_snapshots(project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
     """The arena and the outputs after every tile, one behind the other."""
-    application = host.build(project, network_flags="-O0 -DDEEPLOY_PROFILE")
+    application = host.build_application(project, network_flags="-O0 -DDEEPLOY_PROFILE")
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "snapshots"
-        host.execute(application, project, entry, [sample], ["0", str(path)])
+        host.execute_application(application, project, entry, [sample], ["0", str(path)])
         return path.read_bytes()
 
 
-def _snapshots(plan: Plan, count: int, data: bytes) -> list[dict[str, np.ndarray]]:
+def _read_snapshots(plan: Plan, count: int, data: bytes) -> list[dict[str, np.ndarray]]:
     """The same by memory, of so many tiles."""
     level = plan.target.memories[0].name
     peak = plan.memory[level].peak
@@ -306,10 +312,10 @@ def _snapshots(plan: Plan, count: int, data: bytes) -> list[dict[str, np.ndarray
 
 def _checked_snapshots(project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
     """All memories and the outputs at the end of every step, as the host model writes them."""
-    application = host.build(project)
+    application = host.build_application(project)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "snapshots"
-        host.execute(application, project, entry, [sample], ["--snapshot", str(path)])
+        host.execute_application(application, project, entry, [sample], ["--snapshot", str(path)])
         return path.read_bytes()
 
 
@@ -323,12 +329,12 @@ def _by_step(data: bytes, levels: Sequence[str], steps: int) -> dict[int, dict[s
     return {int(step["step"]): {name: step[name] for name in names} for step in records if 0 <= step["step"] < steps}
 
 
-def _cut(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:
+def _cut_operand(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:
     """One operand out of a snapshot of every level and of the outputs."""
-    return window(_stored(plan, snapshot, call, operand), access_at(plan.program, call, operand)).copy()
+    return window_view(_stored_elements(plan, snapshot, call, operand), access_at(plan.program, call, operand)).copy()
 
 
-def _stored(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:
+def _stored_elements(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:
     """The buffer of an operand in a snapshot, flat; of a ring, more than there is of it."""
     program = plan.program
     buffer = program.buffers[call.operands[operand].buffer]
@@ -347,12 +353,12 @@ def _against_interpreter(program: Program, got: list[dict[str, np.ndarray]], mem
         is_exact &= call.kernel.is_exact(call.node)
         for name, array in outputs.items():
             place = call.operands[name]
-            expected = window(memory[place.buffer].ravel(), access_at(program, call, name))
+            expected = window_view(memory[place.buffer].ravel(), access_at(program, call, name))
             worst = float(far(array, expected).max(initial=0.0))
             is_loose = array.dtype.kind == "f" and not is_exact
-            if (excess(array, expected) > 1).any() if is_loose else worst > 0:
-                return f"first layer that differs from the interpreter: {_label(call)}, worst difference {worst:g}"
-    partial = [_label(call) for call, outputs in zip(program.calls, got, strict=True) if len(outputs) < len(call.writes)]
+            if (relative_excess(array, expected) > 1).any() if is_loose else worst > 0:
+                return f"first layer that differs from the interpreter: {_label_call(call)}, worst difference {worst:g}"
+    partial = [_label_call(call) for call, outputs in zip(program.calls, got, strict=True) if len(outputs) < len(call.writes)]
     if not partial:
         return f"all {len(program.calls)} layers agree with the interpreter"
     listed = partial[:_SHOWN] + ([f"{len(partial) - _SHOWN} more"] if len(partial) > _SHOWN else [])
@@ -360,5 +366,5 @@ def _against_interpreter(program: Program, got: list[dict[str, np.ndarray]], mem
     return f"{agree}; of others only a part is in memory at a time (chains): {', '.join(listed)}"
 
 
-def _label(call: Call) -> str:
+def _label_call(call: Call) -> str:
     return f"{shorten(call.node.name)} ({call.node.op}, kernel {call.kernel.name})"

@@ -27,7 +27,7 @@ def top1(outputs: Sequence[np.ndarray], labels: np.ndarray) -> float:
         labels: the number of the class per sample, or one row per sample whose largest element it is.
     """
     scores = outputs[0].reshape(len(outputs[0]), -1)
-    return float(np.mean(scores.argmax(axis=1) == _classes(labels, scores)))
+    return float(np.mean(scores.argmax(axis=1) == _class_numbers_of(labels, scores)))
 
 
 def auc(outputs: Sequence[np.ndarray], labels: np.ndarray) -> float:
@@ -38,10 +38,12 @@ def auc(outputs: Sequence[np.ndarray], labels: np.ndarray) -> float:
     """
     scores = outputs[0].reshape(len(outputs[0]), -1).astype(np.float64)
     if scores.shape[1] == 1:
-        return _area(scores[:, 0], labels.reshape(-1) > 0)
-    classes = _classes(labels, scores)
+        return _rank_statistic(scores[:, 0], labels.reshape(-1) > 0)
+    classes = _class_numbers_of(labels, scores)
     areas = [
-        _area(scores[:, number], classes == number) for number in range(scores.shape[1]) if 0 < (classes == number).sum() < len(classes)
+        _rank_statistic(scores[:, number], classes == number)
+        for number in range(scores.shape[1])
+        if 0 < (classes == number).sum() < len(classes)
     ]
     if not areas:
         raise UsageError("--metric auc: all samples are of one class", "Give samples of several classes.")
@@ -60,7 +62,7 @@ def mse(outputs: Sequence[np.ndarray], labels: np.ndarray) -> float:
 METRICS: Mapping[str, Metric] = {"top1": top1, "auc": auc, "mse": mse}
 
 
-def _classes(labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def _class_numbers_of(labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """The number of the class of every sample."""
     if labels.size == len(scores):
         classes = labels.reshape(-1).astype(np.int64)
@@ -79,7 +81,7 @@ def _classes(labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
     )
 
 
-def _area(scores: np.ndarray, is_positive: np.ndarray) -> float:
+def _rank_statistic(scores: np.ndarray, is_positive: np.ndarray) -> float:
     """The statistic of Mann and Whitney over the number of pairs: from the sum of the ranks of what is positive."""
     if is_positive.all() or not is_positive.any():
         raise UsageError("--metric auc: all samples are of one class", "Give samples of several classes.")

@@ -52,58 +52,58 @@ class Session:
         rows is given and returned with these.
         """
         states = self.entry.get("states", ())
-        feeds = _feeds(self.session, self.entry)
+        feeds = _session_feeds(self.session, self.entry)
         types = {f.name: _TYPES.get(f.type, np.float32) for f in self.session.get_inputs()}
         shapes = {port["name"]: port["shape"] for port in self.entry["outputs"]}
         results, caches, count = [], dict[str, np.ndarray](), 0
         for sample in samples:
             if not sequence or not caches:
-                caches, count = {s["past"]: np.zeros(_rows(s["shape"], [s["axis"]], 0), types[s["past"]]) for s in states}, 0
+                caches, count = {s["past"]: np.zeros(_resized_shape(s["shape"], [s["axis"]], 0), types[s["past"]]) for s in states}, 0
             count += self.entry.get("rows", 0)
-            arrays = {**caches, **{name: value.astype(types[name]) for name, value in _pinned(self.entry, types).items()}}
+            arrays = {**caches, **{name: value.astype(types[name]) for name, value in _pinned_values(self.entry, types).items()}}
             for feed, port, array in zip(feeds, self.entry["inputs"], sample, strict=True):
-                live = tuple(map(slice, _rows(port["shape"], port.get("live", ()), count)))
+                live = tuple(map(slice, _resized_shape(port["shape"], port.get("live", ()), count)))
                 arrays[feed.name] = np.asarray(array[live], types[feed.name])
             try:
                 got = self.session.run([*self.outputs, *(s["present"] for s in states)], arrays)
-            except _failures() as error:
+            except _runtime_failures() as error:
                 return "it fails on a sample: " + shorten(str(error).splitlines()[0].rpartition("Status Message: ")[2])
             caches = {s["past"]: array for s, array in zip(states, got[len(self.outputs) :], strict=True)}
-            results.append([_padded(array, shapes.get(name, array.shape)) for name, array in zip(self.outputs, got, strict=False)])
+            results.append([_pad_array(array, shapes.get(name, array.shape)) for name, array in zip(self.outputs, got, strict=False)])
         return [np.stack(column) for column in zip(*results, strict=True)]
 
 
-def _failures() -> tuple[type[Exception], ...]:
+def _runtime_failures() -> tuple[type[Exception], ...]:
     """What onnxruntime raises for a model or a sample that it does not take."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     return state.Fail, state.InvalidGraph, state.NotImplemented, state.InvalidArgument, state.RuntimeException, RuntimeError
 
 
-def _feeds(session: Any, entry: Document) -> list[Any]:
+def _session_feeds(session: Any, entry: Document) -> list[Any]:
     """The inputs of a session that are those of the network: neither states nor pinned."""
     given = {state["past"] for state in entry.get("states", ())} | {pinned["name"] for pinned in entry.get("pinned", ())}
     return [feed for feed in session.get_inputs() if feed.name not in given]
 
 
-def _pinned(entry: Document, known: Collection[str]) -> dict[str, np.ndarray]:
+def _pinned_values(entry: Document, known: Collection[str]) -> dict[str, np.ndarray]:
     """The values of pinned inputs that the session still has, by name."""
     pinned_inputs = [pinned for pinned in entry.get("pinned", ()) if pinned["name"] in known]
     return {pinned["name"]: np.array(pinned["values"], pinned["type"]).reshape(pinned["shape"]) for pinned in pinned_inputs}
 
 
-def _rows(shape: Sequence[int], axes: Sequence[int], count: int) -> tuple[int, ...]:
+def _resized_shape(shape: Sequence[int], axes: Sequence[int], count: int) -> tuple[int, ...]:
     """A shape with ``count`` entries along some axes."""
     return tuple(count if axis in axes else size for axis, size in enumerate(shape))
 
 
-def _padded(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+def _pad_array(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """An array with zeros behind it where it has fewer entries than there is room for."""
     missing = [(0, max(0, n - m)) for m, n in zip(array.shape, shape, strict=False)]
     return array if array.ndim != len(shape) or not any(after for _, after in missing) else np.pad(array, missing)
 
 
-def session(model: Path | bytes, entry: Document, optimise: bool = True, save: Path | None = None) -> tuple[Session | None, str]:
+def open_session(model: Path | bytes, entry: Document, optimise: bool = True, save: Path | None = None) -> tuple[Session | None, str]:
     """Load ``model``, or say why onnxruntime cannot serve as a reference for the network described by ``entry``.
 
     Args:
@@ -124,13 +124,13 @@ def session(model: Path | bytes, entry: Document, optimise: bool = True, save: P
         loaded = onnxruntime.InferenceSession(
             model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
         )
-    except _failures() as error:
+    except _runtime_failures() as error:
         return None, "it cannot load the model: " + str(error).splitlines()[0].rpartition(" failed:")[2][:160]
     pasts = {state["past"]: state for state in entry.get("states", ())}
     axes = [(f.shape, pasts[f.name]["axis"]) for f in loaded.get_inputs() if f.name in pasts]
     if any(axis is not None and isinstance(shape[axis], int) for shape, axis in axes):
         return None, "its caches have a fixed length there"
-    feeds, names = _feeds(loaded, entry), [port["name"] for port in entry["outputs"]]
+    feeds, names = _session_feeds(loaded, entry), [port["name"] for port in entry["outputs"]]
     is_exact = all(port["equality"] == "exact" for port in entry["outputs"])
     if len(feeds) != len(entry["inputs"]) or not all(
         _is_kind(f.type, port, is_exact) for f, port in zip(feeds, entry["inputs"], strict=True)

@@ -31,23 +31,23 @@ class Inside:
     outputs: Sequence[np.ndarray | None]
 
 
-def inside(model: Path, entry: Document, samples: Sequence[Sequence[np.ndarray]], wanted: Mapping[str, np.dtype[Any]]) -> Inside | str:
+def run_inside(model: Path, entry: Document, samples: Sequence[Sequence[np.ndarray]], wanted: Mapping[str, np.dtype[Any]]) -> Inside | str:
     """Run a model and keep the tensors of these names and types that can be found, or say why it cannot be run."""
     loaded = onnx.load(model)
     for number, node in enumerate(loaded.graph.node):
         node.name = f"node{number}"
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "optimised.onnx"
-        session, reason = reference.session(loaded.SerializeToString(), entry, save=path)
+        session, reason = reference.open_session(loaded.SerializeToString(), entry, save=path)
         if session is None:
             return reason
         optimised = onnx.load(path)
-    inner_names = {name: inner for name, inner in _found(loaded.graph, optimised.graph).items() if name in wanted}
+    inner_names = {name: inner for name, inner in _optimised_names(loaded.graph, optimised.graph).items() if name in wanted}
     if 2 * len(inner_names) < len(wanted):
         optimised, inner_names = loaded, {name: name for node in loaded.graph.node for name in node.output if name in wanted}
     known = {value.name for value in optimised.graph.output}
     optimised.graph.output.extend(onnx.ValueInfoProto(name=inner) for inner in dict.fromkeys(inner_names.values()) if inner not in known)
-    again, reason = reference.session(optimised.SerializeToString(), entry, optimise=False)
+    again, reason = reference.open_session(optimised.SerializeToString(), entry, optimise=False)
     if again is None:
         return reason
     ports = [port["name"] for port in entry["outputs"]]
@@ -63,7 +63,7 @@ def inside(model: Path, entry: Document, samples: Sequence[Sequence[np.ndarray]]
     return Inside(tensors, given[len(inner_names) :])
 
 
-def _found(before: onnx.GraphProto, after: onnx.GraphProto) -> dict[str, str]:
+def _optimised_names(before: onnx.GraphProto, after: onnx.GraphProto) -> dict[str, str]:
     """Tensors of the model by their names after the optimisations, in the order of the model."""
     names = {name for node in before.node for name in node.output if name}
     kept = {name for node in after.node for name in node.output}
@@ -79,14 +79,14 @@ def _found(before: onnx.GraphProto, after: onnx.GraphProto) -> dict[str, str]:
             result.setdefault(sources[node.output[0]], node.input[0])
         elif node.output and node.output[0] not in names:
             start = node.input[0] if node.op_type == "QuantizeLinear" else makers[node.name].output[0] if node.name in makers else ""
-            quantised = _quantised(start, readers)
+            quantised = _quantised_name(start, readers)
             if quantised is not None:
                 result.setdefault(quantised, node.output[0])
     order = {name: position for position, name in enumerate(name for node in before.node for name in node.output)}
     return {name: result[name] for name in sorted(result.keys() & order.keys(), key=order.__getitem__)}
 
 
-def _quantised(name: str, readers: Mapping[str, Sequence[onnx.NodeProto]]) -> str | None:
+def _quantised_name(name: str, readers: Mapping[str, Sequence[onnx.NodeProto]]) -> str | None:
     """What the only quantisation behind a tensor gives, if nothing else reads the tensor but what is fused into that."""
     while True:
         reading = readers.get(name, ())

@@ -24,7 +24,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from deeploy.errors import UsageError, shorten
-from deeploy.frontend.structure import graphs, reads
+from deeploy.frontend.structure import all_graphs, read_names
 
 PLACE = "{}"  # stands for the model's path in the command
 _LARGE = 16  # elements: smaller constants may say how to compute
@@ -65,7 +65,7 @@ class Command:
             raise UsageError(f"{shorten(words[0])} cannot be run: {error.strerror}", "Check the command behind --.") from error
         try:
             _, text = process.communicate(timeout=self.seconds)
-            return Failure(process.returncode, _signature(text), text)
+            return Failure(process.returncode, _failure_signature(text), text)
         except subprocess.TimeoutExpired:
             return Failure(None, "")
         finally:
@@ -74,7 +74,7 @@ class Command:
             process.wait()
 
 
-def _signature(text: str) -> str:
+def _failure_signature(text: str) -> str:
     """The last error, and where a traceback came from."""
     lines = [line for line in text.splitlines() if line.strip()]
     last = next((line for line in reversed(lines) if line.startswith("error")), lines[-1] if lines else "")
@@ -105,7 +105,7 @@ class Reducer:
     """
 
     def __init__(self, model: onnx.ModelProto, fails: Callable[[onnx.ModelProto], bool], say: Callable[[str], None], most: int) -> None:
-        self.best, self.fails, self.say, self.left = _typed(model), fails, say, most
+        self.best, self.fails, self.say, self.left = _infer_model(model), fails, say, most
         self.tries = 0
 
     def run(self) -> None:
@@ -113,7 +113,7 @@ class Reducer:
         self._try(_without_names(self.best))
         before = -1
         while before != (before := self.best.ByteSize()) and self.left > 0:
-            for parts, without in ((_nodes, _without_nodes), (_outputs, _without_outputs), (_constants, _emptied)):
+            for parts, without in ((_list_nodes, _without_nodes), (_list_outputs, _without_outputs), (_list_constants, _empty_constants)):
                 self._minimise(parts, without)
             self._shrink()
 
@@ -143,37 +143,37 @@ class Reducer:
 
     def _shrink(self) -> None:
         """Every extent of the model as 1, or half of it, wherever it occurs."""
-        for extent in sorted(_extents(self.best), reverse=True):
+        for extent in sorted(_list_extents(self.best), reverse=True):
             for smaller in dict.fromkeys((1, 2, extent // 2)):
                 if smaller < extent and self._try(_with_extent(self.best, extent, smaller)):
                     break
 
 
-def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
+def _infer_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with what inference says of its tensors: what is cut becomes an input of that type."""
     with suppress(Exception):  # of models that are damaged, which is why they are here
         return onnx.shape_inference.infer_shapes(model)
     return model
 
 
-def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+def _copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
     return copied
 
 
-def _nodes(model: onnx.ModelProto) -> list[str]:
+def _list_nodes(model: onnx.ModelProto) -> list[str]:
     return [str(place) for place in range(len(model.graph.node))]
 
 
 def _without_nodes(model: onnx.ModelProto, gone: set[str]) -> onnx.ModelProto | None:
     """Without nodes: what others read of them is an input, what nobody reads any more an output."""
-    made = _copy(model)
+    made = _copy_model(model)
     graph = made.graph
     kept = [node for place, node in enumerate(model.graph.node) if str(place) not in gone]
     types = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
     produced = [name for node in kept for name in node.output if name]
-    read = list(dict.fromkeys(name for node in kept for name in reads(node)))
+    read = list(dict.fromkeys(name for node in kept for name in read_names(node)))
     stored = {tensor.name for tensor in graph.initializer}
     lost = [name for name in read if name not in {*produced, *stored, *(value.name for value in graph.input)}]
     ends = [name for name in produced if name not in read or any(name == value.name for value in graph.output)]
@@ -185,35 +185,35 @@ def _without_nodes(model: onnx.ModelProto, gone: set[str]) -> onnx.ModelProto | 
         values.extend(wanted)
     del graph.output[:]
     graph.output.extend(types.get(name, onnx.ValueInfoProto(name=name)) for name in dict.fromkeys(ends))
-    _keep(graph.initializer, [tensor for tensor in model.graph.initializer if tensor.name in read])
-    _keep(graph.value_info, [value for value in model.graph.value_info if value.name in produced and value.name not in ends])
+    _keep_values(graph.initializer, [tensor for tensor in model.graph.initializer if tensor.name in read])
+    _keep_values(graph.value_info, [value for value in model.graph.value_info if value.name in produced and value.name not in ends])
     return made
 
 
-def _keep(field: object, values: Sequence[object]) -> None:
+def _keep_values(field: object, values: Sequence[object]) -> None:
     del field[:]  # type: ignore[attr-defined]
     field.extend(values)  # type: ignore[attr-defined]
 
 
-def _outputs(model: onnx.ModelProto) -> list[str]:
+def _list_outputs(model: onnx.ModelProto) -> list[str]:
     return [value.name for value in model.graph.output]
 
 
 def _without_outputs(model: onnx.ModelProto, gone: set[str]) -> onnx.ModelProto | None:
     """Without outputs, and the nodes that only these need."""
-    made = _copy(model)
-    _keep(made.graph.output, [value for value in model.graph.output if value.name not in gone])
-    needed = set(_outputs(made))
+    made = _copy_model(model)
+    _keep_values(made.graph.output, [value for value in model.graph.output if value.name not in gone])
+    needed = set(_list_outputs(made))
     dead = set()
     for place, node in reversed(list(enumerate(model.graph.node))):
         if needed.intersection(node.output):
-            needed.update(reads(node))
+            needed.update(read_names(node))
         else:
             dead.add(str(place))
     return made if needed and not dead else _without_nodes(made, dead) if needed else None
 
 
-def _constants(model: onnx.ModelProto) -> list[str]:
+def _list_constants(model: onnx.ModelProto) -> list[str]:
     """Constants whose contents are still those of the file."""
     large = [t for t in model.graph.initializer if math.prod(t.dims) > _LARGE and t.data_type != TensorProto.STRING]
     return [t.name for t in large if not _is_made(t)]
@@ -221,32 +221,32 @@ def _constants(model: onnx.ModelProto) -> list[str]:
 
 def _is_made(tensor: onnx.TensorProto) -> bool:
     with suppress(Exception):  # of constants that are damaged
-        return bool(np.array_equal(numpy_helper.to_array(tensor), _made(numpy_helper.to_array(tensor))))
+        return bool(np.array_equal(numpy_helper.to_array(tensor), _make_numbers(numpy_helper.to_array(tensor))))
     return True
 
 
-def _made(array: np.ndarray) -> np.ndarray:
+def _make_numbers(array: np.ndarray) -> np.ndarray:
     """Numbers that have nothing to do with an array but their type: as many of 0, 1 and 2."""
     return (np.arange(array.size) * 7919 % 3).reshape(array.shape).astype(array.dtype)
 
 
-def _emptied(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
+def _empty_constants(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
     """With other contents of constants."""
-    made = _copy(model)
+    made = _copy_model(model)
     for tensor in made.graph.initializer:
         if tensor.name in names:
-            tensor.CopyFrom(numpy_helper.from_array(_made(numpy_helper.to_array(tensor)), tensor.name))
+            tensor.CopyFrom(numpy_helper.from_array(_make_numbers(numpy_helper.to_array(tensor)), tensor.name))
     return made
 
 
-def _extents(model: onnx.ModelProto) -> set[int]:
+def _list_extents(model: onnx.ModelProto) -> set[int]:
     extents = {extent for tensor in model.graph.initializer for extent in tensor.dims}
     return {n for n in extents | {dim.dim_value for value in model.graph.input for dim in value.type.tensor_type.shape.dim} if n > 1}
 
 
 def _with_extent(model: onnx.ModelProto, extent: int, smaller: int) -> onnx.ModelProto | None:
     """With another extent wherever one occurs: in inputs, constants, and numbers that say shapes; other shapes are to be inferred anew."""
-    made = _copy(model)
+    made = _copy_model(model)
     for value in (*made.graph.input, *made.graph.output):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_value == extent:
@@ -260,12 +260,12 @@ def _with_extent(model: onnx.ModelProto, extent: int, smaller: int) -> onnx.Mode
             cut = array[tuple(slice(smaller if n == extent else n) for n in array.shape)]
             cut = np.where(cut == extent, smaller, cut) if cut.dtype == np.int64 and cut.size <= _LARGE else cut
             tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(cut).reshape(cut.shape), tensor.name))
-    return _typed(made)
+    return _infer_model(made)
 
 
 def _without_names(model: onnx.ModelProto) -> onnx.ModelProto:
     """Without texts that say whose the model is: names are numbers."""
-    made = _copy(model)
+    made = _copy_model(model)
     for text in ("doc_string", "producer_name", "producer_version", "domain"):
         made.ClearField(text)
     del made.metadata_props[:]
@@ -274,25 +274,25 @@ def _without_names(model: onnx.ModelProto) -> onnx.ModelProto:
     def renamed(name: str) -> str:
         return new.setdefault(name, f"t{len(new)}")
 
-    for number, graph in enumerate(graphs(made.graph)):
+    for number, graph in enumerate(all_graphs(made.graph)):
         graph.name, graph.doc_string = f"g{number}", ""
-        _keep(graph.metadata_props, [])
-        _keep(graph.quantization_annotation, [])
-        for value in _named(graph):
+        _keep_values(graph.metadata_props, [])
+        _keep_values(graph.quantization_annotation, [])
+        for value in _named_values(graph):
             value.name, value.doc_string = renamed(value.name), ""
         for place, node in enumerate(graph.node):
             node.name, node.doc_string = f"n{place}" if node.name else "", ""
-            _keep(node.metadata_props, [])
+            _keep_values(node.metadata_props, [])
             for names in (node.input, node.output):
-                _keep(names, [renamed(name) for name in names])
+                _keep_values(names, [renamed(name) for name in names])
     return made
 
 
-def _named(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto | onnx.TensorProto]:
+def _named_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto | onnx.TensorProto]:
     yield from (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
 
 
-def read(path: Path) -> onnx.ModelProto:
+def read_model(path: Path) -> onnx.ModelProto:
     """The model of a file, with its external data.
 
     Raises:
@@ -316,7 +316,7 @@ class Reduced:
     failure: Failure
 
 
-def reduce(
+def reduce_model(
     path: Path,
     output: Path,
     command: Command,
@@ -338,7 +338,7 @@ def reduce(
     Raises:
         UsageError: the model cannot be read, or its command does not fail.
     """
-    model, stop = read(path), math.inf if minutes is None else time.monotonic() + 60 * minutes
+    model, stop = read_model(path), math.inf if minutes is None else time.monotonic() + 60 * minutes
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch) / "model.onnx"
 

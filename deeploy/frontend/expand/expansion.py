@@ -17,12 +17,12 @@ from onnx import helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.predicates import Constraint, value_of
-from deeploy.frontend.records import vendor
+from deeploy.frontend.records import vendor_record
 from deeploy.frontend.schemas import MICROSOFT, RECORDS, Attributes
-from deeploy.frontend.structure import describe
+from deeploy.frontend.structure import describe_node
 from deeploy.frontend.walk import GraphWalk
 from deeploy.ir.nodes import Tensor
-from deeploy.ir.rewriting import bind
+from deeploy.ir.rewriting import bind_function
 
 Results: TypeAlias = "Tensor | Sequence[Tensor | None] | None"  # of a node; None where it stays as it is
 Function: TypeAlias = "Callable[..., Results]"
@@ -37,7 +37,7 @@ def expands(*ops: str, domain: str = "") -> Callable[[_Expands], _Expands]:
     """Decorator: a function that says what nodes with some operators of a domain are made of."""
 
     def register(function: _Expands) -> _Expands:
-        EXPANSIONS.update(dict.fromkeys(((domain, op) for op in ops), bind(function, Expansion, Expansion.read)))
+        EXPANSIONS.update(dict.fromkeys(((domain, op) for op in ops), bind_function(function, Expansion, Expansion.read)))
         return function
 
     return register
@@ -61,7 +61,7 @@ def declares(
         operands = [p for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD and p.annotation is not Expansion]
         least = max((number for number, p in enumerate(operands, 1) if p.annotation in (Tensor, np.ndarray)), default=0)
         texts = [f"{p.name}?: {_KINDS[p.annotation]}" for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
-        RECORDS[domain, op] = vendor(*(inputs or (least, len(operands))), *texts, *known, rank=rank)
+        RECORDS[domain, op] = vendor_record(*(inputs or (least, len(operands))), *texts, *known, rank=rank)
         return expands(op, domain=domain)(function)
 
     return register
@@ -164,9 +164,9 @@ class Expansion:
         try:
             tensors = function(self)
         except Refusal as refusal:
-            raise UnsupportedError(f"{describe(self._node)} {refusal.what}", refusal.remedy) from refusal
+            raise UnsupportedError(f"{describe_node(self._node)} {refusal.what}", refusal.remedy) from refusal
         except (ArithmeticError, IndexError, KeyError, TypeError, ValueError) as error:  # of operands that no valid model has
-            raise ModelError(f"{describe(self._node)} does not fit its inputs", "correct the model, or export it again") from error
+            raise ModelError(f"{describe_node(self._node)} does not fit its inputs", "correct the model, or export it again") from error
         if tensors is None:
             return False
         results = [tensors] if isinstance(tensors, Tensor) else tensors
@@ -174,7 +174,7 @@ class Expansion:
             result = results[position] if position < len(results) else None
             if name and result is None:
                 raise UnsupportedError(
-                    f"{describe(self._node)} has its output {position}, which is not supported", "export the model without it"
+                    f"{describe_node(self._node)} has its output {position}, which is not supported", "export the model without it"
                 )
             if name and result is not None:
                 self.walk.publish(result, name, self._label)
@@ -189,7 +189,7 @@ class Expansion:
         """
         value = self.value(position) if parameter.annotation in (np.ndarray, np.ndarray | None) else self.input(position)
         if value is None and parameter.annotation in (Tensor, np.ndarray):
-            raise ModelError(f"{describe(self._node)} lacks its input {position}", "correct the model, or export it again")
+            raise ModelError(f"{describe_node(self._node)} lacks its input {position}", "correct the model, or export it again")
         return value
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from deeploy.frontend.expand.expansion import Expansion, Results, expands, is_fixed
 from deeploy.ir.nodes import Tensor, constant
-from deeploy.ir.nodes import inverse as invert
+from deeploy.ir.nodes import inverse_order as invert
 from deeploy.ir.types import DType
 
 _SHARPNESS = -0.75  # of cubic interpolation, as ONNX has it for GridSample

@@ -11,7 +11,7 @@ import numpy as np
 
 from deeploy.errors import shorten
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands
-from deeploy.ir.nodes import Tensor, concat, constant, inverse, where
+from deeploy.ir.nodes import Tensor, concat, constant, inverse_order, where
 from deeploy.ir.types import DType
 
 _MOST_PAIRS = 1 << 22  # comparisons of all elements of rows with each other, up to which ranks are counted
@@ -149,7 +149,7 @@ def top_k(m: Expansion, x: Tensor, count: np.ndarray | None = None, *, axis: int
     hot = ranks.reshape([*ranks.shape[:-1], 1, size]).apply("Equal", np.arange(k, dtype=np.float32).reshape(k, 1))  # [..., k, size]
     places = m.compute("ArgMax", hot.cast(DType.INT32), axis=rows.rank, keepdims=0)
     chosen = gather_elements(rows, places, axis=rows.rank - 1)
-    return [chosen.transpose(inverse(perm)), places.transpose(inverse(perm))]
+    return [chosen.transpose(inverse_order(perm)), places.transpose(inverse_order(perm))]
 
 
 @expands("Compress")

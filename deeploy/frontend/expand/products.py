@@ -10,12 +10,12 @@ import numpy as np
 from deeploy.errors import shorten
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, declares, expands
 from deeploy.frontend.lower.contractions import read_equation
-from deeploy.frontend.lower.quant import repeated
-from deeploy.frontend.predicates import Operands, axis_in, broadcasts, extents, rank_is, type_of
+from deeploy.frontend.lower.quant import repeat_parameters
+from deeploy.frontend.predicates import Operands, axis_in, broadcasts, first_shape, rank_is, type_of
 from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.vendors import ACTIVATIONS, PADDING
 from deeploy.ir.nodes import Tensor, compute, constant
-from deeploy.ir.types import DType, unpack
+from deeploy.ir.types import DType, unpack_elements
 
 _ACTIVATED = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Elu": ("alpha",), "ThresholdedRelu": ("alpha",)}  # parameters
 
@@ -118,7 +118,7 @@ def quantised_matmul(
 
 def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
     """``count`` numbers of some bits along the last axis of bytes, without a sign."""
-    return packed[..., :count] if bits == 8 else unpack(packed, DType(f"u{bits}"), count)
+    return packed[..., :count] if bits == 8 else unpack_elements(packed, DType(f"u{bits}"), count)
 
 
 def _zero_points(node: Operands) -> str | None:
@@ -183,7 +183,7 @@ def _blocks(values: np.ndarray, scales: np.ndarray, zeros: np.ndarray, axis: int
     """The numbers that bytes with a scale and a zero point for every block along an axis stand for; zero points may be no integers."""
     scales, whole = scales.astype(np.float32), zeros.astype(values.dtype)
     if size == 1 or not np.array_equal(zeros, whole):
-        centre, steps = (repeated(array.astype(np.float32), size, axis, values.shape) for array in (zeros, scales))
+        centre, steps = (repeat_parameters(array.astype(np.float32), size, axis, values.shape) for array in (zeros, scales))
         return constant((values.astype(np.float32) - centre) * steps)
     return compute("DequantizeLinear", *map(constant, (values, scales, whole)), axis=axis, block_size=size)
 
@@ -295,7 +295,7 @@ def _skipped(node: Operands) -> str | None:
     return None if x[-2:] == skip[-2:] else f"adds a tensor of shape {list(skip)} to one of shape {list(x)}"
 
 
-_SKIPPED = (rank_is(1, 2, 3), rank_is(2, 1), broadcasts(1, extents), _skipped)
+_SKIPPED = (rank_is(1, 2, 3), rank_is(2, 1), broadcasts(1, first_shape), _skipped)
 
 
 @declares("SkipLayerNormalization", *_SKIPPED, rank=1)

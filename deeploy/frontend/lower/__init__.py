@@ -42,7 +42,7 @@ def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
         forms.DYNAMIC,
         operators.QUANTISED,
         blocks.PASS,
-        recurrent.steps(has_near_memory),
+        recurrent.recurrent_steps(has_near_memory),
         forms.CHAINS,
         affine.PASS,
         operators.PASS,

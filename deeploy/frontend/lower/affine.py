@@ -15,9 +15,18 @@ import numpy as np
 import onnx
 
 from deeploy.frontend.lower.lookup import ARITHMETIC
-from deeploy.frontend.lower.quant import byte, every, half, multiplier, plain, quantised, requantisation, summand
+from deeploy.frontend.lower.quant import (
+    byte_tensor,
+    every_value,
+    fixed_point_multiplier,
+    plain_tensor,
+    quantised_result,
+    requantisation_operands,
+    rounded_summand,
+    rounding_half,
+)
 from deeploy.frontend.schemas import PRODUCTS
-from deeploy.ir.nodes import Node, Tensor, compute, constant, inverse
+from deeploy.ir.nodes import Node, Tensor, compute, constant, inverse_order
 from deeploy.ir.rewriting import Match, Pass, Result, lowered, need, require, standard
 from deeploy.ir.surgeon import read_model, write_model
 from deeploy.operators.conv import CONV
@@ -28,7 +37,7 @@ _UNBOUNDED = 2**62  # beyond all summands
 Affine = tuple[np.ndarray, np.ndarray]  # factor and summand, which broadcast over a tensor and have as many axes
 
 
-def affine(node: Node, value_of: Callable[[Tensor], np.ndarray | None] = lambda tensor: tensor.data) -> Affine:
+def affine_operands(node: Node, value_of: Callable[[Tensor], np.ndarray | None] = lambda tensor: tensor.data) -> Affine:
     """Factor and summand of a node that has to multiply and add constants, in float64."""
     values, y = [value_of(tensor) for tensor in node.operands], node.outputs[0]
     variables = [tensor for tensor, known in zip(node.operands, values, strict=True) if known is None]
@@ -50,7 +59,7 @@ def _move_in_front(view: Node, values: np.ndarray) -> np.ndarray:
     """Constants that broadcast over the result of a view, as they broadcast over its input."""
     before, after = view.operands[0].shape, view.outputs[0].shape
     if view.op == "Transpose":
-        return values.transpose(inverse(view.attrs.get("perm", range(len(after))[::-1])))
+        return values.transpose(inverse_order(view.attrs.get("perm", range(len(after))[::-1])))
     long = [axis for axis, extent in enumerate(values.shape) if extent > 1]
     places = [find_axis(after, before, axis) for axis in long]
     require(len(long) < 2)
@@ -66,20 +75,20 @@ def find_axis(shape: Sequence[int], other: Sequence[int], axis: int) -> int:
 @standard(*_AFFINE, kind="f")
 def fold_affine(m: Match) -> Result:
     """A product with constant weights, perhaps reordered, times and plus constants."""
-    views, node, (factor, plus) = list[Node](), m.node, affine(m.node)
+    views, node, (factor, plus) = list[Node](), m.node, affine_operands(m.node)
     while (node := need(m.only_source(node.variables[0], *_VIEWS, *_AFFINE, *PRODUCTS))).op not in PRODUCTS:
         if node.op in _VIEWS:
             views, factor, plus = [node, *views], _move_in_front(node, factor), _move_in_front(node, plus)
         else:
-            scale, offset = affine(node)
+            scale, offset = affine_operands(node)
             factor, plus = scale * factor, offset * factor + plus
-    result = _scale(m, node, factor, plus)
+    result = _scale_product(m, node, factor, plus)
     for view in views:
         result = view.another(inputs=(result, *view.inputs[1:])).outputs[0]
     return result
 
 
-def _scale(m: Match, product: Node, factor: np.ndarray, plus: np.ndarray) -> Tensor:
+def _scale_product(m: Match, product: Node, factor: np.ndarray, plus: np.ndarray) -> Tensor:
     """The product with other weights and bias, where that is possible, and something is gained."""
     (x, weights, *rest), y = product.operands, product.outputs[0]
     axis, values, former = PRODUCTS[product.op] % y.rank, need(weights.data), [need(tensor.data) for tensor in rest]
@@ -132,24 +141,24 @@ def _find_widths(pads: Sequence[int]) -> Mapping[int, tuple[int, int]]:
 @standard("QuantizeLinear", lowers=True)
 def quantise_affine(m: Match) -> Result:
     """Bytes that become floats, are scaled and shifted by constants, and quantised: a requantisation, where that is exact for all."""
-    y, tensor, nodes = need(byte(quantised(m.node))), m.x, list[Node]()
+    y, tensor, nodes = need(byte_tensor(quantised_result(m.node))), m.x, list[Node]()
     while (node := m.only_source(tensor, *ARITHMETIC)) and len(node.variables) == 1:
         nodes, tensor = [node, *nodes], node.variables[0]
     x = need(m.only_source(tensor, "Cast")).operands[0]
-    require(plain(x).is_byte, nodes)
-    integers = every(x).astype(np.int64).reshape([-1] + [1] * tensor.rank)
+    require(plain_tensor(x).is_byte, nodes)
+    integers = every_value(x).astype(np.int64).reshape([-1] + [1] * tensor.rank)
     reals, factor, plus = integers.astype(np.float32), np.ones([1] * tensor.rank), np.zeros([1] * tensor.rank)
     for node in nodes:
-        scale, offset = affine(node)
+        scale, offset = affine_operands(node)
         reals = ARITHMETIC[node.op](*(reals if operand.data is None else operand.data for operand in node.operands))
         factor, plus = scale * factor, scale * plus + offset
-    mul, shift = multiplier((factor / y.s).ravel())
+    mul, shift = fixed_point_multiplier((factor / y.s).ravel())
     mul, wanted, (low, high) = mul.reshape(factor.shape), y.quantise(reals).astype(np.int64), y.tensor.dtype.range
     least = np.where(wanted > low, (wanted << shift) - integers * mul, -_UNBOUNDED).max(axis=0)
     most = np.where(wanted < high, ((wanted + 1) << shift) - 1 - integers * mul, _UNBOUNDED).min(axis=0)
     require((least <= most).all())
-    add = np.clip(summand(plus / y.s, shift) + (y.z << shift) + half(shift), least, most)
-    return m.replace("RequantShift", x, *requantisation(mul, add), shift=shift, low=low, high=high)
+    add = np.clip(rounded_summand(plus / y.s, shift) + (y.z << shift) + rounding_half(shift), least, most)
+    return m.replace("RequantShift", x, *requantisation_operands(mul, add), shift=shift, low=low, high=high)
 
 
 PASS = Pass("affine", (fold_affine,))

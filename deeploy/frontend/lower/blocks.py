@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.frontend.lower.call import RuleCall, indices
+from deeploy.frontend.lower.call import RuleCall, gather_indices
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.frontend.lower.products import times
-from deeploy.frontend.lower.quant import byte, plain, repeated
+from deeploy.frontend.lower.products import multiply_by
+from deeploy.frontend.lower.quant import byte_tensor, plain_tensor, repeat_parameters
 from deeploy.frontend.schemas import Attributes
 from deeploy.ir.nodes import Tensor, compute, constant
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
@@ -36,7 +36,7 @@ class Blocks:
     def centred(self) -> np.ndarray:
         """The integers without their zero points."""
         steps = self.steps.astype(np.int64)
-        return steps if self.zeros is None else steps - repeated(self.zeros.astype(np.int64), self.size, 1, steps.shape)
+        return steps if self.zeros is None else steps - repeat_parameters(self.zeros.astype(np.int64), self.size, 1, steps.shape)
 
     @property
     def sums(self) -> np.ndarray:
@@ -47,12 +47,12 @@ class Blocks:
     def narrowed(self) -> Blocks:
         """The same without zero points where that takes no more bits."""
         difference = self.centred
-        if self.zeros is None or _bits(difference) > _bits(self.steps):
+        if self.zeros is None or _count_bits(difference) > _count_bits(self.steps):
             return self
         return replace(self, steps=difference.astype(np.int8 if difference.min(initial=0) < 0 else np.uint8), zeros=None)
 
 
-def _bits(values: np.ndarray) -> int:
+def _count_bits(values: np.ndarray) -> int:
     """How few bits hold integers, up to 8; more where these do not."""
     ends = int(values.min(initial=0)), int(values.max(initial=0))
     return next((dtype.bits for dtype in (*PACKED, DType.INT8, DType.UINT8) if dtype.holds(*ends)), 9)
@@ -87,9 +87,9 @@ def product(
     beta: float = 1.0,
 ) -> Result:
     """A product with such a matrix on the right."""
-    blocks, a = _read_blocks(m, w, transB), byte(x)
+    blocks, a = _read_blocks(m, w, transB), byte_tensor(x)
     require(x.rank > 1, not transA, a is None or blocks.scales.shape[1] > 1)
-    a, offset = a or plain(x), np.zeros(1, np.float32)
+    a, offset = a or plain_tensor(x), np.zeros(1, np.float32)
     scales = blocks.scales * np.float32(alpha) * np.float32(a.s)
     operands = [a.tensor, constant(blocks.steps, label="weights"), constant(scales, label="scales")]
     operands += [] if blocks.zeros is None else [constant(blocks.zeros, label="zero points")]
@@ -102,14 +102,14 @@ def product(
     bias = [constant(offset, label="bias")] if offset.any() else []
     attrs: Attributes = {"size": blocks.size, "epilogue": ("bias",) * len(bias)}
     sums = compute(BLOCK_MATMUL.name, *operands, *bias, shape=m.y.shape, dtype=DType.FLOAT32, **attrs)
-    return sums if summand is None else m.replace("Add", sums, times(RuleCall(m), summand, beta))
+    return sums if summand is None else m.replace("Add", sums, multiply_by(RuleCall(m), summand, beta))
 
 
 @standard("Gather", lowers=True)
 def table(m: Match) -> Result:
     """Rows of such a table: of their elements, scales and zero points, which are dequantised."""
     require(m.attrs["axis"] == 0)
-    blocks, at = _read_blocks(m, m.x, 1), indices(m)
+    blocks, at = _read_blocks(m, m.x, 1), gather_indices(m)
     require(blocks.steps.shape[1] % blocks.size == 0)
     outer = [*at.shape, blocks.scales.shape[1]]
 

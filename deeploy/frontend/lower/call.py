@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.frontend.lower.quant import Quantised, byte, half, multiplier, plain, requant_constants, requantisation, summand, ties
+from deeploy.frontend.lower.quant import (
+    Quantised,
+    byte_tensor,
+    fixed_point_multiplier,
+    plain_tensor,
+    requant_constants,
+    requantisation_operands,
+    rounded_summand,
+    rounding_half,
+    ties_attribute,
+)
 from deeploy.ir.nodes import INTEGER_FORM, Attributes, Node, Tensor, compute, constant
 from deeploy.ir.rewriting import Match
 from deeploy.ir.types import DType
@@ -45,7 +55,7 @@ class RuleCall(Match):
 
     def operand(self, position: int) -> Quantised | None:
         """An input. Where the result is quantised, only one that is quantised itself, as a whole and in 8 bits, else None."""
-        return plain(self.inputs[position]) if self.result is None else byte(self.inputs[position])
+        return plain_tensor(self.inputs[position]) if self.result is None else byte_tensor(self.inputs[position])
 
     def create(
         self, op: str, *inputs: Tensor | None, ratio: np.ndarray | float | None = None, offset: np.ndarray | int = 0, **given: Any
@@ -60,18 +70,20 @@ class RuleCall(Match):
         if self.result is None or ratio is None:
             return compute(op, *inputs, **attributes)
         mul, add, shift = requant_constants(ratio, offset, self.zero)
-        stage: Attributes = {"epilogue": ("requantise",), "shift": shift, **self.limits, **ties(mul, shift, self.zero)}
-        return compute(op, *inputs, *requantisation(mul, add), **attributes, **stage)
+        stage: Attributes = {"epilogue": ("requantise",), "shift": shift, **self.limits, **ties_attribute(mul, shift, self.zero)}
+        return compute(op, *inputs, *requantisation_operands(mul, add), **attributes, **stage)
 
     def replace(self, op: str, *inputs: Tensor | None, **given: Any) -> Tensor:
         return self.create(op, *inputs, shape=self.y.shape, dtype=self.y.dtype, **given)
 
     def scale(self, x: Quantised, factor: np.ndarray, plus: np.ndarray, **limits: Any) -> Tensor:
         """x*factor + plus in the result's quantisation, within its limits or others: of arrays (float64, of one shape) that broadcast."""
-        mul, shift = multiplier((x.s * factor / self.step).ravel())
+        mul, shift = fixed_point_multiplier((x.s * factor / self.step).ravel())
         mul = mul.reshape(factor.shape)
-        add = summand(plus / self.step, shift) - x.z * mul.astype(np.int64) + (self.zero << shift) + half(shift)
-        return compute("RequantShift", x.tensor, *requantisation(mul, add), dtype=self.y.dtype, shift=shift, **(limits or self.limits))
+        add = rounded_summand(plus / self.step, shift) - x.z * mul.astype(np.int64) + (self.zero << shift) + rounding_half(shift)
+        return compute(
+            "RequantShift", x.tensor, *requantisation_operands(mul, add), dtype=self.y.dtype, shift=shift, **(limits or self.limits)
+        )
 
     def image(self, x: Tensor) -> Tensor:
         """A channels-first tensor [N,C,W] or [N,C,H,W] as a channels-last image [N,H,W,C]."""
@@ -97,7 +109,7 @@ class RuleCall(Match):
         return x.transpose(perm), perm
 
 
-def indices(m: Match) -> Tensor:
+def gather_indices(m: Match) -> Tensor:
     """The indices of a Gather in a type that the integer form has them in; constants in 32 bits."""
     given = m.inputs[1]
     if given.data is not None:
@@ -105,7 +117,7 @@ def indices(m: Match) -> Tensor:
     return given if given.dtype in (DType.INT32, DType.INT64) else given.cast(DType.INT32)
 
 
-def wide(bias: Tensor) -> Tensor:
+def widen_bias(bias: Tensor) -> Tensor:
     """A constant bias in the type of an accumulator, whatever smaller type holds its values."""
     return bias if bias.data is None or bias.dtype.is_float else constant(bias.data, DType.INT32, "bias")
 
@@ -115,23 +127,23 @@ def is_image(tensor: Tensor) -> bool:
     return tensor.rank in (3, 4)
 
 
-def filters(weights: np.ndarray) -> np.ndarray:
+def two_dimensional_filters(weights: np.ndarray) -> np.ndarray:
     """Convolution weights with two spatial axes."""
     return weights[:, :, None, :] if weights.ndim == 3 else weights
 
 
-def spatial(values: Sequence[int], filler: int) -> tuple[int, int]:
+def spatial_pair(values: Sequence[int], filler: int) -> tuple[int, int]:
     """Two spatial attributes from one or two."""
     first, second = ([filler] * 2 + [int(value) for value in values])[-2:]
     return first, second
 
 
-def window(attributes: Attributes) -> Attributes:
+def window_attributes(attributes: Attributes) -> Attributes:
     """Strides, dilations and pads (top, left, bottom, right) of a windowed operator as the integer form has them."""
     pads = attributes["pads"]
     half = len(pads) // 2
     return {
-        "strides": spatial(attributes["strides"], 1),
-        "dilations": spatial(attributes["dilations"], 1),
-        "pads": (*spatial(pads[:half], 0), *spatial(pads[half:], 0)),
+        "strides": spatial_pair(attributes["strides"], 1),
+        "dilations": spatial_pair(attributes["dilations"], 1),
+        "pads": (*spatial_pair(pads[:half], 0), *spatial_pair(pads[half:], 0)),
     }

@@ -15,7 +15,7 @@ import numpy as np
 
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.schemas import WEIGHTS
-from deeploy.ir.nodes import Tensor, compute, constant, inverse
+from deeploy.ir.nodes import Tensor, compute, constant, inverse_order
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.operators.scan import RUNNING_SUM
 
@@ -33,7 +33,7 @@ def quantised_sum(m: Match, x: Tensor, axis: int, *, exclusive: int = 0, reverse
     perm = [*(i for i in range(x.rank) if i != axis), axis]
     last = x.transpose(perm)
     sums = last.reshape([-1, size]) @ compute("DequantizeLinear", triangle, constant(1.0, x.dtype), axis=0)
-    return sums.reshape(last.shape).transpose(inverse(perm))
+    return sums.reshape(last.shape).transpose(inverse_order(perm))
 
 
 @standard("CumSum", kind="if", lowers=True)
@@ -78,11 +78,11 @@ def einsum(*operands: Tensor, equation: str = "") -> Result:
     for number, (y, other) in enumerate(zip(others, words, strict=True), 1):
         later = "".join(words[number:])
         joint = "".join(c for c in dict.fromkeys(word + other) if c in later + result) if later else result
-        x, word = _multiply(x, word, y, other, joint, sizes), joint
+        x, word = _multiply_operands(x, word, y, other, joint, sizes), joint
     return x.transpose([word.index(c) for c in result])
 
 
-def _multiply(a: Tensor, first: str, b: Tensor, second: str, result: str, sizes: Mapping[str, int]) -> Tensor:
+def _multiply_operands(a: Tensor, first: str, b: Tensor, second: str, result: str, sizes: Mapping[str, int]) -> Tensor:
     """The product of two operands of an Einsum: batches, rows, columns and what is summed are grouped and multiplied as matrices."""
     batch = [c for c in result if c in first and c in second]
     summed = [c for c in first if c in second and c not in result]
@@ -147,7 +147,7 @@ PASS = Pass("contractions", (quantised_sum, running_sum, einsum, image_of_column
 _WINDOW = ("kernel_shape", "strides", "dilations", "output_padding")
 
 
-def _planes(m: Match) -> np.ndarray:
+def _input_planes(m: Match) -> np.ndarray:
     """The plane of the input that every plane of the result reads, of shape [planes, depth of the filter].
 
     It is the one behind the last where it lies outside.
@@ -158,12 +158,12 @@ def _planes(m: Match) -> np.ndarray:
     return np.where((rest == 0) & (position >= 0) & (position < extent), position, extent)
 
 
-def _pad(x: Tensor, pads: Sequence[int], value: float = 0) -> Tensor:
+def _pad_volume(x: Tensor, pads: Sequence[int], value: float = 0) -> Tensor:
     """A volume with borders: their widths at the beginnings of its axes, then at the ends."""
     return x.apply("Pad", pads=[0, 0, *pads[:3], 0, 0, *pads[3:]], mode="constant", value=value)
 
 
-def _filters(weights: Tensor, groups: int, is_transposed: bool) -> Tensor:
+def _filters_of_images(weights: Tensor, groups: int, is_transposed: bool) -> Tensor:
     """The filters of images: channels are sorted by group, then by plane."""
     channels, more, depth, *window = weights.shape
     split, joined = ([groups, -1, more], [-1, more]) if is_transposed else ([channels, more, 1], [channels, -1])
@@ -175,17 +175,17 @@ def _filters(weights: Tensor, groups: int, is_transposed: bool) -> Tensor:
 def volume(m: Match, x: Tensor, weights: Tensor, *, group: int, pads: Sequence[int]) -> Result:
     """Planes become channels of images, and those of the result images of a batch."""
     require(x.rank == 5)
-    (batch, channels, extent, *image), planes = x.shape, _planes(m)
+    (batch, channels, extent, *image), planes = x.shape, _input_planes(m)
     count, depth = planes.shape
     if extent in planes:
         point = m.input(2) if m.op == "ConvInteger" else None
-        x = _pad(x, [0, 0, 0, 1, 0, 0], need(0 if point is None else point.number))
+        x = _pad_volume(x, [0, 0, 0, 1, 0, 0], need(0 if point is None else point.number))
     between = x.reshape([*x.shape[:3], -1]).transpose((0, 2, 1, 3)).take(planes.ravel(), 1)
     split = between.reshape([batch * count, depth, group, channels // group, -1]).transpose((0, 2, 1, 3, 4))
     images = split.reshape([batch * count, channels * depth, *image])
     window = {name: m.attrs[name][1:] for name in _WINDOW if name in m.attrs}
     attributes = {**m.attrs, **window, "pads": [*pads[1:3], *pads[4:]]}
-    filters, shape = _filters(weights, group, m.op == "ConvTranspose"), [batch * count, m.y.shape[1], *m.y.shape[3:]]
+    filters, shape = _filters_of_images(weights, group, m.op == "ConvTranspose"), [batch * count, m.y.shape[1], *m.y.shape[3:]]
     planar = compute(m.op, images, filters, *m.node.inputs[2:], shape=shape, dtype=m.y.dtype, **attributes)
     return planar.reshape([batch, count, m.y.shape[1], -1]).transpose((0, 2, 1, 3))
 
@@ -195,7 +195,7 @@ def dynamic_borders(m: Match, x: Tensor, *, pads: Sequence[int]) -> Result:
     """Borders of a volume whose zero point is computed are filled before the quantisation, whose range holds 0 in any case."""
     source = need(m.source(x, "DynamicQuantizeLinear"))
     require(x.rank == 5, any(pads))
-    wide = compute("DynamicQuantizeLinear", _pad(source.operands[0], pads), dtype=x.dtype)
+    wide = compute("DynamicQuantizeLinear", _pad_volume(source.operands[0], pads), dtype=x.dtype)
     return m.replace(m.op, wide, *m.node.inputs[1:], **{**m.attrs, "pads": [0] * len(pads)})
 
 

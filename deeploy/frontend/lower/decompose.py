@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.frontend.lower.quant import dequantised
+from deeploy.frontend.lower.quant import behind_dequantisation
 from deeploy.ir.nodes import Tensor, compute
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
 
@@ -82,7 +82,7 @@ def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1
 @standard("ArgMax", "ArgMin")
 def of_integers(m: Match, x: Tensor) -> Result:
     """Where the largest of quantised values is, the largest integer is."""
-    q = need(dequantised(x))
+    q = need(behind_dequantisation(x))
     require(q.is_scalar)
     return m.replace(m.op, q.tensor, **m.attrs)
 

@@ -15,8 +15,8 @@ from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.integer_graphs import FRACTION
 from deeploy.frontend.lower.dialect_functions import RULES
 from deeploy.frontend.lower.lookup import ARITHMETIC
-from deeploy.frontend.lower.qonnx import is_whole, reached
-from deeploy.frontend.lower.quant import half, requantisation
+from deeploy.frontend.lower.qonnx import is_whole, reached_results
+from deeploy.frontend.lower.quant import requantisation_operands, rounding_half
 from deeploy.frontend.schemas import DIALECT_OPS, PRODUCTS
 from deeploy.ir.nodes import TRUTHS, Node, Tensor, constant
 from deeploy.ir.rewriting import Match, Pass, standard
@@ -57,32 +57,32 @@ def assign_types(graph: Graph, input_types: Mapping[str, DType], custom: CustomT
         if tensor.data is None:
             return tensor
         if position == _INDICES.get(node.op):
-            return _restate(tensor, np.rint(tensor.data), DType.INT64)
+            return _restate_constant(tensor, np.rint(tensor.data), DType.INT64)
         return integers.setdefault(tensor, _integer_constant(node, tensor))
 
     for former in graph.nodes:
-        node, dtype = _read(former, lambda _, __, tensor: typed.get(tensor, tensor)), None
+        node, dtype = _read_stand_ins(former, lambda _, __, tensor: typed.get(tensor, tensor)), None
         if node.op in ("QuantizeLinear", "DequantizeLinear"):
             dtype = _quantised_type(node)
         else:
-            node = _to_reals(_read(node, _take_steps))
+            node = _to_reals(_read_stand_ins(node, _take_steps))
             if not any(map(_is_real, node.operands)):
-                node = _read(node, to_integer)
+                node = _read_stand_ins(node, to_integer)
                 dtype = custom(node)
-                node = node if dtype else _join(node)
+                node = node if dtype else _join_types(node)
                 dtype = dtype or _result_type(node)
         results = tuple(replace(tensor, dtype=dtype or tensor.dtype) for tensor in former.outputs)
         typed.update(zip(former.outputs, node.another(outputs=results).outputs, strict=True))
     return replace(graph, inputs=inputs, outputs=tuple(typed.get(tensor, tensor) for tensor in graph.outputs))
 
 
-def _read(node: Node, stand_in: Callable[[Node, int, Tensor], Tensor]) -> Node:
+def _read_stand_ins(node: Node, stand_in: Callable[[Node, int, Tensor], Tensor]) -> Node:
     """The node, as it reads what stands in for each of its inputs."""
     inputs = enumerate(node.inputs)
     return node.another(inputs=tuple(None if tensor is None else stand_in(node, position, tensor) for position, tensor in inputs))
 
 
-def _restate(tensor: Tensor, values: np.ndarray, dtype: DType) -> Tensor:
+def _restate_constant(tensor: Tensor, values: np.ndarray, dtype: DType) -> Tensor:
     """A constant with other values."""
     return replace(constant(values, dtype), name=tensor.name)
 
@@ -106,7 +106,7 @@ def _take_steps(node: Node, _: int, tensor: Tensor) -> Tensor:
         case Node(op="Clip", attrs={"min": low, "max": high}, operands=(Tensor(maker=Node(op="Round")),)) if _is_real(tensor):
             is_word = None not in (low, high) and low <= high and DType.INT32.holds(low, high)
             if is_word and node.op in _STEPS and all(is_whole(weights.data) for weights in node.operands[1:]):
-                return _cast(node, tensor, DType.smallest(int(low), int(high)))
+                return _cast_tensor(node, tensor, DType.smallest(int(low), int(high)))
     return tensor
 
 
@@ -114,10 +114,10 @@ def _to_reals(node: Node) -> Node:
     """Cast integers that meet constants other than whole numbers: a dequantisation, written out."""
     if node.op not in ARITHMETIC or all(is_whole(tensor.data) for tensor in node.operands):
         return node
-    return _read(node, lambda node, _, x: x if x.data is not None or x.dtype.is_float else _cast(node, x, DType.FLOAT32))
+    return _read_stand_ins(node, lambda node, _, x: x if x.data is not None or x.dtype.is_float else _cast_tensor(node, x, DType.FLOAT32))
 
 
-def _cast(node: Node, tensor: Tensor, dtype: DType) -> Tensor:
+def _cast_tensor(node: Node, tensor: Tensor, dtype: DType) -> Tensor:
     result = Tensor(f"{tensor.name} ({dtype.name.lower()} for {node.name})", tensor.shape, dtype)
     return Node(result.name, "Cast", (tensor,), (result,), domain="").outputs[0]
 
@@ -132,7 +132,7 @@ def _integer_constant(node: Node, tensor: Tensor) -> Tensor:
             )
         values = values.astype(np.int64)
     is_kept = values.dtype.kind == "b" or not values.size
-    return _restate(tensor, values, DType.of(values.dtype) if is_kept else DType.smallest(int(values.min()), int(values.max())))
+    return _restate_constant(tensor, values, DType.of(values.dtype) if is_kept else DType.smallest(int(values.min()), int(values.max())))
 
 
 def _result_type(node: Node) -> DType:
@@ -141,7 +141,7 @@ def _result_type(node: Node) -> DType:
         low, high = output_range(node)
         return DType.smallest(min(low, -1) if attrs.get("signed", True) else low, high)
     if node.op == "MultiThreshold":
-        return DType.smallest(*reached(node))
+        return DType.smallest(*reached_results(node))
     if node.op in _UNSIGNED:
         return DType.UINT8 if attrs.get("n_levels", 256) <= 256 else DType.INT32
     if dtype is not None or FRACTION in attrs or not node.operands:
@@ -149,7 +149,7 @@ def _result_type(node: Node) -> DType:
     return node.operands[_JOINING.get(node.op, 0)].dtype
 
 
-def _join(node: Node) -> Node:
+def _join_types(node: Node) -> Node:
     """The node whose inputs are joined, all of one type; constants take that of the others where it holds them."""
     begin = _JOINING.get(node.op)
     if begin is None:
@@ -159,7 +159,7 @@ def _join(node: Node) -> Node:
     dtype, *others = {tensor.dtype for tensor in parts if tensor.data is None} or types
     stored = [tensor.data for tensor in parts if tensor.data is not None and tensor.elements]
     if not others and all(dtype.holds(values.min(), values.max()) for values in stored):
-        return _read(node, lambda _, i, x: x if x.data is None or i < begin else _restate(x, x.data, dtype))
+        return _read_stand_ins(node, lambda _, i, x: x if x.data is None or i < begin else _restate_constant(x, x.data, dtype))
     ranges = np.array([t.range for t in types])
     raise UnsupportedError(
         f"{node} joins {', '.join(sorted(t.name.lower() for t in types))}",
@@ -174,7 +174,7 @@ def output_range(node: Node) -> tuple[int, int]:
     return node.attrs.get("low", low), node.attrs.get("high", high)
 
 
-def _broadcast(values: np.ndarray, x: Tensor) -> np.ndarray:
+def _broadcast_parameter(values: np.ndarray, x: Tensor) -> np.ndarray:
     """mul or add as it broadcasts over x: [C,1,1] and [1,C,1,1] with C the size of axis 1 lie on axis 1, else NumPy's rule."""
     channels = x.shape[1] if x.rank > 1 else 0
     if values.ndim in (3, 4) and values.shape[-3] == channels == values.size:
@@ -188,10 +188,17 @@ def requant_shift(m: Match, x: Tensor, mul: np.ndarray, add: np.ndarray, *, div:
     shift, (low, high), (first, last) = div.bit_length() - 1, output_range(m.node), x.dtype.range
     if div < 1 or div & (div - 1) or shift > 62:
         raise UnsupportedError(f"{m.node} divides by {div}", "The divisor must be a power of two up to 2^62.")
-    factor, summand = mul.astype(np.int64), add.astype(np.int64) + half(shift)
+    factor, summand = mul.astype(np.int64), add.astype(np.int64) + rounding_half(shift)
     if x.dtype is m.y.dtype and low <= first and last <= high and _is_identity(x.dtype, factor - (1 << shift), summand, shift):
         return x
-    return m.replace("RequantShift", x, *requantisation(_broadcast(factor, x), _broadcast(summand, x)), shift=shift, low=low, high=high)
+    return m.replace(
+        "RequantShift",
+        x,
+        *requantisation_operands(_broadcast_parameter(factor, x), _broadcast_parameter(summand, x)),
+        shift=shift,
+        low=low,
+        high=high,
+    )
 
 
 def _is_identity(dtype: DType, factor: np.ndarray, summand: np.ndarray, shift: int) -> bool:

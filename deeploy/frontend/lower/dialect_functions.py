@@ -12,8 +12,8 @@ import numpy as np
 
 from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend.lower.call import PLAIN
-from deeploy.frontend.lower.quant import every, narrow
-from deeploy.frontend.lower.tables import apply
+from deeploy.frontend.lower.quant import every_value, narrow_values
+from deeploy.frontend.lower.tables import apply_operator
 from deeploy.ir.nodes import Tensor, compute, constant
 from deeploy.ir.rewriting import Match, Result, lowered, need, require, standard
 from deeploy.ir.types import DType
@@ -24,7 +24,7 @@ _FUNCTIONS = {"iGELU": ("gelu", "b", "one", ""), "iHardswish": ("hard_swish", "t
 _integer = partial(standard, kind="iu", lowers=True)
 
 
-def exponentials(a: int, b: int, c: int, log2: int) -> np.ndarray:
+def integer_exponentials(a: int, b: int, c: int, log2: int) -> np.ndarray:
     """iSoftmax's exponential of minus 0 to 255 steps: with z = clip(d // log2, 0, 31), (a*(z*log2 - d + b)^2 + c) >> z as uint32."""
     z = [min(d // log2, 31) for d in range(256)]
     return np.array([((a * (z[d] * log2 - d + b) ** 2 + c) >> z[d]) % 2**32 for d in range(256)], np.uint32)
@@ -39,7 +39,7 @@ def _find_shift(m: Match, divisor: int) -> int:
 
 @_integer("iSoftmax")
 def softmax(m: Match, x: Tensor, *, n_levels: int, coeffA: int, coeffB: int, coeffC: int, log2: int) -> Tensor:
-    table = constant(exponentials(coeffA, coeffB, coeffC, log2), label="exponentials")
+    table = constant(integer_exponentials(coeffA, coeffB, coeffC, log2), label="exponentials")
     return m.replace("Softmax", x, table, levels=n_levels - 1, zero_point=0, low=0, high=n_levels - 1, rounded=False)
 
 
@@ -70,7 +70,7 @@ def no_norm(m: Match, x: Tensor, weight: Tensor, bias: Tensor, *, mul: int, D: i
     if factor is None or summand is None or np.abs(factor).max(initial=0) > _MOST:
         x = compute("Add", compute("Mul", x, weight, shape=m.y.shape, dtype=DType.INT32, **PLAIN), bias, shape=m.y.shape)
         factor, summand = np.array([mul]), np.zeros(1, np.int64)
-    constants = constant(factor, DType.INT32), constant(narrow(summand))
+    constants = constant(factor, DType.INT32), constant(narrow_values(summand))
     return m.replace("RequantShift", x, *constants, shift=_find_shift(m, D), low=_LEAST, high=_MOST)
 
 
@@ -80,7 +80,7 @@ def function(m: Match, x: Tensor) -> Tensor:
     name, *constants = _FUNCTIONS[m.op]
     numbers = {key: m.attrs.get(attribute, 0) for key, attribute in zip("abc", constants, strict=True)}
     y = m.replace("IntegerFunction", x, function=name, **numbers)
-    results = apply(y.maker, every(x)) if y.maker is not None and x.dtype.bytes == 1 else None
+    results = apply_operator(y.maker, every_value(x)) if y.maker is not None and x.dtype.bytes == 1 else None
     return y if results is None else m.replace("Lookup", x, constant(results, label="table"))
 
 
@@ -111,7 +111,7 @@ def requantised_function(m: Match, x: Tensor, mul: Tensor, add: Tensor) -> Resul
     source = need(m.only_source(x, "Lookup", "Mul"))
     x, factor, *_ = source.operands
     if source.op == "Lookup":
-        return m.replace("Lookup", x, constant(need(apply(m.node, need(factor.data))), label="table"))
+        return m.replace("Lookup", x, constant(need(apply_operator(m.node, need(factor.data))), label="table"))
     product = int(need(mul.number)) * int(need(factor.number))
     require(add.number is not None, x.rank == m.y.rank, not any(source.attrs[zero] for zero in PLAIN), abs(product) <= _MOST)
     return m.replace("RequantShift", x, constant([product], DType.INT32), add, **m.attrs)

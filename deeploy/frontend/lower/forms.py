@@ -96,10 +96,10 @@ def steps(m: Match, x: Tensor, *, min: Any = None, max: Any = None) -> Result:
     require(low == int(low) <= high == int(high), x.shape == m.y.shape, "Round" in numbers, numbers.get("Add", 0) == 0, scale > 0)
     parameters = constant([scale], DType.FLOAT32), constant([0], DType.INT32)
     integers = compute("Quantize", x, *parameters, dtype=dtype, called=m.node.name, low=int(low), high=int(high))
-    return _dequantise(m, integers, 1, 0, called=f"{m.node.name} (real)")
+    return _dequantise_steps(m, integers, 1, 0, called=f"{m.node.name} (real)")
 
 
-def _dequantise(m: Match, x: Tensor, scale: float, zero: float, called: str = "") -> Tensor:
+def _dequantise_steps(m: Match, x: Tensor, scale: float, zero: float, called: str = "") -> Tensor:
     return m.replace("Dequantize", x, constant([scale], DType.FLOAT32), constant([zero], DType.INT32), called=called)
 
 
@@ -118,7 +118,7 @@ def reals(m: Match, x: Tensor, scale: float) -> Result:
     x, zero = (subtraction.operands[0], need(subtraction.operands[1].number)) if subtraction else (x, 0)
     integers = _find_integers(x)
     require(zero % 1 == 0, abs(zero) <= 2**16, integers.shape == m.y.shape)
-    return _dequantise(m, integers, scale, zero)
+    return _dequantise_steps(m, integers, scale, zero)
 
 
 @standard("Cast", lowers=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeploy.frontend.lower.quant import requantisation
+from deeploy.frontend.lower.quant import requantisation_operands
 from deeploy.ir.nodes import Node, Tensor, compute, constant
 from deeploy.ir.rewriting import Match, Pass, Result, lowered, need, require
 from deeploy.ir.types import DType
@@ -29,7 +29,7 @@ def find_row(tensor: Tensor, result: Tensor) -> np.ndarray | None:
     return None
 
 
-def scalars(node: Node) -> tuple[int, int, int, int, int, int]:
+def requantisation_scalars(node: Node) -> tuple[int, int, int, int, int, int]:
     """mul, add, shift, low, high and the parity of ties of a requantisation behind a body, where one value serves all."""
     (mul, add), attrs = (tensor.number for tensor in node.operands[-2:]), node.attrs
     require(node.epilogue == ("requantise",))
@@ -54,7 +54,7 @@ def requantise(m: Match) -> Result:
     if front.epilogue:
         add = add + need(front.operands[-1].data).astype(np.int64) * mul
     stage = {name: m.attrs[name] for name in _STAGE}
-    return m.fuse(front, *requantisation(mul, add), kept=-1 if front.epilogue else None, epilogue=("requantise",), **stage)
+    return m.fuse(front, *requantisation_operands(mul, add), kept=-1 if front.epilogue else None, epilogue=("requantise",), **stage)
 
 
 @lowered("RequantShift", "Clip", "Lookup")

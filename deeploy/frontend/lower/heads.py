@@ -40,11 +40,11 @@ def later(m: Match) -> Result:
 def needless(m: Match) -> Result:
     """An expansion whose readers broadcast anyway."""
     readers = m.readers(m.y)
-    require(readers, not m.is_output(m.y), all(_broadcasts(reader, m.x, m.y) for reader in readers))
+    require(readers, not m.is_output(m.y), all(_reader_broadcasts(reader, m.x, m.y) for reader in readers))
     return {m.y: m.x}
 
 
-def _broadcasts(reader: Node, x: Tensor, y: Tensor) -> bool:
+def _reader_broadcasts(reader: Node, x: Tensor, y: Tensor) -> bool:
     """Whether ``reader`` computes the same from ``x``, of which ``y`` is an expansion."""
     if not reader.is_lowered or reader.op not in (*BROADCASTING, "MatMul") or reader.epilogue:
         return False
@@ -93,7 +93,7 @@ def _find_repeated(m: Match, tensor: Tensor) -> tuple[Tensor, tuple[int, int], i
     return None
 
 
-def _insert(shape: Sequence[int], place: int, split: tuple[int, int]) -> Sequence[int] | None:
+def _insert_heads(shape: Sequence[int], place: int, split: tuple[int, int]) -> Sequence[int] | None:
     """The shape of the other operand or the result, with the heads, ``place`` (negative) from the right, as two axes."""
     at = len(shape) + place
     if at < 0:
@@ -112,7 +112,7 @@ def grouped(m: Match) -> Result:
             continue
         source, split, axis, perm = repeated
         at = perm.index(axis)
-        shape, result = (_insert(tensor.shape, at - len(perm), split) for tensor in (other, m.y))
+        shape, result = (_insert_heads(tensor.shape, at - len(perm), split) for tensor in (other, m.y))
         if at >= len(perm) - 2 or shape is None or result is None or len(result) > BATCH_AXES + 2:
             continue
         moved = [p if p < axis else p + 1 for p in perm]

@@ -12,7 +12,7 @@ import numpy as np
 
 from deeploy.ir.nodes import Tensor, compute, constant
 from deeploy.ir.types import DType
-from deeploy.ir.values import Graph, substitute
+from deeploy.ir.values import Graph, substitute_tensors
 
 SCALE = 0.05  # of all activations
 FOLDED = frozenset({"Relu", "Clip", "BatchNormalization"})  # what integer layers do on their way: nothing is rounded before it
@@ -27,12 +27,12 @@ def in_int8(graph: Graph) -> Graph:
     def quantised(tensor: Tensor) -> Tensor:
         if tensor.dtype is not DType.FLOAT32 or (tensor.name in folded if tensor.data is None else tensor.rank < 2):
             return tensor
-        return known.setdefault(tensor, _dequantised(tensor, len(known)))
+        return known.setdefault(tensor, _dequantise_int8(tensor, len(known)))
 
-    return substitute(graph, quantised)
+    return substitute_tensors(graph, quantised)
 
 
-def _dequantised(tensor: Tensor, number: int) -> Tensor:
+def _dequantise_int8(tensor: Tensor, number: int) -> Tensor:
     """A tensor behind its quantisation to int8."""
     name, zero = f"{tensor.name} (int8 {number})", constant(np.int8(0))
     if tensor.data is not None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deeploy.ir.nodes import Attributes, Tensor, compute, constant, inverse
+from deeploy.ir.nodes import Attributes, Tensor, compute, constant, inverse_order
 from deeploy.ir.rewriting import Match, Pass, Result, lowered, need, require
 
 BROADCASTING = ("Add", "Sub", "Mul", "Div", "ScaledAdd", "ScaledDiv", "Binary", "Where")
@@ -28,14 +28,14 @@ def _find_transpose(m: Match, tensor: Tensor) -> tuple[Tensor, tuple[int, ...]] 
 
 def _move_behind(m: Match, inputs: Sequence[Tensor], perm: Sequence[int], attrs: Attributes) -> Tensor:
     """The node itself on untransposed ``inputs``, and a transpose of its result."""
-    shape = [m.y.shape[position] for position in inverse(perm)]
+    shape = [m.y.shape[position] for position in inverse_order(perm)]
     label = "channels last" if tuple(perm) == (0, len(perm) - 1, *range(1, len(perm) - 1)) else "before transpose"
     return m.replace("Transpose", compute(m.op, *inputs, shape=shape, dtype=m.y.dtype, label=label, **attrs), perm=tuple(perm))
 
 
-def _fit(m: Match, tensor: Tensor, perm: tuple[int, ...]) -> Tensor:
+def _fit_operand(m: Match, tensor: Tensor, perm: tuple[int, ...]) -> Tensor:
     """An operand as it must be when the transpose ``perm`` moves behind the operator, where that is free."""
-    rank, order = len(perm), inverse(perm)
+    rank, order = len(perm), inverse_order(perm)
     source, own = _find_transpose(m, tensor) or (tensor, None)
     if own == perm or (tensor.elements == 1 and tensor.rank <= rank and (tensor.data is not None or tensor.rank < rank)):
         return source if own == perm else tensor
@@ -75,7 +75,7 @@ def elementwise(m: Match) -> Result:
     transposes = (_find_transpose(m, tensor) for tensor in m.inputs)
     perm = need(next((pair[1] for pair in transposes if pair is not None and len(pair[1]) == m.y.rank), None))
     data = 1 if m.op == "Lookup" else len(m.inputs) - (2 if "requantise" in m.node.epilogue else 0)
-    return _move_behind(m, [*(_fit(m, tensor, perm) for tensor in m.inputs[:data]), *m.inputs[data:]], perm, m.attrs)
+    return _move_behind(m, [*(_fit_operand(m, tensor, perm) for tensor in m.inputs[:data]), *m.inputs[data:]], perm, m.attrs)
 
 
 def _has_scalar_epilogue(m: Match) -> bool:
@@ -122,11 +122,11 @@ def by_axis(m: Match) -> Result:
     require(m.op != "Expand" or m.y.rank == rank)
     for name in {"Pad": ("pads",), "Slice": ("starts", "ends", "steps")}.get(m.op, ()):
         halves = [attrs[name][i : i + rank] for i in range(0, len(attrs[name]), rank)]
-        attrs[name] = tuple(half[position] for half in halves for position in inverse(perm))
-    return _move_behind(m, [_fit(m, tensor, perm) for tensor in m.inputs], perm, attrs)
+        attrs[name] = tuple(half[position] for half in halves for position in inverse_order(perm))
+    return _move_behind(m, [_fit_operand(m, tensor, perm) for tensor in m.inputs], perm, attrs)
 
 
-def _blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+def _reshape_blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """The smallest runs of axes of one shape that a reshape turns into runs of the other; no run of the first is empty."""
     runs: list[tuple[list[int], list[int]]] = []
     i = j = 0
@@ -153,7 +153,7 @@ def regroup(m: Match) -> Result:
     """
     x, perm = need(_find_transpose(m, m.x))
     require(0 not in m.y.shape, m.readers(m.y))
-    blocks = _blocks(m.x.shape, m.y.shape)
+    blocks = _reshape_blocks(m.x.shape, m.y.shape)
     sources = [[perm[axis] for axis in run] for run, _ in blocks]
     order = sorted(range(len(blocks)), key=lambda block: min(sources[block]))
     whole = all(sorted(axes) == list(range(min(axes), max(axes) + 1)) for axes in sources)
@@ -161,7 +161,7 @@ def regroup(m: Match) -> Result:
     outer = [axis for block in order for axis in blocks[block][1]]
     moved = x.transpose([axis for block in order for axis in sources[block]])
     early = compute("Reshape", moved, shape=[m.y.shape[axis] for axis in outer])
-    return m.replace("Transpose", early, perm=tuple(inverse(outer)))
+    return m.replace("Transpose", early, perm=tuple(inverse_order(outer)))
 
 
 @lowered("MatMul")
@@ -188,7 +188,7 @@ def _absorb_flattening(m: Match) -> Result:
     shape = flatten.operands[0].shape
     require(weights.ndim == m.x.rank == 2, not m.attrs["trans_a"], perm[0] == 0, shape[0] == m.x.shape[0])
     rows = weights.T if is_turned else weights
-    order = [axis - 1 for axis in inverse(perm)[1:]]
+    order = [axis - 1 for axis in inverse_order(perm)[1:]]
     ordered = rows.reshape(*shape[1:], -1).transpose(*order, len(order)).reshape(rows.shape)
     flat = compute("Reshape", x, shape=m.x.shape)
     return m.replace("MatMul", flat, constant(ordered.T if is_turned else ordered), *m.inputs[2:], **m.attrs)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from deeploy.frontend.lower.quant import Quantised, byte, dequantised, every, plain
+from deeploy.frontend.lower.quant import Quantised, behind_dequantisation, byte_tensor, every_value, plain_tensor
 from deeploy.ir.nodes import Attributes, Node, Tensor, compute, constant
 from deeploy.ir.types import DType
 from deeploy.operators.elementwise import FUNCTIONS
@@ -44,7 +44,7 @@ ARITHMETIC: Operations = {
 OF_TWO: Operations = {**ARITHMETIC, "Max": np.maximum, "Min": np.minimum}
 
 
-def function(node: Node) -> Attributes | None:
+def unary_attributes(node: Node) -> Attributes | None:
     """The attributes of the Unary that computes what a float ONNX node does, where there is one."""
     name, *defaults = UNARY.get(node.op, ("", 0.0, 0.0))
     if node.op in ("Pow", "PRelu"):
@@ -61,7 +61,7 @@ def function(node: Node) -> Attributes | None:
     return {"function": name, "alpha": float(alpha), "beta": float(beta)} if name else None
 
 
-def limits(node: Node) -> tuple[Any, Any] | None:
+def relu_limits(node: Node) -> tuple[Any, Any] | None:
     """The smallest and the largest value that a Relu or a Clip leaves, None where there is none of these; None of another node."""
     return {"Relu": (0, None), "Clip": (node.attrs.get("min"), node.attrs.get("max"))}.get(node.op)
 
@@ -70,7 +70,7 @@ def real_constant(tensor: Tensor) -> np.ndarray | None:
     """The float value of a constant, also of a dequantised one."""
     if tensor.data is not None:
         return tensor.data.astype(np.float32)
-    q = dequantised(tensor)
+    q = behind_dequantisation(tensor)
     return None if q is None or q.tensor.data is None else q.real(q.tensor.data)
 
 
@@ -85,11 +85,11 @@ Leaf = Callable[[Tensor], Values | None]
 
 
 def _of_byte(tensor: Tensor) -> Values | None:
-    x = byte(tensor)
+    x = byte_tensor(tensor)
     return None if x is None else (x, x.every)
 
 
-def tabulate(
+def tabulate_values(
     tensor: Tensor, leaf: Leaf = _of_byte, known: dict[Tensor, Values | None] | None = None, depth: int = DEEPEST
 ) -> Values | None:
     """The float32 values of a float tensor, element by element a function of one tensor alone: of a dequantised 8-bit one.
@@ -103,19 +103,19 @@ def tabulate(
     """
     known = {} if known is None else known
     if tensor not in known:
-        known[tensor] = _tabulate(tensor, leaf, known, depth - 1) if depth > 0 else None
+        known[tensor] = _tabulate_node(tensor, leaf, known, depth - 1) if depth > 0 else None
     return known[tensor]
 
 
-def _tabulate(tensor: Tensor, leaf: Leaf, known: dict[Tensor, Values | None], depth: int) -> Values | None:
+def _tabulate_node(tensor: Tensor, leaf: Leaf, known: dict[Tensor, Values | None], depth: int) -> Values | None:
     number, values, node = real_constant(tensor), leaf(tensor), tensor.maker
     if number is not None:
         return (None, number.reshape(())) if number.size == 1 else None
     if values is not None or node is None or node.is_lowered:
         return values
     operands = node.operands if node.op in OF_TWO else node.operands[:1]
-    operate = OF_TWO[node.op] if len(operands) == 2 else elementwise(node)
-    parts = [] if operate is None else [tabulate(operand, leaf, known, depth) for operand in operands]
+    operate = OF_TWO[node.op] if len(operands) == 2 else elementwise_function(node)
+    parts = [] if operate is None else [tabulate_values(operand, leaf, known, depth) for operand in operands]
     sources = {part[0].tensor: part[0] for part in parts if part is not None and part[0] is not None}
     if operate is None or None in parts or [source.shape for source in sources] != [tensor.shape]:
         return None
@@ -124,9 +124,9 @@ def _tabulate(tensor: Tensor, leaf: Leaf, known: dict[Tensor, Values | None], de
     return next(iter(sources.values())), np.asarray(result, np.float32)
 
 
-def elementwise(node: Node) -> Callable[..., np.ndarray] | None:
+def elementwise_function(node: Node) -> Callable[..., np.ndarray] | None:
     """What a float node with one variable input computes element by element."""
-    ends, form = limits(node), function(node)
+    ends, form = relu_limits(node), unary_attributes(node)
     if ends is not None:
         return lambda x: np.asarray(x if ends == (None, None) else np.clip(x, *ends))
     if form is None:
@@ -135,18 +135,18 @@ def elementwise(node: Node) -> Callable[..., np.ndarray] | None:
     return lambda x: np.asarray(FUNCTIONS[name](x.astype(np.float64), *parameters), np.float32)
 
 
-def table(tensor: Tensor, y: Quantised) -> tuple[Tensor, np.ndarray] | None:
+def lookup_table(tensor: Tensor, y: Quantised) -> tuple[Tensor, np.ndarray] | None:
     """The 8-bit tensor that a float one is a function of, element by element, and what ``y`` is for each value of it."""
     joined = _join_sum(tensor, y)
-    x, values = joined or tabulate(tensor) or (None, np.zeros(0))
+    x, values = joined or tabulate_values(tensor) or (None, np.zeros(0))
     if x is None or x.tensor.data is not None:
         return None
-    return x.tensor, (y if joined is None else plain(y.tensor)).quantise(values)
+    return x.tensor, (y if joined is None else plain_tensor(y.tensor)).quantise(values)
 
 
 def look_up(x: Tensor, results: np.ndarray) -> Tensor:
     """What a table has for every element of an 8-bit tensor: the tensor itself where that is the same."""
-    values = every(x)
+    values = every_value(x)
     if values.dtype == results.dtype and np.array_equal(values, results):
         return x
     return compute("Lookup", x, constant(results, label="table"), dtype=DType.of(results.dtype))
@@ -162,11 +162,11 @@ def _join_sum(tensor: Tensor, y: Quantised) -> Values | None:
     node = tensor.maker
     if node is None or node.op != "Add" or node.is_lowered or y.tensor.dtype is not DType.UINT8:
         return None
-    number, x = sorted(map(byte, node.operands), key=lambda part: part is None or part.tensor.data is None)
+    number, x = sorted(map(byte_tensor, node.operands), key=lambda part: part is None or part.tensor.data is None)
     value = None if number is None else number.tensor.number
     if number is None or x is None or value is None or x.tensor.data is not None or x.tensor.shape != tensor.shape:
         return None
     ratio, other = (np.float32(part.s) / np.float32(y.s) for part in (x, number))
     zeros = ratio * np.float32(x.z) + other * np.float32(number.z)
     fixed = other * np.float32(value) + (np.float32(y.z) - zeros)
-    return x, np.asarray(ratio * every(x.tensor).astype(np.float32) + fixed, np.float32)
+    return x, np.asarray(ratio * every_value(x.tensor).astype(np.float32) + fixed, np.float32)

@@ -15,9 +15,9 @@ import numpy as np
 
 from deeploy.frontend.lower import pointwise, products, rows
 from deeploy.frontend.lower.affine import find_axis, quantise_affine
-from deeploy.frontend.lower.call import RuleCall, indices
-from deeploy.frontend.lower.lookup import UNARY, limits, look_up, table
-from deeploy.frontend.lower.quant import Quantised, byte, dequantised, quantised
+from deeploy.frontend.lower.call import RuleCall, gather_indices
+from deeploy.frontend.lower.lookup import UNARY, look_up, lookup_table, relu_limits
+from deeploy.frontend.lower.quant import Quantised, behind_dequantisation, byte_tensor, quantised_result
 from deeploy.frontend.schemas import DIALECT_OPS, SELECTING
 from deeploy.ir.nodes import Tensor, compute
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
@@ -27,23 +27,23 @@ from deeploy.operators.recurrent import GATES
 Lowering = Callable[[RuleCall], Result]
 
 
-def _move(call: RuleCall) -> Result:
+def _lower_move(call: RuleCall) -> Result:
     """Reshape, Transpose, Slice, Pad, Expand: the same operator of the integer form."""
     attrs = {name: tuple(value) if isinstance(value, list) else value for name, value in call.attrs.items() if name != "to"}
     require(attrs.get("mode", "edge") in ("constant", "reflect", "edge"))
     return call.replace(call.op, *call.inputs, **attrs)
 
 
-def _cast(call: RuleCall) -> Result:
+def _lower_cast(call: RuleCall) -> Result:
     """A Cast to bool asks whether an element differs from zero."""
-    return pointwise.compare_with_zero(call, "not_equal") if call.y.dtype is DType.BOOL else _move(call)
+    return pointwise.compare_with_zero(call, "not_equal") if call.y.dtype is DType.BOOL else _lower_move(call)
 
 
-def _gather(call: RuleCall) -> Result:
-    return call.replace(call.op, call.x, indices(call), axis=call.attrs["axis"])
+def _lower_gather(call: RuleCall) -> Result:
+    return call.replace(call.op, call.x, gather_indices(call), axis=call.attrs["axis"])
 
 
-def _split(call: RuleCall) -> Result:
+def _lower_split(call: RuleCall) -> Result:
     """Slices, which a transpose can pass one by one."""
     extents = call.attrs["split"]
     parts = zip(call.node.outputs, np.cumsum(extents).tolist(), extents, strict=True)
@@ -57,40 +57,40 @@ def _by_operator(table: dict[Lowering, str]) -> dict[str, Lowering]:
 # Those that also compute quantised results from quantised operands.
 _QUANTISED = _by_operator(
     {
-        pointwise.arithmetic: "Add Sub Mul Div",
+        pointwise.lower_arithmetic: "Add Sub Mul Div",
         pointwise.batch_norm: "BatchNormalization",
-        pointwise.binary: "Max Min",
-        pointwise.concat: "Concat",
-        pointwise.prelu: "PRelu",
-        pointwise.where: "Where",
-        products.convolution: "Conv ConvTranspose",
-        products.product: "Gemm MatMul",
-        rows.norm: " ".join(rows.CENTRED),
-        rows.pool: "AveragePool",
-        rows.reduction: "GlobalAveragePool ReduceMean ReduceSum",
-        rows.softmax: "Softmax",
+        pointwise.lower_binary: "Max Min",
+        pointwise.lower_concat: "Concat",
+        pointwise.lower_prelu: "PRelu",
+        pointwise.lower_where: "Where",
+        products.lower_convolution: "Conv ConvTranspose",
+        products.lower_product: "Gemm MatMul",
+        rows.lower_norm: " ".join(rows.CENTRED),
+        rows.lower_pool: "AveragePool",
+        rows.lower_reduction: "GlobalAveragePool ReduceMean ReduceSum",
+        rows.lower_softmax: "Softmax",
     }
 )
 # Those that are no functions of one float tensor.
 _RULES = {
-    **dict.fromkeys(pointwise.BINARY, pointwise.binary),
+    **dict.fromkeys(pointwise.BINARY, pointwise.lower_binary),
     **_QUANTISED,
     **_by_operator(
         {
-            _cast: "Cast",
-            _gather: "Gather",
-            _move: "Reshape Transpose Slice Pad Expand",
-            _split: "Split",
-            pointwise.clip: "Relu Clip",
+            _lower_cast: "Cast",
+            _lower_gather: "Gather",
+            _lower_move: "Reshape Transpose Slice Pad Expand",
+            _lower_split: "Split",
+            pointwise.lower_clip: "Relu Clip",
             pointwise.compare_with_zero: "Not",
-            pointwise.negative: "Neg",
-            pointwise.quantisation: "QuantizeLinear DequantizeLinear",
-            pointwise.size: "Abs",
+            pointwise.lower_negative: "Neg",
+            pointwise.lower_quantisation: "QuantizeLinear DequantizeLinear",
+            pointwise.lower_abs: "Abs",
             products.integer_convolution: "ConvInteger",
             products.integer_product: "MatMulInteger",
-            rows.extreme: "ArgMax ArgMin",
-            rows.pool: "MaxPool",
-            rows.reduction: "ReduceMax ReduceMin ReduceProd GlobalMaxPool IntegerMean",
+            rows.lower_extreme: "ArgMax ArgMin",
+            rows.lower_pool: "MaxPool",
+            rows.lower_reduction: "ReduceMax ReduceMin ReduceProd GlobalMaxPool IntegerMean",
         }
     ),
 }
@@ -101,7 +101,7 @@ LOWERED = frozenset((*_RULES, *UNARY, *GATES)) | DIALECT_OPS
 @standard(*SELECTING, "Split", "Expand")
 def sink(m: Match) -> Result:
     """Movement of dequantised values: move the integers, then dequantise."""
-    x, front, results, attrs = need(dequantised(m.x)), need(m.x.maker), m.node.outputs, dict(m.attrs)
+    x, front, results, attrs = need(behind_dequantisation(m.x)), need(m.x.maker), m.node.outputs, dict(m.attrs)
     require(x.is_scalar, x.tensor.data is None or m.op == "Gather", all(y.name for y in results))
     if attrs.get("mode") == "constant":
         attrs["value"] = _pad_with(m, x)
@@ -116,7 +116,7 @@ def sink(m: Match) -> Result:
 @standard("Reshape", "Transpose")
 def view(m: Match, x: Tensor) -> Tensor:
     """A view of a dequantised constant: the integers are moved at once, and with them the axis of several scales."""
-    q, front, order = need(dequantised(x)), need(x.maker), m.attrs.get("perm")
+    q, front, order = need(behind_dequantisation(x)), need(x.maker), m.attrs.get("perm")
     require(q.tensor.data is not None)
     moved = q.tensor.reshape(m.y.shape) if order is None else q.tensor.transpose(order)
     axis = 0 if q.is_scalar else find_axis(x.shape, m.y.shape, q.axis) if order is None else list(order).index(q.axis)
@@ -126,7 +126,7 @@ def view(m: Match, x: Tensor) -> Tensor:
 def _pad_with(m: Match, x: Quantised) -> int:
     """What a Pad of dequantised values pads the integers with, which has to stand for it."""
     value: float = m.attrs["value"]
-    readers = [quantised(reader) for reader in m.readers(m.y)]
+    readers = [quantised_result(reader) for reader in m.readers(m.y)]
     same = [y is not None and y.is_scalar and (y.s, y.z, y.tensor.dtype) == (x.s, x.z, x.tensor.dtype) for y in readers]
     if same and all(same):  # whatever it is, it is quantised in the same way
         return int(x.quantise(value))
@@ -138,7 +138,7 @@ def _pad_with(m: Match, x: Quantised) -> int:
 @standard("QuantizeLinear")
 def rise(m: Match) -> Result:
     """Quantisation of reordered, selected or padded values: quantise first, which keeps the order of values."""
-    mover, y = need(m.only_source(m.x, *SELECTING)), need(quantised(m.node))
+    mover, y = need(m.only_source(m.x, *SELECTING)), need(quantised_result(m.node))
     x, *others = mover.inputs
     require(len(mover.outputs) == 1, need(x).maker, y.is_scalar)
     attrs = dict(mover.attrs)
@@ -162,13 +162,13 @@ def quantised_operator(m: Match) -> Result:
 
     An expression of one dequantised 8-bit tensor alone is a table, or nothing where it is the identity.
     """
-    y = need(byte(quantised(m.node)))
-    entries = table(m.x, y)
+    y = need(byte_tensor(quantised_result(m.node)))
+    entries = lookup_table(m.x, y)
     if entries is not None:
         return look_up(*entries)
     low, high = y.tensor.dtype.range
     source = need(m.source(m.x))
-    while (ends := limits(source)) is not None and len(m.readers(source.outputs[0])) == 1:
+    while (ends := relu_limits(source)) is not None and len(m.readers(source.outputs[0])) == 1:
         # What this one leaves passes through the limits behind it.
         steps = [end if value is None else int(y.quantise(value)) for value, end in zip(ends, (low, high), strict=True)]
         low, high = np.clip(steps, low, high).tolist()
@@ -180,7 +180,7 @@ def quantised_operator(m: Match) -> Result:
 def operator(m: Match) -> Result:
     """Every operator by its own rule; one that does not apply leaves the node for binding to report."""
     call = RuleCall(m)
-    return pointwise.unary(call) or need(_RULES.get(m.op))(call)
+    return pointwise.lower_unary(call) or need(_RULES.get(m.op))(call)
 
 
 QUANTISED = Pass("qdq", (view, sink, limit, rise, quantise_affine, quantised_operator))

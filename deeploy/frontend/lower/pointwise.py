@@ -10,11 +10,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from deeploy.frontend.lower.affine import affine
+from deeploy.frontend.lower.affine import affine_operands
 from deeploy.frontend.lower.call import RuleCall
-from deeploy.frontend.lower.lookup import function, limits, look_up, real_constant
+from deeploy.frontend.lower.lookup import look_up, real_constant, relu_limits, unary_attributes
 from deeploy.frontend.lower.products import biased_product
-from deeploy.frontend.lower.quant import byte, half, multiplier, quantise_values, repeated, ties
+from deeploy.frontend.lower.quant import (
+    byte_tensor,
+    fixed_point_multiplier,
+    quantise_values,
+    repeat_parameters,
+    rounding_half,
+    ties_attribute,
+)
 from deeploy.ir.nodes import Tensor, compute, constant
 from deeploy.ir.rewriting import Result, need, require
 from deeploy.ir.types import DType
@@ -26,11 +33,11 @@ BINARY = {  # functions of the integer form's Binary
 }
 
 
-def arithmetic(call: RuleCall) -> Result:
+def lower_arithmetic(call: RuleCall) -> Result:
     """Add, Sub, Mul, Div."""
     if call.result is None:
         is_function = call.y.dtype is DType.INT64 or (call.op == "Div" and call.y.dtype.is_integer)
-        return binary(call) if is_function else call.replace(call.op, *call.inputs)
+        return lower_binary(call) if is_function else call.replace(call.op, *call.inputs)
     a, b = call.operand(0), call.operand(1)
     if a is None or b is None:
         return (biased_product(call) if call.op == "Add" else None) or _scale_and_shift(call)
@@ -39,33 +46,33 @@ def arithmetic(call: RuleCall) -> Result:
         return call.replace("Mul", *operands, ratio=np.float64(a.s) * b.s / call.step, **zeros)
     if call.op == "Div":
         # 31-bit numerators and 2^shift denominators: 8 more bits for a, 9 for b, one for rounding.
-        mul, shift = multiplier(np.float64(a.s) / b.s / call.step)
+        mul, shift = fixed_point_multiplier(np.float64(a.s) / b.s / call.step)
         less = max(0, shift - 50)
         attrs = {"mul": int(mul[0]) >> less, "shift": shift - less, "zero_point": call.zero}
         return call.replace("ScaledDiv", *operands, **zeros, **attrs, **call.limits)
     # y = (a - za)*sa/sy +- (b - zb)*sb/sy + zy with one common shift
-    mul, shift = multiplier(np.array([a.s, -b.s if call.op == "Sub" else b.s], np.float64) / call.step)
+    mul, shift = fixed_point_multiplier(np.array([a.s, -b.s if call.op == "Sub" else b.s], np.float64) / call.step)
     mul_a, mul_b = mul.tolist()
-    add = (call.zero << shift) - a.z * mul_a - b.z * mul_b + half(shift)
-    attrs = {"mul_a": mul_a, "mul_b": mul_b, "add": add, "shift": shift, **ties(mul, shift, call.zero)}
+    add = (call.zero << shift) - a.z * mul_a - b.z * mul_b + rounding_half(shift)
+    attrs = {"mul_a": mul_a, "mul_b": mul_b, "add": add, "shift": shift, **ties_attribute(mul, shift, call.zero)}
     return call.replace("ScaledAdd", *operands, **attrs, **call.limits)
 
 
 def _scale_and_shift(call: RuleCall) -> Result:
     """A dequantised tensor times and plus constants: multiplier and summand per element of them."""
-    x = need(next((x for x in map(byte, call.inputs) if x is not None and x.tensor.data is None), None))
-    return call.scale(x, *affine(call.node, real_constant))
+    x = need(next((x for x in map(byte_tensor, call.inputs) if x is not None and x.tensor.data is None), None))
+    return call.scale(x, *affine_operands(call.node, real_constant))
 
 
 def batch_norm(call: RuleCall) -> Result:
     """(x - mean) * scale / sqrt(variance + epsilon) + bias per channel, on axis 1, from constants."""
     if call.result is not None or not call.x.dtype.is_float:
         return _scale_and_shift(call)
-    factor, plus = affine(call.node, real_constant)
+    factor, plus = affine_operands(call.node, real_constant)
     return call.replace("Add", call.create("Mul", call.x, constant(factor, label="factor")), constant(plus, label="summand"))
 
 
-def prelu(call: RuleCall) -> Result:
+def lower_prelu(call: RuleCall) -> Result:
     """max(x, 0) + slope * min(x, 0): both parts quantised on their own, one of which is always the zero point."""
     x, slope = need(call.operand(0)), call.inputs[1]
     require(call.x.dtype.is_float)
@@ -81,19 +88,19 @@ def prelu(call: RuleCall) -> Result:
     return call.replace("ScaledAdd", *parts, mul_a=1, mul_b=1, add=-call.zero, shift=0, **call.limits)
 
 
-def clip(call: RuleCall) -> Result:
+def lower_clip(call: RuleCall) -> Result:
     """Relu, Clip."""
-    low, high = limits(call.node) or (None, None)
+    low, high = relu_limits(call.node) or (None, None)
     return call.replace("Clip", call.x, low=low, high=high)
 
 
-def unary(call: RuleCall) -> Result:
+def lower_unary(call: RuleCall) -> Result:
     """A function of one float tensor."""
-    form = function(call.node) if call.x.dtype.is_float else None
+    form = unary_attributes(call.node) if call.x.dtype.is_float else None
     return None if form is None else call.replace("Unary", call.x, **form)
 
 
-def negative(call: RuleCall) -> Tensor:
+def lower_negative(call: RuleCall) -> Tensor:
     """Integers times -1, or taken from 0 where no accumulator holds them."""
     x = call.x
     require(x.dtype.is_integer)
@@ -102,13 +109,13 @@ def negative(call: RuleCall) -> Tensor:
     return call.replace("Mul", x, constant([-1], DType.INT8))
 
 
-def size(call: RuleCall) -> Result:
+def lower_abs(call: RuleCall) -> Result:
     """Abs of integers: the larger one of a value and its negative."""
     require(call.x.dtype in (DType.INT32, DType.INT64))
-    return call.replace("Binary", call.x, negative(call), function="max")
+    return call.replace("Binary", call.x, lower_negative(call), function="max")
 
 
-def binary(call: RuleCall) -> Result:
+def lower_binary(call: RuleCall) -> Result:
     """A function of two, applied from left to right; quantised operands in the quantisation of the result.
 
     A complement is a difference from all ones.
@@ -126,7 +133,7 @@ def binary(call: RuleCall) -> Result:
     return total
 
 
-def where(call: RuleCall) -> Result:
+def lower_where(call: RuleCall) -> Result:
     """Where."""
     return call.replace("Where", call.x, *_in_result_scale(call, call.inputs[1:]))
 
@@ -136,9 +143,9 @@ def compare_with_zero(call: RuleCall, name: str = "equal") -> Result:
     return call.replace("Binary", call.x, constant([0], call.x.dtype), function=name)
 
 
-def concat(call: RuleCall) -> Result:
+def lower_concat(call: RuleCall) -> Result:
     """Every quantised part in the scale of the whole; parts that have it already are taken as they are."""
-    require(call.result is None or all(map(byte, call.inputs)))
+    require(call.result is None or all(map(byte_tensor, call.inputs)))
     return call.replace("Concat", *_in_result_scale(call, call.inputs), axis=call.attrs["axis"])
 
 
@@ -153,13 +160,13 @@ def _in_result_scale(call: RuleCall, tensors: Sequence[Tensor]) -> list[Tensor]:
         real = real_constant(tensor)
         if real is not None:
             return constant(np.clip(y.quantise(real), call.low, call.high), call.y.dtype)
-        part = need(byte(tensor))
+        part = need(byte_tensor(tensor))
         return look_up(part.tensor, np.clip(y.quantise(part.every), call.low, call.high))
 
     return list(map(convert, tensors))
 
 
-def quantisation(call: RuleCall) -> Result:
+def lower_quantisation(call: RuleCall) -> Result:
     """Quantise or dequantise in floats; parameters broadcast to the tensor's axes, those of blocks are repeated."""
     x, is_quantise, axis, size = call.x, call.op == "QuantizeLinear", call.attrs.get("axis", 0), call.attrs.get("block_size", 0)
     scale, zero, integer = need(call.value(1)), need(call.value(2, np.zeros(1, np.int32))), call.y if is_quantise else x
@@ -168,7 +175,7 @@ def quantisation(call: RuleCall) -> Result:
 
     def spread(values: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
         if size:
-            values = repeated(np.broadcast_to(values, blocks), size, axis, x.shape)
+            values = repeat_parameters(np.broadcast_to(values, blocks), size, axis, x.shape)
         shape = [1] * min(1, x.rank) if values.size == 1 else x.shape if size else [-1 if i == axis else 1 for i in range(x.rank)]
         return values.reshape(shape).astype(dtype)
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from deeploy.frontend.lower.call import RuleCall, filters, is_image, spatial, wide, window
+from deeploy.frontend.lower.call import RuleCall, is_image, spatial_pair, two_dimensional_filters, widen_bias, window_attributes
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.frontend.lower.quant import centred, dequantised, plain
+from deeploy.frontend.lower.quant import behind_dequantisation, centre_weights, plain_tensor
 from deeploy.frontend.lower.transposed import Phases
 from deeploy.frontend.schemas import Attributes
 from deeploy.ir.nodes import Tensor, compute, constant
@@ -21,27 +21,27 @@ from deeploy.ir.types import DType
 from deeploy.operators.conv import CONV
 
 
-def convolution(call: RuleCall) -> Result:
+def lower_convolution(call: RuleCall) -> Result:
     """Conv, ConvTranspose."""
     x, weights, axis = need(call.operand(0)), call.inputs[1], int(call.op == "ConvTranspose")
     require(is_image(call.x))
-    attrs: Attributes = {**window(call.attrs), "group": call.attrs["group"], "zero_point": x.z}
+    attrs: Attributes = {**window_attributes(call.attrs), "group": call.attrs["group"], "zero_point": x.z}
     if axis:
-        attrs["output_padding"] = spatial(call.attrs["output_padding"], 0)
+        attrs["output_padding"] = spatial_pair(call.attrs["output_padding"], 0)
         result = attempt(transposed_convolution, call)
         if result is not None:
             return result
     if call.result is None:
-        bias = [wide(tensor) for tensor in call.inputs[2:]]
+        bias = [widen_bias(tensor) for tensor in call.inputs[2:]]
         weights = weights.reshape([*weights.shape[:2], 1, weights.shape[2]]) if weights.rank == 3 else weights
         return call.replace_image(call.op, call.image(call.x), weights, *bias, epilogue=("bias",) * len(bias), **attrs)
-    w = need(dequantised(weights))
+    w = need(behind_dequantisation(weights))
     require(w.is_scalar or w.axis == axis, w.scale.size in (1, weights.shape[axis]))
-    values, repeats = need(centred(w)), call.attrs["group"] if axis and w.scale.size > 1 else 1
+    values, repeats = need(centre_weights(w)), call.attrs["group"] if axis and w.scale.size > 1 else 1
     unit = np.tile(w.scale.ravel().astype(np.float64), repeats) * x.s
     offset = _find_bias(call.input(2), unit, call.y.shape[1])
     offset = offset if axis else offset - x.z * _sum_filters(values)
-    operands = call.image(x.tensor), constant(filters(values), label="weights")
+    operands = call.image(x.tensor), constant(two_dimensional_filters(values), label="weights")
     return call.replace_image(call.op, *operands, ratio=unit / call.step, offset=offset, **attrs)
 
 
@@ -52,12 +52,12 @@ def transposed_convolution(call: RuleCall) -> Result:
         values, offset = need(weights.data), np.zeros(1) if bias is None else need(bias.data)
         require(x.z == 0)
     else:
-        w = need(dequantised(weights))
+        w = need(behind_dequantisation(weights))
         require(w.is_scalar or w.axis == 1, w.scale.size in (1, weights.shape[1]))
-        values, repeats = need(centred(w)), call.attrs["group"] if w.scale.size > 1 else 1
+        values, repeats = need(centre_weights(w)), call.attrs["group"] if w.scale.size > 1 else 1
         unit = np.tile(w.scale.ravel().astype(np.float64), repeats) * x.s
         offset = _find_bias(bias, unit, call.y.shape[1])
-    values = filters(values)
+    values = two_dimensional_filters(values)
     phases = Phases.of(call, values.shape[2:])
     of_phases, offset = phases.filters(values), phases.of_all(offset)
     operands = [call.image(x.tensor), constant(of_phases, label="weights")]
@@ -67,7 +67,7 @@ def transposed_convolution(call: RuleCall) -> Result:
             CONV.name, *operands, ratio=phases.of_all(unit) / call.step, offset=offset - x.z * _sum_filters(of_phases), **given
         )
     else:
-        stage = [] if bias is None else [wide(constant(np.broadcast_to(offset, of_phases.shape[:1]), bias.dtype, "bias"))]
+        stage = [] if bias is None else [widen_bias(constant(np.broadcast_to(offset, of_phases.shape[:1]), bias.dtype, "bias"))]
         product = call.create(CONV.name, *operands, *stage, epilogue=("bias",) * len(stage), **given)
     return phases.interleave(call, product)
 
@@ -83,8 +83,12 @@ def integer_convolution(call: RuleCall) -> Result:
     """
     x, zero, pads, weights = call.x, call.input(2), call.attrs["pads"], need(_centre_weights(call, 0))
     require(is_image(x), zero is None or zero.elements == 1)
-    attrs: Attributes = {**window(call.attrs), "group": call.attrs["group"]}
-    known, factor, sums = 0 if zero is None else zero.number, constant(filters(weights), label="weights"), _sum_filters(weights)
+    attrs: Attributes = {**window_attributes(call.attrs), "group": call.attrs["group"]}
+    known, factor, sums = (
+        0 if zero is None else zero.number,
+        constant(two_dimensional_filters(weights), label="weights"),
+        _sum_filters(weights),
+    )
     if known is not None:
         bias = constant(-known * sums, DType.INT32, "bias")
         return call.replace_image(CONV.name, call.image(x), factor, bias, zero_point=known, epilogue=("bias",), **attrs)
@@ -93,7 +97,7 @@ def integer_convolution(call: RuleCall) -> Result:
         wider = compute("Pad", source.operands[0], pads=(0, 0, *before, 0, 0, *after), mode="constant", value=0)
         x, attrs["pads"] = compute("Quantize", wider, *source.operands[1:], dtype=x.dtype, **source.attrs), (0, 0, 0, 0)
     products = call.create_image(CONV.name, call.image(x), factor, zero_point=0, epilogue=(), **attrs)
-    return call.replace_image("Sub", products, _correct(call, sums))
+    return call.replace_image("Sub", products, _correct_zero_point(call, sums))
 
 
 def integer_product(call: RuleCall) -> Result:
@@ -112,7 +116,7 @@ def integer_product(call: RuleCall) -> Result:
         return call.replace("MatMul", a, b, a_zero_point=known[0], b_zero_point=known[1])
     products = call.replace("MatMul", a, b)
     if weights is not None:
-        return call.replace("Sub", products, _correct(call, weights.sum(axis=-2, keepdims=weights.ndim > 2, dtype=np.int64)))
+        return call.replace("Sub", products, _correct_zero_point(call, weights.sum(axis=-2, keepdims=weights.ndim > 2, dtype=np.int64)))
     rows, columns = (
         compute("ReduceSum", x, dtype=DType.INT32, axes=(x.rank - back,), keepdims=True, label=label)
         for x, back, label in ((a, 1, "sums of rows"), (b, 2, "sums of columns"))
@@ -131,7 +135,9 @@ def _centre_weights(call: RuleCall, axis: int) -> np.ndarray | None:
     """
     weights, zero = call.inputs[1], call.value(3, np.zeros(1))
     known = zero is not None and (zero.size in (1, weights.shape[axis]) or zero.ndim == weights.rank)
-    return centred(replace(plain(weights), zero_point=zero.astype(np.int64), axis=axis)) if zero is not None and known else None
+    return (
+        centre_weights(replace(plain_tensor(weights), zero_point=zero.astype(np.int64), axis=axis)) if zero is not None and known else None
+    )
 
 
 def _read_zero_points(call: RuleCall, position: int) -> Tensor:
@@ -147,7 +153,7 @@ def _read_zero_points(call: RuleCall, position: int) -> Tensor:
     return shaped.cast(DType.INT32) if shaped.data is None else constant(shaped.data, DType.INT32, "zero points")
 
 
-def _correct(call: RuleCall, sums: np.ndarray) -> Tensor:
+def _correct_zero_point(call: RuleCall, sums: np.ndarray) -> Tensor:
     """What the zero point of the data contributes to the products with weights of these sums."""
     return call.create("Mul", constant(sums, DType.INT32, "sums of weights"), _read_zero_points(call, 2), label="correction")
 
@@ -156,7 +162,7 @@ def _find_bias(tensor: Tensor | None, unit: np.ndarray, channels: int) -> np.nda
     """A bias in integer steps of ``unit`` (the product of both scales), one per channel."""
     if tensor is None:
         return np.zeros(1, np.int64)
-    q = dequantised(tensor)
+    q = behind_dequantisation(tensor)
     steps = None if q is None or q.tensor.elements != channels else q.tensor.data
     if q is not None and steps is not None and np.allclose(q.scale.astype(np.float64).ravel(), unit, rtol=1e-5, atol=0):
         return np.asarray(steps.astype(np.int64) - q.zero_point.ravel()).ravel()
@@ -169,7 +175,7 @@ def _read_flags(call: RuleCall) -> Attributes:
     return {"trans_a": bool(call.attrs.get("transA", 0)), "trans_b": bool(call.attrs.get("transB", 0))}
 
 
-def product(call: RuleCall) -> Result:
+def lower_product(call: RuleCall) -> Result:
     """Gemm, MatMul."""
     alpha, beta = call.attrs.get("alpha", 1.0), call.attrs.get("beta", 1.0)
     summand = call.input(2) if beta else None
@@ -177,12 +183,12 @@ def product(call: RuleCall) -> Result:
         return _quantised_product(call, summand)
     if not call.y.dtype.is_float and (alpha, beta if summand is not None else 1) != (1, 1):
         return _weighted_product(call, alpha, summand, beta)
-    operands, stage = [call.x, times(call, call.inputs[1], alpha)], _read_flags(call)
+    operands, stage = [call.x, multiply_by(call, call.inputs[1], alpha)], _read_flags(call)
     if summand is not None:
-        summand = times(call, summand, beta)
+        summand = multiply_by(call, summand, beta)
         values = summand.data
         if values is not None and (values.size == 1 or values.size == values.shape[-1] == call.y.shape[-1]):
-            operands.append(wide(constant(values.ravel(), label="bias")))
+            operands.append(widen_bias(constant(values.ravel(), label="bias")))
             summand, stage["epilogue"] = None, ("bias",)
     result = call.replace("MatMul", *operands, **stage)
     return result if summand is None else call.replace("Add", result, summand)
@@ -200,7 +206,7 @@ def _weighted_product(call: RuleCall, alpha: float, summand: Tensor | None, beta
     return call.replace("Add", result, call.create("Mul", summand, constant([int(beta)], DType.INT32)))
 
 
-def times(call: RuleCall, x: Tensor, factor: float) -> Tensor:
+def multiply_by(call: RuleCall, x: Tensor, factor: float) -> Tensor:
     """A float tensor times a number; a constant is multiplied at once."""
     if factor == 1:
         return x
@@ -208,8 +214,8 @@ def times(call: RuleCall, x: Tensor, factor: float) -> Tensor:
 
 
 def _quantised_product(call: RuleCall, summand: Tensor | None) -> Result:
-    a, b, flags = need(call.operand(0)), need(dequantised(call.inputs[1])), _read_flags(call)
-    channels, columns, weights = call.y.shape[-1], b.tensor.rank - 1 - flags["trans_b"], centred(b)
+    a, b, flags = need(call.operand(0)), need(behind_dequantisation(call.inputs[1])), _read_flags(call)
+    channels, columns, weights = call.y.shape[-1], b.tensor.rank - 1 - flags["trans_b"], centre_weights(b)
     require(b.is_byte, min(a.tensor.rank, b.tensor.rank) > 1, b.scale.size in (1, channels))
     require(b.is_scalar or (weights is not None and b.axis % b.tensor.rank == columns))
     require(summand is None or summand.shape[-1:] in ((), (1,), (channels,)))

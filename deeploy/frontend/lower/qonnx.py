@@ -16,7 +16,7 @@ import numpy as np
 
 from deeploy.errors import UnsupportedError
 from deeploy.frontend.integer_graphs import MEANS
-from deeploy.frontend.lower.quant import byte, dequantised
+from deeploy.frontend.lower.quant import behind_dequantisation, byte_tensor
 from deeploy.frontend.schemas import PRODUCTS, SELECTING
 from deeploy.ir.nodes import INTEGER_FORM, Node, Tensor, compute, constant
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
@@ -113,7 +113,7 @@ def _smallest_type(low: float, high: float) -> DType:
     return DType.UINT8 if DType.UINT8.holds(*ends) else DType.smallest(*ends)
 
 
-def _round(m: Match, x: Tensor, default: str) -> Tensor:
+def _round_tensor(m: Match, x: Tensor, default: str) -> Tensor:
     """The whole numbers, in floats, that the node's mode makes of a tensor."""
     mode = _read_mode(m, default)
     if mode in _DIRECT:
@@ -126,7 +126,7 @@ def _read_mode(m: Match, default: str) -> str:
     return str(m.attrs.get("rounding_mode", default)).upper()
 
 
-def _limit(x: Tensor, low: np.ndarray, high: np.ndarray) -> Tensor:
+def _limit_tensor(x: Tensor, low: np.ndarray, high: np.ndarray) -> Tensor:
     return x.apply("Clip", min=float(low), max=float(high)) if low.size == high.size == 1 else x.apply("Max", low).apply("Min", high)
 
 
@@ -138,14 +138,14 @@ def quant(m: Match, x: Tensor) -> Result:
     steps = _Steps(scale, zero, dtype, x.rank)
     if not dtype.holds(int(zero.min()), int(zero.max())):
         raise UnsupportedError(f"{m.node} has a zero point that its steps do not hold", _REMEDY)
-    whole = _limit(_round(m, steps.measure(x), "ROUND"), low, high)
+    whole = _limit_tensor(_round_tensor(m, steps.measure(x), "ROUND"), low, high)
     if x.data is not None and steps.axis is not None:
         return steps.dequantise(constant(need(whole.data), dtype, "steps"))
     is_limited, has_one_of_each = (int(low.min()), int(high.max())) != dtype.range, scale.size == zero.size == low.size == 1
     is_plain = x.data is None and steps.axis is not None and dtype.bytes == low.size == 1 and (has_one_of_each or not is_limited)
     # Odd zero points are added before a tie goes to the even step.
     if is_plain and _read_mode(m, "ROUND") in NEAREST and not (zero % 2).any():
-        bounded = _limit(x, (low - zero) * scale, (high - zero) * scale) if is_limited else x
+        bounded = _limit_tensor(x, (low - zero) * scale, (high - zero) * scale) if is_limited else x
         return steps.dequantise(steps.quantise(bounded))
     return steps.numbers(whole)
 
@@ -167,13 +167,13 @@ def trunc(m: Match, x: Tensor) -> Result:
         if ends is not None:
             kept = np.array([np.rint(end / scale + zero) / factor for end in ends])
             left = replace(steps, dtype=_smallest_type(np.floor(kept.min()), np.ceil(kept.max())))
-    whole = _round(m, steps.measure(x).apply("Round") * (1 / factor), "FLOOR")
-    return left.numbers(_limit(whole, low, high) if is_recent else whole)
+    whole = _round_tensor(m, steps.measure(x).apply("Round") * (1 / factor), "FLOOR")
+    return left.numbers(_limit_tensor(whole, low, high) if is_recent else whole)
 
 
 def _find_range(x: Tensor) -> Sequence[float] | None:
     """The least and the greatest number of a tensor, as far as its quantisation and what is computed of it say; else None."""
-    node, q = x.maker, dequantised(x)
+    node, q = x.maker, behind_dequantisation(x)
     if q is not None:
         numbers = (np.array(q.tensor.dtype.range)[:, None] - q.zero_point.ravel()) * q.scale.ravel()
         return numbers.min(), numbers.max()
@@ -207,7 +207,7 @@ def signs(m: Match, x: Tensor, weights: np.ndarray) -> Tensor:
     axis = weights.ndim - 1 - m.attrs.get("transB", 0) if m.op in ("MatMul", "Gemm") else int(m.op == "ConvTranspose")
     sizes = np.abs(weights).max(tuple(i for i in range(weights.ndim) if i != axis), keepdims=True, initial=0)
     sign = np.sign(weights)
-    require(weights.ndim == 2 or (weights.ndim > 2 and dequantised(x)), weights.size >= _LEAST, np.isfinite(sizes).all())
+    require(weights.ndim == 2 or (weights.ndim > 2 and behind_dequantisation(x)), weights.size >= _LEAST, np.isfinite(sizes).all())
     require(sign.all(), sign.min() < sign.max(), np.array_equal(sign * sizes, weights))
     steps = _Steps(sizes if np.ptp(sizes) else sizes.ravel()[:1], np.zeros(()), DType.INT8, weights.ndim)
     return m.replace(m.op, x, steps.dequantise(constant(sign, DType.INT8, "signs")), *m.node.inputs[2:], **m.attrs)
@@ -216,7 +216,7 @@ def signs(m: Match, x: Tensor, weights: np.ndarray) -> Tensor:
 @standard("MultiThreshold")
 def thresholds(m: Match) -> Result:
     """The number of thresholds that are not above a value: a table for bytes with one row of thresholds, else a search."""
-    rows, shape, q = m.value(1), m.x.shape, byte(m.x)
+    rows, shape, q = m.value(1), m.x.shape, byte_tensor(m.x)
     at = 1 if m.attrs.get("data_layout", "NCHW") != "NHWC" and len(shape) in (2, 4) else len(shape) - 1
     if rows is None or rows.ndim != 2 or rows.shape[0] not in (1, shape[at]) or np.isnan(rows).any():
         what = f"{m.node} has thresholds {'at run time' if rows is None else f'of shape {list(rows.shape)}'} for {shape[at]} channels"
@@ -228,9 +228,9 @@ def thresholds(m: Match) -> Result:
     x, ordered = m.x, np.sort(rows.astype(np.float32 if m.x.dtype.is_float else np.float64), axis=1)
     if q is not None and q.tensor.data is None:  # which bytes reach a threshold, is known
         x, ordered = q.tensor, q.tensor.dtype.range[0] + np.searchsorted(q.every, ordered, side="left").astype(np.float64)
-    counts = _count(x, ordered, at)
+    counts = _count_thresholds(x, ordered, at)
     if not m.y.dtype.is_float:
-        (low, high), constants = reached(m.node), (constant(np.array([value]), DType.INT32) for value in (scale, bias))
+        (low, high), constants = reached_results(m.node), (constant(np.array([value]), DType.INT32) for value in (scale, bias))
         return compute("RequantShift", counts, *constants, dtype=m.y.dtype, domain=INTEGER_FORM, shift=0, low=low, high=high)
     zero = -bias / scale if scale else 0.5
     if scale > 0 and zero == round(zero) and 0 <= zero <= 255:
@@ -238,7 +238,7 @@ def thresholds(m: Match) -> Result:
     return counts.cast(DType.FLOAT32) * np.array([scale]) + np.array([bias])
 
 
-def reached(node: Node) -> tuple[int, int]:
+def reached_results(node: Node) -> tuple[int, int]:
     """The least and the greatest result of a MultiThreshold of a graph of integers."""
     scale, bias = (float(node.attrs.get(name, default)) for name, default in (("out_scale", 1.0), ("out_bias", 0.0)))
     if scale != int(scale) or bias != int(bias):
@@ -248,7 +248,7 @@ def reached(node: Node) -> tuple[int, int]:
     return min(ends), max(ends)
 
 
-def _count(x: Tensor, rows: np.ndarray, at: int) -> Tensor:
+def _count_thresholds(x: Tensor, rows: np.ndarray, at: int) -> Tensor:
     """The counts of elements of x, as bytes: of its channels along an axis, each with a row of thresholds that rise."""
     shape, dtype = x.shape, x.dtype
     if not dtype.is_float:

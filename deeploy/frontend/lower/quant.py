@@ -68,15 +68,15 @@ class Quantised:
     @property
     def every(self) -> np.ndarray:
         """The real values of all that an element of 8 bits can be."""
-        return self.real(every(self.tensor))
+        return self.real(every_value(self.tensor))
 
 
-def plain(tensor: Tensor) -> Quantised:
+def plain_tensor(tensor: Tensor) -> Quantised:
     """A tensor whose elements stand for themselves."""
     return Quantised(tensor, np.ones(1, np.float32), np.zeros(1, np.int64), 0)
 
 
-def every(tensor: Tensor) -> np.ndarray:
+def every_value(tensor: Tensor) -> np.ndarray:
     """All values of the type of an 8-bit tensor."""
     low, high = tensor.dtype.range
     return np.arange(low, high + 1).astype(tensor.dtype.numpy)
@@ -94,24 +94,24 @@ def _read_parameters(node: Node, tensor: Tensor) -> Quantised | None:
     return Quantised(tensor, scale.astype(np.float32), zero, node.attrs.get("axis", 1))
 
 
-def dequantised(tensor: Tensor) -> Quantised | None:
+def behind_dequantisation(tensor: Tensor) -> Quantised | None:
     """The integer tensor behind a float one that a DequantizeLinear computes."""
     node = tensor.made_by("DequantizeLinear")
     return _read_parameters(node, node.operands[0]) if node else None
 
 
-def quantised(node: Node) -> Quantised | None:
+def quantised_result(node: Node) -> Quantised | None:
     """The result of a QuantizeLinear; None of another node."""
     return _read_parameters(node, node.outputs[0]) if node.op == "QuantizeLinear" else None
 
 
-def byte(x: Tensor | Quantised | None) -> Quantised | None:
-    """As ``dequantised`` or as it is, where the integers have 8 bits and one scale."""
-    q = dequantised(x) if isinstance(x, Tensor) else x
+def byte_tensor(x: Tensor | Quantised | None) -> Quantised | None:
+    """As ``behind_dequantisation`` or as it is, where the integers have 8 bits and one scale."""
+    q = behind_dequantisation(x) if isinstance(x, Tensor) else x
     return q if q and q.is_scalar and q.is_byte else None
 
 
-def multiplier(ratio: np.ndarray | float) -> tuple[np.ndarray, int]:
+def fixed_point_multiplier(ratio: np.ndarray | float) -> tuple[np.ndarray, int]:
     """``mul`` (int32) and ``shift`` with mul / 2^shift = ratio: the largest shift for which every mul fits 31 bits."""
     ratios, limit = np.atleast_1d(np.asarray(ratio, np.float64)), 2**31 - 1
     largest = float(np.abs(ratios).max(initial=0.0))
@@ -126,35 +126,35 @@ def requant_constants(ratio: np.ndarray | float, offset: np.ndarray | int, zero_
     Channels whose weights are next to nothing have a ``mul`` of few bits beside the others, and often a large offset in
     their tiny unit: there the summand comes from the ratio itself.
     """
-    mul, shift = multiplier(ratio)
+    mul, shift = fixed_point_multiplier(ratio)
     offsets = np.atleast_1d(np.asarray(offset, np.int64))
-    real = summand(offsets.astype(np.float64) * np.atleast_1d(np.asarray(ratio, np.float64)), shift)
+    real = rounded_summand(offsets.astype(np.float64) * np.atleast_1d(np.asarray(ratio, np.float64)), shift)
     with np.errstate(over="ignore"):
         add = np.where(np.abs(mul) < _PRECISE, real, offsets * mul.astype(np.int64))
-    return mul, narrow(add + (zero_point << shift) + half(shift)), shift
+    return mul, narrow_values(add + (zero_point << shift) + rounding_half(shift)), shift
 
 
-def requantisation(mul: npt.ArrayLike, add: np.ndarray) -> tuple[Tensor, Tensor]:
+def requantisation_operands(mul: npt.ArrayLike, add: np.ndarray) -> tuple[Tensor, Tensor]:
     """Multipliers and summands as operands."""
-    return constant(np.asarray(mul), DType.INT32, "mul"), constant(narrow(add), label="add")
+    return constant(np.asarray(mul), DType.INT32, "mul"), constant(narrow_values(add), label="add")
 
 
-def repeated(parameters: np.ndarray, size: int, axis: int, shape: Sequence[int]) -> np.ndarray:
+def repeat_parameters(parameters: np.ndarray, size: int, axis: int, shape: Sequence[int]) -> np.ndarray:
     """What blocks of ``size`` elements along an axis have one of, for each element of a tensor of this shape."""
     return np.repeat(parameters, min(size, shape[axis]), axis=axis).take(range(shape[axis]), axis)
 
 
-def half(shift: int) -> int:
+def rounding_half(shift: int) -> int:
     """What rounds half up when it is added in front of a shift."""
     return (1 << (shift - 1)) if shift else 0
 
 
-def summand(steps: np.ndarray, shift: int) -> np.ndarray:
+def rounded_summand(steps: np.ndarray, shift: int) -> np.ndarray:
     """Real numbers of steps in front of a shift, as int64; beyond what any 8-bit result can show they saturate."""
     return np.asarray(np.clip(np.rint(steps * 2.0**shift), -_LARGEST_SUMMAND, _LARGEST_SUMMAND).astype(np.int64))
 
 
-def ties(mul: np.ndarray, shift: int, zero_point: int) -> dict[str, int]:
+def ties_attribute(mul: np.ndarray, shift: int, zero_point: int) -> dict[str, int]:
     """The attribute ``even`` where (acc*mul) >> shift can be an exact tie for a 32-bit accumulator, else nothing.
 
     A tie needs acc to be a multiple of 2^(shift - 1 - trailing zeros of mul); other multipliers round the same either way.
@@ -164,17 +164,17 @@ def ties(mul: np.ndarray, shift: int, zero_point: int) -> dict[str, int]:
     return {"even": zero_point & 1} if 0 < shift - trailing <= 31 else {}
 
 
-def narrow(values: np.ndarray, small: type[np.integer[Any]] = np.int32, large: type[np.integer[Any]] = np.int64) -> np.ndarray:
+def narrow_values(values: np.ndarray, small: type[np.integer[Any]] = np.int32, large: type[np.integer[Any]] = np.int64) -> np.ndarray:
     """The smaller type where every value fits, else the larger one."""
     ends = np.iinfo(small)
     fits = ends.min <= values.min(initial=0) and values.max(initial=0) <= ends.max
     return values.astype(small if fits else large)
 
 
-def centred(weights: Quantised) -> np.ndarray | None:
+def centre_weights(weights: Quantised) -> np.ndarray | None:
     """Constant weights minus their zero point, in int8 where that fits, else in int16."""
     values = weights.tensor.data
-    return None if values is None else narrow(weights.steps(values), np.int8, np.int16)
+    return None if values is None else narrow_values(weights.steps(values), np.int8, np.int16)
 
 
 def quantise_values(real: np.ndarray, scale: np.ndarray | float, zero_point: np.ndarray | int, low: int, high: int) -> np.ndarray:

@@ -41,7 +41,7 @@ def _is_equal(one: np.ndarray, other: np.ndarray) -> bool:
 TIES = Pass("ties", (tied,))
 
 
-def _follow(shape: tuple[int, ...], steps: Iterable[Callable[[Access], Access | None] | None]) -> Access | None:
+def _follow_views(shape: tuple[int, ...], steps: Iterable[Callable[[Access], Access | None] | None]) -> Access | None:
     """Where a tensor lies that views make of one that lies densely; None where strides do not express it."""
     access: Access | None = Access.dense(shape)
     for step in steps:
@@ -56,8 +56,8 @@ def packed(m: Match) -> Result:
     require(chain, not m.is_output(m.x), 0 not in m.x.shape, need(m.source(source)).op not in VIEWS)
     require(all(m.only_source(node.operands[0]) for node in chain))  # else others see the source on the way
     views = [VIEWS[node.op](node) for node in chain]
-    read = _follow(source.shape, (view.parts[0][1] for view in views))
-    written = need(_follow(m.x.shape, (view.inverse for view in reversed(views))))  # where the source has to lie
+    read = _follow_views(source.shape, (view.parts[0][1] for view in views))
+    written = need(_follow_views(m.x.shape, (view.inverse for view in reversed(views))))  # where the source has to lie
     require(read is None or not read.dense_axes(), written.dense_axes())
     return Reading(m.readers(m.x), m.x, compute("Concat", m.x, axis=0))
 

@@ -12,10 +12,10 @@ from functools import partial
 
 import numpy as np
 
-from deeploy.frontend.lower.lookup import OF_TWO, UNARY, elementwise, real_constant, real_number, tabulate
-from deeploy.frontend.lower.quant import Quantised, plain
+from deeploy.frontend.lower.lookup import OF_TWO, UNARY, elementwise_function, real_constant, real_number, tabulate_values
+from deeploy.frontend.lower.quant import Quantised, plain_tensor
 from deeploy.frontend.lower.rows import CENTRED
-from deeploy.ir.nodes import Attributes, Node, Tensor, constant, inverse
+from deeploy.ir.nodes import Attributes, Node, Tensor, constant, inverse_order
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.operators.elementwise import FUNCTIONS
 
@@ -40,7 +40,7 @@ def _find_ancestors(m: Match) -> Iterator[Tensor]:
     level, seen = [m.y], {m.y}
     for _ in range(_DEEPEST):
         makers = [node for tensor in level if (node := m.source(tensor)) is not None]
-        sources = [source for node in makers if node.op in OF_TWO or elementwise(node) is not None for source in node.variables]
+        sources = [source for node in makers if node.op in OF_TWO or elementwise_function(node) is not None for source in node.variables]
         level = [source for source in dict.fromkeys(sources) if source.shape == m.y.shape and source not in seen]
         seen.update(level)
         yield from level
@@ -52,8 +52,8 @@ def by_value(m: Match) -> Result:
     candidates = list(_find_ancestors(m))
     require(any(m.source(tensor, "Clip", *UNARY) for tensor in candidates))
     for operand in candidates:
-        grid = plain(operand), _GRID
-        match tabulate(m.y, {operand: grid}.get, depth=_DEEPEST):
+        grid = plain_tensor(operand), _GRID
+        match tabulate_values(m.y, {operand: grid}.get, depth=_DEEPEST):
             case (Quantised(), values):
                 for (op, attributes, _), wanted in zip(_NAMED, _VALUES, strict=True):
                     if np.allclose(values, wanted, rtol=1e-6, atol=_CLOSE):
@@ -122,7 +122,7 @@ def norm(m: Match, x: Tensor, divisor: Tensor) -> Result:
             x, op = whole, "LayerNormalization"
     kept = [axis for axis in range(x.rank) if axis not in axes]
     perm, ones = [*kept, *axes], np.ones([x.shape[axis] for axis in axes])
-    return x.transpose(perm).apply(op, ones, axis=len(kept), epsilon=epsilon).transpose(inverse(perm))
+    return x.transpose(perm).apply(op, ones, axis=len(kept), epsilon=epsilon).transpose(inverse_order(perm))
 
 
 @standard("Mul", "Add", kind="f", commutes=True)
@@ -132,7 +132,7 @@ def affine(m: Match, tensor: Tensor, other: Tensor) -> Result:
     front = need(m.only_source(tensor if moved is None else moved.operands[0], *CENTRED))
     require(len(front.outputs) == 1, m.y.shape == tensor.shape)
     x, perm = front.operands[0], range(tensor.rank) if moved is None else moved.attrs["perm"]
-    whole = np.array(values, ndmin=x.rank).transpose(inverse(perm))
+    whole = np.array(values, ndmin=x.rank).transpose(inverse_order(perm))
     axis = front.attrs.get("axis", -1) % x.rank
     require(math.prod(whole.shape[:axis]) == 1)
     row = np.broadcast_to(whole.reshape(whole.shape[axis:]), x.shape[axis:])

@@ -15,7 +15,15 @@ import numpy as np
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.lower.call import PLAIN
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.frontend.lower.quant import Quantised, byte, centred, dequantised, quantised, requant_constants, requantisation
+from deeploy.frontend.lower.quant import (
+    Quantised,
+    behind_dequantisation,
+    byte_tensor,
+    centre_weights,
+    quantised_result,
+    requant_constants,
+    requantisation_operands,
+)
 from deeploy.ir.nodes import Attributes, Node, Tensor, compute, constant
 from deeploy.ir.rewriting import Match, Pass, Result, attempt, need, require, standard
 from deeploy.ir.types import DType
@@ -112,7 +120,7 @@ class Direction:
         bits, most, dtype = (UNIT, 2**15 - 1, DType.INT16) if position == _STATE else (FRACTION, MOST_CELL - 1, DType.INT32)
         if state.data is not None:
             return constant(np.clip(np.rint(state.data.astype(np.float64) * 2.0**bits), -most, most), dtype, "state")
-        return compute("Quantize", state, *_step(bits, state.rank), dtype=dtype, low=-most, high=most)
+        return compute("Quantize", state, *_step_parameters(bits, state.rank), dtype=dtype, low=-most, high=most)
 
     def _run_steps(self, p: Tensor, *states: Tensor) -> Sequence[Tensor]:
         """Several steps: y[t,n,k], and an LSTM's cells [n,k]."""
@@ -137,7 +145,7 @@ class Direction:
         return Node("", op, operands, results if self.m.op == "LSTM" else results[:1], self.attributes).outputs
 
 
-def _step(bits: int, rank: int) -> tuple[Tensor, Tensor]:
+def _step_parameters(bits: int, rank: int) -> tuple[Tensor, Tensor]:
     """Scale and zero point of numbers with so many fractional bits."""
     return constant(np.full([1] * rank, 2.0**-bits)), constant(np.zeros([1] * rank), DType.INT32)
 
@@ -192,7 +200,7 @@ def _join_result(m: Match, result: Tensor, parts: Sequence[Tensor]) -> Tensor:
     return wide[0] if len(parts) == 1 else compute("Concat", *wide, shape=result.shape, axis=axis)
 
 
-def steps(is_near: bool) -> Pass:
+def recurrent_steps(is_near: bool) -> Pass:
     """The pass that makes steps of LSTM, GRU and RNN, in integers or in floats.
 
     Args:
@@ -208,19 +216,19 @@ def steps(is_near: bool) -> Pass:
 
 def _lower_integers(m: Match, is_near: bool) -> dict[Tensor, Tensor]:
     """A layer whose inputs and weights are quantised, where its operator has a form in integers."""
-    x, w, r = need(byte(m.x)), _read_weights(m.inputs[1]), _read_weights(m.inputs[2])
+    x, w, r = need(byte_tensor(m.x)), _read_weights(m.inputs[1]), _read_weights(m.inputs[2])
     require(m.op != "GRU" or m.attrs["linear_before_reset"], m.input(_PEEPHOLES) is None, not m.attrs["input_forget"])
     require({name for name, _, _ in m.attrs["functions"]} <= _BOUNDED, _is_small(m.input(_STATE)))
     require(r[0].dtype == np.int8, r[0].shape[2] <= MOST_UNITS, not is_near or r[0][0].size <= _MOST_WEIGHTS)
-    directions = [_quantise(direction, x, w, r) for direction in _read_directions(m, x.tensor, is_near)]
+    directions = [_quantise_direction(direction, x, w, r) for direction in _read_directions(m, x.tensor, is_near)]
     stand_ins = dict[Tensor, Tensor]()
     for result, whole in _join_directions(m, directions).items():
         bits = UNIT if whole.dtype is DType.INT16 else FRACTION
-        stand_ins[result] = compute("Dequantize", whole, *_step(bits, result.rank))
-        for y in map(quantised, m.readers(result)):
+        stand_ins[result] = compute("Dequantize", whole, *_step_parameters(bits, result.rank))
+        for y in map(quantised_result, m.readers(result)):
             if y is not None and y.is_scalar:
                 mul, add, shift = requant_constants(2.0**-bits / y.s, 0, y.z)
-                dtype, constants = y.tensor.dtype, requantisation(mul, add)
+                dtype, constants = y.tensor.dtype, requantisation_operands(mul, add)
                 low, high = dtype.range
                 stand_ins[y.tensor] = compute("RequantShift", whole, *constants, dtype=dtype, shift=shift, low=low, high=high)
     return stand_ins
@@ -232,24 +240,26 @@ def _is_small(state: Tensor | None) -> bool:
         return True
     if state.data is not None:
         return float(np.abs(state.data).max(initial=0.0)) <= 1
-    q = dequantised(state)
-    return q is not None and q.is_scalar and _farthest(q) * q.s <= 1 + q.s
+    q = behind_dequantisation(state)
+    return q is not None and q.is_scalar and _farthest_step(q) * q.s <= 1 + q.s
 
 
-def _farthest(q: Quantised) -> int:
+def _farthest_step(q: Quantised) -> int:
     """The most steps that a value of a tensor is from zero."""
     return max(abs(end - q.z) for end in q.tensor.dtype.range)
 
 
 def _read_weights(tensor: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Constant weights of all directions in 8 bits [direction, gate*unit, ...], and the scale of every row [direction, gate*unit]."""
-    q = need(dequantised(tensor))
+    q = need(behind_dequantisation(tensor))
     require(q.is_byte, q.is_scalar or q.axis in (0, 1))
-    values, shape = need(centred(q)), (1, -1) if q.is_scalar or q.axis else (-1, 1)
+    values, shape = need(centre_weights(q)), (1, -1) if q.is_scalar or q.axis else (-1, 1)
     return values, np.broadcast_to(q.scale.astype(np.float64).reshape(shape), values.shape[:2])
 
 
-def _quantise(direction: Direction, x: Quantised, w: tuple[np.ndarray, np.ndarray], r: tuple[np.ndarray, np.ndarray]) -> Direction:
+def _quantise_direction(
+    direction: Direction, x: Quantised, w: tuple[np.ndarray, np.ndarray], r: tuple[np.ndarray, np.ndarray]
+) -> Direction:
     """A direction in integers, where sums of gates have enough fractional bits.
 
     Its first table is what sums of gates are made with, as ``deeploy.operators.integer_recurrent`` takes it: [unit, gate, 2].
@@ -257,7 +267,7 @@ def _quantise(direction: Direction, x: Quantised, w: tuple[np.ndarray, np.ndarra
     reset, ((weights, scale), (states, step)) = direction.reset, ([part[direction.number] for part in pair] for pair in (w, r))
     unit = x.s * scale
     bias = direction.bias / unit
-    inputs = np.abs(weights.astype(np.int64)).sum(axis=1) * _farthest(x) + np.abs(bias)
+    inputs = np.abs(weights.astype(np.int64)).sum(axis=1) * _farthest_step(x) + np.abs(bias)
     sums = inputs * unit + np.abs(states.astype(np.int64)).sum(axis=1) * step
     shift_p = _count_bits(inputs.max() + 1)
     ratios = np.stack([unit * 2.0**-shift_p, step * 2.0**-UNIT]) * 2.0**32
@@ -271,7 +281,7 @@ def _quantise(direction: Direction, x: Quantised, w: tuple[np.ndarray, np.ndarra
         state_weights=states.reshape(direction.state_weights.shape),
         bias=np.clip(offset, *DType.INT32.range).astype(np.int32),
         attributes={"reverse": direction.attributes["reverse"], "shift_p": shift_p, "shift": bits - FRACTION},
-        tables=(factors, _tabulate(direction)),
+        tables=(factors, _tabulate_functions(direction)),
         reset=None if reset is None else np.rint(reset.astype(np.float64) * 2.0**FRACTION).astype(np.int32),
         is_integer=True,
     )
@@ -287,7 +297,7 @@ def table_bytes(op: str, directions: int) -> int:
     return directions * (1 if op == "RNN" else 2) * (STEPS + 1) * 2
 
 
-def _tabulate(direction: Direction) -> np.ndarray:
+def _tabulate_functions(direction: Direction) -> np.ndarray:
     """A table for each function, of what it is applied to."""
     tables = []
     functions = zip(*(direction.attributes[name] for name in ("functions", "alphas", "betas")), strict=True)

@@ -40,11 +40,11 @@ def resize(
     """In any of ONNX's coordinate transformations that need no region of interest."""
     is_old = m.op == "Upsample" or len(m.node.inputs) == 2
     transformation, rounding = ("asymmetric", "floor") if is_old else (coordinate_transformation_mode, nearest_mode)
-    is_exact, scales = mode == "nearest" or x.dtype.is_float, _scales(m, is_old)
+    is_exact, scales = mode == "nearest" or x.dtype.is_float, _axis_scales(m, is_old)
     require(is_exact or x.dtype in BYTES)
     result, times = x if is_exact else x.cast(DType.FLOAT32), [1] * x.rank
     for axis, (size, out, scale) in enumerate(zip(x.shape, m.y.shape, scales, strict=True)):
-        place = need(_locate(transformation, size, out, scale))
+        place = need(_locate_outputs(transformation, size, out, scale))
         if mode == "nearest" and rounding in _ROUNDING:
             entries = np.clip(_ROUNDING[rounding](place), 0, size - 1)
             times[axis] = out // max(size, 1)
@@ -53,14 +53,14 @@ def resize(
         else:
             require(mode in _TAPS)
             shrink = min(scale, 1.0) if antialias else 1.0
-            result = _multiply(result, axis, interpolation(place, size, mode, shrink, exclude_outside, cubic_coeff_a))
+            result = _multiply_axis(result, axis, interpolation_matrix(place, size, mode, shrink, exclude_outside, cubic_coeff_a))
     if is_exact:
         return result.repeat(times)
     low, high = m.y.dtype.range  # bytes are limited, then cut off, as onnxruntime does
     return result.apply("Clip", min=float(low), max=float(high)).cast(m.y.dtype)
 
 
-def _locate(transformation: str, size: int, out: int, scale: float) -> np.ndarray | None:
+def _locate_outputs(transformation: str, size: int, out: int, scale: float) -> np.ndarray | None:
     """Where the ``out`` elements of a result lie along an axis of ``size`` elements; None where that is not known."""
     i = np.arange(out, dtype=np.float64)
     half_pixel = (i + 0.5) / scale - 0.5
@@ -78,7 +78,7 @@ def _locate(transformation: str, size: int, out: int, scale: float) -> np.ndarra
     return None
 
 
-def _scales(m: Match, is_old: bool) -> list[float]:
+def _axis_scales(m: Match, is_old: bool) -> list[float]:
     """The scale of every axis: as given, else the ratio of the sizes; one for all axes where the ratio of sides stays."""
     ratios = [b / a if a else 1.0 for a, b in zip(m.x.shape, m.y.shape, strict=True)]
     axes, given = m.attrs.get("axes", range(m.x.rank)), m.input(1 if is_old else 2)
@@ -94,7 +94,7 @@ def _scales(m: Match, is_old: bool) -> list[float]:
     return ratios
 
 
-def interpolation(place: np.ndarray, size: int, mode: str, shrink: float, exclude_outside: int, cubic: float) -> np.ndarray:
+def interpolation_matrix(place: np.ndarray, size: int, mode: str, shrink: float, exclude_outside: int, cubic: float) -> np.ndarray:
     """The matrix [outputs, size] that takes an axis to values at ``place`` [outputs].
 
     Args:
@@ -105,7 +105,7 @@ def interpolation(place: np.ndarray, size: int, mode: str, shrink: float, exclud
     reach = math.ceil(_TAPS[mode] / 2 / shrink)
     near = np.floor(place)[:, None].astype(int) + np.arange(-reach, reach + 2)
     distance = np.abs(near - place[:, None]) * shrink
-    weight = np.maximum(1 - distance, 0) if mode == "linear" else _cubic(distance, cubic)
+    weight = np.maximum(1 - distance, 0) if mode == "linear" else _cubic_weights(distance, cubic)
     if exclude_outside:
         weight[(near < 0) | (near >= size)] = 0
     if exclude_outside or shrink < 1:
@@ -115,13 +115,13 @@ def interpolation(place: np.ndarray, size: int, mode: str, shrink: float, exclud
     return result
 
 
-def _cubic(d: np.ndarray, a: float) -> np.ndarray:
+def _cubic_weights(d: np.ndarray, a: float) -> np.ndarray:
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
     return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0)))
 
 
-def _multiply(x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
+def _multiply_axis(x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
     """The product with a matrix along an axis, unless that changes nothing: from the right for the last axis, from the left for others."""
     if np.array_equal(matrix, np.eye(len(matrix))):
         return x

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.frontend.lower.fuse import scalars
-from deeploy.frontend.lower.quant import BYTES, every
-from deeploy.frontend.lower.tables import apply
+from deeploy.frontend.lower.fuse import requantisation_scalars
+from deeploy.frontend.lower.quant import BYTES, every_value
+from deeploy.frontend.lower.tables import apply_operator
 from deeploy.frontend.schemas import Attributes
 from deeploy.ir.nodes import Node, Tensor, constant
 from deeploy.ir.rewriting import Match, Pass, Result, attempt, lowered, need, require
@@ -38,7 +38,7 @@ def _read_products(m: Match, tensor: Tensor) -> list[_RotatedProduct]:
     node = need(m.only_source(tensor, "Mul"))
     (a, b), attrs, is_float = node.operands[:2], node.attrs, tensor.dtype.is_float
     require(not node.epilogue if is_float else all(t.dtype in BYTES for t in (a, b, tensor)))
-    zeros, scale = ((), ()) if is_float else ((int(attrs["a_zero_point"]), int(attrs["b_zero_point"])), scalars(node))
+    zeros, scale = ((), ()) if is_float else ((int(attrs["a_zero_point"]), int(attrs["b_zero_point"])), requantisation_scalars(node))
     return [_RotatedProduct(a, b, (*zeros, *scale)), _RotatedProduct(b, a, (*zeros[::-1], *scale))]
 
 
@@ -50,7 +50,7 @@ def _read_sum(m: Match) -> tuple[int, ...]:
         require(not m.node.epilogue)
         return ()
     require(m.y.dtype in BYTES)
-    scale = scalars(m.node)
+    scale = requantisation_scalars(m.node)
     return (scale[0], *scale)
 
 
@@ -67,9 +67,9 @@ def _read_half(m: Match, tensor: Tensor, x: Tensor, second: bool, interleaved: b
     if x.dtype.is_float:
         require(all(node.op == "Unary" and node.attrs["function"] == "neg" for node in chain))
         return np.array([(-1) ** len(chain)])
-    values = every(x)
+    values = every_value(x)
     for node in chain:
-        values = need(apply(node, values))
+        values = need(apply_operator(node, values))
     require(DType.of(values.dtype) in BYTES)
     return values
 

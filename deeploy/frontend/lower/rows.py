@@ -12,11 +12,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from deeploy.frontend.integer_graphs import FRACTION
-from deeploy.frontend.lower.call import RuleCall, is_image, spatial, window
-from deeploy.frontend.lower.lookup import real_constant, tabulate
-from deeploy.frontend.lower.quant import Quantised, dequantised, half, multiplier, requantisation, summand
+from deeploy.frontend.lower.call import RuleCall, is_image, spatial_pair, window_attributes
+from deeploy.frontend.lower.lookup import real_constant, tabulate_values
+from deeploy.frontend.lower.quant import (
+    Quantised,
+    behind_dequantisation,
+    fixed_point_multiplier,
+    requantisation_operands,
+    rounded_summand,
+    rounding_half,
+)
 from deeploy.frontend.schemas import Attributes
-from deeploy.ir.nodes import Tensor, compute, constant, inverse
+from deeploy.ir.nodes import Tensor, compute, constant, inverse_order
 from deeploy.ir.rewriting import Result, need, require
 from deeploy.ir.types import DType
 from deeploy.operators.norms import MOST_COLUMNS
@@ -27,17 +34,17 @@ _FRACTION = 29  # bits of a standardised value of 1, where no value exceeds 1
 _MOST_LEVELS = 2**16  # of a softmax: what is finer is computed in floats
 
 
-def pool(call: RuleCall) -> Result:
+def lower_pool(call: RuleCall) -> Result:
     """MaxPool, AveragePool."""
     x, is_average = need(call.operand(0)), call.op == "AveragePool"
     require(is_image(call.x), len(call.node.outputs) == 1, call.x.dtype.is_float or FRACTION in call.attrs or not is_average)
-    attrs: Attributes = {**window(call.attrs), "kernel": spatial(call.attrs["kernel_shape"], 1)}
+    attrs: Attributes = {**window_attributes(call.attrs), "kernel": spatial_pair(call.attrs["kernel_shape"], 1)}
     if is_average:
         attrs |= {"count_include_pad": bool(call.attrs["count_include_pad"]), "zero_point": x.z}
     return call.replace_image(call.op, call.image(x.tensor), ratio=np.float64(x.s) / call.step / 65536, **attrs)
 
 
-def reduction(call: RuleCall) -> Result:
+def lower_reduction(call: RuleCall) -> Result:
     """Reduce operators, global pools.
 
     Quantised means over whole axes are sums whose ratio holds the count; what is summed may be a function of an 8-bit tensor.
@@ -51,7 +58,7 @@ def reduction(call: RuleCall) -> Result:
     share = 1 if op == "ReduceSum" else count
     if x is not None:
         return call.replace("ReduceSum", x.tensor, ratio=np.float64(x.s) / call.step / share, offset=-x.z * count, **attrs)
-    source, reals = need(tabulate(call.x) if dequantised(call.x) is None else None)
+    source, reals = need(tabulate_values(call.x) if behind_dequantisation(call.x) is None else None)
     source = need(source)
     require(source.tensor.data is None, np.all(np.isfinite(reals)), np.any(reals))
     unit = float(np.abs(reals).max()) * count / 2**30  # of a sum, which fits 32 bits then
@@ -59,14 +66,14 @@ def reduction(call: RuleCall) -> Result:
     return call.replace("ReduceSum", terms, ratio=unit / call.step / share, **attrs)
 
 
-def extreme(call: RuleCall) -> Result:
+def lower_extreme(call: RuleCall) -> Result:
     """ArgMax, ArgMin: along the last axis, which is kept."""
     moved, _ = call.axis_last(call.x)
     attrs: Attributes = {"smallest": call.op == "ArgMin", "last": bool(call.attrs.get("select_last_index", 0))}
     return compute("ArgMax", moved, shape=[*moved.shape[:-1], 1], dtype=call.y.dtype, **attrs)
 
 
-def softmax(call: RuleCall) -> Result:
+def lower_softmax(call: RuleCall) -> Result:
     """In integers, exponentials of the distance from the maximum come from a table."""
     x, constants, attrs = need(call.operand(0)), list[Tensor](), dict[str, int]()
     # onnxruntime's QLinearSoftmax cuts the number of levels off, which this follows: 254 for the scale 1/255 in float32.
@@ -80,10 +87,10 @@ def softmax(call: RuleCall) -> Result:
         attrs = {"levels": levels, "zero_point": call.zero, **call.limits}
     moved, perm = call.axis_last(x.tensor)
     label = "channels last" if perm == [0, 2, 3, 1] else ""
-    return call.create("Softmax", moved, *constants, dtype=call.y.dtype, label=label, **attrs).transpose(inverse(perm))
+    return call.create("Softmax", moved, *constants, dtype=call.y.dtype, label=label, **attrs).transpose(inverse_order(perm))
 
 
-def norm(call: RuleCall) -> Result:
+def lower_norm(call: RuleCall) -> Result:
     """LayerNormalization, RMSNormalization."""
     x, shape, parameters = need(call.operand(0)), call.x.shape, call.inputs[1:]
     require(call.x.dtype.is_float, not any(tensor.name for tensor in call.node.outputs[1:]))
@@ -91,7 +98,7 @@ def norm(call: RuleCall) -> Result:
     columns = math.prod(shape[axis:])
     rows = x.tensor.reshape([*shape[:axis], columns])
     if call.result is not None:
-        return _standardise(call, x, rows, [need(_find_row(tensor, columns)) for tensor in parameters], epsilon)
+        return _standardise_rows(call, x, rows, [need(_find_row(tensor, columns)) for tensor in parameters], epsilon)
     tensors = (_read_parameter(tensor, columns) for tensor in parameters)
     return compute("Normalise", rows, *tensors, centred=CENTRED[call.op], epsilon=epsilon)
 
@@ -111,7 +118,7 @@ def _read_parameter(tensor: Tensor, columns: int) -> Tensor:
     return tensor.reshape([columns])
 
 
-def _standardise(call: RuleCall, x: Quantised, rows: Tensor, parameters: Sequence[np.ndarray], epsilon: float) -> Result:
+def _standardise_rows(call: RuleCall, x: Quantised, rows: Tensor, parameters: Sequence[np.ndarray], epsilon: float) -> Result:
     """``Standardise`` and its requantisation."""
     columns, centred = rows.shape[-1], CENTRED[call.op]
     # In the units of the squares, which are columns^2 times the variance or columns times the mean square.
@@ -120,10 +127,10 @@ def _standardise(call: RuleCall, x: Quantised, rows: Tensor, parameters: Sequenc
     scale, bias = (np.asarray(row, np.float64) for row in (*parameters, np.zeros(1))[:2])
     # No standardised value exceeds sqrt(columns); without the mean, that is left to the multiplier.
     fraction = _FRACTION - ((columns.bit_length() + 1) // 2 if centred else 0)
-    mul, shift = multiplier(scale * (1.0 if centred else math.sqrt(columns)) / call.step / 2.0**fraction)
+    mul, shift = fixed_point_multiplier(scale * (1.0 if centred else math.sqrt(columns)) / call.step / 2.0**fraction)
     # Of a long shift, summands leave their lower word 0, which is nothing beside a step: upper words of products are enough then.
     below = 32 if shift >= _LONG else 0
-    add = (summand(bias / call.step, shift - below) << below) + (call.zero << shift) + half(shift)
+    add = (rounded_summand(bias / call.step, shift - below) << below) + (call.zero << shift) + rounding_half(shift)
     stage: Attributes = {"epilogue": ("requantise",), "shift": shift, **call.limits}
     attrs: Attributes = {"centred": centred, "zero_point": x.z, "fraction": fraction, "epsilon": round(epsilon)}
-    return compute("Standardise", rows, *requantisation(mul, add), dtype=call.y.dtype, **attrs, **stage)
+    return compute("Standardise", rows, *requantisation_operands(mul, add), dtype=call.y.dtype, **attrs, **stage)

@@ -11,7 +11,7 @@ import numpy as np
 from deeploy.frontend.lower.fuse import ACCUMULATING
 from deeploy.frontend.lower.layout import BROADCASTING, SINGLE
 from deeploy.frontend.lower.lookup import look_up
-from deeploy.frontend.lower.quant import BYTES, every, requantisation
+from deeploy.frontend.lower.quant import BYTES, every_value, requantisation_operands
 from deeploy.ir import epilogue
 from deeploy.ir.nodes import Node, Tensor, constant
 from deeploy.ir.rewriting import Match, Pass, Result, lowered, need, require
@@ -25,7 +25,7 @@ _DEEPEST = 32  # operators in a row; GELU by tanh has nine
 Values = tuple[Tensor, np.ndarray]  # the tensor that all depends on, and a result for each of its values
 
 
-def apply(node: Node, *variables: np.ndarray) -> np.ndarray | None:
+def apply_operator(node: Node, *variables: np.ndarray) -> np.ndarray | None:
     """The results of an operator element by element, in their own type; None where its constants are not one number each, or a table.
 
     Args:
@@ -36,31 +36,31 @@ def apply(node: Node, *variables: np.ndarray) -> np.ndarray | None:
     if node.op not in POINTWISE or not is_known:
         return None
     arrays = [next(given) if c is None else c.reshape(-1 if c.size > 1 else ()) for c in constants]
-    names = epilogue.operands(node.epilogue)
+    names = epilogue.stage_operands(node.epilogue)
     body = len(arrays) - len(names)
     with np.errstate(all="ignore"):
         result = OPERATORS[node.op].reference(node, *arrays[:body])
-        result = epilogue.apply(node, np.asarray(result), dict(zip(names, arrays[body:], strict=True)))
+        result = epilogue.apply_stages(node, np.asarray(result), dict(zip(names, arrays[body:], strict=True)))
     return np.asarray(result.astype(node.outputs[0].dtype.numpy))
 
 
-def _tabulate(m: Match, tensor: Tensor, known: dict[Tensor, Values | None], depth: int = _DEEPEST) -> Values | None:
+def _tabulate_tensor(m: Match, tensor: Tensor, known: dict[Tensor, Values | None], depth: int = _DEEPEST) -> Values | None:
     """What a tensor is for all values of the first 8-bit tensor that it is a function of, element by element."""
     if tensor not in known:
-        values = _compute(m, tensor, known, depth - 1) if depth else None
-        known[tensor] = (tensor, every(tensor)) if values is None and tensor.dtype in BYTES else values
+        values = _compute_table(m, tensor, known, depth - 1) if depth else None
+        known[tensor] = (tensor, every_value(tensor)) if values is None and tensor.dtype in BYTES else values
     return known[tensor]
 
 
-def _compute(m: Match, tensor: Tensor, known: dict[Tensor, Values | None], depth: int) -> Values | None:
+def _compute_table(m: Match, tensor: Tensor, known: dict[Tensor, Values | None], depth: int) -> Values | None:
     node = m.source(tensor, *POINTWISE)
     if node is None or any(variable.shape != tensor.shape for variable in node.variables):
         return None
-    parts = [_tabulate(m, variable, known, depth) for variable in node.variables]
+    parts = [_tabulate_tensor(m, variable, known, depth) for variable in node.variables]
     sources, arrays = zip(*(part or (None, np.zeros(0)) for part in parts), strict=True) if parts else ((), ())
     if len(set(sources)) != 1 or sources[0] is None:
         return None
-    results = apply(node, *arrays)
+    results = apply_operator(node, *arrays)
     return None if results is None else (sources[0], results)
 
 
@@ -68,7 +68,7 @@ def _compute(m: Match, tensor: Tensor, known: dict[Tensor, Values | None], depth
 def composed(m: Match) -> Result:
     """Several operators, or one that reads the same tensor twice; tables of a table that others read as well stay apart."""
     require(m.y.dtype in BYTES)
-    x, results = need(_tabulate(m, m.y, {}))
+    x, results = need(_tabulate_tensor(m, m.y, {}))
     require(x is not m.y, m.node.variables != [x], m.op != "Lookup" or m.only_source(m.x))
     return look_up(x, results)
 
@@ -78,7 +78,7 @@ def shares(m: Match) -> Result:
     """What becomes of every result of an integer softmax is a table of the softmax."""
     front = need(m.only_source(m.x, "Softmax"))
     require(len(front.inputs) == 2, m.x.dtype in BYTES, m.y.dtype in BYTES)
-    return m.fuse(front, constant(need(apply(m.node, every(m.x))), label="results"), smallest=m.x.dtype.range[0])
+    return m.fuse(front, constant(need(apply_operator(m.node, every_value(m.x))), label="results"), smallest=m.x.dtype.range[0])
 
 
 def _is_requantised(front: Node, *ops: str) -> bool:
@@ -103,11 +103,11 @@ def joined(m: Match) -> Result:
     require(m.x.dtype in BYTES, m.y.dtype in BYTES)
     front, (smallest, _) = need(m.only_source(m.x, *ACCUMULATING, "RequantShift")), m.x.dtype.range
     require(_is_requantised(front, "RequantShift"))
-    results = need(apply(m.node, every(m.x)))[front.attrs["low"] - smallest : front.attrs["high"] - smallest + 1]
+    results = need(apply_operator(m.node, every_value(m.x)))[front.attrs["low"] - smallest : front.attrs["high"] - smallest + 1]
     found_joined = need(requantise.with_table(front, results))
     return m.fuse(
         front,
-        *requantisation(found_joined.mul, found_joined.add),
+        *requantisation_operands(found_joined.mul, found_joined.add),
         kept=-2,
         shift=found_joined.shift,
         low=found_joined.low,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.frontend.lower.call import RuleCall, spatial, window
+from deeploy.frontend.lower.call import RuleCall, spatial_pair, window_attributes
 from deeploy.frontend.schemas import Attributes
 from deeploy.ir.nodes import Tensor
 from deeploy.ir.rewriting import require
@@ -53,10 +53,10 @@ class Phases:
     @staticmethod
     def of(call: RuleCall, size: tuple[int, int]) -> Phases:
         """Those of a ``ConvTranspose`` with filters of this size."""
-        found_window = window(call.attrs)
+        found_window = window_attributes(call.attrs)
         (strides, dilations, pads), places = (
             (found_window[name] for name in ("strides", "dilations", "pads")),
-            zip(spatial(call.x.shape[2:], 1), spatial(call.y.shape[2:], 1), size, strict=True),
+            zip(spatial_pair(call.x.shape[2:], 1), spatial_pair(call.y.shape[2:], 1), size, strict=True),
         )
         rows, columns = (
             PhaseAxis.of(*place, *each) for place, each in zip(places, zip(strides, dilations, pads[:2], strict=True), strict=True)
@@ -93,7 +93,7 @@ class Phases:
         require(len(order) <= MOST_AXES)
         apart = phases.reshape([extents[axis] for axis in sorted(order)]).transpose([sorted(order).index(axis) for axis in order])
         image = apart.reshape([number, self.rows.outputs * p, self.columns.outputs * q, channels])
-        for axis, (one, out) in enumerate(zip((self.rows, self.columns), spatial(size, 1), strict=True), 1):
+        for axis, (one, out) in enumerate(zip((self.rows, self.columns), spatial_pair(size, 1), strict=True), 1):
             image = image.cut(axis, one.cut, one.cut + out)
         image = image.reshape([number, *size, channels])
         return image.transpose((0, image.rank - 1, *range(1, image.rank - 1)))

@@ -22,11 +22,11 @@ from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.operators.views import APPEND, KEEP, MATERIALISE, POSITION, VIEWS, Access, Place, by_rows
-from deeploy.planning.binding.dynamic import dynamic_dims, spread
+from deeploy.planning.binding.dynamic import dynamic_dims, spread_axes
 from deeploy.planning.binding.joins import with_joined
-from deeploy.planning.binding.kernels import bound_geometry, operand_names, select
+from deeploy.planning.binding.kernels import bound_geometry, operand_names, select_kernels
 from deeploy.planning.binding.lookups import with_lookups
-from deeploy.planning.program import Buffer, Call, Growth, Operand, Program, Role, State, digest, overwrites, united
+from deeploy.planning.program import Buffer, Call, Growth, Operand, Program, Role, State, digest_values, overwritten_pairs, united_buffers
 
 MOST_INFERENCES = 2**31 - 2  # of a sequence, where no state grows
 
@@ -41,11 +41,11 @@ class _Follow:
     slides: int | None = None
 
 
-def _copy(source: Tensor, result: Tensor) -> Node:
+def _copy_node(source: Tensor, result: Tensor) -> Node:
     return Node(f"copy of {result.name}", MATERIALISE, (source,), (result,))
 
 
-def assemble(name: str, graph: Graph, kernels: Sequence[Kernel], off: Sequence[Kernel] = ()) -> Program:
+def assemble_program(name: str, graph: Graph, kernels: Sequence[Kernel], off: Sequence[Kernel] = ()) -> Program:
     """Bind every node of ``graph`` to its kernels and every tensor to a buffer; ``off`` are kernels that are not to be used.
 
     Raises:
@@ -54,12 +54,14 @@ def assemble(name: str, graph: Graph, kernels: Sequence[Kernel], off: Sequence[K
     nodes = with_joined(with_lookups(graph.nodes, {t.name for t in graph.outputs}, kernels), kernels)
     inputs, outputs = list(graph.inputs), list(graph.outputs)
     computed = [node for node in nodes if node.op not in VIEWS and node.op != KEEP]
-    selected = iter(select(kernels, computed, off))
+    selected = iter(select_kernels(kernels, computed, off))
     bindings = {id(node): next(selected) for node in computed}
-    dynamic = spread([node for node in nodes if node.op != KEEP], lambda node: _declared(bindings.get(id(node), (None,))[0], node))
+    dynamic = spread_axes(
+        [node for node in nodes if node.op != KEEP], lambda node: _declared_nest(bindings.get(id(node), (None,))[0], node)
+    )
     grown, kept = [[node for node in nodes if node.op == op] for op in (APPEND, KEEP)]
-    kept.sort(key=_number)
-    whole = [_stored(node) for node in kept]  # read where a state lies, until it is written anew
+    kept.sort(key=_state_number)
+    whole = [_kept_memory(node) for node in kept]  # read where a state lies, until it is written anew
     states = [*(node.outputs[0] for node in grown), *whole]
     nodes, outputs = _own_outputs([node for node in nodes if node.op != KEEP], [*inputs, *states], outputs)
     nodes += [Node(node.name, MATERIALISE, node.inputs[:1], node.outputs) for node in kept]
@@ -74,25 +76,25 @@ def assemble(name: str, graph: Graph, kernels: Sequence[Kernel], off: Sequence[K
     return assembler.run(steps, inputs, outputs, grown, kept)
 
 
-def _number(node: Node) -> int:
+def _state_number(node: Node) -> int:
     """The place of a state among those of its network, of a node that writes it."""
     return int(node.attrs["number"])
 
 
-def _stored(keep: Node) -> Tensor:
+def _kept_memory(keep: Node) -> Tensor:
     """The memory that a Keep writes."""
     state = keep.inputs[1]
     assert state is not None
     return state
 
 
-def _declared(kernel: Kernel | None, node: Node) -> tuple[tuple[str, ...], Nest] | None:
+def _declared_nest(kernel: Kernel | None, node: Node) -> tuple[tuple[str, ...], Nest] | None:
     """The operand names and the nest of a node's kernel."""
     names = operand_names(kernel, node) if kernel is not None else None
     if kernel is None or names is None:
         return None
     nest = kernel.nest(node)
-    reads = {**nest.reads, **epilogue.maps(node.epilogue, next(iter(nest.writes.values()), Map()))}
+    reads = {**nest.reads, **epilogue.stage_maps(node.epilogue, next(iter(nest.writes.values()), Map()))}
     return (*names, *kernel.outputs), replace(nest, reads=reads)
 
 
@@ -103,7 +105,7 @@ def _own_outputs(nodes: list[Node], inputs: list[Tensor], outputs: list[Tensor])
     for tensor in outputs:
         if tensor.name in taken or tensor.data is not None:
             own = Tensor(f"{tensor.name} (output {len(result)})", tensor.shape, tensor.dtype)
-            nodes.append(_copy(tensor, own))
+            nodes.append(_copy_node(tensor, own))
             tensor = own
         taken.add(tensor.name)
         result.append(tensor)
@@ -145,7 +147,7 @@ def _place_backwards(
                     continue
                 if not free(part):
                     own = Tensor(f"{part.name} (in {container.name}, {position})", part.shape, part.dtype)
-                    steps.append(_copy(part, own))
+                    steps.append(_copy_node(part, own))
                     part = own
                 placed[part.name] = Operand(base.buffer, inside, step)
             continue
@@ -161,7 +163,7 @@ def _place_backwards(
                 placed[container.name] = Operand(target.buffer, whole, target.step)
             else:
                 alias = Tensor(f"{part.name} (view)", part.shape, part.dtype)
-                steps.append(_copy(alias, part))
+                steps.append(_copy_node(alias, part))
                 steps.append(_Follow(container, alias, place, view.slides))
     steps.reverse()
     return steps, placed, roots
@@ -216,7 +218,7 @@ class _Assembler:
             self._growth(appends, kept),
             self.dynamic,
         )
-        shared = united(program)
+        shared = united_buffers(program)
         calls = []
         for number, (call, kernels) in enumerate(zip(self.calls, self.others, strict=True)):
             variants = [self._alternative(program, call, kernel, shared.get(number)) for kernel in kernels]
@@ -229,9 +231,9 @@ class _Assembler:
             return None
         states, context, count = [], MOST_INFERENCES, 1
         for node in kept:
-            state = _stored(node)
+            state = _kept_memory(node)
             states.append(State(node.attrs["past"], node.attrs["present"], self.owners[state.name], state.shape, None))
-        for node in sorted(appends, key=_number):
+        for node in sorted(appends, key=_state_number):
             state, rows, axis = node.outputs[0], node.inputs[0], int(node.attrs["axis"])
             assert rows is not None
             context, count = state.shape[axis], rows.shape[axis]
@@ -255,7 +257,7 @@ class _Assembler:
     def _constant(self, tensor: Tensor, form: tuple[np.ndarray, DType], memory: str = "", reader: tuple[str, str] = ("", "")) -> str:
         """The buffer of a constant as it is stored, created at first use; ``reader`` are a node and one of its operands."""
         stored, dtype = form
-        key = (memory, dtype.value, stored.shape if stored.size > 1 else (stored.size,), digest(stored))  # numbers have no axes
+        key = (memory, dtype.value, stored.shape if stored.size > 1 else (stored.size,), digest_values(stored))  # numbers have no axes
         if key not in self.constants:
             name = self._named(tensor, reader)
             self.buffers[name] = Buffer(name, tensor.name, Role.CONSTANT, dtype, stored.shape, stored, memory)
@@ -286,7 +288,7 @@ class _Assembler:
         if tensor.name not in self.dense:
             copy = Tensor(f"{tensor.name} (dense)", tensor.shape, tensor.dtype)
             self.dense[tensor.name] = copy
-            self._call(_copy(tensor, copy))
+            self._call(_copy_node(tensor, copy))
         return self.dense[tensor.name]
 
     def _output(self, tensor: Tensor, writer: tuple[str, str] = ("", "")) -> Operand:
@@ -296,7 +298,7 @@ class _Assembler:
         return Operand(name, place.access, place.step)
 
     def _call(self, node: Node) -> None:
-        kernel, *others = self.bindings.get(id(node)) or select(self.kernels[0], [node], self.kernels[1])[0]
+        kernel, *others = self.bindings.get(id(node)) or select_kernels(self.kernels[0], [node], self.kernels[1])[0]
         names = operand_names(kernel, node)
         assert names is not None
         operands: dict[str, Operand] = {}
@@ -317,9 +319,9 @@ class _Assembler:
         for name, tensor in zip(kernel.outputs, node.outputs, strict=True):
             place = self._output(tensor, (node.name, name))
             self.where[tensor.name] = place
-            if not _follows(kernel, name, place.access):
+            if not _kernel_follows(kernel, name, place.access):
                 own = Tensor(f"{tensor.name} (before copy)", tensor.shape, tensor.dtype)
-                copies.append(_copy(own, tensor))
+                copies.append(_copy_node(own, tensor))
                 place = self._output(own, (node.name, name))
                 self.where[own.name] = place
             operands[name] = place
@@ -361,7 +363,7 @@ class _Assembler:
         places = [call.operands.get(name) for name in (*own, *call.kernel.outputs)]
         operands = list(zip((*names, *kernel.outputs), (*node.inputs, *node.outputs), places, strict=True))
         moving = {name: place for name, tensor, place in operands if place is not None and (tensor is None or tensor.data is None)}
-        if not all(_follows(kernel, name, place.access) for name, place in moving.items()):
+        if not all(_kernel_follows(kernel, name, place.access) for name, place in moving.items()):
             return None
         forms = {name: kernel.stored(name, t, node) for name, t, _ in operands if t is not None and t.data is not None}
         stored = {name: form for name, form in forms.items() if form is not None}
@@ -371,7 +373,7 @@ class _Assembler:
         except ValueError:
             return None
         variant = Call(node, kernel, geometry, moving, call.name, {})
-        if loose is not None or (shared is not None and shared not in overwrites(program, variant)):
+        if loose is not None or (shared is not None and shared not in overwritten_pairs(program, variant)):
             return None
         every: dict[str, Operand] = {}
         for name, tensor, _ in operands:
@@ -408,11 +410,11 @@ class _Assembler:
 
     def _readable(self, kernel: Kernel, name: str, tensor: Tensor) -> Operand:
         place = self._locate(tensor)
-        if _follows(kernel, name, place.access):
+        if _kernel_follows(kernel, name, place.access):
             return place
         return self._locate(self._dense_copy(tensor))
 
 
-def _follows(kernel: Kernel, operand: str, access: Access) -> bool:
+def _kernel_follows(kernel: Kernel, operand: str, access: Access) -> bool:
     """Whether the kernel can step over the operand as it lies."""
     return access.dense_axes() >= kernel.dense(operand, len(access.shape))

@@ -19,7 +19,7 @@ Declare = Callable[[Node], tuple[tuple[str, ...], Nest] | None]  # operand names
 _REMEDY = "Only operators that treat rows one by one, or reduce over all of them, can follow a cache that grows."
 
 
-def spread(nodes: Sequence[Node], declare: Declare) -> DynamicAxes:
+def spread_axes(nodes: Sequence[Node], declare: Declare) -> DynamicAxes:
     """The dynamic axes of every tensor.
 
     Raises:
@@ -33,7 +33,7 @@ def spread(nodes: Sequence[Node], declare: Declare) -> DynamicAxes:
     while changed:
         changed = False
         for node in nodes:
-            changed |= _view(node, dynamic) if node.op in VIEWS else _kernel(node, declare(node), dynamic)
+            changed |= _spread_view(node, dynamic) if node.op in VIEWS else _spread_kernel(node, declare(node), dynamic)
     return dynamic
 
 
@@ -51,7 +51,7 @@ def dynamic_dims(
     return frozenset(dynamic_names.union(*(pair for pair in pairs if pair & dynamic_names)))
 
 
-def _add(dynamic: DynamicAxes, tensor: Tensor, axes: set[int]) -> bool:
+def _add_axes(dynamic: DynamicAxes, tensor: Tensor, axes: set[int]) -> bool:
     known = dynamic.get(tensor.name, frozenset())
     if axes <= known or tensor.data is not None:
         return False
@@ -59,13 +59,13 @@ def _add(dynamic: DynamicAxes, tensor: Tensor, axes: set[int]) -> bool:
     return True
 
 
-def _unknown(node: Node, tensor: Tensor) -> UnsupportedError:
+def _unknown_axis(node: Node, tensor: Tensor) -> UnsupportedError:
     return UnsupportedError(
         f"node {shorten(node.name)} ({shorten(node.op)}) cannot follow the rows of {shorten(tensor.name)}, whose number changes", _REMEDY
     )
 
 
-def _kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, dynamic: DynamicAxes) -> bool:
+def _spread_kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, dynamic: DynamicAxes) -> bool:
     tensors = (*node.inputs, *node.outputs)
     if declared is None or not any(t is not None and t.name in dynamic for t in tensors):
         return False
@@ -81,16 +81,16 @@ def _kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, dynamic: 
         for axis, size in enumerate(tensor.shape):
             bare = maps[name].axes[axis].bare() if name in maps else None
             if axis in dynamic.get(tensor.name, ()) and is_read and (bare is None or name in nest.indirect):
-                raise _unknown(node, tensor)
+                raise _unknown_axis(node, tensor)
             if size > 1 and bare is not None and bare.name in names_of_dims:
                 if sizes.setdefault(bare.name, size) != size:  # as where something is put behind the last row
-                    raise _unknown(node, tensor)
+                    raise _unknown_axis(node, tensor)
                 axes.add(axis)
-        changed |= _add(dynamic, tensor, axes)
+        changed |= _add_axes(dynamic, tensor, axes)
     return changed
 
 
-def _view(node: Node, dynamic: DynamicAxes) -> bool:
+def _spread_view(node: Node, dynamic: DynamicAxes) -> bool:
     if node.op in (APPEND, SLIDE):
         return False
     view, changed = VIEWS[node.op](node), False
@@ -101,7 +101,7 @@ def _view(node: Node, dynamic: DynamicAxes) -> bool:
             pairs = view.axes(source, result)
             for axis in dynamic.get(source.name, ()):
                 if axis not in dict(pairs):
-                    raise _unknown(node, source)
-            changed |= _add(dynamic, result, {b for a, b in pairs if a in dynamic.get(source.name, ())})
-            changed |= _add(dynamic, source, {a for a, b in pairs if b in dynamic.get(result.name, ())})
+                    raise _unknown_axis(node, source)
+            changed |= _add_axes(dynamic, result, {b for a, b in pairs if a in dynamic.get(source.name, ())})
+            changed |= _add_axes(dynamic, source, {a for a, b in pairs if b in dynamic.get(result.name, ())})
     return changed

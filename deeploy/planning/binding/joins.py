@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from deeploy.ir.kernel import Kernel
 from deeploy.ir.nodes import Node
 from deeploy.operators.joined import node_of
-from deeploy.planning.binding.kernels import mismatch
+from deeploy.planning.binding.kernels import list_mismatches
 
 
 def with_joined(nodes: Sequence[Node], kernels: Sequence[Kernel]) -> list[Node]:
@@ -28,13 +28,13 @@ def with_joined(nodes: Sequence[Node], kernels: Sequence[Kernel]) -> list[Node]:
         front = sources.get(x.name) if x is not None else None
         if front is None or id(front) in joined_nodes:
             continue
-        pair = _own(kernels, front), _own(kernels, node)
+        pair = _own_kernel(kernels, front), _own_kernel(kernels, node)
         both = next((kernel for kernel in able if tuple(phase.kernel.name for phase in kernel.phases) == pair), None)
-        if both is not None and not mismatch(both, node_of(both, front, node)):
+        if both is not None and not list_mismatches(both, node_of(both, front, node)):
             joined_nodes |= {id(front): node_of(both, front, node), id(node): None}
     return [made for node in nodes if (made := joined_nodes.get(id(node), node)) is not None]
 
 
-def _own(kernels: Sequence[Kernel], node: Node) -> str:
+def _own_kernel(kernels: Sequence[Kernel], node: Node) -> str:
     """The name of the first kernel that can run a node alone."""
-    return next((kernel.name for kernel in kernels if kernel.op == node.op and not mismatch(kernel, node)), "")
+    return next((kernel.name for kernel in kernels if kernel.op == node.op and not list_mismatches(kernel, node)), "")

@@ -24,7 +24,7 @@ from deeploy.ir.types import DType
 
 def operand_names(kernel: Kernel, node: Node) -> tuple[str, ...] | None:
     """Names of the node's inputs by position, body first, or None where their number does not fit."""
-    extra = epilogue.operands(node.epilogue)
+    extra = epilogue.stage_operands(node.epilogue)
     body = len(node.inputs) - len(extra)
     required = sum(not name.endswith("?") for name in kernel.inputs)
     if not required <= body <= len(kernel.inputs):
@@ -32,7 +32,7 @@ def operand_names(kernel: Kernel, node: Node) -> tuple[str, ...] | None:
     return tuple(name.rstrip("?") for name in kernel.inputs[:body]) + extra
 
 
-def mismatch(kernel: Kernel, node: Node) -> list[str]:
+def list_mismatches(kernel: Kernel, node: Node) -> list[str]:
     """What keeps ``kernel`` from running ``node``: empty when it fits."""
     if not node.domain and node.op in LOWERED:
         return ["the integer form (docs/integer-form.md), for which there is no rule with these shapes, types and attributes"]
@@ -62,19 +62,19 @@ def mismatch(kernel: Kernel, node: Node) -> list[str]:
 
 def closest(kernels: Sequence[Kernel], node: Node, own: Kernel) -> tuple[Kernel, list[str]] | None:
     """Of kernels that cannot run a node the one that misses least, of those the one named most like the kernel that runs it; its needs."""
-    missing = [(kernel, needs) for kernel in kernels if (needs := mismatch(kernel, node))]
+    missing = [(kernel, needs) for kernel in kernels if (needs := list_mismatches(kernel, node))]
     return min(missing, key=lambda one: (len(one[1]), -SequenceMatcher(None, one[0].name, own.name).ratio()), default=None)
 
 
-def declarations(kernels: Sequence[Kernel], node: Node) -> Iterator[tuple[tuple[str, ...], Nest, Mapping[str, Layout]]]:
+def kernel_declarations(kernels: Sequence[Kernel], node: Node) -> Iterator[tuple[tuple[str, ...], Nest, Mapping[str, Layout]]]:
     """What the kernels that can run a node declare of it: operand names, inputs first, the nest, and how constants are stored."""
     for kernel in kernels:
-        names = operand_names(kernel, node) if kernel.op == node.op and not mismatch(kernel, node) else None
+        names = operand_names(kernel, node) if kernel.op == node.op and not list_mismatches(kernel, node) else None
         if names is not None and not kernel.packs:  # which others widen
             yield (*names, *kernel.outputs), kernel.nest(node), kernel.layouts
 
 
-def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kernel] = ()) -> list[tuple[Kernel, ...]]:
+def select_kernels(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kernel] = ()) -> list[tuple[Kernel, ...]]:
     """The kernels of every node that fit it, and that a plan may choose from; in order of preference.
 
     Args:
@@ -87,14 +87,14 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kerne
     failures: list[str] = []
     for node in nodes:
         candidates = [kernel for kernel in kernels if kernel.op == node.op]
-        attempts = [(mismatch(kernel, node), kernel) for kernel in candidates]
+        attempts = [(list_mismatches(kernel, node), kernel) for kernel in candidates]
         fitting = [kernel for problems, kernel in attempts if not problems]
         if fitting:
-            chosen.append(_packing(fitting))
+            chosen.append(_packing_kernels(fitting))
             continue
         types = ", ".join(str(t) for t in node.inputs if t is not None) + " -> " + ", ".join(map(str, node.outputs))
         what = f"{shorten(node.name)} ({shorten(node.op)}): {types}"
-        able = list(dict.fromkeys(kernel.engine for kernel in off if kernel.op == node.op and not mismatch(kernel, node)))
+        able = list(dict.fromkeys(kernel.engine for kernel in off if kernel.op == node.op and not list_mismatches(kernel, node)))
         if able:
             failures.append(f"{what}; only {' or '.join(able)} could run it, which --engines leaves out")
         elif attempts:
@@ -110,7 +110,7 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kerne
     return chosen
 
 
-def _packing(fitting: Sequence[Kernel]) -> tuple[Kernel, ...]:
+def _packing_kernels(fitting: Sequence[Kernel]) -> tuple[Kernel, ...]:
     """The kernels without those that widen constants of few bits, on engines whose first one reads them packed."""
     firsts: dict[str, Kernel] = {}
     for kernel in fitting:
@@ -123,10 +123,10 @@ def bound_geometry(kernel: Kernel, node: Node, stored: dict[str, np.ndarray]) ->
     names = operand_names(kernel, node)
     assert names is not None
     nest = kernel.nest(node)
-    body = set(names) - set(epilogue.operands(node.epilogue))
+    body = set(names) - set(epilogue.stage_operands(node.epilogue))
     result = next(iter(nest.writes.values()), Map())
     reads = {name: access for name, access in nest.reads.items() if name in body}
-    nest = replace(nest, reads={**reads, **epilogue.maps(node.epilogue, result)})
+    nest = replace(nest, reads={**reads, **epilogue.stage_maps(node.epilogue, result)})
     shapes = {n: t.shape for n, t in zip(names, node.inputs, strict=True) if t is not None}
     shapes |= {n: a.shape for n, a in stored.items()}
     shapes |= {n: t.shape for n, t in zip(kernel.outputs, node.outputs, strict=True)}

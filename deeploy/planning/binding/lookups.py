@@ -14,7 +14,7 @@ from dataclasses import replace
 from deeploy.ir.kernel import BYTES, Kernel
 from deeploy.ir.nodes import Node
 from deeploy.operators.table import OPERATORS
-from deeploy.planning.binding.kernels import mismatch
+from deeploy.planning.binding.kernels import list_mismatches
 
 STAGE = "lookup"
 
@@ -32,13 +32,13 @@ def with_lookups(nodes: Sequence[Node], outputs: Collection[str], kernels: Seque
     for node in nodes:
         x = node.inputs[0] if node.op in OPERATORS and OPERATORS[node.op].is_table else None
         front = sources.get(x.name) if x is not None and readers[x.name] == 1 and x.name not in outputs else None
-        both = _joined(front, node) if front is not None else None
+        both = _join_lookup(front, node) if front is not None else None
         if front is not None and both is not None and _is_as_able(kernels, front, both):
             joined |= {id(front): both, id(node): None}
     return [joined_node for node in nodes if (joined_node := joined.get(id(node), node)) is not None]
 
 
-def _joined(front: Node, lookup: Node) -> Node | None:
+def _join_lookup(front: Node, lookup: Node) -> Node | None:
     """A node with the table of what reads its result as the last stage; None where they do not fit."""
     (x, table), y = lookup.inputs, lookup.outputs[0]
     if front.epilogue[-1:] != ("requantise",) or len(front.outputs) != 1 or x is None or table is None or table.data is None:
@@ -56,5 +56,5 @@ def _joined(front: Node, lookup: Node) -> Node | None:
 
 def _is_as_able(kernels: Sequence[Kernel], front: Node, both: Node) -> bool:
     """Whether the kernels that can run a node, one at least, can run it with the table, too."""
-    own = [kernel for kernel in kernels if kernel.op == front.op and not mismatch(kernel, front)]
-    return bool(own) and not any(mismatch(kernel, both) for kernel in own)
+    own = [kernel for kernel in kernels if kernel.op == front.op and not list_mismatches(kernel, front)]
+    return bool(own) and not any(list_mismatches(kernel, both) for kernel in own)

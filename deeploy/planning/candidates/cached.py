@@ -32,7 +32,7 @@ class InstanceCode:
 def code_of(call: Call, target: Target) -> InstanceCode:
     """The code of a call."""
     last = call.parts[-1]  # what stays in the cache
-    instance = " ".join((last.kernel.name, *sorted(cost.words(last))))
+    instance = " ".join((last.kernel.name, *sorted(cost.instance_words(last))))
     return InstanceCode(instance, bool(target.engine(last.kernel.engine).accelerator), call.kernel.link is not None)
 
 
@@ -43,6 +43,6 @@ def is_cached(codes: Sequence[InstanceCode], step: int) -> bool:
     return before is not None and before.instance == own.instance
 
 
-def saved(codes: Sequence[InstanceCode], candidates: Sequence[Candidate]) -> list[int]:
+def cache_savings(codes: Sequence[InstanceCode], candidates: Sequence[Candidate]) -> list[int]:
     """Cycles that every call of a network takes less because its instructions are there."""
     return [candidate.warm if is_cached(codes, step) else 0 for step, candidate in enumerate(candidates)]

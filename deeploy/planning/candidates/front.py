@@ -34,12 +34,12 @@ class LoopCut(NamedTuple):
     outer: int
 
 
-def beats(a: Candidate, b: Candidate) -> bool:
+def dominates(a: Candidate, b: Candidate) -> bool:
     """Whether one takes no more cycles and no more bytes of any memory than another."""
     return a.cycles <= b.cycles and all(map(le, a.bytes, b.bytes))
 
 
-def cheapest(candidates: list[Candidate]) -> list[Candidate]:
+def undominated_candidates(candidates: list[Candidate]) -> list[Candidate]:
     """Those that no other beats in cycles and bytes, the cheapest first."""
     kept: list[Candidate] = []
     front: set[tuple[int, ...]] = set()  # what is cheaper needs: a candidate stays where none of it is smaller
@@ -50,7 +50,7 @@ def cheapest(candidates: list[Candidate]) -> list[Candidate]:
     return kept
 
 
-def cells(used: Numeric, cycles: Numeric, early: Numeric, orders: int, fits: Numeric, depth: int) -> Numeric:
+def grid_cells(used: Numeric, cycles: Numeric, early: Numeric, orders: int, fits: Numeric, depth: int) -> Numeric:
     """The cells of all orders and of the combinations that fit, as rows: depth, order, number, bytes, cycles and early cycles."""
     shape = orders, len(used)
     figures = [np.broadcast_to(row, shape)[:, fits].astype(np.int64) for row in (used, cycles, early)]
@@ -59,7 +59,7 @@ def cells(used: Numeric, cycles: Numeric, early: Numeric, orders: int, fits: Num
 
 
 def best_cells(grid: Numeric) -> list[GridCell]:
-    """Of rows as ``cells`` makes them: what no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
+    """Of rows as ``grid_cells`` makes them: what no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
     *names, used, cycles, early = grid
     kept = set[int]()
     for counted in (cycles, cycles - early):
@@ -69,10 +69,10 @@ def best_cells(grid: Numeric) -> list[GridCell]:
     at = np.array(sorted(kept), np.int64)
     ordered = at[np.lexsort((*(row[at] for row in names), used[at], cycles[at]))]
     front = [GridCell(int(grid[2, i]), int(grid[1, i]), int(grid[0, i])) for i in ordered]
-    return thinned(front, int(used[ordered].argmin())) if front else []
+    return subsample(front, int(used[ordered].argmin())) if front else []
 
 
-def thinned(ordered: list[_T], smallest: int) -> list[_T]:
+def subsample(ordered: list[_T], smallest: int) -> list[_T]:
     """At most ``MOST_KEPT`` of a front that begins with the cheapest: half from there on, the others spread, and the smallest."""
     if len(ordered) <= MOST_KEPT:
         return ordered
@@ -82,7 +82,7 @@ def thinned(ordered: list[_T], smallest: int) -> list[_T]:
     return [ordered[i] for i in sorted({*range(half), *spread, smallest})]
 
 
-def divisors(count: int) -> list[int]:
+def tile_divisors(count: int) -> list[int]:
     """Divisors of a number of tiles; of many, four that are spread."""
     every = [d for d in range(1, count + 1) if count % d == 0]
     return every if len(every) <= 4 else [*every[:2], every[len(every) // 2], every[-1]]

@@ -25,27 +25,27 @@ EVEN = 1.03  # times what a core has to do where cores share evenly
 BETTER = 1.1
 
 
-def best(
+def best_division(
     work: cost.Work, geometry: Geometry, size: Mapping[str, Numeric], divisions: Sequence[Division], tiles: np.ndarray, barrier: float
 ) -> tuple[Numeric, Numeric]:
     """Per combination of tile sizes: cycles of all tiles, with a barrier for each, and the number of the division (-1: one core).
 
     Several dimensions are only divided where no single one gives all cores about as much to do.
     """
-    alone = np.broadcast_to(cycles(work, geometry.extents, size, ()), len(tiles)).astype(float)
+    alone = np.broadcast_to(tile_cycles(work, geometry.extents, size, ()), len(tiles)).astype(float)
     fewest, compared, which = alone, alone, np.full(len(tiles), -1)
     for number, division in enumerate(divisions):
         is_several, cores = len(division) > 1, math.prod(parts for _, parts in division)
         if is_several and np.all(fewest <= EVEN * alone / cores + tiles * barrier):
             break
-        shared = cycles(work, geometry.extents, size, division) + tiles * barrier
+        shared = tile_cycles(work, geometry.extents, size, division) + tiles * barrier
         wanted = shared * (BETTER if is_several or (number and division[0][0] in geometry.dynamic) else 1)
         is_better = wanted < compared
         fewest, which, compared = np.where(is_better, shared, fewest), np.where(is_better, number, which), np.minimum(wanted, compared)
     return fewest, which
 
 
-def cycles(
+def tile_cycles(
     work: cost.Work,
     extents: Mapping[str, int],
     size: Mapping[str, Numeric],
@@ -62,9 +62,9 @@ def cycles(
         first = size.get(name, extent)
         trips = -(-extent // first)
         last = extent - (trips - 1) * first
-        whole, rest = (cost.steps(-(-n // cores), step) if step else 1 for n in (first, last))
+        whole, rest = (cost.whole_steps(-(-n // cores), step) if step else 1 for n in (first, last))
         if cores > 1:
-            whole, rest = whole * weight(cost.active(first, cores)), rest * weight(cost.active(last, cores))
+            whole, rest = whole * weight(cost.active_cores(first, cores)), rest * weight(cost.active_cores(last, cores))
         return whole if tile is Tile.FIRST else rest if tile is Tile.LAST else (trips - 1) * whole + rest
 
     def total(weight: Weight) -> Numeric:

@@ -18,13 +18,14 @@ from operator import le
 
 import numpy as np
 
-from deeploy.ir.epilogue import operands
+from deeploy.ir.epilogue import stage_operands
 from deeploy.ir.target import DmaPath, Target
 from deeploy.ir.types import Numeric
 from deeploy.planning import cost
+from deeploy.planning.candidates import front as pareto
 from deeploy.planning.candidates import shares
 from deeploy.planning.candidates.candidate import Candidate, Strip, Tile
-from deeploy.planning.candidates.front import GridCell, LoopCut, beats, best_cells, cells, cheapest, divisors, thinned
+from deeploy.planning.candidates.front import GridCell, LoopCut
 from deeploy.planning.program import Buffer, Call, Role
 from deeploy.planning.tiling.loops import (
     AxisCut,
@@ -35,11 +36,11 @@ from deeploy.planning.tiling.loops import (
     TileLoop,
     Volume,
     core_dims,
+    core_divisions,
     cut_dims,
-    divisions,
     in_place,
-    period,
-    sizes,
+    tile_sizes,
+    window_period,
 )
 
 PLENTY = 4  # parts of a memory, of which every call may have one
@@ -73,14 +74,14 @@ class Tiler:
         self.dims = {} if target.is_flat else cut_dims(call)
         self.fixed = fixed or {}
         self.core_dims = tuple(sorted(core_dims(call, self.dims), key=lambda d: d in call.geometry.dynamic)) if self.cores > 1 else ()
-        self.divisions = divisions(call, self.core_dims, self.cores)
-        self.work = cost.work(call, target)
-        self.overhead, self.once = cost.overhead(call, target), cost.once(call, False, target)
-        self.cold = self.once - cost.once(call, True, target)
-        self.barrier = cost.barrier(call, target)
-        self.second = cost.second(call, target, cores)
+        self.divisions = core_divisions(call, self.core_dims, self.cores)
+        self.work = cost.kernel_work(call, target)
+        self.overhead, self.once = cost.tile_overhead(call, target), cost.call_once(call, False, target)
+        self.cold = self.once - cost.call_once(call, True, target)
+        self.barrier = cost.barrier_cycles(call, target)
+        self.second = cost.second_part_cost(call, target, cores)
         self.plenty = capacities[self.levels[0]] // PLENTY  # bytes for which there is room in any plan
-        self.slower = cost.beside(call.parts[0], target), cost.beside(call.parts[-1], target)
+        self.slower = cost.slowdown_beside(call.parts[0], target), cost.slowdown_beside(call.parts[-1], target)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self.relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
         self._moved: dict[frozenset[str], tuple[Numeric, Numeric]] = {}
@@ -111,9 +112,9 @@ class Tiler:
         choices = []
         for name, multiple in self.dims.items():
             extent = self.call.geometry.extents[name]
-            found_sizes = set(sizes(extent, multiple, growth))
+            found_sizes = set(tile_sizes(extent, multiple, growth))
             if name in self.core_dims and extent > self.cores:
-                found_sizes |= set(sizes(extent, math.lcm(multiple, self.cores), growth))
+                found_sizes |= set(tile_sizes(extent, math.lcm(multiple, self.cores), growth))
             choices.append([min(self.fixed[name], extent)] if name in self.fixed else sorted(found_sizes, reverse=True))
         grid = np.meshgrid(*(np.arange(len(c)) for c in choices), indexing="ij") if choices else []
         self.choices = dict(zip(self.dims, choices, strict=True))
@@ -214,7 +215,7 @@ class Tiler:
             is_output = name in self.call.writes
             cycles = timing.data(volume.total * rounds, volume.rows * rounds, is_output)
             commands = volume.transfers * rounds
-            issue = commands * timing.issue + cost.moves(moves, self.target)
+            issue = commands * timing.issue + cost.window_moves(moves, self.target)
             self._transferred[name] = cost.TransferCost(cycles, issue, commands, moves, is_output, self.is_constant(name))
         return self._transferred[name]
 
@@ -225,7 +226,7 @@ class Tiler:
 
     def _compute(self, size: Mapping[str, Numeric], tiles: Numeric) -> tuple[Numeric, Numeric]:
         """Per combination of tile sizes: cycles of all tiles, and the number of the division over the cores (-1: none)."""
-        best, which = shares.best(self.work, self.call.geometry, size, self.divisions, tiles, self.barrier)
+        best, which = shares.best_division(self.work, self.call.geometry, size, self.divisions, tiles, self.barrier)
         return best + tiles * self.overhead + self.once, which
 
     def division(self, number: int) -> Division | None:
@@ -234,22 +235,22 @@ class Tiler:
 
     def _cycles(self, size: Mapping[str, Numeric], division: Division, tile: Tile | None = None) -> Numeric:
         """Per combination: cycles in kernels of all tiles, divided so, or of one."""
-        return shares.cycles(self.work, self.call.geometry.extents, size, division, tile)
+        return shares.tile_cycles(self.work, self.call.geometry.extents, size, division, tile)
 
     def candidates(self, distances: Distances, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
         if self.second is not None and max(distances.values(), default=0) > 1:
             depths = [min(depths)]  # parts of tiles whose windows are staged do not overlap
         windows = [self._transfers(name) for name in self.moving if distances[name]]
-        loads = {path.name: cost.load(windows, self.target, path.name) for path in self.paths[:1]}
+        loads = {path.name: cost.path_load(windows, self.target, path.name) for path in self.paths[:1]}
         issue: Numeric = sum(w.issue for w in windows)
         early: Numeric = sum(load.early for load in loads.values())
         shared, candidates = self._shared(self.size, self.tiles, windows), []
         for depth in sorted(depths):
             used, _, fits = self._used(distances, depth)
-            cycles = cost.total(self.computed[0], self.tiles, issue, loads, depth > 1, shared)
-            candidates.append(cells(used, cycles, early, len(self.orders), fits, depth))
-        front = best_cells(np.concatenate(candidates, axis=1))
+            cycles = cost.call_cycles(self.computed[0], self.tiles, issue, loads, depth > 1, shared)
+            candidates.append(pareto.grid_cells(used, cycles, early, len(self.orders), fits, depth))
+        front = pareto.best_cells(np.concatenate(candidates, axis=1))
         if max(distances.values(), default=0) > 1:
             return self._staged(distances, depths, front)
         return self._candidates(distances, front)
@@ -265,7 +266,7 @@ class Tiler:
         sizes = {name: np.array([tile_of_dim.get(name, self.call.geometry.extents[name])]) for name in self.dims}
         computed, which = self._compute(sizes, np.array([tiles]))
         second = int(np.max(self._joined(sizes, np.array([tiles]))))
-        late = operands(self.call.node.epilogue) if is_double else ()
+        late = stage_operands(self.call.node.epilogue) if is_double else ()
         moving = (
             self._stream(name, distance, loops, len(loops), 2 + (distance > 0 and name in late), distance + 1 < distances[name])
             for name in self.moving
@@ -283,7 +284,7 @@ class Tiler:
             cycles
             - job
             + sum(
-                transfers * self._timing(self.distances[stream.path]).issue + cost.moves(stream.moves, self.target)
+                transfers * self._timing(self.distances[stream.path]).issue + cost.window_moves(stream.moves, self.target)
                 for stream, _, _, transfers in moved
             )
         )
@@ -357,7 +358,7 @@ class Tiler:
         return self._streams[key]
 
     def _new_stream(self, name: str, distance: int, loops: tuple[TileLoop, ...], count: int, depth: int, inner: bool) -> Stream:
-        moving = period(loops, self.relevant[name], count)
+        moving = window_period(loops, self.relevant[name], count)
         tiles = math.prod(loop.trips for loop in loops)
         moves = -(-tiles // moving)
         size = self._slot(name, loops[:count], distance)
@@ -385,27 +386,28 @@ class Tiler:
             used[distance] += slots
             timing, moves = self._timing(distance), np.array([each.moves for each in streams])
             count, rows, commands = np.array([self._traffic(tiling, each) for tiling, each in zip(tilings, streams, strict=True)]).T
-            starts = commands * timing.issue + cost.moves(moves, self.target)
+            starts = commands * timing.issue + cost.window_moves(moves, self.target)
             issue = issue + starts
             moved = timing.data(count, rows, stream.is_output)
             windows.setdefault(stream.path, []).append(cost.TransferCost(moved, starts, commands, moves, stream.is_output, stream.is_early))
             if stream.is_early:
                 early_bytes = early_bytes + slots
-                early_issue = early_issue + commands / moves * timing.issue + cost.moves(1, self.target)
-        loads = {path: cost.load(together, self.target, path) for path, together in windows.items()}
-        early = _whole(sum((load.early for load in loads.values()), start=np.zeros(len(tilings))))
+                early_issue = early_issue + commands / moves * timing.issue + cost.window_moves(1, self.target)
+        loads = {path: cost.path_load(together, self.target, path) for path, together in windows.items()}
+        early = _whole_cycles(sum((load.early for load in loads.values()), start=np.zeros(len(tilings))))
         compute = self.computed[0][numbers]
         shared = self._shared(size, tiles, [window for together in windows.values() for window in together])
-        cycles = _whole(cost.total(compute, tiles, issue, loads, is_double, shared))
+        cycles = _whole_cycles(cost.call_cycles(compute, tiles, issue, loads, is_double, shared))
         warm = shared._replace(set_up=shared.set_up - np.minimum(shared.set_up, self.cold))
-        cached = _whole(cost.total(compute - self.cold, tiles, issue, loads, is_double, warm))
+        cached = _whole_cycles(cost.call_cycles(compute - self.cold, tiles, issue, loads, is_double, warm))
         tail, warm_tail = compute / tiles, self.cold / tiles
         if self.engine.accelerator:  # its last tile is set up before early windows of the next call are started
             overlaps = is_double & (tiles > 1) & (shared.second > 0)
             tail, warm_tail = np.where(overlaps, shared.last, (shared.second + compute - shared.set_up) / tiles), np.zeros(len(tilings))
         far = sum((load.data for path, load in loads.items() if path != self.paths[0].name), start=np.zeros(len(tilings)))
         early_issue = np.where(early > 0, early_issue, 0.0)
-        figures = cycles, early, early_bytes, _whole(tail), _whole(far), is_double, cycles - cached, _whole(warm_tail), _whole(early_issue)
+        late = (_whole_cycles(warm_tail), _whole_cycles(early_issue))
+        figures = (cycles, early, early_bytes, _whole_cycles(tail), _whole_cycles(far), is_double, cycles - cached, *late)
         rows = zip(*(figure.tolist() for figure in figures), strict=True)
         return [Candidate(t, distances, tuple(taken), *row) for t, taken, row in zip(tilings, used.T.tolist(), rows, strict=True)]
 
@@ -413,7 +415,7 @@ class Tiler:
         """How an accelerator and cores share tiles of these sizes."""
         if not self.engine.accelerator:
             return cost.SharedCycles(slower=self.slower)
-        alone, beside, last = tiles * self.overhead + self.once, cost.later(windows), 0.0
+        alone, beside, last = tiles * self.overhead + self.once, cost.later_windows(windows), 0.0
         if self.second is not None:
             last = self._seconds(self.second, size, Tile.LAST) + self.second.overhead
         first = self._cycles(size, (), Tile.FIRST)
@@ -426,7 +428,7 @@ class Tiler:
     def _seconds(self, second: cost.SecondCost, size: Mapping[str, Numeric], tile: Tile | None = None) -> Numeric:
         """Cycles of the second parts of all tiles, or of one, without overheads: what is added up counts once."""
         division, once = ((second.dim, second.cores),), self.call.geometry.nest.accumulated
-        return shares.cycles(second.work, self.call.geometry.extents, size, division, tile, once)
+        return shares.tile_cycles(second.work, self.call.geometry.extents, size, division, tile, once)
 
     def _meetings(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
         """How many tiles have a second part: of those that add up, the last one."""
@@ -463,14 +465,14 @@ class Tiler:
         for cell in front:
             loops = self._loops(cell)
             splits = [d.dim for d in loops if d.dim not in sums and any(d.dim in self.relevant[name] for name in far)]
-            for steps in itertools.product(*(divisors(loop.trips) if loop.dim in splits else [1] for loop in loops)):
+            for steps in itertools.product(*(pareto.tile_divisors(loop.trips) if loop.dim in splits else [1] for loop in loops)):
                 outer = tuple(TileLoop(p.dim, a, p.tile * (p.trips // a)) for p, a in zip(loops, steps, strict=True) if a > 1)
                 inner = tuple(TileLoop(p.dim, p.trips // a, p.tile) for p, a in zip(loops, steps, strict=True) if p.trips // a > 1)
                 cuts.append(LoopCut(cell, outer + inner, len(outer)))
         limits = tuple(self.capacities[level] for level in self.levels)
-        kept = cheapest([c for c in self._built(distances, cuts) if all(map(le, c.bytes, limits))])
-        kept = thinned(kept, len(kept) - 1)
-        return kept + [c for c in self._smallest(distances, min(depths)) if not any(beats(k, c) for k in kept)]
+        kept = pareto.undominated_candidates([c for c in self._built(distances, cuts) if all(map(le, c.bytes, limits))])
+        kept = pareto.subsample(kept, len(kept) - 1)
+        return kept + [c for c in self._smallest(distances, min(depths)) if not any(pareto.dominates(k, c) for k in kept)]
 
     def _smallest(self, distances: Distances, depth: int) -> list[Candidate]:
         """The candidates that no other beats in bytes of the engine's memory and of the one around it: they decide what fits."""
@@ -490,6 +492,6 @@ class Tiler:
         return trips_of_dims
 
 
-def _whole(figures: Numeric) -> Numeric:
+def _whole_cycles(figures: Numeric) -> Numeric:
     """Cycles, cut to whole numbers."""
     return figures.astype(np.int64)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from deeploy.planning.candidates.tiler import PLENTY, Tiler
-from deeploy.planning.program import Call, Program, narrowed
+from deeploy.planning.program import Call, Program, narrow_variants
 
 FAR_OFF = 2  # times as many cycles: what no plan is likely to want
 
 
-def offered(program: Program, tiler: Callable[[Call], Tiler], kind: Callable[[Call], object]) -> Program:
+def prune_variants(program: Program, tiler: Callable[[Call], Tiler], kind: Callable[[Call], object]) -> Program:
     """The program without the variants of its calls that are never better than another one; the order of preference stays.
 
     Args:
@@ -24,12 +24,12 @@ def offered(program: Program, tiler: Callable[[Call], Tiler], kind: Callable[[Ca
         variants = program.variants(step)
         key = tuple(map(kind, variants))
         if key not in known:
-            known[key] = _worth([tiler(variant) for variant in variants]) if len(variants) > 1 else (0,)
+            known[key] = _undominated_variants([tiler(variant) for variant in variants]) if len(variants) > 1 else (0,)
         numbers.append(known[key])
-    return narrowed(program, numbers)
+    return narrow_variants(program, numbers)
 
 
-def _worth(variants: Sequence[Tiler]) -> tuple[int, ...]:
+def _undominated_variants(variants: Sequence[Tiler]) -> tuple[int, ...]:
     """The numbers of the variants that no other one replaces; of several that replace each other, the first."""
     kept = sorted(range(len(variants)), key=lambda number: variants[number].whole.min())  # what replaces most is found first
     for number in reversed(range(len(variants))):

@@ -23,9 +23,9 @@ from typing import NamedTuple
 from deeploy.errors import FitError
 from deeploy.planning.candidates.cached import InstanceCode
 from deeploy.planning.candidates.candidate import Candidate
-from deeploy.planning.choice.dominance import undominated
-from deeploy.planning.choice.problem import SEARCH, Choice, ChoiceProblem, Residence, Search, Users, evaluate, least
-from deeploy.planning.packing.solver import cp_model, new_solver, solve
+from deeploy.planning.choice.dominance import undominated_numbers
+from deeploy.planning.choice.problem import SEARCH, Choice, ChoiceProblem, Residence, Search, Users, evaluate_choice, least_cycles
+from deeploy.planning.packing.solver import cp_model, new_solver, solve_model
 
 # Candidates with early windows. Four networks in little memory, which have more, take 0 to 0.2 % more cycles when residences are chosen
 # before early windows; the solver takes a sixth and a sixteenth of the time for two of them (benchmarks/README.md#compile-time).
@@ -128,7 +128,7 @@ class _ChoiceModel:
         if not terms:
             return 0
         total = self.model.new_int_var(0, sum(size for _, size in terms), "lasting")
-        self.model.add(total == _sum(terms))
+        self.model.add(total == _sum_terms(terms))
         return total
 
     def _warm(self) -> None:
@@ -143,7 +143,7 @@ class _ChoiceModel:
                     loads.setdefault((codes[c.variant], (c.warm, c.warm_tail, less)), []).append(pick)
             for (code, figures), picks in loads.items():
                 before = self._ran(step - 1).get(code, 0) if code.is_short else held.get(code.instance, 0)
-                is_cached = self._both(_sum([(pick, 1) for pick in picks]), before)
+                is_cached = self._both(_sum_terms([(pick, 1) for pick in picks]), before)
                 if not isinstance(is_cached, int):
                     self.warm[step].append(_Warm(is_cached, *figures))
             held = self._held(step, held, ahead[step])
@@ -162,7 +162,7 @@ class _ChoiceModel:
         uses: dict[InstanceCode, list[tuple[cp_model.IntVar, int]]] = {}
         for pick, c in zip(self.pick[step], self.problem.candidates[step], strict=True) if step >= 0 else ():
             uses.setdefault(self.problem.codes[step][c.variant], []).append((pick, 1))
-        return {code: _sum(picks) if len(uses) > 1 else 1 for code, picks in uses.items()}
+        return {code: _sum_terms(picks) if len(uses) > 1 else 1 for code, picks in uses.items()}
 
     def _held(self, step: int, before: Mapping[str, Held], ahead: set[str]) -> dict[str, Held]:
         """What the cores ran last, after a step: what an accelerator runs leaves that as it was. Only of what lies ``ahead``."""
@@ -210,7 +210,7 @@ class _ChoiceModel:
             begun = sum(cycles * literal for literal, cycles in self.begun[step])
             most = max(c.early + c.early_issue for c in candidates)
             late = self.model.new_int_var(0, most, f"late {step}")
-            self.model.add(late >= _sum(saved) + begun - _sum(hidden) + sum(w.tail * w.holds for w in self.warm[start]))
+            self.model.add(late >= _sum_terms(saved) + begun - _sum_terms(hidden) + sum(w.tail * w.holds for w in self.warm[start]))
             self.waits.append((late, self.problem.weight(step)))
 
     def _equalities(self) -> None:
@@ -261,14 +261,14 @@ class _ChoiceModel:
                 total.append((self._fetched(residence, step, ahead), residence.fetch or 0))
             most = sum(count for _, count in total)
             wait = self.model.new_int_var(0, most, f"wait {step}")
-            self.model.add(wait >= _sum(total) - most * ahead)
-            self.model.add(wait >= _sum(total) - (self._free(step - 1) if step else 0))
+            self.model.add(wait >= _sum_terms(total) - most * ahead)
+            self.model.add(wait >= _sum_terms(total) - (self._free(step - 1) if step else 0))
             self.waits.append((wait, self.problem.weight(step)))
 
     def _free(self, step: int) -> cp_model.LinearExpr | int:
         """Cycles of a call in which the path from the far memory is free for what the next one needs."""
         rows = zip(self.pick[step], self.problem.candidates[step], strict=True)
-        return _sum([(pick, max(0, c.cycles - c.far)) for pick, c in rows]) - sum(w.free * w.holds for w in self.warm[step])
+        return _sum_terms([(pick, max(0, c.cycles - c.far)) for pick, c in rows]) - sum(w.free * w.holds for w in self.warm[step])
 
     def _fetched(self, residence: Residence, step: int, ahead: cp_model.IntVar) -> cp_model.IntVar:
         kept = self.model.new_bool_var(f"{residence.name} kept")
@@ -292,27 +292,27 @@ class _ChoiceModel:
             most = sum(size for _, size in self.lasting[distance])
             for terms in self.load[distance]:
                 if sum(count for _, count in terms) + most > capacity:
-                    self.model.add(_sum(terms) + self.always[distance] <= capacity)
+                    self.model.add(_sum_terms(terms) + self.always[distance] <= capacity)
 
     def minimise_cycles(self) -> None:
         terms = [(literal, count * self.problem.weight(step)) for step, row in enumerate(self.cycles) for literal, count in row]
         saved = sum(w.cycles * self.problem.warm_weight(step) * w.holds for step, row in enumerate(self.warm) for w in row)
         begun = sum(cycles * self.problem.weight(step) * literal for step, row in enumerate(self.begun) for literal, cycles in row)
-        self.model.minimize(_sum(terms) + _sum(self.waits) - saved - begun)
+        self.model.minimize(_sum_terms(terms) + _sum_terms(self.waits) - saved - begun)
 
     def minimise_load(self, distance: int) -> None:
         """Minimise the largest load of one memory instead."""
         peak = self.model.new_int_var(0, 2**40, "peak")
         for terms in self.load[distance]:
-            self.model.add(_sum(terms) + self.always[distance] <= peak)
+            self.model.add(_sum_terms(terms) + self.always[distance] <= peak)
         self.model.minimize(peak)
 
 
-def _sum(terms: Sequence[tuple[cp_model.IntVar, int]]) -> cp_model.LinearExpr | int:
+def _sum_terms(terms: Sequence[tuple[cp_model.IntVar, int]]) -> cp_model.LinearExpr | int:
     return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]) if terms else 0
 
 
-def _solver(search: Search) -> cp_model.CpSolver:
+def _make_solver(search: Search) -> cp_model.CpSolver:
     solver = new_solver(search.seconds)
     solver.parameters.linearization_level = 2  # without the rows of "exactly one" the relaxation is useless
     solver.parameters.relative_gap_limit = search.gap
@@ -320,35 +320,35 @@ def _solver(search: Search) -> cp_model.CpSolver:
     return solver
 
 
-def choose(problem: ChoiceProblem, forbidden: Sequence[Choice] = (), search: Search = SEARCH) -> Choice | None:
+def choose_candidates(problem: ChoiceProblem, forbidden: Sequence[Choice] = (), search: Search = SEARCH) -> Choice | None:
     """The cheapest choice that fits every capacity and is none of ``forbidden``; None where there is none.
 
     Where many candidates have early windows, residences are chosen without these first, and then all else.
     """
     # Once addresses count, smaller candidates may be what fits: then all of them are there.
-    numbers = [list(range(len(c))) for c in problem.candidates] if forbidden else undominated(problem)
+    numbers = [list(range(len(c))) for c in problem.candidates] if forbidden else undominated_numbers(problem)
     if sum(bool(problem.candidates[step][n].early) for step, row in enumerate(numbers) for n in row) <= MANY_EARLY:
-        return _choose(problem, numbers, forbidden, search)
-    first = _choose(problem, numbers, forbidden, search, has_early=False)
+        return _solve_choice(problem, numbers, forbidden, search)
+    first = _solve_choice(problem, numbers, forbidden, search, has_early=False)
     if first is None:
         return None
-    alike = [[n for n in row if _agrees(problem, step, n, first)] for step, row in enumerate(numbers)]
-    choice = _choose(problem, alike, forbidden, search) or first
+    alike = [[n for n in row if _agrees_with_choice(problem, step, n, first)] for step, row in enumerate(numbers)]
+    choice = _solve_choice(problem, alike, forbidden, search) or first
     saved = 0
     for step, row in enumerate(problem.candidates[1:], 1):
         hidden = max(c.tail for c in problem.candidates[problem.start(step)])
         saved += problem.weight(step) * max(min(c.early + c.early_issue, hidden) for c in row)
-    return replace(choice, bound=max(least(problem), first.bound - saved))
+    return replace(choice, bound=max(least_cycles(problem), first.bound - saved))
 
 
-def _agrees(problem: ChoiceProblem, step: int, number: int, choice: Choice) -> bool:
+def _agrees_with_choice(problem: ChoiceProblem, step: int, number: int, choice: Choice) -> bool:
     """Whether a candidate has its operands where a choice has them."""
     candidate = problem.candidates[step][number]
     pairs = zip(problem.operands[step][candidate.variant], candidate.distances, strict=True)
     return all(name is None or choice.residences.get(name, distance) == distance for name, distance in pairs)
 
 
-def _choose(
+def _solve_choice(
     whole: ChoiceProblem, numbers: Sequence[Sequence[int]], forbidden: Sequence[Choice], search: Search, has_early: bool = True
 ) -> Choice | None:
     """The cheapest choice of some candidates of every call, with or without early windows."""
@@ -358,10 +358,10 @@ def _choose(
     model = _ChoiceModel(problem)
     model.capacities(problem.capacities)
     for choice in forbidden:
-        _forbid(model, numbers, choice)
+        _forbid_choice(model, numbers, choice)
     model.minimise_cycles()
-    solver = _solver(search)
-    status = solve(solver, model.model)
+    solver = _make_solver(search)
+    status = solve_model(solver, model.model)
     if status == cp_model.UNKNOWN:
         raise FitError(
             "no plan was found within the solver's budget, and none was ruled out",
@@ -381,10 +381,10 @@ def _choose(
     }
     picks = tuple(row[pick] for row, pick in zip(numbers, picks, strict=True))
     solved = Choice(picks, early, residences, fetched, 0, round(solver.best_objective_bound))
-    return replace(solved, cycles=evaluate(whole, solved))
+    return replace(solved, cycles=evaluate_choice(whole, solved))
 
 
-def _forbid(model: _ChoiceModel, numbers: Sequence[Sequence[int]], choice: Choice) -> None:
+def _forbid_choice(model: _ChoiceModel, numbers: Sequence[Sequence[int]], choice: Choice) -> None:
     """Rules out a choice that could be made of some candidates."""
     if any(pick not in row for pick, row in zip(choice.picks, numbers, strict=True)):
         return
@@ -396,11 +396,11 @@ def _forbid(model: _ChoiceModel, numbers: Sequence[Sequence[int]], choice: Choic
     model.model.add_bool_or([literal.negated() for literal in literals])
 
 
-def smallest(problem: ChoiceProblem, distance: int, search: Search = SEARCH) -> int | None:
+def smallest_capacity(problem: ChoiceProblem, distance: int, search: Search = SEARCH) -> int | None:
     """The smallest capacity of one memory, the others as they are, for which a choice exists; None where none does."""
     model = _ChoiceModel(problem)
     model.capacities([2**40 if i == distance else capacity for i, capacity in enumerate(problem.capacities)])
     model.minimise_load(distance)
-    solver = _solver(search)
-    status = solve(solver, model.model)
+    solver = _make_solver(search)
+    status = solve_model(solver, model.model)
     return round(solver.objective_value) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None

@@ -17,13 +17,13 @@ from deeploy.planning.choice.problem import ChoiceProblem, Most
 Places = frozenset[tuple[str, int]]  # where the operands of a call are
 
 
-def undominated(problem: ChoiceProblem) -> list[list[int]]:
+def undominated_numbers(problem: ChoiceProblem) -> list[list[int]]:
     """Per call the numbers of the candidates worth choosing from; sums of bytes decide, not addresses."""
-    behind, beside = _behind(problem), _Beside(problem)
+    behind, beside = _savings_behind(problem), _Beside(problem)
     return [_CallCandidates(problem, step, behind[step], beside).kept() for step in range(len(problem.candidates))]
 
 
-def _behind(problem: ChoiceProblem) -> list[int]:
+def _savings_behind(problem: ChoiceProblem) -> list[int]:
     """Per step the most cycles that calls behind it could save because of what it runs.
 
     These are one on cores and one on an accelerator, by cached instructions, and early windows that are started beside an accelerator.

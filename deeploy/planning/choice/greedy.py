@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Share, evaluate, fits
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Share, choice_fits, evaluate_choice
 
 
-def greedy(problem: ChoiceProblem) -> Choice | None:
+def choose_greedily(problem: ChoiceProblem) -> Choice | None:
     """The choice in which every call takes the largest tiles that fit; None where that ends in a dead end.
 
     Of the kernels that fit, on any engine that plans may use, a call is run by the one that is fastest with its largest tile. Nothing
@@ -19,13 +19,13 @@ def greedy(problem: ChoiceProblem) -> Choice | None:
     shared: set[Share] = set()
     picks: list[int] = []
     for step, candidates in enumerate(problem.candidates):
-        _place(problem, step, None, residences, load)
+        _place_residences(problem, step, None, residences, load)
         orders: list[tuple[int, dict[str, int], list[int], set[Share]]] = []
         for variant in range(len(problem.operands[step])):
             there, taken = dict(residences), list(load)
             needed = shared | {share for share in problem.shares if (step, variant) in share.users}
-            _place(problem, step, variant, there, taken)
-            fitting = _fitting(problem, step, variant, there, taken, needed)
+            _place_residences(problem, step, variant, there, taken)
+            fitting = _fitting_candidates(problem, step, variant, there, taken, needed)
             if fitting:
                 order = {number: (candidates[number].bytes[candidates[number].own], -candidates[number].cycles) for number in fitting}
                 orders.append((max(order, key=order.__getitem__), there, taken, needed))
@@ -39,10 +39,12 @@ def greedy(problem: ChoiceProblem) -> Choice | None:
         if residence.fetch is not None and residences.get(residence.name) == 1
     }
     choice = Choice(tuple(picks), (False,) * len(picks), residences, fetched, 0, 0)
-    return replace(choice, cycles=evaluate(problem, choice)) if fits(problem, choice) else None
+    return replace(choice, cycles=evaluate_choice(problem, choice)) if choice_fits(problem, choice) else None
 
 
-def _fitting(problem: ChoiceProblem, step: int, variant: int, placed: dict[str, int], load: list[int], shared: set[Share]) -> list[int]:
+def _fitting_candidates(
+    problem: ChoiceProblem, step: int, variant: int, placed: dict[str, int], load: list[int], shared: set[Share]
+) -> list[int]:
     """The numbers of candidates of a variant with these residences and loads of the memory around the engines' own."""
     room = [
         capacity - sum(share.size for share in shared if share.distance == distance) for distance, capacity in enumerate(problem.capacities)
@@ -55,15 +57,15 @@ def _fitting(problem: ChoiceProblem, step: int, variant: int, placed: dict[str, 
     return [number for number, c in alike if c.bytes[c.own] <= room[c.own] and c.bytes[1] + load[step] <= room[1]]
 
 
-def _place(problem: ChoiceProblem, step: int, variant: int | None, placed: dict[str, int], load: list[int]) -> None:
+def _place_residences(problem: ChoiceProblem, step: int, variant: int | None, placed: dict[str, int], load: list[int]) -> None:
     """Place what comes up with a step, or with one variant of it."""
     for residence in problem.residences:
         is_due = residence.steps[0] == step and not residence.users if variant is None else (step, variant) in residence.users
         if is_due and residence.name not in placed:
-            placed[residence.name] = _nearest(residence, load, problem.capacities[1])
+            placed[residence.name] = _nearest_memory(residence, load, problem.capacities[1])
 
 
-def _nearest(residence: Residence, load: list[int], capacity: int) -> int:
+def _nearest_memory(residence: Residence, load: list[int], capacity: int) -> int:
     """The nearest memory with room, no engine's own one; its load is added."""
     if residence.origin == 1:
         return 1

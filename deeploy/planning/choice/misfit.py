@@ -26,7 +26,7 @@ BYTE = 8
 FEW_BITS = 4  # of weights, as ``deeploy quantize --weights`` makes them
 
 
-def remedy(
+def suggest_remedy(
     program: Program, target: Target, there: Iterable[tuple[str, int]], sizes: tuple[int, int], options: Sequence[str], last: str
 ) -> str:
     """What makes a network fit a memory, in the order in which it should be tried.
@@ -65,7 +65,7 @@ def remedy(
     tries = list[str]()
     if is_float and total(saved) + total(saved, False):
         constants, others = constants - total(saved), others - total(saved, False)
-        tries.append(f"int8 ({quantise(target)}), about {constants + others} bytes then")
+        tries.append(f"int8 ({quantise_command(target)}), about {constants + others} bytes then")
     if total(packed) and others <= room:
         constants -= total(packed)
         fewer = f"deeploy quantize --weights {FEW_BITS}, of the float model"
@@ -76,7 +76,7 @@ def remedy(
     return f"Try, in this order: {'; '.join([*tries, last])}." if tries else f"Try {last}."
 
 
-def quantise(target: Target) -> str:
+def quantise_command(target: Target) -> str:
     """The command that makes a float network one in int8, in the form that suits the target where it can tell."""
     return f"deeploy quantize{f' --for {target.name}' if target.timing is not None else ''}"
 
@@ -87,11 +87,11 @@ def check_constants(program: Program, target: Target, machine: Machine) -> None:
     constants = [(b.name, b.bytes) for b in program.buffers.values() if b.role is Role.CONSTANT]
     size = sum(count for _, count in constants)
     if target.is_flat and level and size > machine.capacities[level]:
-        remedies = remedy(program, target, constants, (size, machine.capacities[level]), [], more(target, level, size))
+        remedies = suggest_remedy(program, target, constants, (size, machine.capacities[level]), [], more_memory(target, level, size))
         raise FitError(f"{level} is too small: the constants take {size} bytes, {machine.capacities[level]} are there", remedies)
 
 
-def more(target: Target, level: str, size: int, beside: int = 0) -> str:
+def more_memory(target: Target, level: str, size: int, beside: int = 0) -> str:
     """How a network gets more of a memory: an option, or another target where this one has not that much.
 
     Args:
@@ -142,18 +142,18 @@ class Relaxed:
         Args:
             others: bytes of each of these, instead of what they have. Those that constants alone overfill count as large enough.
         """
-        from deeploy.planning.choice.choose import smallest
+        from deeploy.planning.choice.choose import smallest_capacity
 
         free = [room - beside if others is None else others for room, beside in zip(self.room, self.beside, strict=True)]
-        found_smallest = smallest(replace(self.problem, capacities=[size if size >= 0 else UNLIMITED for size in free]), distance)
+        found_smallest = smallest_capacity(replace(self.problem, capacities=[size if size >= 0 else UNLIMITED for size in free]), distance)
         return None if found_smallest is None else found_smallest + self.beside[distance]
 
     def constants(self, distance: int) -> int:
         """Bytes of constants that lie in a memory whichever variants are chosen: those of the variants with the fewest count."""
-        return self.beside[distance] + fewest(self.shares, distance, self.program)
+        return self.beside[distance] + fewest_bytes(self.shares, distance, self.program)
 
 
-def fewest(shares: Iterable[Share], distance: int, program: Program) -> int:
+def fewest_bytes(shares: Iterable[Share], distance: int, program: Program) -> int:
     """Bytes of shares of constants in a memory that no choice among the variants of a program's calls goes below.
 
     What several calls share is divided among them.
@@ -166,14 +166,14 @@ def fewest(shares: Iterable[Share], distance: int, program: Program) -> int:
     return int(sum(min(taken.get((step, number), 0) for number in each) for step, each in enumerate(variants)))
 
 
-def bounds(tiler: Tiler, distances: Mapping[str, int], depth: int) -> list[Candidate]:
+def bound_candidates(tiler: Tiler, distances: Mapping[str, int], depth: int) -> list[Candidate]:
     """The bytes that no candidate of a call goes below, as candidates without loops that take no time."""
     around, further = tuple(distances[name] for name in tiler.call.operands), (0,) * len(tiler.levels)
     every = [(*taken, *further)[: len(tiler.levels)] for _, taken in tiler.fewest(distances, depth)]
     return [Candidate(CallTiling((), (), None), around, taken, 0, 0, 0, 0, 0, False) for taken in every]
 
 
-def misfit(case: Relaxed) -> FitError | None:
+def explain_misfit(case: Relaxed) -> FitError | None:
     """Why a network does not fit; None where no memory is too small for its bytes."""
     return _constants_too_large(case) or _call_too_large(case) or _network_too_large(case)
 
@@ -187,7 +187,7 @@ def _constants_too_large(case: Relaxed) -> FitError | None:
             needed = size if is_known else case.least(distance) or case.least(distance, UNLIMITED) or size
             rest = f" beside {case.io} bytes of inputs and outputs" if room < case.machine.capacities[level] else ""
             what = f"{level} is too small: the constants take {size} bytes{rest}, {room} are there"
-            return FitError(what, _remedy(case, distance, needed, [] if is_known else _fullest(case.problem)[1]))
+            return FitError(what, _remedy_case(case, distance, needed, [] if is_known else _fullest_step(case.problem)[1]))
     return None
 
 
@@ -216,7 +216,7 @@ def _call_too_large(case: Relaxed) -> FitError | None:
     return FitError(
         f"node {shorten(worst[1].node.name)} ({worst[1].node.op}) needs {needed} bytes of {level} for its smallest tile "
         f"(largest: operand {largest.operand}, {largest.bytes} bytes), {room} are there",
-        remedy(program, target, windows, (needed, room), options, more(target, level, needed)),
+        suggest_remedy(program, target, windows, (needed, room), options, more_memory(target, level, needed)),
     )
 
 
@@ -239,21 +239,21 @@ def _network_too_large(case: Relaxed) -> FitError | None:
             return None
         if needed <= room:
             continue
-        step, alive = _fullest(case.problem)
+        step, alive = _fullest_step(case.problem)
         call = case.program.calls[step]
         names = [f"{h.name} ({h.size})" for h in alive[:3]] or ["constants"]
         rest = f" beside {constants} bytes of constants" if constants else ""
         rest += f" and {case.io} of inputs and outputs" if room < case.machine.capacities[level] else ""
         what = f"node {shorten(call.node.name)} ({call.node.op}) needs {needed - constants} bytes at once{rest}, {max(0, room)} are there"
         what += f"; largest buffers then: {', '.join(map(shorten, names))}"
-        return FitError(f"{level} is too small: {what}", _remedy(case, distance, needed, alive))
+        return FitError(f"{level} is too small: {what}", _remedy_case(case, distance, needed, alive))
     return None
 
 
-def _remedy(case: Relaxed, distance: int, size: int, alive: Sequence[Residence]) -> str:
+def _remedy_case(case: Relaxed, distance: int, size: int, alive: Sequence[Residence]) -> str:
     level, room, program, machine = case.levels[distance], case.room[distance], case.program, case.machine
     buffers, options = program.buffers, list[str]()
-    saved = _converted(program) if distance == 1 and room < machine.capacities[level] and not program.is_float else 0
+    saved = _converted_bytes(program) if distance == 1 and room < machine.capacities[level] and not program.is_float else 0
     if saved:
         options.append(f"--quantised-io, {case.io - saved} bytes of inputs and outputs then")
     far = next((m.name for m in case.target.memories if m.is_far), machine.default_memory)
@@ -267,10 +267,12 @@ def _remedy(case: Relaxed, distance: int, size: int, alive: Sequence[Residence])
     read = (buffers[operand.buffer] for call in program.calls for operand in call.operands.values())
     names |= {b.name for b in read if b.role is Role.CONSTANT and (b.memory or machine.default_memory) == level}
     there = [(name, buffers[name].bytes) for name in sorted(names)]
-    return remedy(program, case.target, there, (size, max(0, room)), options, more(case.target, level, size, case.io * (distance == 1)))
+    return suggest_remedy(
+        program, case.target, there, (size, max(0, room)), options, more_memory(case.target, level, size, case.io * (distance == 1))
+    )
 
 
-def _converted(program: Program) -> int:
+def _converted_bytes(program: Program) -> int:
     """Bytes that inputs and outputs take less as the integers that calls only convert them to or from."""
     saved = 0
     for call in program.calls:
@@ -283,13 +285,13 @@ def _converted(program: Program) -> int:
     return saved
 
 
-def unpacked(target: Target, level: str, needed: int, room: Mapping[str, int]) -> FitError:
+def explain_unpacked(target: Target, level: str, needed: int, room: Mapping[str, int]) -> FitError:
     """The error for a network whose buffers fit a memory by their bytes, and for which no addresses were found."""
     what = f"{level} is too small: no addresses were found for the buffers of the network, which take {needed} bytes side by side"
-    return FitError(f"{what}, {room[level]} are there", f"Try {more(target, level, needed)}.")
+    return FitError(f"{what}, {room[level]} are there", f"Try {more_memory(target, level, needed)}.")
 
 
-def _fullest(problem: ChoiceProblem) -> tuple[int, list[Residence]]:
+def _fullest_step(problem: ChoiceProblem) -> tuple[int, list[Residence]]:
     """The step with the most bytes of buffers that may live in a memory, and these, the largest first."""
     residences = [residence for residence in problem.residences if not residence.users]
     loads = [sum(h.size for h in residences if h.steps[0] <= step <= h.steps[1]) for step in range(len(problem.candidates))]

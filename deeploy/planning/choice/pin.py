@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from deeploy.ir.target import Target
 from deeploy.planning.choice.problem import Residence, Users
 from deeploy.planning.plan import Machine
-from deeploy.planning.program import Buffer, Call, Program, Role, content
+from deeploy.planning.program import Buffer, Call, Program, Role, constant_content
 
 SHARE = 4  # of the memory, one part of which at most is filled
 
@@ -29,7 +29,7 @@ def is_near(target: Target, machine: Machine) -> bool:
     return not target.is_flat and machine.default_memory == target.outward(target.engines[0].memory)[0].far
 
 
-def pinnable(program: Program, capacity: int, alignment: int) -> list[Residence]:
+def pinnable_constants(program: Program, capacity: int, alignment: int) -> list[Residence]:
     """The residences of constants that may be pinned in a memory of ``capacity`` bytes: memory 0; the one around it is 1."""
     uses: dict[Key, dict[tuple[int, int], set[str]]] = {}
     sizes: dict[Key, int] = {}
@@ -39,13 +39,13 @@ def pinnable(program: Program, capacity: int, alignment: int) -> list[Residence]
             for name, operand in call.operands.items():
                 buffer = program.buffers[operand.buffer]
                 if buffer.role is Role.CONSTANT and not buffer.memory:
-                    key = content(buffer)
+                    key = constant_content(buffer)
                     uses.setdefault(key, {}).setdefault((step, number), set()).add(buffer.name)
                     sizes[key] = -(-buffer.bytes // alignment) * alignment
                     if not _is_pinnable(call, name, buffer):
                         excluded.add(key)
     bundles: dict[Users, list[Key]] = {}
-    for key in _short({key: size for key, size in sizes.items() if key not in excluded}, uses, capacity // SHARE):
+    for key in _shortest_constants({key: size for key, size in sizes.items() if key not in excluded}, uses, capacity // SHARE):
         bundles.setdefault(tuple(uses[key]), []).append(key)
     residences = []
     for users, keys in bundles.items():
@@ -56,7 +56,7 @@ def pinnable(program: Program, capacity: int, alignment: int) -> list[Residence]
     return residences
 
 
-def _short(sizes: Mapping[Key, int], uses: Mapping[Key, Mapping[tuple[int, int], set[str]]], capacity: int) -> Sequence[Key]:
+def _shortest_constants(sizes: Mapping[Key, int], uses: Mapping[Key, Mapping[tuple[int, int], set[str]]], capacity: int) -> Sequence[Key]:
     """The shortest constants that fit together, whichever variants of calls are chosen."""
     taken: Counter[tuple[int, int]] = Counter()
     largest: Counter[int] = Counter()

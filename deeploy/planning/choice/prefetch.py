@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, evaluate, free, groups, loads
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, evaluate_choice, fetch_groups, free_path_cycles, memory_loads
 
 
-def prefetched(problem: ChoiceProblem, choice: Choice) -> Choice:
+def prefetch_earlier(problem: ChoiceProblem, choice: Choice) -> Choice:
     """The choice with fetches that begin earlier; the same one where nothing is gained.
 
     The path to the far memory moves constants in the order in which they are used, in the time in which calls leave it free. Every fetch
     begins as late as all can arrive in time, and not before there is room.
     """
-    fetched = groups(problem, choice)
+    fetched = fetch_groups(problem, choice)
     if not fetched:
         return choice
-    idle = free(problem, choice)
+    idle = free_path_cycles(problem, choice)
     before = {step: choice.fetched[residences[0].name] for step, residences in fetched.items()}
-    wanted = _latest(fetched, idle)
-    room = [problem.capacities[1] - load for load in loads(problem, choice)[1]]
+    wanted = _latest_steps(fetched, idle)
+    room = [problem.capacities[1] - load for load in memory_loads(problem, choice)[1]]
     after: dict[int, int] = {}
     earliest = 0
     for step, residences in fetched.items():
@@ -34,11 +34,11 @@ def prefetched(problem: ChoiceProblem, choice: Choice) -> Choice:
             room[begin] -= size
         after[step] = earliest = begin
     earlier = replace(choice, fetched={residence.name: after[step] for step, residences in fetched.items() for residence in residences})
-    gained = evaluate(problem, choice) - evaluate(problem, earlier)
+    gained = evaluate_choice(problem, choice) - evaluate_choice(problem, earlier)
     return replace(earlier, cycles=choice.cycles - gained) if gained > 0 else choice
 
 
-def _latest(fetched: Mapping[int, Sequence[Residence]], idle: Sequence[int]) -> dict[int, int]:
+def _latest_steps(fetched: Mapping[int, Sequence[Residence]], idle: Sequence[int]) -> dict[int, int]:
     """The last step in which the constants of each group may set out so that they, and all behind them, arrive in time."""
     passed = [0]
     for cycles in idle:

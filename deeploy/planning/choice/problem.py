@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from deeploy.planning.candidates.cached import InstanceCode, saved
+from deeploy.planning.candidates.cached import InstanceCode, cache_savings
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.program import Program, Role
 
@@ -125,7 +125,7 @@ class Choice:
     bound: int
 
 
-def loads(problem: ChoiceProblem, choice: Choice) -> list[list[int]]:
+def memory_loads(problem: ChoiceProblem, choice: Choice) -> list[list[int]]:
     """Bytes per memory, by its number, and step: residences, constants that are fetched or pinned, windows and scratch."""
     count = len(problem.candidates)
     load = [[0] * count for _ in problem.capacities]
@@ -173,17 +173,17 @@ class Most:
         return residence.size if is_there and (residence.origin is not None or residence.steps[0] <= step <= residence.steps[1]) else 0
 
 
-def fits(problem: ChoiceProblem, choice: Choice) -> bool:
+def choice_fits(problem: ChoiceProblem, choice: Choice) -> bool:
     """Whether candidates agree with the residences and every memory holds what it should at every step."""
     for step, candidate in enumerate(problem.chosen(choice.picks)):
         names = problem.operands[step][candidate.variant]
         if any(n is not None and choice.residences[n] != distance for n, distance in zip(names, candidate.distances, strict=True)):
             return False
-    rows = zip(loads(problem, choice), problem.capacities, strict=True)
+    rows = zip(memory_loads(problem, choice), problem.capacities, strict=True)
     return all(count <= capacity for row, capacity in rows for count in row)
 
 
-def evaluate(problem: ChoiceProblem, choice: Choice) -> int:
+def evaluate_choice(problem: ChoiceProblem, choice: Choice) -> int:
     """Predicted cycles of a choice.
 
     A call takes less where its instructions are cached, and where its early windows are there. These are waited for as long as they take
@@ -192,7 +192,7 @@ def evaluate(problem: ChoiceProblem, choice: Choice) -> int:
     """
     chosen = problem.chosen(choice.picks)
     codes = problem.executed(chosen)
-    warm = saved(codes, chosen)
+    warm = cache_savings(codes, chosen)
     total = 0
     for step, candidate in enumerate(chosen):
         total += problem.weight(step) * candidate.cycles - problem.warm_weight(step) * warm[step]
@@ -201,10 +201,10 @@ def evaluate(problem: ChoiceProblem, choice: Choice) -> int:
             hidden = chosen[start].tail - (chosen[start].warm_tail if warm[start] else 0)
             gain = candidate.early + (candidate.early_issue if codes[start].is_accelerated else 0)
             total -= problem.weight(step) * min(gain, hidden)
-    return total + sum(problem.weight(step) * wait for step, wait in waits(problem, choice).items())
+    return total + sum(problem.weight(step) * wait for step, wait in fetch_waits(problem, choice).items())
 
 
-def groups(problem: ChoiceProblem, choice: Choice) -> dict[int, list[Residence]]:
+def fetch_groups(problem: ChoiceProblem, choice: Choice) -> dict[int, list[Residence]]:
     """What is fetched at every inference, by the step that first uses it."""
     found_groups: dict[int, list[Residence]] = {}
     for residence in sorted(problem.residences, key=lambda residence: residence.steps[0]):
@@ -213,19 +213,19 @@ def groups(problem: ChoiceProblem, choice: Choice) -> dict[int, list[Residence]]
     return found_groups
 
 
-def free(problem: ChoiceProblem, choice: Choice) -> list[int]:
+def free_path_cycles(problem: ChoiceProblem, choice: Choice) -> list[int]:
     """Cycles of every call in which the path from the far memory is free."""
     chosen = problem.chosen(choice.picks)
-    return [max(0, c.cycles - less - c.far) for c, less in zip(chosen, saved(problem.executed(chosen), chosen), strict=True)]
+    return [max(0, c.cycles - less - c.far) for c, less in zip(chosen, cache_savings(problem.executed(chosen), chosen), strict=True)]
 
 
-def waits(problem: ChoiceProblem, choice: Choice) -> dict[int, int]:
+def fetch_waits(problem: ChoiceProblem, choice: Choice) -> dict[int, int]:
     """Cycles that calls wait for constants, by step: the path moves them in the order in which they are used, while calls leave it free."""
-    fetched = groups(problem, choice)
+    fetched = fetch_groups(problem, choice)
     found_waits: dict[int, int] = {}
     now = path = 0
     arrives: dict[int, int] = {}
-    for step, cycles in enumerate(free(problem, choice) if fetched else ()):
+    for step, cycles in enumerate(free_path_cycles(problem, choice) if fetched else ()):
         for use, residences in fetched.items():
             if choice.fetched[residences[0].name] == step:
                 path = arrives[use] = max(path, now) + sum(residence.fetch or 0 for residence in residences)
@@ -236,7 +236,7 @@ def waits(problem: ChoiceProblem, choice: Choice) -> dict[int, int]:
     return found_waits
 
 
-def least(problem: ChoiceProblem) -> int:
+def least_cycles(problem: ChoiceProblem) -> int:
     """Cycles below which no choice can go: the best candidate of every call, whatever else is chosen."""
     total, cores, last = 0, set[InstanceCode](), set[InstanceCode]()  # what may have run there, and may have run last
     for step, candidates in enumerate(problem.candidates):
@@ -250,7 +250,7 @@ def least(problem: ChoiceProblem) -> int:
     return total
 
 
-def obvious(problem: ChoiceProblem) -> Choice | None:
+def obvious_choice(problem: ChoiceProblem) -> Choice | None:
     """The cheapest candidate of every call, where these fit together and no choice can take fewer cycles; else None."""
     if not all(problem.candidates) or any(residence.fetch is not None or not residence.distances for residence in problem.residences):
         return None
@@ -260,8 +260,12 @@ def obvious(problem: ChoiceProblem) -> Choice | None:
         names = problem.operands[step][candidate.variant]
         residences |= {name: distance for name, distance in zip(names, candidate.distances, strict=True) if name is not None}
     choice = Choice(picks, (False,) * len(picks), residences, {}, 0, 0)
-    cycles = least(problem)
-    return replace(choice, cycles=cycles, bound=cycles) if fits(problem, choice) and evaluate(problem, choice) == cycles else None
+    cycles = least_cycles(problem)
+    return (
+        replace(choice, cycles=cycles, bound=cycles)
+        if choice_fits(problem, choice) and evaluate_choice(problem, choice) == cycles
+        else None
+    )
 
 
 def users_of(program: Program) -> dict[str, Users]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deeploy.planning.candidates.candidate import Candidate
-from deeploy.planning.choice.problem import Choice, ChoiceProblem, Most, Residence, Search, Users, obvious
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Most, Residence, Search, Users, obvious_choice
 
 FEW = 2  # candidates per combination of sources
 
 
-def bundled(residences: Sequence[Residence]) -> list[Residence]:
+def bundle_constants(residences: Sequence[Residence]) -> list[Residence]:
     """Small constants that have the same uses are fetched, pinned or streamed together."""
     bundles: dict[tuple[tuple[int, int], tuple[int, ...], Users], list[Residence]] = {}
     for residence in residences:
@@ -41,12 +41,12 @@ def tight_steps(problem: ChoiceProblem, distance: int) -> set[int]:
     return {step for step, size in enumerate(taken) if size > problem.capacities[distance]}
 
 
-def coarse(problem: ChoiceProblem) -> ChoiceProblem:
+def coarsen_problem(problem: ChoiceProblem) -> ChoiceProblem:
     """The problem with a few candidates per call and combination of sources."""
-    return replace(problem, candidates=_possible(problem, problem.residences, FEW))
+    return replace(problem, candidates=_possible_candidates(problem, problem.residences, FEW))
 
 
-def settled(problem: ChoiceProblem, choice: Choice) -> ChoiceProblem:
+def settle_residences(problem: ChoiceProblem, choice: Choice) -> ChoiceProblem:
     """The problem with the far residences that were chosen for a coarse one."""
     residences = []
     for residence in problem.residences:
@@ -55,7 +55,7 @@ def settled(problem: ChoiceProblem, choice: Choice) -> ChoiceProblem:
             residences.append(residence)
             continue
         residences.append(replace(residence, distances=(distance,) if distance > 1 else tuple(h for h in residence.distances if h < 2)))
-    return replace(problem, residences=residences, candidates=_possible(problem, residences, None))
+    return replace(problem, residences=residences, candidates=_possible_candidates(problem, residences, None))
 
 
 def found_again(choice: Choice, problem: ChoiceProblem, other: ChoiceProblem) -> Choice:
@@ -64,7 +64,7 @@ def found_again(choice: Choice, problem: ChoiceProblem, other: ChoiceProblem) ->
     return replace(choice, picks=tuple(candidates.index(candidate) for candidate, candidates in pairs))
 
 
-def _possible(problem: ChoiceProblem, residences: Sequence[Residence], most: int | None) -> list[list[Candidate]]:
+def _possible_candidates(problem: ChoiceProblem, residences: Sequence[Residence], most: int | None) -> list[list[Candidate]]:
     """The candidates that the residences allow; of each combination of sources the ``most`` cheapest and the smallest in a memory."""
     distances = {residence.name: residence.distances for residence in residences}
     result = []
@@ -74,11 +74,11 @@ def _possible(problem: ChoiceProblem, residences: Sequence[Residence], most: int
             names = operands[candidate.variant]
             if all(name is None or distance in distances[name] for name, distance in zip(names, candidate.distances, strict=True)):
                 candidates_by_key.setdefault((candidate.variant, candidate.distances), []).append(candidate)
-        result.append([c for group in candidates_by_key.values() for c in _few(group, most)])
+        result.append([c for group in candidates_by_key.values() for c in _few_candidates(group, most)])
     return result
 
 
-def _few(group: list[Candidate], most: int | None) -> list[Candidate]:
+def _few_candidates(group: list[Candidate], most: int | None) -> list[Candidate]:
     if most is None or len(group) <= most + 1:
         return group
     kept = sorted(group, key=lambda c: c.cycles)[:most]
@@ -90,18 +90,20 @@ def _few(group: list[Candidate], most: int | None) -> list[Candidate]:
     return kept
 
 
-def tightened(problem: ChoiceProblem, distance: int, needed: int) -> ChoiceProblem:
+def tighten_capacity(problem: ChoiceProblem, distance: int, needed: int) -> ChoiceProblem:
     """The problem with less of the capacity that could not be packed."""
     capacities = list(problem.capacities)
     capacities[distance] -= max(16, needed - capacities[distance])
     return replace(problem, capacities=capacities)
 
 
-def cheapest(problem: ChoiceProblem, search: Search, forbidden: Sequence[Choice] = ()) -> Choice | None:
+def cheapest_choice(problem: ChoiceProblem, search: Search, forbidden: Sequence[Choice] = ()) -> Choice | None:
     """The cheapest choice that fits; None where there is none."""
-    best = None if forbidden else obvious(problem)
+    best = None if forbidden else obvious_choice(problem)
     if best is not None:
         return best
-    from deeploy.planning.choice.choose import choose  # importing the solver takes a third of a second, which flat machines need not pay
+    from deeploy.planning.choice.choose import (
+        choose_candidates,  # importing the solver takes a third of a second, which flat machines need not pay
+    )
 
-    return choose(problem, forbidden, search)
+    return choose_candidates(problem, forbidden, search)

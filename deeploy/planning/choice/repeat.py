@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Share, Users, evaluate, fits
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Share, Users, choice_fits, evaluate_choice
 
 LEAST = 4  # blocks that are worth it
 
@@ -49,7 +49,7 @@ class Repetition:
         return tuple(dict.fromkeys((self.short(step), variant) for step, variant in users))
 
 
-def repetition(signatures: Sequence[Hashable]) -> Repetition | None:
+def find_repetition(signatures: Sequence[Hashable]) -> Repetition | None:
     """The blocks that leave out the most calls; None where nothing repeats often enough."""
     best: Repetition | None = None
     known: dict[Hashable, int] = {}
@@ -66,14 +66,14 @@ def repetition(signatures: Sequence[Hashable]) -> Repetition | None:
     return best
 
 
-def shortened(problem: ChoiceProblem, blocks: Repetition) -> ChoiceProblem | None:
+def shorten_problem(problem: ChoiceProblem, blocks: Repetition) -> ChoiceProblem | None:
     """The problem without the gap; None where buffers live across blocks in another way than from one to the next."""
     gap, steps = blocks.gap, range(len(problem.candidates))
     residences = {residence.name: residence for residence in problem.residences}
     pinned: Counter[str | None] = Counter()  # bytes of constants of the gap, by what stands for them
     for residence in problem.residences:
         if residence.steps[0] in gap and residence.origin is not None:
-            pinned[_twin(problem, blocks, residence)] += residence.size
+            pinned[_twin_residence(problem, blocks, residence)] += residence.size
     kept: list[Residence] = []
     for residence in problem.residences:
         if residence.steps[0] in gap:
@@ -156,14 +156,14 @@ def _shortened_operand(
     return twin
 
 
-def _twin(problem: ChoiceProblem, blocks: Repetition, residence: Residence) -> str | None:
+def _twin_residence(problem: ChoiceProblem, blocks: Repetition, residence: Residence) -> str | None:
     """The residence of the middle block that stands for one of the gap."""
     variants = problem.operands[residence.steps[0]]
     variant = next(number for number, names in enumerate(variants) if residence.name in names)
     return problem.operands[blocks.model(residence.steps[0])][variant][list(variants[variant]).index(residence.name)]
 
 
-def expanded(problem: ChoiceProblem, blocks: Repetition, choice: Choice) -> Choice | None:
+def expand_choice(problem: ChoiceProblem, blocks: Repetition, choice: Choice) -> Choice | None:
     """The choice of the whole problem; None where the copies do not fit after all."""
     gap = blocks.gap
     picks: list[int] = []
@@ -174,10 +174,10 @@ def expanded(problem: ChoiceProblem, blocks: Repetition, choice: Choice) -> Choi
     residences = dict(choice.residences)
     for residence in problem.residences:
         if residence.steps[0] in gap:
-            twin = _twin(problem, blocks, residence)
+            twin = _twin_residence(problem, blocks, residence)
             if twin is None:
                 return None
             if twin in choice.residences:
                 residences[residence.name] = choice.residences[twin]
     result = replace(choice, picks=tuple(picks), early=tuple(early), residences=residences)
-    return replace(result, cycles=evaluate(problem, result)) if fits(problem, result) else None
+    return replace(result, cycles=evaluate_choice(problem, result)) if choice_fits(problem, result) else None

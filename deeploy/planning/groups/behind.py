@@ -36,18 +36,18 @@ class _CallPart:
         return math.prod(loop.trips for loop in self.loops)
 
 
-def following(fuser: Fuser) -> Iterator[Fused]:
+def pipelined_groups(fuser: Fuser) -> Iterator[Fused]:
     """The chains of calls that follow each other for which there is room."""
     for last in range(1, len(fuser.program.calls)):
         for trips in TRIPS:
             parts: list[_CallPart] = []
             for first in range(last, max(last - LONGEST, -1), -1):
-                part = _part(fuser, first, trips, parts[0] if parts else None)
+                part = _part_of_call(fuser, first, trips, parts[0] if parts else None)
                 if part is None:
                     break
                 parts.insert(0, part)
                 if len(parts) > 1 and _is_hidden(fuser, *parts[:2]):
-                    one = _fused(fuser, first, parts)
+                    one = _fuse_parts(fuser, first, parts)
                     if one is None:
                         break
                     yield one
@@ -63,7 +63,7 @@ def _is_hidden(fuser: Fuser, before: _CallPart, behind: _CallPart) -> bool:
     return _has_cores(fuser, before.call) and bool(fuser.accelerator(behind.call))
 
 
-def _part(fuser: Fuser, step: int, trips: int, behind: _CallPart | None) -> _CallPart | None:
+def _part_of_call(fuser: Fuser, step: int, trips: int, behind: _CallPart | None) -> _CallPart | None:
     """A call in about so many tiles, without the last of which the next one can begin; None where it cannot be part of such a chain."""
     call, along = fuser.program.calls[step], fuser.along(step)
     if along is None:
@@ -74,7 +74,7 @@ def _part(fuser: Fuser, step: int, trips: int, behind: _CallPart | None) -> _Cal
     made = fuser.cut(step, along.loop(-(-along.extent // trips)))
     if made is None:
         return None
-    needed = _rows(made, behind.made) if is_followed and behind is not None and behind.made is not None else 0
+    needed = _first_tile_rows(made, behind.made) if is_followed and behind is not None and behind.made is not None else 0
     least = max(-(-along.extent // trips), -(-needed // (trips - 1)))
     loops = {along.loop(rows) for rows in range(least, min(least + CHOICES, along.extent))}
     loops_by_dim: dict[tuple[int, int], TileLoop] = {}
@@ -85,16 +85,16 @@ def _part(fuser: Fuser, step: int, trips: int, behind: _CallPart | None) -> _Cal
     return _CallPart(call, (loops_by_dim[min(loops_by_dim)],), fuser.cut(step, loops_by_dim[min(loops_by_dim)])) if loops_by_dim else None
 
 
-def _rows(made: RowCut, behind: RowCut) -> int:
+def _first_tile_rows(made: RowCut, behind: RowCut) -> int:
     """Rows that the first tile of a call needs of another one's output."""
     ends = [int(read.end[0]) for read in behind.reads if read.buffer == made.written and read.end[0] > read.first[0]]
     return max((-((made.offset - end) // made.pitch) for end in ends), default=0)
 
 
-def _fused(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> Fused | None:
+def _fuse_parts(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> Fused | None:
     """The calls as a chain, where there is room for it."""
     last = first + len(parts) - 1
-    inside = _inside(fuser, first, parts)
+    inside = _inner_buffers(fuser, first, parts)
     if inside is None:
         return None
     strips = [fuser.strip(part.call, part.loops, inside, True) for part in parts]
@@ -113,7 +113,7 @@ def _fused(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> Fused | None
     return fuser.together(members, [part.call for part in parts], tiled_ops, inside=inner, size=size, is_nested=True)
 
 
-def _inside(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> list[str] | None:
+def _inner_buffers(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> list[str] | None:
     """The buffers that the calls alone use; None where one of them reads what another one writes and what is not next to the engines."""
     last, inside = first + len(parts) - 1, list[str]()
     for step, part in enumerate(parts, first):

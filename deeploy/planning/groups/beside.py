@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from deeploy.planning.groups.fuse import Fused, Fuser
-from deeploy.planning.packing.order import meet
+from deeploy.planning.packing.order import operands_meet
 from deeploy.planning.program import Call
 from deeploy.planning.tiling.chain import GroupMember
 from deeploy.planning.tiling.loops import TileLoop
@@ -20,20 +20,20 @@ LONGEST = 3  # calls
 TRIPS = (2, 3, 4)  # tiles
 
 
-def branches(fuser: Fuser) -> Iterator[Fused]:
+def parallel_groups(fuser: Fuser) -> Iterator[Fused]:
     """The chains of independent calls for which there is room."""
     calls = fuser.program.calls
     for first in range(len(calls) - 1):
         for last in range(first + 1, min(first + LONGEST, len(calls))):
             some = calls[first : last + 1]
-            if not all(_may(fuser, step, call) for step, call in enumerate(some, first)) or not _are_independent(some):
+            if not all(_may_join(fuser, step, call) for step, call in enumerate(some, first)) or not _are_independent(some):
                 break
-            ways = itertools.product(*(_loops(fuser, step) for step in range(first, last + 1)))
-            groups = (one for loops in ways if (one := _beside(fuser, first, some, loops)) is not None)
+            ways = itertools.product(*(_tried_loops(fuser, step) for step in range(first, last + 1)))
+            groups = (one for loops in ways if (one := _fuse_branches(fuser, first, some, loops)) is not None)
             yield from itertools.islice(sorted(groups, key=lambda one: one.cycles), 1)
 
 
-def _loops(fuser: Fuser, step: int) -> list[tuple[TileLoop, ...]]:
+def _tried_loops(fuser: Fuser, step: int) -> list[tuple[TileLoop, ...]]:
     """The loops of a call that are tried."""
     call = fuser.program.calls[step]
     extents, choices = call.geometry.extents, fuser.tiler(call).choices if fuser.accelerator(call) else {}
@@ -41,7 +41,7 @@ def _loops(fuser: Fuser, step: int) -> list[tuple[TileLoop, ...]]:
     return list(dict.fromkeys([fuser.plan.tiling(step).loops, *((loop,) for loop in cuts if loop.trips in TRIPS)]))
 
 
-def _may(fuser: Fuser, step: int, call: Call) -> bool:
+def _may_join(fuser: Fuser, step: int, call: Call) -> bool:
     """Whether a call can be part of such a chain."""
     is_simple = call.kernel.link is None and not call.kernel.forks and not call.geometry.nest.updates and not call.geometry.dynamic
     return is_simple and fuser.may(step, call)
@@ -51,12 +51,12 @@ def _are_independent(calls: Sequence[Call]) -> bool:
     """Whether no call touches elements that another one writes: parts of a concatenation are apart."""
     for call, other in itertools.permutations(calls, 2):
         for written, operand in itertools.product((call.operands[name] for name in call.writes), other.operands.values()):
-            if written.buffer == operand.buffer and meet(written, operand):
+            if written.buffer == operand.buffer and operands_meet(written, operand):
                 return False
     return True
 
 
-def _starts(fuser: Fuser, calls: Sequence[Call], tiles: Sequence[int]) -> list[int] | None:
+def _start_steps(fuser: Fuser, calls: Sequence[Call], tiles: Sequence[int]) -> list[int] | None:
     """The clock in which each call begins; None where no two engines have work at the same time.
 
     Jobs follow each other, and so do tiles of cores. In a clock an accelerator begins with its tile of the next one, so cores compute
@@ -72,10 +72,10 @@ def _starts(fuser: Fuser, calls: Sequence[Call], tiles: Sequence[int]) -> list[i
     return starts
 
 
-def _beside(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> Fused | None:
+def _fuse_branches(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> Fused | None:
     """The calls with these loops as a chain, where there is room for it."""
     tiles = [math.prod(loop.trips for loop in own) for own in loops]
-    starts = _starts(fuser, calls, tiles)
+    starts = _start_steps(fuser, calls, tiles)
     strips = [fuser.strip(call, own, [], True) for call, own in zip(calls, loops, strict=True)] if starts is not None else []
     tiled_ops = [strip for strip in strips if strip is not None]
     if starts is None or len(tiled_ops) < len(calls):

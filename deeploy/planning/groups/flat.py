@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deeploy.errors import FitError
-from deeploy.planning.choice.misfit import check_constants, more, remedy
-from deeploy.planning.packing.addresses import place
-from deeploy.planning.packing.lifetimes import lifetimes, wanted_blocks
+from deeploy.planning.choice.misfit import check_constants, more_memory, suggest_remedy
+from deeploy.planning.packing.addresses import place_wanted
+from deeploy.planning.packing.lifetimes import block_lifetimes, wanted_blocks
 from deeploy.planning.plan import UNLIMITED, ChainChoice, Machine, Plan
-from deeploy.planning.program import Program, Role, spans
-from deeploy.planning.tiling.chain import Arrangement, Chain, GrowingChain, Ring, RowCut, cut
+from deeploy.planning.program import Program, Role, buffer_spans
+from deeploy.planning.tiling.chain import Arrangement, Chain, GrowingChain, Ring, RowCut, tile_rows
 
 LONGEST = 64  # calls of a chain
 ROWS = (1, 2, 4, 8)  # of a tile
@@ -100,11 +100,11 @@ class _FlatNetwork:
         self.unit = plan.target.memories[0].alignment
         roles = {name: buffer.role for name, buffer in self.program.buffers.items()}
         self.states = sum(self.aligned(b.bytes) for b in self.program.buffers.values() if b.role is Role.STATE)
-        self.local = {name: ends for name, ends in spans(self.program).items() if roles[name] is Role.LOCAL}
+        self.local = {name: ends for name, ends in buffer_spans(self.program).items() if roles[name] is Role.LOCAL}
         self.whole = {name: self.aligned(self.program.buffers[name].bytes) for name in self.local}
         self.begun = [[name for name, ends in self.local.items() if ends[0] == step] for step in range(self.count)]
         self.over = [[name for name, ends in self.local.items() if ends[1] == step] for step in range(self.count)]
-        self.cuts = {rows: [cut(self.program, call, rows) for call in self.program.calls] for rows in ROWS}
+        self.cuts = {rows: [tile_rows(self.program, call, rows) for call in self.program.calls] for rows in ROWS}
         self.single = self._single()
         most = max(self.single, default=0)
         self.found = {step + 1: [_CallInterval(step, peak)] for step, peak in enumerate(self.single)}
@@ -131,7 +131,7 @@ class _FlatNetwork:
     def _single(self) -> list[int]:
         """Bytes that are there while each call runs by itself."""
         peaks = [self.scratch(step, {}) for step in range(self.count)]
-        for block in lifetimes(self.program):
+        for block in block_lifetimes(self.program):
             if self.program.buffers[block.buffers[0]].role is not Role.SCRATCH:
                 for step in range(max(block.first, 0), min(block.last + 1, self.count)):
                     peaks[step] += self.aligned(block.size)
@@ -221,11 +221,11 @@ def best_of(plans: Sequence[Plan], machine: Machine) -> Plan:
     plan = min(plans, key=lambda plan: plan.memory[name].peak)
     check_constants(plan.program, target, machine)
     if machine.objective == "cycles" and plan.memory[name].peak <= machine.capacities[name]:
-        return within(plan, machine)
+        return fit_smaller_machine(plan, machine)
     fitting_plans, refused = list[Plan](), list[FitError]()
     for one in plans:
         try:
-            fitting_plans.append(chained(one, machine))
+            fitting_plans.append(fuse_flat_plan(one, machine))
         except FitError as error:
             refused.append(error)
     if not fitting_plans:
@@ -233,7 +233,7 @@ def best_of(plans: Sequence[Plan], machine: Machine) -> Plan:
     return min(fitting_plans, key=lambda plan: plan.memory[name].peak if machine.objective == "ram" else plan.added)
 
 
-def chained(plan: Plan, machine: Machine) -> Plan:
+def fuse_flat_plan(plan: Plan, machine: Machine) -> Plan:
     """The plan of a flat machine with chains: the fastest one within its capacity, or one in as few bytes as possible.
 
     Args:
@@ -251,7 +251,7 @@ def chained(plan: Plan, machine: Machine) -> Plan:
         chains = network.chains(limit)
         if chains is None:
             break
-        placed = _placed(plan, chains, machine)
+        placed = _place_groups(plan, chains, machine)
         if best is None or placed.memory[name].peak < best.memory[name].peak:
             best = placed
         over = placed.memory[name].peak - placed.memory[name].constants - limit
@@ -265,27 +265,29 @@ def chained(plan: Plan, machine: Machine) -> Plan:
     there = [(b.name, b.bytes) for b in program.buffers.values() if b.role in (Role.LOCAL, Role.STATE)]
     raise FitError(
         f"{name}: the network needs {needed} bytes when it is computed a few rows at a time, {machine.capacities[name]} are there",
-        remedy(program, target, there, (needed, machine.capacities[name]), [], more(target, name, needed)),
+        suggest_remedy(program, target, there, (needed, machine.capacities[name]), [], more_memory(target, name, needed)),
     )
 
 
-def _placed(plan: Plan, chains: tuple[Chain, ...], machine: Machine) -> Plan:
+def _place_groups(plan: Plan, chains: tuple[Chain, ...], machine: Machine) -> Plan:
     """The plan with these chains and new addresses."""
     name = plan.target.memories[0].name
     members = {member.step: member for chain in chains for member in chain.members}
     calls = tuple(
         replace(candidate, tiling=members[step].tiling) if step in members else candidate for step, candidate in enumerate(plan.calls)
     )
-    blocks = [b for b in lifetimes(plan.program, chains) if plan.program.buffers[b.buffers[0]].role is not Role.SCRATCH]
+    blocks = [b for b in block_lifetimes(plan.program, chains) if plan.program.buffers[b.buffers[0]].role is not Role.SCRATCH]
     residences = dict.fromkeys((block.buffers[0] for block in blocks), name)
-    placements, packings = place(wanted_blocks(plan.program, plan.target, calls, residences, blocks, {}), plan.target, {name: UNLIMITED})
+    placements, packings = place_wanted(
+        wanted_blocks(plan.program, plan.target, calls, residences, blocks, {}), plan.target, {name: UNLIMITED}
+    )
     beside = plan.memory[name].constants
     use = plan.memory[name]
     use = replace(use, peak=packings[name].peak + beside, lower_bound=packings[name].lower_bound + beside)
-    return within(replace(plan, placements=placements, memory={**plan.memory, name: use}, calls=calls, chains=chains), machine)
+    return fit_smaller_machine(replace(plan, placements=placements, memory={**plan.memory, name: use}, calls=calls, chains=chains), machine)
 
 
-def within(plan: Plan, machine: Machine) -> Plan:
+def fit_smaller_machine(plan: Plan, machine: Machine) -> Plan:
     """The plan of a flat machine, made for another one that has more memory."""
     memory = plan.target.memories[0]
     capacity = machine.capacities[memory.name]

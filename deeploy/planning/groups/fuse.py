@@ -19,12 +19,12 @@ from itertools import accumulate
 
 from deeploy.planning.candidates.candidate import Candidate, Strip, with_early
 from deeploy.planning.candidates.tiler import Tiler
-from deeploy.planning.cost import kind, met
-from deeploy.planning.packing.addresses import Placement, place
-from deeploy.planning.packing.lifetimes import during, lifetimes, wanted_blocks
+from deeploy.planning.cost import candidate_kind, meet_engines
+from deeploy.planning.packing.addresses import Placement, place_wanted
+from deeploy.planning.packing.lifetimes import block_lifetimes, extend_lifetime, wanted_blocks
 from deeploy.planning.plan import UNLIMITED, ChainReason, Plan
-from deeploy.planning.program import Buffer, Call, Program, Role, spans
-from deeploy.planning.tiling.chain import Chain, GroupMember, GrowingChain, Lines, Ring, RowCut, TileSlots, Turn, cut, lines
+from deeploy.planning.program import Buffer, Call, Program, Role, buffer_spans
+from deeploy.planning.tiling.chain import Chain, GroupMember, GrowingChain, Lines, Ring, RowCut, TileSlots, Turn, cut_into_rows, tile_rows
 from deeploy.planning.tiling.loops import TileLoop
 
 TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
@@ -70,7 +70,7 @@ class _Group:
     distances: tuple[Mapping[str, int], ...]
 
 
-def limits(count: int) -> tuple[tuple[int, ...], int]:
+def tile_limits(count: int) -> tuple[tuple[int, ...], int]:
     """Numbers of tiles that are tried of chains in a network of so many calls, and the calls of the longest ones."""
     for longest, every in itertools.product((LONGEST, LONGEST // 2, 2), (1, 2, 3)):
         if count * (longest - 1) * len(TRIPS[::every]) <= WAYS:
@@ -111,7 +111,7 @@ class Fuser:
         self.around = tuple(path.far for path in plan.target.outward(self.near.name))
         uses = {name: plan.memory[name] for name in (self.near.name, *self.around)}
         self.room = {name: (UNLIMITED if use.capacity is None else use.capacity) - use.constants for name, use in uses.items()}
-        self.spans = spans(self.program)
+        self.spans = buffer_spans(self.program)
         self._taken = {name: Taken([p for p in plan.placements if p.level == name], self.aligned) for name in self.room}
         self._blocks: dict[str, list[Placement]] = {}  # placements by their first buffers
         self._windows: dict[str, list[Placement]] = {}  # and those of windows by calls
@@ -137,7 +137,7 @@ class Fuser:
         if self.program.growth is not None:
             return
         wanted, others = set[range](), dict[range, list[tuple[int, int]]]()
-        every, self.longest = limits(len(self.program.calls))
+        every, self.longest = tile_limits(len(self.program.calls))
         for trips in every:
             for first in range(len(self.program.calls) - 1):
                 for group in self._groups_from(first, trips):
@@ -197,7 +197,7 @@ class Fuser:
     def tiler(self, call: Call) -> Tiler:
         """What cuts a call; equal calls share it."""
         if call not in self.tilers:
-            key = kind(call, self.buffers)
+            key = candidate_kind(call, self.buffers)
             if key not in self._alike:
                 target, cores = self.plan.target, self.plan.machine.cores
                 self._alike[key] = Tiler(call, self.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
@@ -212,7 +212,7 @@ class Fuser:
         """How a call is cut into rows; None where it cannot be part of a chain."""
         call = self.program.calls[step]
         if step not in self.lines:
-            self.lines[step] = lines(self.program, call) if self.may(step, call) else None
+            self.lines[step] = cut_into_rows(self.program, call) if self.may(step, call) else None
         return self.lines[step]
 
     def loop(self, step: int, trips: int) -> TileLoop | None:
@@ -224,7 +224,7 @@ class Fuser:
     def cut(self, step: int, loop: TileLoop) -> RowCut | None:
         """What tiles of a call read and write; None where it reads backwards."""
         if (step, loop.tile) not in self.cuts:
-            self.cuts[step, loop.tile] = cut(self.program, self.program.calls[step], loop.tile)
+            self.cuts[step, loop.tile] = tile_rows(self.program, self.program.calls[step], loop.tile)
         return self.cuts[step, loop.tile]
 
     def may(self, step: int, call: Call) -> bool:
@@ -330,7 +330,7 @@ class Fuser:
             elif turn is Turn.FINISH:
                 now = max(now, ends[number])
             elif (left := ends[running] - now) > 0:
-                left, took = met(left, cores, (costs[running][3][0], costs[number][3][1]))
+                left, took = meet_engines(left, cores, (costs[running][3][0], costs[number][3][1]))
                 ends[running] = now + left
                 now += took
             else:
@@ -443,7 +443,7 @@ class Fuser:
         return -(-size // self.near.alignment) * self.near.alignment
 
 
-def chained(plan: Plan, chains: Sequence[Fused], buffers: Mapping[str, Buffer]) -> Plan:
+def apply_groups(plan: Plan, chains: Sequence[Fused], buffers: Mapping[str, Buffer]) -> Plan:
     """The plan with some chains, in the order of their calls; addresses are those without them.
 
     Args:
@@ -452,7 +452,7 @@ def chained(plan: Plan, chains: Sequence[Fused], buffers: Mapping[str, Buffer]) 
     calls, offered, variants = list(plan.calls), list(plan.offered), list(plan.variants)
     residences, programmed = dict(plan.residences), list(plan.program.calls)
     near = plan.target.engines[0].memory
-    users = spans(plan.program)
+    users = buffer_spans(plan.program)
     for one in chains:
         for member, call, candidate in zip(one.chain.members, one.programmed, one.calls, strict=True):
             variant = calls[member.step].variant
@@ -480,18 +480,18 @@ def _may_be_early(plan: Plan, step: int) -> bool:
     return not any(plan.first_uses.get(name) == step for name in used)
 
 
-def placed(plan: Plan) -> Plan:
+def place_addresses(plan: Plan) -> Plan:
     """The plan with addresses for its chains.
 
     Raises:
         Overfull: there is no room.
     """
     program = plan.program
-    kept = {n: during((p.first, p.last), plan.chains) for p in plan.placements for n in p.buffers if n in plan.fetched}
-    blocks = [b for b in lifetimes(program, plan.chains) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
+    kept = {n: extend_lifetime((p.first, p.last), plan.chains) for p in plan.placements for n in p.buffers if n in plan.fetched}
+    blocks = [b for b in block_lifetimes(program, plan.chains) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
     everything = wanted_blocks(program, plan.target, plan.calls, plan.residences, blocks, kept, plan.chains)
     room = {name: (UNLIMITED if use.capacity is None else use.capacity) - use.constants for name, use in plan.memory.items()}
-    placements, packings = place(everything, plan.target, room)
+    placements, packings = place_wanted(everything, plan.target, room)
     memory = {
         name: replace(use, peak=packings[name].peak + use.constants, lower_bound=packings[name].lower_bound + use.constants)
         for name, use in plan.memory.items()

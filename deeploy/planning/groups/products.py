@@ -21,7 +21,7 @@ from deeploy.planning.candidates.candidate import Strip
 from deeploy.planning.groups.fuse import Fused, Fuser
 from deeploy.planning.program import Call, Role
 from deeploy.planning.tiling.chain import GroupMember, TileSlots
-from deeploy.planning.tiling.loops import Footprints, TileLoop, cut_dims, sizes
+from deeploy.planning.tiling.loops import Footprints, TileLoop, cut_dims, tile_sizes
 
 LONGEST = 4  # calls of such a chain
 GROWTH = 0.5  # between numbers of tiles along a dimension
@@ -29,7 +29,7 @@ COLUMNS = 1.0  # the same along columns of nested calls
 KEPT = 8  # ways to cut a chain that are walked over
 
 
-def products(fuser: Fuser) -> Iterator[Fused]:
+def product_groups(fuser: Fuser) -> Iterator[Fused]:
     """The chains for which there is room: of the ways to cut each, those that no other one beats in cycles and bytes that move."""
     for last in range(1, len(fuser.program.calls)):
         for call in fuser.others(last):
@@ -40,13 +40,13 @@ def products(fuser: Fuser) -> Iterator[Fused]:
                 if not fuser.may(first, calls[0]) or not _is_handed_on(fuser, first, calls):
                     break
                 if call.geometry.nest.accumulated:
-                    ways = [one for loops in _ways(fuser, calls) if (one := _fused(fuser, first, calls, loops)) is not None]
+                    ways = [one for loops in _loop_ways(fuser, calls) if (one := _fuse_products(fuser, first, calls, loops)) is not None]
                 else:
-                    ways = list(_nested(fuser, first, calls))
-                yield from _front(ways)
+                    ways = list(_nested_groups(fuser, first, calls))
+                yield from _undominated_groups(ways)
 
 
-def _front(ways: Sequence[Fused]) -> list[Fused]:
+def _undominated_groups(ways: Sequence[Fused]) -> list[Fused]:
     fused_groups: list[Fused] = []
     for one in sorted(ways, key=lambda one: (one.cycles, one.moved)):
         if not fused_groups or one.moved < fused_groups[-1].moved:
@@ -70,7 +70,7 @@ def _is_handed_on(fuser: Fuser, first: int, calls: Sequence[Call]) -> bool:
     return is_far and buffer.role is Role.LOCAL and is_alone and is_whole
 
 
-def _axes(call: Call, name: str) -> list[tuple[int, str | None]]:
+def _operand_axes(call: Call, name: str) -> list[tuple[int, str | None]]:
     """The extents of an operand along its axes, and the dimensions that run along them alone; without axes of one index."""
     windows, axes = Footprints(call.geometry, name, call.operands[name]), list[tuple[int, str | None]]()
     for axis, (size, dim) in enumerate(zip(windows.shape, windows.dims, strict=True)):
@@ -81,7 +81,7 @@ def _axes(call: Call, name: str) -> list[tuple[int, str | None]]:
     return axes
 
 
-def _ways(fuser: Fuser, calls: Sequence[Call]) -> Iterator[tuple[tuple[TileLoop, ...], ...]]:
+def _loop_ways(fuser: Fuser, calls: Sequence[Call]) -> Iterator[tuple[tuple[TileLoop, ...], ...]]:
     """The loops of every call, for all sizes of tiles that are tried."""
     along = _shared_dims(calls)
     if along is None:
@@ -90,7 +90,7 @@ def _ways(fuser: Fuser, calls: Sequence[Call]) -> Iterator[tuple[tuple[TileLoop,
     for dims in along:
         extent = calls[-1].geometry.extents[dims[-1]]
         multiple = math.lcm(*(cut_dims(call)[dim] for call, dim in zip(calls, dims, strict=True)))
-        choices.append(sizes(extent, multiple, GROWTH))
+        choices.append(tile_sizes(extent, multiple, GROWTH))
     for cut in itertools.product(*choices):
         trips = [-(-calls[-1].geometry.extents[dims[-1]] // size) for dims, size in zip(along, cut, strict=True)]
         if trips[-1] > 1:
@@ -102,8 +102,8 @@ def _ways(fuser: Fuser, calls: Sequence[Call]) -> Iterator[tuple[tuple[TileLoop,
 
 def _shared_dims(calls: Sequence[Call]) -> list[tuple[str, ...]] | None:
     """The dimension of every call along the rows, and along the columns that the last call adds up; None where there are no such two."""
-    read = _read(calls[-2], calls[-1])
-    own = _axes(calls[-1], read)
+    read = _read_operand(calls[-2], calls[-1])
+    own = _operand_axes(calls[-1], read)
     kept = [axis for axis, (_, dim) in enumerate(own) if dim in calls[-1].geometry.nest.accumulated]
     if len(own) != 2 or len(kept) != 1:
         return None
@@ -112,7 +112,7 @@ def _shared_dims(calls: Sequence[Call]) -> list[tuple[str, ...]] | None:
         dims = [own[axis][1]]
         for number in range(len(calls) - 1, 0, -1):
             maker, reader = calls[number - 1 : number + 1]
-            here, there = _axes(reader, _read(maker, reader)), _axes(maker, maker.writes[0])
+            here, there = _operand_axes(reader, _read_operand(maker, reader)), _operand_axes(maker, maker.writes[0])
             if [size for size, _ in here] != [size for size, _ in there]:
                 return None
             dims.append(next((there[n][1] for n, (_, dim) in enumerate(here) if dim is not None and dim == dims[-1]), None))
@@ -123,15 +123,15 @@ def _shared_dims(calls: Sequence[Call]) -> list[tuple[str, ...]] | None:
     return shared_names
 
 
-def _read(maker: Call, reader: Call) -> str:
+def _read_operand(maker: Call, reader: Call) -> str:
     """The operand of a call that another one writes."""
     written = maker.operands[maker.writes[0]].buffer
     return next(name for name, operand in reader.operands.items() if operand.buffer == written)
 
 
-def _fused(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> Fused | None:
+def _fuse_products(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> Fused | None:
     """The chain along a reduction with some loops, where there is room for it."""
-    strips = [fuser.strip(call, own, _between(calls)) for call, own in zip(calls, loops, strict=True)]
+    strips = [fuser.strip(call, own, _buffers_between(calls)) for call, own in zip(calls, loops, strict=True)]
     if any(strip is None for strip in strips):
         return None
     start, starts = 0, [0]
@@ -139,49 +139,49 @@ def _fused(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tupl
         start += fuser.is_beside(before, call)
         starts.append(start)
     slots = {}
-    for number, name in enumerate(_between(calls)):
-        slots[name] = TileSlots(_elements(calls[number], loops[number]), 1 + starts[number + 1] - starts[number], len(loops[number]))
+    for number, name in enumerate(_buffers_between(calls)):
+        slots[name] = TileSlots(_round_elements(calls[number], loops[number]), 1 + starts[number + 1] - starts[number], len(loops[number]))
     members = tuple(GroupMember(first + n, own, 1, start) for n, (own, start) in enumerate(zip(loops, starts, strict=True)))
     return fuser.together(members, calls, [strip for strip in strips if strip is not None], slots=slots)
 
 
-def _between(calls: Sequence[Call]) -> list[str]:
+def _buffers_between(calls: Sequence[Call]) -> list[str]:
     """The buffers that calls hand on to the next one."""
     return [call.operands[call.writes[0]].buffer for call in calls[:-1]]
 
 
-def _elements(call: Call, loops: Sequence[TileLoop]) -> int:
+def _round_elements(call: Call, loops: Sequence[TileLoop]) -> int:
     """Of what a call writes in a round of loops."""
     held = {loop.dim: loop.tile for loop in loops}
-    return math.prod(held.get(dim or "", extent) for extent, dim in _axes(call, call.writes[0]))
+    return math.prod(held.get(dim or "", extent) for extent, dim in _operand_axes(call, call.writes[0]))
 
 
-def _nested(fuser: Fuser, first: int, calls: Sequence[Call]) -> Iterator[Fused]:
+def _nested_groups(fuser: Fuser, first: int, calls: Sequence[Call]) -> Iterator[Fused]:
     """The nested chains of some calls for which there is room."""
-    rows = _rows(calls)
+    rows = _row_dimensions(calls)
     if rows is None:
         return
     extent = calls[0].geometry.extents[rows[0]]
     multiple = math.lcm(*(cut_dims(call)[dim] for call, dim in zip(calls, rows, strict=True)))
-    for size in sizes(extent, multiple, GROWTH):
+    for size in tile_sizes(extent, multiple, GROWTH):
         trips = -(-extent // size)
         if trips < 2:
             continue
         choices = []
         for call, dim in zip(calls, rows, strict=True):
             outer = TileLoop(dim, trips, size)
-            cuts = [(outer, *inner) for inner in _columns(call, dim)]
-            strips = [(cut, fuser.strip(call, cut, _between(calls), True)) for cut in cuts]
+            cuts = [(outer, *inner) for inner in _column_loops(call, dim)]
+            strips = [(cut, fuser.strip(call, cut, _buffers_between(calls), True)) for cut in cuts]
             choices.append([(cut, strip) for cut, strip in strips if strip is not None])
         for way in itertools.product(*choices):
-            yield from filter(None, [_nest(fuser, first, calls, [cut for cut, _ in way], [strip for _, strip in way])])
+            yield from filter(None, [_fuse_nested(fuser, first, calls, [cut for cut, _ in way], [strip for _, strip in way])])
 
 
-def _rows(calls: Sequence[Call]) -> list[str] | None:
+def _row_dimensions(calls: Sequence[Call]) -> list[str] | None:
     """The dimension of every call along the rows of all that is between them; None where there is none that runs along them alone."""
     dims_of_rows: list[str] = []
     for maker, reader in itertools.pairwise(calls):
-        written, read = _axes(maker, maker.writes[0]), _axes(reader, _read(maker, reader))
+        written, read = _operand_axes(maker, maker.writes[0]), _operand_axes(reader, _read_operand(maker, reader))
         if not written or not read or written[0][0] != read[0][0] or (dims_of_rows and written[0][1] != dims_of_rows[-1]):
             return None
         dims = [dim for _, dim in (written[0], read[0]) if dim is not None]
@@ -193,18 +193,20 @@ def _rows(calls: Sequence[Call]) -> list[str] | None:
     return dims_of_rows
 
 
-def _columns(call: Call, rows: str) -> list[tuple[TileLoop, ...]]:
+def _column_loops(call: Call, rows: str) -> list[tuple[TileLoop, ...]]:
     """The ways to cut a call along the columns that it writes."""
-    written = [dim for _, dim in _axes(call, call.writes[0]) if dim is not None and dim != rows and dim in cut_dims(call)]
+    written = [dim for _, dim in _operand_axes(call, call.writes[0]) if dim is not None and dim != rows and dim in cut_dims(call)]
     loops: list[tuple[TileLoop, ...]] = [()]
     for dim in written[-1:]:
         extent = call.geometry.extents[dim]
-        tiles = [(-(-extent // size), size) for size in sizes(extent, cut_dims(call)[dim], COLUMNS)]
+        tiles = [(-(-extent // size), size) for size in tile_sizes(extent, cut_dims(call)[dim], COLUMNS)]
         loops += [(TileLoop(dim, trips, size),) for trips, size in tiles if trips > 1]
     return loops
 
 
-def _nest(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]], strips: Sequence[Strip]) -> Fused | None:
+def _fuse_nested(
+    fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]], strips: Sequence[Strip]
+) -> Fused | None:
     """A nested chain with some loops, where there is room for it.
 
     In a clock an accelerator begins with its tile of the next one before cores compute theirs. So what it reads has to be there two clocks
@@ -217,7 +219,10 @@ def _nest(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple
         starts.append(start)
     is_read_late = fuser.accelerator(calls[0]) and calls[0].kernel.second is None and not fuser.accelerator(calls[1])
     every = start + bursts[-1] + bool(is_read_late)
-    slots = {name: TileSlots(_elements(call, own[:1]), 1, 1) for name, call, own in zip(_between(calls), calls, loops, strict=False)}
+    slots = {
+        name: TileSlots(_round_elements(call, own[:1]), 1, 1)
+        for name, call, own in zip(_buffers_between(calls), calls, loops, strict=False)
+    }
     members = tuple(
         GroupMember(first + n, own, every, start, burst) for n, (own, start, burst) in enumerate(zip(loops, starts, bursts, strict=True))
     )

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deeploy.ir.target import Target
-from deeploy.planning.packing.search import rectangles, search
+from deeploy.planning.packing.search import make_rectangles, search_packing
 
 SHORT = 0.02  # of the search's budget, to lower a peak that fits anyway; on a flat machine the peak is what counts
 MOST_BITS = 50  # of all sizes together; addresses in more bytes than any memory has are multiples of more than the alignment
@@ -78,7 +78,7 @@ class Overfull(Exception):
         self.is_proven = is_proven
 
 
-def pack(blocks: Sequence[Block], alignment: int = 1, capacity: int | None = None, effort: float = 1.0) -> Packing:
+def pack_blocks(blocks: Sequence[Block], alignment: int = 1, capacity: int | None = None, effort: float = 1.0) -> Packing:
     """The packing with the smallest peak found or, given a ``capacity``, the first one found that fits it.
 
     Args:
@@ -100,14 +100,14 @@ def pack(blocks: Sequence[Block], alignment: int = 1, capacity: int | None = Non
     sizes = [-(-blocks[i].size // alignment) * alignment for i in order]
     offsets, unit = [0] * len(blocks), math.gcd(*sizes) or alignment
     table = [(blocks[i].first, blocks[i].last, size // unit) for i, size in zip(order, sizes, strict=True)]
-    problem = rectangles(*np.array(table, np.int64).reshape(-1, 3).T)
-    placement, bound, work = search(problem, max(problem.bound, (capacity or 0) // unit), effort)
+    problem = make_rectangles(*np.array(table, np.int64).reshape(-1, 3).T)
+    placement, bound, work = search_packing(problem, max(problem.bound, (capacity or 0) // unit), effort)
     for i, offset in zip(order, placement.tolist(), strict=True):
         offsets[i] = offset * unit
     return Packing(tuple(offsets), problem.peak(placement) * unit, bound * unit, work)
 
 
-def place(
+def place_wanted(
     wanted: Mapping[str, Sequence[Block]], target: Target, capacities: Mapping[str, int]
 ) -> tuple[tuple[Placement, ...], dict[str, Packing]]:
     """Pack what is wanted in every memory.
@@ -119,9 +119,9 @@ def place(
     packings: dict[str, Packing] = {}
     for memory in target.memories[:1] if target.is_flat else target.memories:
         blocks, capacity = wanted.get(memory.name, ()), capacities[memory.name]
-        packing = pack(blocks, memory.alignment, effort=1.0 if target.is_flat else SHORT)
+        packing = pack_blocks(blocks, memory.alignment, effort=1.0 if target.is_flat else SHORT)
         if packing.lower_bound <= capacity < packing.peak:
-            packing = pack(blocks, memory.alignment, capacity)
+            packing = pack_blocks(blocks, memory.alignment, capacity)
         if packing.peak > capacity:
             raise Overfull(memory.name, packing.peak, packing.lower_bound > capacity)
         packings[memory.name] = packing

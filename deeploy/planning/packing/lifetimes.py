@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from deeploy.ir.target import Target
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.packing.addresses import Block
-from deeploy.planning.program import Program, Role, ahead, content, spans, united
+from deeploy.planning.program import Program, Role, buffer_spans, calls_ahead, constant_content, united_buffers
 from deeploy.planning.tiling.chain import Chain
 
 FOR_EVER = -1  # the first step of what is there before an inference begins
@@ -28,14 +28,14 @@ def most_alive(blocks: Iterable[Block], steps: int) -> int:
     return max(itertools.accumulate(change))
 
 
-def lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Block]:
+def block_lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Block]:
     """The blocks of states, live for ever, and of buffers, united where a call may overwrite a dying operand.
 
     The calls of a chain run side by side: what one of them needs is there during all of it, and nothing is overwritten.
     """
-    alive = {name: during(ends, chains) for name, ends in spans(program).items()}
+    alive = {name: extend_lifetime(ends, chains) for name, ends in buffer_spans(program).items()}
     inside = {step for chain in chains for step in range(chain.first, chain.last + 1)}
-    successor = {x: y for step, (y, x) in united(program).items() if step not in inside}
+    successor = {x: y for step, (y, x) in united_buffers(program).items() if step not in inside}
     end = len(program.calls)
     states = [Block((b.name,), FOR_EVER, end, b.bytes) for b in program.buffers.values() if b.role is Role.STATE]
     heads = [name for name in alive if name not in successor.values()]
@@ -78,17 +78,17 @@ def wanted_blocks(
             result[residences[block.buffers[0]]].append(block)
     copies: dict[object, list[str]] = {}
     for name, steps in kept.items():
-        copies.setdefault((residences[name], steps, content(program.buffers[name])), []).append(name)
+        copies.setdefault((residences[name], steps, constant_content(program.buffers[name])), []).append(name)
     for names in copies.values():
         result[residences[names[0]]].append(Block(tuple(names), *kept[names[0]], program.buffers[names[0]].bytes))
     for step, (call, candidate) in enumerate(zip(program.calls, candidates, strict=True)):
         tiling = candidate.tiling
         inner = target.engine(call.kernel.engine).memory
-        first, last = during((step, step), chains)
+        first, last = extend_lifetime((step, step), chains)
         for stream in tiling.streams:
             level = next(path.near for path in target.paths if path.name == stream.path)
             name = window_name(call.name, stream.operand, level, inner)
-            begin = step - ahead(program.calls, step) if stream.is_early else first
+            begin = step - calls_ahead(program.calls, step) if stream.is_early else first
             result[level].append(Block((name,), begin, last, stream.bytes * stream.depth))
         tile = {**call.geometry.extents, **tiling.sizes} if call.scratch else {}
         for key, name in call.scratch.items():
@@ -97,7 +97,7 @@ def wanted_blocks(
     return result
 
 
-def during(ends: tuple[int, int], chains: Sequence[Chain]) -> tuple[int, int]:
+def extend_lifetime(ends: tuple[int, int], chains: Sequence[Chain]) -> tuple[int, int]:
     """The steps in which a buffer is alive, with all of the chains in which it is."""
     first, last = ends
     for chain in chains:

@@ -24,16 +24,16 @@ MOST_READY = 8  # calls that may run next, of which groups are made: the first o
 LARGEST = 3  # calls of a group
 
 
-def ordered(program: Program) -> Program:
+def order_calls(program: Program) -> Program:
     """The program with its calls in an order that needs less memory; itself where none is found."""
     graph = _OrderGraph(program)
     if not graph.is_free:
         return program
-    order = _search(graph)
-    return program if order == list(range(len(program.calls))) else arranged(program, order)
+    order = _search_order(graph)
+    return program if order == list(range(len(program.calls))) else arrange_calls(program, order)
 
 
-def arranged(program: Program, order: Sequence[int]) -> Program:
+def arrange_calls(program: Program, order: Sequence[int]) -> Program:
     """The program with its calls in another order: the steps that they have now."""
     further = tuple(program.further[step] for step in order) if program.further else ()
     return replace(program, calls=tuple(program.calls[step] for step in order), further=further)
@@ -165,7 +165,7 @@ class _Grouping:
         return _Grouped(done, (*begun.order, *group), begun.cycles + self._cycles(group), tuple(ready))
 
 
-def _steps(bits: int) -> Iterator[int]:
+def _steps_of_set(bits: int) -> Iterator[int]:
     """The steps of a set."""
     while bits:
         lowest = bits & -bits
@@ -190,20 +190,20 @@ class _OrderGraph:
             for name, operand in named:
                 readers, writers = touched.get(operand.buffer, ((), ()))
                 for other, seen in (*readers, *writers) if name in call.writes else writers:
-                    if meet(operand, seen):
+                    if operands_meet(operand, seen):
                         self.before[step] |= 1 << other
             if _is_fixed(program, call):
                 self.before[step] |= fixed
                 fixed |= 1 << step
             for name, operand in named:
                 touched.setdefault(operand.buffer, ([], []))[name in call.writes].append((step, operand))
-            self.buffers.append([name for name in _named(call) if program.buffers[name].role in (Role.LOCAL, Role.SCRATCH)])
+            self.buffers.append([name for name in _name_buffers(call) if program.buffers[name].role in (Role.LOCAL, Role.SCRATCH)])
             for name in self.buffers[-1]:
                 self.users[name] = self.users.get(name, 0) | 1 << step
         self.bytes = {name: program.buffers[name].bytes for name in self.users}
         self.behind: list[list[int]] = [[] for _ in self.before]
         for later, needed in enumerate(self.before):
-            for step in _steps(needed):
+            for step in _steps_of_set(needed):
                 self.behind[step].append(later)
 
     @property
@@ -212,7 +212,7 @@ class _OrderGraph:
         return not all(self.before[step] >> (step - 1) & 1 for step in range(1, len(self.before)))
 
 
-def _named(call: Call) -> list[str]:
+def _name_buffers(call: Call) -> list[str]:
     return list(dict.fromkeys([*(operand.buffer for operand in call.operands.values()), *call.scratch.values()]))
 
 
@@ -221,7 +221,7 @@ def _is_fixed(program: Program, call: Call) -> bool:
     return call.kernel.link is not None or any(program.buffers[o.buffer].role is Role.STATE for o in call.operands.values())
 
 
-def meet(a: Operand, b: Operand) -> bool:
+def operands_meet(a: Operand, b: Operand) -> bool:
     """Whether two operands have elements of their buffer in common."""
     ends = [
         (o.access.offset, o.access.offset + sum((n - 1) * s for n, s in zip(o.access.shape, o.access.strides, strict=True))) for o in (a, b)
@@ -257,15 +257,15 @@ class _Begun:
         return self.peak, self.bytes, self.order
 
 
-def _search(graph: _OrderGraph) -> list[int]:
+def _search_order(graph: _OrderGraph) -> list[int]:
     """The best order that is found; that of the program where none is better.
 
     Of calls that do the same to the bytes, the first ones alone can be among the best orders, as many as there are of these.
     """
     count = len(graph.before)
-    own = begin = _Begun(0, (), 0, 0, _sorted(graph, 0, {}, [step for step in range(count) if not graph.before[step]]))
+    own = begin = _Begun(0, (), 0, 0, _sort_ready(graph, 0, {}, [step for step in range(count) if not graph.before[step]]))
     for step in range(count):
-        own = _grown(graph, own, step)
+        own = _grow_prefix(graph, own, step)
     width = max(1, min(WIDTH, WIDTH * MOST_CALLS // count))
     beam: Sequence[_Begun] = [begin]
     for _ in range(count):
@@ -278,31 +278,33 @@ def _search(graph: _OrderGraph) -> list[int]:
                     done, one = begun.done | 1 << step, (peak, left, number, step)
                     if done not in states or one < states[done]:
                         states[done] = one
-        beam = [_grown(graph, beam[number], step) for _, _, number, step in heapq.nsmallest(width, states.values())]
+        beam = [_grow_prefix(graph, beam[number], step) for _, _, number, step in heapq.nsmallest(width, states.values())]
     best = min(beam, key=lambda begun: begun.rank, default=own)
     return list(best.order if best.peak < own.peak else own.order)
 
 
-def _effect(graph: _OrderGraph, done: int, step: int) -> _Effect:
+def _call_effect(graph: _OrderGraph, done: int, step: int) -> _Effect:
     """What a call does to the bytes, when others have run."""
     users = [(graph.users[name], graph.bytes[name]) for name in graph.buffers[step]]
     after = done | 1 << step
     return sum(size for used, size in users if not used & done), sum(size for used, size in users if not used & ~after)
 
 
-def _sorted(graph: _OrderGraph, done: int, ready: Mapping[_Effect, Sequence[int]], steps: Iterable[int]) -> dict[_Effect, Sequence[int]]:
+def _sort_ready(
+    graph: _OrderGraph, done: int, ready: Mapping[_Effect, Sequence[int]], steps: Iterable[int]
+) -> dict[_Effect, Sequence[int]]:
     """Who may be next, with some more calls."""
     steps_by_effect: dict[_Effect, list[int]] = {}
     for step in steps:
-        steps_by_effect.setdefault(_effect(graph, done, step), []).append(step)
+        steps_by_effect.setdefault(_call_effect(graph, done, step), []).append(step)
     return {**ready, **{effect: sorted([*ready.get(effect, ()), *more]) for effect, more in steps_by_effect.items()}}
 
 
-def _grown(graph: _OrderGraph, begun: _Begun, step: int) -> _Begun:
+def _grow_prefix(graph: _OrderGraph, begun: _Begun, step: int) -> _Begun:
     """A call more."""
-    more, less = _effect(graph, begun.done, step)
+    more, less = _call_effect(graph, begun.done, step)
     done, during = begun.done | 1 << step, begun.bytes + more
-    changed = {step, *(user for name in graph.buffers[step] for user in _steps(graph.users[name] & ~done))}
+    changed = {step, *(user for name in graph.buffers[step] for user in _steps_of_set(graph.users[name] & ~done))}
     ready = {}
     for effect, steps in begun.ready.items():
         left = steps if changed.isdisjoint(steps) else [other for other in steps if other not in changed]
@@ -310,4 +312,4 @@ def _grown(graph: _OrderGraph, begun: _Begun, step: int) -> _Begun:
             ready[effect] = left
     following = {later for later in graph.behind[step] if not graph.before[later] & ~done}
     following |= {other for other in changed if other != step and not graph.before[other] & ~done}
-    return _Begun(done, (*begun.order, step), during - less, max(begun.peak, during), _sorted(graph, done, ready, following))
+    return _Begun(done, (*begun.order, step), during - less, max(begun.peak, during), _sort_ready(graph, done, ready, following))

@@ -81,10 +81,10 @@ class Rectangles:
 
     def part(self, blocks: Ints) -> Rectangles:
         """Some of the blocks alone."""
-        return rectangles(self.first[blocks], self.end[blocks] - 1, self.size[blocks])
+        return make_rectangles(self.first[blocks], self.end[blocks] - 1, self.size[blocks])
 
 
-def rectangles(first: Ints, last: Ints, size: Ints) -> Rectangles:
+def make_rectangles(first: Ints, last: Ints, size: Ints) -> Rectangles:
     """Blocks that live in the steps ``first`` to ``last``, both inclusive.
 
     Between two neighbouring events lies a maximal set of blocks where blocks begin at its left end and others end at its right one; any
@@ -96,7 +96,7 @@ def rectangles(first: Ints, last: Ints, size: Ints) -> Rectangles:
     return Rectangles(column[np.searchsorted(points, first)], column[np.searchsorted(points, last + 1)], size)
 
 
-def search(blocks: Rectangles, goal: int, effort: float) -> tuple[Ints, int, int]:
+def search_packing(blocks: Rectangles, goal: int, effort: float) -> tuple[Ints, int, int]:
     """Pack to a peak of at most ``goal``, which is at least the bound, or as low as the budgets allow.
 
     Returns:
@@ -108,23 +108,23 @@ def search(blocks: Rectangles, goal: int, effort: float) -> tuple[Ints, int, int
         offsets[rest[is_floor]], height = tops - blocks.size[is_floor], int(tops[-1])
         rest, blocks = rest[~is_floor], blocks.part(np.flatnonzero(~is_floor))
     goal -= height
-    best = _greedy(blocks, goal)
+    best = _pack_greedily(blocks, goal)
     best_offsets, bound, work = best.copy(), blocks.bound, 0
     order = np.argsort(blocks.first, kind="stable")
     cuts = np.flatnonzero(blocks.first[order][1:] >= np.maximum.accumulate(blocks.end[order])[:-1]) + 1
     if blocks.peak(best) > goal and len(cuts):
         for part in np.split(order, cuts):
             piece = blocks.part(part)
-            best_offsets[part], least, spent = search(piece, goal, effort)
+            best_offsets[part], least, spent = search_packing(piece, goal, effort)
             bound, work = max(bound, least), work + spent
             goal = max(goal, piece.peak(best_offsets[part]))  # no part need be lower than another one is
     elif blocks.peak(best) > goal and len(order) * blocks.columns <= MOST_CELLS * effort:
-        best_offsets, bound, work = _improved(blocks, goal, best, effort)
+        best_offsets, bound, work = _improve_packing(blocks, goal, best, effort)
     offsets[rest] = height + (best_offsets if blocks.peak(best_offsets) < blocks.peak(best) else best)
     return offsets, height + bound, work
 
 
-def _greedy(blocks: Rectangles, goal: int) -> Ints:
+def _pack_greedily(blocks: Rectangles, goal: int) -> Ints:
     """The best of a few orders in which blocks get the lowest gap that holds them: first those of large sizes or areas, early or late ones.
 
     Blocks that end above the goal are moved to the front of an order, and it is tried again, a few times (squeaky wheel optimisation:
@@ -135,7 +135,7 @@ def _greedy(blocks: Rectangles, goal: int) -> Ints:
     for keys in ((-length, -blocks.size), (-length * blocks.size,), (-length, blocks.first), (-length, -blocks.end)):
         order = np.lexsort(keys)
         for _ in range(min(REPAIRS, 1 + MOST_PLACED // (1 + len(order)))):
-            offsets = _placed(blocks, order)
+            offsets = _place_in_order(blocks, order)
             if blocks.peak(offsets) <= blocks.peak(best):
                 best = offsets
             if blocks.peak(best) <= goal:
@@ -144,7 +144,7 @@ def _greedy(blocks: Rectangles, goal: int) -> Ints:
     return best
 
 
-def _placed(blocks: Rectangles, order: Ints) -> Ints:
+def _place_in_order(blocks: Rectangles, order: Ints) -> Ints:
     """Offsets where each block in turn gets the lowest gap that those before it leave."""
     first, end, size = blocks.first[order], blocks.end[order], blocks.size[order]
     offsets, placed = np.zeros_like(size), np.empty_like(size)
@@ -158,7 +158,7 @@ def _placed(blocks: Rectangles, order: Ints) -> Ints:
     return placed
 
 
-def _improved(blocks: Rectangles, goal: int, best: Ints, effort: float) -> tuple[Ints, int, int]:
+def _improve_packing(blocks: Rectangles, goal: int, best: Ints, effort: float) -> tuple[Ints, int, int]:
     """Lower a packing: the goal is tried with growing budgets, then peaks half-way between what was missed and the best packing."""
     bound, missed, work, seeds = blocks.bound, goal - 1, 0, count()
     for number, budget in enumerate((*ATTEMPTS, *[NEIGHBOUR] * NEIGHBOURS)):
@@ -168,7 +168,7 @@ def _improved(blocks: Rectangles, goal: int, best: Ints, effort: float) -> tuple
         offsets, states = _beam_search(blocks, target, int(budget * effort), seeds)
         is_refuted, seconds = False, 0.0
         if offsets is None:
-            offsets, is_refuted, seconds = _decided(blocks, target, budget * effort / STATES)
+            offsets, is_refuted, seconds = _decide_peak(blocks, target, budget * effort / STATES)
         work += states + int(seconds * STATES)
         if offsets is not None:
             best = offsets
@@ -181,14 +181,14 @@ def _improved(blocks: Rectangles, goal: int, best: Ints, effort: float) -> tuple
 
 def _beam_search(blocks: Rectangles, goal: int, budget: int, seeds: count[int]) -> tuple[Ints | None, int]:
     """Offsets within the goal or None, and the states visited, in runs of the next seeds: about as many as the budget says."""
-    visited, offsets, is_complete, tables = 0, None, False, _tables(blocks)
+    visited, offsets, is_complete, tables = 0, None, False, _beam_tables(blocks)
     while offsets is None and not is_complete and visited <= budget:
-        offsets, states, is_complete = _beam(blocks, tables, goal, next(seeds))
+        offsets, states, is_complete = _run_beam(blocks, tables, goal, next(seeds))
         visited += states
     return offsets, visited
 
 
-def _tables(blocks: Rectangles) -> tuple[Ints, ...]:
+def _beam_tables(blocks: Rectangles) -> tuple[Ints, ...]:
     """What runs of the beam read: arrays of all blocks, with one of no size behind them that stands for leaving a column empty.
 
     Returns:
@@ -208,7 +208,7 @@ def _tables(blocks: Rectangles) -> tuple[Ints, ...]:
     return first, end, size, covers * size[:, None], options, hashes, (ONE * n / math.fsum(value) * value).astype(np.int64)
 
 
-def _beam(blocks: Rectangles, tables: tuple[Ints, ...], goal: int, seed: int) -> tuple[Ints | None, int, bool]:
+def _run_beam(blocks: Rectangles, tables: tuple[Ints, ...], goal: int, seed: int) -> tuple[Ints | None, int, bool]:
     """Fill the memory from below, many part-filled memories side by side.
 
     Returns:
@@ -230,8 +230,8 @@ def _beam(blocks: Rectangles, tables: tuple[Ints, ...], goal: int, seed: int) ->
         visited += len(filled)
         done = np.flatnonzero(~left.any(axis=1))
         if len(done):
-            return _traced(trail, done[0], n), visited, is_complete
-        row, begin, stop = _valleys(filled)
+            return _trace_offsets(trail, done[0], n), visited, is_complete
+        row, begin, stop = _find_valleys(filled)
         level, before, behind = filled[row, begin], filled[row, begin - 1], filled[row, stop]
         rise = np.minimum(before, behind) - level
         # The options at both walls of each, then the wall with the fewest of each state.
@@ -268,7 +268,7 @@ def _beam(blocks: Rectangles, tables: tuple[Ints, ...], goal: int, seed: int) ->
     return None, visited, is_complete
 
 
-def _traced(trail: Sequence[tuple[Ints, Ints, Ints]], state: np.int64, n: int) -> Ints:
+def _trace_offsets(trail: Sequence[tuple[Ints, Ints, Ints]], state: np.int64, n: int) -> Ints:
     """Offsets of ``n`` blocks, from the last generation of states back to the first."""
     offsets = np.zeros(n + 1, np.int64)
     for parent, block, level in reversed(trail):
@@ -276,7 +276,7 @@ def _traced(trail: Sequence[tuple[Ints, Ints, Ints]], state: np.int64, n: int) -
     return offsets[:n]
 
 
-def _valleys(filled: Ints) -> tuple[Ints, Ints, Ints]:
+def _find_valleys(filled: Ints) -> tuple[Ints, Ints, Ints]:
     """The row, the first column, and the one behind the last, of all valleys: a step down, then a step up. Every row begins and ends so."""
     row, edge = np.nonzero(np.diff(filled, axis=1))
     is_down = filled[row, edge] > filled[row, edge + 1]
@@ -284,7 +284,7 @@ def _valleys(filled: Ints) -> tuple[Ints, Ints, Ints]:
     return row[valley], edge[valley] + 1, edge[valley + 1] + 1
 
 
-def _decided(blocks: Rectangles, peak: int, seconds: float) -> tuple[Ints | None, bool, float]:
+def _decide_peak(blocks: Rectangles, peak: int, seconds: float) -> tuple[Ints | None, bool, float]:
     """A packing within ``peak`` by constraint programming, or the proof that there is none.
 
     Every block is a rectangle, and rectangles do not overlap. Loads are cumulative and, the other way round, the columns that a unit of
@@ -294,7 +294,11 @@ def _decided(blocks: Rectangles, peak: int, seconds: float) -> tuple[Ints | None
     Returns:
         Offsets or None, whether no packing exists, and the deterministic seconds it took.
     """
-    from deeploy.planning.packing.solver import cp_model, new_solver, solve  # importing takes 0.2 s, which most instances need not pay
+    from deeploy.planning.packing.solver import (  # importing takes 0.2 s, which most instances need not pay
+        cp_model,
+        new_solver,
+        solve_model,
+    )
 
     model = cp_model.CpModel()
     table = list(zip(blocks.first.tolist(), blocks.end.tolist(), blocks.size.tolist(), strict=True))
@@ -310,7 +314,7 @@ def _decided(blocks: Rectangles, peak: int, seconds: float) -> tuple[Ints | None
     largest = int((blocks.size * (blocks.end - blocks.first)).argmax())
     model.add(2 * offsets[largest] + table[largest][2] <= peak)
     solver = new_solver(seconds)
-    status = solve(solver, model)
+    status = solve_model(solver, model)
     is_found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     solution = np.array([solver.value(offset) for offset in offsets], np.int64) if is_found else None
     return solution, status == cp_model.INFEASIBLE, solver.deterministic_time

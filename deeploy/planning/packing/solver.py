@@ -12,7 +12,7 @@ from threading import Thread
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-__all__ = ["cp_model", "new_solver", "solve"]
+__all__ = ["cp_model", "new_solver", "solve_model"]
 
 _PAUSE = 0.05  # seconds between two attempts to stop a search that may not have begun
 
@@ -24,7 +24,7 @@ class _Late(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-def _imported() -> ModuleType:
+def _import_solver() -> ModuleType:
     name = "ortools.sat.python.cp_model"
     if "pandas" in sys.modules or name in sys.modules:
         return importlib.import_module(name)
@@ -42,7 +42,7 @@ def _imported() -> ModuleType:
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model as cp_model
 else:
-    cp_model = _imported()
+    cp_model = _import_solver()
 
 
 def new_solver(seconds: float) -> cp_model.CpSolver:
@@ -55,7 +55,7 @@ def new_solver(seconds: float) -> cp_model.CpSolver:
     return solver
 
 
-def solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
+def solve_model(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
     """Solve a model; what a signal raises meanwhile, such as KeyboardInterrupt, ends the search at once.
 
     Python runs handlers of signals between two steps of the main thread, so the search has a thread of its own.

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.planning.packing.order import arranged
+from deeploy.planning.packing.order import arrange_calls
 from deeploy.planning.plan import Plan
-from deeploy.planning.program import Call, Program, chosen, content
+from deeploy.planning.program import Call, Program, choose_variants, constant_content
 
 _LINK = ("peer", "tag")
 
 Key = tuple[object, ...]
 
 
-def signature(program: Program) -> Key:
+def program_signature(program: Program) -> Key:
     """What two programs have in common whose plans are the same.
 
     Buffers count by position. Which constants are equal to which counts, since equal ones are stored once, and so do the instances
@@ -29,10 +29,10 @@ def signature(program: Program) -> Key:
     numbers = {name: position for position, name in enumerate(program.buffers)}
     first: dict[object, int] = {}
     buffers = tuple(
-        (b.role, b.dtype, b.shape, b.memory, None if b.data is None else first.setdefault(content(b), number))
+        (b.role, b.dtype, b.shape, b.memory, None if b.data is None else first.setdefault(constant_content(b), number))
         for number, b in enumerate(program.buffers.values())
     )
-    steps = tuple(tuple(_call(call, numbers) for call in program.variants(step)) for step in range(len(program.calls)))
+    steps = tuple(tuple(_call_signature(call, numbers) for call in program.variants(step)) for step in range(len(program.calls)))
     growth = program.growth
     grown = None
     if growth is not None:
@@ -41,35 +41,35 @@ def signature(program: Program) -> Key:
     return buffers, steps, tuple(numbers[n] for n in program.inputs), tuple(numbers[n] for n in program.outputs), grown
 
 
-def wording(plan: Plan) -> Key:
+def plan_wording(plan: Plan) -> Key:
     """What plans of programs of the same signature have in common besides when their code is: what templates see of the values."""
     made = [(one.kernel.settings, one.node) for call in plan.program.calls for part in call.parts for one in part.phases]
-    return tuple(_frozen(dict(settings(node))) if settings is not None else None for settings, node in made)
+    return tuple(_freeze_value(dict(settings(node))) if settings is not None else None for settings, node in made)
 
 
-def _call(call: Call, numbers: Mapping[str, int]) -> Key:
+def _call_signature(call: Call, numbers: Mapping[str, int]) -> Key:
     node, kernel = call.node, call.kernel
-    attrs = tuple(sorted((name, _frozen(value)) for name, value in node.attrs.items() if kernel.link is None or name not in _LINK))
+    attrs = tuple(sorted((name, _freeze_value(value)) for name, value in node.attrs.items() if kernel.link is None or name not in _LINK))
     operands = tuple((name, numbers[o.buffer], o.access, o.step) for name, o in call.operands.items())
     scratch = tuple((name, numbers[buffer]) for name, buffer in call.scratch.items())
-    macros = _frozen(dict(kernel.macros(node))) if kernel.macros is not None else None
+    macros = _freeze_value(dict(kernel.macros(node))) if kernel.macros is not None else None
     tensors = tuple((t.shape, t.dtype, t.data is None) if t is not None else None for t in (*node.inputs, *node.outputs))
     geometry = tuple(sorted(call.geometry.extents.items())), call.geometry.dynamic
     return kernel.name, kernel.engine, attrs, operands, scratch, macros, tensors, geometry
 
 
-def _frozen(value: Any) -> object:
+def _freeze_value(value: Any) -> object:
     """A value that can be compared, whatever attributes hold."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, Mapping):
-        return tuple(sorted((str(k), _frozen(v)) for k, v in value.items()))
+        return tuple(sorted((str(k), _freeze_value(v)) for k, v in value.items()))
     if isinstance(value, list | tuple):
-        return tuple(map(_frozen, value))
+        return tuple(map(_freeze_value, value))
     return value if isinstance(value, int | float | str | bool | None.__class__) else repr(value)
 
 
-def renamed(program: Program, like: Program) -> Program:
+def rename_program(program: Program, like: Program) -> Program:
     """A program with the names of another one of the same signature; constants, nodes and tensors stay its own."""
     names = dict(zip(program.buffers, like.buffers, strict=True))
     buffers = {names[name]: replace(buffer, name=names[name]) for name, buffer in program.buffers.items()}
@@ -94,11 +94,11 @@ def renamed(program: Program, like: Program) -> Program:
     )
 
 
-def carried(plan: Plan, planned: Program, program: Program) -> Plan:
+def carry_plan(plan: Plan, planned: Program, program: Program) -> Plan:
     """The plan of ``planned``, for a program of the same signature; it may have the calls in another order."""
     steps = {call.name: step for step, call in enumerate(planned.calls)}
     order = [steps[call.name] for call in plan.program.calls]
-    own, planned = arranged(renamed(program, planned), order), arranged(planned, order)
+    own, planned = arrange_calls(rename_program(program, planned), order), arrange_calls(planned, order)
     numbers = [
         next(number for number, variant in enumerate(planned.variants(step)) if variant.kernel is call.kernel)
         for step, call in enumerate(plan.program.calls)
@@ -107,4 +107,4 @@ def carried(plan: Plan, planned: Program, program: Program) -> Plan:
         tuple(variant for variant in own.variants(step) if any(variant.kernel is other.kernel for other in variants))
         for step, variants in enumerate(plan.variants)
     ]
-    return replace(plan, program=chosen(own, numbers), variants=tuple(kept))
+    return replace(plan, program=choose_variants(own, numbers), variants=tuple(kept))

@@ -34,10 +34,10 @@ class Bounds:
         return max({"": 0, **self.compute, **self.traffic}.items(), key=lambda one: one[1])
 
 
-def bounds(plan: Plan) -> Bounds:
+def plan_bounds(plan: Plan) -> Bounds:
     """The bounds of a plan for a machine with several memories whose target has a timing."""
     assert plan.target.timing is not None
-    reached, macs = peaks(plan), dict[str, int]()
+    reached, macs = peak_products(plan), dict[str, int]()
     for call in plan.program.calls:
         macs[call.kernel.engine] = macs.get(call.kernel.engine, 0) + call.geometry.macs()
     compute = {engine: round(count / reached[engine]) for engine, count in macs.items() if reached.get(engine)}
@@ -50,13 +50,13 @@ def bounds(plan: Plan) -> Bounds:
         moved = [0, 0]  # bytes towards the engines, and from them
         for name in used:
             buffer = plan.program.buffers[name]
-            if _place(plan, buffer) in beyond:
+            if _far_memory(plan, buffer) in beyond:
                 moved[buffer.role is Role.OUTPUT] += buffer.bytes
         traffic[path.name] = round(sum(count * each for count, each in zip(moved, timing.byte, strict=True)))
     return Bounds(compute, traffic)
 
 
-def _place(plan: Plan, buffer: Buffer) -> str | None:
+def _far_memory(plan: Plan, buffer: Buffer) -> str | None:
     """The memory that a buffer comes from in every inference, or goes to; None for what is of the inference alone."""
     if buffer.role is Role.CONSTANT:
         stored = buffer.memory or plan.machine.default_memory
@@ -66,7 +66,7 @@ def _place(plan: Plan, buffer: Buffer) -> str | None:
     return None
 
 
-def peaks(plan: Plan) -> Mapping[str, float]:
+def peak_products(plan: Plan) -> Mapping[str, float]:
     """MAC in a cycle, by the name of the engine: of the fastest kernel that any layer of the network could run by there."""
     cycles_of_paths: dict[str, float] = {}
     for step, call in enumerate(plan.program.calls):
@@ -86,11 +86,11 @@ def _without_end(call: Call, plan: Plan) -> float:
     windows = {name for name, kind in kinds.items() if kind is Kind.REDUCTION and name in inside}
     if not call.geometry.macs():
         return 0.0
-    work = cost.work(call, plan.target)
+    work = cost.kernel_work(call, plan.target)
     counted = {name for _, steps in work.terms for name in steps}
     repeated = set(kinds) - windows - counted  # along these a kernel is called again for every index
     endless = {name for name in counted & set(kinds) - windows if extents[name] > 1}
     size = {name: _ENDLESS if name in endless else 1 if name in repeated else extent for name, extent in extents.items()}
-    cycles = float(work.cycles(lambda dim, step: float(cost.steps(size[dim], step)) if step else 1.0))
+    cycles = float(work.cycles(lambda dim, step: float(cost.whole_steps(size[dim], step)) if step else 1.0))
     cores = min(plan.machine.cores, plan.target.engine(call.kernel.engine).cores)
     return math.prod(float(size[name]) for name in kinds) / cycles * cores / float(work.slower(cores)) if cycles else 0.0

@@ -30,7 +30,7 @@ def with_copies(plan: Plan) -> Plan:
     io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
     left = plan.machine.capacities[memory.name] - io - memory.reserved
     peak, added = -(-use.peak // unit) * unit, list[Placement]()
-    wanted = _wanted(plan)
+    wanted = _wanted_copies(plan)
     for name in sorted(wanted, key=lambda name: (*wanted[name], program.buffers[name].bytes), reverse=True):
         size = program.buffers[name].bytes
         if peak + size <= left:
@@ -44,7 +44,7 @@ def with_copies(plan: Plan) -> Plan:
     return replace(plan, placements=(*plan.placements, *added), memory={**plan.memory, memory.name: use}, fetched=fetched)
 
 
-def _wanted(plan: Plan) -> Mapping[str, tuple[int, float]]:
+def _wanted_copies(plan: Plan) -> Mapping[str, tuple[int, float]]:
     """The constants that calls read whole: how many calls do, and the products of these calls for a byte."""
     savings: dict[str, tuple[int, float]] = {}
     for step, call in enumerate(plan.program.calls):

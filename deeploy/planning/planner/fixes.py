@@ -17,9 +17,9 @@ import onnx
 from deeploy.errors import UsageError, shorten
 from deeploy.ir.target import Target
 from deeploy.planning.choice.problem import Residence
-from deeploy.planning.packing.order import arranged, in_order, ordered
+from deeploy.planning.packing.order import arrange_calls, in_order, order_calls
 from deeploy.planning.plan import Fix, Machine
-from deeploy.planning.program import Call, Program, Role, narrowed
+from deeploy.planning.program import Call, Program, Role, narrow_variants
 from deeploy.planning.tiling.loops import cut_dims
 
 _FORM = re.compile(r"(?P<subject>.+)\.(?P<what>engine|kernel|buffering|after|memory|tile\.\w+)", re.DOTALL)
@@ -61,7 +61,7 @@ class Wanted:
             levels = [target.engines[0].memory, *(path.far for path in target.outward(target.engines[0].memory))]
             if fix.value not in levels:
                 raise UsageError(f"{fix}: target {target.name} has no such memory", f"Name {' or '.join(levels)}.")
-            return replace(fix, names=frozenset([_buffer(fix, program)]))
+            return replace(fix, names=frozenset([_fixable_buffer(fix, program)]))
         if fix.what == "buffering" and fix.value not in ("single", "double"):
             raise UsageError(f"{fix}: there is no such buffering", "Say single or double.")
         return replace(fix, names=frozenset(call.name for call in self._calls(fix, fix.subject, program)))
@@ -71,7 +71,7 @@ class Wanted:
         own = [call for call in program.calls if node in (call.node.name, call.name)]
         if node not in self.nodes and not own:
             raise UsageError(
-                f"{fix}: the model has no node {shorten(node)}", _near(node, self.nodes, [call.name for call in program.calls])
+                f"{fix}: the model has no node {shorten(node)}", _suggest_names(node, self.nodes, [call.name for call in program.calls])
             )
         read, made = self.nodes.get(node, ((), ()))
         before = {operand.buffer for name in read if (operand := program.tensors.get(name)) is not None}
@@ -79,7 +79,7 @@ class Wanted:
         while left:
             name = left.pop()
             operand = program.tensors.get(f"{name} (channels last)") or program.tensors.get(name)
-            makers = [] if operand is None or operand.buffer in before else list(_writers(program, operand.buffer))
+            makers = [] if operand is None or operand.buffer in before else list(_writing_calls(program, operand.buffer))
             calls += [call for call in makers if call not in calls]
             if not makers and operand is None:
                 more = [other for other in self.readers.get(name, ()) if other not in seen]
@@ -92,7 +92,7 @@ class Wanted:
         return calls
 
 
-def wanted(given: Mapping[str, str | int], model: str) -> Wanted:
+def parse_fixes(given: Mapping[str, str | int], model: str) -> Wanted:
     """What is fixed, by ``NODE.engine``, ``NODE.kernel``, ``NODE.tile.DIM``, ``NODE.buffering``, ``NODE.after`` and ``TENSOR.memory``.
 
     Args:
@@ -141,12 +141,12 @@ def where_fixed(
     return result
 
 
-def reordered(program: Program, machine: Machine) -> Program:
+def reorder_program(program: Program, machine: Machine) -> Program:
     """The program in the order that needs the least memory, where the user fixes none."""
-    return program if any(fix.what == "after" for fix in machine.fixes) else ordered(program)
+    return program if any(fix.what == "after" for fix in machine.fixes) else order_calls(program)
 
 
-def _near(name: str, every: Iterable[str], listed: Sequence[str]) -> str:
+def _suggest_names(name: str, every: Iterable[str], listed: Sequence[str]) -> str:
     """What to say of a name that is not there: names like it, or some that are."""
     known = [one for one in dict.fromkeys((*listed, *every)) if one]
     near = [one for one in known if name.lower() in one.lower()] or difflib.get_close_matches(name, known, _LISTED, 0.4)
@@ -155,11 +155,11 @@ def _near(name: str, every: Iterable[str], listed: Sequence[str]) -> str:
     return f"Name one of {', '.join(shorten(one, 48) for one in known[:_LISTED])}{', ...' * (len(known) > _LISTED)}"
 
 
-def _writers(program: Program, buffer: str) -> Iterator[Call]:
+def _writing_calls(program: Program, buffer: str) -> Iterator[Call]:
     return (call for call in program.calls if any(call.operands[name].buffer == buffer for name in call.writes))
 
 
-def _buffer(fix: Fix, program: Program) -> str:
+def _fixable_buffer(fix: Fix, program: Program) -> str:
     """The buffer of a tensor whose memory can be chosen."""
     operand = program.tensors.get(f"{fix.subject} (channels last)") or program.tensors.get(fix.subject)
     constants = [buffer.name for buffer in program.buffers.values() if buffer.role is Role.CONSTANT and buffer.tensor == fix.subject]
@@ -167,7 +167,7 @@ def _buffer(fix: Fix, program: Program) -> str:
     constants += [own.name] if own is not None and own.role is not Role.SCRATCH else []
     if operand is None and not constants:
         known = [buffer.tensor for buffer in program.buffers.values()]
-        raise UsageError(f"{fix}: no tensor {shorten(fix.subject)} is stored", _near(fix.subject, program.tensors, known))
+        raise UsageError(f"{fix}: no tensor {shorten(fix.subject)} is stored", _suggest_names(fix.subject, program.tensors, known))
     buffer = program.buffers[operand.buffer if operand is not None else constants[0]]
     if buffer.role in (Role.INPUT, Role.OUTPUT) or buffer.memory:
         where = f"in {buffer.memory}, where its kernel wants it" if buffer.memory else "where the caller has it"
@@ -188,8 +188,8 @@ def _with_variants(fix: Fix, program: Program, others: Sequence[Fix]) -> Program
         fitting = tuple(n for n, one in enumerate(variants) if _is_as_wanted(fix, one)) if call.name in fix.names else ()
         numbers.append(fitting or tuple(range(len(variants))))
     if not any(_is_as_wanted(fix, call) for call in rivals):
-        raise _refused(fix, rivals, f" with {' and '.join(map(str, others))}" if others else "")
-    return narrowed(program, numbers)
+        raise _refuse_fix(fix, rivals, f" with {' and '.join(map(str, others))}" if others else "")
+    return narrow_variants(program, numbers)
 
 
 def _is_as_wanted(fix: Fix, call: Call) -> bool:
@@ -201,7 +201,7 @@ def _is_as_wanted(fix: Fix, call: Call) -> bool:
     return size == extent > 0 or (multiple is not None and 0 < size < extent and size % multiple == 0)
 
 
-def _refused(fix: Fix, rivals: Sequence[Call], beside: str) -> UsageError:
+def _refuse_fix(fix: Fix, rivals: Sequence[Call], beside: str) -> UsageError:
     """Why no variant of some calls can be as the user wants."""
     if fix.what in ("engine", "kernel"):
         names = dict.fromkeys(call.kernel.engine if fix.what == "engine" else call.kernel.name for call in rivals)
@@ -224,4 +224,4 @@ def _in_order(pairs: Sequence[tuple[Fix, Call]], program: Program) -> Program:
     if order is None:
         fix = pairs[0][0]
         raise UsageError(f"{fix}: {shorten(fix.value)} needs what {shorten(fix.subject)} computes", "Leave it out, or swap the two.")
-    return arranged(program, order)
+    return arrange_calls(program, order)

@@ -126,7 +126,7 @@ def machine_of(target: Target, options: Options) -> Machine:
         least = 0 if memory.name in resident else 1
         if not least <= value <= capacities[memory.name]:
             raise UsageError(
-                f"{_option(memory.name)}{value}: the arena of {memory.name} takes {least} to {capacities[memory.name]} bytes",
+                f"{_memory_option(memory.name)}{value}: the arena of {memory.name} takes {least} to {capacities[memory.name]} bytes",
                 f"{memory.name} has {memory.capacity} bytes, of which {memory.reserved} are reserved for stacks and code.",
             )
         capacities[memory.name] = value
@@ -145,17 +145,17 @@ def machine_of(target: Target, options: Options) -> Machine:
     return Machine(capacities, cores, options.buffering, default.upper(), engines, objective=options.objective, chains=options.chains)
 
 
-def _option(memory: str) -> str:
+def _memory_option(memory: str) -> str:
     return f"--{memory.lower()} " if memory in ("L1", "L2") else f"--memory {memory}="
 
 
-def shared(machine: Machine, target: Target) -> Machine:
+def share_machine(machine: Machine, target: Target) -> Machine:
     """What each of several networks of a project may use: no constants that are resident or copied, as all begin where the memory does."""
     resident = [name for kernel in target.kernels for name in kernel.resident.values()]
     return replace(machine, capacities={**machine.capacities, **dict.fromkeys(resident, 0)}, copies=False)
 
 
-def _engines(target: Target, options: Options) -> tuple[str, ...]:
+def _chosen_engines(target: Target, options: Options) -> tuple[str, ...]:
     links = {kernel.engine for kernel in target.kernels if kernel.link is not None}  # there is no choice between these
     known = tuple(engine.name for engine in target.engines if engine.name not in links or engine is target.engines[0])
     wanted = known if options.engines is None else options.engines

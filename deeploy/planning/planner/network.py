@@ -35,12 +35,12 @@ from deeploy.planning.choice.repeat import expanded, repetition, shortened
 from deeploy.planning.choice.unpriced import unpriced
 from deeploy.planning.cost import kind
 from deeploy.planning.groups.flat import best_of
-from deeploy.planning.packing.addresses import Overfull, Packing, Placement, place
-from deeploy.planning.packing.lifetimes import FOR_EVER, lifetimes, most_alive, wanted_blocks
+from deeploy.planning.packing.addresses import Overfull, Packing, Placement, place_wanted
+from deeploy.planning.packing.lifetimes import FOR_EVER, block_lifetimes, most_alive, wanted_blocks
 from deeploy.planning.plan import UNLIMITED, LevelUse, Machine, Plan, Prediction
-from deeploy.planning.planner.fixes import reordered, where_fixed
+from deeploy.planning.planner.fixes import reorder_program, where_fixed
 from deeploy.planning.planner.machine import levels_of
-from deeploy.planning.program import Buffer, Call, Program, Role, ahead, chosen
+from deeploy.planning.program import Buffer, Call, Program, Role, calls_ahead, choose_variants
 
 WORTH_STREAMING = 1 / 32  # of the memory around the engines' own
 WORTH_STREAMING_LONG = 1 / 8  # of it, in long networks, where constants can arrive while calls before are computed
@@ -92,9 +92,9 @@ class Planner:
         self._tilers: dict[tuple[object, ...], Tiler] = {}
         self._found: dict[tuple[object, ...], list[Candidate]] = {}
         if not self.every:
-            program = offered(program, lambda call: self._tiler(call, program), lambda call: kind(call, program.buffers))
+            program = prune_variants(program, lambda call: self._tiler(call, program), lambda call: candidate_kind(call, program.buffers))
         self.program = program
-        self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
+        self.blocks = [b for b in block_lifetimes(program) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
         self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
         self.homes = {self.group.get(name, name): fix.value for fix in machine.fixes if fix.what == "memory" for name in fix.names}
         self.is_long = len(program.calls) > LONG
@@ -169,7 +169,7 @@ class Planner:
                 distances = distances[:1]
             result.append(Residence(block.buffers[0], self.aligned(block.size, self.around), steps, tuple(distances)))
         if self.may_pin:
-            result += pinnable(self.program, self.room[self.levels[0]], self.target.memory(self.levels[0]).alignment)
+            result += pinnable_constants(self.program, self.room[self.levels[0]], self.target.memory(self.levels[0]).alignment)
         result += self._far_constants(far) if far and self.is_far else []
         if self.machine.fixes and not self.relaxed:
             is_last = far is Far.ALL or not self.is_far
@@ -207,7 +207,7 @@ class Planner:
             users = self.users.get(buffer.name, ())
             residence = Residence(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), distances, fetch, (), users, 2)
             (large if self._may_leave(buffer.bytes, Far.LARGE) and not is_indirect else small).append(residence)
-        return large + bundled(small)
+        return large + reduce.bundle_constants(small)
 
     def _may_leave(self, size: int, far: Far) -> bool:
         """Whether a buffer may be streamed from a far memory: first those for which that is better than to hold them whole."""
@@ -242,7 +242,7 @@ class Planner:
                 named.append(list(names.values()))
             candidates.append(call_candidates)
             operands.append(named)
-        starts = tuple(ahead(self.program.calls, step) for step in range(len(candidates)))
+        starts = tuple(calls_ahead(self.program.calls, step) for step in range(len(candidates)))
         codes = [[code_of(call, self.target) for call in self.program.variants(step)] for step in range(len(candidates))]
         return ChoiceProblem(
             candidates, operands, list(residences.values()), self.capacities(far), self.shares(far), ahead=starts, codes=codes
@@ -273,7 +273,7 @@ class Planner:
 
     def _kind(self, call: Call, program: Program) -> tuple[object, ...]:
         """What equal calls have in common."""
-        return *kind(call, program.buffers), *sorted(self.machine.fixed(call.name).items())
+        return *candidate_kind(call, program.buffers), *sorted(self.machine.fixed(call.name).items())
 
     def _numbered(self, candidate: Candidate, number: int, reach: Sequence[int]) -> Candidate:
         """A candidate that counts memories as all engines do, and not from its own engine outwards.
@@ -302,12 +302,13 @@ class Planner:
         if solved is None and not self.every:
             return Planner(self.given, self.target, self.machine, self.search.seconds, every=True).plan()
         if solved is None:
-            raise unpacked(self.target, *(self.overfull or (self.levels[0], self.room[self.levels[0]] + 1)), self.room)
+            raise explain_unpacked(self.target, *(self.overfull or (self.levels[0], self.room[self.levels[0]] + 1)), self.room)
         return self._finish(*solved)
 
     def is_overfull(self) -> bool:
         """Whether constants, or these and the activations of a step, take more than there is, whatever is chosen."""
-        room = [size - fewest(self.shares(self.far), distance, self.program) for distance, size in enumerate(self.capacities(self.far))]
+        shares, capacities = self.shares(self.far), self.capacities(self.far)
+        room = [size - fewest_bytes(shares, distance, self.program) for distance, size in enumerate(capacities)]
         near = [size for size, level in zip(room, self.levels, strict=True) if self.is_far or not self.target.memory(level).is_far]
         return min(room) < 0 or most_alive(self.blocks, len(self.program.calls)) > sum(near)
 
@@ -317,15 +318,15 @@ class Planner:
             return None
         if not self.target.is_flat:
             self.tight = set()  # all activations are as near as they can, at first
-            self.tight = tight_steps(self.problem(far), 0)
-        problem = without_harmless(self.problem(far))
+            self.tight = reduce.tight_steps(self.problem(far), 0)
+        problem = reduce.without_harmless(self.problem(far))
         if far is Far.NONE:
             return self._solve_repeated(problem)
         return self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
 
     def check(self) -> None:
         """Raise ``FitError`` where some memory is too small whatever is chosen, without looking for a plan."""
-        if (error := misfit(self._relaxed(self.machine, "bytes"))) is not None:
+        if (error := explain_misfit(self._relaxed(self.machine, "bytes"))) is not None:
             raise error
 
     def _relaxed(self, machine: Machine, how: Literal["bytes", "far"] = "far") -> Relaxed:
@@ -342,35 +343,35 @@ class Planner:
             (
                 tuple(problem.candidates[step]),  # of equal calls, other ones may be left out where more lies beside them
                 *(
-                    (kind(call, self.program.buffers), tuple(None if name is None else distances[name] for name in names))
+                    (candidate_kind(call, self.program.buffers), tuple(None if name is None else distances[name] for name in names))
                     for call, names in zip(self.program.variants(step), problem.operands[step], strict=True)
                 ),
             )
             for step in range(len(problem.candidates))
         ]
-        blocks = repetition(signatures)
-        short = shortened(problem, blocks) if blocks is not None else None
-        first = cheapest(short, replace(self.search, gap=LARGE_GAP)) if short is not None else None
-        choice = expanded(problem, blocks, first) if blocks is not None and first is not None else None
+        blocks = find_repetition(signatures)
+        short = shorten_problem(problem, blocks) if blocks is not None else None
+        first = reduce.cheapest_choice(short, replace(self.search, gap=LARGE_GAP)) if short is not None else None
+        choice = expand_choice(problem, blocks, first) if blocks is not None and first is not None else None
         if choice is None:
             return self._solve(problem)
         try:
             placements, packings = self._place(problem, choice)
         except Overfull:
             return self._solve(problem)
-        return replace(choice, bound=least(problem)), placements, packings, problem
+        return replace(choice, bound=choices.least_cycles(problem)), placements, packings, problem
 
     def _solve_large(self, problem: ChoiceProblem) -> Solved | None:
         """A problem whose far residences are settled first, by a few candidates of each call."""
-        few = coarse(problem)
-        first = cheapest(few, replace(self.search, gap=LARGE_GAP))
+        few = reduce.coarsen_problem(problem)
+        first = reduce.cheapest_choice(few, replace(self.search, gap=LARGE_GAP))
         if first is None:
             return self._solve(problem)
-        every = settled(problem, first)
-        bound = least(problem)
+        every = reduce.settle_residences(problem, first)
+        bound = choices.least_cycles(problem)
         if first.cycles <= (1 + LARGE_GAP) * bound:
             with suppress(Overfull):
-                return *self._placed(every, replace(found_again(first, few, every), bound=bound)), every
+                return *self._placed(every, replace(reduce.found_again(first, few, every), bound=bound)), every
         solved = self._solve(every, replace(self.search, gap=LARGE_GAP))
         if solved is None:
             return self._solve(problem)
@@ -382,7 +383,7 @@ class Planner:
         search = search or self.search
         forbidden: list[Choice] = []
         while True:
-            choice = cheapest(problem, search, forbidden)
+            choice = reduce.cheapest_choice(problem, search, forbidden)
             if choice is None:
                 return None
             try:
@@ -392,13 +393,13 @@ class Planner:
                 forbidden.append(choice)
                 if len(forbidden) >= MOST_CUTS:
                     forbidden.clear()
-                    problem = tightened(problem, self.levels.index(overfull.level), overfull.needed)
+                    problem = reduce.tighten_capacity(problem, self.levels.index(overfull.level), overfull.needed)
 
     def _placed(self, problem: ChoiceProblem, choice: Choice) -> tuple[Choice, tuple[Placement, ...], dict[str, Packing]]:
         """The choice with addresses; its fetches begin as early as there is room, unless that cannot be packed."""
-        earlier = prefetched(problem, choice)
+        earlier = prefetch_earlier(problem, choice)
         if earlier is not choice:
-            earlier = replace(earlier, bound=min(choice.bound, least(problem)))
+            earlier = replace(earlier, bound=min(choice.bound, choices.least_cycles(problem)))
             with suppress(Overfull):
                 return earlier, *self._place(problem, earlier)
         return choice, *self._place(problem, choice)
@@ -407,11 +408,12 @@ class Planner:
         program = self._program(problem, choice)
         room = {level: self.room[level] - self.beside(distance, program) for distance, level in enumerate(self.levels)}
         residences, kept = self._levels_of(problem, choice, program), self._kept(problem, choice, program)
-        return place(wanted_blocks(program, self.target, self._chosen(problem, choice), residences, self.blocks, kept), self.target, room)
+        wanted = wanted_blocks(program, self.target, self._chosen(problem, choice), residences, self.blocks, kept)
+        return place_wanted(wanted, self.target, room)
 
     def _program(self, problem: ChoiceProblem, choice: Choice) -> Program:
         """The program with the calls that were chosen."""
-        return chosen(self.program, [candidate.variant for candidate in problem.chosen(choice.picks)])
+        return choose_variants(self.program, [candidate.variant for candidate in problem.chosen(choice.picks)])
 
     def _chosen(self, problem: ChoiceProblem, choice: Choice) -> list[Candidate]:
         return [with_early(c, early) for c, early in zip(problem.chosen(choice.picks), choice.early, strict=True)]
@@ -443,7 +445,7 @@ class Planner:
         level = residences | {name: residences[head] for name, head in self.group.items()}
         fetched = {name: first for name, (first, _) in self._kept(problem, choice, program).items()}
         is_timed = self.target.timing is not None
-        by_hand = greedy(problem) if is_timed and not self.target.is_flat else None
+        by_hand = choose_greedily(problem) if is_timed and not self.target.is_flat else None
         return Plan(
             program,
             self.target,
@@ -463,15 +465,9 @@ class Planner:
         for distance, level in enumerate(self.levels[:1] if self.target.is_flat else self.levels):
             memory, packing = self.target.memory(level), packings[level]
             beside = self.beside(distance, program)
-            result[level] = LevelUse(
-                self.room[level] if memory.capacity is not None else None,
-                memory.alignment,
-                packing.peak + beside,
-                packing.lower_bound + beside,
-                self.io if distance == self.around else 0,
-                beside,
-                memory.reserved,
-            )
+            capacity, io = self.room[level] if memory.capacity is not None else None, self.io if distance == self.around else 0
+            peak, bound = packing.peak + beside, packing.lower_bound + beside
+            result[level] = LevelUse(capacity, memory.alignment, peak, bound, io, beside, memory.reserved)
         return result
 
 
@@ -487,7 +483,7 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
                 planner.check()
             return Planner(program, target, machine, seconds).plan()
         except FitError:
-            other = reordered(program, machine)
+            other = reorder_program(program, machine)
             if other is program:
                 raise
             planner = Planner(other, target, machine, seconds)
@@ -496,5 +492,5 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
                 return planner.plan()
             raise
     roomy = replace(machine, capacities=dict.fromkeys(machine.capacities, UNLIMITED))
-    plans = [Planner(one, target, roomy, seconds).plan() for one in dict.fromkeys((program, reordered(program, machine)))]
+    plans = [Planner(one, target, roomy, seconds).plan() for one in dict.fromkeys((program, reorder_program(program, machine)))]
     return best_of(plans, machine)

@@ -21,7 +21,7 @@ from deeploy.ir.target import Engine, Target
 from deeploy.ir.values import Graph, change_nodes
 from deeploy.operators.nearest import Nearest, nearest
 from deeploy.operators.requantise import fused
-from deeploy.planning.binding.kernels import mismatch
+from deeploy.planning.binding.kernels import list_mismatches
 from deeploy.planning.plan import Machine
 
 TRIED = 8  # shifts of which an engine may refuse the first
@@ -56,7 +56,7 @@ def engines_of(target: Target, machine: Machine) -> dict[str, Engine]:
     return engines
 
 
-def requantise(graph: Graph, engines: Mapping[str, Engine], kernels: Sequence[Kernel]) -> tuple[list[Requantised], list[str]]:
+def requantise_graph(graph: Graph, engines: Mapping[str, Engine], kernels: Sequence[Kernel]) -> tuple[list[Requantised], list[str]]:
     """The layers of a lowered graph for which there are constants that their engine computes with.
 
     Args:
@@ -68,11 +68,11 @@ def requantise(graph: Graph, engines: Mapping[str, Engine], kernels: Sequence[Ke
     layers: list[Requantised] = []
     exact: list[str] = []
     for node in graph.nodes:
-        fitting = [kernel for kernel in kernels if kernel.engine in engines and kernel.op == node.op and not mismatch(kernel, node)]
+        fitting = [kernel for kernel in kernels if kernel.engine in engines and kernel.op == node.op and not list_mismatches(kernel, node)]
         if not fitting or any(kernel.second is None for kernel in fitting) or fused(node) is None:
             continue
         names = dict.fromkeys(kernel.engine for kernel in fitting)
-        layer = next((found_layer for name in names if (found_layer := _by(engines[name], node, kernels)) is not None), None)
+        layer = next((found_layer for name in names if (found_layer := _requantise_by(engines[name], node, kernels)) is not None), None)
         if layer is None:
             exact.append(node.name)
         else:
@@ -80,13 +80,13 @@ def requantise(graph: Graph, engines: Mapping[str, Engine], kernels: Sequence[Ke
     return layers, exact
 
 
-def _by(engine: Engine, node: Node, kernels: Sequence[Kernel]) -> Requantised | None:
+def _requantise_by(engine: Engine, node: Node, kernels: Sequence[Kernel]) -> Requantised | None:
     """A node for an engine; None where it has no kernel for what is nearest."""
     staircase = fused(node)
     assert staircase is not None and engine.requantiser is not None
     own = [kernel for kernel in kernels if kernel.engine == engine.name and kernel.op == node.op and kernel.second is None]
     for parameters in islice(nearest(*staircase, node.attrs["shift"], engine.requantiser), TRIED):
-        if any(not mismatch(kernel, _with(parameters, node)) for kernel in own):
+        if any(not list_mismatches(kernel, _set_constants(parameters, node)) for kernel in own):
             return Requantised(node, engine.name, parameters)
     return None
 
@@ -94,10 +94,12 @@ def _by(engine: Engine, node: Node, kernels: Sequence[Kernel]) -> Requantised | 
 def with_nearest(graph: Graph, layers: Sequence[Requantised]) -> Graph:
     """A graph whose layers have the constants of their engines."""
     parameters = {layer.result: layer.found for layer in layers}
-    return change_nodes(graph, lambda node: _with(parameters[node.outputs[0].name], node) if node.outputs[0].name in parameters else node)
+    return change_nodes(
+        graph, lambda node: _set_constants(parameters[node.outputs[0].name], node) if node.outputs[0].name in parameters else node
+    )
 
 
-def _with(parameters: Nearest, node: Node) -> Node:
+def _set_constants(parameters: Nearest, node: Node) -> Node:
     """A node with the constants of a requantiser.
 
     Its bias is in ``add``, and is zero where channels have shifts of their own: a kernel may keep these in its place.
@@ -113,5 +115,5 @@ def _with(parameters: Nearest, node: Node) -> Node:
         replace(constant(values.astype(kinds[name])), name=f"{node.outputs[0].name}_nearest_{name}") for name, values in added.items()
     ]
     kept = {name: value for name, value in node.attrs.items() if name != "even"}
-    body = node.inputs[: -len(epilogue.operands(node.epilogue))]
+    body = node.inputs[: -len(epilogue.stage_operands(node.epilogue))]
     return node.another(inputs=(*body, *constants), attrs={**kept, "epilogue": stages, "shift": shift})

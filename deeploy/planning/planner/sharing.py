@@ -21,7 +21,7 @@ from deeploy.frontend.states import KnownState
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Machine, Plan
-from deeploy.planning.program import Program, Role, State, content
+from deeploy.planning.program import Program, Role, State, constant_content
 
 _ROUNDS = 9  # of looking whether networks fit, and of planning again those that do not
 
@@ -29,7 +29,7 @@ Key = tuple[str, object]  # a level, and what is the same there
 Again = Callable[[str, Machine], Plan]
 
 
-def groups(programs: Mapping[str, Program]) -> dict[str, str]:
+def state_groups(programs: Mapping[str, Program]) -> dict[str, str]:
     """The networks that have states, and for each the first one with the same states.
 
     Raises:
@@ -81,7 +81,7 @@ def _check_equal(first: tuple[str, Program, State], second: tuple[str, Program, 
         )
 
 
-def share(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
+def share_plans(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
     """Plans of networks in one project, with everything that lasts at one place in all of them.
 
     On a flat machine, networks with the same states have one arena, and all others their own.
@@ -93,7 +93,7 @@ def share(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
         UsageError: caches of one name that differ.
         FitError: the networks do not fit together.
     """
-    leads = groups({name: plan.program for name, plan in plans.items()})
+    leads = state_groups({name: plan.program for name, plan in plans.items()})
     target = next(iter(plans.values())).target
     rooms = {name: {level: use.capacity for level, use in plan.memory.items()} for name, plan in plans.items()}
     if target.is_flat:
@@ -115,7 +115,10 @@ def share(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
 
 @dataclass(frozen=True)
 class _Together:
-    """Plans that share one machine; ``leads`` as ``groups`` says, ``rooms`` the bytes of each level that a plan may use (None: any)."""
+    """Plans that share one machine; ``leads`` as ``state_groups`` says.
+
+    ``rooms`` are the bytes of each level that a plan may use (None: any).
+    """
 
     plans: Mapping[str, Plan]
     leads: Mapping[str, str]
@@ -132,7 +135,9 @@ class _Together:
         for name, plan in self.plans.items():
             states = {state.buffer: (self.leads[name], state.past) for state in plan.program.states}
             lasting = [p for p in plan.placements if p.first == FOR_EVER and p.last >= len(plan.program.calls)]
-            own_places[name] = {(p.level, states.get(p.buffers[0]) or content(plan.program.buffers[p.buffers[0]])): p for p in lasting}
+            own_places[name] = {
+                (p.level, states.get(p.buffers[0]) or constant_content(plan.program.buffers[p.buffers[0]])): p for p in lasting
+            }
         return own_places
 
     @cached_property
@@ -148,7 +153,7 @@ class _Together:
         """Bytes of the constants of all networks beside the arena of a level, equal ones once."""
         constants = (b for plan in self.plans.values() for b in plan.program.buffers.values() if b.role is Role.CONSTANT)
         is_used = any(plan.memory[level].constants for plan in self.plans.values())
-        return sum({content(b): self._aligned(b.bytes, level) for b in constants}.values()) if is_used else 0
+        return sum({constant_content(b): self._aligned(b.bytes, level) for b in constants}.values()) if is_used else 0
 
     def foreign(self, name: str, level: str) -> int:
         """Bytes of a level that the other networks keep, beyond what this one keeps itself."""

@@ -24,7 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
-from deeploy.ir.expr import Value, Variable, evaluate, maximum, minimum, plain, quotient
+from deeploy.ir.expr import Value, Variable, evaluate_value, maximum, minimum, plain_value, quotient
 from deeploy.planning.program import Call, Operand, Program, Role
 from deeploy.planning.tiling.loops import CallTiling, Footprints, TileLoop, cut_dims, in_place
 
@@ -170,7 +170,7 @@ class Chain:
         ring = self.rings[buffer]
         rows = self.member(ring.producer).rows
         more = maximum(tile + (1 - ring.rows // rows), 0)  # tiles for which there was no room
-        return plain(quotient(more + (ring.tiles - 1), ring.tiles) * (ring.tiles * rows))
+        return plain_value(quotient(more + (ring.tiles - 1), ring.tiles) * (ring.tiles * rows))
 
     def seen(self, buffer: str, step: int, tile: Value) -> Value:
         """The last tile of a ring's tensor that is computed before a tile of another call."""
@@ -230,7 +230,7 @@ class Lines:
         return TileLoop(self.dim, -(-self.extent // rows), rows)
 
 
-def lines(program: Program, call: Call) -> Lines | None:
+def cut_into_rows(program: Program, call: Call) -> Lines | None:
     """How a call is cut into rows; None where it cannot be part of a chain of them."""
     kernel, nest = call.kernel, call.geometry.nest
     if kernel.link is not None or kernel.forks or nest.updates or call.geometry.dynamic or len(call.writes) != 1:
@@ -238,7 +238,7 @@ def lines(program: Program, call: Call) -> Lines | None:
     output = call.operands[call.writes[0]]
     if program.buffers[output.buffer].role is Role.STATE:
         return None  # calls that read what it was before would have to be over
-    axis, dim = _outermost(call, call.writes[0], output)
+    axis, dim = _outermost_axis(call, call.writes[0], output)
     fixed = {d for name, operand in call.operands.items() for d in in_place(call, Footprints(call.geometry, name, operand))}
     multiple = cut_dims(call).get(dim or "")
     if dim is None or multiple is None or dim in fixed or any(operand.step for operand in call.operands.values()):
@@ -246,16 +246,16 @@ def lines(program: Program, call: Call) -> Lines | None:
     return Lines(axis, dim, call.geometry.extents[dim], multiple)
 
 
-def cut(program: Program, call: Call, rows: int) -> RowCut | None:
+def tile_rows(program: Program, call: Call, rows: int) -> RowCut | None:
     """A call in tiles of at least so many rows of its output; None where it cannot be part of a chain."""
-    along = lines(program, call)
+    along = cut_into_rows(program, call)
     if along is None:
         return None
     loop, output = along.loop(rows), call.operands[call.writes[0]]
     reads = []
     for name, operand in call.operands.items():
         if name not in call.writes and program.buffers[operand.buffer].role in (Role.LOCAL, Role.OUTPUT):
-            reads.append(_reads(call, name, operand, loop.dim, loop.tile, loop.trips))
+            reads.append(_tile_reads(call, name, operand, loop.dim, loop.tile, loop.trips))
     if any(read is None for read in reads):
         return None
     pitch, buffer = output.access.strides[along.axis], program.buffers[output.buffer]
@@ -264,17 +264,17 @@ def cut(program: Program, call: Call, rows: int) -> RowCut | None:
     return RowCut(loop.dim, loop.tile, loop.trips, along.extent, known, output.buffer, output.access.offset, pitch, is_all)
 
 
-def _outermost(call: Call, name: str, operand: Operand) -> tuple[int, str | None]:
+def _outermost_axis(call: Call, name: str, operand: Operand) -> tuple[int, str | None]:
     """The axis of an operand with the widest stride, of those that have several indices, and the dimension that runs along it."""
     windows = Footprints(call.geometry, name, operand)
     axes = [axis for axis in windows.order if windows.shape[axis] > 1]
     return (axes[0], windows.dims[axes[0]]) if axes else (0, None)
 
 
-def _reads(call: Call, name: str, operand: Operand, dim: str, rows: int, trips: int) -> _Reads | None:
+def _tile_reads(call: Call, name: str, operand: Operand, dim: str, rows: int, trips: int) -> _Reads | None:
     """What tiles read of an operand: rows along its outermost axis, or all of it; None where it is read backwards."""
     windows = Footprints(call.geometry, name, operand)
-    axis, along = _outermost(call, name, operand)
+    axis, along = _outermost_axis(call, name, operand)
     offset, strides = operand.access.offset, operand.access.strides
     if any(size > 1 and stride < 0 for size, stride in zip(windows.shape, strides, strict=True)):
         return None
@@ -285,7 +285,7 @@ def _reads(call: Call, name: str, operand: Operand, dim: str, rows: int, trips: 
     extent = call.geometry.extents[dim]
     window = windows.window(axis, {dim: (tile * rows, minimum(rows, extent - tile * rows))})
     first, count = (
-        np.broadcast_to(evaluate(value, {"tile": np.arange(trips)}), trips).astype(np.int64) for value in (window.first, window.count)
+        np.broadcast_to(evaluate_value(value, {"tile": np.arange(trips)}), trips).astype(np.int64) for value in (window.first, window.count)
     )
     within = 1 + sum((windows.shape[other] - 1) * strides[other] for other in range(len(strides)) if other != axis)
     end = np.where(count > 0, offset + (first + count - 1) * pitch + within, offset)

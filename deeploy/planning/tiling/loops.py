@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from deeploy.ir.dimensions import Kind
-from deeploy.ir.expr import Affine, Value, Variable, evaluate, maximum, minimum, named, plain, quotient, remainder
+from deeploy.ir.expr import Affine, Value, Variable, evaluate_value, maximum, minimum, name_value, plain_value, quotient, remainder
 from deeploy.ir.nest import Geometry, Part, Window, is_broadcast
 from deeploy.ir.types import Numeric
 from deeploy.planning.program import Call, Operand
@@ -125,13 +125,13 @@ class CallTiling:
             last[loop.dim] = loop
         parts: dict[str, Part] = {dim: (0, live) for dim in sorted(geometry.dynamic) if geometry.extents[dim] > 1}
         for dim, loop in last.items():
-            first = named(f"at_{dim}{suffix}", firsts[dim])
+            first = name_value(f"at_{dim}{suffix}", firsts[dim])
             rows = maximum(live - first, 0) if dim in geometry.dynamic else geometry.extents[dim] - first
-            parts[dim] = (first, named(f"n_{dim}{suffix}", minimum(loop.tile, rows)))
+            parts[dim] = (first, name_value(f"n_{dim}{suffix}", minimum(loop.tile, rows)))
         return parts
 
 
-def sizes(extent: int, multiple: int = 1, growth: float = 0.25) -> list[int]:
+def tile_sizes(extent: int, multiple: int = 1, growth: float = 0.25) -> list[int]:
     """Tile sizes worth trying along a dimension, largest first: the smallest for each number of tiles, which grows by ``growth``."""
     found_sizes: dict[int, int] = {}
     trips, most = 1, -(-extent // multiple)
@@ -218,7 +218,7 @@ class Footprints:
         seen = [self.window(axis, at, f"{name}_{axis}") for axis in range(len(self.shape))]
         free = [not any(d.name in at for access in self.maps for d in access.axes[axis].dims()) for axis in range(len(self.shape))]
         whole = zip(seen, self.shape, free, strict=True)
-        return tuple(Window(w.first, plain(size - w.first), w.before, w.after) if is_free else w for w, size, is_free in whole)
+        return tuple(Window(w.first, plain_value(size - w.first), w.before, w.after) if is_free else w for w, size, is_free in whole)
 
     def volume(self, unit: int, cuts: Sequence[AxisCut]) -> Volume:
         """What the windows take whose axes are cut so, in elements of ``unit`` bytes; numbers, or arrays of them.
@@ -248,7 +248,7 @@ class Footprints:
     def _cut(self, axis: int, size: int) -> AxisCut:
         dim = self.dims[axis]
         if dim is None:
-            width = int(evaluate(self.window(axis, {}).count, {}))
+            width = int(evaluate_value(self.window(axis, {}).count, {}))
             return AxisCut(width, width, 1)
         extent = self.geometry.extents[dim]
         trips = -(-extent // size)
@@ -256,7 +256,7 @@ class Footprints:
             return AxisCut(min(size, extent), extent, trips)
         if axis not in self._widths:
             self._widths[axis] = self._width(axis, dim)
-        widths = np.broadcast_to(evaluate(self._widths[axis], {"start": np.arange(0, extent, size), "size": size}), trips)
+        widths = np.broadcast_to(evaluate_value(self._widths[axis], {"start": np.arange(0, extent, size), "size": size}), trips)
         return AxisCut(int(widths.max()), int(widths.sum()), trips)
 
     def _width(self, axis: int, dim: str) -> Value:
@@ -306,7 +306,7 @@ def core_dims(call: Call, free: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in (call.kernel.cores or able) if name in able and _parts_are_views(call, name))
 
 
-def divisions(call: Call, dims: Sequence[str], cores: int) -> tuple[Division, ...]:
+def core_divisions(call: Call, dims: Sequence[str], cores: int) -> tuple[Division, ...]:
     """How ``cores`` may divide dimensions: one of them, or several whose numbers of parts have the product ``cores``.
 
     A dimension whose parts a later phase reads whole, and one that runs over the rows that exist, is divided alone.
@@ -328,10 +328,10 @@ def divisions(call: Call, dims: Sequence[str], cores: int) -> tuple[Division, ..
 def _parts_are_views(call: Call, dim: str) -> bool:
     """Whether the part of a packed window that one core gets is still laid out as the kernel wants it."""
     every = [Footprints(call.geometry, name, operand) for name, operand in call.operands.items()]
-    return not any(windows.is_mapped and windows.dims[axis] == dim for windows in every for axis in _within(call, windows))
+    return not any(windows.is_mapped and windows.dims[axis] == dim for windows in every for axis in _whole_axes(call, windows))
 
 
-def _within(call: Call, windows: Footprints) -> list[int]:
+def _whole_axes(call: Call, windows: Footprints) -> list[int]:
     """The axes of an operand whose windows are all of the axis, if they are to be packed as the kernel wants and are no copies."""
     rank = len(windows.shape)
     outermost = rank - call.kernel.dense(windows.name, rank)
@@ -340,11 +340,11 @@ def _within(call: Call, windows: Footprints) -> list[int]:
 
 def in_place(call: Call, windows: Footprints) -> frozenset[str]:
     """The dimensions that are not cut where a kernel uses an operand as it lies, without a copy of its window."""
-    axes = _within(call, windows) if windows.is_mapped else []
+    axes = _whole_axes(call, windows) if windows.is_mapped else []
     return frozenset(dim for axis in axes if (dim := windows.dims[axis]) is not None)
 
 
-def period(loops: Sequence[TileLoop], dims: Collection[str], count: int | None = None) -> int:
+def window_period(loops: Sequence[TileLoop], dims: Collection[str], count: int | None = None) -> int:
     """Tiles between two moves of a window that depends on ``dims`` and sees the outermost ``count`` loops."""
     seen = loops if count is None else loops[:count]
     inner = math.prod(loop.trips for loop in loops[len(seen) :])

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 import deeploy
 from deeploy import cli
-from deeploy.driver.verify import run_project, verify
+from deeploy.driver.verify import run_project, verify_compiled
 from deeploy.errors import BuildError, FitError, UsageError
 from deeploy.execution.runners import board, link
 from deeploy.ir.target import load_timing
@@ -100,7 +100,7 @@ def test_a_project_runs_on_a_board(target: str, name: str, tools: dict[str, str]
 def test_the_first_wrong_layer_on_a_board(model: Path, port: Path) -> None:
     need(ARM)
     compiled = deeploy.compile(model / "two.onnx", "cortex_m4")
-    verdict = verify(compiled, model / "two.onnx", layers=True, on="board", board="qemu_mps2", port=str(port))
+    verdict = verify_compiled(compiled, model / "two.onnx", layers=True, on="board", board="qemu_mps2", port=str(port))
     assert verdict.passed
     assert "all 2 layers agree with the interpreter" in verdict.notes
 

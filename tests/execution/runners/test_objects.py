@@ -42,7 +42,7 @@ def project(folder: Path) -> Path:
 def printed(folder: Path, **how: str) -> tuple[str, list[str]]:
     """What the program prints, and the sources that were compiled for it."""
     (folder / "compiled").unlink(missing_ok=True)
-    application = host.build(folder, **how)  # type: ignore[arg-type]
+    application = host.build_application(folder, **how)  # type: ignore[arg-type]
     text = subprocess.run([application], capture_output=True, text=True, check=True).stdout
     return text, sorted((folder / "compiled").read_text().split()) if (folder / "compiled").exists() else []
 
@@ -88,7 +88,7 @@ def test_networks_share_the_model_of_the_machine(tmp_path: Path, cache: Path) ->
         folder = tmp_path / str(number)
         folder.mkdir()
         perceptron(folder, Options({"l1": l1})).write(folder / "project")
-        host.build(folder / "project")
+        host.build_application(folder / "project")
     makefiles = {path.read_text() for path in tmp_path.glob("*/project/Makefile")}
     rules = [path.read_text() for path in (cache / "objects").glob("*.d")]
     assert len(makefiles) == 2 and sum("runtime/host/steps.c" in rule for rule in rules) == 1

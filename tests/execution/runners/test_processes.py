@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deeploy.errors import BuildError
-from deeploy.execution.runners.processes import require, run_program, together
+from deeploy.execution.runners.processes import require, run_program, run_together
 
 
 def python(text: str) -> list[str]:
@@ -41,11 +41,11 @@ def test_what_a_program_prints_and_how_it_ends() -> None:
 
 def test_programs_that_run_together_end_together() -> None:
     """All that they print is kept; when one fails, the others are ended, and have no status."""
-    first, second = together([python("print('a')"), python("print('b'); print('c', file=sys.stderr)")], 60)
+    first, second = run_together([python("print('a')"), python("print('b'); print('c', file=sys.stderr)")], 60)
     assert (first.returncode, first.stdout) == (0, "a\n")
     assert second.returncode == 0 and sorted(second.stdout) == sorted("b\nc\n")
     begin = time.monotonic()
-    failed, ended = together([python("time.sleep(0.5); sys.exit(7)"), python("print('waits', flush=True); time.sleep(60)")], 60)
+    failed, ended = run_together([python("time.sleep(0.5); sys.exit(7)"), python("print('waits', flush=True); time.sleep(60)")], 60)
     assert time.monotonic() - begin < 30
     assert (failed.returncode, ended.returncode, ended.stdout) == (7, None, "waits\n")
 
@@ -53,7 +53,7 @@ def test_programs_that_run_together_end_together() -> None:
 def test_lines_are_told_as_they_are_printed_in_a_folder_of_ones_own(tmp_path: Path) -> None:
     told: list[str] = []
     (tmp_path / "here").mkdir()
-    (done,) = together([python("print(os.path.basename(os.getcwd())); print('end')")], 60, [tmp_path / "here"], told.append)
+    (done,) = run_together([python("print(os.path.basename(os.getcwd())); print('end')")], 60, [tmp_path / "here"], told.append)
     assert told == ["here", "end"] and done.stdout == "here\nend\n"
 
 

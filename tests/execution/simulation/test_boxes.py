@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeploy.execution.simulation.boxes import Batch, BoxAxis, transfers
+from deeploy.execution.simulation.boxes import Batch, BoxAxis, box_transfers
 from deeploy.ir.target import DmaPath
 
 PATHS = st.builds(
@@ -27,7 +27,7 @@ AXES = st.lists(st.builds(BoxAxis, count=st.integers(0, 5), pitch=st.integers(0,
 
 @given(PATHS, st.integers(0, 40), AXES)
 def test_transfers_keep_the_limits_and_move_everything(path: DmaPath, run: int, axes: list[BoxAxis]) -> None:
-    found = transfers(path, run, axes)
+    found = box_transfers(path, run, axes)
     for batch in found:
         assert batch.count >= 1
         assert 1 <= batch.bytes <= path.max_bytes
@@ -38,7 +38,7 @@ def test_transfers_keep_the_limits_and_move_everything(path: DmaPath, run: int, 
 
 @given(PATHS, st.integers(1, 40), AXES)
 def test_rows_that_are_too_far_apart_move_alone(path: DmaPath, run: int, axes: list[BoxAxis]) -> None:
-    found = transfers(path, run, axes)
+    found = box_transfers(path, run, axes)
     if all(axis.pitch > path.max_pitch for axis in axes):
         assert all(batch.rows == 1 for batch in found)
 
@@ -58,4 +58,4 @@ def test_rows_that_are_too_far_apart_move_alone(path: DmaPath, run: int, axes: l
 )
 def test_each_limit_cuts_seven_rows(limits: dict[str, int], run: int, pitch: int, found: list[tuple[int, int, int]]) -> None:
     path = replace(DmaPath("path", "near", "far", max_bytes=40, max_rows=5, max_total=100, max_pitch=30), **limits)
-    assert transfers(path, run, [BoxAxis(7, pitch)]) == tuple(Batch(*batch) for batch in found)
+    assert box_transfers(path, run, [BoxAxis(7, pitch)]) == tuple(Batch(*batch) for batch in found)

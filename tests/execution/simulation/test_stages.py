@@ -12,17 +12,17 @@ import pytest
 from benchmarks.networks import resnet
 from deeploy.errors import FitError, UsageError
 from deeploy.execution.simulation import chips
-from deeploy.execution.simulation.stages import PlannedStages, pipelined
+from deeploy.execution.simulation.stages import PlannedStages, plan_pipeline_stages
 from deeploy.frontend import import_model
-from deeploy.ir.rewriting import rewrite
+from deeploy.ir.rewriting import rewrite_graph
 from deeploy.ir.topology import Member, Topology
 from deeploy.ir.values import Graph
 from deeploy.partition import balance
-from deeploy.partition.balance_levels import segments
-from deeploy.partition.pipeline import Balance, choose, levels_of_graph
-from deeploy.partition.system import alone, check, constants
+from deeploy.partition.balance_levels import stage_segments
+from deeploy.partition.pipeline import Balance, choose_cuts_by, levels_of_graph
+from deeploy.partition.system import check_system, constants_by_chip, system_of_one
 from deeploy.planning.planner.machine import Options, own_options
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 from deeploy.target import load
 from tests.frontend.lower.nets import Net, conv
 
@@ -55,8 +55,8 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     b = net.Relu(conv(net, a, 16, 32))
     onnx.save(net.model([net.Relu(net.Add(conv(net, b, 32, 16), a))]), folder / "float.onnx")
     np.savez(folder / "calibration.npz", x0=np.random.default_rng(0).standard_normal((4, 8, 8, 8)).astype(np.float32))
-    quantize(folder / "float.onnx", folder / "calibration.npz", folder / "int8.onnx")
-    return rewrite(import_model(folder / "int8.onnx"), SIRACUSA.passes)
+    quantize_model(folder / "float.onnx", folder / "calibration.npz", folder / "int8.onnx")
+    return rewrite_graph(import_model(folder / "int8.onnx"), SIRACUSA.passes)
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +70,8 @@ def test_what_does_not_fit_is_streamed_and_fits_where_it_is_cut(costs: PlannedSt
     depth = costs.levels.depth
     assert sum(costs.levels.weights) > 10_500
     assert costs.overflow(0, 0, depth) > 0
-    cuts = choose(costs.levels, 3, "parameters", costs)
-    assert [costs.overflow(k, *part) for k, part in enumerate(segments(cuts, depth))] == [0, 0, 0]
+    cuts = choose_cuts_by(costs.levels, 3, "parameters", costs)
+    assert [costs.overflow(k, *part) for k, part in enumerate(stage_segments(cuts, depth))] == [0, 0, 0]
     assert max(costs.times(cuts)) < costs.stage(0, depth).cycles
 
 
@@ -80,12 +80,12 @@ def test_the_best_of_all_cuts_is_found_without_planning_all_stages(costs: Planne
     assert SIRACUSA.topology is not None
     depth = costs.levels.depth
     fresh = PlannedStages(graph, costs.levels, SIRACUSA, LITTLE, SIRACUSA.topology)
-    found = choose(costs.levels, 3, "cycles", fresh)
+    found = choose_cuts_by(costs.levels, 3, "cycles", fresh)
     assert fresh.is_exact
     every = {cuts: max(costs.times(cuts)) for cuts in itertools.combinations(range(1, depth), 2)}
     assert max(fresh.times(found)) == min(every.values())
     assert len(fresh.planned) < len(costs.planned)
-    for other in (balance.layers(costs.levels, 3), balance.parameters(costs.levels, 3).cuts):
+    for other in (balance.cut_by_layers(costs.levels, 3), balance.cut_by_parameters(costs.levels, 3).cuts):
         assert max(fresh.times(found)) <= every[other]
 
 
@@ -118,23 +118,23 @@ def test_queues_and_what_is_forwarded_leave_less_memory(costs: PlannedStages) ->
 @pytest.mark.parametrize("strategy", ["layers", "parameters", "cycles"])
 def test_a_pipeline_of_little_chips_computes_what_one_chip_does(graph: Graph, strategy: Balance) -> None:
     assert SIRACUSA.topology is not None
-    found = pipelined(graph, SIRACUSA, 3, strategy, SIRACUSA.topology, LITTLE)
-    check(found.system, SIRACUSA.topology)
+    found = plan_pipeline_stages(graph, SIRACUSA, 3, strategy, SIRACUSA.topology, LITTLE)
+    check_system(found.system, SIRACUSA.topology)
     assert [note.split(":")[0] for note in found.system.notes] == ["stage 0", "stage 1", "stage 2"]
-    assert tuple(constants(found.system).values()) == found.constants
-    whole = alone(graph)
-    one, many = chips.programs(whole, SIRACUSA), chips.programs(found.system, SIRACUSA)
+    assert tuple(constants_by_chip(found.system).values()) == found.constants
+    whole = system_of_one(graph)
+    one, many = chips.chip_programs(whole, SIRACUSA), chips.chip_programs(found.system, SIRACUSA)
     for image in np.random.default_rng(1).standard_normal((5, 1, 8, 8, 8)).astype(np.float32):
-        assert np.array_equal(chips.outputs(whole, one, [image])[0], chips.outputs(found.system, many, [image])[0])
+        assert np.array_equal(chips.system_outputs(whole, one, [image])[0], chips.system_outputs(found.system, many, [image])[0])
 
 
 @pytest.mark.slow
 def test_auto_takes_the_fewest_chips_that_keep_all_constants(graph: Graph, costs: PlannedStages) -> None:
     assert SIRACUSA.topology is not None
-    found = pipelined(graph, SIRACUSA, "auto", "parameters", SIRACUSA.topology, LITTLE)
+    found = plan_pipeline_stages(graph, SIRACUSA, "auto", "parameters", SIRACUSA.topology, LITTLE)
     count = len(found.system.chips)
     assert count > 1 and all(note.endswith(" 0 streamed") for note in found.system.notes)
-    assert balance.parameters(costs.levels, count - 1, costs.overflow).excess > 0
+    assert balance.cut_by_parameters(costs.levels, count - 1, costs.overflow).excess > 0
 
 
 @pytest.mark.slow
@@ -142,35 +142,35 @@ def test_a_stage_that_fits_no_chip_is_named(graph: Graph) -> None:
     assert SIRACUSA.topology is not None
     near = Options({"l2": 3_000}, engines=("cluster",))
     with pytest.raises(FitError, match=r"stage \d of 2, from node .*bytes of constants and does not fit a chip"):
-        pipelined(graph, SIRACUSA, 2, "layers", SIRACUSA.topology, near)
+        plan_pipeline_stages(graph, SIRACUSA, 2, "layers", SIRACUSA.topology, near)
     with pytest.raises(FitError, match=r"level \d+ of \d+, with .*, has \d+ bytes of constants, which no device can run"):
-        pipelined(graph, SIRACUSA, 4, "cycles", SIRACUSA.topology, near)
+        plan_pipeline_stages(graph, SIRACUSA, 4, "cycles", SIRACUSA.topology, near)
     with pytest.raises(FitError, match="do not stay on the devices"):
-        pipelined(graph, SIRACUSA, "auto", "cycles", SIRACUSA.topology, near)
+        plan_pipeline_stages(graph, SIRACUSA, "auto", "cycles", SIRACUSA.topology, near)
 
 
 def test_more_chips_than_levels_are_refused(graph: Graph) -> None:
     assert SIRACUSA.topology is not None
     with pytest.raises(UsageError, match="64 stages are more than"):
-        pipelined(graph, SIRACUSA, 64, "cycles", SIRACUSA.topology, LITTLE)
+        plan_pipeline_stages(graph, SIRACUSA, 64, "cycles", SIRACUSA.topology, LITTLE)
 
 
 def test_a_target_without_timing_counts_products(graph: Graph) -> None:
     assert GENERIC.topology is not None
-    found = pipelined(graph, GENERIC, 3, "cycles", GENERIC.topology, Options())
+    found = plan_pipeline_stages(graph, GENERIC, 3, "cycles", GENERIC.topology, Options())
     assert "does not say how long things take" in found.system.notes[0]
     assert len(found.system.chips) == 3
-    assert pipelined(graph, GENERIC, 2, "parameters", GENERIC.topology, Options()).system.notes == ()
+    assert plan_pipeline_stages(graph, GENERIC, 2, "parameters", GENERIC.topology, Options()).system.notes == ()
 
 
 @pytest.mark.slow
 def test_a_resnet_gains_more_than_it_takes_chips_where_constants_stop_streaming(tmp_path: Path) -> None:
     assert SIRACUSA.topology is not None
-    graph = rewrite(import_model(resnet.build(tmp_path, 40, 32)), SIRACUSA.passes)
+    graph = rewrite_graph(import_model(resnet.build(tmp_path, 40, 32)), SIRACUSA.passes)
     options = Options(default_memory="L3", engines=("cluster",))
     costs = PlannedStages(graph, levels_of_graph(graph), SIRACUSA, options, SIRACUSA.topology)
     one = costs.stage(0, costs.levels.depth)
-    cuts = choose(costs.levels, 4, "cycles", costs)
+    cuts = choose_cuts_by(costs.levels, 4, "cycles", costs)
     assert one.streamed > 2_000_000
-    assert sum(costs.stage(*part).streamed for part in segments(cuts, costs.levels.depth)) == 0
+    assert sum(costs.stage(*part).streamed for part in stage_segments(cuts, costs.levels.depth)) == 0
     assert one.cycles / max(costs.times(cuts)) > 4.2

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from benchmarks.transformer_models import Shape
-from deeploy.execution.simulation.systems import LINK, SystemRun, stream, walk_system
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.systems import LINK, SystemRun, walk_stream, walk_system
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.target import Loops, Rate
 from deeploy.ir.types import DType
 from deeploy.partition.system import System
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options, kernels_of, machine_of
 from deeploy.planning.planner.network import make_plan
@@ -49,7 +49,7 @@ def planned(system: System) -> list[Plan]:
     assert machine is not None
     plans = []
     for graph in system.chips:
-        program = assemble("chip", graph, *kernels_of(TARGET, machine))
+        program = assemble_program("chip", graph, *kernels_of(TARGET, machine))
         plans.append(make_plan(program, TARGET, machine, 0.1))
     return plans
 
@@ -122,7 +122,7 @@ def test_one_chip_is_walked_as_ever(tmp_path: Path) -> None:
     net = Net()
     graph = lowered(net.model([net.Softmax(net.MatMul(net.x(8, 64), net.w(64, 32)))]), tmp_path, TARGET)
     (plan,) = planned(System((graph,), ("x0",), tuple(t.name for t in graph.outputs)))
-    alone, found = walk(plan), walk_system([plan], topology())
+    alone, found = walk_plan(plan), walk_system([plan], topology())
     assert found.cycles == alone.cycles > 1000
     assert found.chips[0].shares == alone.shares
     busy = sum(alone.shares[name] for name in ("compute", "overhead", "issue"))
@@ -151,7 +151,7 @@ def test_a_pipeline_gives_outputs_as_fast_as_its_slowest_stage() -> None:
     plans = planned(chain(3))
     alone = [sum(count for name, count in run.shares.items() if name != LINK) for run in walk_system(plans, topology()).chips]
     fast = replace(WIRE, bytes_per_second=1e12)
-    found = stream(plans, topology(links={"wire": fast}), 12)
+    found = walk_stream(plans, topology(links={"wire": fast}), 12)
     assert found.interval == pytest.approx(max(alone), rel=0.03)
     assert found.latency == pytest.approx(sum(alone), rel=0.03)
     assert found.idle == pytest.approx([1 - cycles / max(alone) for cycles in alone], abs=0.03)
@@ -160,7 +160,7 @@ def test_a_pipeline_gives_outputs_as_fast_as_its_slowest_stage() -> None:
 def test_a_slow_link_bounds_a_pipeline() -> None:
     """Every message takes 16384 byte / 0.1 byte per cycle, which the port of a sender is busy for."""
     plans = planned(chain(3))
-    found = stream(plans, topology(links={"wire": replace(WIRE, bytes_per_second=10e6)}), 12)
+    found = walk_stream(plans, topology(links={"wire": replace(WIRE, bytes_per_second=10e6)}), 12)
     assert found.interval == pytest.approx(163840, rel=0.01)
     assert min(found.idle) > 0.5
 
@@ -176,7 +176,7 @@ def test_matrices_behind_sends_are_fetched_before_them(tmp_path: Path) -> None:
         if calls[step - 1].kernel.link == "send" and any(stream.is_early for stream in plan.tiling(step).streams)
     ]
     assert behind
-    found = walk(plan)
+    found = walk_plan(plan)
     for step in behind:
         start = next(earlier for earlier, follower in plan.followers.items() if follower == step)
         assert start < step - 1 and calls[start].kernel.link is None

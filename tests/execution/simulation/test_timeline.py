@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from deeploy.execution.simulation.timeline import MANY, thinned, timeline
+from deeploy.execution.simulation.timeline import MANY, make_timeline, thin_intervals
 from deeploy.execution.simulation.timing import Run
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.planner.machine import Options
 from tests.execution.simulation.nets import convolutions
 
@@ -17,11 +17,11 @@ FIELDS = ("lane", "kind", "start", "cycles", "step", "owner", "label", "tile", "
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return walk(convolutions(tmp_path_factory.mktemp("timeline"), Options({"l1": 2500}, buffering="single")).plan)
+    return walk_plan(convolutions(tmp_path_factory.mktemp("timeline"), Options({"l1": 2500}, buffering="single")).plan)
 
 
 def test_events_stand_for_intervals(run: Run) -> None:
-    told = timeline(run)
+    told = make_timeline(run)
     assert len(told["events"]) == len(run.intervals) and MANY not in told["kinds"]
     intervals = sorted(run.intervals, key=lambda i: (i.start, i.end, i.lane))
     for event, interval in zip(told["events"], intervals, strict=True):
@@ -35,7 +35,7 @@ def test_events_stand_for_intervals(run: Run) -> None:
 
 
 def test_crowds_become_one(run: Run) -> None:
-    few = thinned(run, 100)
+    few = thin_intervals(run, 100)
     assert len(few) < len(run.intervals) / 2
     assert sum(i.bytes for i in few) == sum(i.bytes for i in run.intervals)
     many = [i for i in few if i.kind == MANY]
@@ -49,4 +49,4 @@ def test_crowds_become_one(run: Run) -> None:
 
 def test_nothing_to_draw(run: Run) -> None:
     empty = Run(0.0, (), {}, (), (), 100.0, run.energy, {}, 0)
-    assert timeline(empty)["events"] == [] and thinned(empty, 10) == []
+    assert make_timeline(empty)["events"] == [] and thin_intervals(empty, 10) == []

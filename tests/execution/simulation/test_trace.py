@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from deeploy.execution.simulation.timing import Run
-from deeploy.execution.simulation.trace import trace
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.trace import write_trace
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.planner.machine import Options
 from tests.execution.simulation.nets import compiled, convolutions, node
 
@@ -20,8 +20,8 @@ from tests.execution.simulation.nets import compiled, convolutions, node
 def traced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, list[dict[str, Any]]]]:
     """A network's run, and the events of its trace by phase."""
     plan = convolutions(tmp_path_factory.mktemp("trace"), Options({"l1": 3000})).plan
-    run = walk(plan)
-    contents = json.loads(trace({"network": (plan, run)}))
+    run = walk_plan(plan)
+    contents = json.loads(write_trace({"network": (plan, run)}))
     assert set(contents) == {"displayTimeUnit", "traceEvents"}
     phases: dict[str, list[dict[str, Any]]] = {}
     for event in contents["traceEvents"]:
@@ -63,7 +63,7 @@ def test_events_are_those_of_the_run(traced: tuple[Run, dict[str, list[dict[str,
 
 def test_counters_are_the_bytes_in_use(tmp_path: Path) -> None:
     plan = convolutions(tmp_path, Options({"l1": 2500, "l2": 14000}, default_memory="L3")).plan
-    counters = [e for e in json.loads(trace({"n": (plan, walk(plan))}))["traceEvents"] if e["ph"] == "C"]
+    counters = [e for e in json.loads(write_trace({"n": (plan, walk_plan(plan))}))["traceEvents"] if e["ph"] == "C"]
     for level in plan.memory:
         found = [e["args"]["bytes"] for e in counters if e["name"] == f"bytes in {level}"]
         alive = [
@@ -75,8 +75,8 @@ def test_counters_are_the_bytes_in_use(tmp_path: Path) -> None:
 
 def test_networks_are_processes_and_hostile_names_stay_on_one_line(tmp_path: Path) -> None:
     plan = compiled(tmp_path, [node("Neg", "x", "y")], {"x": [4, 8]}, {"y": [4, 8]}, {}, Options({"l1": 4000}), "siracusa").plan
-    runs = {name: (plan, walk(plan)) for name in ("a", 'b"\n</script>\u2028')}
-    text = trace(runs)
+    runs = {name: (plan, walk_plan(plan)) for name in ("a", 'b"\n</script>\u2028')}
+    text = write_trace(runs)
     events = json.loads(text)["traceEvents"]
     assert [e["args"]["name"] for e in events if e["name"] == "process_name"] == list(runs)
     assert {e["pid"] for e in events} == {1, 2}

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import deeploy
 from deeploy.backend import project
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.boxes import Batch, BoxAxis, transfers
-from deeploy.execution.simulation.timing import Engines, Run, engines, summary
-from deeploy.execution.simulation.walk import Walk, _Path, walk
+from deeploy.execution.simulation.boxes import Batch, BoxAxis, box_transfers
+from deeploy.execution.simulation.timing import Engines, Run, engine_overlap, summarise_run
+from deeploy.execution.simulation.walk import Walk, _Path, walk_plan
 from deeploy.ir.target import DmaPath, PathTiming, Rate, Target, Timing
 from deeploy.planning import cost
 from deeploy.planning.candidates.tiler import Tiler
@@ -36,7 +36,7 @@ def counters(result: deeploy.Compiled, folder: Path) -> dict[str, Any]:
     """What one inference on the host machine model moved."""
     result.write(folder / "project")
     manifest = project.read_manifest(folder / "project")
-    application = host.build(folder / "project")
+    application = host.build_application(folder / "project")
     size = sum(4 * int(np.prod(port["shape"])) for port in manifest["inputs"])
     (folder / "inputs").write_bytes(bytes(size))
     command = [str(application), "network", str(folder / "inputs"), str(folder / "outputs"), "1", "--counters", str(folder / "counters")]
@@ -62,7 +62,7 @@ CASES = {
 def test_the_host_model_counts_the_same_transfers_waits_and_forks(name: str, tmp_path: Path) -> None:
     build, options = CASES[name]
     result = build(tmp_path, options)
-    run = walk(result.plan)
+    run = walk_plan(result.plan)
     counted = counters(result, tmp_path)
     engines = counted["engines"]
     for path, traffic in run.traffic.items():
@@ -88,7 +88,7 @@ def test_the_host_model_counts_the_same_transfers_waits_and_forks(name: str, tmp
 @pytest.mark.parametrize("name", CASES)
 def test_shares_add_up_and_resources_do_one_thing_at_a_time(name: str, tmp_path: Path) -> None:
     build, options = CASES[name]
-    run = walk(build(tmp_path, options).plan)
+    run = walk_plan(build(tmp_path, options).plan)
     for call in run.calls:
         assert call.cycles == pytest.approx(call.compute + call.overhead + call.issue + call.stalled)
     assert run.cycles == pytest.approx(sum(run.shares.values())) == pytest.approx(sum(c.cycles for c in run.calls))
@@ -120,7 +120,7 @@ def test_shares_add_up_and_resources_do_one_thing_at_a_time(name: str, tmp_path:
     ],
 )
 def test_a_box_is_cut_by_the_limits_of_its_path(run: int, axes: list[BoxAxis], expected: list[Batch]) -> None:
-    assert list(transfers(PATH, run, axes)) == expected
+    assert list(box_transfers(PATH, run, axes)) == expected
 
 
 @pytest.mark.parametrize(("issue", "byte"), [(30.0, 1.0), (30.0, 0.1), (7.0, 0.3), (0.0, 1.0)])
@@ -151,7 +151,7 @@ def plain_target(byte: float = 1.0, commands: int = 16) -> Target:
 
 def negation(folder: Path, options: Options, target: Target) -> Run:
     """One elementwise layer of 16 rows of 64 floats."""
-    return walk(compiled(folder, [node("Neg", "x", "y")], {"x": [16, 64]}, {"y": [16, 64]}, {}, options, target).plan)
+    return walk_plan(compiled(folder, [node("Neg", "x", "y")], {"x": [16, 64]}, {"y": [16, 64]}, {}, options, target).plan)
 
 
 def test_one_tile_by_hand(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_one_tile_by_hand(tmp_path: Path) -> None:
     assert [(i.kind, i.start, i.end) for i in run.intervals if i.lane == "L2_L1"] == [("in", 60, 4156), ("out", 4419, 8515)]
     # 8 cores of 10 mW for 86.15 us, and 8192 bytes of 2 pJ
     assert run.cycles == 8615 and run.energy.cores == pytest.approx(6.892) and run.energy.paths["L2_L1"] == pytest.approx(0.016384)
-    told = summary(run)
+    told = summarise_run(run)
     assert (told["cycles"], told["bytes"], told["energy_uj"]) == (8615, {"L2_L1": 8192, "L3_L2": 0}, 6.908)
     assert told["microseconds"] == 86.15
 
@@ -190,7 +190,7 @@ def test_a_full_queue_stops_the_first_core(tmp_path: Path) -> None:
         target = plain_target(commands=commands)
         target = replace(target, paths=tuple(replace(p, max_rows=1) for p in target.paths))
         nodes = [node("Split", "x", "l r", axis=1), node("Neg", "r", "y")]
-        return walk(compiled(tmp_path, nodes, {"x": [16, 64]}, {"y": [16, 32]}, {}, Options({"l1": 16000}), target).plan)
+        return walk_plan(compiled(tmp_path, nodes, {"x": [16, 64]}, {"y": [16, 32]}, {}, Options({"l1": 16000}), target).plan)
 
     wide, narrow = rows(64), rows(1)
     assert wide.traffic["L2_L1"] == narrow.traffic["L2_L1"]
@@ -212,9 +212,9 @@ def test_a_call_of_an_accelerator_leaves_instructions_in_the_caches(tmp_path: Pa
     plan = compiled(tmp_path, nodes, {"x": [4, 8]}, {"y": [4, 8]}, {}, Options()).plan
     first, middle, last = plan.program.calls
     elsewhere = replace(middle, kernel=replace(middle.kernel, engine="npu"))
-    behind = walk(replace(plan, program=replace(plan.program, calls=(first, elsewhere, last)))).calls[2].overhead
-    assert cost.rate(last, plan.target).cold > 0
-    assert walk(plan).calls[2].overhead - behind == pytest.approx(cost.rate(last, plan.target).cold)
+    behind = walk_plan(replace(plan, program=replace(plan.program, calls=(first, elsewhere, last)))).calls[2].overhead
+    assert cost.kernel_rate(last, plan.target).cold > 0
+    assert walk_plan(plan).calls[2].overhead - behind == pytest.approx(cost.kernel_rate(last, plan.target).cold)
 
 
 @pytest.mark.parametrize(
@@ -227,13 +227,13 @@ def test_the_planner_predicted_much_the_same(
     """Within 5 %, where every tile is forked and no box is merged."""
     plan = build(tmp_path, Options({"l1": 4000}, buffering=buffering)).plan
     assert plan.prediction is not None
-    assert walk(plan).cycles == pytest.approx(plan.prediction.cycles, rel=0.05)
+    assert walk_plan(plan).cycles == pytest.approx(plan.prediction.cycles, rel=0.05)
 
 
 def test_the_manifest_holds_what_the_walk_found(tmp_path: Path) -> None:
     result = convolutions(tmp_path, Options({"l1": 3000}))
     manifest = json.loads(result.files()["deploy.json"])
-    run = walk(result.plan)
+    run = walk_plan(result.plan)
     assert manifest["cycles"] == round(run.cycles)
     assert manifest["bytes"] == {name: traffic.bytes for name, traffic in run.traffic.items()}
     assert manifest["energy_uj"] == round(run.energy.total, 3)
@@ -255,8 +255,8 @@ def test_a_flat_machine_has_no_figures(tmp_path: Path) -> None:
 @given(st.integers(1, 200), st.integers(1, 16))
 def test_cores_that_have_a_part(size: int, cores: int) -> None:
     share = -(-size // cores)
-    assert cost.active(size, cores) == len(range(0, size, share))
-    assert cost.active(np.array([size]), cores).tolist() == [cost.active(size, cores)]
+    assert cost.active_cores(size, cores) == len(range(0, size, share))
+    assert cost.active_cores(np.array([size]), cores).tolist() == [cost.active_cores(size, cores)]
 
 
 @pytest.mark.parametrize("outputs", [10, 16, 9, 23])
@@ -266,11 +266,11 @@ def test_the_planner_and_the_walk_count_the_same_computing(tmp_path: Path, outpu
     result = compiled(tmp_path, nodes, {"x": [1, 40]}, {"y": [1, outputs]}, {"w": [40, outputs]}, Options())
     plan = result.plan
     assert plan.machine is not None and plan.target.timing is not None
-    (call,), (planned,), (walked,) = plan.program.calls, plan.calls, walk(plan).calls
+    (call,), (planned,), (walked,) = plan.program.calls, plan.calls, walk_plan(plan).calls
     tiler = Tiler(call, plan.program.buffers, plan.target, dict(plan.machine.capacities), plan.machine.cores)
     assert planned.tiling.tiles == 1 and planned.tiling.division
     (computed,) = tiler.computed[0][tiler.tiles == 1]
-    assert math.isclose(computed, walked.compute + walked.overhead - cost.fork(call, plan.target), rel_tol=1e-9)
+    assert math.isclose(computed, walked.compute + walked.overhead - cost.fork_cycles(call, plan.target), rel_tol=1e-9)
 
 
 def test_the_code_of_a_window_is_slow_at_first_only(tmp_path: Path) -> None:
@@ -284,8 +284,8 @@ def test_the_code_of_a_window_is_slow_at_first_only(tmp_path: Path) -> None:
 
 
 def test_what_is_hidden_is_what_both_do_at_once() -> None:
-    found = engines([(0.0, 10.0), (10.0, 14.0), (30.0, 40.0)], [(2.0, 4.0), (8.0, 12.0), (20.0, 31.0)])
+    found = engine_overlap([(0.0, 10.0), (10.0, 14.0), (30.0, 40.0)], [(2.0, 4.0), (8.0, 12.0), (20.0, 31.0)])
     assert found == Engines(24.0, 17.0, 2 + 2 + 2 + 1) and found.hidden == 7 / 17
     either = 14 + (40 - 20)  # cycles in which either works
     assert found.both == found.accelerators + found.cores - either
-    assert engines([], [(0.0, 1.0)]).hidden is None and engines([(0.0, 1.0)], []).hidden is None
+    assert engine_overlap([], [(0.0, 1.0)]).hidden is None and engine_overlap([(0.0, 1.0)], []).hidden is None

@@ -12,15 +12,15 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy.driver.verify import verify
-from deeploy.execution.verification.compare import compare, excess
+from deeploy.driver.verify import verify_compiled
+from deeploy.execution.verification.compare import compare_output, relative_excess
 from tests.command import deeploy_cli
 
 PORT = {"name": "y", "equality": "float", "step": 1.0}
 
 
 def _compared(got: list[float], expected: list[float]) -> tuple[bool, str, float]:
-    found = compare(PORT, np.array(got, np.float32), np.array(expected, np.float32))
+    found = compare_output(PORT, np.array(got, np.float32), np.array(expected, np.float32))
     return found.passed, found.rule, found.relative
 
 
@@ -36,8 +36,8 @@ def test_each_output_says_which_bound_it_met() -> None:
 def test_the_bound_is_the_larger_one_and_never_the_sum() -> None:
     expected = np.array([0.0, 0.5, 1.0, 2.0, -1000.0])
     bound = np.array([1e-4, 1e-4, 1e-4, 2e-4, 0.1])
-    assert np.allclose(excess(expected + bound, expected), 1, rtol=1e-9)
-    assert (excess(expected + 1.001 * bound, expected) > 1).all()
+    assert np.allclose(relative_excess(expected + bound, expected), 1, rtol=1e-9)
+    assert (relative_excess(expected + 1.001 * bound, expected) > 1).all()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_the_bound_is_the_larger_one_and_never_the_sum() -> None:
 )
 def test_infinities_and_nans_are_equal_to_themselves_alone(got: float, expected: float, passed: bool) -> None:
     assert _compared([got], [expected])[0] is passed
-    assert (excess(np.array([got]), np.array([expected]))[0] <= 1) is np.bool_(passed)
+    assert (relative_excess(np.array([got]), np.array([expected]))[0] <= 1) is np.bool_(passed)
 
 
 @pytest.mark.parametrize(("wrong", "by", "passed"), [(2, 1, True), (3, 1, False), (200, 1, False), (1, 2, False)])
@@ -56,7 +56,7 @@ def test_a_hundredth_of_a_quantised_output_may_be_one_step_off(wrong: int, by: i
     expected = (np.arange(200) % 50 * step).astype(dtype)
     got = expected.copy()
     got[:wrong] += dtype(by * step)
-    found = compare({"name": "y", "equality": "steps", "step": step}, got, expected)
+    found = compare_output({"name": "y", "equality": "steps", "step": step}, got, expected)
     assert (found.passed, found.worst, found.equal) == (passed, by, 1 - wrong / 200)
 
 
@@ -80,12 +80,12 @@ def test_large_values_are_compared_by_what_they_are(tmp_path: Path) -> None:
     far = deeploy_cli("run", out, "--inputs", tmp_path / "x.npz", "--expect", tmp_path / "far.npz")
     assert near.returncode == 0 and "relative (within 0.0001 relative)" in near.stdout
     assert far.returncode == 1 and "DIFFERS" in far.stdout and "(within 0.0001 absolute or relative)" in far.stdout
-    verdict = verify(deeploy.compile(model), model, tmp_path / "x.npz", tmp_path / "near.npz")
+    verdict = verify_compiled(deeploy.compile(model), model, tmp_path / "x.npz", tmp_path / "near.npz")
     assert verdict.passed and [c.rule for _, c in verdict.comparisons][-1] == "within 0.0001 relative"
 
 
 @pytest.mark.parametrize("change", [lambda y: y * 1.0003, lambda y: y + 5], ids=["relative", "absolute"])
 def test_an_own_tolerance_stays_absolute(tmp_path: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
     got = np.array([50000.0], np.float32)
-    found = compare(PORT, got, change(got), tolerance=1.0)
+    found = compare_output(PORT, got, change(got), tolerance=1.0)
     assert not found.passed and found.rule == "within 1"

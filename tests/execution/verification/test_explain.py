@@ -15,10 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.driver import verify
-from deeploy.execution.simulation.interpreter import outputs
+from deeploy.execution.simulation.interpreter import network_outputs
 from deeploy.execution.verification import onnxruntime_reference
-from deeploy.execution.verification.compare import compare
-from deeploy.execution.verification.explain import Evidence, explain
+from deeploy.execution.verification.compare import compare_output
+from deeploy.execution.verification.explain import Evidence, explain_difference
 from deeploy.execution.verification.layers import find_places, run_layers
 from deeploy.operators.elementwise import FUNCTIONS
 from tests.command import deeploy_cli
@@ -110,9 +110,9 @@ def explained(compiled: Path, model: Path) -> Evidence:
     result = onnx.load(model).graph.output[0].name
     port = {"name": result, "type": "f32", "shape": [2, SIZE], "equality": "float", "step": 1.0, "scale": 1.0, "zero_point": 0}
     entry = {"inputs": [{"name": "x", "type": "f32", "shape": [2, SIZE]}], "outputs": [port]}
-    (y,) = outputs(program, [X])
-    against = [compare(port, y[None], y[None] + 1)]
-    found = explain(program, entry, [[X]], model.read_bytes(), [y[None]], against)
+    (y,) = network_outputs(program, [X])
+    against = [compare_output(port, y[None], y[None] + 1)]
+    found = explain_difference(program, entry, [[X]], model.read_bytes(), [y[None]], against)
     assert isinstance(found, Evidence)
     return found
 
@@ -152,7 +152,7 @@ def test_a_network_that_amplifies_rounding_is_explained_and_strict_fails(tmp_pat
 
 def test_an_optimiser_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = chaotic(tmp_path / "m.onnx", 0)
-    original = onnxruntime_reference.session
+    original = onnxruntime_reference.open_session
 
     class Wrong(onnxruntime_reference.Session):
         def run(self, *given: Any) -> Any:
@@ -162,11 +162,11 @@ def test_an_optimiser_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest
         loaded, reason = original(model, entry, optimise, save)
         return (Wrong(loaded.session, loaded.outputs, loaded.entry) if optimise and loaded is not None else loaded), reason
 
-    monkeypatch.setattr(onnxruntime_reference, "session", session)
-    verdict = verify.verify(deeploy.compile(model), model)
+    monkeypatch.setattr(onnxruntime_reference, "open_session", session)
+    verdict = verify.verify_compiled(deeploy.compile(model), model)
     assert verdict.passed and verdict.evidence is not None
     assert verdict.evidence.text.endswith("onnxruntime's optimiser differs (0.5 absolute): without it, the outputs agree")
-    assert not verify.verify(deeploy.compile(model), model, strict=True).passed
+    assert not verify.verify_compiled(deeploy.compile(model), model, strict=True).passed
 
 
 @pytest.mark.parametrize(("make", "tensors"), [(chaotic, 70), (tiny, 70), (layers_in_8_bits, 6), (probabilities, 3)])
@@ -232,7 +232,7 @@ def test_last_bits_of_the_c_library_are_told_from_wrong_c(
     original = FUNCTIONS["exp"]
     monkeypatch.setitem(FUNCTIONS, "exp", lambda x, a, b: (original(x, a, b) * np.float32(factor)).astype(np.float32))
     np.savez(tmp_path / "x.npz", x=X)
-    verdict = verify.verify(compiled, model, tmp_path / "x.npz")
+    verdict = verify.verify_compiled(compiled, model, tmp_path / "x.npz")
     (against, found), *_ = verdict.comparisons
     assert (against, found.passed, verdict.passed) == ("interpreter", passed, passed)
     assert found.worst > 1e-3 and any("the C library" in note for note in verdict.notes)
@@ -258,6 +258,6 @@ def test_what_is_put_into_a_tensor_is_seen_by_its_views(tmp_path: Path) -> None:
 
 def test_contents_hold_no_numbers_that_json_has_not() -> None:
     port = {"name": "y", "equality": "float", "step": 1.0}
-    nothing = compare(port, np.array([1.0]), np.array([np.nan]))
+    nothing = compare_output(port, np.array([1.0]), np.array([np.nan]))
     told = replace(Evidence("", False, 1), unoptimised=[nothing]).contents()
     assert told["unoptimised"][0]["worst"] is None and json.dumps(told, allow_nan=False)

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.documents import Document
-from deeploy.driver.verify import run_project, verify
+from deeploy.driver.verify import run_project, verify_compiled
 from deeploy.errors import BuildError, DeeployError
 from deeploy.execution.runners import gvsoc
 from deeploy.execution.verification import layers
@@ -74,7 +74,7 @@ def test_the_first_layer_whose_memory_differs_is_found(model: Path, tmp_path: Pa
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
     data = layers._checked_snapshots(tmp_path / "out", entry, sample())
-    (right, *_) = layers.differences(tmp_path / "out", entry, compiled.plan, sample(), model, Shown(data))
+    (right, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), model, Shown(data))
     assert right == f"all {len(compiled.plan.program.calls)} layers agree with the interpreter"
     levels = [memory.name for memory in compiled.plan.target.memories]
     head = 4 * (len(levels) + 2)  # how many levels there are, and the bytes of each and of the outputs
@@ -87,7 +87,7 @@ def test_the_first_layer_whose_memory_differs_is_found(model: Path, tmp_path: Pa
         found[0, compiled.plan.offsets[name] + 3] ^= 0x40
         steps[compiled.plan.residences[name]][steps["step"] == step] = found
         wrong = Shown(data[:head] + steps.tobytes())
-        (said, *_) = layers.differences(tmp_path / "out", entry, compiled.plan, sample(), model, wrong)
+        (said, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), model, wrong)
         assert said.startswith(f"first layer that differs from the interpreter: {call.node.name} "), said
 
 
@@ -98,7 +98,7 @@ def test_paths_may_be_text(model: Path, tmp_path: Path) -> None:
     done = run_project(str(tmp_path / "out"), str(tmp_path / "x.npz"))
     np.savez(tmp_path / "y.npz", y=done.outputs[0][0])
     assert run_project(str(tmp_path / "out"), str(tmp_path / "x.npz"), str(tmp_path / "y.npz")).passed
-    assert verify(compiled, str(model), str(tmp_path / "x.npz"), str(tmp_path / "y.npz"), layers=True).passed
+    assert verify_compiled(compiled, str(model), str(tmp_path / "x.npz"), str(tmp_path / "y.npz"), layers=True).passed
 
 
 def test_layers_of_chains_are_named(model: Path, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_layers_of_chains_are_named(model: Path, tmp_path: Path) -> None:
     assert compiled.plan.chains
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
-    (found, *_) = layers.differences(tmp_path / "out", entry, compiled.plan, sample(), model)
+    (found, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), model)
     held = {name for chain in compiled.plan.chains for name in chain.held}
     inside = [call.node.name for call in compiled.plan.program.calls if any(call.operands[name].buffer in held for name in call.writes)]
     assert inside and all(name in found.partition("only a part is in memory")[2] for name in inside), found
@@ -146,8 +146,8 @@ def test_the_first_wrong_layer_on_the_chip(model: Path, tmp_path: Path, memory: 
     compiled = deeploy.compile(model, "siracusa", options=Options(sizes, default_memory=memory))
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
-    (right, *_) = layers.differences(tmp_path / "out", entry, compiled.plan, sample(), model, gvsoc.Gvsoc())
+    (right, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), model, gvsoc.Gvsoc())
     assert right == f"all {len(compiled.plan.program.calls)} layers agree with the interpreter"
     corrupt(tmp_path / "out", compiled, "w1")
-    (found, *_) = layers.differences(tmp_path / "out", entry, compiled.plan, sample(), model, gvsoc.Gvsoc())
+    (found, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), model, gvsoc.Gvsoc())
     assert found.startswith("first layer that differs from the interpreter: conv1 "), found

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from deeploy.errors import UsageError
-from deeploy.execution.verification.reduce import Command, Failure, Reducer, command_of, reduce
+from deeploy.execution.verification.reduce import Command, Failure, Reducer, command_of, reduce_model
 from tests.command import deeploy_cli
 
 SECRET = "the customer's network"
@@ -97,7 +97,7 @@ def test_a_command_fails_in_the_same_way_on_what_is_written(place: str, tmp_path
 
 def test_a_command_that_hangs_fails_too(tmp_path: Path) -> None:
     command = Command(["sh", "-c", 'grep -q Softsign "$0" && sleep 60', "{}"], 0.3)
-    found = reduce(saved(tmp_path), tmp_path / "small.onnx", command, tries=4)
+    found = reduce_model(saved(tmp_path), tmp_path / "small.onnx", command, tries=4)
     assert found.failure == Failure(None, "") and "Softsign" in operators(onnx.load(tmp_path / "small.onnx"))
 
 
@@ -109,7 +109,7 @@ def test_an_interruption_keeps_the_best_so_far(tmp_path: Path) -> None:
         if len(said) == 6:
             raise KeyboardInterrupt
 
-    found = reduce(saved(tmp_path), tmp_path / "small.onnx", Command(["sh", "-c", SCRIPT, "{}"], 10), say=interrupt)
+    found = reduce_model(saved(tmp_path), tmp_path / "small.onnx", Command(["sh", "-c", SCRIPT, "{}"], 10), say=interrupt)
     assert found.tries < 9 and found.bytes[1] == (tmp_path / "small.onnx").stat().st_size and found.nodes[1] < found.nodes[0]
 
 
@@ -130,4 +130,4 @@ def test_a_command_that_cannot_be_followed_is_an_error(command: list[str], messa
 def test_a_file_that_does_not_parse_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"nothing")
     with pytest.raises(UsageError, match="cannot be read"):
-        reduce(tmp_path / "model.onnx", tmp_path / "small.onnx", command_of(["false", "{}"], tmp_path, 1))
+        reduce_model(tmp_path / "model.onnx", tmp_path / "small.onnx", command_of(["false", "{}"], tmp_path, 1))

@@ -9,12 +9,12 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from deeploy.execution.simulation.interpreter import outputs
+from deeploy.execution.simulation.interpreter import network_outputs
 from deeploy.frontend.lower import reading, rotations, siblings, tables
 from deeploy.frontend.lower.quant import requant_constants
-from deeploy.ir.rewriting import Pass, rewrite
+from deeploy.ir.rewriting import Pass, rewrite_graph
 from deeploy.ir.surgeon import read_graph
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.target import load
 from tests.frontend.lower import lowered as build
 
@@ -27,10 +27,10 @@ def both(make: Build, step: Pass, seed: int) -> tuple[list[str], list[str]]:
     results, operators = [], []
     for passes in ((), (step,)):
         random = np.random.default_rng(seed)
-        graph = rewrite(read_graph(make(random)), passes)
-        program = assemble("net", graph, KERNELS)
+        graph = rewrite_graph(read_graph(make(random)), passes)
+        program = assemble_program("net", graph, KERNELS)
         arrays = [drawn(random, t.dtype.numpy, *t.shape) for t in graph.inputs]
-        results.append(outputs(program, arrays))
+        results.append(network_outputs(program, arrays))
         operators.append([call.node.op for call in program.calls])
     for a, b in zip(*results, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -13,7 +13,7 @@ import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 import deeploy
-from deeploy.execution.verification.compare import compare
+from deeploy.execution.verification.compare import compare_output
 from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
 from tests.frontend.lower.nets_transformer import OPSETS
 
@@ -85,7 +85,7 @@ def _expected(path: Path, sample: dict[str, np.ndarray], optimised: bool = True)
 
 def _differences(compiled: deeploy.Compiled, results: list[np.ndarray], expected: list[np.ndarray]) -> list[str]:
     pairs = zip(compiled.network.outputs, results, expected, strict=True)
-    outcomes = [compare({**asdict(port), "equality": port.equality.value}, got, want) for port, got, want in pairs]
+    outcomes = [compare_output({**asdict(port), "equality": port.equality.value}, got, want) for port, got, want in pairs]
     return [str(outcome) for outcome in outcomes if not outcome.passed]
 
 

@@ -16,7 +16,7 @@ from deeploy.errors import NoKernelError
 from deeploy.frontend.schemas import DIALECT_OPS
 from deeploy.ir.nodes import INTEGER_FORM as DOMAIN
 from deeploy.ir.nodes import Node
-from deeploy.planning.binding.kernels import mismatch
+from deeploy.planning.binding.kernels import list_mismatches
 from deeploy.target import load
 from tests.frontend.lower.nets import Net
 
@@ -204,6 +204,8 @@ def test_what_files_call_as_kernels_do_is_told_apart(target: str) -> None:
     assert names >= {"RequantShift", "LSTM", "Conv"}
     for domain, is_left in (("", True), (DOMAIN, False)):
         found = {
-            kernel.op: mismatch(kernel, Node("", kernel.op, (), (), domain=domain)) for kernel in load(target).kernels if kernel.op in names
+            kernel.op: list_mismatches(kernel, Node("", kernel.op, (), (), domain=domain))
+            for kernel in load(target).kernels
+            if kernel.op in names
         }
         assert [op for op, problems in found.items() if any("integer form" in problem for problem in problems) is not is_left] == []

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy.driver.verify import verify
+from deeploy.driver.verify import verify_compiled
 from deeploy.ir.types import DType
 from tests.frontend.models import build, f32
 
@@ -27,7 +27,7 @@ def agrees(path: Path, tmp_path: Path, samples: dict[str, np.ndarray], target: s
     """The C, the interpreter and onnxruntime say the same of all outputs; returns them."""
     np.savez(tmp_path / "inputs.npz", **samples)
     made = deeploy.compile(path, target, **options)
-    verdict = verify(made, path, tmp_path / "inputs.npz")
+    verdict = verify_compiled(made, path, tmp_path / "inputs.npz")
     assert verdict.passed, verdict.comparisons
     assert {against for against, _ in verdict.comparisons} == {"interpreter", "onnxruntime"}
     return verdict.outputs

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import deeploy
-from deeploy.execution.simulation.interpreter import outputs
+from deeploy.execution.simulation.interpreter import network_outputs
 from tests.frontend.lower import nets_transformer as t
 from tests.frontend.lower.nets import Net
 from tests.frontend.lower.test_constructs import _Samples
@@ -139,4 +139,4 @@ def test_a_function_plus_one_is_rounded_as_onnxruntime_does(unsigned: bool, abov
     expected = onnxruntime.InferenceSession(path).run(None, {"q": sample})[0]
     program = deeploy.compile(path).network.program
     assert [call.node.op for call in program.calls] == ["Lookup", "Dequantize"]
-    np.testing.assert_array_equal(outputs(program, [sample])[0], expected)
+    np.testing.assert_array_equal(network_outputs(program, [sample])[0], expected)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import deeploy
-from deeploy.execution.simulation.interpreter import outputs
+from deeploy.execution.simulation.interpreter import network_outputs
 from tests.frontend.lower.nets import Net
 
 Limits = tuple[float | None, float | None]
@@ -40,7 +40,7 @@ def computed(net: Net, result: str, folder: Path, inputs: list[np.ndarray]) -> n
     onnx.save(net.model([result]), folder / "model.onnx")
     program = deeploy.compile(folder / "model.onnx").network.program
     assert len(program.calls) == 1, "the limits are part of the operator"
-    return outputs(program, inputs)[0]
+    return network_outputs(program, inputs)[0]
 
 
 def quantised(folder: Path, chain: tuple[Limits, ...]) -> np.ndarray:
@@ -95,7 +95,7 @@ def test_limits_of_floats_hold_one_after_the_other(chain: tuple[Limits, ...], tm
         x = net.x(9, 8)
         onnx.save(net.model([limited(net, net.MatMul(x, net.w(8, 7)), limits)]), tmp_path / "model.onnx")
         sample = np.random.default_rng(2).standard_normal((9, 8)).astype(np.float32)
-        return outputs(deeploy.compile(tmp_path / "model.onnx").network.program, [sample])[0]
+        return network_outputs(deeploy.compile(tmp_path / "model.onnx").network.program, [sample])[0]
 
     wanted = product(())
     assert wanted.min() < -3 and wanted.max() > 3

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from deeploy.frontend.lower.quant import Quantised, centred, multiplier, narrow, quantise_values, ties
+from deeploy.frontend.lower.quant import Quantised, centre_weights, fixed_point_multiplier, narrow_values, quantise_values, ties_attribute
 from deeploy.ir.nodes import constant
 
 RATIOS = st.floats(2.0**-40, 2.0**30, exclude_max=True)
@@ -20,7 +20,7 @@ RATIOS = st.floats(2.0**-40, 2.0**30, exclude_max=True)
 @example([0.5])
 @example([1.0, 2.0**-40])
 def test_multipliers_are_the_nearest_with_the_largest_shift(ratios: list[float]) -> None:
-    mul, shift = multiplier(np.array(ratios))
+    mul, shift = fixed_point_multiplier(np.array(ratios))
     assert mul.dtype == np.int32
     for factor, ratio in zip(mul.tolist(), ratios, strict=True):
         assert abs(Fraction(factor) - Fraction(ratio) * 2**shift) <= Fraction(1, 2)
@@ -28,14 +28,18 @@ def test_multipliers_are_the_nearest_with_the_largest_shift(ratios: list[float])
 
 
 def test_ratios_beyond_31_bits_saturate() -> None:
-    assert [(int(mul[0]), shift) for mul, shift in map(multiplier, (2.0**31, -(2.0**40), 0.0))] == [(2**31 - 1, 0), (1 - 2**31, 0), (0, 53)]
+    assert [(int(mul[0]), shift) for mul, shift in map(fixed_point_multiplier, (2.0**31, -(2.0**40), 0.0))] == [
+        (2**31 - 1, 0),
+        (1 - 2**31, 0),
+        (0, 53),
+    ]
 
 
 @given(st.lists(st.integers(-300, 300).filter(bool), min_size=1, max_size=3), st.integers(0, 9), st.integers(-128, 127))
 def test_ties_are_said_where_an_accumulator_gives_one(mul: list[int], shift: int, zero_point: int) -> None:
     products = np.arange(-512, 512)[:, None] * np.array(mul)
     is_tie = shift > 0 and bool((products % 2**shift == 2 ** (shift - 1)).any())
-    assert ties(np.array(mul), shift, zero_point) == ({"even": zero_point % 2} if is_tie else {})
+    assert ties_attribute(np.array(mul), shift, zero_point) == ({"even": zero_point % 2} if is_tie else {})
 
 
 @pytest.mark.parametrize(
@@ -51,7 +55,7 @@ def test_ties_are_said_where_an_accumulator_gives_one(mul: list[int], shift: int
     ],
 )
 def test_weights_without_their_zero_point_keep_their_values(values: np.ndarray, zero: list[int], kind: type[np.generic]) -> None:
-    found = centred(Quantised(constant(values), np.ones(1, np.float32), np.array(zero), 0))
+    found = centre_weights(Quantised(constant(values), np.ones(1, np.float32), np.array(zero), 0))
     assert found is not None and found.dtype == kind
     assert found.tolist() == [int(value) - zero[0] for value in values]
 
@@ -59,13 +63,13 @@ def test_weights_without_their_zero_point_keep_their_values(values: np.ndarray, 
 def test_channels_have_zero_points_of_their_own() -> None:
     values = np.arange(6, dtype=np.int8).reshape(2, 3)
     for axis, zeros in ((0, [1, 2]), (1, [1, 2, 3])):
-        found = centred(Quantised(constant(values), np.ones(len(zeros), np.float32), np.array(zeros), axis))
+        found = centre_weights(Quantised(constant(values), np.ones(len(zeros), np.float32), np.array(zeros), axis))
         np.testing.assert_array_equal(found, values - np.expand_dims(zeros, 1 - axis))
 
 
 def test_summands_are_as_narrow_as_they_fit() -> None:
     for value, kind in ((2**31 - 1, np.int32), (2**31, np.int64), (-(2**31), np.int32), (-(2**31) - 1, np.int64)):
-        found = narrow(np.array([0, value]))
+        found = narrow_values(np.array([0, value]))
         assert found.dtype == kind and found.tolist() == [0, value]
 
 

@@ -10,7 +10,7 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.planner.machine import Options
 from tests.e2e import decoders
 from tests.execution.simulation.nets import compiled, node
@@ -39,7 +39,7 @@ def test_short_inputs_with_many_readers_are_copied_once(tmp_path: Path, readers:
 
 def test_the_copy_is_what_was_given_and_moves_once(tmp_path: Path) -> None:
     whole = sums(tmp_path, 4, 64)
-    assert walk(whole.plan).traffic["L2_L1"].bytes_in == 4 * (4 * 64 + 64)
+    assert walk_plan(whole.plan).traffic["L2_L1"].bytes_in == 4 * (4 * 64 + 64)
     whole.write(tmp_path / "out")
     sample = [np.random.default_rng(1).normal(size=shape).astype(np.float32) for shape in ((4, 64), (64,))]
     got = host.Host().run(tmp_path / "out", project.read_manifest(tmp_path / "out"), [sample]).outputs[0]

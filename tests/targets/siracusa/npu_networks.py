@@ -13,15 +13,15 @@ import numpy as np
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
 from deeploy.execution.runners import host
-from deeploy.frontend.io import ports
+from deeploy.frontend.io import describe_ports
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.operators import conv, matmul
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.planner.machine import Options, machine_of
 from deeploy.planning.planner.network import make_plan
-from deeploy.planning.program import chosen
+from deeploy.planning.program import choose_variants
 from deeploy.target import Kernel, Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -73,9 +73,9 @@ def compiled(layers: Sequence[Layer] | Graph, target: Target, options: Options) 
     graph = layers if isinstance(layers, Graph) else graph_of(layers)
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has scratchpad memories"
-    program = assemble("network", graph, target.kernels)
-    plan = make_plan(chosen(program, [0] * len(program.calls)), target, machine, options.seconds)
-    sources, results = ports(graph, True, {})
+    program = assemble_program("network", graph, target.kernels)
+    plan = make_plan(choose_variants(program, [0] * len(program.calls)), target, machine, options.seconds)
+    sources, results = describe_ports(graph, True, {})
     return Compiled({"network": Network(plan, "layers", tuple(sources), tuple(results), "declared", ())}, {})
 
 

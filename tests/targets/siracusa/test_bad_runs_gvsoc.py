@@ -99,6 +99,6 @@ def test_a_program_that_is_larger_than_a_memory(project: Path, variable: str, si
     assert changed != lines
     (project / "Makefile").write_text("\n".join(changed) + "\n")
     with pytest.raises(DeeployError) as raised:
-        gvsoc.build(project, "network")
+        gvsoc.build_network(project, "network")
     assert "does not fit" in raised.value.what and what in raised.value.what and raised.value.exit_status == 3
     assert "--l2" in raised.value.remedy

@@ -12,12 +12,12 @@ import pytest
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
 from deeploy.execution.runners import host
-from deeploy.frontend.io import ports
+from deeploy.frontend.io import describe_ports
 from deeploy.ir.nodes import INTEGER_FORM, Tensor, compute
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.operators import rotate
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.planner.machine import Options, machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.target import Kernel, load
@@ -181,9 +181,9 @@ def moved(l1: int) -> tuple[Compiled, list[np.ndarray]]:
     target, options = load("siracusa"), Options({"l1": l1})
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has scratchpad memories"
-    program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
+    program = assemble_program("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
     plan = make_plan(program, target, machine, options.seconds)
-    sources, results = ports(graph, True, {})
+    sources, results = describe_ports(graph, True, {})
     return Compiled({"network": Network(plan, "moves", tuple(sources), tuple(results), "declared", ())}, {}), arrays
 
 

@@ -13,13 +13,13 @@ import pytest
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
 from deeploy.execution.runners import host
-from deeploy.execution.simulation.interpreter import outputs
-from deeploy.frontend.io import ports
+from deeploy.execution.simulation.interpreter import network_outputs
+from deeploy.frontend.io import describe_ports
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
-from deeploy.ir.values import Graph, substitute
+from deeploy.ir.values import Graph, substitute_tensors
 from deeploy.planning import cost
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.binding.joins import with_joined
 from deeploy.planning.planner.machine import Options, kernels_of, machine_of
 from deeploy.planning.planner.network import make_plan
@@ -73,7 +73,7 @@ def network(cases: list[tuple[str, str, tuple[int, ...]]]) -> Graph:
 def programs(graph: Graph, target: Target, options: Options) -> tuple[Program, Program]:
     """As it is planned, and by kernels of one piece."""
     kernels, off = kernels_of(target, machine_of(target, options))
-    return assemble("network", graph, kernels, off), assemble("network", graph, [k for k in kernels if not k.phases], off)
+    return assemble_program("network", graph, kernels, off), assemble_program("network", graph, [k for k in kernels if not k.phases], off)
 
 
 CASES = [(sum_op, norm_op, shape) for sum_op in SUMS for norm_op in NORMS for shape in SHAPES]
@@ -88,11 +88,11 @@ def test_one_call_computes_what_two_do(tmp_path: Path, l1: int, cores: int) -> N
     assert [len(call.phases) for call in joined.calls] == [2, 1] * len(CASES) and len(apart.calls) == 3 * len(CASES)
     rng = np.random.default_rng(5)
     arrays = [rng.integers(-128, 128, tensor.shape).astype(np.int8) for tensor in graph.inputs]
-    wanted = outputs(apart, arrays)
-    for have, want in zip(outputs(joined, arrays), wanted, strict=True):
+    wanted = network_outputs(apart, arrays)
+    for have, want in zip(network_outputs(joined, arrays), wanted, strict=True):
         np.testing.assert_array_equal(have, want)
     plan = make_plan(joined, target, machine_of(target, options), options.seconds)
-    sources, results = ports(graph, True, {})
+    sources, results = describe_ports(graph, True, {})
     made = Compiled({"network": Network(plan, "network", tuple(sources), tuple(results), "declared", ())}, {})
     made.write(tmp_path)
     entry = select_network(json.loads((tmp_path / "deploy.json").read_text()))
@@ -107,10 +107,10 @@ def test_what_stays_two_calls() -> None:
     target, options = load("siracusa"), Options({}, engines=("cluster",))
     graph = network([("ScaledAdd", "IntegerRMSNorm", (4, 16))])
     row, weights = replace(graph.inputs[1], shape=(1, 16)), graph.nodes[1].operands[1]
-    narrower = substitute(replace(graph, inputs=(graph.inputs[0], row)), {graph.inputs[1]: row})
+    narrower = substitute_tensors(replace(graph, inputs=(graph.inputs[0], row)), {graph.inputs[1]: row})
     assert [len(call.phases) for call in programs(narrower, target, options)[0].calls] == [1, 1, 1]
     large = replace(weights, data=np.full(16, 2**28, np.int32))  # products that the cluster's norm does not hold
-    graph = substitute(graph, {weights: large})
+    graph = substitute_tensors(graph, {weights: large})
     assert [call.kernel.name for call in programs(graph, target, options)[0].calls][1] == "integer_rms_norm"
     assert with_joined([], load("generic").kernels) == [] and not any(kernel.phases for kernel in load("generic").kernels)
 
@@ -121,11 +121,13 @@ def test_one_call_is_predicted_faster(shape: tuple[int, ...]) -> None:
     target = load("siracusa")
     joined, apart = programs(network([("RequantAdd", "IntegerRMSNorm", shape)]), target, Options({}, engines=("cluster",)))
     both, parts = joined.calls[0], apart.calls[:2]
-    assert cost.once(both, False, target) == sum(cost.once(part, False, target) for part in parts)
-    meeting = cost.barrier(both, target) * (shape[0] < 8)
-    assert cost.overhead(both, target) == sum(cost.overhead(part, target) for part in parts) + meeting
+    assert cost.call_once(both, False, target) == sum(cost.call_once(part, False, target) for part in parts)
+    meeting = cost.barrier_cycles(both, target) * (shape[0] < 8)
+    assert cost.tile_overhead(both, target) == sum(cost.tile_overhead(part, target) for part in parts) + meeting
 
     def cycles(call: Any) -> float:
-        return float(cost.work(call, target).cycles(lambda name, step: cost.steps(call.geometry.extents[name], step) if step else 1))
+        return float(
+            cost.kernel_work(call, target).cycles(lambda name, step: cost.whole_steps(call.geometry.extents[name], step) if step else 1)
+        )
 
     assert cycles(both) == pytest.approx(sum(map(cycles, parts)))

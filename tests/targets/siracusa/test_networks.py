@@ -10,7 +10,7 @@ import pytest
 
 from deeploy.api import compile as compile_model
 from deeploy.driver.verify import run_project
-from deeploy.execution.runners.runner import split, write_samples
+from deeploy.execution.runners.runner import split_outputs, write_samples
 from deeploy.planning.planner.machine import Options
 
 from .conftest import SIMULATED, Simulate, build
@@ -100,7 +100,7 @@ def test_outputs_equal_the_golden_ones(shared_models: Path, simulate: Simulate, 
 
     run = simulate(application, tmp_path)
     assert run.is_success, run.lines
-    got = split((tmp_path / "outputs.bin").read_bytes(), manifest["outputs"], 1)
+    got = split_outputs((tmp_path / "outputs.bin").read_bytes(), manifest["outputs"], 1)
     for array, expected in zip(got, golden, strict=True):
         np.testing.assert_array_equal(array[0].astype(np.int64), expected.astype(np.int64))
     layers = run.numbers("layer")

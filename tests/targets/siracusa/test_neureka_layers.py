@@ -66,7 +66,7 @@ def test_its_arithmetic_gives_the_results_of_the_node(name: str) -> None:
     x = np.random.default_rng(1).integers(low, high + 1, x_tensor.shape).astype(x_tensor.dtype.numpy)
     reference = conv.reference if layer.op == "Conv" else matmul.reference
     arrays = dict(zip(("bias", "mul", "add"), (t.data for t in layer.inputs[2:] if t is not None and t.data is not None), strict=True))
-    wanted = epilogue.apply(layer, np.asarray(reference(layer, x, w_tensor.data)), arrays)
+    wanted = epilogue.apply_stages(layer, np.asarray(reference(layer, x, w_tensor.data)), arrays)
 
     lowered = lower(layer)
     assert isinstance(lowered, Lowered) and lowered.layer.mode is mode and lowered.normalisation is not None

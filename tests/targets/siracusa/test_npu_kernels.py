@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from deeploy.ir.target import Rate
-from deeploy.ir.templates import templates
-from deeploy.planning.binding.kernels import mismatch
+from deeploy.ir.templates import template_lookup
+from deeploy.planning.binding.kernels import list_mismatches
 from deeploy.planning.planner.machine import Options
 from deeploy.target import Target, load
 from targets.siracusa import npu
@@ -129,7 +129,7 @@ def test_windows_of_one_column_of_outputs(tmp_path: Path, l1: int) -> None:
 
 def test_jobs_of_linear_images_take_all_of_their_pixels() -> None:
     """An image whose rows follow each other may be computed as one of another shape, where that fills the engine better."""
-    tile = templates(tuple(load("siracusa").template_folders)).get_template("neureka.mako").get_def("tile")
+    tile = template_lookup(tuple(load("siracusa").template_folders)).get_template("neureka.mako").get_def("tile")
     jobs = 0
     for height, width in itertools.product((1, 2, 3), range(1, 70)):
         sizes = {"height": height, "width": width, "channels_in": 4, "channels_out": 4, "x_pixel": 4, "y_pixel": 16}
@@ -175,7 +175,7 @@ def test_multiply_accumulates_are_the_nodes_own() -> None:
 )
 def test_what_is_not_accepted_has_a_reason(layer: Layer, reason: str) -> None:
     node = layer.node()
-    found = [mismatch(kernel, node) for kernel in KERNELS if kernel.op == node.op]
+    found = [list_mismatches(kernel, node) for kernel in KERNELS if kernel.op == node.op]
     assert all(found), "some kernel takes it"
     assert any(reason in text for problems in found for text in problems), found
 

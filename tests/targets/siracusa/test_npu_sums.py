@@ -36,7 +36,7 @@ def computed(acc: Array, found: Channels, shift: int, mul: Array, add: Array, ev
     is_wide = limit == WIDE
     for values in (low, high, total, (low >> bits) + high):
         assert (np.abs(np.where(is_wide, 0, values)) < 2**31).all(), "it needs more than 32 bits"
-    exact = epilogue.shifted(acc * mul + add, shift, even)
+    exact = epilogue.shift_right(acc * mul + add, shift, even)
     return np.where(is_wide, exact, total >> right)
 
 
@@ -57,7 +57,7 @@ def test_parameters_step_at_the_same_sums(seed: int, even: int | None) -> None:
     acc = np.concatenate([random.integers(least, most, (4000, count), endpoint=True), [least, most]])
     ties = np.clip(((np.arange(low, high + 1)[:, None] << shift) - add) // mul + [[[-1]], [[0]], [[1]]], least, most).reshape(-1, count)
     acc = np.concatenate([acc, ties])
-    wanted = np.clip(epilogue.shifted(acc * mul + add, shift, even), low, high)
+    wanted = np.clip(epilogue.shift_right(acc * mul + add, shift, even), low, high)
     assert (np.clip(computed(acc, found, shift, mul, add, even), low, high) == wanted).all()
 
 
@@ -71,7 +71,7 @@ def test_channels_with_one_output_are_as_fast_as_others(even: int | None) -> Non
     assert found is not None
     assert (found.mul[:4] >> 32 == FREE).all() and (found.mul[:4] & 0x7FFFFFFF == 0).all() and found.mul[4] & 0x7FFFFFFF
     acc = np.stack([least, most, (least + most) // 2])
-    wanted = np.clip(epilogue.shifted(acc * mul + add, shift, even), *limits)
+    wanted = np.clip(epilogue.shift_right(acc * mul + add, shift, even), *limits)
     assert (np.clip(computed(acc, found, shift, mul, add, even), *limits) == wanted).all()
 
 

@@ -15,7 +15,7 @@ import pytest
 from deeploy import api
 from deeploy.execution.runners.runner import sample_bytes
 from deeploy.planning.planner.machine import Options
-from deeploy.quantization.static import quantize
+from deeploy.quantization.static import quantize_model
 
 from .conftest import ROOT, SECONDS, absent
 
@@ -65,7 +65,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the quantised digits network and images for it."""
     folder = tmp_path_factory.mktemp("images")
     np.savez(folder / "images.npz", image=np.random.default_rng(3).random((16, 1, 8, 8), dtype=np.float32))
-    quantize(DIGITS, folder / "images.npz", folder / "int8.onnx")
+    quantize_model(DIGITS, folder / "images.npz", folder / "int8.onnx")
     return folder
 
 

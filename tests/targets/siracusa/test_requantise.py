@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy.cli import app
 from deeploy.errors import UsageError
-from deeploy.execution.simulation.requantised import measured
+from deeploy.execution.simulation.requantised import measure_requantised
 from deeploy.planning.planner.machine import Options
-from deeploy.planning.planner.requantise import requantise, with_nearest
+from deeploy.planning.planner.requantise import requantise_graph, with_nearest
 from deeploy.target import Target, load
 from targets.siracusa.npu_kernels import KERNELS
 
@@ -39,16 +39,16 @@ def alone(has_sums: bool) -> Target:
 @pytest.mark.slow
 def test_layers_are_within_a_step_of_the_exact_ones_and_c_has_their_bits(tmp_path: Path) -> None:
     limited = [f"layer{number}" for number, layer in enumerate(SUMS) if layer.attrs["low"] not in (-128, 0)]
-    assert len(limited) == 1 and requantise(graph_of(SUMS), ENGINES, KERNELS)[1] == limited  # the engine has no such limits
+    assert len(limited) == 1 and requantise_graph(graph_of(SUMS), ENGINES, KERNELS)[1] == limited  # the engine has no such limits
     layers = [layer for layer in SUMS if layer.attrs["low"] in (-128, 0) and layer.attrs["epilogue"][-1] != "lookup"]
     exact, graph = compiled(layers, alone(True), Options({"l1": 240_000})), graph_of(layers)
-    changes, kept = requantise(graph, ENGINES, KERNELS)
+    changes, kept = requantise_graph(graph, ENGINES, KERNELS)
     assert (len(changes), kept) == (len(layers), [])
     made = compiled(with_nearest(graph, changes), alone(False), Options({"l1": 240_000}))
     assert {kernel.second for kernel in kernels_of(made)} == {None}
     check(made, layers, tmp_path)
     sample = [layer.x for layer in layers]
-    shares = measured(made.network.program, changes, [sample])
+    shares = measure_requantised(made.network.program, changes, [sample])
     for change, want, got in zip(changes, exact.interpret(sample), made.interpret(sample), strict=True):
         far = np.abs(got.astype(np.int64) - want)
         found = shares[change.result]
@@ -59,14 +59,14 @@ def test_layers_are_within_a_step_of_the_exact_ones_and_c_has_their_bits(tmp_pat
 
 def test_what_is_not_named_is_as_it_was() -> None:
     graph = graph_of(SUMS)
-    first, *others = requantise(graph, ENGINES, KERNELS)[0]
+    first, *others = requantise_graph(graph, ENGINES, KERNELS)[0]
     changed = [node is not former for node, former in zip(with_nearest(graph, [first]).nodes, graph.nodes, strict=True)]
     assert others and changed == [node.outputs[0].name == first.result for node in graph.nodes]
 
 
 def test_what_the_engine_computes_exactly_stays() -> None:
     layers = [layer for layer in LAYERS if layer.y != "s32"]
-    assert requantise(graph_of(layers), ENGINES, KERNELS) == ([], [])
+    assert requantise_graph(graph_of(layers), ENGINES, KERNELS) == ([], [])
 
 
 def test_a_layer_of_which_one_step_cannot_be_kept_stays_exact() -> None:
@@ -78,8 +78,8 @@ def test_a_layer_of_which_one_step_cannot_be_kept_stays_exact() -> None:
     own = ENGINES["npu"].requantiser
     assert own is not None
     common = replace(ENGINES["npu"], requantiser=replace(own, has_shifts=False))
-    assert requantise(graph, {"npu": common}, KERNELS) == ([], ["layer0"])
-    changes, kept = requantise(graph, ENGINES, KERNELS)  # shifts of their own help
+    assert requantise_graph(graph, {"npu": common}, KERNELS) == ([], ["layer0"])
+    changes, kept = requantise_graph(graph, ENGINES, KERNELS)  # shifts of their own help
     assert (len(changes), kept) == (1, [])
 
 

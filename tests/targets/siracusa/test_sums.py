@@ -14,13 +14,13 @@ import pytest
 from deeploy.api import Compiled, Network
 from deeploy.backend.project import select_network
 from deeploy.execution.runners import host
-from deeploy.frontend.io import ports
+from deeploy.frontend.io import describe_ports
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.operators import requantise
 from deeploy.planning.binding import kernels as bind
-from deeploy.planning.binding.assemble import assemble
+from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.planner.machine import Options, machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.target import Kernel, load
@@ -127,7 +127,7 @@ def test_what_is_left_to_the_portable_kernel(terms: int, axes: tuple[int, ...], 
     given = {"x": draw(np.random.default_rng(1), x, terms, 3, 5), "mul": np.array([mul], np.int32), "add": np.array([1 << 10], np.int32)}
     attrs = staged({"axes": axes, "keepdims": False}, "requantise", shift=11, low=-128, high=127)
     node = harness.make_node(kernel("reduce_sum"), given, "s8", attrs)
-    (chosen,) = bind.select(load("siracusa").kernels, [node])
+    (chosen,) = bind.select_kernels(load("siracusa").kernels, [node])
     assert chosen[0].name == ("pulp_sum" if need else "pulp_reduce_sum" if x == "s8" else "reduce_sum")
 
 
@@ -154,8 +154,8 @@ def residual_sums(l1: int, cores: int) -> tuple[Compiled, list[np.ndarray], list
     target, options = load("siracusa"), Options({"l1": l1}, cores=cores)
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has scratchpad memories"
-    plan = make_plan(assemble("network", graph, target.kernels), target, machine, options.seconds)
-    sources, results = ports(graph, True, {})
+    plan = make_plan(assemble_program("network", graph, target.kernels), target, machine, options.seconds)
+    sources, results = describe_ports(graph, True, {})
     return Compiled({"network": Network(plan, "sums", tuple(sources), tuple(results), "declared", ())}, {}), arrays, wanted
 
 
