@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from deeploy.backend.constants import WEIGHTS
 from deeploy.documents import Contents, Document
-from deeploy.planning.cost import FORMS, form
+from deeploy.planning.cost import FORMS, requantisation_form
 from deeploy.planning.energy import untold
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER

@@ -158,7 +158,7 @@ class Choices:
             metavar="cycles|ram|traffic|energy|edp",
             help="Minimise cycles, memory (ram: targets with one memory), bytes moved (traffic: docs/fusion.md), "
             "energy, or its product with time (docs/timing.md).",
-            autocompletion=words("cycles", "ram", "traffic", "energy", "edp"),
+            autocompletion=complete_words("cycles", "ram", "traffic", "energy", "edp"),
         ),
     ] = "cycles"
     no_certify: Annotated[bool, typer.Option("--no-certify", help="Do not compare the C with the graph (docs/trust.md).")] = False

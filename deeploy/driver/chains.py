@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from deeploy.execution.simulation.timing import Run
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.energy import measure
-from deeploy.planning.groups.behind import following
-from deeploy.planning.groups.beside import branches
-from deeploy.planning.groups.fuse import Fused, Fuser, chained, placed
-from deeploy.planning.groups.products import products
+from deeploy.planning.groups.behind import pipelined_groups
+from deeploy.planning.groups.beside import parallel_groups
+from deeploy.planning.groups.fuse import Fused, Fuser, apply_groups, place_addresses
+from deeploy.planning.groups.products import product_groups
 from deeploy.planning.packing.addresses import Overfull
 from deeploy.planning.plan import ChainChoice, ChainReason, Objective, Plan
 from deeploy.planning.program import Program
@@ -68,9 +68,9 @@ def fuse_layers(plan: Plan, given: Program) -> Plan:
     if plan.target.is_flat or plan.target.timing is None or not plan.machine.chains:
         return plan
     by_bytes = plan.machine.objective == "traffic"
-    before, fuser, objective = walk(plan), Fuser(plan, given), plan.machine.objective
+    before, fuser, objective = walk_plan(plan), Fuser(plan, given), plan.machine.objective
     costs = _WalkedCosts(before)
-    options = {fused: _option(fuser, costs, fused) for fused in _possible(fuser, costs, by_bytes)}
+    options = {fused: _estimate_option(fuser, costs, fused) for fused in _possible_groups(fuser, costs, by_bytes)}
     best, least, taken, tried = plan, costs.total(before, objective), set[Fused](), set[frozenset[Fused]]()
     for _ in range(ATTEMPTS):
         chosen = _select_options([one for one in options.values() if one.gains(by_bytes)[0] > 0], len(plan.calls), by_bytes)
@@ -88,8 +88,8 @@ def fuse_layers(plan: Plan, given: Program) -> Plan:
         now = _WalkedCosts(after)
         options |= {one.fused: replace(one, together=now.cost(one.fused.steps)) for one in chosen}
         if now.total(after, objective) < least:
-            least, taken, best = now.total(after, objective), {one.fused for one in chosen}, predicted(found, before, after)
-    return replace(best, chain_choices=_choices(fuser, list(options.values()), taken, by_bytes))
+            least, taken, best = now.total(after, objective), {one.fused for one in chosen}, predict_savings(fused_plan, before, after)
+    return replace(best, chain_choices=_describe_choices(fuser, list(options.values()), taken, by_bytes))
 
 
 class _WalkedCosts:

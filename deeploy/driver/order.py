@@ -14,7 +14,7 @@ from deeploy.execution.simulation.timing import Run
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
 from deeploy.planning.energy import ENERGY, measure, milliwatt
-from deeploy.planning.packing.order import EngineLoad, arranged, is_free, side_by_side
+from deeploy.planning.packing.order import EngineLoad, arrange_calls, is_free, side_by_side
 from deeploy.planning.plan import Machine, OrderChoice, Plan
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.program import Program
@@ -22,7 +22,7 @@ from deeploy.planning.program import Program
 WORTH = 0.01  # of the cycles of a network that another order has to promise, as planning takes as long again, and to save
 
 
-def planned(program: Program, target: Target, machine: Machine, seconds: float) -> Plan:
+def plan_in_best_order(program: Program, target: Target, machine: Machine, seconds: float) -> Plan:
     """The plan of a network: of that with the fewest cycles, and one in which energy counts beside them, the better one by the objective.
 
     Energy over the power that a cycle takes in any case is counted in cycles. A product of energy and cycles falls where their sum does,
@@ -34,15 +34,15 @@ def planned(program: Program, target: Target, machine: Machine, seconds: float) 
     if machine.objective not in ENERGY:
         return _planned(program, target, machine, seconds)
     plan = _planned(program, target, replace(machine, objective="cycles"), seconds)
-    run = walk(plan)
+    run = walk_plan(plan)
     power = milliwatt(target, machine.cores)  # in nanojoules a cycle it is divided by the clock in MHz
     if machine.objective == "edp":
         power += run.energy.total * 1e3 * run.mhz / run.cycles if run.cycles else 0.0
     plans = [plan, *([] if target.is_flat else [_planned(program, target, replace(machine, price=power * 1e3 / run.mhz), seconds)])]
 
     def value(one: Plan) -> float:
-        found = walk(one)
-        return measure(machine.objective, found.cycles, found.energy.total)
+        run = walk_plan(one)
+        return measure(machine.objective, run.cycles, run.energy.total)
 
     return replace(min(plans, key=value), machine=machine)
 

@@ -54,7 +54,9 @@ def headline_cards_of(entry: Document) -> str:
         if entry["energy_uj"]:
             cores = f"{percent(entry['energy']['cores'], entry['energy_uj'])} in cores"
             lacking = entry.get("energy_missing")
-            found.append(("Energy", f"{number(entry['energy_uj'], 1)} \u00b5J", f"without {', '.join(lacking)}" if lacking else cores))
+            headline_cards.append(
+                ("Energy", f"{number(entry['energy_uj'], 1)} \u00b5J", f"without {', '.join(lacking)}" if lacking else cores)
+            )
     for level, use in entry["memory"].items():
         if not use["peak"]:
             continue

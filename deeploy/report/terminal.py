@@ -23,13 +23,13 @@ def report_network(entry: Document, advised: Sequence[Document] | None = None, v
     groups of layers that are computed together.
     """
     macs = sum(call["macs"] for call in entry["calls"])
-    lines = [headline(entry)]
+    lines = [headline_text(entry)]
     lacking = [f"  energy is not known of: {', '.join(entry['energy_missing'])}"] if entry.get("energy_missing") else []
     if entry["cycles"] is not None:
-        lines += [*_time(entry, macs, verbose), *lacking, "", *advice.lines(advised, verbose)]
+        lines += [*_time_lines(entry, macs, verbose), *lacking, "", *advice.advice_lines(advised, verbose)]
     elif verbose:
         lines += lacking
-    lines += [*sizes(entry), "", _levels(entry), ""]
+    lines += [*size_lines(entry), "", _memory_table(entry), ""]
     if verbose:
         lines += [*([_path_table(entry), ""] if entry["cycles"] is not None and entry["traffic"] else []), *_draw_arenas(entry), ""]
     lines += [*_layer_rows(entry), *_legend_lines(entry), *(chain_lines(entry) if verbose else []), ""]
@@ -59,7 +59,7 @@ def _time_lines(entry: Document, macs: int, verbose: bool) -> list[str]:
     spent = ", ".join(f"{words.get(key, f'waiting for {key}')} {_format_share(count, cycles)}" for key, count in shares.items() if count)
     rate = f"{macs / cycles:.2f} MAC/cycle" if cycles else ""
     joules = "" if entry["energy_uj"] is None else f", {entry['energy_uj']:.1f} uJ"
-    lines = [f"{number(cycles)} cycles, {time_at(entry)}, {rate}{joules}", f"  {spent}"]
+    lines = [f"{format_number(cycles)} cycles, {time_at(entry)}, {rate}{joules}", f"  {spent}"]
     beside = entry.get("engines")
     if beside is not None and beside["hidden"] is not None:
         together = (
@@ -124,10 +124,12 @@ def _path_table(entry: Document) -> str:
         busy, exposed = _format_share(moved["busy"], entry["cycles"]), _format_share(entry["shares"][path], entry["cycles"])
         counts = (format_number(moved["in"]), format_number(moved["out"]), format_number(moved["transfers"]))
         rows.append((path, *counts, busy, exposed, f"{entry['energy'][path]:.2f}"))
-    rows.append(("cores", "-", "-", "-", _share(entry["shares"]["compute"], entry["cycles"]), "-", f"{entry['energy']['cores']:.2f}"))
+    rows.append(
+        ("cores", "-", "-", "-", _format_share(entry["shares"]["compute"], entry["cycles"]), "-", f"{entry['energy']['cores']:.2f}")
+    )
     others = [name for name in entry["energy"] if name != "cores" and name not in entry["traffic"]]
     rows += [(name, "-", "-", "-", "-", "-", f"{entry['energy'][name]:.2f}") for name in others]
-    return table(("path", "bytes in", "bytes out", "transfers", "busy", "exposed", "uJ"), rows)
+    return align_table(("path", "bytes in", "bytes out", "transfers", "busy", "exposed", "uJ"), rows)
 
 
 def _layer_rows(entry: Document) -> list[str]:

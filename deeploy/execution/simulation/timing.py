@@ -159,7 +159,7 @@ class Run:
         return total
 
 
-def summary(run: Run) -> Contents:
+def summarise_run(run: Run) -> Contents:
     """What ``deploy.json`` says of a run; cycles as whole numbers, energy in microjoule."""
     return {
         "cycles": round(run.cycles),

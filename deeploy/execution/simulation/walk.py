@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from deeploy.execution.simulation.boxes import Batch, batches
-from deeploy.execution.simulation.timing import CallTiming, Interval, Run, Traffic, engines
+from deeploy.execution.simulation.boxes import Batch, box_batches
+from deeploy.execution.simulation.timing import CallTiming, Interval, Run, Traffic, engine_overlap
 from deeploy.ir.target import DmaPath, PathTiming
 from deeploy.planning import cost
 from deeploy.planning.candidates.cached import code_of, is_cached

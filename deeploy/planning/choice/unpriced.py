@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deeploy.planning.choice.problem import Choice, ChoiceProblem, evaluate, least
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, evaluate_choice, least_cycles
 
 
 def unpriced(problem: ChoiceProblem, choice: Choice) -> tuple[ChoiceProblem, Choice]:
@@ -13,4 +13,4 @@ def unpriced(problem: ChoiceProblem, choice: Choice) -> tuple[ChoiceProblem, Cho
         return problem, choice
     rows = [[replace(one, cycles=one.cycles - one.surcharge, surcharge=0) for one in row] for row in problem.candidates]
     plain = replace(problem, candidates=rows)
-    return plain, replace(choice, cycles=evaluate(plain, choice), bound=least(plain))
+    return plain, replace(choice, cycles=evaluate_choice(plain, choice), bound=least_cycles(plain))

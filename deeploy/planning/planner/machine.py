@@ -140,7 +140,7 @@ def machine_of(target: Target, options: Options) -> Machine:
     default = "" if target.is_flat else options.default_memory or target.default_memory
     if outer and default.upper() not in outer:
         raise UsageError(f"--default-memory {default}: constants of target {target.name} lie in {' or '.join(outer)}", f"Use {outer[0]}.")
-    engines = _engines(target, options)
+    engines = _chosen_engines(target, options)
     check_energies(target, options.objective, engines)
     return Machine(capacities, cores, options.buffering, default.upper(), engines, objective=options.objective, chains=options.chains)
 

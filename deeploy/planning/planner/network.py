@@ -24,16 +24,17 @@ from deeploy.planning.candidates.cached import code_of
 from deeploy.planning.candidates.candidate import Candidate, with_early
 from deeploy.planning.candidates.priced import priced
 from deeploy.planning.candidates.tiler import Tiler
-from deeploy.planning.candidates.variants import offered
-from deeploy.planning.choice.greedy import greedy
-from deeploy.planning.choice.misfit import Relaxed, bounds, fewest, misfit, unpacked
-from deeploy.planning.choice.pin import is_near, pinnable
-from deeploy.planning.choice.prefetch import prefetched
-from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS, Choice, ChoiceProblem, Residence, Search, Share, Users, least, users_of
-from deeploy.planning.choice.reduce import bundled, cheapest, coarse, found_again, settled, tight_steps, tightened, without_harmless
-from deeploy.planning.choice.repeat import expanded, repetition, shortened
+from deeploy.planning.candidates.variants import prune_variants
+from deeploy.planning.choice import problem as choices
+from deeploy.planning.choice import reduce
+from deeploy.planning.choice.greedy import choose_greedily
+from deeploy.planning.choice.misfit import Relaxed, bound_candidates, explain_misfit, explain_unpacked, fewest_bytes
+from deeploy.planning.choice.pin import is_near, pinnable_constants
+from deeploy.planning.choice.prefetch import prefetch_earlier
+from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS, Choice, ChoiceProblem, Residence, Search, Share, Users, users_of
+from deeploy.planning.choice.repeat import expand_choice, find_repetition, shorten_problem
 from deeploy.planning.choice.unpriced import unpriced
-from deeploy.planning.cost import kind
+from deeploy.planning.cost import candidate_kind
 from deeploy.planning.groups.flat import best_of
 from deeploy.planning.packing.addresses import Overfull, Packing, Placement, place_wanted
 from deeploy.planning.packing.lifetimes import FOR_EVER, block_lifetimes, most_alive, wanted_blocks
@@ -260,7 +261,7 @@ class Planner:
             tiler = self._tiler(call, self.program)
             given = {name: reach.index(distance) for name, distance in distances.items()}
             depths = {"single": (1,), "double": (2,)}.get(self.machine.fixed(call.name).get("buffering", ""), self.depths)
-            found = bounds(tiler, given, min(depths)) if self.relaxed else tiler.candidates(given, depths)
+            found = bound_candidates(tiler, given, min(depths)) if self.relaxed else tiler.candidates(given, depths)
             self._found[wanted] = [self._numbered(priced(tiler, candidate, self.machine.price), number, reach) for candidate in found]
         return self._found[wanted]
 

@@ -16,7 +16,7 @@ import typer.testing
 import deeploy
 from deeploy.cli import app
 from deeploy.errors import UsageError
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.energy import check_energies, core_milliwatt, measure, missing
 from deeploy.planning.planner.machine import OBJECTIVES, Options, machine_of
 from deeploy.report import terminal
@@ -54,7 +54,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, deeploy.Compile
 
 def test_parts_add_up_and_accelerators_and_their_memory_take_part(plans: dict[str, deeploy.Compiled]) -> None:
     plan = plans["cycles"].plan
-    run = walk(plan)
+    run = walk_plan(plan)
     timing = plan.target.timing
     assert timing is not None and run.engines.accelerators > 0
     found = run.energy
@@ -76,14 +76,14 @@ def test_parts_add_up_and_accelerators_and_their_memory_take_part(plans: dict[st
 
 @pytest.mark.parametrize("objective", ["energy", "edp"])
 def test_a_plan_for_energy_takes_no_more_than_the_fastest(plans: dict[str, deeploy.Compiled], objective: Any) -> None:
-    runs = {name: walk(found.plan) for name, found in plans.items()}
+    runs = {name: walk_plan(found.plan) for name, found in plans.items()}
     value = {name: measure(objective, run.cycles, run.energy.total) for name, run in runs.items()}
     assert value[objective] == min(value.values())
     assert plans[objective].plan.machine.objective == objective
 
 
 def test_energy_decides_where_cycles_would_decide_otherwise(plans: dict[str, deeploy.Compiled]) -> None:
-    fast, frugal = (walk(plans[name].plan) for name in ("cycles", "energy"))
+    fast, frugal = (walk_plan(plans[name].plan) for name in ("cycles", "energy"))
     assert fast.cycles < frugal.cycles
     assert frugal.energy.total < 0.95 * fast.energy.total
     prediction = plans["energy"].plan.prediction
@@ -98,7 +98,7 @@ def test_what_has_no_energy_is_named_and_no_plan_is_made_for_it(tmp_path: Path) 
     told = json.loads(found.files()["deploy.json"])
     lacking = told["energy_missing"]
     assert {"engine npu", "memory WM", "static power"} >= set(lacking) and "static power" in lacking
-    assert all(name in terminal.report(told) for name in lacking)
+    assert all(name in terminal.report_network(told) for name in lacking)
     with pytest.raises(UsageError, match="target siracusa has no energy of engine npu, memory WM") as refused:
         machine_of(poor, Options(objective="energy"))
     assert "--objective cycles" in refused.value.remedy
