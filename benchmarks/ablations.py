@@ -34,11 +34,11 @@ import deeploy
 from deeploy import api
 from deeploy.driver import chains, order
 from deeploy.errors import DeeployError
-from deeploy.execution.simulation.walk import walk
+from deeploy.execution.simulation.walk import walk_plan
 from deeploy.jobs import in_order
 from deeploy.planning.candidates.candidate import with_early
 from deeploy.planning.choice import reduce
-from deeploy.planning.choice.greedy import greedy
+from deeploy.planning.choice.greedy import choose_greedily
 from deeploy.planning.groups.fuse import Fuser
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner import network
@@ -74,7 +74,7 @@ def _nothing(*_: object) -> Iterator[Any]:
 
 def by_hand() -> Patches:
     """Call by call the largest tiles that fit: nothing stays near between calls, nothing is fetched ahead."""
-    return [mock.patch.object(network, "cheapest", lambda problem, search, forbidden=(): None if forbidden else greedy(problem))]
+    return [mock.patch.object(network, "cheapest", lambda problem, search, forbidden=(): None if forbidden else choose_greedily(problem))]
 
 
 def no_prefetch() -> Patches:
@@ -140,7 +140,7 @@ VARIANTS: dict[str, Variant] = {
 def without(variant: Variant) -> Iterator[Counter[str]]:
     """Plans are made without it; yields how often the cheapest candidates fitted anyway, and how often CP-SAT decided."""
     decided = Counter[str]()
-    obvious = reduce.obvious
+    obvious = reduce.obvious_choice
 
     def noted(problem: Any) -> Any:
         found = obvious(problem)
@@ -168,7 +168,7 @@ def planned(task: tuple[str, str, str]) -> dict[str, Any] | str:
             compiled = api.compile(model, "siracusa", inputs=inputs, options=options_of(SETUPS[setup], variant))
         except DeeployError as error:
             return str(error).splitlines()[0]
-    run = walk(compiled.plan)
+    run = walk_plan(compiled.plan)
     found: dict[str, Any] = {"cycles": round(run.cycles), "uj": run.energy.total, "decided": dict(decided)}
     return found | ({"memory": allocation(compiled.plan)} if title == FULL else {})
 
@@ -204,7 +204,7 @@ def weight_memory() -> list[dict[str, Any]]:
             for setup in (slm.NPU, slm.NMS):
                 with without(variant):
                     found = _slm(shape, setup, buffering)
-                row[f"{how}, {setup.name}"] = slm._linear(found, walk(found.plan))
+                row[f"{how}, {setup.name}"] = slm._linear(found, walk_plan(found.plan))
         rows.append(row)
     return rows
 

@@ -178,7 +178,7 @@ def summarise_run(run: Run) -> Contents:
         "energy_uj": round(run.energy.total, 3) if run.energy.total or not run.energy.missing else None,
         "energy": {name: round(value, 3) for name, value in run.energy.parts.items()},
         "energy_missing": list(run.energy.missing),
-        "calls": [_call(call) | {"energy": _energy(run, call)} for call in run.calls],
+        "calls": [_summarise_call(call) | {"energy": _call_energy(run, call)} for call in run.calls],
     }
 
 
@@ -196,7 +196,7 @@ def _summarise_call(call: CallTiming) -> Contents:
     }
 
 
-def _energy(run: Run, call: CallTiming) -> dict[str, float]:
+def _call_energy(run: Run, call: CallTiming) -> dict[str, float]:
     """What a call takes of every part of the energy but of memories that kernels read in place."""
     spent, share = run.energy, call.cycles / run.cycles if run.cycles else 0.0
     worked = {name: sum(one.worked.get(name, 0.0) for one in run.calls) for name in spent.accelerators}
@@ -206,7 +206,7 @@ def _energy(run: Run, call: CallTiming) -> dict[str, float]:
     return {name: round(value, 4) for name, value in found.items()}
 
 
-def _rounded(values: Mapping[str, float]) -> dict[str, int]:
+def _round_values(values: Mapping[str, float]) -> dict[str, int]:
     return {name: round(value) for name, value in values.items()}
 
 
