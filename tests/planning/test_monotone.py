@@ -7,12 +7,15 @@ import random
 import re
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 import deeploy
 from deeploy.errors import FitError
 from deeploy.planning.planner.machine import Options
 from tests.execution.simulation import nets
+from tests.frontend.lower.nets import Net
 from tests.planning.test_managed import products, residual
 from tests.planning.test_misfit import replan, stated
 
@@ -69,3 +72,21 @@ def test_what_fits_grows_with_every_capacity(name: str, seed: int, tmp_path: Pat
     more = int(l1 * numbers.uniform(1, 4)), int(max(least, 8) * numbers.uniform(1, 3))
     assert fits(whole, more[0], max(least, 8))
     assert fits(whole, *more)
+
+
+def test_constants_that_just_fit_near_do_not_make_a_plan_slow(tmp_path: Path) -> None:
+    """With a little more L2 all constants fit, and leave activations so little room that tiles of one row or less are all that is left."""
+    net = Net()
+    x, channels = net.DequantizeLinear(net.QuantizeLinear(net.x(1, 3, 48, 48), *(scale := (net.c(0.05), net.c(0, np.int8)))), *scale), 3
+    for filters, stride in ((8, 1), (8, 2), (16, 1)):
+        weights = net.c(net.random.integers(-90, 90, (filters, channels, 3, 3)), np.int8)
+        y = net.Conv(x, net.DequantizeLinear(weights, net.c(0.01), net.c(0, np.int8)), pads=[1, 1, 1, 1], strides=[stride, stride])
+        x, channels = net.DequantizeLinear(net.QuantizeLinear(y, *scale), *scale), filters
+    onnx.save(net.model([x]), tmp_path / "network.onnx")
+    cycles = []
+    for l2 in (20_000, 24_000):
+        options = Options({"l1": 16_000, "l2": l2}, default_memory="L3", chains=False, engines=("cluster",))
+        run = deeploy.compile(tmp_path / "network.onnx", "siracusa", options=options).network.predicted
+        assert run is not None
+        cycles.append(run.cycles)
+    assert cycles[1] <= 1.02 * cycles[0]

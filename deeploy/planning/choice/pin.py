@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 
 from deeploy.ir.target import Target
 from deeploy.planning.choice.problem import Residence, Users
@@ -22,6 +23,14 @@ from deeploy.planning.program import Buffer, Call, Program, Role, constant_conte
 SHARE = 4  # of the memory, one part of which at most is filled
 
 Key = tuple[object, ...]  # of the contents of a constant
+
+
+class Far(IntEnum):
+    """Which buffers may live in the far memory and be streamed from there."""
+
+    NONE = 0
+    LARGE = 1
+    ALL = 2
 
 
 def is_near(target: Target, machine: Machine) -> bool:

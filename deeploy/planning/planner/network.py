@@ -14,7 +14,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from enum import IntEnum
 from functools import partial
 from typing import Literal
 
@@ -29,7 +28,7 @@ from deeploy.planning.choice import problem as choices
 from deeploy.planning.choice import reduce
 from deeploy.planning.choice.greedy import choose_greedily
 from deeploy.planning.choice.misfit import Relaxed, bound_candidates, explain_misfit, explain_unpacked, fewest_bytes
-from deeploy.planning.choice.pin import is_near, pinnable_constants
+from deeploy.planning.choice.pin import Far, is_near, pinnable_constants
 from deeploy.planning.choice.prefetch import prefetch_earlier
 from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS, Choice, ChoiceProblem, Residence, Search, Share, Users, users_of
 from deeploy.planning.choice.repeat import expand_choice, find_repetition, shorten_problem
@@ -48,16 +47,9 @@ WORTH_STREAMING_LONG = 1 / 8  # of it, in long networks, where constants can arr
 WORTH_LEAVING = 1 / 2  # of it, that activations of long networks have to take before any of them may live further out
 LONG = 64  # calls of networks that are not long
 MOST_CANDIDATES = 3000  # of problems that are solved in one piece: those with more may be cut at repetitions or at far residences
+MOST_WAITING = 2  # times the cycles of computing, above which a plan with all constants near is not the only one that is made
 LARGE_GAP = 0.01  # that is good enough for those solved in two
 MOST_CUTS = 8  # choices that may fail to be packed before the capacity is lowered instead
-
-
-class Far(IntEnum):
-    """Which buffers may live in the far memory and be streamed from there."""
-
-    NONE = 0
-    LARGE = 1
-    ALL = 2
 
 
 Solved = tuple[Choice, tuple[Placement, ...], dict[str, Packing], ChoiceProblem]
@@ -292,11 +284,15 @@ class Planner:
         Raises:
             FitError: nothing fits.
         """
-        tilers = ([self._tiler(one, self.program) for one in self.program.variants(step)] for step in range(len(self.program.calls)))
+        tilers = [[self._tiler(one, self.program) for one in self.program.variants(step)] for step in range(len(self.program.calls))]
         if any(all(tiler.least > tiler.capacities[tiler.engine.memory] for tiler in each) for each in tilers):
             self.check()
         is_home = any(fix.what == "memory" for fix in self.machine.fixes) and self.is_far  # which of the first problems say nothing of
-        solved = None if is_home else self._solved(Far.NONE) or (self._solved(Far.LARGE) if self.is_far else None)
+        near = None if is_home else self._solved(Far.NONE)
+        least_work = sum(min(float(tiler.whole.min()) for tiler in each) for each in tilers)
+        is_slow = near is None or near[0].cycles > MOST_WAITING * least_work  # as where constants leave activations hardly any room
+        large = self._solved(Far.LARGE) if self.is_far and is_slow and not is_home else None
+        solved = min((one for one in (near, large) if one is not None), key=lambda one: one[0].cycles, default=None)
         if solved is None:
             self.check()
             solved = self._solved(Far.ALL) if self.is_far else None
