@@ -74,7 +74,11 @@ def _nothing(*_: object) -> Iterator[Any]:
 
 def by_hand() -> Patches:
     """Call by call the largest tiles that fit: nothing stays near between calls, nothing is fetched ahead."""
-    return [mock.patch.object(network, "cheapest", lambda problem, search, forbidden=(): None if forbidden else choose_greedily(problem))]
+
+    def rule(problem: Any, _: Any, forbidden: Sequence[Any] = ()) -> Any:
+        return None if forbidden else choose_greedily(problem)
+
+    return [mock.patch.object(reduce, "cheapest_choice", rule)]
 
 
 def no_prefetch() -> Patches:
@@ -85,7 +89,7 @@ def no_prefetch() -> Patches:
         found = replace(with_early(candidate, False), early=0, early_bytes=0, early_issue=0)
         return numbered(self, found, number, reach)
 
-    at_once = mock.patch.object(network, "prefetched", lambda problem, choice: choice)
+    at_once = mock.patch.object(network, "prefetch_earlier", lambda problem, choice: choice)
     return [mock.patch.object(network.Planner, "_numbered", late), at_once]
 
 
@@ -107,13 +111,13 @@ def layer_by_layer() -> Patches:
 
 def no_fusion() -> Patches:
     """No layers hand rows or heads on, tile by tile."""
-    return [mock.patch.object(Fuser, "found", _nothing), mock.patch.object(chains, "products", _nothing)]
+    return [mock.patch.object(Fuser, "found", _nothing), mock.patch.object(chains, "product_groups", _nothing)]
 
 
 def one_engine_at_a_time() -> Patches:
     """Engines take turns: no branches side by side, no layer behind the one before it, no order for their sake."""
     alone = mock.patch.object(order, "side_by_side", lambda *_: None)
-    return [mock.patch.object(chains, "branches", _nothing), mock.patch.object(chains, "following", _nothing), alone]
+    return [mock.patch.object(chains, "parallel_groups", _nothing), mock.patch.object(chains, "pipelined_groups", _nothing), alone]
 
 
 FULL = "everything"
@@ -148,7 +152,7 @@ def without(variant: Variant) -> Iterator[Counter[str]]:
         return found
 
     with ExitStack() as stack:
-        for patch in (*variant.without(), mock.patch.object(reduce, "obvious", noted)):
+        for patch in (*variant.without(), mock.patch.object(reduce, "obvious_choice", noted)):
             stack.enter_context(patch)
         yield decided
 

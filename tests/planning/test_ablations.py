@@ -1,0 +1,44 @@
+"""The benchmark that plans without each part of the planner: what it takes away is there, and is gone while it plans."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import deeploy
+from benchmarks import ablations
+from deeploy.planning.planner.machine import Options
+from tests.execution.simulation.nets import perceptron
+
+sys.path[:] = [path for path in sys.path if "benchmarks" not in path]  # which have names of packages that other tests import
+
+
+def made(folder: Path, variant: ablations.Variant) -> deeploy.Compiled:
+    with ablations.without(variant):
+        return perceptron(folder, ablations.options_of(Options({"l1": 8000}), variant))
+
+
+@pytest.mark.parametrize("title", ["layer by layer", "largest tiles", "nothing stays in L1", "no prefetch"])
+def test_what_is_taken_away_is_gone(title: str, tmp_path: Path) -> None:
+    plan = made(tmp_path, ablations.VARIANTS[title]).plan
+    if title != "no prefetch":
+        locals_ = [name for name, buffer in plan.program.buffers.items() if buffer.role.value == "local"]
+        assert locals_ and {plan.residences[name] for name in locals_ if name in plan.residences} == {"L2"}
+    if title != "nothing stays in L1":
+        assert not any(stream.is_early for call in plan.calls for stream in call.tiling.streams)
+
+
+@pytest.mark.parametrize("title", ablations.VARIANTS)
+def test_every_part_that_is_taken_away_exists(title: str) -> None:
+    with ablations.without(ablations.VARIANTS[title]) as decided:
+        assert not decided
+
+
+def test_the_page_is_of_what_is_recorded() -> None:
+    recorded = ablations.json.loads(ablations.FILE.read_text())
+    assert ablations.page(recorded).split() == ablations.PAGE.read_text().split()
+    assert {setup: set(names) for setup, names in ablations.PLANNED.items()} == {
+        setup: {name for name, setups in recorded["networks"].items() if setup in setups} for setup in ablations.SETUPS
+    }
