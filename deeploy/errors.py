@@ -61,7 +61,7 @@ class NoKernelError(UnsupportedError):
     """Nodes that no kernel of the target runs."""
 
     def also(self, advice: str) -> NoKernelError:
-        """The same error with something else that the user can do."""
+        """This error with one more thing that the user can do."""
         return NoKernelError(self.what, f"{self.remedy.removesuffix('.')}, or {advice}.")
 
 

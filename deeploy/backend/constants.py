@@ -58,7 +58,7 @@ class Constant:
 
     @property
     def values(self) -> str:
-        """The elements as C, in lines."""
+        """The elements of the constant as an initialiser in C, in lines."""
         return _print_values(self.buffer)
 
 
@@ -96,16 +96,16 @@ class Store:
         return [k for k in self.constants[prefix] if k.owner == prefix]
 
     def borrowed(self, prefix: str) -> list[Constant]:
-        """Constants that an earlier network owns."""
+        """Constants of the network ``prefix`` that an earlier network of the project defines."""
         return [k for k in self.constants[prefix] if k.owner != prefix]
 
     def owners(self, prefix: str) -> list[str]:
-        """The networks whose constants a network reads."""
+        """Prefixes of the networks that define the constants of the network ``prefix``; its own where it has none."""
         return list(dict.fromkeys(k.owner for k in self.constants[prefix])) or [prefix]
 
 
 def collect_constants(programs: Mapping[str, Program]) -> Store:
-    """Where the constants of every network are."""
+    """Which constants the networks of a project hold, by prefix, and their bytes: equal ones once, with the first network that has them."""
     unique_constants: dict[object, Constant] = {}
     constants: dict[str, list[Constant]] = {}
     blobs: dict[str, bytes] = {}
@@ -164,7 +164,7 @@ class Addition(Protocol):
     """What another package adds to a network: the template of its header knows it as ``generator``."""
 
     def files(self, lookup: TemplateLookup) -> Mapping[str, str | bytes]:
-        """Sources of C."""
+        """Further sources of C for the project, by their paths in it."""
 
 
 # Of plans, descriptions and the first networks with the same states, all by network: what is added to some of them.
@@ -231,7 +231,7 @@ def template_context(prefix: str, plan: Plan, description: Document, version: st
 
 
 def stored_bytes(buffers: Iterable[Buffer], memory: str) -> int:
-    """The length of ``blob``."""
+    """Bytes of all constants that lie in ``memory``, each rounded up to the alignment: the length of ``blob``."""
     return sum(-(-b.bytes // ALIGNMENT) * ALIGNMENT for b in buffers if b.role is Role.CONSTANT and b.memory == memory)
 
 

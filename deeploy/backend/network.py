@@ -114,7 +114,7 @@ def _is_far(plan: Plan) -> bool:
 def constant_files(
     prefix: str, plan: Plan, lookup: TemplateLookup, description: Document, version: str, common: SharedConstants
 ) -> dict[str, str | bytes]:
-    """Those of the files of one network that hold its constants."""
+    """The files of one network that hold its constants, by their paths."""
     files: dict[str, str | bytes] = {}
     if not _is_far(plan):
         values = template_context(prefix, plan, description, version, common)
@@ -157,7 +157,7 @@ def _list_outside(prefix: str, plan: Plan, offsets: Mapping[str, int]) -> dict[s
 
 
 def describe_places(plan: Plan) -> dict[str, str]:
-    """Where every buffer lies, in words."""
+    """In which memory each buffer lies, by name, as comments of the emitted C say it."""
     flat = {Role.CONSTANT: "the constants"} if plan.target.is_flat else {}
     place_by_buffer = {}
     for name, buffer in plan.program.buffers.items():

@@ -26,7 +26,7 @@ class Calibrated:
     output: Path
 
     def contents(self) -> Contents:
-        """For scripts."""
+        """The fitted rates as a document for ``--json``: cycles per call, multiply-accumulate and output of each kernel."""
         kernels = {
             name: {**asdict(observed_rate.rate), "layers": observed_rate.layers, "error": observed_rate.error}
             for name, observed_rate in self.rates.items()

@@ -54,7 +54,7 @@ class Findings:
         return all(row.status != "failed" for row in self.rows)
 
     def contents(self) -> Contents:
-        """For scripts."""
+        """The findings as a document for ``--json``."""
         return {
             "target": self.target,
             "passed": self.passed,

@@ -103,7 +103,7 @@ def _relative_error(layers: Sequence[Observed], rate: Rate) -> float:
 
 
 def write_rates(target: Target, rates: Mapping[str, Fitted], place: str, mhz: float) -> str:
-    """The text of a ``timing.toml``."""
+    """The text of a ``timing.toml`` with the fitted rates, cycles at ``mhz``; ``place`` is where they were measured."""
     when = f"{place}, {datetime.date.today().isoformat()}"
     parts = [_HEAD.format(target=target.name, place=place, mhz=mhz, provenance=json.dumps(f"the clock of {when}"))]
     parts += [_ENGINE.format(name=engine.name) for engine in target.engines]

@@ -310,7 +310,7 @@ class _Function:
         self.scopes.pop()
 
     def kind(self) -> list[str]:
-        """The words and stars of a type."""
+        """Reads the words and stars of a type at the current token."""
         begin = self.at
         while self.found[self.at] in _TYPES or self.found[self.at] == "*" or self.found[self.at - 1] == "struct":
             self.at += 1
@@ -396,7 +396,7 @@ class _Function:
         return self.postfix()
 
     def value(self) -> str:
-        """An expression, or an initialiser."""
+        """Reads an expression, or an initialiser in braces, at the current token; returns it as Python."""
         return self.braces() if self.found[self.at] == "{" else self.expression()[0]
 
     def braces(self) -> str:

@@ -91,7 +91,7 @@ class CertifiedLayer:
         self.box = {dim: (self.value(first), self.value(count)) for dim, (first, count) in claim["box"].items()}
 
     def value(self, text: str) -> Value:
-        """An expression of the claim."""
+        """The value of an expression of the printer's claim, for the current tile and core."""
         return _evaluate_text(text, self.values)
 
     @cached_property

@@ -34,7 +34,7 @@ class CheckedMachine:
 
     @property
     def functions(self) -> dict[str, object]:
-        """What C calls, by its names."""
+        """The functions that emitted C may call (the runtime's, ``memcpy`` and others), by their names in C."""
         names = [name for name in dir(self) if name.startswith("rt_")]
         return {name: getattr(self, name) for name in (*names, "memcpy", "memmove", "slide_part")}
 

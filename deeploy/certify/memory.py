@@ -81,7 +81,7 @@ class Span:
         return as_strided(array[self.begin :], self.counts, tuple(step * size for step in self.steps))
 
     def meets(self, other: Span) -> bool:
-        """Whether both have a byte in common."""
+        """Whether both spans have a byte in common."""
         if self.region is not other.region or self.low >= other.high or other.low >= self.high:
             return False
         if not self.region.marks.size:
@@ -120,7 +120,7 @@ class Memories:
     is_team: bool = False
 
     def add(self, region: Region) -> int:
-        """The address of a new region."""
+        """Gives a region an address of its own, and returns that."""
         number = len(self.regions) + 1
         self.regions[number] = region
         return number << SHIFT
@@ -140,12 +140,12 @@ class Memories:
         return span
 
     def read(self, core: int, span: Span, label: str) -> None:
-        """A core reads something."""
+        """Records that a core reads ``span``, which nothing may be writing."""
         self._check(span, label, False)
         self._note(core, span, label, None)
 
     def write(self, core: int, span: Span, label: str, holds: np.ndarray | int) -> None:
-        """A core puts something."""
+        """Records that a core writes ``span``, which holds the elements ``holds`` from then on."""
         self._put(span, label, holds)
         self._note(core, span, label, span.of(span.region.holds))
 

@@ -202,7 +202,7 @@ class _CheckedRun(CheckedMachine):
         return bytes_of(self.elements.of(tensor), tensor.dtype.bytes).ravel()
 
     def finish(self) -> None:
-        """Nothing is under way, nothing is half done."""
+        """Checks at the end that no transfer or job is under way, and that every claimed kernel was called."""
         self.memories.barrier()
         waiting = [flight.label for flights in self.memories.flights.values() for flight in flights]
         if waiting:

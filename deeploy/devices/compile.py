@@ -29,7 +29,7 @@ class Planned:
     notes: tuple[str, ...]
 
     def contents(self) -> Contents:
-        """What ``plan.json`` says."""
+        """The plan as the document that ``plan.json`` holds."""
         why = f"target {self.target} is for planning only: no code is made"
         return {"generator": GENERATOR, "model": self.model, "target": self.target, "planning": why, **self.plan.contents()}
 

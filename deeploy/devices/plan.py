@@ -44,7 +44,7 @@ class DevicePlan:
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """Of every stage, for one input."""
+        """Predicted seconds that each stage takes for one input of the network."""
         return tuple(self.costs.seconds(*part, stage) for stage, part in enumerate(self.parts))
 
     def contents(self) -> Contents:

@@ -71,7 +71,7 @@ class DeviceStages:
         self._tables: dict[Device, Table] = {}
 
     def at(self, stage: int) -> Device:
-        """The device of a stage."""
+        """The device that runs a stage."""
         return self.others.get(stage, self.device)
 
     def use(self, first: int, end: int, stage: int = 0) -> Use:
@@ -87,7 +87,7 @@ class DeviceStages:
         return sum(self.shares(first, end, stage))
 
     def shares(self, first: int, end: int, stage: int = 0) -> tuple[float, float, float]:
-        """The same by what they are spent on: products, constants fetched, what the stage is given and returns."""
+        """Seconds of a stage by what they are spent on: products, constants fetched, what the stage is given and returns."""
         use, device = self.use(first, end, stage), self.at(stage)
         moved = self.levels.crossing[first] + self.levels.crossing[end]
         fetching = use.fetched * device.byte + use.fetches * device.fetch
@@ -110,7 +110,7 @@ class DeviceStages:
         return self._tables[device]
 
     def tables(self, stages: int) -> list[Table]:
-        """The same for every stage."""
+        """The table of times of every stage (``table``), in their order."""
         return [self.table(stage) for stage in range(stages)]
 
 

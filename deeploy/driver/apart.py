@@ -98,7 +98,7 @@ class _Writer(pickle.Pickler):
         return self.places.get(id(value))
 
     def reducer_override(self, value: object) -> Any:
-        """Of a dataclass, its fields, and nothing that functions have left there."""
+        """Pickles a dataclass as its fields, without what functions have cached in it."""
         if isinstance(value, type) or not is_dataclass(value):
             return NotImplemented
         values = {field.name: getattr(value, field.name) for field in fields(value)}

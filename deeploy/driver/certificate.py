@@ -30,6 +30,6 @@ def of_chip(files: Mapping[str, str | bytes], chip: int) -> dict[str, str | byte
 
 
 def text_of(files: Mapping[str, str | bytes], path: str) -> str:
-    """A file that holds text."""
+    """The content of an emitted file as text."""
     content = files[path]
     return content if isinstance(content, str) else content.decode()

@@ -37,7 +37,7 @@ class _Cost(NamedTuple):
 
     @property
     def moved(self) -> int:
-        """Bytes on all paths."""
+        """Bytes that the calls move, summed over all paths."""
         return sum(self.traffic.values())
 
 
@@ -101,7 +101,7 @@ class _WalkedCosts:
         self.moved = [0, *itertools.accumulate(call.moved for call in self.calls)]
 
     def cost(self, steps: range) -> _Cost:
-        """Of some calls."""
+        """Cycles and bytes by path that the calls ``steps`` take one after the other."""
         traffic = Counter[str]()
         for step in steps:
             traffic.update(self.calls[step].traffic)

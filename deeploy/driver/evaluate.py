@@ -32,7 +32,7 @@ class Accuracy:
     output: str | None = None  # the one that was measured; None where the metric had all of them
 
     def contents(self) -> Contents:
-        """For scripts."""
+        """The metric of every way to run the network, as a document for ``--json``."""
         return {"metric": self.metric, "output": self.output, "samples": self.samples, "values": dict(self.values)}
 
     def __str__(self) -> str:

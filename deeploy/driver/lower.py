@@ -120,7 +120,7 @@ def lower_model(clock: Clock, model: Path, target: Target, request: Request, kno
 
 
 def lowered_for_chips(clock: Clock, model: Path, target: Target, request: Request) -> Lowered:
-    """As ``lower_model``, without what ties constants together: chips may hold other parts of what one node reads as a whole."""
+    """Lowers without the pass that makes constants views of each other, of which chips may hold other parts."""
     return lower_model(clock, model, replace(target, passes=tuple(step for step in target.passes if step.name != TIES.name)), request)
 
 
@@ -200,7 +200,7 @@ def _assign_types(graph: Graph, model: Imported, target: Target, request: Reques
 def lower_with_fallback(
     clock: Clock, model: Path, target: Target, request: Request, known: Sequence[KnownState], machine: Machine
 ) -> Lowered:
-    """As ``lower_model``, with generated kernels for what the target refuses.
+    """Lowers a model as ``lower_model`` does, with generated kernels for what the target refuses.
 
     Args:
         machine: that plans may use.

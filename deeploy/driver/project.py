@@ -189,7 +189,7 @@ class Project(ABC):
 
     @abstractmethod
     def sources(self) -> Mapping[str, str | bytes]:
-        """The emitted files without those for people."""
+        """The emitted files that a build needs: without reports and other files for people."""
 
     @abstractmethod
     def references(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool) -> list[list[np.ndarray]]:
@@ -270,7 +270,7 @@ class Compiled(Project):
 
     @property
     def network(self) -> Network:
-        """The only network, or the first one."""
+        """The only network of the project, or the first of several."""
         return next(iter(self.networks.values()))
 
     @property
@@ -279,12 +279,12 @@ class Compiled(Project):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user is told."""
+        """Sentences that ``deeploy compile`` prints of all networks."""
         return tuple(note for network in self.networks.values() for note in network.notes)
 
     @property
     def memory(self) -> Mapping[str, LevelUse]:
-        """Bytes used of every memory level."""
+        """What the plan uses of each memory level, in bytes, by its name."""
         return self.plan.memory
 
     @property

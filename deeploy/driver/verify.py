@@ -68,7 +68,7 @@ class Verdict:
         project.write_file(path, data.getvalue(), "--save")
 
     def contents(self) -> Contents:
-        """For scripts; a difference that is no number is null."""
+        """The verdict as a document for ``--json``; a difference that is no number is null."""
         compared = [{"against": against, **asdict(comparison)} for against, comparison in self.comparisons]
         for entry in compared:
             entry |= {name: entry[name] if math.isfinite(entry[name]) else None for name in ("worst", "relative")}

@@ -46,7 +46,7 @@ class UnrollingChoice:
         return self.cycles * self.energy
 
     def value(self, objective: Objective) -> float:
-        """The objective of the network."""
+        """The objective's value for the whole network: cycles, energy in pJ, or their product."""
         return {"edp": self.edp, "latency": self.cycles, "energy": self.energy}[objective]
 
 

@@ -32,7 +32,7 @@ class Unrollings:
 
     @cached_property
     def labels(self) -> list[str]:
-        """Every unrolling as text."""
+        """Every unrolling as text, such as ``K 16 OX 8``."""
         return [label_unrolling(row) for row in self.factors]
 
 

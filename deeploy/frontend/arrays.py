@@ -26,7 +26,7 @@ class Expected:
 
     @classmethod
     def of(cls, port: Document) -> Expected:
-        """From an entry of ``deploy.json``."""
+        """What an input or output of ``deploy.json`` wants of an array."""
         return cls(port["name"], tuple(port["shape"]), DType(port["type"]))
 
 

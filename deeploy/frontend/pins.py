@@ -52,7 +52,7 @@ class Pinned:
         return cls(entry["name"], entry["position"], value)
 
     def contents(self) -> Contents:
-        """What ``deploy.json`` says of it."""
+        """The pinned input as the entry that ``deploy.json`` holds of it."""
         value = self.value
         return {
             "name": self.name,

@@ -38,7 +38,7 @@ def type_text(tensor: Known) -> str:
 
 
 def value_of(tensor: Known | None) -> np.ndarray | None:
-    """The value of a constant, else None."""
+    """The array of a constant tensor; None for any other."""
     return tensor if tensor is None or isinstance(tensor, np.ndarray) else tensor.data
 
 
@@ -64,7 +64,7 @@ class Operands:
         return tensor
 
     def shape(self, position: int) -> tuple[int, ...]:
-        """The extents of an input."""
+        """The shape of the input at a position."""
         return tuple(self.tensor(position).shape)
 
     def value(self, position: int) -> np.ndarray:
@@ -97,7 +97,7 @@ def make_constraint(check: Callable[Concatenate[Operands, P], str | None]) -> Ca
 
 
 def first_shape(node: Operands) -> tuple[int, ...]:
-    """The shape of the first input."""
+    """The shape of the node's first input."""
     return node.shape(0)
 
 
@@ -126,7 +126,7 @@ def broadcasts(node: Operands, position: int, to: Reach) -> str | None:
 
 @make_constraint
 def single(node: Operands, *positions: int) -> str | None:
-    """Inputs have one element."""
+    """Requires the inputs at these positions to have one element; returns what is wrong, or None."""
     wrong = next((p for p in positions if node.has(p) and math.prod(node.shape(p)) != 1), None)
     return None if wrong is None else f"has an input {wrong} of shape {list(node.shape(wrong))}, which has one element"
 

@@ -54,12 +54,12 @@ Rule: TypeAlias = Callable[[Draft], "Tensor | None"]  # the tensor that stands f
 
 
 def absent_output() -> Tensor:
-    """An output that nobody reads."""
+    """A tensor in the place of an optional output that no node reads."""
     return Tensor("", (), DType.FLOAT32)
 
 
 def describe_node(node: Draft) -> str:
-    """How messages call a node."""
+    """A node as messages name it: its name and its operator."""
     return f"node '{shorten(node.name)}' ({shorten(node.op)})"
 
 

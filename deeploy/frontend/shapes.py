@@ -36,7 +36,7 @@ class Value:
     shape: tuple[int | None, ...] | None = None
 
     def or_else(self, other: Value) -> Value:
-        """Fill what is unknown from ``other``."""
+        """This value, with what is unknown of it (type, extents) taken from ``other``."""
         shape = self.shape
         if shape is None:
             shape = other.shape
@@ -46,7 +46,7 @@ class Value:
 
     @property
     def static_shape(self) -> list[int] | None:
-        """The shape, when every extent is known."""
+        """The shape as a list of extents, or None where one of them is unknown."""
         return None if self.shape is None or None in self.shape else [extent for extent in self.shape if extent is not None]
 
 

@@ -64,7 +64,7 @@ class GraphWalk:
     operands: dict[str, Tensor] = field(default_factory=dict)
 
     def over(self, nodes: Iterable[onnx.NodeProto]) -> None:
-        """Walk over further nodes, which are sorted."""
+        """Walks over further nodes, which are sorted topologically."""
         nodes = list(nodes)
         self.read.update(name for node in nodes for name in read_names(node))
         for node in nodes:

@@ -101,7 +101,7 @@ def narrow_types(model: onnx.ModelProto) -> frozenset[DType]:
 
 
 def packed_types(most: int) -> frozenset[DType]:
-    """Those of integers with at most so many bits."""
+    """The packed element types of integers with at most so many bits."""
     return frozenset(t for t in PACKED if t.bits <= most)
 
 

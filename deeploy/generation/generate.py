@@ -69,7 +69,7 @@ class TokenReader:
 
     @property
     def token(self) -> DType:
-        """The element type of tokens."""
+        """The element type of the input that takes token numbers."""
         return self.kinds[TOKEN]
 
     @property
@@ -187,7 +187,7 @@ def _table_rows(program: Program, source: str) -> int | None:
 
 
 def find_generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], leads: Mapping[str, str]) -> dict[str, Generator]:
-    """The networks that can write, by name."""
+    """What ``PREFIX_generate`` of each network that can write text needs, by the network's name."""
     readers: dict[str, TokenReader] = {}
     begins = {p: plan.program.growth is not None and plan.program.growth.begins for p, plan in plans.items()}
     for p in sorted(plans, key=lambda p: begins[p]):

@@ -34,7 +34,7 @@ class Expr:
     """An integer expression; see the module."""
 
     def affine(self) -> Affine:
-        """The expression as a sum."""
+        """The expression as a sum of atoms with coefficients."""
         raise NotImplementedError  # every subclass defines it
 
     def __add__(self, other: Value) -> Affine:
@@ -83,7 +83,7 @@ class Expr:
 
 
 class Atom(Expr):
-    """What is not a sum."""
+    """A factor of an ``Affine``: a dimension, a quotient, a minimum, or another expression that is no sum."""
 
     def affine(self) -> Affine:
         return Affine(((self, 1),), 0)
@@ -138,7 +138,7 @@ class Affine(Expr):
 
     @cached_property
     def mentioned(self) -> tuple[Dim, ...]:
-        """What ``dims`` says."""
+        """The dimensions that occur in the sum, each once."""
         return tuple(atom for atom in self.atoms() if isinstance(atom, Dim))
 
     def __eq__(self, other: object) -> bool:
@@ -153,7 +153,7 @@ class Affine(Expr):
         return self
 
     def plus(self, other: Value, sign: int) -> Affine:
-        """The sum with ``sign`` times another."""
+        """The sum of this expression and ``sign`` times ``other``."""
         if isinstance(other, int):
             return Affine(self.terms, self.constant + sign * other)
         right = other.affine()
@@ -163,7 +163,7 @@ class Affine(Expr):
         return Affine(tuple((a, f) for a, f in terms.items() if f), self.constant + sign * right.constant)
 
     def times(self, other: Value) -> Affine:
-        """The product, by terms."""
+        """The product with ``other``, multiplied out term by term."""
         if isinstance(other, int):
             return Affine(tuple((a, f * other) for a, f in self.terms if other), self.constant * other)
         right = other.affine()
@@ -385,7 +385,7 @@ class Maximum(Atom):
 
 
 def plain_value(value: Value) -> Value:
-    """An int where the value is constant."""
+    """The value as an int where it is constant, else as an expression."""
     if isinstance(value, int):
         return value
     sum_ = value.affine()

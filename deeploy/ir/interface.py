@@ -24,7 +24,7 @@ from deeploy.ir.types import HALVES, DType
 
 
 class Shaped(Protocol):
-    """What has a shape."""
+    """Anything with a shape: a tensor, a buffer, an operand."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -230,7 +230,7 @@ class CalledPart:
 
 
 def call_parts(call: Bound, views: Mapping[str, PrintedOperand | None], stored: Mapping[str, DType]) -> tuple[CalledPart, ...]:
-    """The parts of a call."""
+    """The kernels that a call runs, one or two, each with the operands that its template sees."""
     if call.kernel.second is None:
         return (CalledPart(call, views, stored),)
     (first, second), between = call.parts, sums_operand(call, views)

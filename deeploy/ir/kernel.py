@@ -117,7 +117,7 @@ class Scratch:
     cores: int = 1
 
     def total(self, node: Node, extents: Mapping[str, Count]) -> Count:
-        """Bytes of all cores."""
+        """Bytes of working memory that all cores need together for a tile."""
         return self.bytes(node, extents) * self.cores
 
 
@@ -332,17 +332,17 @@ class Kernel:
 
     @property
     def argument(self) -> str:
-        """The struct that the function takes."""
+        """The name of the C struct that the kernel's function takes."""
         return self.struct or Path(self.source).stem
 
     @property
     def call(self) -> str:
-        """The template of the call."""
+        """The file name of the template that renders the kernel's call."""
         return self.template or f"{self.argument}.mako"
 
     @property
     def op(self) -> str:
-        """The name of the operator."""
+        """The name of the operator that the kernel runs."""
         return self.operator.name
 
     def is_exact(self, node: Node) -> bool:

@@ -93,7 +93,7 @@ class Nest:
     accumulated: tuple[str, ...] = ()
 
     def maps(self) -> dict[str, Map]:
-        """Every operand's map."""
+        """The index maps of all operands by name: those read, written and updated."""
         return {**self.reads, **self.writes, **self.updates}
 
     def dims(self) -> Mapping[str, Dim]:
@@ -101,7 +101,7 @@ class Nest:
         return self._dims
 
     def iterated(self) -> tuple[Dim, ...]:
-        """The dimensions that iterations run over."""
+        """The dimensions that the loops of the nest run over: all but those of encoded bits and bytes."""
         return tuple(dim for dim in self._dims.values() if dim.kind is not Kind.ENCODED)
 
     @cached_property

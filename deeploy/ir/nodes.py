@@ -107,7 +107,7 @@ class Tensor:
         return self if list(perm) == sorted(perm) else self.apply("Transpose", perm=tuple(perm))
 
     def swap_last(self) -> Tensor:
-        """With the last two axes exchanged."""
+        """The tensor with its last two axes exchanged."""
         return self.transpose([*range(self.rank - 2), self.rank - 1, self.rank - 2])
 
     def expand(self, shape: Sequence[int]) -> Tensor:
@@ -139,7 +139,7 @@ class Tensor:
         return [self.cut(axis, end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
     def pad(self, before: Sequence[int], after: Sequence[int], value: float = 0) -> Tensor:
-        """With borders of a value."""
+        """The tensor with borders of ``value``, as many elements before and after each axis."""
         fill = float(value) if self.dtype.is_float else int(value)
         return self.apply("Pad", pads=[*before, *after], mode="constant", value=fill) if any((*before, *after)) else self
 
@@ -198,7 +198,7 @@ class Node:
 
     @property
     def variables(self) -> list[Tensor]:
-        """The inputs that are not constant."""
+        """The inputs of the node that are not constant."""
         return [tensor for tensor in self.operands if tensor.data is None]
 
     @property

@@ -187,12 +187,12 @@ class _RewriteSweep:
 
     @cached_property
     def reads(self) -> Counter[Tensor]:
-        """How often a tensor is read."""
+        """How many nodes read each tensor of the graph."""
         return Counter({tensor: len(readers) for tensor, readers in self.graph.readers.items()})
 
     @cached_property
     def names(self) -> set[str]:
-        """Those of all tensors."""
+        """The names of all tensors of the graph."""
         nodes = self.graph.nodes
         return {tensor.name for node in nodes for tensor in (*node.operands, *node.outputs)} | {t.name for t in self.graph.inputs}
 
@@ -298,11 +298,11 @@ class Match:
 
     @property
     def x(self) -> Tensor:
-        """Its first input."""
+        """The first input of the node that the rule looks at."""
         return self.inputs[0]
 
     def input(self, position: int) -> Tensor | None:
-        """An input; None where it is absent."""
+        """The input of the node at a position; None where it is absent."""
         return self.node.inputs[position] if position < len(self.node.inputs) else None
 
     def value(self, position: int, absent: np.ndarray | None = None) -> np.ndarray | None:
@@ -317,7 +317,7 @@ class Match:
         return node if fits else None
 
     def only_source(self, tensor: Tensor, *ops: str) -> Node | None:
-        """As ``source``, of a tensor that has one reader and is no output of the network."""
+        """The node that computes a tensor, if it is as ``source`` wants it, has one reader, and is no output of the network."""
         return self.source(tensor, *ops) if self._sweep.reads[tensor] == 1 and not self.is_output(tensor) else None
 
     def views(self, tensor: Tensor, is_shared: bool = False) -> tuple[list[Node], Tensor]:

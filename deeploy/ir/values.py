@@ -40,7 +40,7 @@ class Graph:
 
     @cached_property
     def operators(self) -> frozenset[str]:
-        """What its nodes compute, each operator once."""
+        """The names of the operators of the graph's nodes."""
         return frozenset(node.op for node in self.nodes)
 
     @cached_property

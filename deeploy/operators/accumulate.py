@@ -38,7 +38,7 @@ def on_floats(kernel: Kernel) -> Kernel:
 
 
 def ends(least: int, most: int) -> Ends:
-    """One range for all channels."""
+    """The least and the largest accumulator as arrays of one entry, which holds for all channels."""
     return np.array([least]), np.array([most])
 
 

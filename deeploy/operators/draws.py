@@ -104,7 +104,7 @@ def floats(low: float, high: float) -> Values:
 
 
 def limits(rng: Random) -> Attributes:
-    """What a result is clipped to."""
+    """Attributes ``low`` and ``high`` of a random limit of results."""
     return dict(zip(("low", "high"), rng.choice(LIMITS), strict=True))
 
 
@@ -121,7 +121,7 @@ def requantisation(rng: Random, *shifts: int) -> dict[str, int]:
 
 
 def factors(shift: int) -> dict[str, Values]:
-    """The same, of which ``mul`` and ``add`` are constants of many elements."""
+    """Distributions of ``mul`` and ``add`` for a shift, from which many elements are drawn."""
     size = min(2**shift, 2**31 - 1)
     wide = (np.int64,) if shift > 20 else (np.int32, np.int64)
     return {"mul": integers(max(1, size // 3), size), "add": integers(-(20 << shift), 20 << shift, *wide)}

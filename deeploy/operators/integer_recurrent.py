@@ -105,7 +105,7 @@ def rnn_reference(node: Node, p: Array, r: Array, h: Array, factors: Array, tabl
 
 
 def accepts(node: Node) -> str | None:
-    """Sums of 32 bits."""
+    """What is wrong with a layer whose sums might not fit 32 bits, or None."""
     return None if node.outputs[0].shape[-1] <= MOST_UNITS else f"at most {MOST_UNITS} units"
 
 

@@ -44,7 +44,7 @@ def recv_nest(node: Node) -> Nest:
 
 
 def send_reference(node: Node, x: Array) -> tuple[Array, ...]:
-    """Nothing is computed; who runs the program hands ``x`` over (``Kernel.link``)."""
+    """Computes nothing; who runs the program hands ``x`` over (``Kernel.link``)."""
     return ()
 
 

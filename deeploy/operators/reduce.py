@@ -94,7 +94,7 @@ def mean_reference(node: Node, x: Array) -> Array:
 
 
 def extreme_nest(node: Node) -> Nest:
-    """Along the last axis, which stays as one of extent 1."""
+    """The nest of an arg-extreme along the last axis, which stays with extent 1."""
     x = node.operands[0]
     *dims, row = [*parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1))), *reduction("row", combine=MAX)]
     return Nest(reads={"x": Map(*dims, row)}, writes={"y": Map(*dims, 0)})

@@ -57,7 +57,7 @@ def halves(node: Node, x: Array) -> tuple[Array, Array]:
 
 
 def joined(node: Node, first: Array, second: Array) -> Array:
-    """Rows of these pairs."""
+    """Rows whose halves, or even and odd elements where interleaved, are ``first`` and ``second``."""
     both = np.stack([first, second], axis=-1 if node.attrs.get("interleaved") else -2)
     return both.reshape(*first.shape[:-1], 2 * first.shape[-1])
 

@@ -27,7 +27,7 @@ def nest(*per_element: str) -> Callable[[Node], Nest]:
 
 
 def column_nest(*per_element: str) -> Callable[[Node], Nest]:
-    """The same where an element of ``y`` can be computed alone from the whole row of ``x``: columns of few rows may be divided, too."""
+    """The nest of rows of which each element of ``y`` can be computed alone from the whole row of ``x``: cores may divide columns too."""
 
     return lambda node: _nest(node, per_element, is_cut=True)
 

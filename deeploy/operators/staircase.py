@@ -75,7 +75,7 @@ class Staircase:
         return int(np.maximum(t, -t)[reached].max(initial=0))
 
     def limited(self, limit: int) -> Staircase:
-        """The same behind an accumulator that is clipped to [-limit - 1, limit]."""
+        """This staircase behind an accumulator that is clipped to [-limit - 1, limit]."""
         return Staircase(self.steps, self.thresholds, np.clip(self.least, -limit - 1, limit), np.clip(self.most, -limit - 1, limit))
 
     def adds(self, mul: Array, shift: int | Array) -> tuple[Array, Array]:

@@ -52,7 +52,7 @@ class Access:
         return Access(tuple(self.shape[p] for p in perm), self.offset, tuple(self.strides[p] for p in perm))
 
     def reshaped(self, shape: tuple[int, ...]) -> Access | None:
-        """The same elements in the same order under another shape, or None where no strides express that."""
+        """An access to all elements in their order under another shape, or None where no strides express that."""
         if 0 in shape:
             return replace(Access.dense(shape), offset=self.offset)
         old = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]

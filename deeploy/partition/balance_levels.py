@@ -104,12 +104,12 @@ def stage_segments(cuts: Cuts, depth: int) -> list[tuple[int, int]]:
 
 
 def stage_sizes(levels: Levels, cuts: Cuts) -> list[int]:
-    """Bytes of constants of every stage."""
+    """Bytes of constants that each stage holds."""
     return [sum(levels.weights[first:end]) for first, end in stage_segments(cuts, levels.depth)]
 
 
 def result_spans(layers: Sequence[BalancedLayer], levels: Levels) -> list[tuple[int, int, int]]:
-    """Of every layer's result: its level, the last level that reads it, and its bytes."""
+    """Level, last level that reads it, and bytes of every layer's result."""
     numbers = {position: number for number, row in enumerate(levels.layers) for position in row}
     level = [numbers[position] for position in range(len(layers))]
     return [(made, last, layer.output) for made, last, layer in zip(level, _last_readers(layers, level), layers, strict=True)]

@@ -75,11 +75,11 @@ class Effort:
     call: float = 0.0
 
     def part(self, count: int) -> float:
-        """One of so many equal parts."""
+        """Seconds that one of ``count`` equal parts of the computation takes."""
         return self.call + max(0.0, self.whole - self.call) / count
 
     def share(self, share: float) -> float:
-        """A share of what one call computes."""
+        """Seconds that a share of the computation, between 0 and 1, takes."""
         return self.call + max(0.0, self.whole - self.call) * share
 
 

@@ -40,7 +40,7 @@ class Cuts:
 
     @property
     def groups(self) -> frozenset[int]:
-        """The classes that are cut."""
+        """The dependence classes along which something is cut."""
         return frozenset(loop.group for loop in self.chosen.values())
 
     def kept(self, tensor: Tensor, axis: int) -> tuple[np.ndarray, ...]:

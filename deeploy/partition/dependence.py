@@ -114,7 +114,7 @@ class _Collector:
         self.factors: set[Node] = set()
 
     def run(self, length: int) -> np.ndarray:
-        """New vertices."""
+        """Adds ``length`` vertices to the graph of dependences; returns their numbers."""
         self.runs.append(np.arange(self.count, self.count + length))
         self.count += length
         return self.runs[-1]

@@ -48,7 +48,7 @@ def to_all(members: Sequence[int], group: int, owners: Container[int], least: in
 
 
 def by_leaders(members: Sequence[int], group: int, owners: Container[int]) -> Iterator[Event]:
-    """As ``to_all``, but only the first ones of the largest groups exchange what they have: few messages, and chips do the same."""
+    """Gathers parts on all chips; only the leaders of the largest groups exchange what they have, which takes few messages."""
     yield from to_all(members, group, owners, len(_gather_levels(members, group)) - 1)
 
 

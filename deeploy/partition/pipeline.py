@@ -55,7 +55,7 @@ class Pipeline:
 
     @property
     def constants(self) -> tuple[int, ...]:
-        """Bytes of constants of every stage."""
+        """Bytes of constants that each stage holds."""
         return tuple(stage_sizes(self.levels, self.cuts))
 
 

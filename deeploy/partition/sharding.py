@@ -276,7 +276,7 @@ class _PartStore(Mover):
         return held[piece]
 
     def cut_out(self, chip: int, piece: Piece, run: Piece, name: str) -> Tensor:
-        """Parts that lie in a longer run."""
+        """A slice of ``run`` on ``chip`` that holds the parts ``piece``."""
         begin, size = (sum(self.sizes[part] for part in parts) for parts in (run[: run.index(piece[0])], piece))
         return self.shards.add(chip, cut_out(self.runs[chip][run], 0, begin, begin + size), name)
 

@@ -29,7 +29,7 @@ Box = tuple[int, int, int]  # indices [begin, end) along an axis: axis, begin, e
 
 @dataclass(frozen=True)
 class Whole:
-    """All of a tensor on some chips."""
+    """A tensor that some chips hold as a whole."""
 
     chips: tuple[int, ...] = (ROOT,)
 
@@ -110,12 +110,12 @@ class ShardState:
 
     @property
     def division(self) -> Division | None:
-        """How its rows are divided."""
+        """How the rows of the tensor are divided over chips; None where they are not."""
         return self.rows.division if self.rows is not None else None
 
     @property
     def divided(self) -> Divided | None:
-        """What it is put together from."""
+        """How the tensor is divided over chips, in parts or rows; None where it is whole."""
         return next((shard for shard in (self.apart, self.rows, *self.parts.values()) if shard is not None), None)
 
     @property
@@ -261,7 +261,7 @@ class Shards:
         return self.nodes[target][-1].outputs[0]
 
     def carry_out(self, events: Iterable[Event], mover: Mover) -> None:
-        """Let events happen to a tensor."""
+        """Adds the nodes of a collective's events to the chips' graphs; ``mover`` says what a piece is."""
         sent: dict[Send, tuple[Tensor, int]] = {}
         for event in events:
             if isinstance(event, Send):
@@ -295,7 +295,7 @@ class Mover:
         raise NotImplementedError  # this and the next two: every subclass defines them
 
     def put(self, chip: int, piece: Piece, tensor: Tensor) -> None:
-        """Keep what has arrived of a piece."""
+        """Takes over the piece of a tensor that has arrived on a chip."""
         raise NotImplementedError
 
     def name(self, source: int, piece: Piece) -> str:
@@ -358,7 +358,7 @@ def chunked_axis(tensor: Tensor) -> tuple[int, int]:
 
 
 def bytes_of(tensor: Tensor) -> int:
-    """Bytes of a tensor."""
+    """Bytes that the elements of a tensor take."""
     return tensor.elements * tensor.dtype.numpy.itemsize
 
 

@@ -76,7 +76,7 @@ class System:
 
 
 def system_of_one(graph: Graph) -> System:
-    """The system of one chip."""
+    """The system of a single chip, which runs the whole graph."""
     return System((graph,), names_of(graph.inputs), names_of(graph.outputs))
 
 
@@ -254,6 +254,6 @@ def order_system(system: System) -> System:
 
 
 def constants_by_chip(system: System) -> Mapping[int, int]:
-    """Bytes of constants on every chip."""
+    """Bytes of constants that each chip holds, by its number."""
     own = ({t: t.data.nbytes for node in graph.nodes for t in node.operands if t.data is not None} for graph in system.chips)
     return {chip: sum(sizes.values()) for chip, sizes in enumerate(own)}

@@ -45,7 +45,7 @@ class Load:
 
     @property
     def data(self) -> Numeric:
-        """Cycles in which the path is busy."""
+        """Cycles in which the path is busy for the call."""
         return self.fetched + self.stored
 
 
@@ -113,17 +113,17 @@ def timing_of(target: Target) -> Timing:
 
 
 def larger_of(a: Numeric, b: Numeric) -> Numeric:
-    """Of numbers, or arrays of them."""
+    """The larger of two numbers, or of arrays element by element."""
     return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
 
 
 def smaller_of(a: Numeric, b: Numeric) -> Numeric:
-    """Of numbers, or arrays of them."""
+    """The smaller of two numbers, or of arrays element by element."""
     return np.minimum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else min(a, b)
 
 
 def of_call(function: Callable[Concatenate[Call, Target, P], T]) -> Callable[Concatenate[Call, Target, P], T]:
-    """The same function, whose results are kept with the call: plans, chains and walks ask for them again and again."""
+    """Lets a function of a call keep its results with the call, which plans, fused groups and walks ask for again and again."""
 
     def found(call: Call, target: Target, /, *arguments: P.args, **named: P.kwargs) -> T:
         key = function, id(target), *arguments, *named.values()
@@ -289,7 +289,7 @@ def second_part_cost(call: Call, target: Target, cores: int) -> SecondCost | Non
 
 
 def work_of(call: Call, found_rate: Rate) -> Work:
-    """The same by a given rate."""
+    """The cycles of a call's kernel (``Work``) at the given rate, whatever the target's timing says."""
     nest = call.geometry.nest
     written = [access for access in (*nest.writes.values(), *nest.updates.values()) if access.axes]
     outputs = [[dim.name for dim in access.dims()] for access in written]

@@ -47,7 +47,7 @@ class Energy:
 
     @property
     def parts(self) -> dict[str, float]:
-        """Every part by its name."""
+        """Microjoules of every part of one inference by its name: cores, accelerators, paths, memories, static power."""
         static = {STATIC: self.static} if self.static else {}
         return {"cores": self.cores, **self.accelerators, **self.paths, **self.memories, **static}
 
@@ -136,5 +136,5 @@ def milliwatt(target: Target, cores: int) -> float:
 
 
 def measure(objective: Objective, cycles: float, microjoule: float) -> float:
-    """What is to be small."""
+    """The number that the objective makes small: cycles, microjoules, or their product."""
     return {"energy": microjoule, "edp": microjoule * cycles}.get(objective, cycles)

@@ -39,7 +39,7 @@ class Fix:
 
     @property
     def dim(self) -> str:
-        """The dimension of a tile."""
+        """The dimension whose tile size the user fixes."""
         return self.what.partition(".")[2]
 
     def __str__(self) -> str:
@@ -148,7 +148,7 @@ class ChainChoice:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the plan has this chain."""
+        """Whether the plan fuses these calls."""
         return self.reason == "taken"
 
 
@@ -207,7 +207,7 @@ class Plan:
 
     @property
     def added(self) -> int:
-        """Tiles besides one for each call."""
+        """How many tiles the plan has besides one for each call."""
         return sum(candidate.tiling.tiles - 1 for candidate in self.calls)
 
     @cached_property

@@ -83,7 +83,7 @@ class Operand:
 
     @property
     def access_elements(self) -> int:
-        """Elements that the call sees."""
+        """How many elements of the buffer the call sees."""
         return math.prod(self.access.shape)
 
     def elements(self) -> np.ndarray:
@@ -165,7 +165,7 @@ class Program:
 
     @property
     def states(self) -> tuple[State, ...]:
-        """What outlives an inference."""
+        """The states of the network: buffers that outlive an inference."""
         return self.growth.states if self.growth is not None else ()
 
     @property

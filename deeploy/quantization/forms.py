@@ -49,7 +49,7 @@ class Trial:
     refused: str = ""
 
     def contents(self) -> Contents:
-        """The trial for scripts."""
+        """The trial as a document for ``--json``: cycles, signal-to-noise ratio in decibel, agreement."""
         head: Contents = {"form": str(self.form)}
         if self.refused:
             return {**head, "refused": self.refused}

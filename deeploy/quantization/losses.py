@@ -78,7 +78,7 @@ class LossComparison:
     is_sequence: bool = False
 
     def contents(self) -> Contents:
-        """For scripts."""
+        """The comparison as a document for ``--json``."""
         return asdict(self)
 
     def summary(self) -> str:
@@ -180,7 +180,7 @@ def run_model(model: onnx.ModelProto, name: str, samples: Sequence[Sample], stat
 
 
 def signal_to_noise(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
-    """Of all outputs of floats together, in decibel."""
+    """The signal-to-noise ratio of all float outputs together, in decibel."""
     noise = Noise()
     for g, e in zip(got, expected, strict=True):
         if e.dtype.kind == "f":

@@ -111,7 +111,7 @@ class CalibrationSource:
 
     @cached_property
     def parts(self) -> list[TensorPart]:
-        """What is judged by itself."""
+        """The parts of the network's outputs whose loss is judged by itself."""
         return parts_of(self.model, self.name, self.samples, self.states)
 
 
@@ -125,7 +125,7 @@ class Written:
     share: float = 0.0
 
     def contents(self, states: Mapping[str, str]) -> Contents:
-        """For scripts."""
+        """What stayed in float, and what 4 bits cost, as a document for ``--json``."""
         weights = {"weights": [weight.contents() for weight in self.weights]} if self.weights else {}
         kept = [asdict(tensor) for tensor in self.kept]
         return {**weights, "states": dict(states), "float_concats": list(self.apart), "float_tensors": kept, "float_share": self.share}

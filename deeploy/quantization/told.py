@@ -63,7 +63,7 @@ def warn_of_loss(comparison: LossComparison) -> list[str]:
 
 
 def warning_of(label: str, decibel: float) -> list[str]:
-    """The same, of what is called ``label``."""
+    """A warning where the signal-to-noise ratio of the output ``label``, in decibel, is too low; else nothing."""
     if decibel >= LEAST:
         return []
     errors = f"errors of {100 * 10 ** (-decibel / 20):.0f} % of its size" if decibel > -LEAST else "errors much larger than it is"

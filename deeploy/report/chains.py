@@ -77,7 +77,7 @@ def _compare_figures(now: int, apart: int, unit: str) -> str:
 
 
 def taken_groups(entry: Document) -> list[Document]:
-    """The chains of a network."""
+    """The fused groups that a network's plan has."""
     return [choice for choice in entry.get("chain_choices", ()) if choice["reason"] == "taken"]
 
 

@@ -155,7 +155,7 @@ def _stream_section(manifest: Document) -> str:
 
 
 def summarise_system(manifest: Document, folder: Path) -> str:
-    """A few lines after a compilation."""
+    """What ``deeploy compile`` prints of a project for several chips."""
     macs = sum(call["macs"] for call in manifest["calls"])
     count = len(manifest["chips"])
     lines = [f"{manifest['model']} for {count} x {manifest['target']} ({len(set(manifest['code']))} different), {plain(macs)} MAC"]
@@ -175,7 +175,7 @@ def _predicted_line(manifest: Document) -> str:
 
 
 def report_system(manifest: Document) -> str:
-    """The essentials of a system."""
+    """What ``deeploy report`` prints of a project for several chips."""
     sent, received = _moved_bytes(manifest)
     lines = [f"{shorten(manifest['model'])} for {len(manifest['chips'])} x {manifest['target']}, {len(manifest['messages'])} messages"]
     if manifest["cycles"] is not None:

@@ -253,7 +253,7 @@ class _Explanation:
     # ---- memory
 
     def own(self) -> list[Placement]:
-        """This call's windows and scratch."""
+        """Placements of the windows and the scratch memory of the explained call."""
         return self.overview.rooms.own.get(self.call.name, [])
 
     def free(self, distance: int, step: int) -> int:

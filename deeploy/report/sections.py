@@ -42,7 +42,7 @@ def network_heading(entry: Document) -> str:
 
 
 def headline_cards_of(entry: Document) -> str:
-    """The figures that people ask for first."""
+    """The first figures of a report as HTML: cycles, time, memory, energy."""
     headline_cards: list[tuple[str, str, str]] = []
     if entry["cycles"] is not None:
         cycles, spent = entry["cycles"], entry["shares"]

@@ -60,7 +60,7 @@ def headline_text(entry: Document) -> str:
 
 
 def summarise_project(manifest: Document, folder: Path) -> str:
-    """A few lines after a compilation."""
+    """What ``deeploy compile`` prints of a project."""
     lines = []
     for entry in manifest.get("networks") or [manifest]:
         lines.append(headline_text(entry))

@@ -115,7 +115,7 @@ class _ScheduledMember:
         self.covered = 0  # the clock up to which a call before it waits in every clock for what it needs as well
 
     def fetched(self, tile: Value) -> list[Node]:
-        """Begins to move what a tile needs."""
+        """Nodes that start the transfers of what a tile of the call reads."""
         return [Do(self.step, name, tile) for name in self.fetches]
 
     def loaded(self) -> list[Node]:
@@ -155,7 +155,7 @@ class _ScheduledMember:
         return [*arrived, *compute, *ahead] if self.layer.accelerator else [*arrived, *ahead, *compute]
 
     def finished(self, tile: Value) -> list[Node]:
-        """Goes on when the accelerator is through."""
+        """Nodes that wait for the accelerator's job of a tile."""
         return [Finish(self.step, self.layer.accelerator, tile)] if self.layer.accelerator else []
 
     def ended(self, clock: Value) -> list[Node]:
@@ -298,7 +298,7 @@ class _ChainSchedule:
         return [*nodes, Loop(clock, self.clocks, tuple(merge_guards(inner))), *self._closed()]
 
     def nested(self) -> list[Node]:
-        """The same where calls follow each other: an accelerator begins with a tile before cores are through with the one before it."""
+        """The schedule of a nested group, in which an accelerator begins a tile before cores are through with the one before it."""
         clock = self.clock
         jobs = [member for member in self.members if member.layer.accelerator]
         started = [job for job in jobs if not job.member.start]

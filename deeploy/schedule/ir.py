@@ -124,7 +124,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Condition:
-    """Whether a value compares so with another."""
+    """A comparison of an expression with a number."""
 
     left: Value
     relation: Literal["==", "!=", "<", ">="]
@@ -136,7 +136,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Guard:
-    """Does ``body`` where all conditions hold."""
+    """Runs ``body`` only where all conditions hold."""
 
     conditions: tuple[Condition, ...]
     body: tuple[Node, ...]

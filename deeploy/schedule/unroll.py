@@ -42,7 +42,7 @@ class Table:
         self._held: dict[int, Sequence[bool]] = {}
 
     def array(self, value: Value) -> np.ndarray:
-        """A value in all tiles."""
+        """The value of an expression in every tile, as an array."""
         if id(value) not in self._arrays:
             values = evaluate_value(value, self.values)
             whole = isinstance(values, np.ndarray) and values.shape == (self.count,)
@@ -50,7 +50,7 @@ class Table:
         return self._arrays[id(value)]
 
     def column(self, value: Value) -> Sequence[int]:
-        """The same as a list of whole numbers."""
+        """The value of an expression in every tile, as a list of whole numbers."""
         if isinstance(value, int):
             return [value] * self.count
         if id(value) not in self._known:
@@ -58,7 +58,7 @@ class Table:
         return self._known[id(value)]
 
     def at(self, value: Value, tile: int) -> int:
-        """A value in a tile."""
+        """The value of an expression in one tile."""
         return value if isinstance(value, int) else self.column(value)[tile]
 
     def rows(self, values: Sequence[Value]) -> np.ndarray:
@@ -105,7 +105,7 @@ class Unrolled:
         return self._tables[step]
 
     def events(self, step: int) -> Iterator[Event]:
-        """What a call does, in order."""
+        """What the call of a step does in one inference, event by event, in order."""
         yield from self._events(self.schedule.layers[step].body, 0, self.table(step))
 
     def _events(self, nodes: Sequence[Node], tile: int, table: Table) -> Iterator[Event]:

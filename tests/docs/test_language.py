@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -52,6 +53,18 @@ def test_pages_use_the_words_of_the_field() -> None:
     pages = [*PAGES, *(ROOT / "docs" / "decisions").glob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
     assert len(pages) > 50
     assert [(page.name, phrase[0]) for page in pages for phrase in own.finditer(page.read_text())] == []
+
+
+def test_docstrings_can_be_read_alone() -> None:
+    """The first line of a public function or class says what it is of, and not "of it" or "the same"."""
+    fragment = re.compile(r"(?:Of|For scripts|That of|Those|The same (?!function of|kernel on)|Until|Nothing|Its)\b|See ``|As ``")
+    found, count = [], 0
+    for path in sorted((ROOT / "deeploy").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                count, told = count + 1, ast.get_docstring(node)
+                found += [(path.name, node.name, told)] if told and fragment.match(told) else []
+    assert count > 1000 and found == []
 
 
 # ---- the glossary

@@ -65,7 +65,7 @@ class Board:
             raise BuildError("--on board needs the package pyserial", "pip install pyserial")
 
     def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
-        """The folder of the program."""
+        """Builds the program for the board; returns the folder with it."""
 
         def failure(text: str, command: Sequence[str]) -> DeeployError:
             overflow = OVERFLOW.search(text)
@@ -95,7 +95,7 @@ class Board:
         return Result(split_outputs(outputs, entry["outputs"], len(samples)), tuple(cycles), named, mhz=facts.hertz / 1e6)
 
     def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
-        """See ``Snapshots``."""
+        """The results of each layer as the board leaves them (``Snapshots``)."""
         if entry["machine"] is not None:
             what = "--layers --on board: layers of a machine with several memories are not compared on boards"
             raise UsageError(what, "Say --on qemu or --on gvsoc, or leave --on out.")

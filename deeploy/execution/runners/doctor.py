@@ -36,7 +36,7 @@ class Tool:
     remedy: str
 
     def contents(self) -> Contents:
-        """The tool for scripts."""
+        """The tool as a document for ``--json``."""
         return asdict(self)
 
 

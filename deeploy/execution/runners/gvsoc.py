@@ -154,7 +154,7 @@ class Gvsoc:
         return Result(gather_outputs(entry, outputs), tuple(int(m[2]) for m in map(_TOTAL.search, printed[0]) if m), layers)
 
     def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
-        """See ``Snapshots``: every memory and the outputs at the end of every step, as the host model writes them (``snapshots.h``)."""
+        """Every memory and the outputs at the end of every step, as the host model writes them (``snapshots.h``)."""
         self.check(project, entry)
         folder = build_network(project, entry["name"], SNAPSHOTS)
         (part,) = project_parts(project, entry, [sample])

@@ -88,10 +88,10 @@ class Host:
     seconds: float = SECONDS
 
     def check(self, project: Path, entry: Document) -> None:
-        """Every project runs on the host."""
+        """Accepts every project: all of them run on the host."""
 
     def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
-        """The application."""
+        """Builds the application for this machine; returns its path."""
         return [build_application(project, "address" if self.sanitize else None, self.flags)]
 
     def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
@@ -149,7 +149,7 @@ class Mpi:
         require(("mpicc", "libopenmpi-dev"), ("mpirun", "openmpi-bin libopenmpi-dev"))
 
     def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
-        """The application of a rank."""
+        """Builds the application that every MPI rank runs; returns its path."""
         return [build_application(project, goal="mpi")]
 
     def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
@@ -165,7 +165,7 @@ class Mpi:
         return execute_application(application, project, entry, samples, options, self.start, around=around, seconds=self.seconds)
 
     def start(self, application: Path, folder: Path, chips: int) -> list[str]:
-        """The command for the ranks."""
+        """The ``mpirun`` command that runs ``application`` once per chip."""
         count = str(self.count or chips)
         command = ["mpirun", "--oversubscribe", "-n", count, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
         where = ["--host", f"localhost:{count}"] if self.hostfile is None else ["--hostfile", str(self.hostfile.resolve())]

@@ -38,7 +38,7 @@ class Line(Protocol):
         """Up to ``size`` bytes; fewer when none came for ``timeout`` seconds."""
 
     def write(self, data: bytes, /) -> int | None:
-        """Send bytes."""
+        """Sends bytes to the board."""
 
 
 class NoAnswer(Exception):
@@ -88,7 +88,7 @@ class HostLine:
         return facts
 
     def write(self, data: bytes) -> None:
-        """Set all inputs."""
+        """Sends the inputs of one inference to the board, all of them behind each other."""
         for start in range(0, len(data), MOST - 4):
             self._ask(WRITE, _CHECK.pack(start) + data[start : start + MOST - 4])
 
@@ -104,11 +104,11 @@ class HostLine:
         raise NoAnswer
 
     def read(self, count: int) -> bytes:
-        """All outputs."""
+        """Reads all outputs of the last inference from the board: ``count`` bytes."""
         return b"".join(self._ask(READ, struct.pack("<II", at, min(MOST, count - at))) for at in range(0, count, MOST))
 
     def cycles(self, layers: int) -> list[int]:
-        """Of every layer in the last inference."""
+        """Cycles that each layer took in the last inference, as the board's timer counted them."""
         return [_LONG.unpack(self._ask(CYCLES, _CHECK.pack(layer)))[0] for layer in range(layers)]
 
     def _ask(

@@ -65,7 +65,7 @@ class Qemu:
         require_tools(list(tools_of((project / "Makefile").read_text(encoding="utf-8")).values()))
 
     def build(self, project: Path, entry: Document, sequence: bool = False, defines: str = "") -> Sequence[Path]:
-        """The folder of the program."""
+        """Builds the program for the emulator; returns the folder with it."""
         folder, options = self._options(project, entry, sequence, defines)
 
         def failure(text: str, command: Sequence[str]) -> DeeployError:
@@ -94,7 +94,7 @@ class Qemu:
         return Result(split_outputs(data, entry["outputs"], len(samples)))
 
     def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
-        """See ``Snapshots``."""
+        """The results of each layer as the emulated program leaves them (``Snapshots``)."""
         defines = PROFILED if entry["machine"] is None else CHECKED
         return (self._run(project, entry, [sample], False, defines) / "snapshots.bin").read_bytes()
 

@@ -93,7 +93,7 @@ class ChipPart:
 
 
 def project_parts(project: Path, entry: Document, samples: Samples) -> list[ChipPart]:
-    """The parts of a project."""
+    """The parts of a project that are run: one per chip, each with its own inputs of every sample."""
     if "chips" not in entry:
         return [ChipPart(0, entry, project, samples)]
     positions = {port["name"]: index for index, port in enumerate(entry["inputs"])}

@@ -99,7 +99,7 @@ class Sizes:
         return self.arena + self.static + self.stack
 
     def contents(self) -> Contents:
-        """What ``deploy.json`` says."""
+        """The bytes of a program as the document that ``deploy.json`` holds under ``sizes``."""
         return {**asdict(self), "layers": [asdict(layer) for layer in self.layers], "flash": self.flash, "ram": self.ram}
 
     def check(self, budgets: Mapping[str, int], remedy: Remedy) -> None:

@@ -22,7 +22,7 @@ class Measured:
 
     @property
     def share(self) -> float:
-        """That of the elements that differ."""
+        """The share of the layer's output elements that differ from the exact requantisation, between 0 and 1."""
         return self.differ / self.elements if self.elements else 0.0
 
 

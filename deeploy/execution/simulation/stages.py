@@ -212,7 +212,7 @@ class CountedStages:
                 )
 
     def overflow(self, stage: int, first: int, end: int) -> int:
-        """Nothing."""
+        """Bytes of constants that do not fit the stage's chip: none, as no memory is looked at here."""
         return 0
 
     def tables(self, stages: int) -> Sequence[Table]:

@@ -79,11 +79,11 @@ class SystemRun:
 
     @property
     def link_bytes(self) -> int:
-        """Bytes of all messages."""
+        """Bytes that all messages between chips carry in one inference."""
         return sum(delivery.bytes for delivery in self.deliveries)
 
     def waited(self, chip: int) -> float:
-        """Cycles that a chip waits for messages."""
+        """Cycles in which a chip waits for messages of others during one inference."""
         return self.chips[chip].shares.get(LINK, 0.0)
 
 
@@ -160,7 +160,7 @@ class _Events:
         self.results: list[list[Run]] = [[] for _ in plans]
 
     def run(self) -> None:
-        """Until every chip has done all inferences."""
+        """Walks through the calls of all chips, the earliest first, until each chip has done all inferences."""
         ready = [(0.0, chip) for chip in range(len(self.plans))]
         blocked: dict[int, bool] = {}  # and whether it is to send
         while ready:

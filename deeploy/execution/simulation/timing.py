@@ -46,7 +46,7 @@ class Traffic:
         return self.bytes_in + self.bytes_out
 
     def add(self, more: Traffic) -> None:
-        """Count what another moved as well."""
+        """Adds what another path or call moved to these counts."""
         self.bytes_in += more.bytes_in
         self.bytes_out += more.bytes_out
         self.rows += more.rows
@@ -83,7 +83,7 @@ class CallTiming:
 
     @property
     def stalled(self) -> float:
-        """Cycles waited in all."""
+        """Cycles in which the call waits, for whatever reason."""
         return sum(sum(reasons.values()) for reasons in self.stalls.values())
 
     @property
@@ -113,7 +113,7 @@ class Engines:
 
 
 def engine_overlap(jobs: Sequence[tuple[float, float]], computed: Sequence[tuple[float, float]]) -> Engines:
-    """Of the times of jobs and of tiles on cores, from a cycle to another; those of cores do not overlap, and neither do jobs."""
+    """Cycles in which accelerators work, in which cores do, and in which both do, from their intervals [begin, end)."""
     both, first = 0.0, 0
     for begin, end in jobs:
         while first < len(computed) and computed[first][1] <= begin:

@@ -117,20 +117,20 @@ class Walk:
         return self._computed[step]
 
     def second(self, table: Table, second_cost: cost.SecondCost) -> Sequence[float]:
-        """The same of the second parts of tiles."""
+        """Cycles of the second part of each tile, which cores compute."""
         step = table.layer.step
         if step not in self._joined:
             self._joined[step] = _of_tiles(table, second_cost.cycles)
         return self._joined[step]
 
     def run(self) -> Run:
-        """Every call in turn."""
+        """Walks through all calls in their order; returns the cycles, bytes and waits of one inference."""
         for step in range(len(self.calls)):
             self.call(step)
         return self.result()
 
     def call(self, step: int) -> None:
-        """One call, from now on."""
+        """Walks through the call of a step, which begins at the current cycle."""
         self.step = step
         self.timings.append(CallTiming(self.calls[step].name, self.now))
         chain = next((chain for chain in self.plan.chains if chain.first <= step <= chain.last), None)
@@ -187,7 +187,7 @@ class Walk:
             self.current.end = self.now
 
     def result(self) -> Run:
-        """What all calls together were."""
+        """The sums over all calls that were walked through: cycles, traffic, waits and energy."""
         traffic = {name: Traffic() for name in self.paths}
         for step, timing in enumerate(self.timings):
             for name, moved in self.owed.get(step, ()):
@@ -213,7 +213,7 @@ class Walk:
             self.now += cycles
 
     def move(self, node: Move, table: Table, tile: int) -> None:
-        """Start the transfers of one box."""
+        """Starts the transfers of one box for a tile, on the path that the node names."""
         name, label, is_store, owner = node.token.path, node.label, node.is_store, node.owner
         path, timing = self.paths[name], self.current
         if id(node) not in self._cut:
@@ -249,7 +249,7 @@ class Walk:
         return loops.first_window
 
     def wait(self, token: Token, tile: int) -> None:
-        """Until everything that was started under a token is complete."""
+        """Waits until all transfers or jobs that were started under a token are complete."""
         name, reason = token.path, REASONS.get(token.purpose, CONSTANTS)
         tile = -1 if token.purpose == "constants" else tile
         self.paths[name].waits += 1
@@ -292,7 +292,7 @@ class _LayerWalk:
         self.slower = [cost.slowdown_beside(part, target) for part in layer.call.parts]
 
     def joined(self, tile: int, table: Table) -> None:
-        """The second part of a tile."""
+        """Counts the second part of a tile: the cycles that cores take to make outputs of an accelerator's sums."""
         assert self.second is not None
         self.walk.forks += self.layer.call.kernel.forks
         self.overheads(self.second.overhead, "barriers", tile)

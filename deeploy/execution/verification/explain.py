@@ -72,7 +72,7 @@ class Evidence:
     moved: Sequence[Comparison] = ()
 
     def contents(self) -> Contents:
-        """For scripts; a difference that is no number is null."""
+        """The evidence as a document for ``--json``; a difference that is no number is null."""
         told = asdict(self)
         for entry in (*told["unoptimised"], *told["moved"], *([told["disagreement"]] if self.disagreement else [])):
             entry |= {name: value for name, value in entry.items() if not isinstance(value, float) or math.isfinite(value)}
@@ -203,7 +203,7 @@ class _ExplainedLayers:
         return cls(program, entry, places, quantised, alone, whole)
 
     def computed(self, sample: Sequence[np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], list[np.ndarray] | str]:
-        """Of one sample: the interpreter's tensors, onnxruntime's from the same inputs, and its outputs from the network's inputs."""
+        """Tensors of one sample: the interpreter's, onnxruntime's from the same inputs, and its outputs from the network's inputs."""
         mine, _ = run_layers(self.program, sample, list(self.places.values()))
         given = [mine[port["name"].removesuffix(_GIVEN)] for port in self.alone.entry["inputs"][len(sample) :]]
         theirs, whole = self.alone.run([[*sample, *given]]), self.whole.run([sample])

@@ -81,7 +81,7 @@ class Place:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the tensor in the model."""
+        """The shape that the tensor has in the model: channels first for an image."""
         shape = self.operand.access.shape
         return (shape[0], shape[3], shape[1], shape[2]) if self.is_image else shape
 

@@ -200,7 +200,7 @@ def multi_head_attention(
     num_heads: int = 1,
     scale: float = 0,
 ) -> Results:
-    """Of queries, keys and values, with a cache of keys and one of values."""
+    """Attention of queries, keys and values, with a cache of keys and one of values."""
     if k is None or v is None:
         raise Refusal("packs queries, keys or values", "export the model with an input for each")
     if offset is not None:
@@ -244,7 +244,7 @@ def grouped_attention(
     rotary_interleaved: int = 0,
     local_window_size: int = -1,
 ) -> Results:
-    """With a cache that grows, whose rows are all valid: groups of heads share keys and values."""
+    """Attention whose groups of heads share keys and values, with a cache that grows and whose rows are all valid."""
     heads, shared = num_heads, kv_num_heads
     if k is None or v is None:
         width = q.shape[2] // (heads + 2 * shared)

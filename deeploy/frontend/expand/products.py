@@ -316,7 +316,7 @@ def skip_norm(
 
 @declares("SkipSimplifiedLayerNormalization", *_SKIPPED, rank=1)
 def skip_simple_norm(m: Expansion, x: Tensor, skip: Tensor, scale: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-5) -> Results:
-    """The same without a mean."""
+    """A sum of two tensors and the root-mean-square norm of its rows."""
     return skip_norm(m, x, skip, scale, None, bias, epsilon=epsilon)
 
 

@@ -149,7 +149,7 @@ def regressor(m: Expansion, x: Tensor, *, n_targets: int = 1, aggregate_function
 
 @expands("TreeEnsemble", domain=ML)
 def ensemble(m: Expansion, x: Tensor, *, n_targets: int = 1, aggregate_function: int = 1, post_transform: int = 0) -> Tensor:
-    """Of ai.onnx.ml 5: leaves and nodes are lists of their own."""
+    """The tree ensemble of ai.onnx.ml 5, whose leaves and nodes are lists of their own."""
     values = m.attrs
     if "membership_values" in values:
         raise Refusal("compares with sets of values", "export the model with thresholds")

@@ -45,7 +45,7 @@ class Blocks:
         return result
 
     def narrowed(self) -> Blocks:
-        """The same without zero points where that takes no more bits."""
+        """The weights without zero points, where that takes no more bits."""
         difference = self.centred
         if self.zeros is None or _count_bits(difference) > _count_bits(self.steps):
             return self

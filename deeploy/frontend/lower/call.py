@@ -45,12 +45,12 @@ class RuleCall(Match):
         self.step, self.zero = (1.0, 0) if result is None else (result.s, result.z)
 
     def of(self, node: Node) -> RuleCall:
-        """The same result, of another operator."""
+        """A rule's call of another operator that has the same result and quantisation."""
         return RuleCall(self._root, node, self.result, self.low, self.high)
 
     @property
     def limits(self) -> Attributes:
-        """Those of a quantised result, as attributes."""
+        """The least and the largest value of the quantised result, as attributes ``low`` and ``high``."""
         return {"low": self.low, "high": self.high}
 
     def operand(self, position: int) -> Quantised | None:
@@ -91,13 +91,13 @@ class RuleCall(Match):
         return moved.reshape([x.shape[0], 1, *moved.shape[1:]]) if x.rank == 3 else moved
 
     def create_image(self, op: str, *inputs: Tensor, **given: Any) -> Tensor:
-        """As ``create``, of an operator whose result is that of the match as a channels-last image."""
+        """Creates an operator like ``create``, whose result is that of the match as a channels-last image."""
         number, channels, *spatial = self.y.shape
         shape = [number, *[1] * (2 - len(spatial)), *spatial, channels]
         return self.create(op, *inputs, shape=shape, dtype=self.y.dtype, **given)
 
     def replace_image(self, op: str, *inputs: Tensor, **given: Any) -> Tensor:
-        """As ``replace``, of an operator whose result is a channels-last image."""
+        """Replaces the match like ``replace``, by an operator whose result is a channels-last image."""
         number, channels, *spatial = self.y.shape
         image = self.create_image(op, *inputs, label="channels last", **given).reshape([number, *spatial, channels])
         return image.transpose((0, image.rank - 1, *range(1, image.rank - 1)))

@@ -24,7 +24,7 @@ _LONGEST = 256  # rows that are summed by a triangle of ones
 
 @standard("CumSum")
 def quantised_sum(m: Match, x: Tensor, axis: int, *, exclusive: int = 0, reverse: int = 0) -> Result:
-    """Of a dequantised tensor and short rows: a product with a triangle of ones, which stays one of integers."""
+    """Running sums of short dequantised rows as a product of integers with a triangle of ones."""
     axis %= x.rank
     size = x.shape[axis]
     require(m.source(x, "DequantizeLinear"), size <= _LONGEST)
@@ -38,7 +38,7 @@ def quantised_sum(m: Match, x: Tensor, axis: int, *, exclusive: int = 0, reverse
 
 @standard("CumSum", kind="if", lowers=True)
 def running_sum(m: Match, x: Tensor, axis: int, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-    """Along the middle one of three axes."""
+    """Running sums as ``RunningSum``, along the middle one of three axes."""
     axis %= x.rank
     rows = x.reshape([math.prod(x.shape[:axis]), x.shape[axis], -1])
     return compute(RUNNING_SUM.name, rows, label="sums", exclusive=bool(exclusive), reverse=bool(reverse))

@@ -134,7 +134,7 @@ def choose(x: Tensor, slope: Tensor) -> Result:
 
 @standard("LogSoftmax", kind="f")
 def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """It neither overflows nor takes the logarithm of zero."""
+    """LogSoftmax in a form that neither overflows nor takes the logarithm of zero."""
     d = x - x.reduce("Max", axis)
     return d - d.apply("Exp").reduce("Sum", axis).apply("Log")
 

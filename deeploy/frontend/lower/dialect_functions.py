@@ -76,7 +76,7 @@ def no_norm(m: Match, x: Tensor, weight: Tensor, bias: Tensor, *, mul: int, D: i
 
 @_integer(*_FUNCTIONS)
 def function(m: Match, x: Tensor) -> Tensor:
-    """A table for 8-bit operands."""
+    """An integer function of the dialect; for 8-bit operands the table of its 256 results."""
     name, *constants = _FUNCTIONS[m.op]
     numbers = {key: m.attrs.get(attribute, 0) for key, attribute in zip("abc", constants, strict=True)}
     y = m.replace("IntegerFunction", x, function=name, **numbers)

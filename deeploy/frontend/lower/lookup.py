@@ -75,7 +75,7 @@ def real_constant(tensor: Tensor) -> np.ndarray | None:
 
 
 def real_number(tensor: Tensor) -> float | None:
-    """As ``real_constant``, of one element."""
+    """The one real number that a constant tensor stands for, if it has one element."""
     values = real_constant(tensor)
     return values.item() if values is not None and values.size == 1 else None
 

@@ -72,7 +72,7 @@ class Quantised:
 
 
 def plain_tensor(tensor: Tensor) -> Quantised:
-    """A tensor whose elements stand for themselves."""
+    """A quantised tensor with scale 1 and zero point 0: its elements stand for themselves."""
     return Quantised(tensor, np.ones(1, np.float32), np.zeros(1, np.int64), 0)
 
 
@@ -106,7 +106,7 @@ def quantised_result(node: Node) -> Quantised | None:
 
 
 def byte_tensor(x: Tensor | Quantised | None) -> Quantised | None:
-    """As ``behind_dequantisation`` or as it is, where the integers have 8 bits and one scale."""
+    """The integers of a tensor, or those in front of its dequantisation, where they have 8 bits and one scale."""
     q = behind_dequantisation(x) if isinstance(x, Tensor) else x
     return q if q and q.is_scalar and q.is_byte else None
 
@@ -135,7 +135,7 @@ def requant_constants(ratio: np.ndarray | float, offset: np.ndarray | int, zero_
 
 
 def requantisation_operands(mul: npt.ArrayLike, add: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Multipliers and summands as operands."""
+    """Multipliers (int32) and summands of a requantisation as constant tensors."""
     return constant(np.asarray(mul), DType.INT32, "mul"), constant(narrow_values(add), label="add")
 
 

@@ -71,17 +71,17 @@ class Direction:
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """The number of gates, and of units."""
+        """The number of gates of the layer, and of units."""
         return self.state_weights.shape[:2]
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of a state [n,k]."""
+        """The shape [batch, units] of a state of the layer."""
         return self.x.shape[1], self.extents[1]
 
     @property
     def types(self) -> tuple[DType, DType]:
-        """Of states, and of sums and cells."""
+        """The element type of the layer's states, and that of its sums and cells."""
         return (DType.INT16, DType.INT32) if self.is_integer else (DType.FLOAT32, DType.FLOAT32)
 
     @property

@@ -37,7 +37,7 @@ def resize(
     exclude_outside: int = 0,
     cubic_coeff_a: float = -0.75,
 ) -> Result:
-    """In any of ONNX's coordinate transformations that need no region of interest."""
+    """Resize in any of ONNX's coordinate transformations that need no region of interest."""
     is_old = m.op == "Upsample" or len(m.node.inputs) == 2
     transformation, rounding = ("asymmetric", "floor") if is_old else (coordinate_transformation_mode, nearest_mode)
     is_exact, scales = mode == "nearest" or x.dtype.is_float, _axis_scales(m, is_old)

@@ -74,7 +74,7 @@ def lower_extreme(call: RuleCall) -> Result:
 
 
 def lower_softmax(call: RuleCall) -> Result:
-    """In integers, exponentials of the distance from the maximum come from a table."""
+    """Softmax; of integers, exponentials of the distance from the maximum come from a table."""
     x, constants, attrs = need(call.operand(0)), list[Tensor](), dict[str, int]()
     # onnxruntime's QLinearSoftmax cuts the number of levels off, which this follows: 254 for the scale 1/255 in float32.
     levels = int(np.float32(1.0) / np.float32(call.step))

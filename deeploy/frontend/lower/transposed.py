@@ -52,7 +52,7 @@ class Phases:
 
     @staticmethod
     def of(call: RuleCall, size: tuple[int, int]) -> Phases:
-        """Those of a ``ConvTranspose`` with filters of this size."""
+        """The phases of a ``ConvTranspose`` with filters of this size."""
         found_window = window_attributes(call.attrs)
         (strides, dilations, pads), places = (
             (found_window[name] for name in ("strides", "dilations", "pads")),
@@ -65,7 +65,7 @@ class Phases:
 
     @property
     def attributes(self) -> Attributes:
-        """Those of the convolution."""
+        """The attributes of the convolution that computes all phases."""
         pads = (self.rows.before, self.columns.before, self.rows.after, self.columns.after)
         return {"strides": (1, 1), "dilations": self.dilations, "pads": pads, "group": self.groups}
 
@@ -99,6 +99,6 @@ class Phases:
         return image.transpose((0, image.rank - 1, *range(1, image.rank - 1)))
 
     def shape(self, call: RuleCall) -> list[int]:
-        """The shape of the convolution's result."""
+        """The shape of that convolution's result, whose channels are those of all phases."""
         phases = self.rows.phases * self.columns.phases
         return [call.y.shape[0], self.rows.outputs, self.columns.outputs, phases * call.y.shape[1]]

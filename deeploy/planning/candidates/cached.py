@@ -30,7 +30,7 @@ class InstanceCode:
 
 
 def code_of(call: Call, target: Target) -> InstanceCode:
-    """The code of a call."""
+    """The kernel instance that a call leaves in the instruction cache, and whether it runs on cores."""
     last = call.parts[-1]  # what stays in the cache
     instance = " ".join((last.kernel.name, *sorted(cost.instance_words(last))))
     return InstanceCode(instance, bool(target.engine(last.kernel.engine).accelerator), call.kernel.link is not None)

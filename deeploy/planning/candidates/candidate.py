@@ -55,7 +55,7 @@ class Candidate:
 
     @cached_property
     def states(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Its cycles and those of its last tile, when its instructions are not cached and when they are."""
+        """Cycles of the candidate and of its last tile, when its instructions are not cached and when they are."""
         return (self.cycles, self.tail), (self.cycles - self.warm, self.tail - self.warm_tail)
 
 

@@ -40,7 +40,7 @@ def dominates(a: Candidate, b: Candidate) -> bool:
 
 
 def undominated_candidates(candidates: list[Candidate]) -> list[Candidate]:
-    """Those that no other beats in cycles and bytes, the cheapest first."""
+    """Candidates that no other beats in cycles and bytes, the cheapest first."""
     kept: list[Candidate] = []
     front: set[tuple[int, ...]] = set()  # what is cheaper needs: a candidate stays where none of it is smaller
     for candidate in sorted(candidates, key=lambda c: (c.cycles, c.bytes)):
@@ -59,7 +59,7 @@ def grid_cells(used: Numeric, cycles: Numeric, early: Numeric, orders: int, fits
 
 
 def best_cells(grid: Numeric) -> list[GridCell]:
-    """Of rows as ``grid_cells`` makes them: what no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
+    """Rows as ``grid_cells`` makes them that no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
     *names, used, cycles, early = grid
     kept = set[int]()
     for counted in (cycles, cycles - early):

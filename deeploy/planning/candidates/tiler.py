@@ -97,7 +97,7 @@ class Tiler:
 
     @cached_property
     def scratch(self) -> Numeric:
-        """Per combination: bytes of scratch memory."""
+        """Bytes of scratch memory for each combination of tile sizes."""
         return self.scratch_of(self.size) + np.zeros(len(self.tiles), np.int64)
 
     def scratch_of(self, size: Mapping[str, Numeric], is_double: Numeric = False) -> Numeric:
@@ -128,7 +128,7 @@ class Tiler:
 
     @cached_property
     def volumes(self) -> Mapping[str, Volume]:
-        """Per operand what its windows take."""
+        """What the windows of each moving operand take, for each combination of tile sizes."""
         return {name: self._volume(name) for name in self.moving}
 
     @cached_property
@@ -142,7 +142,7 @@ class Tiler:
         return self.computed[0] + self._joined(self.size, self.tiles)
 
     def computing(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
-        """The same for tiles of other sizes."""
+        """Cycles that all tiles of these sizes take to compute, without transfers."""
         return self._compute(size, tiles)[0] + self._joined(size, tiles)
 
     def job(self, size: Mapping[str, Numeric], tiles: Numeric) -> float:

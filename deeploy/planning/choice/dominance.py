@@ -68,7 +68,7 @@ class _CallCandidates:
         return all(_is_no_slower(a, b, mine, theirs, self.is_awaited, behind) for mine, theirs in pairs) and _is_no_larger(a, b, before)
 
     def kept(self) -> list[int]:
-        """The candidates that no other one replaces."""
+        """Numbers of the candidates that no other one replaces."""
         kept: list[int] = []
         for places, group in self.groups.items():
             elsewhere = {own: [name for name, distance in places if distance != own] for own in {self.candidates[n].own for n in group}}

@@ -48,7 +48,7 @@ def suggest_remedy(
         return round(parts[is_constant] * total_bytes)
 
     def saved(buffer: Buffer, size: int) -> int:
-        """What elements of one byte take less."""
+        """Bytes that a buffer of floats would save if its elements had one byte."""
         return size - size // buffer.dtype.bytes if buffer.dtype is DType.FLOAT32 else 0
 
     def packed(buffer: Buffer, size: int) -> int:

@@ -93,7 +93,7 @@ class ChoiceProblem:
         return self.weights[step] if self.weights else 1
 
     def warm_weight(self, step: int) -> int:
-        """How often what cached instructions save counts."""
+        """How many calls the saving of cached instructions at ``step`` stands for, where calls repeat."""
         return self.warm_weights[step] if self.warm_weights else self.weight(step)
 
     def chosen(self, picks: Sequence[int]) -> list[Candidate]:

@@ -45,7 +45,7 @@ class _CallInterval:
 
     @property
     def cost(self) -> int:
-        """In bytes that are moved."""
+        """What the interval costs: bytes that it moves, and a constant for each further call of a kernel."""
         return self.moved + self.calls * CALL
 
 
@@ -87,7 +87,7 @@ class _Growing:
         self.moved += -(-(made.extent - held) // (made.rows * tiles)) * (needed - made.rows) * row
 
     def interval(self, rows: int) -> _CallInterval:
-        """All calls so far."""
+        """The fused group of all calls so far, for tiles of ``rows`` rows."""
         return _CallInterval(self.first, self.bytes + self.scratch, self.calls, self.moved, rows, self.tiles)
 
 
@@ -119,7 +119,7 @@ class _FlatNetwork:
                     break  # no longer chain is smaller than the calls one by one
 
     def aligned(self, size: int) -> int:
-        """Bytes that a block takes."""
+        """Bytes that a block of ``size`` bytes takes in the arena."""
         return -(-size // self.unit) * self.unit
 
     def scratch(self, step: int, sizes: Mapping[str, int]) -> int:

@@ -52,12 +52,12 @@ class Fused:
 
     @property
     def steps(self) -> range:
-        """Those of its calls."""
+        """The steps of the calls that the group fuses."""
         return range(self.chain.first, self.chain.last + 1)
 
     @property
     def moved(self) -> int:
-        """Bytes of windows on all paths."""
+        """Bytes that the group's windows move, summed over all paths."""
         return sum(self.traffic.values())
 
 
@@ -86,7 +86,7 @@ class Taken:
         self.ended, self.ended_bytes = self._summed((p.last, aligned(p.size)) for p in placed)
 
     def between(self, steps: range) -> int:
-        """Of those that begin before the last step is over, without those that end before the first one."""
+        """Bytes of the placements that live in some step from the first to the last one."""
         return self.begun_bytes[bisect_right(self.begun, steps[-1])] - self.ended_bytes[bisect_left(self.ended, steps[0])]
 
     @staticmethod

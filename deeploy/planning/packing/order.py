@@ -99,7 +99,7 @@ class _Grouped:
 
     @property
     def rank(self) -> tuple[float, tuple[int, ...]]:
-        """The smaller, the better."""
+        """Sorts beginnings of an order, best first: by cycles."""
         return self.cycles, self.order
 
 
@@ -208,7 +208,7 @@ class _OrderGraph:
 
     @property
     def is_free(self) -> bool:
-        """Whether there is another order."""
+        """Whether the calls could run in another order."""
         return not all(self.before[step] >> (step - 1) & 1 for step in range(1, len(self.before)))
 
 
@@ -253,7 +253,7 @@ class _Begun:
 
     @property
     def rank(self) -> tuple[int, int, tuple[int, ...]]:
-        """The smaller, the better."""
+        """Sorts beginnings of an order, best first: by the peak of bytes."""
         return self.peak, self.bytes, self.order
 
 

@@ -61,26 +61,26 @@ class Rectangles:
 
     @property
     def columns(self) -> int:
-        """Number of columns."""
+        """The number of columns: steps of the inference in which some block lives."""
         return int(self.end.max(initial=0))
 
     @property
     def loads(self) -> Ints:
-        """Units that live in every column."""
+        """Units of memory that live in every column."""
         begun, over = (np.bincount(at, self.size, self.columns + 1) for at in (self.first, self.end))
         return np.cumsum(begun - over)[:-1].astype(np.int64)
 
     @property
     def bound(self) -> int:
-        """No packing has a lower peak."""
+        """The largest load of a column, below which no packing's peak can be."""
         return int(self.loads.max(initial=0))
 
     def peak(self, offsets: Ints) -> int:
-        """The end of the highest block."""
+        """The end of the highest block when they lie at ``offsets``, in units."""
         return int((offsets + self.size).max(initial=0))
 
     def part(self, blocks: Ints) -> Rectangles:
-        """Some of the blocks alone."""
+        """The rectangles of some blocks alone."""
         return make_rectangles(self.first[blocks], self.end[blocks] - 1, self.size[blocks])
 
 

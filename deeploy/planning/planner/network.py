@@ -211,7 +211,7 @@ class Planner:
         return any(call.operands[name].buffer == buffer for call in self.program.variants(step) for name in call.geometry.nest.indirect)
 
     def problem(self, far: Far) -> ChoiceProblem:
-        """What is to be chosen; see ``choice.choose``."""
+        """The problem of choosing candidates and residences (``choice.choose``), with constants that may lie as ``far`` says."""
         residences = {residence.name: residence for residence in self.residences(far)}
         bundles = {
             member: residence.name for residence in residences.values() if len(residence.distances) > 1 for member in residence.members

@@ -37,7 +37,7 @@ class Requantised:
 
     @property
     def result(self) -> str:
-        """The tensor that it computes."""
+        """The name of the tensor that the layer computes."""
         return self.exact.outputs[0].name
 
 

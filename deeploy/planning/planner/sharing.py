@@ -58,7 +58,7 @@ def state_groups(programs: Mapping[str, Program]) -> dict[str, str]:
 
 
 def known_states(programs: Iterable[Program]) -> tuple[KnownState, ...]:
-    """The states of networks, each once."""
+    """The growing states of all networks, those of one name once."""
     states: dict[str, KnownState] = {}
     for program in programs:
         for s in program.states:
@@ -130,7 +130,7 @@ class _Together:
 
     @cached_property
     def own(self) -> Mapping[str, Mapping[Key, Placement]]:
-        """What each network keeps for ever."""
+        """The buffers of each network that are resident after initialisation, with their places."""
         own_places: dict[str, dict[Key, Placement]] = {}
         for name, plan in self.plans.items():
             states = {state.buffer: (self.leads[name], state.past) for state in plan.program.states}

@@ -46,7 +46,7 @@ class GroupMember:
 
     @property
     def trips(self) -> int:
-        """Tiles."""
+        """How many tiles the call is cut into."""
         return math.prod(loop.trips for loop in self.loops)
 
     @property
@@ -56,7 +56,7 @@ class GroupMember:
 
     @property
     def tiling(self) -> CallTiling:
-        """How the call is cut."""
+        """The tiles of the call, as those of a call by itself are described."""
         return CallTiling(self.loops, (), None)
 
 
@@ -117,12 +117,12 @@ class Chain:
 
     @property
     def first(self) -> int:
-        """The step of the first call."""
+        """The step of the group's first call."""
         return self.members[0].step
 
     @property
     def last(self) -> int:
-        """The step of the last call."""
+        """The step of the group's last call."""
         return self.members[-1].step
 
     @property
@@ -138,7 +138,7 @@ class Chain:
 
     @cached_property
     def clocks(self) -> int:
-        """How many clocks there are."""
+        """How many time steps the group takes until the last tile of every call is computed."""
         return max(m.start + m.every * (m.trips // m.burst - 1) + m.burst for m in self.members)
 
     def turns(self, has_job: Sequence[bool]) -> list[tuple[Turn, int]]:
@@ -162,7 +162,7 @@ class Chain:
         return [(turn, number) for _, _, turn, number in sorted(found_turns)]
 
     def member(self, step: int) -> GroupMember:
-        """The call of a step."""
+        """The call of the group at a step of the program."""
         return self.members[step - self.first]
 
     def base(self, buffer: str, tile: Value) -> Value:
@@ -225,7 +225,7 @@ class Lines:
     multiple: int
 
     def loop(self, rows: int) -> TileLoop:
-        """Tiles of at least so many iterations."""
+        """The loop over tiles of at least ``rows`` iterations along the fusion axis."""
         rows = min(-(-rows // self.multiple) * self.multiple, self.extent)
         return TileLoop(self.dim, -(-self.extent // rows), rows)
 
