@@ -10,7 +10,7 @@ import onnx
 import deeploy
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.choice.greedy import choose_greedily
-from deeploy.planning.choice.problem import ChoiceProblem, Share
+from deeploy.planning.choice.problem import ChoiceProblem, Residence, Share
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import CallTiling
 from tests.frontend.lower.nets import Net
@@ -58,3 +58,8 @@ def test_the_greedy_plan_has_the_engines_of_the_plan(tmp_path: Path) -> None:
     cycles, by_hand = predicted(None)
     alone, alone_by_hand = predicted(("cluster",))
     assert cycles < alone / 2 and by_hand < alone_by_hand / 2 and cycles <= by_hand
+
+
+def test_a_buffer_that_only_the_own_memory_of_an_engine_holds_is_a_dead_end() -> None:
+    assert choose_greedily(ChoiceProblem([], [], [Residence("x", 64, (0, 0), (3,))], [64, 64, 64, 64])) is None
+    assert choose_greedily(ChoiceProblem([], [], [Residence("x", 64, (0, 0), (1, 3))], [64, 64, 64, 64])) is not None

@@ -14,6 +14,8 @@ def choose_greedily(problem: ChoiceProblem) -> Choice | None:
     stays in the engines' own memories between calls and nothing is fetched ahead. A buffer lives in the memory next to it if there is
     room when it comes up, else further out; far constants are fetched whole when they are first used.
     """
+    if any(min(residence.distances, default=3) > 2 for residence in problem.residences):
+        return None  # it has room in the own memory of an engine alone
     load = [0] * len(problem.candidates)
     residences: dict[str, int] = {}
     shared: set[Share] = set()
