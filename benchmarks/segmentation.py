@@ -4,6 +4,7 @@ Networks come from their summaries (``make summaries`` writes them), the device 
 everything on several devices is a prediction.
 
     python benchmarks/segmentation.py [device] [table1] [table5] [table7] [uncertainty] [strategies] [synthetic] [differences]
+        [sizes] [performance] [energy] [small]
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from common import ROOT, print_machine
 from networks import fit_edgetpu, summary
-from networks.paper import BATCH, MIB, NETWORKS
+from networks.paper import BATCH, BEST_ON_THE_DEVICE, MIB, NETWORKS, ON_THE_DEVICE, SYNTHETIC_BEST
 
 from deeploy.devices.stages import DeviceStages, seconds_per_input
 from deeploy.errors import UsageError
@@ -293,6 +294,7 @@ def synthetic() -> None:
     print(f"| f | MiB | {' | '.join(head)} | host one | vendor 4 | parameters 4 |")
     print("|" + "---|" * (5 + len(head)))
     best: dict[tuple[str, int], float] = {}
+    equal: list[tuple[int, float]] = []
     for filters in FILTERS:
         one_study = Study(summary.synthetic(filters))
         one = one_study.one()
@@ -301,11 +303,18 @@ def synthetic() -> None:
         found = {(s, n): split for n in (2, 3, 4) for s in STRATEGIES if (split := one_study.by(s, n))}
         gains = {key: one.per_input / split.per_input for key, split in found.items()}
         if one.host:
+            equal += [(n, found["parameters", n].per_input / found["profile", n].per_input) for n in (2, 3, 4)]
             best |= {key: max(gain, best.get(key, 0.0)) for key, gain in gains.items()}
         hosts = [one.host, found["vendor", 4].host, found["parameters", 4].host]
         cells = [f"{gains[s, n]:.2f}" for n in (2, 3, 4) for s in STRATEGIES]
         print(f"| {filters} | {sum(one.sizes) / MIB:.2f} | {' | '.join(cells)} | {' | '.join(f'{h / MIB:.2f}' for h in hosts)} |")
-    print("\nbest speedups where one device uses host memory (paper: 1.8 by vendor and 6 by profile on four):", end=" ")
+    print()
+    for devices in (2, 3, 4):
+        behind = [row for row in equal if row[0] == devices]
+        gaps = [gap for _, gap in behind if gap > 1.005]
+        print(f"parameters as fast as profile on {devices}: {len(behind) - len(gaps)} of {len(behind)}", end=" ")
+        print(f"(else up to {max(gaps, default=1):.3f} times slower)")
+    print("best speedups where one device uses host memory (paper: 1.8 by vendor and 6 by profile on four):", end=" ")
     print(", ".join(f"{s} {best[s, 4]:.2f}" for s in STRATEGIES))
 
 
@@ -344,6 +353,78 @@ def differences() -> None:
             print(f"| {name} | {strategy} | {' | '.join(f'{1e3 * t:.2f}' for t in times)} |")
 
 
+def sizes() -> None:
+    """What the paper's own tables 5 and 7 allow: whether unequal sizes can explain the vendor's times."""
+    print("Networks whose vendor's split leaves nothing with the host. The largest segment has at most (size + (devices - 1) spread) /")
+    print("devices, by table 5: so many times the mean. A stage takes no more than that many times as long, if its bytes decide; and")
+    print(
+        "if its products decide, the vendor's slowest stage is that of the published partitioner. The paper's times are those of table 7.\n"
+    )
+    print("| network | devices | largest over mean, at most | products: vendor over parameters | time: vendor over balanced, paper |")
+    print("|---|---|---|---|---|")
+    beyond = []
+    for name, row in NETWORKS.items():
+        if row.vendor_host:
+            continue
+        size = row.device + row.host
+        most = (size + (row.devices - 1) * row.vendor_spread) / size
+        vendor, parameters = splits(name)["vendor"], splits(name)["parameters"]
+        assert vendor and parameters
+        products = [max(study(name).costs.shares(*part)[0] for part in _parts(name, split)) for split in (vendor, parameters)]
+        measured = row.vendor / row.balanced
+        beyond.append(measured > max(most, products[0] / products[1]))
+        print(f"| {name} | {row.devices} | {most:.2f} | {products[0] / products[1]:.2f} | {measured:.2f} |")
+    print(f"\nbeyond both: {sum(beyond)} of {len(beyond)}")
+
+
+def _parts(name: str, split: Split) -> Sequence[tuple[int, int]]:
+    return segments(split.cuts, study(name).levels.depth)
+
+
+def small() -> None:
+    """The networks that fit one device: section 4.1's figure 2 has their performance, one number of which is said."""
+    print("Networks that fit one device: memory, and performance at one input at a time.\n")
+    print("| network | M MACs | ours | device MiB | ours | host MiB | ms | TOPS |\n|---|---|---|---|---|---|---|---|")
+    best = 0.0
+    for name, (macs, held) in ON_THE_DEVICE.items():
+        found = Study(summary.load(name))
+        one = found.one()
+        rate = 2 * found.network.macs / one.slowest
+        best = max(best, rate)
+        cells = f"{one.sizes[0] / MIB:.2f} | {one.host / MIB:.2f} | {1e3 * one.slowest:.2f} | {rate / 1e12:.2f}"
+        print(f"| {name} | {macs} | {found.network.macs / 1e6:.0f} | {held} | {cells} |")
+    print(f"\nthe best has {best / 1e12:.2f} TOPS (paper: {BEST_ON_THE_DEVICE / 1e12})")
+
+
+def performance() -> None:
+    """Figure 2: TOPS of one device by the size of the network, one input at a time."""
+    print("Figure 2. Size in MiB and TOPS on one device, one input at a time: networks of table 7, then the synthetic family.\n")
+    print("| network | MiB | TOPS, paper (operations of table 1 over milliseconds of table 7) | TOPS |\n|---|---|---|---|")
+    for name, row in NETWORKS.items():
+        one = study(name).one()
+        rates = 2e6 * row.macs / (1e-3 * row.one) / 1e12, 2 * study(name).network.macs / one.slowest / 1e12
+        print(f"| {name} | {sum(one.sizes) / MIB:.2f} | {rates[0]:.2f} | {rates[1]:.2f} |")
+    for filters in (32, 232, 442, 452, 632, 642, 932, 942, 1152):
+        found = Study(summary.synthetic(filters))
+        one = found.one()
+        said = f"{SYNTHETIC_BEST[1] / 1e12}" if filters == SYNTHETIC_BEST[0] else ""
+        print(f"| f {filters} | {sum(one.sizes) / MIB:.2f} | {said} | {2 * found.network.macs / one.slowest / 1e12:.2f} |")
+
+
+WATT = 2.0  # of a device at its most, by its data sheet (section 2.1); what passes over PCIe and the host are not counted
+
+
+def energy() -> None:
+    """Millijoules of one input: 2 W while a device works, on one device and on a pipeline."""
+    print(f"Energy of one input at {WATT} W while a device works, in mJ; the paper measured none.\n")
+    print("| network | devices | one | vendor | parameters | cycles | EDP of one over parameters |\n|---|---|---|---|---|---|---|")
+    for name, row in NETWORKS.items():
+        found = [study(name).one(), *(split for s in ("vendor", "parameters", "cycles") if (split := splits(name)[s]))]
+        spent = [1e3 * WATT * sum(split.stages) for split in found]
+        gain = spent[0] * found[0].per_input / (spent[2] * found[2].per_input)
+        print(f"| {name} | {row.devices} | {' | '.join(f'{mj:.1f}' for mj in spent)} | {gain:.2f} |")
+
+
 PARTS: dict[str, Callable[[], None]] = {
     "device": device,
     "table1": table1,
@@ -353,6 +434,10 @@ PARTS: dict[str, Callable[[], None]] = {
     "strategies": strategies,
     "synthetic": synthetic,
     "differences": differences,
+    "sizes": sizes,
+    "performance": performance,
+    "energy": energy,
+    "small": small,
 }
 
 

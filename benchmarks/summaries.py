@@ -25,11 +25,16 @@ from networks import definitions, summary
 APPLICATIONS = (
     *("Xception", "ResNet50", "ResNet50V2", "ResNet101", "ResNet101V2", "ResNet152", "ResNet152V2"),
     *("InceptionV3", "InceptionResNetV2", "DenseNet121", "DenseNet169", "DenseNet201"),
+    *("MobileNet", "MobileNetV2"),
 )
 HERE = "benchmarks/networks/definitions.py"
 NETWORKS: dict[str, tuple[Callable[[], Any], str]] = {
     **{name: (partial(getattr(keras.applications, name), weights=None), "keras.applications") for name in APPLICATIONS},
     "InceptionV4": (definitions.inception_v4, HERE),
+    "NASNetMobile": (definitions.nasnet_mobile, HERE),
+    "EfficientNetLiteB0": (partial(definitions.efficientnet_lite, 1.0, 1.0, 224), HERE),
+    "EfficientNetLiteB1": (partial(definitions.efficientnet_lite, 1.0, 1.1, 240), HERE),
+    "EfficientNetLiteB2": (partial(definitions.efficientnet_lite, 1.1, 1.2, 260), HERE),
     "EfficientNetLiteB3": (partial(definitions.efficientnet_lite, 1.2, 1.4, 280), HERE),
     "EfficientNetLiteB4": (partial(definitions.efficientnet_lite, 1.4, 1.8, 300), HERE),
 }

@@ -1,4 +1,4 @@
-"""Networks that keras.applications does not have: InceptionV4 and EfficientNet-Lite, from their papers' tables."""
+"""Networks that keras.applications does not have: InceptionV4, EfficientNet-Lite and NASNet, from their papers."""
 
 from __future__ import annotations
 
@@ -105,4 +105,68 @@ def efficientnet_lite(width: float, depth: float, size: int) -> Model:
     x = layers.Conv2D(1280, 1, padding="same", use_bias=False)(x)
     x = layers.ReLU(6.0)(layers.BatchNormalization(**BatchNorm)(x))
     x = layers.Dropout(0.3)(layers.GlobalAveragePooling2D()(x))
+    return Model(image, layers.Dense(1000, activation="softmax")(x))
+
+
+def _norm(x: Any) -> Any:
+    return layers.BatchNormalization(momentum=0.9997, epsilon=1e-3)(x)
+
+
+def _separable(x: Any, filters: int, size: int, stride: int = 1) -> Any:
+    for step in (stride, 1):
+        x = _norm(layers.SeparableConv2D(filters, size, step, "same", use_bias=False)(layers.ReLU()(x)))
+    return x
+
+
+def _squeezed(x: Any, filters: int) -> Any:
+    return _norm(layers.Conv2D(filters, 1, padding="same", use_bias=False)(layers.ReLU()(x)))
+
+
+def _adjusted(before: Any, x: Any, filters: int) -> Any:
+    """What the cell before the last one gave, in the size and the channels of this one."""
+    if before is None:
+        return x
+    if before.shape[1] != x.shape[1]:
+        before = layers.ReLU()(before)
+        moved = layers.Cropping2D(((1, 0), (1, 0)))(layers.ZeroPadding2D(((0, 1), (0, 1)))(before))
+        halves = [layers.AveragePooling2D(1, 2, "valid")(part) for part in (before, moved)]
+        return _norm(_join(*(layers.Conv2D(filters // 2, 1, padding="same", use_bias=False)(half) for half in halves)))
+    return _squeezed(before, filters) if before.shape[-1] != filters else before
+
+
+def _normal(x: Any, before: Any, filters: int) -> Any:
+    p, h = _adjusted(before, x, filters), _squeezed(x, filters)
+    smooth = layers.AveragePooling2D(3, 1, "same")
+    pairs = (
+        (_separable(h, filters, 5), _separable(p, filters, 3)),
+        (_separable(p, filters, 5), _separable(p, filters, 3)),
+        (smooth(h), p),
+        (smooth(p), smooth(p)),
+        (_separable(h, filters, 3), h),
+    )
+    return _join(p, *(layers.Add()(list(pair)) for pair in pairs))
+
+
+def _reduction(x: Any, before: Any, filters: int) -> Any:
+    p, h = _adjusted(before, x, filters), _squeezed(x, filters)
+    most, mean = (kind(3, 2, "same")(h) for kind in (layers.MaxPooling2D, layers.AveragePooling2D))
+    one = layers.Add()([_separable(h, filters, 5, 2), _separable(p, filters, 7, 2)])
+    two = layers.Add()([most, _separable(p, filters, 7, 2)])
+    three = layers.Add()([mean, _separable(p, filters, 5, 2)])
+    four = layers.Add()([layers.AveragePooling2D(3, 1, "same")(one), two])
+    return _join(two, three, four, layers.Add()([_separable(one, filters, 3), most]))
+
+
+def nasnet_mobile() -> Model:
+    """NASNet-A (4 @ 1056) of Zoph et al. 2018, 224 x 224, as its published Keras definition connects cells."""
+    image = layers.Input((224, 224, 3))
+    x, before, filters = _norm(layers.Conv2D(32, 3, 2, "valid", use_bias=False)(image)), None, 1056 // 24
+    for width in (filters // 4, filters // 2):
+        x, before = _reduction(x, before, width), x
+    for scale in (1, 2, 4):
+        if scale > 1:
+            x, before = _reduction(x, before, scale * filters), x
+        for _ in range(4):
+            x, before = _normal(x, before, scale * filters), x
+    x = layers.GlobalAveragePooling2D()(layers.ReLU()(x))
     return Model(image, layers.Dense(1000, activation="softmax")(x))

@@ -183,11 +183,13 @@ def _fill_cuts(weights: Sequence[int], cuts: Cuts, stages: int) -> Cuts:
 def refine_cuts(levels: Levels, cuts: Cuts, overflow: Overflow) -> Refined:
     """Move cuts until no stage holds more than its device: first forward, then backward if the last stage has too much.
 
-    A cut moves at once by as many levels as the bytes that are too many, so that the planner is asked once for each move.
+    A cut moves at once by as many levels as the bytes that are too many, so that the planner is asked once for each move. Where that leaves
+    as much too many as there was, cuts stay as they were: stages would only be less equal.
     """
     borders = [0, *cuts, levels.depth]
     moves = reports = 0
     stages = len(borders) - 1
+    before = sum(overflow(stage, borders[stage], borders[stage + 1]) for stage in range(stages))
 
     def excess(stage: int) -> int:
         nonlocal reports
@@ -203,7 +205,8 @@ def refine_cuts(levels: Levels, cuts: Cuts, overflow: Overflow) -> Refined:
             while borders[stage + 1] - borders[stage] > 1 and (over := excess(stage)) > 0:
                 borders[stage] += _reach_bytes(levels.weights[borders[stage] : borders[stage + 1] - 1], over)
                 moves += 1
-    return Refined(tuple(borders[1:-1]), moves, reports, sum(excess(stage) for stage in range(stages)))
+    left = sum(excess(stage) for stage in range(stages))
+    return Refined(tuple(borders[1:-1]), moves, reports, left) if left < before or not moves else Refined(tuple(cuts), 0, reports, before)
 
 
 def _reach_bytes(weights: Sequence[int], wanted: int) -> int:

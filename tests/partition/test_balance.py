@@ -173,8 +173,16 @@ def test_refinement_leaves_what_fits_and_never_empties_a_stage(weights: list[int
     assert len(parts) == stages and all(end > first for first, end in parts)
     before = sum(over(levels, capacities)(k, *part) for k, part in enumerate(stage_segments(start, levels.depth)))
     assert refined.excess == sum(over(levels, capacities)(k, *part) for k, part in enumerate(parts))
-    if before == 0:
-        assert refined.cuts == start and refined.moves == 0
+    assert refined.excess <= before
+    if refined.excess == before:
+        assert refined.cuts == start and refined.moves == 0, "what moving does not mend stays as equal as it was"
+
+
+def test_cuts_stay_where_no_cut_avoids_what_is_too_much() -> None:
+    """Two equal halves, each too large by as much as one of two unequal stages would be."""
+    levels = chain(1, 40, 40, 40, 40)
+    refined = balance.parameters(levels, 2, over(levels, [79, 79]))
+    assert (refined.cuts, refined.moves, refined.excess) == ((3,), 0, 3)
 
 
 # ---- cycles and profile
