@@ -168,6 +168,14 @@ def conclusions(found: dict[str, Study], ours: dict[str, float]) -> bool:
     small = [ours[name] for name in TABLE_1 if "256" in name]
     large = [ours[name] for name in TABLE_1 if "8192" in name]
     has = {name: windows(result, result.choices[0])[0] for name, result in found.items()}
+    grouped = {  # unrollings of pairs with FX or FY: whether they have G as well
+        name: [
+            bool(result.unrollings.factors[row][LOOPS.index("G")] > 1) for row, has in zip(rows, windows(result, pair), strict=True) if has
+        ]
+        for name, result in found.items()
+        for pair in [result.choices[1]]
+        for rows in [pair.rows]
+    }
     split = {name: sorted(windows(result, result.choices[1])) == [False, True] for name, result in found.items()}
     checks = {
         f"OX OY are the largest factor of the single unrolling: {sum(dominant.values())} of {len(dominant)}": all(dominant.values()),
@@ -179,6 +187,7 @@ def conclusions(found: dict[str, Study], ours: dict[str, float]) -> bool:
         and has["architecture4"],
         "and not where they have 4096 bits (architecture 3)": not has["architecture3"],
         f"of two unrollings one has FX or FY and one has not: {sum(split.values())} of {len(split)}": all(split.values()),
+        f"that with FX or FY has G as well: {sum(all(has) for has in grouped.values())} of {len(grouped)}": all(map(all, grouped.values())),
     }
     print("\nConclusions of the paper\n")
     for text, holds in checks.items():
@@ -257,12 +266,17 @@ def readings(layers: list[LayerLoops]) -> bool:
         print(f"  {letter}  {text}")
     print(f"Table I: gains within {100 * CLOSE:.0f} % (g) and single unrollings as the paper's (s); Table III: rows with its factors (=).")
     best: list[tuple[int, str]] = []
+    residuals: list[tuple[float, float, str]] = []
     for flags in itertools.product((False, True), repeat=len(READINGS)):
         letters = "".join(letter for letter, is_set in zip(READINGS, flags, strict=True) if is_set)
         chosen = {name: value for (name, value, _), is_set in zip(READINGS.values(), flags, strict=True) if is_set}
-        count, text = reading(layers, Assumptions(**chosen))
+        count, text, moved, error = reading(layers, Assumptions(**chosen))
+        residuals.append((moved, error, letters or "as stated"))
         best.append((count, letters or "as stated"))
         print(f"\n{letters or 'as stated'}: {text}", flush=True)
+    print("\nresiduals: factors of two by which the five single unrollings differ, mean; error of the five gains, geometric mean, %")
+    for moved, error, letters in sorted(residuals):
+        print(f"  {letters:10} {moved:5.1f} {100 * error:6.0f}")
     best.sort(key=lambda entry: -entry[0])
     print(
         "\nmost rows: "
@@ -272,13 +286,18 @@ def readings(layers: list[LayerLoops]) -> bool:
     return True
 
 
-def reading(layers: list[LayerLoops], assumptions: Assumptions) -> tuple[int, str]:
-    """How many rows of both tables a reading reproduces, gains and unrollings counted apart; and what it chooses, as text."""
+def reading(layers: list[LayerLoops], assumptions: Assumptions) -> tuple[int, str, float, float]:
+    """How many rows of both tables a reading reproduces, gains and unrollings counted apart; what it chooses, as text; factors of two by
+    which single unrollings of Table I differ from the paper's, on the mean; and by how much gains do.
+    """
     lines, rows = [], 0
+    apart, errors = list[float](), list[float]()
     for name, (gain, single) in TABLE_1.items():
         result = study_unrollings(layers, accelerator(name), 2, assumptions=assumptions)
         one, two = result.choices
         ours, label = one.edp / two.edp, short(result, one)[0]
+        apart.append(distance(products(result.unrollings.factors[one.rows[0]]), single))
+        errors.append(abs(math.log(ours / gain)))
         marks = "g" * (abs(ours / gain - 1) <= CLOSE) + "s" * (label == single)
         rows += len(marks)
         lines.append(f"  {name:18} {ours:7.3f} ({gain}) {marks:2}  {label} | {' + '.join(short(result, two))}")
@@ -290,7 +309,16 @@ def reading(layers: list[LayerLoops], assumptions: Assumptions) -> tuple[int, st
         rows += sum(same)
         texts = [f"{text}{' =' if is_same else ''}" for text, is_same in zip(short(result, choice), same, strict=True)]
         lines.append(f"  table3, {len(found)} SU  {' + '.join(texts)}")
-    return rows, f"{rows} of {2 * len(TABLE_1) + len(TABLE_3)}\n" + "\n".join(lines)
+    moved, error = sum(apart) / len(apart), math.expm1(sum(errors) / len(errors))
+    head = f"{rows} of {2 * len(TABLE_1) + len(TABLE_3)}; singles {moved:.1f} factors of two apart, gains {100 * error:.0f} %\n"
+    return rows, head + "\n".join(lines), moved, error
+
+
+def distance(factors: tuple[int, ...], label: str) -> float:
+    """How many factors of two have to be moved from one loop to another, to make an unrolling that of a label as "Ku 8, OxyU 32"."""
+    said = dict(part.split(" ") for part in label.split(", "))
+    wanted = [int(said.get(name, 1)) for name in ("Gu", "Cu", "Ku", "FxyU", "OxyU")]
+    return sum(abs(math.log2(ours / theirs)) for ours, theirs in zip(factors, wanted, strict=True)) / 2
 
 
 def products(factors: np.ndarray) -> tuple[int, ...]:

@@ -153,5 +153,6 @@ def summarise_study(description: Document) -> str:
         for u in entry["unrollings"]:
             inner = ", ".join(f"{kind} for {loop}" for kind, loop in u["inner"].items() if loop)
             lines.append(f"  {u['label']:32} {u['layers']:4} layers; innermost: {inner or 'unused'}")
-        lines.append(f"  {entry['multiplexer_inputs']} multiplexer inputs")
+        share = 100 * entry["overhead_gates"] / description["datapath_gates"]
+        lines.append(f"  {entry['overhead_gates']} gates of multiplexers and adder trees, {share:.1f} % of the elements'")
     return "\n".join(lines)

@@ -59,14 +59,14 @@ def draw_heat(study: Document) -> str:
 
 
 def draw_front(points: Sequence[Document], single: Document, key: str) -> str:
-    """Gain over multiplexer inputs: a step for every set of the front."""
+    """Gain over gates beside the elements: a step for every set of the front."""
     height, bottom, top = 250, 34, 14
-    most = max(max(p["multiplexer_inputs"] for p in points), 1)
+    most = max(max(p["overhead_gates"] for p in points), 1)
     gains = [single[key] / p[key] for p in points]
     high = max(*gains, 1.0) * 1.05 if len(gains) > 1 else 1.05
 
-    def place(inputs: float, gain: float) -> tuple[float, float]:
-        x = _LEFT + (_WIDTH - _LEFT - _RIGHT) * inputs / most
+    def place(gates: float, gain: float) -> tuple[float, float]:
+        x = _LEFT + (_WIDTH - _LEFT - _RIGHT) * gates / most
         return x, height - bottom - (height - bottom - top) * (gain - 1) / (high - 1)
 
     parts = []
@@ -77,13 +77,13 @@ def draw_front(points: Sequence[Document], single: Document, key: str) -> str:
         parts.append(tag("text", f"{value:.2f}", class_="tick", x=_LEFT - 8, y=f"{y + 4:.1f}", text_anchor="end"))
         x, _ = place(most * quarter / 4, 1)
         parts.append(tag("text", number(most * quarter / 4), class_="tick", x=f"{x:.1f}", y=height - bottom + 16, text_anchor="middle"))
-    placed = [place(p["multiplexer_inputs"], gain) for p, gain in zip(points, gains, strict=True)]
+    placed = [place(p["overhead_gates"], gain) for p, gain in zip(points, gains, strict=True)]
     steps = " ".join(f"{'M' if i == 0 else 'H'}{x:.1f}{' ' if i == 0 else ' V'}{y:.1f}" for i, (x, y) in enumerate(placed))
     parts.append(tag("path", d=steps, class_="front"))
     for (x, y), point, gain in zip(placed, points, gains, strict=True):
-        about = f"{name(' + '.join(point['unrollings']), 120)}\n{number(point['multiplexer_inputs'])} inputs, gain {gain:.3f}"
+        about = f"{name(' + '.join(point['unrollings']), 120)}\n{number(point['overhead_gates'])} gates, gain {gain:.3f}"
         circle = tag("circle", class_=f"point{len(point['unrollings'])}", cx=f"{x:.1f}", cy=f"{y:.1f}", r=4.5)
         parts.append(tag("g", tag("title", about), circle, class_="block"))
-    parts.append(tag("text", "multiplexer inputs", class_="axis", x=(_LEFT + _WIDTH - _RIGHT) / 2, y=height - 2, text_anchor="middle"))
+    parts.append(tag("text", "gates", class_="axis", x=(_LEFT + _WIDTH - _RIGHT) / 2, y=height - 2, text_anchor="middle"))
     parts.append(tag("text", "gain", class_="axis", x=_LEFT - 50, y=height / 2, text_anchor="middle"))
-    return _open_svg(height, "gain against multiplexer inputs", *parts)
+    return _open_svg(height, "gain against gates beside the elements", *parts)

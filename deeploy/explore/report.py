@@ -62,7 +62,7 @@ def _unrolling_table(study: Document) -> str:
 
 
 def _set_section(study: Document) -> str:
-    heads = ("unrollings", "cycles", "energy, \u00b5J", "EDP, pJ cycles", "gain", "gap to the bound", "multiplexer inputs")
+    heads = ("unrollings", "cycles", "energy, \u00b5J", "EDP, pJ cycles", "gain", "gap to the bound", "gates beside the elements")
     rows = []
     for entry in study["sets"]:
         value = {"edp": entry["edp"], "latency": entry["cycles"], "energy": entry["energy_pj"]}[study["objective"]]
@@ -72,7 +72,7 @@ def _set_section(study: Document) -> str:
             f"{entry['edp']:.4g}",
             f"{entry['gain']:.3f}",
             percent(max(0.0, value - entry["bound"]), value),
-            number(entry["multiplexer_inputs"]),
+            f"{number(entry['overhead_gates'])} ({percent(entry['overhead_gates'], study['datapath_gates'])})",
         )
         rows.append(row((str(entry["configs"]), *figures(*cells))))
     note = "Bars are shares of the single unrolling's latency, energy and energy-delay product; gain is its objective over the set's."
@@ -90,16 +90,16 @@ def _utilisation_section(study: Document) -> str:
 
 def _tradeoff_section(study: Document) -> str:
     note = (
-        "A multiplexer input is a lane of a memory's word that an element's operand can come from, where there are several: a proxy for"
-        " the datapath's overhead, without adder trees, control and wires. Each point is a set that no other beats with fewer inputs."
+        "Gates of multiplexers in front of the elements' operands and of adder trees behind them, beside the elements; without control,"
+        " wires, and a buffer that reorders results. Each point is a set that no other beats with fewer gates."
     )
     single = study["sets"][0]
     key = {"edp": "edp", "latency": "cycles", "energy": "energy_pj"}[study["objective"]]
     rows = [
-        row((number(p["multiplexer_inputs"]), f"{p['edp']:.4g}", f"{single[key] / p[key]:.3f}", text(" + ".join(p["unrollings"]))))
+        row((number(p["overhead_gates"]), f"{p['edp']:.4g}", f"{single[key] / p[key]:.3f}", text(" + ".join(p["unrollings"]))))
         for p in study["tradeoff"]
     ]
-    shown = table(("multiplexer inputs", "EDP, pJ cycles", "gain", "set"), rows, "tradeoff", "wide")
+    shown = table(("gates beside the elements", "EDP, pJ cycles", "gain", "set"), rows, "tradeoff", "wide")
     return section("Gain against overhead", draw_front(study["tradeoff"], single, key), scrolled(shown), note=note)
 
 

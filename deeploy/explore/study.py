@@ -109,7 +109,7 @@ def _layer_costs(result: Study) -> Array:
 
 
 def trade_overhead(result: Study) -> list[Contents]:
-    """The front of the objective over multiplexer inputs, from no configurability on.
+    """The front of the objective over the gates of the datapath beside its elements.
 
     Pairs are formed of the unrollings that no other beats in every layer, each layer's cost being energy plus cycles at the
     rate of the best pair; larger sets enter as the best of their size.
@@ -117,7 +117,7 @@ def trade_overhead(result: Study) -> list[Contents]:
     cycles, energy = result.totals()
     cost = _layer_costs(result)
     kept = undominated_rows(cost)
-    between = overhead.of_pairs(result.unrollings.factors[kept])
+    between = overhead.of_pairs(result.unrollings.factors[kept], result.hardware)
     i, j = np.triu_indices(len(kept), 1)
     sums = np.concatenate([_pair_sums(cost[kept], row) for row in range(len(kept) - 1)]) if len(kept) > 1 else np.empty(0)
     points = [choice.rows for choice in result.choices]
@@ -127,12 +127,12 @@ def trade_overhead(result: Study) -> list[Contents]:
         else []
     )
     best_sets = [evaluate_set(cycles, energy, rows, result.objective) for rows in points]
-    inputs = [overhead.multiplexer_inputs(result.unrollings.factors[list(rows)]) for rows in points]
-    kept_points = overhead.overhead_front([choice.value(result.objective) for choice in best_sets], inputs)
+    gates = [overhead.overhead_gates(result.unrollings.factors[list(rows)], result.hardware) for rows in points]
+    kept_points = overhead.overhead_front([choice.value(result.objective) for choice in best_sets], gates)
     return [
         {
             "unrollings": [result.unrollings.labels[row] for row in points[k]],
-            "multiplexer_inputs": inputs[k],
+            "overhead_gates": gates[k],
             **_choice_figures(best_sets[k]),
         }
         for k in kept_points
@@ -158,7 +158,7 @@ def describe_study(result: Study) -> Contents:
                 **_choice_figures(choice),
                 "bound": choice.bound,
                 "gain": result.choices[0].value(result.objective) / choice.value(result.objective),
-                "multiplexer_inputs": overhead.multiplexer_inputs(factors),
+                "overhead_gates": overhead.overhead_gates(factors, result.hardware),
                 "unrollings": [_describe_unrolling(result, choice, position) for position in range(len(choice.rows))],
                 "layers": _describe_layers(result, choice),
             }
@@ -167,6 +167,7 @@ def describe_study(result: Study) -> Contents:
     return {
         "hardware": result.hardware.name,
         "pes": result.hardware.pes,
+        "datapath_gates": overhead.datapath_gates(result.hardware),
         "objective": result.objective,
         "factorisations": {
             "all": unrollings.complete,

@@ -78,7 +78,7 @@ def test_mobilevit_on_256_elements() -> None:
         total = sum(use["cycles"] * y["count"] for use, y in zip(entry["layers"], study["layers"], strict=True))
         assert total == pytest.approx(entry["cycles"])
     points = study["tradeoff"]
-    assert [p["multiplexer_inputs"] for p in points] == sorted({p["multiplexer_inputs"] for p in points})
+    assert [p["overhead_gates"] for p in points] == sorted({p["overhead_gates"] for p in points})
     assert [p["edp"] for p in points] == sorted((p["edp"] for p in points), reverse=True)
     assert points[0]["edp"] == one["edp"]
 

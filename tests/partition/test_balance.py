@@ -181,7 +181,7 @@ def test_refinement_leaves_what_fits_and_never_empties_a_stage(weights: list[int
 def test_cuts_stay_where_no_cut_avoids_what_is_too_much() -> None:
     """Two equal halves, each too large by as much as one of two unequal stages would be."""
     levels = chain(1, 40, 40, 40, 40)
-    refined = balance.parameters(levels, 2, over(levels, [79, 79]))
+    refined = balance.cut_by_parameters(levels, 2, over(levels, [79, 79]))
     assert (refined.cuts, refined.moves, refined.excess) == ((3,), 0, 3)
 
 
