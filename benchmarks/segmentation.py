@@ -378,7 +378,7 @@ def sizes() -> None:
 
 
 def _parts(name: str, split: Split) -> Sequence[tuple[int, int]]:
-    return segments(split.cuts, study(name).levels.depth)
+    return stage_segments(split.cuts, study(name).levels.depth)
 
 
 def small() -> None:
