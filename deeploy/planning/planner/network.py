@@ -3,9 +3,10 @@
 On a flat machine buffers lie in the only memory, constants are part of the program, and a call is one tile. Where calls may change places
 and the network does not fit in the order of the file, the order that needs the least memory at once is tried. Where there are several
 memories, the constants are first all kept in the one around the engines' own, where reading them costs least. Only when that does not
-fit, further residences enter the problem: activations and constants that stay far away and are streamed through, and constants
-that are fetched for the calls that use them; large buffers at first, and all of them when that is not enough. A choice that
-cannot be packed is forbidden and the problem solved again.
+fit, or leaves activations so little room that a plan takes more than twice the cycles of computing, further residences enter the
+problem: activations and constants that stay far away and are streamed through, and constants that are fetched for the calls that
+use them; large buffers at first, and all of them when that is not enough. A choice that cannot be packed is forbidden and the
+problem solved again.
 """
 
 from __future__ import annotations
