@@ -32,14 +32,15 @@ from slm_model import Shape
 
 import deeploy
 from deeploy import api
-from deeploy.driver import chains, order
+from deeploy.driver import layer_fusion as chains
+from deeploy.driver import order
 from deeploy.errors import DeeployError
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.jobs import in_order
 from deeploy.planning.candidates.candidate import with_early
 from deeploy.planning.choice import reduce
 from deeploy.planning.choice.greedy import choose_greedily
-from deeploy.planning.groups.fuse import Fuser
+from deeploy.planning.groups.layer_fusion import FusionSearch
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner import network
 from deeploy.planning.planner.machine import Options
@@ -120,7 +121,7 @@ def layer_by_layer() -> Patches:
 
 def no_fusion() -> Patches:
     """No layers hand rows or heads on, tile by tile."""
-    return [mock.patch.object(Fuser, "found", _nothing), mock.patch.object(chains, "product_groups", _nothing)]
+    return [mock.patch.object(FusionSearch, "found", _nothing), mock.patch.object(chains, "product_groups", _nothing)]
 
 
 def one_engine_at_a_time() -> Patches:

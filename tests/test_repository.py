@@ -165,6 +165,32 @@ def test_a_class_has_a_name_of_its_own() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+PRIVATE = (  # words for which the field has terms (docs/glossary.md): no module and no class is called by one
+    "chain|fuser|strip|ring|slots|behind|beside|tilewise|misfit|alike|kept|siblings|heads|wider|ends|classic|staging|rooms|thinned|told"
+)
+
+
+def test_modules_and_classes_are_called_by_the_terms_of_the_field() -> None:
+    names = set()
+    for path in (ROOT / "deeploy").rglob("*.py"):
+        classes = [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+        names |= {path.stem, *("_".join(re.findall("[A-Z][a-z]*", name)).lower() for name in classes)}
+    assert len(names) > 500
+    assert {name for name in names if re.search(rf"(^|_)({PRIVATE})s?(_|$)", name)} == set()
+
+
+def test_functions_are_called_by_more_than_one_word() -> None:
+    """Most of a module's functions are a verb with its object, or say what they return; methods follow what they belong to."""
+    names = [
+        node.name
+        for path in (ROOT / "deeploy").rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+    ]
+    assert len(names) > 2000
+    assert sum("_" not in name.strip("_") for name in names) < len(names) / 4
+
+
 def rooms(folder: Path) -> list[str]:
     """The rooms that the page at the front of a package lists, in their order."""
     return re.findall(r"^\* ``(\w+)``:", (folder / "__init__.py").read_text(), re.MULTILINE)

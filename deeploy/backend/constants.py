@@ -18,7 +18,7 @@ from deeploy.ir.interface import c_float, c_floats, c_int
 from deeploy.ir.templates import TemplateLookup
 from deeploy.ir.types import WHOLE, DType
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.sharing import state_groups
+from deeploy.planning.planner.co_planning import state_groups
 from deeploy.planning.program import Buffer, Program, Role, constant_content
 
 WEIGHTS = "weights.bin"  # the far constants of a project with several networks

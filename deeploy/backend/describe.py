@@ -18,7 +18,7 @@ from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan, constants_in
 from deeploy.planning.planner.bounds import peak_products, plan_bounds
 from deeploy.planning.program import Buffer, Program, Role
-from deeploy.planning.tiling.chain import Chain
+from deeploy.planning.tiling.fused_group import FusedGroup
 from deeploy.schemas import GENERATOR, SCHEMA
 
 _UNKNOWN: Document = {
@@ -126,7 +126,7 @@ def _describe_fixes(plan: Plan) -> Contents:
     return {"fixes": fixes, "cycles_free": plan.free_cycles}
 
 
-def _describe_group(chain: Chain) -> Contents:
+def _describe_group(chain: FusedGroup) -> Contents:
     return {
         "first": chain.first,
         "last": chain.last,

@@ -36,9 +36,9 @@ from deeploy.schedule.ir import (
     Loop,
     Move,
     Node,
+    PostProcess,
     Schedule,
-    SecondPart,
-    Slide,
+    ShiftRows,
     Token,
     Wait,
     merge_guards,
@@ -195,14 +195,14 @@ class Printer:
         with mentions() as noted:
             if isinstance(node, Move):
                 self._move(node, None)
-            elif isinstance(node, Slide):
+            elif isinstance(node, ShiftRows):
                 self._slide(node, 1)
         return {part.name: str(part.value) for part in noted.parts()}
 
     def _statement(self, layer: Layer | None, node: Node, declared: Mapping[str, str]) -> list[str]:
         if isinstance(node, Move):
             return [self._move(node, None if layer is None else node.owner)]
-        if isinstance(node, Slide):
+        if isinstance(node, ShiftRows):
             return [self._slide(node, layer.cores if layer is not None else 1)]
         if isinstance(node, Wait):
             step = node.step if node.step is not None or layer is None else layer.step
@@ -223,12 +223,12 @@ class Printer:
             return [f"rt_job_wait(ACCELERATOR_{node.accelerator});"]
         if isinstance(node, Barrier):
             return ["rt_barrier();"]
-        assert isinstance(node, Compute | SecondPart)
+        assert isinstance(node, Compute | PostProcess)
         layer = self.schedule.layers[node.step]
         if isinstance(node, Compute) and not _is_function(layer):
             return self._body(layer, 0)
-        what = "second" if isinstance(node, SecondPart) else "body"
-        if isinstance(node, SecondPart) and layer.cores == 1:
+        what = "second" if isinstance(node, PostProcess) else "body"
+        if isinstance(node, PostProcess) and layer.cores == 1:
             argument = f"&(struct tile){{{SELF}, {node.tile}}}" if layer.tiling.tiles > 1 else f"(void *){SELF}"
             return [f"rt_fork({layer.team}, forked_{layer.call.name}, {argument});"]
         return [f"{what}_{layer.call.name}({SELF}{f', {node.tile}' if layer.tiling.tiles > 1 else ''});"]
@@ -275,7 +275,7 @@ class Printer:
         fields += [f".{name} = {{{', '.join(_print_unsigned(getattr(axis, name)) for axis in box.axes)}}}" for name in ("count", "pitch")]
         return f"{verb}({ticketed}, &(struct rt_box){{{', '.join(fields)}}});"
 
-    def _slide(self, node: Slide, cores: int) -> str:
+    def _slide(self, node: ShiftRows, cores: int) -> str:
         """The move of what stays in a ring; each of several cores moves a part."""
         ring = self._address(node.ring)
         size = _print_unsigned(node.bytes)

@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from deeploy.bringup import commands as bringup
-from deeploy.cli import beside, compiling, reducing, showing
+from deeploy.cli import compiling, reducing, showing
+from deeploy.cli import tools as beside
 from deeploy.cli.options import print_text
 from deeploy.errors import DeeployError, Stopped, shorten
 from deeploy.version import VERSION

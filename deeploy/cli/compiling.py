@@ -117,7 +117,7 @@ def _record_choices(models: dict[str, Path], choices: Choices, output: Path) -> 
 
 def _read_stamps(models: dict[str, Path], choices: Choices) -> dict[str, str]:
     """What the files and folders held that were read for a compilation."""
-    from deeploy.driver.kept import stamp_paths
+    from deeploy.driver.build_cache import stamp_paths
     from deeploy.frontend.load import files_of
     from deeploy.target import origin
 
@@ -150,7 +150,7 @@ def compile(
 ) -> None:
     """Compile a model, or several that share weights and caches, into a self-contained folder of C."""
     from deeploy.backend import project
-    from deeploy.driver.kept import loaded_modules, place_of, stamp_paths
+    from deeploy.driver.build_cache import loaded_modules, place_of, stamp_paths
     from deeploy.jobs import workers
 
     project.check_destination(output)

@@ -21,10 +21,10 @@ from deeploy.ir.topology import Topology
 from deeploy.partition.system import System, check_system
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.plan import Machine, Plan
+from deeploy.planning.planner.co_planning import known_states
 from deeploy.planning.planner.fixes import Wanted, parse_fixes
 from deeploy.planning.planner.machine import Options, check_code, kernels_of, machine_of
 from deeploy.planning.planner.requantise import engines_of
-from deeploy.planning.planner.sharing import known_states
 
 Models = Mapping[str, str | Path]  # by the prefixes of their names in C
 

@@ -27,7 +27,7 @@ from deeploy.frontend.lower.reading import TIES
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.rounds import LOOPS, Body
 from deeploy.frontend.states import KnownState, append_states, begin_states, keep_states
-from deeploy.frontend.wider import note_narrow, packed_types
+from deeploy.frontend.type_legalisation import note_narrow, packed_types
 from deeploy.ir.rewriting import rewrite_graph
 from deeploy.ir.surgeon import write_model
 from deeploy.ir.target import Target

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deeploy.driver.chains import fuse_layers
+from deeploy.driver.layer_fusion import fuse_layers
 from deeploy.errors import FitError
 from deeploy.execution.simulation.timing import Run
 from deeploy.execution.simulation.walk import walk_plan

@@ -23,7 +23,7 @@ from deeploy.partition.tensor import partition_by_tensor
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.binding.kernels import kernel_declarations
 from deeploy.planning.cost import barrier_cycles, call_once, tile_overhead
-from deeploy.planning.planner.alike import program_signature
+from deeploy.planning.planner.isomorphic import program_signature
 from deeploy.planning.planner.machine import Options, kernels_of, machine_of, own_options
 from deeploy.planning.planner.network import make_plan
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from deeploy.driver.apart import Task, plan_apart
-from deeploy.driver.chains import predict_savings
+from deeploy.driver.layer_fusion import predict_savings
 from deeploy.driver.lower import Clock
 from deeploy.driver.order import plan_in_best_order
+from deeploy.driver.parallel_plans import Task, plan_apart
 from deeploy.errors import FitError, NoKernelError
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
@@ -17,16 +17,16 @@ from deeploy.ir.topology import Topology
 from deeploy.ir.values import Graph
 from deeploy.partition.system import System, with_queues
 from deeploy.planning.binding.assemble import assemble_program
-from deeploy.planning.choice.misfit import suggest_remedy
+from deeploy.planning.choice.infeasibility import suggest_remedy
 from deeploy.planning.packing.addresses import check_placements
 from deeploy.planning.plan import Machine, Plan
-from deeploy.planning.planner.alike import carry_plan, plan_wording, program_signature
-from deeploy.planning.planner.copies import with_copies
+from deeploy.planning.planner.co_planning import share_plans, state_groups
 from deeploy.planning.planner.fixes import Wanted
+from deeploy.planning.planner.isomorphic import carry_plan, plan_wording, program_signature
 from deeploy.planning.planner.machine import Options, check_code, kernels_of, machine_of, own_options, share_machine
 from deeploy.planning.planner.network import make_plan
+from deeploy.planning.planner.ram_copies import with_copies
 from deeploy.planning.planner.requantise import Requantised, engines_of, requantise_graph, with_nearest
-from deeploy.planning.planner.sharing import share_plans, state_groups
 from deeploy.planning.program import Program, Role
 
 MOST_BYTES = 2**31 - 1  # of an arena: offsets are constants of the type int

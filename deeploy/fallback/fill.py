@@ -18,7 +18,7 @@ from deeploy.fallback.generate import generate_code, generator_version
 from deeploy.fallback.nodes import FAILURES, KnownTensors, Single, learn_tensors, single_model
 from deeploy.fallback.portable import HEADER, STRUCT, GeneratedCode
 from deeploy.frontend import without_branches
-from deeploy.frontend.ends import name_dims
+from deeploy.frontend.graph_io import name_dims
 from deeploy.frontend.load import OLDEST_OPSET, opset_version, read_whole
 from deeploy.frontend.pins import Pinned, Value, pin_inputs
 from deeploy.frontend.schemas import FALLBACK, canonical_domain, is_dialect_op

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from deeploy.errors import shorten
 from deeploy.frontend.dynamic_axis import Imported, has_caches, import_dynamic
-from deeploy.frontend.ends import bind_outputs, check_tensors, name_dims, read_inputs
+from deeploy.frontend.graph_io import bind_outputs, check_tensors, name_dims, read_inputs
 from deeploy.frontend.labels import Labels, number_labels
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Pinned, Value, pin_inputs
@@ -22,10 +22,10 @@ from deeploy.frontend.schemas import ML
 from deeploy.frontend.states import KnownState
 from deeploy.frontend.structure import check_and_sort, describe_node, is_control
 from deeploy.frontend.trace import trace_nodes
+from deeploy.frontend.type_legalisation import double_ports, has_halves, narrow_types, widen_types
 from deeploy.frontend.unknown import check_known
 from deeploy.frontend.validate import check_model
 from deeploy.frontend.walk import MOST_UNROLLED, CustomShapes
-from deeploy.frontend.wider import double_ports, has_halves, narrow_types, widen_types
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 

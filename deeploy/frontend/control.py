@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, shorten
 from deeploy.frontend.branches import is_heavy, unfold_nodes
 from deeploy.frontend.predicates import Known, type_of, type_text, value_of
-from deeploy.frontend.rounds import Ends, keep_loop_node
+from deeploy.frontend.rounds import LoopTensors, keep_loop_node
 from deeploy.frontend.shapes import read_type
 from deeploy.frontend.structure import CONTROL, Scanned, body_of, check_and_sort, describe_node, if_branches, scan_attributes
 from deeploy.frontend.walk import GraphWalk
@@ -99,7 +99,7 @@ def unroll_loop(walk: GraphWalk, node: onnx.NodeProto) -> None:
     plan = Scanned(len(carried), (), (), [0] * parts, [False] * parts)
     if going and most is not None and _is_long(walk, body, most):
         results = [*node.output, *[""] * (len(body.output) - 1 - len(node.output))]
-        why = _keep_loop(walk, node, body, most, Ends(carried, [], [], results, plan.output_reversed))
+        why = _keep_loop(walk, node, body, most, LoopTensors(carried, [], [], results, plan.output_reversed))
         if not why:
             return
 
@@ -172,7 +172,7 @@ def _is_long(walk: GraphWalk, body: onnx.GraphProto, rounds: int) -> bool:
     return walk.unrolled + rounds * (1 + len(body.node)) > walk.budget
 
 
-def _keep_loop(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, ends: Ends) -> str:
+def _keep_loop(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, ends: LoopTensors) -> str:
     """Let a loop stay one; why that cannot be, or ""."""
     try:
         keep_loop_node(walk, node, body, rounds, ends)
@@ -187,7 +187,7 @@ def _keep_scan(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, pla
     given = [_move_axis(walk, label, name, axis, 0) for name, axis in zip(sources, axes, strict=True)]
     results = [*node.output, *[""] * (len(body.output) - len(node.output))]
     parts = [name and walk.known.fresh(f"{name}_parts") for name in results[plan.carried :]]
-    ends = Ends(node.input[: plan.carried], given, plan.input_reversed, [*results[: plan.carried], *parts], plan.output_reversed)
+    ends = LoopTensors(node.input[: plan.carried], given, plan.input_reversed, [*results[: plan.carried], *parts], plan.output_reversed)
     why = _keep_loop(walk, node, body, int(walk.tensors[given[0]].shape[0]), ends)
     for name, part, axis in zip(results[plan.carried :], parts, plan.output_axes, strict=True):
         if name and not why:

@@ -17,7 +17,7 @@ import onnx
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.labels import Labels
 from deeploy.frontend.pins import Pinned
-from deeploy.frontend.positions import (
+from deeploy.frontend.position_tables import (
     constants_equal,
     differing_constants,
     look_up,
@@ -44,7 +44,8 @@ class Imported:
     """An imported model with its pairs; ``shorter`` is the same model with one row less, where lengths are not fixed.
 
     ``begun`` are states of other networks whose first rows are outputs of this one, which has no caches for inputs; ``pinned`` are
-    inputs that are constants. ``narrow`` are narrow types that it has some of its weights in (``deeploy.frontend.wider.narrow_types``).
+    inputs that are constants. ``narrow`` are narrow types that it has some of its weights in
+    (``deeploy.frontend.type_legalisation.narrow_types``).
     """
 
     graph: Graph

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from deeploy.documents import Contents, Document
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
-from deeploy.frontend.ends import input_shape
+from deeploy.frontend.graph_io import input_shape
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import open_inputs
 

@@ -50,7 +50,7 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Ends:
+class LoopTensors:
     """What a loop has around its body: names of tensors, along whose first axis parts are read and left."""
 
     carried: Sequence[str]
@@ -60,7 +60,7 @@ class Ends:
     results_backwards: Sequence[bool]
 
 
-def keep_loop_node(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, ends: Ends) -> None:
+def keep_loop_node(walk: GraphWalk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, ends: LoopTensors) -> None:
     """Add the node of a loop that stays one.
 
     Args:

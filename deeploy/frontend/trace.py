@@ -28,10 +28,10 @@ from deeploy.frontend.rules import Draft, absent_output
 from deeploy.frontend.schemas import FALLBACK, MICROSOFT, Attributes, canonical_domain, constant_inputs, explain_misplaced, is_dialect_op
 from deeploy.frontend.shapes import Value, infer_outputs, numpy_dtype, read_type
 from deeploy.frontend.structure import describe_node, is_control, read_names
+from deeploy.frontend.type_legalisation import TYPES
 from deeploy.frontend.unknown import is_unknown, unknown_operators
 from deeploy.frontend.validate import check_operands, check_result, check_size
 from deeploy.frontend.walk import CustomShapes, GraphWalk, element_type, known_constant
-from deeploy.frontend.wider import TYPES
 from deeploy.ir.nodes import Node, Tensor
 
 

@@ -20,7 +20,7 @@ from deeploy.schemas import KINDS
 
 
 @dataclass(frozen=True)
-class _ArraySlots:
+class _ArrayUse:
     """The products that an array could do in a layer, with the factors of one configuration."""
 
     count: Callable[[LayerLoops, Sequence[int]], float]
@@ -65,7 +65,7 @@ class Array:
                 are rounded up to multiples of them by default.
         """
         return {
-            self._name(c): Rate(call, 1 / self.pes, output, slots=_ArraySlots(slots, tuple(factors[loop] for loop in LOOPS)))
+            self._name(c): Rate(call, 1 / self.pes, output, slots=_ArrayUse(slots, tuple(factors[loop] for loop in LOOPS)))
             for c, factors in self.configurations.items()
         }
 

@@ -257,7 +257,7 @@ def kernel_work(call: Call, target: Target) -> Work:
 
 
 @dataclass(frozen=True)
-class SecondCost:
+class PostProcessingCost:
     """What the second part of a kernel costs.
 
     Attributes:
@@ -276,7 +276,7 @@ class SecondCost:
 
 
 @of_call
-def second_part_cost(call: Call, target: Target, cores: int) -> SecondCost | None:
+def second_part_cost(call: Call, target: Target, cores: int) -> PostProcessingCost | None:
     """What the second part of a call costs on a team of at most ``cores``; None where the call has none."""
     part = call.parts[-1]
     if part is call:
@@ -285,7 +285,7 @@ def second_part_cost(call: Call, target: Target, cores: int) -> SecondCost | Non
     (dim,) = written.axes[-1].dims()
     team = min(cores, target.engine(part.kernel.engine).cores)
     meet = fork_cycles if call.kernel.forks else barrier_cycles
-    return SecondCost(work_of(part, second_rate), dim.name, team, meet(part, target) + second_rate.call)
+    return PostProcessingCost(work_of(part, second_rate), dim.name, team, meet(part, target) + second_rate.call)
 
 
 def work_of(call: Call, found_rate: Rate) -> Work:

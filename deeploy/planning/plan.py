@@ -17,7 +17,7 @@ from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.program import Buffer, Call, Program, Role, calls_ahead
-from deeploy.planning.tiling.chain import Arrangement, Chain
+from deeploy.planning.tiling.fused_group import Arrangement, FusedGroup
 from deeploy.planning.tiling.loops import CallTiling
 
 Buffering = Literal["auto", "double", "single"]
@@ -119,7 +119,7 @@ ChainReason = Literal["taken", "cannot be cut", "read elsewhere", "no room", "sl
 
 
 @dataclass(frozen=True)
-class ChainChoice:
+class FusionChoice:
     """Neighbouring calls that could be computed together, what that takes, and what became of it.
 
     Attributes:
@@ -199,9 +199,9 @@ class Plan:
     prediction: Prediction | None = None
     offered: tuple[tuple[Candidate, ...], ...] = ()
     variants: tuple[tuple[Call, ...], ...] = ()
-    chains: tuple[Chain, ...] = ()
+    chains: tuple[FusedGroup, ...] = ()
     arrangements: tuple[Arrangement, ...] = ()
-    chain_choices: tuple[ChainChoice, ...] = ()
+    chain_choices: tuple[FusionChoice, ...] = ()
     order: OrderChoice | None = None
     free_cycles: int | None = None
 

@@ -28,7 +28,7 @@ from onnx import numpy_helper
 from deeploy.documents import Contents
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend import without_branches
-from deeploy.frontend.ends import fix_dims, name_dims
+from deeploy.frontend.graph_io import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.lower.affine import fold_model
 from deeploy.frontend.pins import Pinned, Value, pin_inputs

@@ -12,17 +12,17 @@ from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
 from deeploy.ir.kernel import Kernel
 from deeploy.planning.binding.kernels import closest, list_mismatches
-from deeploy.planning.candidates.cached import code_of, is_cached
 from deeploy.planning.candidates.candidate import Candidate, with_early
+from deeploy.planning.candidates.instruction_cache import code_of, is_cached
 from deeploy.planning.cost import kernel_instance
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import levels_of
-from deeploy.planning.planner.occupancy import Rooms
+from deeploy.planning.planner.occupancy import Occupancy
 from deeploy.planning.program import Call, Role, calls_ahead
 from deeploy.planning.tiling.loops import Stream
-from deeploy.report import chains
+from deeploy.report import fusion as chains
 from deeploy.schedule import build_schedule
 
 SAME, OTHER = 4, 4  # candidates shown with the residences chosen, and with others
@@ -53,7 +53,7 @@ class _Overview:
 
     def __init__(self, plan: Plan) -> None:
         self.text = [str(layer) for layer in build_schedule(plan).layers]
-        self.rooms = Rooms(plan)
+        self.rooms = Occupancy(plan)
         self.codes = [code_of(call, plan.target) for call in plan.program.calls] if plan.target.timing is not None else []
         self.uses: dict[str, tuple[int, int]] = {}
         for step, call in enumerate(plan.program.calls):

@@ -12,7 +12,7 @@ from pathlib import Path
 from deeploy.documents import Document
 from deeploy.report import chips, markup, sections
 from deeploy.report.advice import advice_section
-from deeploy.report.chains import groups_section, taken_groups
+from deeploy.report.fusion import groups_section, taken_groups
 from deeploy.report.graph import graph_section
 from deeploy.report.layers import layers_section
 from deeploy.report.markup import DASH, MINUS, data, legend, name, packed, scrolled, section, tag, text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deeploy.documents import Contents
 from deeploy.ir.target import Target
-from deeploy.planning.choice.misfit import quantise_command
+from deeploy.planning.choice.infeasibility import quantise_command
 from deeploy.planning.packing.lifetimes import block_lifetimes, most_alive
 from deeploy.planning.program import Program, Role
 

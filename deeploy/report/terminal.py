@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report import advice
-from deeploy.report.chains import chain_lines
+from deeploy.report.fusion import chain_lines
 from deeploy.report.text import align_table, call_instance, clock_mhz, format_number, headline_text, of_peak, size_lines, sizes_of_layers
 
 _WIDTH = 64  # characters of the memory picture

@@ -21,9 +21,9 @@ from deeploy.ir.types import DType
 from deeploy.planning.packing.lifetimes import FOR_EVER, window_name
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Program
-from deeploy.planning.tiling.chain import Chain
+from deeploy.planning.tiling.fused_group import FusedGroup
 from deeploy.planning.tiling.loops import Footprints, Stream
-from deeploy.schedule.chained import schedule_group, slide_rows
+from deeploy.schedule.fused_group import schedule_group, slide_rows
 from deeploy.schedule.ir import (
     CORE,
     TICKETS,
@@ -40,9 +40,9 @@ from deeploy.schedule.ir import (
     Move,
     Node,
     OperandView,
+    PostProcess,
     Purpose,
     Schedule,
-    SecondPart,
     TileWork,
     Token,
     Wait,
@@ -175,7 +175,7 @@ class _Builder:
             partial=self.partial,
         )
 
-    def _tile(self, chain: Chain) -> list[Node]:
+    def _tile(self, chain: FusedGroup) -> list[Node]:
         """A tile of a call of a chain; before it, rows that stay in the ring that it writes make room."""
         return [*slide_rows(self.plan, chain, self.step, self.tiling.index), Compute(self.step, self.tiling.index)]
 
@@ -371,7 +371,7 @@ class _Builder:
 
     def _seconded(self, tile: Value) -> list[Node]:
         """What cores make of the sums of a tile, or of the last of those that add up to them."""
-        second: list[Node] = [SecondPart(self.step, tile)] if self.team else []
+        second: list[Node] = [PostProcess(self.step, tile)] if self.team else []
         return guard_nodes([Condition(remainder(tile, self.partial), "==", self.partial - 1)], second)
 
     def _followed(self, tile: Value) -> list[Node]:

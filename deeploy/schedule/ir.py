@@ -94,7 +94,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Slide:
+class ShiftRows:
     """Moves what stays in a ring to its beginning, and makes room behind it: ``bytes`` from the offset ``begin`` on.
 
     Every core of a team moves a part: what is moved does not overlap with where it goes.
@@ -205,7 +205,7 @@ class Compute:
 
 
 @dataclass(frozen=True)
-class SecondPart:
+class PostProcess:
     """Every core of a team makes its part of the outputs of the sums that an accelerator left of a tile, behind a barrier.
 
     Where a kernel forks teams itself, so does this.
@@ -238,7 +238,7 @@ class Barrier:
         return "barrier"
 
 
-Node = Move | Slide | Wait | Guard | Loop | Do | Compute | Finish | SecondPart | Barrier
+Node = Move | ShiftRows | Wait | Guard | Loop | Do | Compute | Finish | PostProcess | Barrier
 
 
 @dataclass(frozen=True)
@@ -370,5 +370,5 @@ def _print_nodes(nodes: Sequence[Node], indent: int, step: int) -> Iterator[str]
             yield f"{blank}for {node.variable} in 0..{node.trips - 1}:"
             yield from _print_nodes(node.body, indent + 2, step)
         else:
-            own = node.step if isinstance(node, Compute | Finish | SecondPart) else step
+            own = node.step if isinstance(node, Compute | Finish | PostProcess) else step
             yield f"{blank}{node}" + f" of call {own}" * (own != step)

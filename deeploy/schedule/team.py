@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.plan import Plan
-from deeploy.schedule.ir import Address, Barrier, Compute, Do, Finish, Guard, Layer, Loop, Move, Node, SecondPart, Section, Slide, Wait
+from deeploy.schedule.ir import Address, Barrier, Compute, Do, Finish, Guard, Layer, Loop, Move, Node, PostProcess, Section, ShiftRows, Wait
 
 
 def team_sections(layers: Sequence[Layer]) -> tuple[Section, ...]:
@@ -34,7 +34,7 @@ def is_shared(node: Node, layers: Sequence[Layer]) -> bool:
         return any(is_shared(inner, layers) for inner in node.body)
     if isinstance(node, Compute):
         return layers[node.step].accelerator is None and layers[node.step].work.cores > 1
-    return isinstance(node, SecondPart | Slide | Barrier)
+    return isinstance(node, PostProcess | ShiftRows | Barrier)
 
 
 def join_layers(plan: Plan, layers: Sequence[Layer], found_sections: Sequence[Section]) -> tuple[Layer, ...]:
@@ -46,7 +46,7 @@ def join_layers(plan: Plan, layers: Sequence[Layer], found_sections: Sequence[Se
             if layer.cores > 1 and layer.body:
                 following = layers[step + 1 : section.last + 1]
                 last = layer.body[-1]
-                is_open = isinstance(last, Compute | SecondPart) and is_shared(last, layers) and _is_free(plan, layer, layers, following)
+                is_open = isinstance(last, Compute | PostProcess) and is_shared(last, layers) and _is_free(plan, layer, layers, following)
                 body = _with_barriers(layer.body[:-1] if is_open else layer.body, layers)
                 result[step] = replace(result[step], body=(*body, last) if is_open else body)
                 if is_open and following:

@@ -21,9 +21,9 @@ from deeploy.schedule.ir import (
     Loop,
     Move,
     Node,
+    PostProcess,
     Schedule,
-    SecondPart,
-    Slide,
+    ShiftRows,
     Wait,
 )
 
@@ -85,7 +85,7 @@ class Table:
 class Event(NamedTuple):
     """A move, a wait, a barrier, or the begin or end of computing, in a tile of the layer that ``table`` belongs to."""
 
-    node: Move | Slide | Wait | Compute | Finish | SecondPart | Barrier
+    node: Move | ShiftRows | Wait | Compute | Finish | PostProcess | Barrier
     tile: int
     table: Table
 
@@ -120,7 +120,7 @@ class Unrolled:
             elif isinstance(node, Do):
                 body = self.schedule.layers[node.step].procedures[node.procedure]
                 yield from self._events(body, table.at(node.tile, tile), self.table(node.step))
-            elif isinstance(node, Compute | Finish | SecondPart):
+            elif isinstance(node, Compute | Finish | PostProcess):
                 yield Event(node, table.at(node.tile, tile), self.table(node.step))
             else:
                 yield Event(node, tile, table)

@@ -40,7 +40,15 @@ from tests.hal.equivalent import unwatched
 from tests.hal.subject import PLAIN, Subject
 
 ROOT = Path(__file__).resolve().parents[2]
-PLANNING = ("tiling/loops", "tiling/chain", "packing/addresses", "packing/lifetimes", "binding/assemble", "groups/fuse", "program")
+PLANNING = (
+    "tiling/loops",
+    "tiling/fused_group",
+    "packing/addresses",
+    "packing/lifetimes",
+    "binding/assemble",
+    "groups/layer_fusion",
+    "program",
+)
 FILES = (
     *(f"deeploy/schedule/{name}.py" for name in ("build", "chained", "ir", "team", "unroll")),
     *(f"deeploy/backend/{name}.py" for name in ("layers", "network")),

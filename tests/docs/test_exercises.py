@@ -180,8 +180,8 @@ EXERCISES = {
     ),
     "irregular": Exercise(
         (
-            Edit("deeploy/frontend/expand/places.py", '@expands("Compress")', f'{DISTANCES}@expands("Compress")'),
-            Edit("deeploy/frontend/expand/places.py", "Results, expands", "Results, declares, expands"),
+            Edit("deeploy/frontend/expand/indexing.py", '@expands("Compress")', f'{DISTANCES}@expands("Compress")'),
+            Edit("deeploy/frontend/expand/indexing.py", "Results, expands", "Results, declares, expands"),
         ),
         1,
         computes(

@@ -24,7 +24,7 @@ from deeploy.chips import Distributed
 from deeploy.errors import BuildError, UsageError
 from deeploy.execution.runners import host
 from deeploy.execution.simulation import chips as golden
-from deeploy.planning.planner.alike import program_signature
+from deeploy.planning.planner.isomorphic import program_signature
 from deeploy.planning.planner.machine import Options
 from tests.e2e.systems import distributed, layered, samples, star, towers
 

@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy.driver import chains
+from deeploy.driver import layer_fusion as chains
 from deeploy.planning.planner.machine import Options
 from tests.e2e import decoders
 from tests.execution.simulation import nets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deeploy.planning.candidates.cached import InstanceCode, is_cached
+from deeploy.planning.candidates.instruction_cache import InstanceCode, is_cached
 
 CODES = {
     "a": InstanceCode("a"),

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from deeploy.planning.candidates.cached import InstanceCode
 from deeploy.planning.candidates.candidate import Candidate
+from deeploy.planning.candidates.instruction_cache import InstanceCode
 from deeploy.planning.choice.choose import choose_candidates, smallest_capacity
 from deeploy.planning.choice.dominance import undominated_numbers
-from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Search, Share
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, ConditionalConstant, Residence, Search
 from deeploy.planning.tiling.loops import CallTiling
 from tests.planning import exhaustive
 
@@ -94,7 +94,10 @@ def with_alternatives(seed: int) -> ChoiceProblem:
             residences.append(Residence(own, numbers.randint(3, 8), (step, step), (1,), numbers.randint(5, 50), (), ((step, 1),), 2))
             residences = [replace(h, users=((step, 0),)) if h.name == f"w{step}" and h.steps == (step, step) else h for h in residences]
         else:
-            shares += [Share(1, numbers.randint(1, 6), ((step, 1),)), Share(1, numbers.randint(1, 6), ((step, 0), (0, 0)))]
+            shares += [
+                ConditionalConstant(1, numbers.randint(1, 6), ((step, 1),)),
+                ConditionalConstant(1, numbers.randint(1, 6), ((step, 0), (0, 0))),
+            ]
         level = numbers.choice([0, 3])
         for distances in itertools.product(*[[level, 1] for _ in moving]):
             c = random_candidate(numbers, distances)

@@ -26,7 +26,7 @@ def candidate(variant: int, near_bytes: int, cycles: int) -> Candidate:
 def two_variants(share: int) -> ChoiceProblem:
     """A call that is faster by its second variant, which needs constants in another engine's memory."""
     candidates = [candidate(0, 500, 900), candidate(0, 900, 800), candidate(1, 400, 150), candidate(1, 600, 100)]
-    return ChoiceProblem([candidates], [[[None], [None]]], (), SIZES, [Share(2, share, ((0, 1),))])
+    return ChoiceProblem([candidates], [[[None], [None]]], (), SIZES, [ConditionalConstant(2, share, ((0, 1),))])
 
 
 def test_a_call_is_run_by_the_fastest_kernel_with_its_largest_tile() -> None:

@@ -11,7 +11,7 @@ import deeploy
 from deeploy.backend import project
 from deeploy.execution.runners import host
 from deeploy.execution.simulation.walk import walk_plan
-from deeploy.planning.choice.pin import SHARE, pinnable_constants
+from deeploy.planning.choice.resident_constants import SHARE, pinnable_constants
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deeploy.planning.candidates.cached import InstanceCode
 from deeploy.planning.candidates.candidate import Candidate
+from deeploy.planning.candidates.instruction_cache import InstanceCode
 from deeploy.planning.choice.choose import choose_candidates
-from deeploy.planning.choice.problem import ChoiceProblem, Most, Residence, Share
+from deeploy.planning.choice.problem import ChoiceProblem, ConditionalConstant, Most, Residence
 from deeploy.planning.choice.repeat import Repetition, expand_choice, find_repetition, shorten_problem
 from deeploy.planning.tiling.loops import CallTiling
 from tests.planning import exhaustive
@@ -161,7 +161,7 @@ def test_constants_of_some_ways_are_counted_for_every_block() -> None:
             problem,
             candidates=[rows[step % 3] for step in range(24)],
             operands=[[names, names] for (names,) in problem.operands],
-            shares=[Share(1, 3 + step % 3, ((step, 1),)) for step in range(24)],
+            shares=[ConditionalConstant(1, 3 + step % 3, ((step, 1),)) for step in range(24)],
             capacities=(60, 140),
         )
         blocks = Repetition(0, 3, 8)

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import compare_networks
+from deeploy.quantization.messages import compare_sizes, constant_sizes
 from deeploy.quantization.static import quantize_model, read_source
-from deeploy.quantization.told import compare_sizes, constant_sizes
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STEPS, INPUTS, UNITS = 12, 10, 14

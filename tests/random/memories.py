@@ -22,12 +22,12 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.backend import project
-from deeploy.driver import chains as driver
+from deeploy.driver import layer_fusion as driver
 from deeploy.driver import verify
 from deeploy.errors import BuildError, DeeployError, FitError
 from deeploy.execution.runners import host
 from deeploy.ir.target import Target
-from deeploy.planning.groups import fuse
+from deeploy.planning.groups import layer_fusion as fuse
 from deeploy.planning.packing.addresses import Overfull
 from deeploy.planning.planner.machine import Options
 from deeploy.target import load
@@ -225,17 +225,17 @@ def check(case: Case, choices: Choices, chains: int = CHECKED) -> Outcome:
         return Outcome("failed", reason, f"{case}\n{detail}")
 
 
-Kinds = Sequence[Sequence[fuse.Fused]]
+Kinds = Sequence[Sequence[fuse.FusionCandidate]]
 
 
 @contextmanager
-def _offered() -> Iterator[list[tuple[fuse.Fuser, Kinds]]]:
+def _offered() -> Iterator[list[tuple[fuse.FusionSearch, Kinds]]]:
     """The chains that the planner finds meanwhile."""
-    found: list[tuple[fuse.Fuser, Kinds]] = []
-    possible: Callable[..., list[fuse.Fused]] = driver._possible_groups
+    found: list[tuple[fuse.FusionSearch, Kinds]] = []
+    possible: Callable[..., list[fuse.FusionCandidate]] = driver._possible_groups
 
-    def noted(fuser: fuse.Fuser, *others: Any) -> list[fuse.Fused]:
-        chains, kinds = possible(fuser, *others), dict[tuple[bool, bool], list[fuse.Fused]]()
+    def noted(fuser: fuse.FusionSearch, *others: Any) -> list[fuse.FusionCandidate]:
+        chains, kinds = possible(fuser, *others), dict[tuple[bool, bool], list[fuse.FusionCandidate]]()
         for one in chains:
             kinds.setdefault((one.chain.is_nested, bool(one.chain.slots)), []).append(one)
         found.append((fuser, list(kinds.values())))
@@ -246,7 +246,9 @@ def _offered() -> Iterator[list[tuple[fuse.Fuser, Kinds]]]:
         yield found
 
 
-def _certified(choices: Choices, compiled: deeploy.Compiled, fuser: fuse.Fuser, kind: Sequence[fuse.Fused], count: int) -> int:
+def _certified(
+    choices: Choices, compiled: deeploy.Compiled, fuser: fuse.FusionSearch, kind: Sequence[fuse.FusionCandidate], count: int
+) -> int:
     """How many of some chains have C that does what the graph says: all that there is room for.
 
     Raises:

@@ -14,7 +14,8 @@ import deeploy
 from deeploy.cli import main
 from deeploy.errors import UsageError
 from deeploy.planning.planner.machine import Options
-from deeploy.report import terminal, why
+from deeploy.report import explanations as why
+from deeploy.report import terminal
 from deeploy.report.explain import explain_calls
 from tests.execution.simulation.nets import compiled, convolutions, node, perceptron
 from tests.report.browser import shown

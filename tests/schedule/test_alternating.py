@@ -11,9 +11,9 @@ import pytest
 
 import deeploy
 from deeploy.backend import project
-from deeploy.driver import chains
+from deeploy.driver import layer_fusion as chains
 from deeploy.execution.runners import host
-from deeploy.planning.groups.fuse import Fuser
+from deeploy.planning.groups.layer_fusion import FusionSearch
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 from deeploy.planning.tiling.loops import Footprints, TileLoop, cut_dims, in_place
@@ -79,7 +79,7 @@ def test_what_is_computed_side_by_side_is_right(chained: deeploy.Compiled, tmp_p
 def test_constants_that_a_kernel_wants_packed_are_not_cut_where_they_lie(tmp_path: Path) -> None:
     """With all of L1, filters of the depthwise convolutions lie there."""
     plan, found = deeploy.compile(network(tmp_path / "alternating.onnx"), PORTABLE).plan, 0
-    fuser = Fuser(plan, plan.program)
+    fuser = FusionSearch(plan, plan.program)
     for call in plan.program.calls:
         for name, operand in call.operands.items():
             if plan.program.buffers[operand.buffer].role is Role.CONSTANT and fuser.distance(operand.buffer) == 0:

@@ -9,12 +9,12 @@ import pytest
 
 import deeploy
 from deeploy.certify import CertificateError
-from deeploy.driver import chains
+from deeploy.driver import layer_fusion as chains
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import TileLoop
 from deeploy.schedule import build_schedule
-from deeploy.schedule.ir import Compute, Finish, SecondPart
+from deeploy.schedule.ir import Compute, Finish, PostProcess
 from deeploy.schedule.unroll import Unrolled
 from tests.schedule.proofs import prove
 from tests.schedule.test_managed_chains import CHANGES, Quantised, equal_on_the_host, unsafe
@@ -61,7 +61,7 @@ def test_a_job_begins_while_cores_complete_the_call_before(both: tuple[deeploy.C
             running.add(node.step)
         elif isinstance(node, Finish):
             running.discard(node.step)
-        elif isinstance(node, Compute | SecondPart):
+        elif isinstance(node, Compute | PostProcess):
             found |= {(node.step, step) for step in running}
     steps = [member.step for member in plan.chains[0].members if plan.program.calls[member.step].kernel.second is not None]
     assert {(step, step + 1) for step in steps[:-1]} <= found

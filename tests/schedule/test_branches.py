@@ -11,12 +11,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.driver import chains
+from deeploy.driver import layer_fusion as chains
 from deeploy.execution.simulation.walk import walk_plan
-from deeploy.planning.groups import fuse
+from deeploy.planning.groups import layer_fusion as fuse
 from deeploy.planning.planner.machine import Options
 from deeploy.schedule import build_schedule
-from deeploy.schedule.ir import Compute, Finish, SecondPart
+from deeploy.schedule.ir import Compute, Finish, PostProcess
 from deeploy.schedule.unroll import Unrolled
 from tests.schedule.proofs import prove
 from tests.schedule.test_managed_chains import CHANGES, Quantised, equal_on_the_host, unsafe
@@ -65,7 +65,7 @@ def test_cores_are_busy_with_one_while_the_accelerator_works_on_the_other(both: 
             running.add(node.step)
         elif isinstance(node, Finish):
             running.discard(node.step)
-        elif isinstance(node, Compute | SecondPart):
+        elif isinstance(node, Compute | PostProcess):
             beside += bool(running - {node.step})
     assert beside
 
@@ -97,7 +97,7 @@ def test_a_job_that_needs_nothing_of_the_call_in_front_waits_for_its_own_first_t
     """It begins in the clock in which cores begin with that call, before these wait for what they read."""
     found = sums_beside_a_product(tmp_path / "model.onnx", is_behind=True)
     plan = replace(found.plan, memory={**found.plan.memory, "L1": replace(found.plan.memory["L1"], capacity=128_000)})
-    fuser = fuse.Fuser(plan, plan.program)
+    fuser = fuse.FusionSearch(plan, plan.program)
     every = list(fuser.found(lambda *_: True))
     assert [bool(fuser.accelerator(call)) for call in plan.program.calls] == [False, True] and every
     for one in every:
@@ -109,7 +109,7 @@ def test_what_a_job_stores_itself_has_left_before_the_next_but_one_writes_there(
     found = sums_beside_a_product(tmp_path / "model.onnx")
     plan = found.plan
     plan = replace(plan, memory={**plan.memory, "L1": replace(plan.memory["L1"], capacity=128_000)})  # room for tiles of both
-    fuser = fuse.Fuser(plan, plan.program)
+    fuser = fuse.FusionSearch(plan, plan.program)
     (one,) = chains.parallel_groups(fuser)
     kernels = [programmed.kernel for programmed in one.programmed]
     (job,) = (number for number, kernel in enumerate(kernels) if plan.target.engine(kernel.engine).accelerator)

@@ -17,9 +17,9 @@ from deeploy.execution.runners import host
 from deeploy.ir.expr import Value
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options
-from deeploy.planning.tiling.chain import Chain, GroupMember
+from deeploy.planning.tiling.fused_group import FusedGroup, GroupMember
 from deeploy.schedule import Schedule, build_schedule
-from deeploy.schedule.ir import Condition, Do, Guard, Loop, Node, Slide
+from deeploy.schedule.ir import Condition, Do, Guard, Loop, Node, ShiftRows
 from tests.execution.simulation.nets import compiled, node
 from tests.schedule.proofs import prove, refuse, refuse_schedules
 
@@ -135,10 +135,10 @@ def mutants(schedule: Schedule, change: Callable[[Node], Node | None]) -> Iterat
 
 
 CHANGES: dict[str, Callable[[Node], Node | None]] = {
-    "a move is left out": lambda n: n if isinstance(n, Slide) else None,
-    "a move begins a row early": lambda n: replace(n, begin=n.begin - 4) if isinstance(n, Slide) else None,
-    "a move is too short": lambda n: replace(n, bytes=n.bytes - 4) if isinstance(n, Slide) else None,
-    "a move goes beyond the ring": lambda n: replace(n, bytes=n.bytes + 2**20) if isinstance(n, Slide) else None,
+    "a move is left out": lambda n: n if isinstance(n, ShiftRows) else None,
+    "a move begins a row early": lambda n: replace(n, begin=n.begin - 4) if isinstance(n, ShiftRows) else None,
+    "a move is too short": lambda n: replace(n, bytes=n.bytes - 4) if isinstance(n, ShiftRows) else None,
+    "a move goes beyond the ring": lambda n: replace(n, bytes=n.bytes + 2**20) if isinstance(n, ShiftRows) else None,
     "a call is left out": lambda n: n if isinstance(n, Do) else None,
     "a call computes the next tile": lambda n: replace(n, tile=_later(n.tile)) if isinstance(n, Do) else None,
     "calls begin one clock early": lambda n: _early(n),
@@ -163,7 +163,7 @@ def test_what_makes_a_chain_unsafe_is_found(what: str, tmp_path: Path) -> None:
 def with_member(plan: Plan, number: int, member: GroupMember) -> Plan:
     chain = plan.chains[0]
     members = (*chain.members[:number], member, *chain.members[number + 1 :])
-    return replace(plan, chains=(Chain(members, chain.rings), *plan.chains[1:]))
+    return replace(plan, chains=(FusedGroup(members, chain.rings), *plan.chains[1:]))
 
 
 def test_no_call_of_a_chain_could_begin_earlier_and_no_ring_be_smaller(tmp_path: Path) -> None:
@@ -177,4 +177,4 @@ def test_no_call_of_a_chain_could_begin_earlier_and_no_ring_be_smaller(tmp_path:
     chain = plan.chains[0]
     shrinkable = {name: ring for name, ring in chain.rings.items() if ring.rows > chain.member(ring.producer).rows}
     smaller = ({**chain.rings, name: replace(ring, rows=ring.rows - chain.member(ring.producer).rows)} for name, ring in shrinkable.items())
-    assert refuse(one, (replace(plan, chains=(Chain(chain.members, rings), *plan.chains[1:])) for rings in smaller))
+    assert refuse(one, (replace(plan, chains=(FusedGroup(chain.members, rings), *plan.chains[1:])) for rings in smaller))

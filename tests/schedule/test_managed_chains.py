@@ -18,13 +18,15 @@ from deeploy.documents import Document
 from deeploy.errors import UsageError
 from deeploy.execution.runners import host
 from deeploy.execution.simulation.walk import walk_plan
-from deeploy.planning.groups import behind, beside, fuse
-from deeploy.planning.groups.fuse import place_addresses
+from deeploy.planning.groups import layer_fusion as fuse
+from deeploy.planning.groups import layer_pipelining as behind
+from deeploy.planning.groups import parallel_branches as beside
+from deeploy.planning.groups.layer_fusion import place_addresses
 from deeploy.planning.plan import Objective, Plan
 from deeploy.planning.planner.machine import Options
-from deeploy.planning.tiling.chain import Chain
+from deeploy.planning.tiling.fused_group import FusedGroup
 from deeploy.schedule import build_schedule
-from deeploy.schedule.ir import Compute, Do, Finish, Guard, Loop, Node, Schedule, SecondPart, Slide, Wait
+from deeploy.schedule.ir import Compute, Do, Finish, Guard, Loop, Node, PostProcess, Schedule, ShiftRows, Wait
 from deeploy.schedule.unroll import Unrolled
 from tests.schedule.proofs import prove, refuse, refuse_schedules, verdicts
 from tests.schedule.test_chains import mutants
@@ -181,7 +183,7 @@ def test_fewer_cycles_are_never_more(name: str, model: Path) -> None:
 def test_the_estimate_of_a_chain_is_what_the_walk_finds(name: str, model: Path) -> None:
     """Where all windows arrive in time: with all of L1, every tenth chain that there could be."""
     plan = deeploy.compile(model, target="siracusa", options=Options(engines=ENGINES[name], chains=False)).plan
-    fuser = fuse.Fuser(plan, plan.program)
+    fuser = fuse.FusionSearch(plan, plan.program)
     every = [*fuser.found(lambda *_: True), *beside.parallel_groups(fuser), *behind.pipelined_groups(fuser)][::10]
     assert len(every) > 3
     for one in every:
@@ -202,30 +204,30 @@ def test_jobs_run_while_cores_compute(model: Path) -> None:
                 running = node.step
             elif isinstance(node, Finish):
                 running = None
-            elif isinstance(node, Compute | SecondPart) and running is not None:
+            elif isinstance(node, Compute | PostProcess) and running is not None:
                 beside += node.step != running
     assert beside > 10
 
 
 def later(one: Node) -> Node | None:
     """What computes, or moves, the next tile instead."""
-    if isinstance(one, Compute | SecondPart):
+    if isinstance(one, Compute | PostProcess):
         return replace(one, tile=one.tile + 1)
     return replace(one, tile=one.tile + 1) if isinstance(one, Do) and not isinstance(one.tile, int) else None
 
 
 CHANGES: dict[str, Callable[[Node], Node | None]] = {
-    "a move of rows is left out": lambda n: n if isinstance(n, Slide) else None,
-    "a move of rows begins early": lambda n: replace(n, begin=n.begin - 8) if isinstance(n, Slide) else None,
-    "a move of rows is too short": lambda n: replace(n, bytes=n.bytes - 8) if isinstance(n, Slide) else None,
-    "transfers or a tile are left out": lambda n: n if isinstance(n, Do | Compute | SecondPart) else None,
+    "a move of rows is left out": lambda n: n if isinstance(n, ShiftRows) else None,
+    "a move of rows begins early": lambda n: replace(n, begin=n.begin - 8) if isinstance(n, ShiftRows) else None,
+    "a move of rows is too short": lambda n: replace(n, bytes=n.bytes - 8) if isinstance(n, ShiftRows) else None,
+    "transfers or a tile are left out": lambda n: n if isinstance(n, Do | Compute | PostProcess) else None,
     "another tile is moved or computed": later,
     "nobody waits for a job": lambda n: n if isinstance(n, Finish) else None,
     "nobody waits for transfers": lambda n: n if isinstance(n, Wait) else None,
 }
 
 
-def of_chains(schedule: Schedule, chains: tuple[Chain, ...], change: Callable[[Node], Node | None]) -> Callable[[Node], Node | None]:
+def of_chains(schedule: Schedule, chains: tuple[FusedGroup, ...], change: Callable[[Node], Node | None]) -> Callable[[Node], Node | None]:
     """The change, to nodes that only programs of chains have."""
     found = set[int]()
 

@@ -16,7 +16,7 @@ from deeploy.driver.verify import run_project
 from deeploy.execution.runners import host
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.packing.order import EngineLoad, arrange_calls, side_by_side
-from deeploy.planning.planner.alike import carry_plan
+from deeploy.planning.planner.isomorphic import carry_plan
 from deeploy.planning.planner.machine import Options
 from deeploy.report.explain import explain_calls
 from tests.planning.test_order import branches, is_legal

@@ -11,16 +11,16 @@ import pytest
 
 import deeploy
 from deeploy.backend import project
-from deeploy.driver import chains as driver
+from deeploy.driver import layer_fusion as driver
 from deeploy.driver import order
 from deeploy.execution.runners import host
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
-from deeploy.planning.groups import fuse
+from deeploy.planning.groups import layer_fusion as fuse
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Program
-from deeploy.planning.tiling.chain import Chain
+from deeploy.planning.tiling.fused_group import FusedGroup
 from deeploy.target import load
 from tests.schedule.proofs import refuse
 from tests.schedule.test_managed_chains import CHANGES, moved, unsafe
@@ -78,18 +78,18 @@ def compiled(folder: Path, name: str, chains: bool = True) -> deeploy.Compiled:
 
 def cheapest(alone: Plan, given: Program) -> Plan:
     """The plan with the chain that moves the fewest bytes, though that may be more than without it."""
-    fuser = fuse.Fuser(alone, given)
+    fuser = fuse.FusionSearch(alone, given)
     one = min(driver.product_groups(fuser), key=lambda one: one.traffic)
     return fuse.place_addresses(fuse.apply_groups(alone, [one], fuser.buffers))
 
 
-def is_wanted(is_nested: bool, one: fuse.Fused) -> bool:
+def is_wanted(is_nested: bool, one: fuse.FusionCandidate) -> bool:
     """A chain of one kind, in several rounds, of which each has several tiles of both calls."""
     loops = [member.loops for member in one.chain.members]
     return one.chain.is_nested is is_nested and all(len(each) == 2 for each in loops) and loops[0][0].trips > 2
 
 
-def chain_of(one: deeploy.Compiled) -> Chain:
+def chain_of(one: deeploy.Compiled) -> FusedGroup:
     (chain,) = one.plan.chains
     return chain
 

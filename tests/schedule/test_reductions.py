@@ -18,7 +18,7 @@ from deeploy.planning.plan import Buffering
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import cut_dims
 from deeploy.schedule import build_schedule
-from deeploy.schedule.ir import Compute, Do, Finish, Guard, Move, Node, SecondPart
+from deeploy.schedule.ir import Compute, Do, Finish, Guard, Move, Node, PostProcess
 from deeploy.target import load
 from tests.schedule.proofs import refuse_schedules
 from tests.schedule.test_chains import mutants
@@ -144,7 +144,7 @@ CHANGES: dict[str, Callable[[Node], Node | None]] = {
     "a tile is left out": lambda n: n if isinstance(n, Compute) else None,
     "another tile is added": lambda n: replace(n, tile=n.tile - 1) if isinstance(n, Compute) and not isinstance(n.tile, int) else None,
     "nobody waits for a job": lambda n: n if isinstance(n, Finish) else None,
-    "cores do not wait for the last tile": lambda n: _with_the_first(n, lambda inner: isinstance(inner, SecondPart)),
+    "cores do not wait for the last tile": lambda n: _with_the_first(n, lambda inner: isinstance(inner, PostProcess)),
     "transfers are left out": lambda n: n if isinstance(n, Do) else None,
     "outputs leave before they are complete": lambda n: _with_the_first(n, lambda inner: isinstance(inner, Move) and inner.is_store),
 }

@@ -16,7 +16,7 @@ import deeploy
 from deeploy.errors import UnsupportedError, UsageError
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
-from deeploy.report import why
+from deeploy.report import explanations as why
 
 ARRAY = Path(__file__).parent / "array"
 

@@ -26,7 +26,7 @@ from deeploy.partition.balance_levels import Cuts, Levels, result_spans, stage_s
 from deeploy.partition.pipeline import Balance, Pipeline, levels_of_graph, nodes_of, pipeline, stage_graph
 from deeploy.partition.system import with_queues
 from deeploy.planning.binding.assemble import assemble_program
-from deeploy.planning.choice.pin import Far
+from deeploy.planning.choice.resident_constants import Far
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import Options, kernels_of, machine_of, own_options

@@ -16,11 +16,11 @@ from deeploy.execution.simulation.boxes import Batch, box_batches
 from deeploy.execution.simulation.timing import CallTiming, Interval, Run, Traffic, engine_overlap
 from deeploy.ir.target import DmaPath, PathTiming
 from deeploy.planning import cost
-from deeploy.planning.candidates.cached import code_of, is_cached
+from deeploy.planning.candidates.instruction_cache import code_of, is_cached
 from deeploy.planning.energy import energy
 from deeploy.planning.plan import Plan
 from deeploy.schedule.build import build_schedule, row_values
-from deeploy.schedule.ir import Compute, Finish, Layer, Move, SecondPart, Section, Slide, TileWork, Token, Wait
+from deeploy.schedule.ir import Compute, Finish, Layer, Move, PostProcess, Section, ShiftRows, TileWork, Token, Wait
 from deeploy.schedule.unroll import Event, Table, Unrolled
 
 REASONS = {"in": "windows in", "out": "windows out"}
@@ -116,7 +116,7 @@ class Walk:
             self._computed[step] = [max(0.0, each - saved / len(cycles)) for each in cycles]
         return self._computed[step]
 
-    def second(self, table: Table, second_cost: cost.SecondCost) -> Sequence[float]:
+    def second(self, table: Table, second_cost: cost.PostProcessingCost) -> Sequence[float]:
         """Cycles of the second part of each tile, which cores compute."""
         step = table.layer.step
         if step not in self._joined:
@@ -149,14 +149,14 @@ class Walk:
     def event(self, event: Event, layers: Mapping[int, _LayerWalk]) -> None:
         """What happens next in a call, or in the calls of a chain."""
         node, tile, table = event
-        if isinstance(node, Compute | Finish | SecondPart):
+        if isinstance(node, Compute | Finish | PostProcess):
             self.step = node.step
         if isinstance(node, Move):
             self.step = node.owner if node.owner in layers else self.step
             self.move(node, table, tile)
         elif isinstance(node, Wait):
             self.wait(node.token, tile)
-        elif isinstance(node, Slide):
+        elif isinstance(node, ShiftRows):
             cores = max(one.layer.cores for one in layers.values())
             part = table.at(node.bytes, tile) * self.timing.loops.move / cores
             cycles = part + cost.barrier_cycles(self.calls[self.step].parts[-1], self.plan.target)
@@ -166,7 +166,7 @@ class Walk:
             layers[node.step].compute(tile, self.compute(table)[tile])
         elif isinstance(node, Finish):
             layers[node.step].finish(tile)
-        elif isinstance(node, SecondPart):
+        elif isinstance(node, PostProcess):
             layers[node.step].joined(tile, table)
 
     def share(self, steps: range) -> None:

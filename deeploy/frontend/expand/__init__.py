@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import onnx
 
-from deeploy.frontend.expand import attention, classic, images, places, products, recurrent, trees
+from deeploy.frontend.expand import ai_onnx_ml as classic
+from deeploy.frontend.expand import attention, images, products, recurrent, trees
+from deeploy.frontend.expand import indexing as places
 from deeploy.frontend.expand.expansion import EXPANSIONS, Expansion
 from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.walk import GraphWalk

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.errors import shorten
-from deeploy.frontend.expand.classic import best, classes_of, floats_of, of_two, rows_of, transformed
+from deeploy.frontend.expand.ai_onnx_ml import best, classes_of, floats_of, of_two, rows_of, transformed
 from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, expands
 from deeploy.frontend.schemas import ML
 from deeploy.ir.nodes import INTEGER_FORM, Tensor, compute, constant

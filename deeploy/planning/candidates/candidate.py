@@ -59,7 +59,7 @@ class Candidate:
         return (self.cycles, self.tail), (self.cycles - self.warm, self.tail - self.warm_tail)
 
 
-class Strip(NamedTuple):
+class TiledOp(NamedTuple):
     """A call as a call of a chain has it: cycles of an accelerator, and bytes that move, by path.
 
     ``busy`` are cycles of the first core, those in which it starts transfers among them, without ``set_up``, those in which it sets tiles

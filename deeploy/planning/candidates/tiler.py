@@ -22,10 +22,10 @@ from deeploy.ir.epilogue import stage_operands
 from deeploy.ir.target import DmaPath, Target
 from deeploy.ir.types import Numeric
 from deeploy.planning import cost
-from deeploy.planning.candidates import front as pareto
-from deeploy.planning.candidates import shares
-from deeploy.planning.candidates.candidate import Candidate, Strip, Tile
-from deeploy.planning.candidates.front import GridCell, LoopCut
+from deeploy.planning.candidates import core_split as shares
+from deeploy.planning.candidates import pareto
+from deeploy.planning.candidates.candidate import Candidate, Tile, TiledOp
+from deeploy.planning.candidates.pareto import GridCell, LoopCut
 from deeploy.planning.program import Buffer, Call, Role
 from deeploy.planning.tiling.loops import (
     AxisCut,
@@ -255,7 +255,7 @@ class Tiler:
             return self._staged(distances, depths, front)
         return self._candidates(distances, front)
 
-    def along(self, loops: tuple[TileLoop, ...], distances: Distances, is_double: bool = False) -> Strip:
+    def along(self, loops: tuple[TileLoop, ...], distances: Distances, is_double: bool = False) -> TiledOp:
         """The call in the tiles of some loops, as a call of a chain has them: two slots for each window that moves, in every memory.
 
         Args:
@@ -290,7 +290,7 @@ class Tiler:
         )
         # other kernels run between two tiles of a chain
         again, set_up = self.cold * (tiles - 1) * (self.second is None), (tiles * self.overhead + self.once) * bool(job)
-        return Strip(candidate, job, self.traffic(tiling), int(busy + again), int(set_up))
+        return TiledOp(candidate, job, self.traffic(tiling), int(busy + again), int(set_up))
 
     def traffic(self, tiling: CallTiling) -> Mapping[str, int]:
         """Bytes of all windows that move for a tiling of the call, by path."""
@@ -425,7 +425,7 @@ class Tiler:
         """Cycles of the second parts of all tiles; 0 where there are none."""
         return 0.0 if self.second is None else self._seconds(self.second, size) + self._meetings(size, tiles) * self.second.overhead
 
-    def _seconds(self, second: cost.SecondCost, size: Mapping[str, Numeric], tile: Tile | None = None) -> Numeric:
+    def _seconds(self, second: cost.PostProcessingCost, size: Mapping[str, Numeric], tile: Tile | None = None) -> Numeric:
         """Cycles of the second parts of all tiles, or of one, without overheads: what is added up counts once."""
         division, once = ((second.dim, second.cores),), self.call.geometry.nest.accumulated
         return shares.tile_cycles(second.work, self.call.geometry.extents, size, division, tile, once)

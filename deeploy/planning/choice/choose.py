@@ -21,8 +21,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from deeploy.errors import FitError
-from deeploy.planning.candidates.cached import InstanceCode
 from deeploy.planning.candidates.candidate import Candidate
+from deeploy.planning.candidates.instruction_cache import InstanceCode
 from deeploy.planning.choice.dominance import undominated_numbers
 from deeploy.planning.choice.problem import SEARCH, Choice, ChoiceProblem, Residence, Search, Users, evaluate_choice, least_cycles
 from deeploy.planning.packing.solver import cp_model, new_solver, solve_model

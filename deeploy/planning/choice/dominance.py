@@ -19,7 +19,7 @@ Places = frozenset[tuple[str, int]]  # where the operands of a call are
 
 def undominated_numbers(problem: ChoiceProblem) -> list[list[int]]:
     """Per call the numbers of the candidates worth choosing from; sums of bytes decide, not addresses."""
-    behind, beside = _savings_behind(problem), _Beside(problem)
+    behind, beside = _savings_behind(problem), _NeighbourLoads(problem)
     return [_CallCandidates(problem, step, behind[step], beside).kept() for step in range(len(problem.candidates))]
 
 
@@ -41,7 +41,7 @@ def _savings_behind(problem: ChoiceProblem) -> list[int]:
 class _CallCandidates:
     """The candidates of a call, by where their operands are."""
 
-    def __init__(self, problem: ChoiceProblem, step: int, behind: int, beside: _Beside) -> None:
+    def __init__(self, problem: ChoiceProblem, step: int, behind: int, beside: _NeighbourLoads) -> None:
         self.problem = problem
         self.beside = beside
         self.step = step
@@ -82,7 +82,7 @@ class _CallCandidates:
         return sorted(kept)
 
 
-class _Beside:
+class _NeighbourLoads:
     """What could be there beside a call, and who waits for what."""
 
     def __init__(self, problem: ChoiceProblem) -> None:

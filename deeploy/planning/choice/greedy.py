@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Share, choice_fits, evaluate_choice
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, ConditionalConstant, Residence, choice_fits, evaluate_choice
 
 
 def choose_greedily(problem: ChoiceProblem) -> Choice | None:
@@ -18,11 +18,11 @@ def choose_greedily(problem: ChoiceProblem) -> Choice | None:
         return None  # it has room in the own memory of an engine alone
     load = [0] * len(problem.candidates)
     residences: dict[str, int] = {}
-    shared: set[Share] = set()
+    shared: set[ConditionalConstant] = set()
     picks: list[int] = []
     for step, candidates in enumerate(problem.candidates):
         _place_residences(problem, step, None, residences, load)
-        orders: list[tuple[int, dict[str, int], list[int], set[Share]]] = []
+        orders: list[tuple[int, dict[str, int], list[int], set[ConditionalConstant]]] = []
         for variant in range(len(problem.operands[step])):
             there, taken = dict(residences), list(load)
             needed = shared | {share for share in problem.shares if (step, variant) in share.users}
@@ -45,7 +45,7 @@ def choose_greedily(problem: ChoiceProblem) -> Choice | None:
 
 
 def _fitting_candidates(
-    problem: ChoiceProblem, step: int, variant: int, placed: dict[str, int], load: list[int], shared: set[Share]
+    problem: ChoiceProblem, step: int, variant: int, placed: dict[str, int], load: list[int], shared: set[ConditionalConstant]
 ) -> list[int]:
     """The numbers of candidates of a variant with these residences and loads of the memory around the engines' own."""
     room = [

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from deeploy.planning.candidates.cached import InstanceCode, cache_savings
 from deeploy.planning.candidates.candidate import Candidate
+from deeploy.planning.candidates.instruction_cache import InstanceCode, cache_savings
 from deeploy.planning.program import Program, Role
 
 DETERMINISTIC_SECONDS = 20.0
@@ -32,7 +32,7 @@ SEARCH = Search()
 
 
 @dataclass(frozen=True)
-class Share:
+class ConditionalConstant:
     """Bytes that a memory holds for ever if one of some (step, variant) is chosen: constants that only these need."""
 
     distance: int
@@ -76,7 +76,7 @@ class ChoiceProblem:
     operands: Sequence[Sequence[Sequence[str | None]]]
     residences: Sequence[Residence]
     capacities: Sequence[int]  # per distance
-    shares: Sequence[Share] = ()
+    shares: Sequence[ConditionalConstant] = ()
     weights: tuple[int, ...] = ()  # how often the cycles of each call count; once by default
     equal_residences: tuple[tuple[str, str], ...] = ()  # pairs of residences that must be equal
     equal_steps: tuple[tuple[int, int], ...] = ()  # pairs of calls that must pick the same candidate

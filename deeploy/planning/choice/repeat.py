@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Share, Users, choice_fits, evaluate_choice
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, ConditionalConstant, Residence, Users, choice_fits, evaluate_choice
 
 LEAST = 4  # blocks that are worth it
 
@@ -115,13 +115,13 @@ def shorten_problem(problem: ChoiceProblem, blocks: Repetition) -> ChoiceProblem
     )
 
 
-def _shortened_shares(problem: ChoiceProblem, blocks: Repetition) -> list[Share]:
+def _shortened_shares(problem: ChoiceProblem, blocks: Repetition) -> list[ConditionalConstant]:
     """What constants of the gap take is taken where the middle block takes its own."""
     shares: dict[tuple[int, Users], int] = {}
     for share in problem.shares:
         key = share.distance, blocks.users(share.users)
         shares[key] = shares.get(key, 0) + share.size
-    return [Share(distance, size, users) for (distance, users), size in shares.items()]
+    return [ConditionalConstant(distance, size, users) for (distance, users), size in shares.items()]
 
 
 def _shortened_last(residence: Residence, blocks: Repetition) -> int | None:

@@ -3,5 +3,5 @@
 Model: a group is an interval of the calls of a plan with tiles and starting times for each of them; what a group takes is followed
 tile by tile in the order of its schedule. ``fuse`` has groups of rows, ``products`` those of matrix products with weights that do not
 fit, ``beside`` and ``behind`` those in which an accelerator and cores work at the same time, ``flat`` those that save memory on a
-machine with one. Those are taken together that save the most; the walk over the whole network decides (``deeploy.driver.chains``).
+machine with one. Those are taken together that save the most; the walk over the whole network decides (``deeploy.driver.layer_fusion``).
 """

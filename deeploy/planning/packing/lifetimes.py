@@ -8,13 +8,14 @@ get one address.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from deeploy.ir.target import Target
 from deeploy.planning.candidates.candidate import Candidate
-from deeploy.planning.packing.addresses import Block
+from deeploy.planning.packing.addresses import Block, Placement
 from deeploy.planning.program import Program, Role, buffer_spans, calls_ahead, constant_content, united_buffers
-from deeploy.planning.tiling.chain import Chain
+from deeploy.planning.tiling.fused_group import FusedGroup
 
 FOR_EVER = -1  # the first step of what is there before an inference begins
 
@@ -28,7 +29,7 @@ def most_alive(blocks: Iterable[Block], steps: int) -> int:
     return max(itertools.accumulate(change))
 
 
-def block_lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Block]:
+def block_lifetimes(program: Program, chains: Sequence[FusedGroup] = ()) -> list[Block]:
     """The blocks of states, live for ever, and of buffers, united where a call may overwrite a dying operand.
 
     The calls of a chain run side by side: what one of them needs is there during all of it, and nothing is overwritten.
@@ -62,7 +63,7 @@ def wanted_blocks(
     residences: Mapping[str, str],
     blocks: Sequence[Block],
     kept: Mapping[str, tuple[int, int]],
-    chains: Sequence[Chain] = (),
+    chains: Sequence[FusedGroup] = (),
 ) -> dict[str, list[Block]]:
     """Everything that needs an address, by memory.
 
@@ -97,10 +98,27 @@ def wanted_blocks(
     return result
 
 
-def extend_lifetime(ends: tuple[int, int], chains: Sequence[Chain]) -> tuple[int, int]:
+def extend_lifetime(ends: tuple[int, int], chains: Sequence[FusedGroup]) -> tuple[int, int]:
     """The steps in which a buffer is alive, with all of the chains in which it is."""
     first, last = ends
     for chain in chains:
         first = chain.first if chain.first <= first <= chain.last else first
         last = chain.last if chain.first <= last <= chain.last else last
     return first, last
+
+
+class OccupiedBytes:
+    """Bytes of placements in a memory that are there at any time between two steps, without a look at each of them."""
+
+    def __init__(self, placed: Sequence[Placement], aligned: Callable[[int], int]) -> None:
+        self.begun, self.begun_bytes = self._summed((p.first, aligned(p.size)) for p in placed)
+        self.ended, self.ended_bytes = self._summed((p.last, aligned(p.size)) for p in placed)
+
+    def between(self, steps: range) -> int:
+        """Bytes of the placements that live in some step from the first to the last one."""
+        return self.begun_bytes[bisect_right(self.begun, steps[-1])] - self.ended_bytes[bisect_left(self.ended, steps[0])]
+
+    @staticmethod
+    def _summed(events: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
+        ordered = sorted(events)
+        return [step for step, _ in ordered], [0, *itertools.accumulate(size for _, size in ordered)]

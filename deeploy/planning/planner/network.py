@@ -20,22 +20,22 @@ from typing import Literal
 
 from deeploy.errors import FitError
 from deeploy.ir.target import Target
-from deeploy.planning.candidates.cached import code_of
 from deeploy.planning.candidates.candidate import Candidate, with_early
+from deeploy.planning.candidates.instruction_cache import code_of
 from deeploy.planning.candidates.priced import priced
 from deeploy.planning.candidates.tiler import Tiler
 from deeploy.planning.candidates.variants import prune_variants
 from deeploy.planning.choice import problem as choices
 from deeploy.planning.choice import reduce
 from deeploy.planning.choice.greedy import choose_greedily
-from deeploy.planning.choice.misfit import Relaxed, bound_candidates, explain_misfit, explain_unpacked, fewest_bytes
-from deeploy.planning.choice.pin import Far, is_near, pinnable_constants
+from deeploy.planning.choice.infeasibility import Relaxed, bound_candidates, explain_misfit, explain_unpacked, fewest_bytes
 from deeploy.planning.choice.prefetch import prefetch_earlier
-from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS, Choice, ChoiceProblem, Residence, Search, Share, Users, users_of
+from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Search, Users
 from deeploy.planning.choice.repeat import expand_choice, find_repetition, shorten_problem
+from deeploy.planning.choice.resident_constants import Far, is_near, pinnable_constants
 from deeploy.planning.choice.unpriced import unpriced
 from deeploy.planning.cost import candidate_kind
-from deeploy.planning.groups.flat import best_of
+from deeploy.planning.groups.flat_memory import best_of
 from deeploy.planning.packing.addresses import Overfull, Packing, Placement, place_wanted
 from deeploy.planning.packing.lifetimes import FOR_EVER, block_lifetimes, most_alive, wanted_blocks
 from deeploy.planning.plan import UNLIMITED, LevelUse, Machine, Plan, Prediction
@@ -64,7 +64,7 @@ class Planner:
         program: Program,
         target: Target,
         machine: Machine,
-        seconds: float = DETERMINISTIC_SECONDS,
+        seconds: float = choices.DETERMINISTIC_SECONDS,
         every: bool = False,
         relaxed: Literal["", "bytes", "far"] = "",
     ) -> None:
@@ -96,7 +96,7 @@ class Planner:
         self.far = Far.ALL if self.is_far else Far.NONE  # what may live furthest out
         self.may_pin = is_near(target, machine) and not relaxed
         self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
-        self.users = users_of(program)
+        self.users = choices.users_of(program)
         self.overfull: tuple[str, int] | None = None  # the memory for which no addresses were found last, and bytes that would do
         self.tight = set(range(len(program.calls)))  # steps in which what is nearest to the engines may have to leave room
 
@@ -129,14 +129,14 @@ class Planner:
         """Bytes per distance that a choice may fill beside the constants that it needs in any case."""
         return [self.room[level] - self.beside(distance, far=far) for distance, level in enumerate(self.levels)]
 
-    def shares(self, far: Far) -> list[Share]:
+    def shares(self, far: Far) -> list[choices.ConditionalConstant]:
         """The constants that are there only if a call runs by a certain variant."""
         found_shares: dict[tuple[int, Users], int] = {}
         for buffer in self.constants:
             for distance in self._resident(buffer, far) if self.users.get(buffer.name) else ():
                 key = distance, self.users[buffer.name]
                 found_shares[key] = found_shares.get(key, 0) + self.aligned(buffer.bytes, distance)
-        return [Share(distance, size, users) for (distance, users), size in found_shares.items()]
+        return [choices.ConditionalConstant(distance, size, users) for (distance, users), size in found_shares.items()]
 
     def residences(self, far: Far) -> list[Residence]:
         """The buffers to be placed, and where they may live."""
@@ -469,7 +469,7 @@ class Planner:
         return result
 
 
-def make_plan(program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> Plan:
+def make_plan(program: Program, target: Target, machine: Machine, seconds: float = choices.DETERMINISTIC_SECONDS) -> Plan:
     """Plan a network.
 
     Raises:

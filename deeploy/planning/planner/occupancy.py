@@ -8,7 +8,7 @@ from deeploy.planning.plan import Plan
 ENDLESS = 2**40  # bytes of a memory without a capacity
 
 
-class Rooms:
+class Occupancy:
     """The memories of a plan, step by step: put together once for all calls.
 
     Attributes:

@@ -10,7 +10,8 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from deeploy.execution.simulation.interpreter import network_outputs
-from deeploy.frontend.lower import reading, rotations, siblings, tables
+from deeploy.frontend.lower import horizontal_fusion as siblings
+from deeploy.frontend.lower import reading, rotations, tables
 from deeploy.frontend.lower.quant import requant_constants
 from deeploy.ir.rewriting import Pass, rewrite_graph
 from deeploy.ir.surgeon import read_graph

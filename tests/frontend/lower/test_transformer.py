@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import deeploy
-from deeploy.frontend.lower import heads
+from deeploy.frontend.lower import grouped_query as heads
 from deeploy.ir.surgeon import read_graph
 from tests.frontend.lower import lowered as build
 from tests.frontend.lower import nets_transformer as t

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper
 import deeploy
 from deeploy.backend import project
 from deeploy.planning.planner.machine import Options
-from deeploy.report import terminal, why
+from deeploy.report import explanations as why
+from deeploy.report import terminal
 from deeploy.report.text import format_number
 from tests.report.browser import Document, shown
 from tests.schedule.test_managed_chains import Quantised

@@ -17,10 +17,10 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from deeploy.planning.candidates.candidate import Strip
-from deeploy.planning.groups.fuse import Fused, Fuser
+from deeploy.planning.candidates.candidate import TiledOp
+from deeploy.planning.groups.layer_fusion import FusionCandidate, FusionSearch
 from deeploy.planning.program import Call, Role
-from deeploy.planning.tiling.chain import GroupMember, TileSlots
+from deeploy.planning.tiling.fused_group import GroupMember, TileBuffers
 from deeploy.planning.tiling.loops import Footprints, TileLoop, cut_dims, tile_sizes
 
 LONGEST = 4  # calls of such a chain
@@ -29,7 +29,7 @@ COLUMNS = 1.0  # the same along columns of nested calls
 KEPT = 8  # ways to cut a chain that are walked over
 
 
-def product_groups(fuser: Fuser) -> Iterator[Fused]:
+def product_groups(fuser: FusionSearch) -> Iterator[FusionCandidate]:
     """The chains for which there is room: of the ways to cut each, those that no other one beats in cycles and bytes that move."""
     for last in range(1, len(fuser.program.calls)):
         for call in fuser.others(last):
@@ -46,15 +46,15 @@ def product_groups(fuser: Fuser) -> Iterator[Fused]:
                 yield from _undominated_groups(ways)
 
 
-def _undominated_groups(ways: Sequence[Fused]) -> list[Fused]:
-    fused_groups: list[Fused] = []
+def _undominated_groups(ways: Sequence[FusionCandidate]) -> list[FusionCandidate]:
+    fused_groups: list[FusionCandidate] = []
     for one in sorted(ways, key=lambda one: (one.cycles, one.moved)):
         if not fused_groups or one.moved < fused_groups[-1].moved:
             fused_groups.append(one)
     return fused_groups[:KEPT]
 
 
-def _is_handed_on(fuser: Fuser, first: int, calls: Sequence[Call]) -> bool:
+def _is_handed_on(fuser: FusionSearch, first: int, calls: Sequence[Call]) -> bool:
     """Whether the first call writes a buffer of which the second one alone reads all."""
     maker, reader = calls[0], calls[1]
     if len(maker.writes) != 1 or maker.geometry.nest.updates or maker.geometry.dynamic or maker.kernel.link or maker.kernel.forks:
@@ -81,7 +81,7 @@ def _operand_axes(call: Call, name: str) -> list[tuple[int, str | None]]:
     return axes
 
 
-def _loop_ways(fuser: Fuser, calls: Sequence[Call]) -> Iterator[tuple[tuple[TileLoop, ...], ...]]:
+def _loop_ways(fuser: FusionSearch, calls: Sequence[Call]) -> Iterator[tuple[tuple[TileLoop, ...], ...]]:
     """The loops of every call, for all sizes of tiles that are tried."""
     along = _shared_dims(calls)
     if along is None:
@@ -129,7 +129,7 @@ def _read_operand(maker: Call, reader: Call) -> str:
     return next(name for name, operand in reader.operands.items() if operand.buffer == written)
 
 
-def _fuse_products(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> Fused | None:
+def _fuse_products(fuser: FusionSearch, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> FusionCandidate | None:
     """The chain along a reduction with some loops, where there is room for it."""
     strips = [fuser.strip(call, own, _buffers_between(calls)) for call, own in zip(calls, loops, strict=True)]
     if any(strip is None for strip in strips):
@@ -140,7 +140,9 @@ def _fuse_products(fuser: Fuser, first: int, calls: Sequence[Call], loops: Seque
         starts.append(start)
     slots = {}
     for number, name in enumerate(_buffers_between(calls)):
-        slots[name] = TileSlots(_round_elements(calls[number], loops[number]), 1 + starts[number + 1] - starts[number], len(loops[number]))
+        slots[name] = TileBuffers(
+            _round_elements(calls[number], loops[number]), 1 + starts[number + 1] - starts[number], len(loops[number])
+        )
     members = tuple(GroupMember(first + n, own, 1, start) for n, (own, start) in enumerate(zip(loops, starts, strict=True)))
     return fuser.together(members, calls, [strip for strip in strips if strip is not None], slots=slots)
 
@@ -156,7 +158,7 @@ def _round_elements(call: Call, loops: Sequence[TileLoop]) -> int:
     return math.prod(held.get(dim or "", extent) for extent, dim in _operand_axes(call, call.writes[0]))
 
 
-def _nested_groups(fuser: Fuser, first: int, calls: Sequence[Call]) -> Iterator[Fused]:
+def _nested_groups(fuser: FusionSearch, first: int, calls: Sequence[Call]) -> Iterator[FusionCandidate]:
     """The nested chains of some calls for which there is room."""
     rows = _row_dimensions(calls)
     if rows is None:
@@ -205,8 +207,8 @@ def _column_loops(call: Call, rows: str) -> list[tuple[TileLoop, ...]]:
 
 
 def _fuse_nested(
-    fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]], strips: Sequence[Strip]
-) -> Fused | None:
+    fuser: FusionSearch, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]], strips: Sequence[TiledOp]
+) -> FusionCandidate | None:
     """A nested chain with some loops, where there is room for it.
 
     In a clock an accelerator begins with its tile of the next one before cores compute theirs. So what it reads has to be there two clocks
@@ -220,7 +222,7 @@ def _fuse_nested(
     is_read_late = fuser.accelerator(calls[0]) and calls[0].kernel.second is None and not fuser.accelerator(calls[1])
     every = start + bursts[-1] + bool(is_read_late)
     slots = {
-        name: TileSlots(_round_elements(call, own[:1]), 1, 1)
+        name: TileBuffers(_round_elements(call, own[:1]), 1, 1)
         for name, call, own in zip(_buffers_between(calls), calls, loops, strict=False)
     }
     members = tuple(

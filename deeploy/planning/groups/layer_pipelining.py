@@ -13,9 +13,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from deeploy.planning.groups.fuse import Fused, Fuser
+from deeploy.planning.groups.layer_fusion import FusionCandidate, FusionSearch
 from deeploy.planning.program import Call, Role
-from deeploy.planning.tiling.chain import GroupMember, RowCut
+from deeploy.planning.tiling.fused_group import GroupMember, RowCut
 from deeploy.planning.tiling.loops import TileLoop
 
 TRIPS = (2, 3, 4)  # tiles of a call
@@ -36,7 +36,7 @@ class _CallPart:
         return math.prod(loop.trips for loop in self.loops)
 
 
-def pipelined_groups(fuser: Fuser) -> Iterator[Fused]:
+def pipelined_groups(fuser: FusionSearch) -> Iterator[FusionCandidate]:
     """The chains of calls that follow each other for which there is room."""
     for last in range(1, len(fuser.program.calls)):
         for trips in TRIPS:
@@ -53,17 +53,17 @@ def pipelined_groups(fuser: Fuser) -> Iterator[Fused]:
                     yield one
 
 
-def _has_cores(fuser: Fuser, call: Call) -> bool:
+def _has_cores(fuser: FusionSearch, call: Call) -> bool:
     """Whether cores do something of a call."""
     return not fuser.accelerator(call) or call.kernel.second is not None
 
 
-def _is_hidden(fuser: Fuser, before: _CallPart, behind: _CallPart) -> bool:
+def _is_hidden(fuser: FusionSearch, before: _CallPart, behind: _CallPart) -> bool:
     """Whether a job begins while cores are busy with the call in front of it."""
     return _has_cores(fuser, before.call) and bool(fuser.accelerator(behind.call))
 
 
-def _part_of_call(fuser: Fuser, step: int, trips: int, behind: _CallPart | None) -> _CallPart | None:
+def _part_of_call(fuser: FusionSearch, step: int, trips: int, behind: _CallPart | None) -> _CallPart | None:
     """A call in about so many tiles, without the last of which the next one can begin; None where it cannot be part of such a chain."""
     call, along = fuser.program.calls[step], fuser.along(step)
     if along is None:
@@ -91,7 +91,7 @@ def _first_tile_rows(made: RowCut, behind: RowCut) -> int:
     return max((-((made.offset - end) // made.pitch) for end in ends), default=0)
 
 
-def _fuse_parts(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> Fused | None:
+def _fuse_parts(fuser: FusionSearch, first: int, parts: Sequence[_CallPart]) -> FusionCandidate | None:
     """The calls as a chain, where there is room for it."""
     last = first + len(parts) - 1
     inside = _inner_buffers(fuser, first, parts)
@@ -113,7 +113,7 @@ def _fuse_parts(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> Fused |
     return fuser.together(members, [part.call for part in parts], tiled_ops, inside=inner, size=size, is_nested=True)
 
 
-def _inner_buffers(fuser: Fuser, first: int, parts: Sequence[_CallPart]) -> list[str] | None:
+def _inner_buffers(fuser: FusionSearch, first: int, parts: Sequence[_CallPart]) -> list[str] | None:
     """The buffers that the calls alone use; None where one of them reads what another one writes and what is not next to the engines."""
     last, inside = first + len(parts) - 1, list[str]()
     for step, part in enumerate(parts, first):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.positions import differing_constants, look_up, slide_constants, sliding_constants
+from deeploy.frontend.position_tables import differing_constants, look_up, slide_constants, sliding_constants
 from deeploy.ir.surgeon import read_graph
 from deeploy.ir.values import Graph
 from deeploy.operators.views import POSITION, SLIDE

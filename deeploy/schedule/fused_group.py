@@ -1,4 +1,4 @@
-"""The order of a chain: its calls clock by clock, and the rows that move in its rings (``deeploy.planning.tiling.chain``).
+"""The order of a chain: its calls clock by clock, and the rows that move in its rings (``deeploy.planning.tiling.fused_group``).
 
 Where there are several memories, what comes in for the next tile of a call, and what goes out of the last one, moves while the chain
 computes. An accelerator starts on its tile of a clock before cores compute the call in front of it in the program, so both work at once.
@@ -13,7 +13,7 @@ from dataclasses import replace
 from deeploy.ir.epilogue import stage_operands
 from deeploy.ir.expr import Value, Variable, maximum, plain_value, quotient, remainder
 from deeploy.planning.plan import Plan
-from deeploy.planning.tiling.chain import CLOCK, Chain, GroupMember
+from deeploy.planning.tiling.fused_group import CLOCK, FusedGroup, GroupMember
 from deeploy.schedule.ir import (
     TICKETS,
     Address,
@@ -25,9 +25,9 @@ from deeploy.schedule.ir import (
     Loop,
     Move,
     Node,
+    PostProcess,
     Purpose,
-    SecondPart,
-    Slide,
+    ShiftRows,
     Token,
     Wait,
     guard_nodes,
@@ -35,7 +35,7 @@ from deeploy.schedule.ir import (
 )
 
 
-def schedule_group(plan: Plan, chain: Chain, layers: Sequence[Layer]) -> Layer:
+def schedule_group(plan: Plan, chain: FusedGroup, layers: Sequence[Layer]) -> Layer:
     """The last call of a chain, which runs all of them."""
     last = layers[chain.last]
     clock = Variable(CLOCK, 0, chain.clocks - 1)
@@ -47,13 +47,13 @@ def schedule_group(plan: Plan, chain: Chain, layers: Sequence[Layer]) -> Layer:
         ]
         return replace(last, body=(Loop(clock, chain.clocks, tuple(body)),))
     members = [_ScheduledMember(plan, chain, member, layers[member.step]) for member in chain.members]
-    group = _ChainSchedule(members, clock, chain.clocks, chain.is_ahead, plan.followers.get(chain.last))
+    group = _GroupSchedule(members, clock, chain.clocks, chain.is_ahead, plan.followers.get(chain.last))
     return replace(
         last, body=tuple(group.nested() if chain.is_nested else group.body()), others=max(member.layer.cores for member in members)
     )
 
 
-def slide_rows(plan: Plan, chain: Chain, step: int, tile: Value) -> list[Node]:
+def slide_rows(plan: Plan, chain: FusedGroup, step: int, tile: Value) -> list[Node]:
     """What makes room for a tile of a call in the ring that it writes: nothing where there is none, or it holds one tile, or all rows."""
     call = plan.program.calls[step]
     buffer = call.operands[call.writes[0]].buffer
@@ -64,7 +64,7 @@ def slide_rows(plan: Plan, chain: Chain, step: int, tile: Value) -> list[Node]:
         return []
     full, moved, row = one.rows // rows, one.tiles * rows, one.pitch * plan.program.buffers[buffer].dtype.bytes
     conditions = [Condition(tile, ">=", full), Condition(remainder(tile, one.tiles), "==", full % one.tiles)]
-    return guard_nodes(conditions, [Slide(Address(buffer, 0, plan.residences[buffer]), moved * row, (one.rows - moved) * row)])
+    return guard_nodes(conditions, [ShiftRows(Address(buffer, 0, plan.residences[buffer]), moved * row, (one.rows - moved) * row)])
 
 
 def _runs_at(member: GroupMember, clock: Value) -> list[Condition]:
@@ -96,7 +96,7 @@ def _tile_at(member: GroupMember, clock: Value) -> Value:
 class _ScheduledMember:
     """What a call of a chain does for a tile, on a machine with several memories."""
 
-    def __init__(self, plan: Plan, chain: Chain, member: GroupMember, layer: Layer) -> None:
+    def __init__(self, plan: Plan, chain: FusedGroup, member: GroupMember, layer: Layer) -> None:
         self.plan = plan
         self.chain = chain
         self.member = member
@@ -165,7 +165,7 @@ class _ScheduledMember:
 
     def _complete(self, tile: Value) -> list[Node]:
         """What cores make of sums, when all are added, and what then leaves."""
-        complete: list[Node] = [SecondPart(self.step, tile)] * bool(self.layer.team)
+        complete: list[Node] = [PostProcess(self.step, tile)] * bool(self.layer.team)
         partial = self.layer.partial
         if "store" in self.layer.procedures:
             complete += [Wait(self._token("out")), *self._left(tile), Do(self.step, "store", tile)]
@@ -230,7 +230,7 @@ def _unique_nodes(nodes: Iterable[Node]) -> list[Node]:
     return list(dict.fromkeys(nodes))
 
 
-class _ChainSchedule:
+class _GroupSchedule:
     """All calls of a chain on a machine with several memories.
 
     Args:

@@ -26,7 +26,7 @@ _FILES, _NOTES, _READ = "project/", "notes.json", "read.json"
 
 
 @dataclass(frozen=True)
-class KeptProject:
+class CachedProject:
     """A project that was written before: its files by their paths inside, and what the user was told when it was compiled."""
 
     files: Mapping[str, bytes]
@@ -34,12 +34,12 @@ class KeptProject:
 
 
 @dataclass(frozen=True)
-class KeptPlace:
+class CachePlace:
     """Where the project of a request is kept."""
 
     file: Path
 
-    def find(self) -> KeptProject | None:
+    def find(self) -> CachedProject | None:
         """The project, where there is one and every file that was read for it still holds the same.
 
         A cache that cannot be read is as good as none.
@@ -58,7 +58,7 @@ class KeptPlace:
             return None
         with contextlib.suppress(OSError):
             os.utime(self.file)
-        return KeptProject(files, notes)
+        return CachedProject(files, notes)
 
     def keep(self, folder: Path, notes: Sequence[str], read: Mapping[str, str]) -> None:
         """Keep the project in ``folder``, for which the files of ``read`` were read; see ``stamp_paths``."""
@@ -75,7 +75,7 @@ class KeptPlace:
                     archive.write(path, _FILES + path.relative_to(folder).as_posix())
 
 
-def place_of(request: str, models: Iterable[Path]) -> KeptPlace | None:
+def place_of(request: str, models: Iterable[Path]) -> CachePlace | None:
     """Where the project of a request is kept; None where nothing is kept.
 
     Args:
@@ -86,7 +86,7 @@ def place_of(request: str, models: Iterable[Path]) -> KeptPlace | None:
     if folder is None or any(model.is_file() and model.stat().st_size > MOST_BYTES for model in models):
         return None
     what = hashlib.sha256("\0".join([request, str(Path.cwd()), sys.version, *_stamp_installation()]).encode())
-    return KeptPlace(folder / f"{what.hexdigest()}.zip")
+    return CachePlace(folder / f"{what.hexdigest()}.zip")
 
 
 def stamp_paths(paths: Iterable[Path]) -> dict[str, str]:

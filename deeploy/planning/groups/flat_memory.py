@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deeploy.errors import FitError
-from deeploy.planning.choice.misfit import check_constants, more_memory, suggest_remedy
+from deeploy.planning.choice.infeasibility import check_constants, more_memory, suggest_remedy
 from deeploy.planning.packing.addresses import place_wanted
 from deeploy.planning.packing.lifetimes import block_lifetimes, wanted_blocks
-from deeploy.planning.plan import UNLIMITED, ChainChoice, Machine, Plan
+from deeploy.planning.plan import UNLIMITED, FusionChoice, Machine, Plan
 from deeploy.planning.program import Program, Role, buffer_spans
-from deeploy.planning.tiling.chain import Arrangement, Chain, GrowingChain, Ring, RowCut, tile_rows
+from deeploy.planning.tiling.fused_group import Arrangement, FusedGroup, GrowingGroup, LineBuffer, RowCut, tile_rows
 
 LONGEST = 64  # calls of a chain
 ROWS = (1, 2, 4, 8)  # of a tile
@@ -49,7 +49,7 @@ class _CallInterval:
         return self.moved + self.calls * CALL
 
 
-class _Growing:
+class _GrowingCandidate:
     """A chain that grows call by call: bytes that are there while it runs, and what it costs, without and with what is needed for rings."""
 
     def __init__(self, network: _FlatNetwork, first: int, tiles: int) -> None:
@@ -57,12 +57,12 @@ class _Growing:
         self.first = first
         self.tiles = tiles
         self.scratch, self.calls, self.moved = 0, 0, 0
-        self.rings: dict[str, Ring] = {}
+        self.rings: dict[str, LineBuffer] = {}
         ends = network.local.items()
         self.bytes = network.states + sum(network.whole[name] for name, (begin, end) in ends if begin < first <= end)
         self.certain = self.bytes  # that no further call takes away: what is read from before the chain, and rings
 
-    def add(self, sweep: GrowingChain, step: int) -> None:
+    def add(self, sweep: GrowingGroup, step: int) -> None:
         """The call of a step, which the sweep has."""
         network, one = self.network, sweep.cuts[-1]
         self.scratch = max(self.scratch, network.scratch(step, {one.dim: one.rows}))
@@ -79,7 +79,7 @@ class _Growing:
         held = needed + made.rows * (tiles - 1)
         if held >= made.extent:
             return
-        self.rings[name] = Ring(producer, held, made.pitch, tiles)
+        self.rings[name] = LineBuffer(producer, held, made.pitch, tiles)
         row = made.pitch * self.network.program.buffers[name].dtype.bytes
         size = self.network.aligned(held * row)
         self.bytes += size - self.network.whole[name]
@@ -109,7 +109,7 @@ class _FlatNetwork:
         most = max(self.single, default=0)
         self.found = {step + 1: [_CallInterval(step, peak)] for step, peak in enumerate(self.single)}
         for rows, first in itertools.product(ROWS, range(self.count)):
-            growing = [_Growing(self, first, tiles) for tiles in ROOM]
+            growing = [_GrowingCandidate(self, first, tiles) for tiles in ROOM]
             for sweep, step in self._sweeps(rows, first):
                 for chain in growing:
                     chain.add(sweep, step)
@@ -137,9 +137,9 @@ class _FlatNetwork:
                     peaks[step] += self.aligned(block.size)
         return peaks
 
-    def _sweeps(self, rows: int, first: int) -> Iterator[tuple[GrowingChain, int]]:
+    def _sweeps(self, rows: int, first: int) -> Iterator[tuple[GrowingGroup, int]]:
         """A chain from a step on, as it grows, and the step that came last."""
-        sweep = GrowingChain()
+        sweep = GrowingGroup()
         for step in range(first, min(first + LONGEST, self.count)):
             one = self.cuts[rows][step]
             if one is None:
@@ -147,15 +147,15 @@ class _FlatNetwork:
             sweep.add(one)
             yield sweep, step
 
-    def _chain(self, interval: _CallInterval, end: int) -> Chain:
+    def _chain(self, interval: _CallInterval, end: int) -> FusedGroup:
         """An interval, with everything that code needs."""
-        growing = _Growing(self, interval.first, interval.tiles)
-        sweep = GrowingChain()
+        growing = _GrowingCandidate(self, interval.first, interval.tiles)
+        sweep = GrowingGroup()
         for sweep, step in self._sweeps(interval.rows, interval.first):
             growing.add(sweep, step)
             if step + 1 == end:
                 break
-        return Chain(sweep.members(interval.first), growing.rings)
+        return FusedGroup(sweep.members(interval.first), growing.rings)
 
     def least(self) -> int:
         """The least peak of all ways to divide the calls."""
@@ -180,19 +180,19 @@ class _FlatNetwork:
             end = way[1].first
         return intervals[::-1]
 
-    def chains(self, limit: int) -> tuple[Chain, ...] | None:
+    def chains(self, limit: int) -> tuple[FusedGroup, ...] | None:
         """The chains of the cheapest way whose peak is at most ``limit`` bytes."""
         fused = self.cheapest(limit)
         return None if fused is None else tuple(self._chain(interval, end) for interval, end in fused if interval.rows)
 
-    def choices(self, plan: Plan) -> tuple[ChainChoice, ...]:
+    def choices(self, plan: Plan) -> tuple[FusionChoice, ...]:
         """The chains of a plan, and what its memory holds at most during them."""
         options = []
         for chain in plan.chains:
             steps = range(chain.first, chain.last + 1)
             held = [sum(self.aligned(p.size) for p in plan.placements if p.first <= step <= p.last) for step in steps]
             peaks = max(self.single[step] for step in steps), max(held)
-            options.append(ChainChoice(chain.first, chain.last, chain.members[0].trips, "taken", None, None, {}, {}, *peaks))
+            options.append(FusionChoice(chain.first, chain.last, chain.members[0].trips, "taken", None, None, {}, {}, *peaks))
         return tuple(options)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
@@ -269,7 +269,7 @@ def fuse_flat_plan(plan: Plan, machine: Machine) -> Plan:
     )
 
 
-def _place_groups(plan: Plan, chains: tuple[Chain, ...], machine: Machine) -> Plan:
+def _place_groups(plan: Plan, chains: tuple[FusedGroup, ...], machine: Machine) -> Plan:
     """The plan with these chains and new addresses."""
     name = plan.target.memories[0].name
     members = {member.step: member for chain in chains for member in chain.members}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from deeploy.documents import Contents, Document, read_document
 from deeploy.errors import UsageError, shorten
-from deeploy.report import advice, chains
+from deeploy.report import advice
+from deeploy.report import fusion as chains
 from deeploy.report.text import align_table, call_instance, format_number
 from deeploy.schemas import KINDS, REASONS
 

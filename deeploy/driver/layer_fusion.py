@@ -1,4 +1,4 @@
-"""Which calls of a network on a machine with several memories become chains (``deeploy.planning.groups.fuse``).
+"""Which calls of a network on a machine with several memories become chains (``deeploy.planning.groups.layer_fusion``).
 
 What a chain saves is what its calls take alone, in the plan without chains, less what they take in the chain: cycles, or bytes that
 move. First that is an estimate, tile by tile. Those chains are chosen that save the most together; no call is in two. The walk over the
@@ -16,12 +16,12 @@ from typing import NamedTuple
 from deeploy.execution.simulation.timing import Run
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.energy import measure
-from deeploy.planning.groups.behind import pipelined_groups
-from deeploy.planning.groups.beside import parallel_groups
-from deeploy.planning.groups.fuse import Fused, Fuser, apply_groups, place_addresses
-from deeploy.planning.groups.products import product_groups
+from deeploy.planning.groups.layer_fusion import FusionCandidate, FusionSearch, apply_groups, place_addresses
+from deeploy.planning.groups.layer_pipelining import pipelined_groups
+from deeploy.planning.groups.parallel_branches import parallel_groups
+from deeploy.planning.groups.product_fusion import product_groups
 from deeploy.planning.packing.addresses import Overfull
-from deeploy.planning.plan import ChainChoice, ChainReason, Objective, Plan
+from deeploy.planning.plan import ChainReason, FusionChoice, Objective, Plan
 from deeploy.planning.program import Program
 
 WORTH = 0.01  # of the cycles of its calls that a chain has to save, which is more than estimates err
@@ -45,7 +45,7 @@ class _Cost(NamedTuple):
 class _Option:
     """A chain, what its calls take without it and with it, and why it cannot be taken."""
 
-    fused: Fused
+    fused: FusionCandidate
     apart: _Cost
     together: _Cost
     reason: ChainReason | None = None
@@ -68,10 +68,10 @@ def fuse_layers(plan: Plan, given: Program) -> Plan:
     if plan.target.is_flat or plan.target.timing is None or not plan.machine.chains:
         return plan
     by_bytes = plan.machine.objective == "traffic"
-    before, fuser, objective = walk_plan(plan), Fuser(plan, given), plan.machine.objective
+    before, fuser, objective = walk_plan(plan), FusionSearch(plan, given), plan.machine.objective
     costs = _WalkedCosts(before)
     options = {fused: _estimate_option(fuser, costs, fused) for fused in _possible_groups(fuser, costs, by_bytes)}
-    best, least, taken, tried = plan, costs.total(before, objective), set[Fused](), set[frozenset[Fused]]()
+    best, least, taken, tried = plan, costs.total(before, objective), set[FusionCandidate](), set[frozenset[FusionCandidate]]()
     for _ in range(ATTEMPTS):
         chosen = _select_options([one for one in options.values() if one.gains(by_bytes)[0] > 0], len(plan.calls), by_bytes)
         if not chosen or frozenset(one.fused for one in chosen) in tried:
@@ -114,7 +114,7 @@ class _WalkedCosts:
         return measure(objective, self.cycles[-1], run.energy.total), self.moved[-1]
 
 
-def _possible_groups(fuser: Fuser, costs: _WalkedCosts, by_bytes: bool) -> list[Fused]:
+def _possible_groups(fuser: FusionSearch, costs: _WalkedCosts, by_bytes: bool) -> list[FusionCandidate]:
     """The chains of all kinds for which there is room."""
 
     def promises(steps: range, cycles: int, traffic: int) -> bool:
@@ -127,7 +127,7 @@ def _possible_groups(fuser: Fuser, costs: _WalkedCosts, by_bytes: bool) -> list[
     return groups
 
 
-def _estimate_option(fuser: Fuser, costs: _WalkedCosts, fused: Fused) -> _Option:
+def _estimate_option(fuser: FusionSearch, costs: _WalkedCosts, fused: FusionCandidate) -> _Option:
     """A chain with the estimate of what it takes: besides windows, as much moves as without it."""
     alone = costs.cost(fused.steps)
     moved = Counter(alone.traffic)
@@ -153,9 +153,11 @@ def _select_options(options: Sequence[_Option], count: int, by_bytes: bool) -> l
     return best[-1][1]
 
 
-def _describe_choices(fuser: Fuser, options: Sequence[_Option], taken: set[Fused], by_bytes: bool) -> tuple[ChainChoice, ...]:
+def _describe_choices(
+    fuser: FusionSearch, options: Sequence[_Option], taken: set[FusionCandidate], by_bytes: bool
+) -> tuple[FusionChoice, ...]:
     """What became of every group of calls: of several ways to cut one, the one that was taken, or the best one."""
-    choices: dict[range, ChainChoice] = {}
+    choices: dict[range, FusionChoice] = {}
     for one in sorted(options, key=lambda one: (one.fused not in taken, *(-gain for gain in one.gains(by_bytes)), one.together.cycles)):
         steps, (gain, _) = one.fused.steps, one.gains(by_bytes)
         reason: ChainReason = "taken" if one.fused in taken else one.reason or "less saved"
@@ -164,12 +166,12 @@ def _describe_choices(fuser: Fuser, options: Sequence[_Option], taken: set[Fused
         trips, cycles = one.fused.chain.members[0].trips, (round(one.apart.cycles), round(one.together.cycles))
         peaks = fuser.peak(steps), one.fused.bytes
         moved = dict(one.apart.traffic), dict(one.together.traffic)
-        choice = ChainChoice(steps[0], steps[-1], trips, reason, *cycles, *moved, *peaks)
+        choice = FusionChoice(steps[0], steps[-1], trips, reason, *cycles, *moved, *peaks)
         choices.setdefault(steps, choice)
     for step, (why, needed) in fuser.misses.items():
         steps = range(step, step + 2)
         if steps not in choices and fuser.follows(step + 1):
-            choices[steps] = ChainChoice(step, step + 1, 0, why, None, None, {}, {}, fuser.peak(steps), needed)
+            choices[steps] = FusionChoice(step, step + 1, 0, why, None, None, {}, {}, fuser.peak(steps), needed)
     return tuple(sorted(choices.values(), key=lambda choice: (choice.first, choice.last)))
 
 

@@ -61,7 +61,7 @@ class GroupMember:
 
 
 @dataclass(frozen=True)
-class Ring:
+class LineBuffer:
     """The last rows of a tensor between two calls of a chain.
 
     Attributes:
@@ -78,7 +78,7 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class TileSlots:
+class TileBuffers:
     """Parts of a tensor between two calls of a chain, which have loops in common: one reads in a round of those what the other wrote in it.
 
     Attributes:
@@ -92,7 +92,7 @@ class TileSlots:
     loops: int
 
 
-class Turn(IntEnum):
+class StepAction(IntEnum):
     """What happens to a tile: an accelerator begins with it, is waited for, or cores compute."""
 
     BEGIN = 0
@@ -101,7 +101,7 @@ class Turn(IntEnum):
 
 
 @dataclass(frozen=True)
-class Chain:
+class FusedGroup:
     """Calls of consecutive steps, and what lies between them by buffer: the last rows in a ring, or single tiles in slots.
 
     Attributes:
@@ -110,9 +110,9 @@ class Chain:
     """
 
     members: tuple[GroupMember, ...]
-    rings: Mapping[str, Ring]
+    rings: Mapping[str, LineBuffer]
     is_ahead: bool = False
-    slots: Mapping[str, TileSlots] = field(default_factory=dict)
+    slots: Mapping[str, TileBuffers] = field(default_factory=dict)
     is_nested: bool = False
 
     @property
@@ -141,12 +141,12 @@ class Chain:
         """How many time steps the group takes until the last tile of every call is computed."""
         return max(m.start + m.every * (m.trips // m.burst - 1) + m.burst for m in self.members)
 
-    def turns(self, has_job: Sequence[bool]) -> list[tuple[Turn, int]]:
+    def turns(self, has_job: Sequence[bool]) -> list[tuple[StepAction, int]]:
         """What happens, in order, and to which call by its number; some have jobs of an accelerator.
 
         An accelerator begins with a tile while cores compute the call in front of it: in the same clock, or in the one before.
         """
-        count, found_turns = len(self.members), list[tuple[int, int, Turn, int]]()  # by the clock, and the turn in it
+        count, found_turns = len(self.members), list[tuple[int, int, StepAction, int]]()  # by the clock, and the turn in it
         for number, member in enumerate(self.members):
             is_ahead = self.is_ahead and number == 0
             for tile in range(member.trips):
@@ -157,8 +157,8 @@ class Chain:
                     before = (clock - 1, 3 * count - 2) if is_ahead else (clock, 3 * number - 2)
                     ended, computed = 3 * number, 3 * number + 2
                 if has_job[number]:
-                    found_turns += [(*before, Turn.BEGIN, number), (clock, ended, Turn.FINISH, number)]
-                found_turns.append((clock, computed, Turn.COMPUTE, number))
+                    found_turns += [(*before, StepAction.BEGIN, number), (clock, ended, StepAction.FINISH, number)]
+                found_turns.append((clock, computed, StepAction.COMPUTE, number))
         return [(turn, number) for _, _, turn, number in sorted(found_turns)]
 
     def member(self, step: int) -> GroupMember:
@@ -216,7 +216,7 @@ class RowCut:
 
 
 @dataclass(frozen=True)
-class Lines:
+class FusionAxis:
     """Along which axis of its output a call is cut, and the dimension along it: ``extent`` iterations, in multiples of ``multiple``."""
 
     axis: int
@@ -230,7 +230,7 @@ class Lines:
         return TileLoop(self.dim, -(-self.extent // rows), rows)
 
 
-def cut_into_rows(program: Program, call: Call) -> Lines | None:
+def cut_into_rows(program: Program, call: Call) -> FusionAxis | None:
     """How a call is cut into rows; None where it cannot be part of a chain of them."""
     kernel, nest = call.kernel, call.geometry.nest
     if kernel.link is not None or kernel.forks or nest.updates or call.geometry.dynamic or len(call.writes) != 1:
@@ -243,7 +243,7 @@ def cut_into_rows(program: Program, call: Call) -> Lines | None:
     multiple = cut_dims(call).get(dim or "")
     if dim is None or multiple is None or dim in fixed or any(operand.step for operand in call.operands.values()):
         return None
-    return Lines(axis, dim, call.geometry.extents[dim], multiple)
+    return FusionAxis(axis, dim, call.geometry.extents[dim], multiple)
 
 
 def tile_rows(program: Program, call: Call, rows: int) -> RowCut | None:
@@ -292,7 +292,7 @@ def _tile_reads(call: Call, name: str, operand: Operand, dim: str, rows: int, tr
     return _Reads(operand.buffer, offset + first * pitch, end)
 
 
-class GrowingChain:
+class GrowingGroup:
     """A chain that grows call by call from a first step on."""
 
     def __init__(self) -> None:

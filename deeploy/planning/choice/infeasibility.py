@@ -17,7 +17,7 @@ from deeploy.ir.target import Target
 from deeploy.ir.types import DType
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.candidates.tiler import Tiler
-from deeploy.planning.choice.problem import ChoiceProblem, Residence, Share
+from deeploy.planning.choice.problem import ChoiceProblem, ConditionalConstant, Residence
 from deeploy.planning.plan import UNLIMITED, Machine, constants_in
 from deeploy.planning.program import Buffer, Call, Program, Role
 from deeploy.planning.tiling.loops import CallTiling
@@ -126,7 +126,7 @@ class Relaxed:
     machine: Machine
     levels: Sequence[str]
     build: Callable[[], ChoiceProblem]
-    shares: Sequence[Share]
+    shares: Sequence[ConditionalConstant]
     beside: Sequence[int]
     room: Sequence[int]
     io: int
@@ -153,7 +153,7 @@ class Relaxed:
         return self.beside[distance] + fewest_bytes(self.shares, distance, self.program)
 
 
-def fewest_bytes(shares: Iterable[Share], distance: int, program: Program) -> int:
+def fewest_bytes(shares: Iterable[ConditionalConstant], distance: int, program: Program) -> int:
     """Bytes of shares of constants in a memory that no choice among the variants of a program's calls goes below.
 
     What several calls share is divided among them.

@@ -198,9 +198,9 @@ def _quantize_model(
     import onnx
 
     from deeploy.quantization.losses import compare_networks
+    from deeploy.quantization.messages import compare_sizes, constant_sizes, describe_result, too_low, warn_of_loss
     from deeploy.quantization.run import load_quantiser
     from deeploy.quantization.static import check_output, read_source, scratch_folder, write_quantised
-    from deeploy.quantization.told import compare_sizes, constant_sizes, describe_result, too_low, warn_of_loss
     from deeploy.quantization.weights import summarise_weights
 
     load_quantiser()
@@ -248,7 +248,7 @@ def _quantize_for(
 ) -> None:
     from deeploy import target as registry
     from deeploy.quantization.forms import quantize_for, summarise_trials
-    from deeploy.quantization.told import warning_of
+    from deeploy.quantization.messages import warning_of
 
     loaded_target = registry.load(target)
     with Progress() as progress:

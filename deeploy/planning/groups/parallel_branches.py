@@ -10,17 +10,17 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from deeploy.planning.groups.fuse import Fused, Fuser
+from deeploy.planning.groups.layer_fusion import FusionCandidate, FusionSearch
 from deeploy.planning.packing.order import operands_meet
 from deeploy.planning.program import Call
-from deeploy.planning.tiling.chain import GroupMember
+from deeploy.planning.tiling.fused_group import GroupMember
 from deeploy.planning.tiling.loops import TileLoop
 
 LONGEST = 3  # calls
 TRIPS = (2, 3, 4)  # tiles
 
 
-def parallel_groups(fuser: Fuser) -> Iterator[Fused]:
+def parallel_groups(fuser: FusionSearch) -> Iterator[FusionCandidate]:
     """The chains of independent calls for which there is room."""
     calls = fuser.program.calls
     for first in range(len(calls) - 1):
@@ -33,7 +33,7 @@ def parallel_groups(fuser: Fuser) -> Iterator[Fused]:
             yield from itertools.islice(sorted(groups, key=lambda one: one.cycles), 1)
 
 
-def _tried_loops(fuser: Fuser, step: int) -> list[tuple[TileLoop, ...]]:
+def _tried_loops(fuser: FusionSearch, step: int) -> list[tuple[TileLoop, ...]]:
     """The loops of a call that are tried."""
     call = fuser.program.calls[step]
     extents, choices = call.geometry.extents, fuser.tiler(call).choices if fuser.accelerator(call) else {}
@@ -41,7 +41,7 @@ def _tried_loops(fuser: Fuser, step: int) -> list[tuple[TileLoop, ...]]:
     return list(dict.fromkeys([fuser.plan.tiling(step).loops, *((loop,) for loop in cuts if loop.trips in TRIPS)]))
 
 
-def _may_join(fuser: Fuser, step: int, call: Call) -> bool:
+def _may_join(fuser: FusionSearch, step: int, call: Call) -> bool:
     """Whether a call can be part of such a chain."""
     is_simple = call.kernel.link is None and not call.kernel.forks and not call.geometry.nest.updates and not call.geometry.dynamic
     return is_simple and fuser.may(step, call)
@@ -56,7 +56,7 @@ def _are_independent(calls: Sequence[Call]) -> bool:
     return True
 
 
-def _start_steps(fuser: Fuser, calls: Sequence[Call], tiles: Sequence[int]) -> list[int] | None:
+def _start_steps(fuser: FusionSearch, calls: Sequence[Call], tiles: Sequence[int]) -> list[int] | None:
     """The clock in which each call begins; None where no two engines have work at the same time.
 
     Jobs follow each other, and so do tiles of cores. In a clock an accelerator begins with its tile of the next one, so cores compute
@@ -72,7 +72,7 @@ def _start_steps(fuser: Fuser, calls: Sequence[Call], tiles: Sequence[int]) -> l
     return starts
 
 
-def _fuse_branches(fuser: Fuser, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> Fused | None:
+def _fuse_branches(fuser: FusionSearch, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> FusionCandidate | None:
     """The calls with these loops as a chain, where there is room for it."""
     tiles = [math.prod(loop.trips for loop in own) for own in loops]
     starts = _start_steps(fuser, calls, tiles)

@@ -11,20 +11,29 @@ outside of it lie, and all other calls, stay as they are.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
-from deeploy.planning.candidates.candidate import Candidate, Strip, with_early
+from deeploy.planning.candidates.candidate import Candidate, TiledOp, with_early
 from deeploy.planning.candidates.tiler import Tiler
 from deeploy.planning.cost import candidate_kind, meet_engines
 from deeploy.planning.packing.addresses import Placement, place_wanted
-from deeploy.planning.packing.lifetimes import block_lifetimes, extend_lifetime, wanted_blocks
+from deeploy.planning.packing.lifetimes import OccupiedBytes, block_lifetimes, extend_lifetime, wanted_blocks
 from deeploy.planning.plan import UNLIMITED, ChainReason, Plan
 from deeploy.planning.program import Buffer, Call, Program, Role, buffer_spans
-from deeploy.planning.tiling.chain import Chain, GroupMember, GrowingChain, Lines, Ring, RowCut, TileSlots, Turn, cut_into_rows, tile_rows
+from deeploy.planning.tiling.fused_group import (
+    FusedGroup,
+    FusionAxis,
+    GroupMember,
+    GrowingGroup,
+    LineBuffer,
+    RowCut,
+    StepAction,
+    TileBuffers,
+    cut_into_rows,
+    tile_rows,
+)
 from deeploy.planning.tiling.loops import TileLoop
 
 TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
@@ -34,7 +43,7 @@ WAYS = 1 << 13  # groups of calls in a number of tiles that are looked at: in lo
 
 
 @dataclass(frozen=True, eq=False)
-class Fused:
+class FusionCandidate:
     """A chain, with the candidates of its calls; cycles are an estimate.
 
     Attributes:
@@ -43,7 +52,7 @@ class Fused:
         traffic: bytes of windows that move for it, by path.
     """
 
-    chain: Chain
+    chain: FusedGroup
     programmed: tuple[Call, ...]
     calls: tuple[Candidate, ...]
     bytes: int
@@ -78,24 +87,7 @@ def tile_limits(count: int) -> tuple[tuple[int, ...], int]:
     return TRIPS[2:3], 2
 
 
-class Taken:
-    """Bytes of placements in a memory that are there at any time between two steps, without a look at each of them."""
-
-    def __init__(self, placed: Sequence[Placement], aligned: Callable[[int], int]) -> None:
-        self.begun, self.begun_bytes = self._summed((p.first, aligned(p.size)) for p in placed)
-        self.ended, self.ended_bytes = self._summed((p.last, aligned(p.size)) for p in placed)
-
-    def between(self, steps: range) -> int:
-        """Bytes of the placements that live in some step from the first to the last one."""
-        return self.begun_bytes[bisect_right(self.begun, steps[-1])] - self.ended_bytes[bisect_left(self.ended, steps[0])]
-
-    @staticmethod
-    def _summed(events: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
-        ordered = sorted(events)
-        return [step for step, _ in ordered], [0, *accumulate(size for _, size in ordered)]
-
-
-class Fuser:
+class FusionSearch:
     """The chains that a plan could have.
 
     Args:
@@ -112,7 +104,7 @@ class Fuser:
         uses = {name: plan.memory[name] for name in (self.near.name, *self.around)}
         self.room = {name: (UNLIMITED if use.capacity is None else use.capacity) - use.constants for name, use in uses.items()}
         self.spans = buffer_spans(self.program)
-        self._taken = {name: Taken([p for p in plan.placements if p.level == name], self.aligned) for name in self.room}
+        self._taken = {name: OccupiedBytes([p for p in plan.placements if p.level == name], self.aligned) for name in self.room}
         self._blocks: dict[str, list[Placement]] = {}  # placements by their first buffers
         self._windows: dict[str, list[Placement]] = {}  # and those of windows by calls
         for p in plan.placements:
@@ -122,13 +114,13 @@ class Fuser:
         self.longest = LONGEST
         self.tilers: dict[Call, Tiler] = {}
         self._alike: dict[tuple[object, ...], Tiler] = {}  # by what equal calls have in common
-        self.lines: dict[int, Lines | None] = {}
+        self.lines: dict[int, FusionAxis | None] = {}
         self.cuts: dict[tuple[int, int], RowCut | None] = {}
         self.misses: dict[int, tuple[ChainReason, int | None]] = {}  # why a call and the next one are no chain, and bytes that they need
-        self.strips: dict[tuple[Tiler, tuple[TileLoop, ...], tuple[int, ...], bool], Strip] = {}
+        self.strips: dict[tuple[Tiler, tuple[TileLoop, ...], tuple[int, ...], bool], TiledOp] = {}
         self._groups: dict[range, _Group | None] = {}
 
-    def found(self, promises: Callable[[range, int, int], bool]) -> Iterator[Fused]:
+    def found(self, promises: Callable[[range, int, int], bool]) -> Iterator[FusionCandidate]:
         """The chains of rows that promise something and for which there is room; of two calls that promise nothing, the fastest one.
 
         Args:
@@ -208,7 +200,7 @@ class Fuser:
         """Bytes of all windows that a call moves without chains, by path."""
         return self.tiler(self.program.calls[step]).traffic(self.plan.tiling(step))
 
-    def along(self, step: int) -> Lines | None:
+    def along(self, step: int) -> FusionAxis | None:
         """How a call is cut into rows; None where it cannot be part of a chain."""
         call = self.program.calls[step]
         if step not in self.lines:
@@ -245,17 +237,17 @@ class Fuser:
         level = level or self.around[0]
         return 1 + self.around.index(level) if level in self.around else None
 
-    def _strips(self, group: _Group, trips: int) -> list[Strip]:
+    def _strips(self, group: _Group, trips: int) -> list[TiledOp]:
         """Calls in tiles."""
         return [self._strip(step, trips, distances) for step, distances in zip(group.steps, group.distances, strict=True)]
 
-    def _strip(self, step: int, trips: int, distances: Mapping[str, int]) -> Strip:
+    def _strip(self, step: int, trips: int, distances: Mapping[str, int]) -> TiledOp:
         """A call in tiles, where operands lie so many paths away."""
         loop = self.loop(step, trips)
         assert loop is not None
         return self._made(self.program.calls[step], (loop,), distances, False)
 
-    def _made(self, call: Call, loops: tuple[TileLoop, ...], distances: Mapping[str, int], is_double: bool) -> Strip:
+    def _made(self, call: Call, loops: tuple[TileLoop, ...], distances: Mapping[str, int], is_double: bool) -> TiledOp:
         """A call in the tiles of some loops; equal ones are made once."""
         tiler = self.tiler(call)
         key = tiler, loops, tuple(distances.values()), is_double
@@ -263,7 +255,7 @@ class Fuser:
             self.strips[key] = tiler.along(loops, distances, is_double)
         return self.strips[key]
 
-    def strip(self, call: Call, loops: tuple[TileLoop, ...], inside: Sequence[str], is_double: bool = False) -> Strip | None:
+    def strip(self, call: Call, loops: tuple[TileLoop, ...], inside: Sequence[str], is_double: bool = False) -> TiledOp | None:
         """A call in the tiles of some loops; None where it needs what lies too far away, or a part of a constant that it wants packed."""
         distances = self.distances(call, inside)
         if distances is None or self._is_packed(call, loops, distances):
@@ -287,9 +279,9 @@ class Fuser:
     def _calls(self, steps: range) -> tuple[Call, ...]:
         return self.program.calls[steps[0] : steps[-1] + 1]
 
-    def _fused(self, group: _Group, trips: int) -> Fused | None:
+    def _fused(self, group: _Group, trips: int) -> FusionCandidate | None:
         """Calls as a chain, where there is room for it."""
-        sweep, steps = GrowingChain(), group.steps
+        sweep, steps = GrowingGroup(), group.steps
         for step in steps:
             loop = self.loop(step, trips)
             one = self.cut(step, loop) if loop is not None else None
@@ -306,7 +298,7 @@ class Fuser:
                 break
         return self.together(sweep.members(steps[0]), self._calls(steps), strips, rings, inside, size)
 
-    def estimate(self, calls: Sequence[Call], strips: Sequence[Strip]) -> int:
+    def estimate(self, calls: Sequence[Call], strips: Sequence[TiledOp]) -> int:
         """Cycles that a chain of rows takes at least: all that cores do of a call hides what an accelerator does of the next one."""
         is_ahead = self._is_ahead(calls)
         jobs, cores = [max(strip.job - strip.set_up, 0) for strip in strips], [strip.busy for strip in strips]
@@ -314,8 +306,8 @@ class Fuser:
         cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead)
         return cycles + sum(strip.set_up for strip in strips)
 
-    def cycles(self, chain: Chain, calls: Sequence[Call], strips: Sequence[Strip]) -> int:
-        """Cycles of a chain in the order of its schedule (``deeploy.schedule.chained``), with tiles of equal length.
+    def cycles(self, chain: FusedGroup, calls: Sequence[Call], strips: Sequence[TiledOp]) -> int:
+        """Cycles of a chain in the order of its schedule (``deeploy.schedule.fused_group``), with tiles of equal length.
 
         Transfers are taken to arrive in time.
         """
@@ -324,10 +316,10 @@ class Fuser:
         now, running, ends = 0.0, 0, [0.0] * len(costs)
         for turn, number in chain.turns([bool(self.accelerator(call)) for call in calls]):
             set_up, job, cores, _ = costs[number]
-            if turn is Turn.BEGIN:
+            if turn is StepAction.BEGIN:
                 now += set_up
                 running, ends[number] = number, now + job
-            elif turn is Turn.FINISH:
+            elif turn is StepAction.FINISH:
                 now = max(now, ends[number])
             elif (left := ends[running] - now) > 0:
                 left, took = meet_engines(left, cores, (costs[running][3][0], costs[number][3][1]))
@@ -341,13 +333,13 @@ class Fuser:
         self,
         members: tuple[GroupMember, ...],
         calls: Sequence[Call],
-        strips: Sequence[Strip],
-        rings: Mapping[str, Ring] | None = None,
+        strips: Sequence[TiledOp],
+        rings: Mapping[str, LineBuffer] | None = None,
         inside: Mapping[str, bool] | None = None,
         size: int = 0,
-        slots: Mapping[str, TileSlots] | None = None,
+        slots: Mapping[str, TileBuffers] | None = None,
         is_nested: bool = False,
-    ) -> Fused | None:
+    ) -> FusionCandidate | None:
         """Calls as a chain, where there is room for it.
 
         Args:
@@ -361,13 +353,13 @@ class Fuser:
         if used > self.room[self.near.name] or not self._is_held(steps, inside, strips):
             self._missed(steps, "no room", used)
             return None
-        chain = Chain(members, rings or {}, self._is_ahead(calls) and not is_nested, slots or {}, is_nested)
+        chain = FusedGroup(members, rings or {}, self._is_ahead(calls) and not is_nested, slots or {}, is_nested)
         traffic = Counter[str]()
         for strip in strips:
             traffic.update(strip.traffic)
-        return Fused(chain, tuple(calls), tuple(s.candidate for s in strips), used, self.cycles(chain, calls, strips), traffic)
+        return FusionCandidate(chain, tuple(calls), tuple(s.candidate for s in strips), used, self.cycles(chain, calls, strips), traffic)
 
-    def _is_held(self, steps: range, inside: Mapping[str, bool], strips: Sequence[Strip]) -> bool:
+    def _is_held(self, steps: range, inside: Mapping[str, bool], strips: Sequence[TiledOp]) -> bool:
         """Whether the memories around that of the engines have room for the windows that come through them."""
         for distance, level in enumerate(self.around, 1):
             size = sum(strip.candidate.bytes[distance] for strip in strips)
@@ -403,8 +395,8 @@ class Fuser:
         return buffers
 
     def _rings(
-        self, sweep: GrowingChain, steps: range, inside: Mapping[str, bool], rows: Mapping[str, int], tiles: int
-    ) -> tuple[dict[str, Ring], int]:
+        self, sweep: GrowingGroup, steps: range, inside: Mapping[str, bool], rows: Mapping[str, int], tiles: int
+    ) -> tuple[dict[str, LineBuffer], int]:
         """What holds the buffers that are in the chain alone, and bytes of all of them; ``rows`` are those that are needed of each."""
         rings, size = {}, 0
         for name in (name for name, is_inner in inside.items() if is_inner):
@@ -414,7 +406,7 @@ class Fuser:
             room = tiles if needed > made.rows else 1
             held = needed + made.rows * (room - 1)
             if held < made.extent and needed - made.rows <= room * made.rows:
-                rings[name] = Ring(steps[0] + makers[0], held, made.pitch, room)
+                rings[name] = LineBuffer(steps[0] + makers[0], held, made.pitch, room)
                 size += self.aligned(held * made.pitch * buffer.dtype.bytes)
             else:
                 size += self.aligned(buffer.bytes)
@@ -443,7 +435,7 @@ class Fuser:
         return -(-size // self.near.alignment) * self.near.alignment
 
 
-def apply_groups(plan: Plan, chains: Sequence[Fused], buffers: Mapping[str, Buffer]) -> Plan:
+def apply_groups(plan: Plan, chains: Sequence[FusionCandidate], buffers: Mapping[str, Buffer]) -> Plan:
     """The plan with some chains, in the order of their calls; addresses are those without them.
 
     Args:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from deeploy import chips
-from deeploy.driver import apart, plan
+from deeploy.driver import parallel_plans as apart
+from deeploy.driver import plan
 from deeploy.errors import FitError
 from deeploy.jobs import workers
 from deeploy.planning.plan import Plan

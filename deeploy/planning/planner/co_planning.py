@@ -98,9 +98,9 @@ def share_plans(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
     rooms = {name: {level: use.capacity for level, use in plan.memory.items()} for name, plan in plans.items()}
     if target.is_flat:
         members = [[name for name in leads if leads[name] == lead] for lead in dict.fromkeys(leads.values())]
-        together = [_Together({name: plans[name] for name in names}, leads, rooms) for names in members if len(names) > 1]
+        together = [_CoPlanned({name: plans[name] for name in names}, leads, rooms) for names in members if len(names) > 1]
         return dict(plans) | {name: plan for one in together for name, plan in one.moved().items()}
-    joint = _Together(plans, leads, rooms)
+    joint = _CoPlanned(plans, leads, rooms)
     for _ in range(_ROUNDS):
         machines = joint.changed()
         if not machines:
@@ -114,7 +114,7 @@ def share_plans(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
 
 
 @dataclass(frozen=True)
-class _Together:
+class _CoPlanned:
     """Plans that share one machine; ``leads`` as ``state_groups`` says.
 
     ``rooms`` are the bytes of each level that a plan may use (None: any).
