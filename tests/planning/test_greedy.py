@@ -10,7 +10,7 @@ import onnx
 import deeploy
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.choice.greedy import choose_greedily
-from deeploy.planning.choice.problem import ChoiceProblem, Residence, Share
+from deeploy.planning.choice.problem import ChoiceProblem, ConditionalConstant, Residence
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import CallTiling
 from tests.frontend.lower.nets import Net

@@ -12,7 +12,8 @@ import pytest
 import deeploy
 from deeploy.errors import FitError
 from deeploy.planning.candidates.instruction_cache import cache_savings, code_of
-from deeploy.planning.choice.problem import Choice, ChoiceProblem, Far
+from deeploy.planning.choice.problem import Choice, ChoiceProblem
+from deeploy.planning.choice.resident_constants import Far
 from deeploy.planning.packing.addresses import Overfull
 from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.machine import Options
