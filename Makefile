@@ -12,7 +12,7 @@ TARGET ?= siracusa
 COUNT  ?= 100
 SEED   ?= 1
 
-.PHONY: help demo story test test-full test-sample fuzz mutants defects replay replay-full lint format docs bench summaries calibrate clean
+.PHONY: figures slowest help demo story test test-full test-sample fuzz mutants defects replay replay-full lint format docs bench summaries calibrate clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '%-12s %s\n' "$$name" "$$text"; done
@@ -29,6 +29,9 @@ test test-full test-sample: export PYTHONDONTWRITEBYTECODE =
 # A worker runs files that follow each other, so that what a file needs is made once.
 test: $(STAMP) ## all fast tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gvsoc"
+
+slowest: $(STAMP) ## the hundred slowest of the fast tests
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gvsoc" --durations=100
 
 test-full: $(STAMP) ## all tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=default --draw all
@@ -65,6 +68,10 @@ replay: $(STAMP) ## what BASE and the working tree compile a corpus to, compared
 
 replay-full: $(STAMP) ## the same of the whole corpus
 	@$(BIN)/python -m tests.replay $(BASE) --cases 0 $(REPLAY)
+
+# Writes tests/figures.json anew, which a test compares; what rose needs a reason: make figures WHY="what is gained for it".
+figures: $(STAMP) ## cycles and bytes of some networks, for the table that commits are compared with
+	@$(BIN)/python -m tests.figures $(if $(WHY),--why "$(WHY)")
 
 lint: $(STAMP) ## ruff, mypy, clang-format
 	@$(BIN)/ruff check .
