@@ -50,7 +50,7 @@ PLANNING = (
     "program",
 )
 FILES = (
-    *(f"deeploy/schedule/{name}.py" for name in ("build", "chained", "ir", "team", "unroll")),
+    *(f"deeploy/schedule/{name}.py" for name in ("build", "fused_group", "ir", "team", "unroll")),
     *(f"deeploy/backend/{name}.py" for name in ("layers", "network")),
     *(f"deeploy/planning/{name}.py" for name in PLANNING),
 )
