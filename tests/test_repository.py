@@ -262,6 +262,20 @@ def test_no_imports_go_in_a_circle() -> None:
     assert len(list(TopologicalSorter(needed).static_order())) == len(needed)  # raises CycleError with the modules of a circle
 
 
+def test_no_includes_of_c_go_in_a_circle() -> None:
+    """A header of a name that several folders have is the one beside, else any of them."""
+    files = [path for path in (ROOT / "kernels").rglob("*") if path.suffix in {".c", ".h"}]
+    needed: dict[Path, set[Path]] = {}
+    for path in files:
+        names = re.findall(r'#\s*include\s+"([^"]+)"', path.read_text())
+        for name in names:
+            places = [other for other in files if other.as_posix().endswith(f"/{Path(name).name}")]
+            beside = [other for other in places if other.parent == path.parent]
+            needed.setdefault(path, set()).update(beside or places)
+    assert len(needed) > 100
+    assert len(list(TopologicalSorter(needed).static_order())) >= len(needed)  # raises CycleError with the files of a circle
+
+
 def test_targets_import_public_declarations_only() -> None:
     wrong = {str(path.relative_to(ROOT)): parts(path) - TARGETS_MAY_IMPORT for path in (ROOT / "targets").rglob("*.py")}
     assert wrong
