@@ -8,6 +8,7 @@ the target's timing, or 0, is named: a sum without it is too low.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -75,7 +76,7 @@ def energy(plan: Plan, cycles: float, moved: Mapping[str, int], worked: Mapping[
     """
     timing = plan.target.timing
     assert timing is not None
-    read = read_in_place(plan)
+    read = sum(map(Counter, read_in_place(plan)), Counter[str]())
     return Energy(
         core_milliwatt(plan) * cycles / timing.mhz / 1e3,
         {name: count * timing.paths[name].pj_per_byte / 1e6 for name, count in moved.items()},
@@ -86,9 +87,9 @@ def energy(plan: Plan, cycles: float, moved: Mapping[str, int], worked: Mapping[
     )
 
 
-def read_in_place(plan: Plan) -> dict[str, int]:
-    """Bytes of constants that kernels read where they lie, by memory: every tile reads its part once."""
-    found: dict[str, int] = {}
+def read_in_place(plan: Plan) -> list[dict[str, int]]:
+    """Bytes of constants that the kernels of every call read where they lie, by memory: every tile reads its part once."""
+    found: list[dict[str, int]] = [{} for _ in plan.program.calls]
     flat = constants_in(plan.target, plan.machine) if plan.target.is_flat else ""
     for step, call in enumerate(plan.program.calls):
         for name, operand in call.operands.items():
@@ -96,7 +97,7 @@ def read_in_place(plan: Plan) -> dict[str, int]:
             if buffer.role is Role.CONSTANT and (memory := buffer.memory or flat):
                 dims = Footprints(call.geometry, name, operand).dims
                 again = math.prod(loop.trips for loop in plan.tiling(step).loops if loop.dim not in dims)
-                found[memory] = found.get(memory, 0) + buffer.bytes * again
+                found[step][memory] = found[step].get(memory, 0) + buffer.bytes * again
     return found
 
 
@@ -113,7 +114,8 @@ def missing(target: Target, engines: Iterable[str], paths: Iterable[str], memori
 
 def untold(plan: Plan) -> tuple[str, ...]:
     """What has no energy where nothing is known of a target's time."""
-    return missing(plan.target, _computing(plan.program.calls), [path.name for path in plan.target.paths], read_in_place(plan))
+    read = {memory for one in read_in_place(plan) for memory in one}
+    return missing(plan.target, _computing(plan.program.calls), [path.name for path in plan.target.paths], read)
 
 
 def check_energies(target: Target, objective: str, engines: Iterable[str]) -> None:

@@ -65,6 +65,7 @@ class CallTiming:
         stalls: cycles it waits, by path and reason.
         traffic: by path, of the windows and constants of this call, whenever they move.
         worked: cycles of accelerators.
+        read: bytes of constants that kernels read where they lie, by memory.
     """
 
     name: str
@@ -76,6 +77,7 @@ class CallTiming:
     stalls: dict[str, dict[str, float]] = field(default_factory=dict)
     traffic: dict[str, Traffic] = field(default_factory=dict)
     worked: dict[str, float] = field(default_factory=dict)
+    read: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def cycles(self) -> float:
@@ -197,12 +199,14 @@ def _summarise_call(call: CallTiming) -> Contents:
 
 
 def _call_energy(run: Run, call: CallTiming) -> dict[str, float]:
-    """What a call takes of every part of the energy but of memories that kernels read in place."""
+    """What a call takes of every part of the energy."""
     spent, share = run.energy, call.cycles / run.cycles if run.cycles else 0.0
     worked = {name: sum(one.worked.get(name, 0.0) for one in run.calls) for name in spent.accelerators}
     found = {"cores": spent.cores * share, **({STATIC: spent.static * share} if spent.static else {})}
     found |= {name: whole * call.worked.get(name, 0.0) / worked[name] for name, whole in spent.accelerators.items() if worked[name]}
     found |= {name: spent.paths[name] * moved.bytes / run.traffic[name].bytes for name, moved in call.traffic.items() if moved.bytes}
+    read = {name: sum(one.read.get(name, 0) for one in run.calls) for name in spent.memories}
+    found |= {name: whole * call.read[name] / read[name] for name, whole in spent.memories.items() if name in call.read}
     return {name: round(value, 4) for name, value in found.items()}
 
 

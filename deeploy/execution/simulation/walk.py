@@ -17,7 +17,7 @@ from deeploy.execution.simulation.timing import CallTiming, Interval, Run, Traff
 from deeploy.ir.target import DmaPath, PathTiming
 from deeploy.planning import cost
 from deeploy.planning.candidates.instruction_cache import code_of, is_cached
-from deeploy.planning.energy import energy
+from deeploy.planning.energy import energy, read_in_place
 from deeploy.planning.plan import Plan
 from deeploy.schedule.build import build_schedule, row_values
 from deeploy.schedule.ir import Compute, Finish, Layer, Move, PostProcess, Section, ShiftRows, TileWork, Token, Wait
@@ -189,7 +189,8 @@ class Walk:
     def result(self) -> Run:
         """The sums over all calls that were walked through: cycles, traffic, waits and energy."""
         traffic = {name: Traffic() for name in self.paths}
-        for step, timing in enumerate(self.timings):
+        for step, (timing, read) in enumerate(zip(self.timings, read_in_place(self.plan), strict=True)):
+            timing.read = read
             for name, moved in self.owed.get(step, ()):
                 timing.traffic.setdefault(name, Traffic()).add(moved)
                 traffic[name].add(moved)
