@@ -44,6 +44,13 @@ def test_a_verdict_follows_from_both_figures(row: Row, verdict: str) -> None:
     assert row.verdict == verdict
 
 
+def test_a_conclusion_that_the_page_does_not_state_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page was worded anew, so what it says now has to be read: no verdict follows from words that are missing."""
+    monkeypatch.setattr(papers, "CONCLUSIONS", (("gains", "nine", r"of all accelerators, none gain in (\w+)"),))
+    with pytest.raises(SystemExit, match=r"exploration\.md says nothing like"):
+        list(papers.exploration())
+
+
 def test_a_cell_is_found_by_the_first_cells_of_its_row_and_what_is_not_there_is_named() -> None:
     assert float(papers.cell("study-chips.md", "mJ", ("MobileBERT, S 268", "4"))) > 0
     with pytest.raises(SystemExit, match="no row MobileBERT, S 268"):
