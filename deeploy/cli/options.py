@@ -332,20 +332,20 @@ def takes_choices(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def parse_pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+def parse_pairs(texts: list[str] | None, option: str, example: str = "input=VALUE") -> dict[str, str]:
     """Parse repeated NAME=VALUE options; the name may itself hold an equals sign."""
     result = {}
     for text in texts or []:
         name, equals, value = text.rpartition("=")
         if not equals or not name or not value:
-            raise UsageError(f"{option} {shorten(text, 60)} is not of the form NAME=VALUE", f"For example: {option} input=VALUE")
+            raise UsageError(f"{option} {shorten(text, 60)} is not of the form NAME=VALUE", f"For example: {option} {example}")
         result[name] = value
     return result
 
 
 def _fixes_of(texts: list[str] | None) -> dict[str, str]:
     """What is fixed, by what it is about; nothing is fixed twice."""
-    fixed_pairs = parse_pairs(texts, "--fix")
+    fixed_pairs = parse_pairs(texts, "--fix", "conv1.engine=cluster")
     for first, second in itertools.combinations(dict.fromkeys(texts or []), 2):
         if first.rpartition("=")[0] == second.rpartition("=")[0]:
             raise UsageError(f"--fix {shorten(first, 60)} and --fix {shorten(second, 60)} contradict each other", "Leave one of them out.")

@@ -11,7 +11,7 @@ from deeploy.backend import project
 from deeploy.devices.plan import DevicePlan, plan_devices
 from deeploy.documents import Contents
 from deeploy.driver.lower import Clock, lowered_for_chips
-from deeploy.driver.partition import balance_of, check_count
+from deeploy.driver.partition import balance_of, check_cut
 from deeploy.driver.request import Cut, Request
 from deeploy.errors import UsageError
 from deeploy.ir.target import Target
@@ -51,7 +51,7 @@ def plan_pipeline(model: Path, target: Target, cut: Cut, request: Request) -> Pl
     request.check()
     request.check_exact("a target for planning only")
     request.clocked(target)
-    check_count(cut)
+    check_cut(cut)
     balance = balance_of(cut)
     members = load_members(cut.topology) if cut.topology is not None else {}
     clock = Clock(request.on_stage)

@@ -97,7 +97,7 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
-    from deeploy.driver.partition import check_count, partition_graph, topology_of  # what one chip does not need
+    from deeploy.driver.partition import check_cut, partition_graph, topology_of  # what one chip does not need
 
     check_code(target)
     request.check()
@@ -108,7 +108,7 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
         raise UsageError("--package with --chips: a package is code for one chip", "Leave one of them out.")
     topology = topology_of(target, cut.topology, request.options, cut.collective, cut.has_gathers)
     target = request.clocked(target, topology.mhz)
-    check_count(cut)
+    check_cut(cut)
     clock = Clock(request.on_stage)
     lowered = lowered_for_chips(clock, model, target, request)
     target = lowered.target

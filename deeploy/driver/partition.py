@@ -28,10 +28,13 @@ from deeploy.planning.planner.machine import Options, kernels_of, machine_of, ow
 from deeploy.planning.planner.network import make_plan
 
 
-def check_count(cut: Cut) -> None:
-    """Raise UsageError for fewer chips than one."""
+def check_cut(cut: Cut) -> None:
+    """Raise UsageError for fewer chips than one, and for what is said of the sums of a pipeline, which has none."""
     if cut.chips != "auto" and cut.chips < 1:
         raise UsageError(f"--chips {cut.chips}: a system has at least one chip", "For example: --chips 4")
+    if cut.partition == "pipeline" and (cut.collective is not None or not cut.has_gathers):
+        option = "--no-gathers" if cut.collective is None else "--collective"
+        raise UsageError(f"{option} with --partition pipeline: its stages have no partial sums to add up", "Leave one of them out.")
 
 
 def balance_of(cut: Cut) -> Balance:

@@ -149,6 +149,7 @@ def model(tmp_path: Path) -> Path:
 OPTIONS: dict[str, tuple[list[str], str]] = {
     "unknown target": (["--target", "nowhere"], "there is no target nowhere"),
     "dim without value": (["--dim", "batch"], "--dim batch is not of the form NAME=VALUE"),
+    "what is fixed without value": (["--fix", "y.engine"], "For example: --fix conv1.engine=cluster"),
     "dim that is no number": (["--dim", "batch=many"], "--dim batch=many: that is not a whole number from 1 to 2147483647"),
     "dim that nobody has": (["--dim", "batch=3"], "--dim names 'batch', which the model does not have"),
     "type that does not exist": (["--input-type", "x=int7"], "int7 is no element type"),

@@ -55,7 +55,12 @@ def test_a_topology_file_says_how_sums_move(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [(["--chips", "4", "--collective", "star"], "--collective star is unknown"), (["--no-gathers"], "--no-gathers without --chips")],
+    [
+        (["--chips", "4", "--collective", "star"], "--collective star is unknown"),
+        (["--no-gathers"], "--no-gathers without --chips"),
+        (["--chips", "2", "--partition", "pipeline", "--collective", "ring"], "--collective with --partition pipeline"),
+        (["--chips", "2", "--partition", "pipeline", "--no-gathers"], "--no-gathers with --partition pipeline"),
+    ],
 )
 def test_what_is_no_algorithm_is_refused(options: list[str], expected: str, tmp_path: Path) -> None:
     model = saved(tmp_path / "model.onnx", 16, 32, 16)

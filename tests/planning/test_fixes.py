@@ -143,6 +143,7 @@ IMPOSSIBLE: dict[str, tuple[Fixes, str]] = {
     "no number": ({"c_node.tile.oh": "many"}, "1 to 16 iterations"),
     "no such buffering": ({"c_node.buffering": "triple"}, "no such buffering"),
     "no such memory": ({"b.memory": "L7"}, "no such memory"),
+    "a memory of kernels": ({"b.memory": "WM"}, "WM holds what kernels want there"),
     "the caller's": ({"x.memory": "L1"}, "where the caller has it"),
     "what does not fit there": ({"c.memory": "L3"}, "there is no room for it"),
     "a circle": ({"a_node.after": "c_node"}, "c_node needs what a_node computes"),
@@ -156,6 +157,11 @@ def test_what_is_not_possible_says_which_option_and_why(case: str, model: Path) 
     with pytest.raises(UsageError) as refused:
         plan_with(model, fix)
     assert expected in refused.value.what and f"--fix {next(iter(fix)).split('.')[0][:4]}" in refused.value.what and refused.value.remedy
+
+
+def test_an_engine_that_may_not_be_used_is_refused_beside_the_option_that_leaves_it_out(model: Path) -> None:
+    with pytest.raises(UsageError, match=r"--fix c_node\.engine=npu and --engines cluster contradict each other"):
+        plan_with(model, {"c_node.engine": "npu"}, options=Options(engines=("cluster",)))
 
 
 def test_what_does_not_fit_since_it_is_fixed_says_that_it_would_fit_without(model: Path) -> None:

@@ -43,6 +43,10 @@ class Wanted:
         """
         if target.is_flat and (fix := next((f for f in self.fixes if f.what not in ("engine", "kernel", "after")), None)) is not None:
             raise UsageError(f"{fix}: target {target.name} has one flat memory", "There, only engine, kernel and after can be fixed.")
+        left_out = {engine.name for engine in target.engines}.difference(machine.engines) if machine.engines else set()
+        for fix in self.fixes:
+            if fix.what == "engine" and fix.value in left_out:
+                raise UsageError(f"{fix} and --engines {','.join(machine.engines)} contradict each other", "Leave one of them out.")
         fixed = [self._held(fix, program, target) for fix in self.fixes]
         for fix, other in itertools.combinations(fixed, 2):
             if fix.what == other.what != "after" and fix.value != other.value and fix.names & other.names:
@@ -60,7 +64,9 @@ class Wanted:
         if fix.what == "memory":
             levels = [target.engines[0].memory, *(path.far for path in target.outward(target.engines[0].memory))]
             if fix.value not in levels:
-                raise UsageError(f"{fix}: target {target.name} has no such memory", f"Name {' or '.join(levels)}.")
+                is_known = any(memory.name == fix.value for memory in target.memories)
+                why = f"{fix.value} holds what kernels want there" if is_known else f"target {target.name} has no such memory"
+                raise UsageError(f"{fix}: {why}", f"Name {' or '.join(levels)}{', or fix a kernel' if is_known else ''}.")
             return replace(fix, names=frozenset([_fixable_buffer(fix, program)]))
         if fix.what == "buffering" and fix.value not in ("single", "double"):
             raise UsageError(f"{fix}: there is no such buffering", "Say single or double.")
