@@ -35,14 +35,32 @@ if TYPE_CHECKING:
     from deeploy import errors as errors
     from deeploy.api import Compiled as Compiled
     from deeploy.api import Form as Form
+    from deeploy.api import advise as advise
     from deeploy.api import compile as compile
+    from deeploy.api import evaluate as evaluate
     from deeploy.api import inspect as inspect
     from deeploy.api import quantize as quantize
     from deeploy.api import sweep as sweep
+    from deeploy.api import verify as verify
     from deeploy.planning.planner.machine import Options as Options
 
 _MODULES = ("api", "chips", "errors")
-__all__ = ["Compiled", "Form", "Options", "__version__", "api", "chips", "compile", "errors", "inspect", "quantize", "sweep"]
+__all__ = [
+    "Compiled",
+    "Form",
+    "Options",
+    "__version__",
+    "advise",
+    "api",
+    "chips",
+    "compile",
+    "errors",
+    "evaluate",
+    "inspect",
+    "quantize",
+    "sweep",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -22,7 +22,7 @@ from deeploy.documents import Contents, Document
 from deeploy.driver.compile import compile_networks, load_target
 from deeploy.driver.evaluate import Accuracy
 from deeploy.driver.evaluate import evaluate_project as measured
-from deeploy.driver.project import Compiled, Network
+from deeploy.driver.project import CompiledProject, Network
 from deeploy.driver.request import Dialect, Requantise, Request, Stage
 from deeploy.driver.verify import Verdict
 from deeploy.driver.verify import verify_compiled as compared
@@ -39,6 +39,7 @@ from deeploy.ir.types import DType
 from deeploy.planning.planner.machine import Options, bytes_of
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.report import advice, text
+from deeploy.report.explanations import find_explanations
 
 __all__ = [
     "Accuracy",
@@ -70,6 +71,60 @@ class Module(Protocol):
 
 Model: TypeAlias = str | Path | onnx.ModelProto | Module
 Arrays: TypeAlias = str | Path | Mapping[str, np.ndarray]  # an npz file, or what is in one
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Compiled(CompiledProject):
+    """What ``compile`` returns: one or several networks, planned for one chip, and the model that they were made of."""
+
+    model: Model | Mapping[str, str | Path] | None = None
+    example_inputs: Sequence[object] | None = None
+
+    @property
+    def cycles(self) -> float | None:
+        """Predicted cycles of an inference of the first network; None where the target has no timing."""
+        run = self.network.predicted
+        return None if run is None else run.cycles
+
+    @property
+    def energy(self) -> Mapping[str, float] | None:
+        """Predicted microjoules of an inference of the first network, by part; None where the target has no energies."""
+        energy: Mapping[str, float] = self.report()["energy"]
+        return energy or None
+
+    @property
+    def layers(self) -> Sequence[Document]:
+        """The layers of the first network, as ``deploy.json`` describes them."""
+        layers: Sequence[Document] = self.report()["calls"]
+        return layers
+
+    @property
+    def advice(self) -> Mapping[str, list[Contents]]:
+        """What would make the networks faster, by their names; see ``advise``."""
+        return advise(self)
+
+    def report(self, network: str | None = None) -> Contents:
+        """What a network costs and where everything lies; see the function ``report``."""
+        return report(self, network)
+
+    def explain(self, layer: str, network: str | None = None) -> list[Contents]:
+        """Why a layer, or all layers of a node of the model, have their engines, tiles and memories.
+
+        Raises:
+            UsageError: there is no such layer or network.
+        """
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "project"
+            self.write(folder)
+            return find_explanations(folder, select_network(read_manifest(folder), network), layer)
+
+    def verify(self, inputs: Arrays | None = None, expect: Arrays | None = None, **options: Any) -> Verdict:
+        """Compare the C with the interpreter, onnxruntime and golden outputs; ``options`` are those of the function ``verify``."""
+        return verify(self, None, inputs, expect, **options)
+
+    def evaluate(self, inputs: Arrays, labels: Arrays | np.ndarray, metric: str = "top1", **models: Any) -> Accuracy:
+        """The accuracy of the C on labelled samples; ``models`` are further arguments of the function ``evaluate``."""
+        return evaluate(self, inputs, labels, metric, **models)
 
 
 def compile(
@@ -122,14 +177,15 @@ def compile(
     further: Any = {"mhz": mhz, "certify": certify, "fix": fix or {}}
     request = Request(*head, quantised_io, requantise, save_after, limits, fallback, on_stage, find_generators, package, **further)
 
-    def compiled(target: Target, request: Request) -> Compiled:
+    def compiled(target: Target, request: Request) -> CompiledProject:
         if isinstance(model, Mapping):
             return compile_networks(model, target, request)
         with _file(model, example_inputs) as path:
             return compile_networks({"network": path}, target, request)
 
     chosen = load_target(target)
-    return replace(compiled(chosen, request), origin=(compiled, chosen, request))
+    result = replace(compiled(chosen, request), origin=(compiled, chosen, request))
+    return Compiled(**{each.name: getattr(result, each.name) for each in fields(result)}, model=model, example_inputs=example_inputs)
 
 
 def quantize(
@@ -161,11 +217,12 @@ def quantize(
 
 
 def verify(
-    compiled: Compiled,
-    model: Model,
+    compiled: CompiledProject | Model,
+    model: Model | None = None,
     inputs: Arrays | None = None,
     expect: Arrays | None = None,
     *,
+    target: str | Path | Target = "generic",
     tolerance: float | None = None,
     sanitize: bool = False,
     sequence: bool = False,
@@ -173,20 +230,30 @@ def verify(
     """Run a compiled network's C on this machine, and compare it with the interpreter, with onnxruntime, and with golden outputs.
 
     Args:
-        model: that was compiled.
+        compiled: what ``compile`` returned, or a model, which is compiled for ``target``.
+        model: that was compiled; where it is left out, the one that ``compile`` was given.
         inputs: samples by name; random ones where there are none. ``expect`` are their golden outputs.
         tolerance: largest absolute difference that counts as equal; without it, the rule of each output.
 
     Raises:
         UsageError, BuildError: arrays do not fit, or the C cannot be built here.
     """
-    with _file(model) as path, _npz(inputs or {}) as given, _npz(expect or {}) as golden:
+    if not isinstance(compiled, CompiledProject):
+        compiled = compile(compiled, target)
+    examples = compiled.example_inputs if isinstance(compiled, Compiled) and model is None else None
+    if model is None and isinstance(compiled, Compiled) and not isinstance(compiled.model, Mapping):
+        model = compiled.model
+    if model is None:
+        raise UsageError(
+            "which model is compared is not known", "Name it: verify(compiled, model=...). Several networks are compared one by one."
+        )
+    with _file(model, examples) as path, _npz(inputs or {}) as given, _npz(expect or {}) as golden:
         wanted = (given if inputs is not None else None), (golden if expect is not None else None)
         return compared(compiled, path, *wanted, tolerance, False, sanitize, sequence)
 
 
 def evaluate(
-    project: str | Path | Compiled,
+    project: str | Path | CompiledProject,
     inputs: Arrays,
     labels: Arrays | np.ndarray,
     metric: str = "top1",
@@ -207,7 +274,7 @@ def evaluate(
     """
     wanted = {"labels": labels} if isinstance(labels, np.ndarray) else labels
     with tempfile.TemporaryDirectory() as scratch, _npz(inputs) as given, _npz(wanted) as told:
-        if isinstance(project, Compiled):
+        if isinstance(project, CompiledProject):
             project.write(Path(scratch) / "project")
             project = Path(scratch) / "project"
         with _file(model or "") as quantised, _file(float_model or "") as floats:
@@ -233,13 +300,13 @@ def inspect(model: Model, *, dims: Mapping[str, int] | None = None, pins: Mappin
         return _inspect_symbolic(model, open_)
 
 
-def report(project: str | Path | Compiled, network: str | None = None) -> Contents:
+def report(project: str | Path | CompiledProject, network: str | None = None) -> Contents:
     """What a network costs and where everything lies: its entry of ``deploy.json``, with what ``deeploy advise`` found as ``advice``.
 
     Raises:
         UsageError: the folder is no project, or has no such network.
     """
-    if isinstance(project, Compiled):
+    if isinstance(project, CompiledProject):
         with tempfile.TemporaryDirectory() as scratch:
             project.write(Path(scratch) / "project")
             return report(Path(scratch) / "project", network)
@@ -247,7 +314,7 @@ def report(project: str | Path | Compiled, network: str | None = None) -> Conten
     return {**entry, "advice": list(advice.read_advice(Path(project)).get(entry["name"], []))}
 
 
-def advise(compiled: Compiled) -> Mapping[str, list[Contents]]:
+def advise(compiled: CompiledProject) -> Mapping[str, list[Contents]]:
     """What would make the networks of a project faster, by their names: the project is compiled again with every change that could.
 
     Args:

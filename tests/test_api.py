@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -10,6 +12,7 @@ from onnx import TensorProto, helper
 import deeploy
 from deeploy.errors import UsageError
 
+PATHS: list[Path] = []  # of the model
 A, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)
 
 
@@ -20,6 +23,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
     sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in names] for names in ("ab", "y")]
     graph = helper.make_graph([helper.make_node("Sub", ["a", "b"], ["y"])], "g", *sides)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    PATHS.append(path)
     return deeploy.compile(path)
 
 
@@ -52,3 +56,30 @@ def test_dir_names_all_that_can_be_used() -> None:
     for function in functions:
         assert "Raises:" in (function.__doc__ or ""), function
         assert {"return"} <= set(function.__annotations__), function
+
+
+def test_a_network_says_what_it_costs_and_is_verified(compiled: deeploy.Compiled) -> None:
+    """From the file, from what was compiled, and from a model in memory that is nowhere on disk."""
+    assert compiled.cycles is None and compiled.energy is None
+    again = deeploy.compile(onnx.load(PATHS[0]), "siracusa")
+    assert again.cycles and again.energy and sum(again.energy.values()) > 0
+    assert [layer["op"] for layer in again.layers] == ["Sub"] == [layer["op"] for layer in again.report()["calls"]]
+    (reason,) = again.explain(again.layers[0]["name"])
+    assert reason["op"] == "Sub" and again.advice.keys() == {"network"}
+    samples = {"a": np.stack([A, B]), "b": np.stack([B, A])}
+    for verdict in (
+        again.verify(samples),
+        deeploy.verify(again, inputs=samples),
+        deeploy.verify(PATHS[0], inputs=samples, target="siracusa"),
+    ):
+        assert verdict.passed
+    assert not again.verify(samples, {"y": np.zeros((2, 2, 3), np.float32)}).passed
+    with pytest.raises(UsageError, match="no layer nothing"):
+        again.explain("nothing")
+
+
+def test_several_networks_are_verified_one_by_one(compiled: deeploy.Compiled) -> None:
+    assert compiled.networks.keys() == {"network"}
+    both = deeploy.compile({"one": PATHS[0], "two": PATHS[0]})
+    with pytest.raises(UsageError, match="which model is compared"):
+        both.verify()

@@ -38,7 +38,7 @@ from deeploy.schemas import BUILD
 
 if TYPE_CHECKING:
     from deeploy.devices.compile import Planned
-    from deeploy.driver.project import Compiled, Distributed
+    from deeploy.driver.project import CompiledProject, Distributed
     from deeploy.driver.request import Cut, Request, Stage
     from deeploy.driver.verify import Verdict
     from deeploy.ir.target import Target
@@ -78,7 +78,7 @@ def _resolve_choices(models: list[str] | None, config: Path | None, choices: Cho
     return (_parse_models(models) if models else recorded), choices.over(options)
 
 
-def _compile_models(models: dict[str, Path], target: Target, cut: Cut | None, request: Request) -> Compiled | Distributed:
+def _compile_models(models: dict[str, Path], target: Target, cut: Cut | None, request: Request) -> CompiledProject | Distributed:
     from deeploy.driver.compile import compile_chips, compile_networks
 
     return compile_networks(models, target, request) if cut is None else compile_chips(_single_model(models, request), target, cut, request)
@@ -99,7 +99,7 @@ def _single_model(models: dict[str, Path], request: Request) -> Path:
 
 def compile_choices(
     models: dict[str, Path], choices: Choices, saved: tuple[str, Path] | None = None, on_stage: Stage | None = None
-) -> Compiled | Distributed | Planned:
+) -> CompiledProject | Distributed | Planned:
     """What is compiled, or planned for a target without code."""
     cut, request, target = choices.cut(), choices.request(saved, on_stage), choices.machine()
     if target.device is None:

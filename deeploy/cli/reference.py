@@ -124,13 +124,18 @@ def _python_page() -> str:
     """The functions and results of ``deeploy.api``."""
     parts = ["# The Python interface", _NOTE, f"{inspect.getdoc(api)}\n"]
     parts.append(
-        "`import deeploy` offers `compile`, `quantize`, `inspect`, `Compiled`, `Form` and `Options`; `deeploy.api` offers all of these:\n"
+        "`import deeploy` offers `compile`, `verify`, `evaluate`, `quantize`, `inspect`, `advise`, `sweep`, `Compiled`, `Form` and "
+        "`Options`; `deeploy.api` offers all of these:\n"
     )
     for name in api.__all__:
         item = getattr(api, name)
         signature = str(inspect.signature(item)) if inspect.isfunction(item) else ""
         told = f"{name}{signature}".replace(", ", ",\n    ") if len(signature) > 80 else f"{name}{signature}"
         parts.append(f"## {name}\n\n```text\n{told}\n\n{inspect.getdoc(item)}\n```\n")
+        if item is api.Compiled:
+            members = sorted((key, value) for key, value in inspect.getmembers(item) if not key.startswith("_") and inspect.getdoc(value))
+            rows = [(f"`{key}`", (inspect.getdoc(value) or "").split("\n")[0].replace("``", "`")) for key, value in members]
+            parts.append(_print_table(("attribute", "what it is"), [row for row in rows if not row[1].startswith("str(object")]))
     return "\n".join(parts)
 
 

@@ -12,7 +12,7 @@ from deeploy.documents import digest_of
 from deeploy.driver.lower import Clock, Lowered, lower_model, lower_with_fallback, lowered_for_chips
 from deeploy.driver.plan import bind_and_plan, machine_resources, plan_chips, plan_requantised, plan_together
 from deeploy.driver.prefixes import check_prefixes
-from deeploy.driver.project import Compiled, Distributed, Network
+from deeploy.driver.project import CompiledProject, Distributed, Network
 from deeploy.driver.request import Cut, Request
 from deeploy.errors import UsageError
 from deeploy.frontend import readers_first
@@ -34,7 +34,7 @@ def load_target(target: str | Path | Target) -> Target:
     return target if isinstance(target, Target) else targets.load(target)
 
 
-def compile_networks(models: Models, target: Target, request: Request) -> Compiled:
+def compile_networks(models: Models, target: Target, request: Request) -> CompiledProject:
     """One or several networks for one chip.
 
     Raises:
@@ -80,7 +80,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         plans, notes = plan_together(plans, again)
     told = {prefix: (*networks[prefix].notes, *([notes[prefix]] if prefix in notes else [])) for prefix in models}
     result = {prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}
-    return Compiled(result, clock.seconds, request.additions, request.budgets, request.package, request.certify)
+    return CompiledProject(result, clock.seconds, request.additions, request.budgets, request.package, request.certify)
 
 
 def _note_unpacked(request: Request, plan: Plan) -> list[str]:

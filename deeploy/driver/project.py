@@ -245,7 +245,7 @@ class Project(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Compiled(Project):
+class CompiledProject(Project):
     """The result of ``deeploy.compile``: one or several networks, planned for one chip; by ``origin`` it is compiled again."""
 
     networks: Mapping[str, Network]
@@ -254,7 +254,7 @@ class Compiled(Project):
     budgets: Mapping[str, int] = field(default_factory=dict)
     package: Package | None = None
     is_certified: bool = True
-    origin: tuple[Callable[[Target, Request], Compiled], Target, Request] | None = None
+    origin: tuple[Callable[[Target, Request], CompiledProject], Target, Request] | None = None
 
     def __repr__(self) -> str:
         names = ", ".join(shorten(network.model) for network in self.networks.values())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import deeploy
-from deeploy.driver.project import Compiled
+from deeploy.driver.project import CompiledProject
 from deeploy.errors import UsageError
 from deeploy.explore.command import ExploreOptions, run_exploration
 from deeploy.target import load, problems
@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=[512, 64])
-def emitted(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[float, Compiled]]:
+def emitted(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[float, CompiledProject]]:
     """The network for arrays with one unrolling and with two, and the cycles that the study predicts; with 64 bits, memories stall them."""
     hardware = tmp_path_factory.mktemp("hardware") / "hardware.toml"
     hardware.write_text(HARDWARE.read_text().replace("bandwidth = 512", f"bandwidth = {request.param}"))
@@ -41,21 +41,21 @@ def emitted(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytes
     return found
 
 
-def on_array(compiled: Compiled) -> float:
+def on_array(compiled: CompiledProject) -> float:
     timing = compiled.network.predicted
     assert timing is not None
     calls = zip(compiled.plan.program.calls, timing.calls, strict=True)
     return sum(own.cycles for call, own in calls if call.kernel.engine != "cores")
 
 
-def test_the_gain_of_two_unrollings_is_that_of_the_study(emitted: list[tuple[float, Compiled]]) -> None:
+def test_the_gain_of_two_unrollings_is_that_of_the_study(emitted: list[tuple[float, CompiledProject]]) -> None:
     (one, first), (two, second) = emitted
     assert one / two > 1.1
     assert on_array(first) / on_array(second) == pytest.approx(one / two, rel=0.1)
     assert {call.kernel.engine for call in second.plan.program.calls} >= {engine.name for engine in second.plan.target.engines[1:]}
 
 
-def test_the_network_runs_on_the_array_bit_for_bit(emitted: list[tuple[float, Compiled]]) -> None:
+def test_the_network_runs_on_the_array_bit_for_bit(emitted: list[tuple[float, CompiledProject]]) -> None:
     x = np.random.default_rng(1).integers(-128, 128, (1, 8, 16, 16)).astype(np.int8)
     compiled = emitted[1][1]
     assert np.array_equal(compiled.run([x])[0], compiled.interpret([x])[0])
