@@ -52,7 +52,7 @@ def _system_cards(manifest: Document) -> str:
     macs = sum(call["macs"] for call in manifest["calls"])
     figures = [("Chip to chip, bytes", number(sent), f"{len(manifest['messages'])} messages")]
     if manifest["cycles"] is not None:
-        microjoule, waiting = manifest["energy_uj"], manifest["energy"]["waiting"]
+        microjoule, waiting = manifest["energy_uj"], manifest["waiting_uj"]
         figures = [
             (
                 "Cycles",
@@ -182,6 +182,9 @@ def report_system(manifest: Document) -> str:
         lines.append(_predicted_line(manifest))
         lines.append("  " + ", ".join(f"{words} {100 * n / manifest['cycles']:.1f} %" for words, n in mean_breakdown(manifest).items()))
         lines.append("  bytes: " + ", ".join(f"{path} {plain(count)}" for path, count in manifest["bytes"].items()))
+        lines.append("  energy, uJ: " + ", ".join(f"{part} {microjoule:.2f}" for part, microjoule in manifest["energy"].items()))
+        if manifest["energy_missing"]:
+            lines.append(f"  energy is not known of: {', '.join(manifest['energy_missing'])}")
     if manifest.get("stream"):
         stream = manifest["stream"]
         pace = f"an output every {plain(stream['interval'])} cycles, {stream['per_second']:.1f} a second"

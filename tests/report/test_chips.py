@@ -51,8 +51,13 @@ def test_the_trace_has_a_process_for_every_chip(folder: Path) -> None:
 def test_figures_of_the_system_add_up(folder: Path) -> None:
     manifest = read_manifest(folder)
     assert sum(mean_breakdown(manifest).values()) == pytest.approx(manifest["cycles"])
-    energy = {name: value for name, value in manifest["energy"].items() if name != "waiting"}
+    energy = manifest["energy"]
     assert manifest["energy_uj"] == pytest.approx(sum(energy.values()), abs=0.01)
+    assert manifest["waiting_uj"] > 0
+    told = report_system({**manifest, "energy_missing": ["memory WM"]})
+    assert (
+        f"link {energy['link']:.2f}" in told and "energy is not known of: memory WM" in told and "not known" not in report_system(manifest)
+    )
     assert energy["link"] == pytest.approx(manifest["bytes"]["link"] * 100e-6, abs=0.001)
     assert manifest["edp_uj_ms"] == pytest.approx(manifest["energy_uj"] * manifest["microseconds"] / 1000, abs=0.01)
     assert manifest["code"] == [0, 1, 1, 1]
