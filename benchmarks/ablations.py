@@ -189,7 +189,9 @@ def planned(task: tuple[str, str, str]) -> dict[str, Any] | str:
 
 def allocation(plan: Plan) -> dict[str, Any]:
     """L1 of a plan: its peak and bound, what blocks take at the first hole in the order in which they come up, and without reuse."""
-    blocks = sorted((p for p in plan.placements if p.level == "L1"), key=lambda p: (p.first, -p.size))
+    alignment = plan.target.memory("L1").alignment
+    rounded = [replace(p, size=-(-p.size // alignment) * alignment) for p in plan.placements if p.level == "L1"]
+    blocks = sorted(rounded, key=lambda p: (p.first, -p.size))
     put: list[tuple[int, Any]] = []
     for block in blocks:
         at = 0

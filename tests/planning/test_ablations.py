@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,14 @@ def test_the_page_is_of_what_is_recorded() -> None:
     assert {setup: set(names) for setup, names in ablations.PLANNED.items()} == {
         setup: {name for name, setups in recorded["networks"].items() if setup in setups} for setup in ablations.SETUPS
     }
+
+
+def test_no_addresses_take_less_than_is_alive_at_once(tmp_path: Path) -> None:
+    """Blocks begin at aligned addresses in the plan and at the first hole alike, so that both are measured in the same bytes."""
+    plan = made(tmp_path, ablations.VARIANTS[ablations.FULL]).plan
+    recorded = ablations.json.loads(ablations.FILE.read_text())["networks"]
+    every = [variants[ablations.FULL]["memory"] for setups in recorded.values() for variants in setups.values()]
+    for memory in (ablations.allocation(plan), *every):
+        assert memory["bound"] <= memory["first_fit"] <= memory["no_reuse"] and memory["bound"] <= memory["peak"] <= memory["capacity"]
+    odd = [replace(block, size=block.size + 1) for block in plan.placements]
+    assert ablations.allocation(replace(plan, placements=tuple(odd)))["first_fit"] % plan.target.memory("L1").alignment == 0
