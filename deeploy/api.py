@@ -36,6 +36,7 @@ from deeploy.frontend.walk import MOST_UNROLLED
 from deeploy.generation.generate import find_generators
 from deeploy.ir.target import Target
 from deeploy.ir.types import DType
+from deeploy.planning.plan import Objective
 from deeploy.planning.planner.machine import Options, bytes_of
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.report import advice, text
@@ -147,6 +148,7 @@ def compile(
     quantised_io: bool = False,
     requantise: Requantise = "exact",
     save_after: tuple[str, Path] | None = None,
+    objective: Objective | None = None,
     options: Options | None = None,
     fallback: bool | str = False,
     on_stage: Stage | None = None,
@@ -163,6 +165,7 @@ def compile(
         l1, l2, memory: bytes of memories that may be used, as numbers or as ``"64k"`` and ``"1M"``; ``memory`` has names.
         inputs: npz with a sample, which decides the input types of dialect graphs that ``input_types``, by name, do not.
         dims, pins: values of symbolic dimensions, and of inputs that become constants; of one of several networks as ``PREFIX:NAME``.
+        objective: what is made small: ``cycles``, ``ram``, ``traffic``, ``energy`` or ``edp``.
         options: how much of the target may be used otherwise (``deeploy.Options``).
         on_stage: called with the name of each stage as it begins, to show progress.
         unroll, weight_bits, states, context, quantised_io, requantise, save_after, fallback, package, mhz, certify, fix: see ``Request``.
@@ -172,7 +175,8 @@ def compile(
     """
     given = {"l1": l1, "l2": l2, **{name.lower(): size for name, size in (memory or {}).items()}}
     sizes = {name: bytes_of(size, f"{name}=") for name, size in given.items() if size is not None}
-    limits = Options(**{**vars(options or Options()), "capacities": {**(options or Options()).capacities, **sizes}})
+    limits = options or Options()
+    limits = replace(limits, capacities={**limits.capacities, **sizes}, objective=objective or limits.objective)
     head = inputs, input_types or {}, dialect, dims or {}, pins or {}, unroll, weight_bits, states or {}, context
     further: Any = {"mhz": mhz, "certify": certify, "fix": fix or {}}
     request = Request(*head, quantised_io, requantise, save_after, limits, fallback, on_stage, find_generators, package, **further)

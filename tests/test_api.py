@@ -83,3 +83,18 @@ def test_several_networks_are_verified_one_by_one(compiled: deeploy.Compiled) ->
     both = deeploy.compile({"one": PATHS[0], "two": PATHS[0]})
     with pytest.raises(UsageError, match="which model is compared"):
         both.verify()
+
+
+def test_the_objective_is_an_argument(compiled: deeploy.Compiled) -> None:
+    assert compiled.plan.machine.objective == "cycles"
+    assert deeploy.compile(PATHS[0], "siracusa", objective="edp").plan.machine.objective == "edp"
+    assert deeploy.compile(PATHS[0], "cortex_m4", options=deeploy.Options(objective="ram")).plan.machine.objective == "ram"
+    with pytest.raises(UsageError, match="--objective fast is unknown"):
+        deeploy.compile(PATHS[0], "siracusa", objective="fast")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fix", [["a.engine=npu"], {5: 6}, "a.engine=npu"])
+def test_what_is_fixed_is_a_mapping(compiled: deeploy.Compiled, fix: object) -> None:
+    assert compiled.networks
+    with pytest.raises(UsageError, match="is a mapping"):
+        deeploy.compile(PATHS[0], "siracusa", fix=fix)  # type: ignore[arg-type]

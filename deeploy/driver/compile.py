@@ -20,6 +20,7 @@ from deeploy.ir.target import Target
 from deeploy.ir.topology import Topology
 from deeploy.partition.system import System, check_system
 from deeploy.planning.binding.assemble import assemble_program
+from deeploy.planning.energy import measure
 from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.co_planning import known_states
 from deeploy.planning.planner.fixes import Wanted, parse_fixes
@@ -117,7 +118,9 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
         lowered.check(clock("bind", assemble_program, "network", lowered.graph, *kernels_of(target, machine)))
     systems = clock("partition", partition_graph, lowered.graph, cut, target, topology, request.options)
     built = [build(system, lowered, model.name, target, topology, request.options, clock) for system in systems]
-    best = min(built, key=lambda one: one.predicted.cycles if one.predicted is not None else 0.0)
+    runs = [one.predicted for one in built]
+    values = [measure(request.options.objective, run.cycles, run.energy.total) if run is not None else 0.0 for run in runs]
+    best = built[values.index(min(values))]
     return replace(best, digest=digest_of(model), is_certified=request.certify)
 
 

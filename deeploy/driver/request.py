@@ -94,6 +94,8 @@ class Request:
         """Raise UsageError unless the file of a sample, where one is named, is there, and element types and choices are known."""
         if self.requantise not in ("exact", "engine"):
             raise UsageError(f"--requantise {shorten(self.requantise)} is unknown", "Use --requantise exact or --requantise engine.")
+        if not isinstance(self.fix, Mapping) or not all(isinstance(name, str) for name in self.fix):
+            raise UsageError("what is fixed is a mapping from names to values", 'For example: fix={"conv1.engine": "npu"}')
         if self.inputs is not None and not Path(self.inputs).is_file():
             raise UsageError(f"there is no file {shorten(str(self.inputs))}", "Give the path of an npz file.")
         if self.weight_bits is not None and self.weight_bits not in {dtype.bits for dtype in PACKED}:

@@ -5,8 +5,8 @@
 /* An instance defines WIDE_T, an unsigned type that holds every sum and numerator, and ROUNDED where quotients are
  * rounded half to even instead of down. */
 
-/* The exponential of a distance from the maximum; with CURVE, k->table holds a, b, c and a period p in place of entries:
- * (a r^2 + b r + c) >> z, modulo 2^32, where distance = z p + r. */
+/* The exponential of a distance from the maximum; with CURVE, k->table holds a, b, c and a period p in place of
+ * entries: (a r^2 + b r + c) >> z, modulo 2^32, where distance = z p + r. */
 static inline uint32_t entry(const TABLE_T *table, uint32_t distance) {
 #ifdef CURVE
     const uint32_t z = distance / table[3], r = distance - z * table[3];

@@ -15,6 +15,9 @@ import typer.testing
 
 import deeploy
 from deeploy.cli import app
+from deeploy.driver import compile as driver
+from deeploy.driver.project import Distributed
+from deeploy.driver.request import Cut, Request
 from deeploy.errors import UsageError
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.energy import check_energies, core_milliwatt, measure, missing
@@ -139,3 +142,26 @@ def test_figures_of_zero_are_no_figures() -> None:
     free = replace(target, timing=replace(target.timing, core_mw={"cluster": 0.0, "npu": 13.0}, static_mw=1.0))
     assert missing(free, ["cluster", "npu"], ["L2_L1"]) == ("engine cluster",)
     check_energies(free, "cycles", ())
+
+
+def test_the_way_to_cut_a_network_is_chosen_by_the_objective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way with the least of what is measured; where more were better, another one."""
+    built, build, file = [], driver.build, perceptron(tmp_path, 256, 256, 256)
+
+    def recorded(*given: Any) -> Distributed:
+        built.append(build(*given))
+        return built[-1]
+
+    def chosen(objective: Any) -> int:
+        built.clear()
+        best = driver.compile_chips(file, load("siracusa"), Cut(4), Request(options=Options(objective=objective)))
+        runs = [one.predicted for one in built]
+        assert len(runs) == 2 and best.predicted is not None
+        values = [driver.measure(objective, run.cycles, run.energy.total) for run in runs if run is not None]
+        assert driver.measure(objective, best.predicted.cycles, best.predicted.energy.total) == min(values)
+        return values.index(min(values))
+
+    monkeypatch.setattr(driver, "build", recorded)
+    least = chosen("energy")
+    monkeypatch.setattr(driver, "measure", lambda objective, cycles, energy: -energy)
+    assert chosen("energy") != least
