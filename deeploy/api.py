@@ -165,8 +165,7 @@ def compile(
         l1, l2, memory: bytes of memories that may be used, as numbers or as ``"64k"`` and ``"1M"``; ``memory`` has names.
         inputs: npz with a sample, which decides the input types of dialect graphs that ``input_types``, by name, do not.
         dims, pins: values of symbolic dimensions, and of inputs that become constants; of one of several networks as ``PREFIX:NAME``.
-        objective: what is made small: ``cycles``, ``ram``, ``traffic``, ``energy`` or ``edp``.
-        options: how much of the target may be used otherwise (``deeploy.Options``).
+        objective, options: what is made small (``deeploy.Options.objective``), and how much of the target may be used otherwise.
         on_stage: called with the name of each stage as it begins, to show progress.
         unroll, weight_bits, states, context, quantised_io, requantise, save_after, fallback, package, mhz, certify, fix: see ``Request``.
 
