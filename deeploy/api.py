@@ -174,8 +174,7 @@ def compile(
     """
     given = {"l1": l1, "l2": l2, **{name.lower(): size for name, size in (memory or {}).items()}}
     sizes = {name: bytes_of(size, f"{name}=") for name, size in given.items() if size is not None}
-    limits = options or Options()
-    limits = replace(limits, capacities={**limits.capacities, **sizes}, objective=objective or limits.objective)
+    limits = _with_limits(options or Options(), sizes, objective)
     head = inputs, input_types or {}, dialect, dims or {}, pins or {}, unroll, weight_bits, states or {}, context
     further: Any = {"mhz": mhz, "certify": certify, "fix": fix or {}}
     request = Request(*head, quantised_io, requantise, save_after, limits, fallback, on_stage, find_generators, package, **further)
@@ -189,6 +188,11 @@ def compile(
     chosen = load_target(target)
     result = replace(compiled(chosen, request), origin=(compiled, chosen, request))
     return Compiled(**{each.name: getattr(result, each.name) for each in fields(result)}, model=model, example_inputs=example_inputs)
+
+
+def _with_limits(options: Options, sizes: Mapping[str, int], objective: Objective | None) -> Options:
+    """Options with the arguments that ``compile`` has for some of them."""
+    return replace(options, capacities={**options.capacities, **sizes}, objective=objective or options.objective)
 
 
 def quantize(
