@@ -19,7 +19,7 @@ import random, signal, sys
 from deeploy.cli import main
 from deeploy.planning.choice import choose
 from deeploy.planning.packing import solver
-cp_model, solve = solver.cp_model, solver.solve
+cp_model, solve = solver.cp_model, solver.solve_model
 
 def endless(given, model):
     drawn, model = random.Random(1), cp_model.CpModel()
@@ -31,7 +31,7 @@ def endless(given, model):
     print("solving", flush=True)
     return solve(given, model)
 
-solver.solve = choose.solve = endless
+solver.solve_model = choose.solve_model = endless
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored in what a shell runs in the background
 main()
 """

@@ -76,7 +76,8 @@ def draw_front(points: Sequence[Document], single: Document, key: str) -> str:
         parts.append(tag("line", class_="grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=f"{y:.1f}", y2=f"{y:.1f}"))
         parts.append(tag("text", f"{value:.2f}", class_="tick", x=_LEFT - 8, y=f"{y + 4:.1f}", text_anchor="end"))
         x, _ = place(most * quarter / 4, 1)
-        parts.append(tag("text", number(most * quarter / 4), class_="tick", x=f"{x:.1f}", y=height - bottom + 16, text_anchor="middle"))
+        anchor = "end" if quarter == 4 else "middle"  # the last number ends with the picture
+        parts.append(tag("text", number(most * quarter / 4), class_="tick", x=f"{x:.1f}", y=height - bottom + 16, text_anchor=anchor))
     placed = [place(p["overhead_gates"], gain) for p, gain in zip(points, gains, strict=True)]
     steps = " ".join(f"{'M' if i == 0 else 'H'}{x:.1f}{' ' if i == 0 else ' V'}{y:.1f}" for i, (x, y) in enumerate(placed))
     parts.append(tag("path", d=steps, class_="front"))
