@@ -179,6 +179,32 @@ def test_modules_and_classes_are_called_by_the_terms_of_the_field() -> None:
     assert {name for name in names if re.search(rf"(^|_)({PRIVATE})s?(_|$)", name)} == set()
 
 
+def test_names_in_docstrings_and_pages_are_there() -> None:
+    """``deeploy.package.module.name``, wherever it is mentioned, is a module or what a module defines; functions and classes move."""
+    known = {}
+    for path in (ROOT / "deeploy").rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        names |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        names |= {alias.asname or alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+        known[".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")] = names
+    texts = [path for path in PYTHON if path.relative_to(ROOT).parts[0] in ("deeploy", "targets")]
+    mentions = [
+        (path.name, name)
+        for path in (*texts, *(ROOT / "docs").glob("*.md"))
+        for name in re.findall(r"`(deeploy(?:\.\w+){2,})", path.read_text())
+    ]
+    assert len(mentions) > 50
+    assert [(page, name) for page, name in mentions if not any(is_known(name, depth, known) for depth in range(3))] == []
+
+
+def is_known(name: str, depth: int, known: dict[str, set[str]]) -> bool:
+    """Whether a name without its last parts, ``depth`` of them, is a module that has the first of these."""
+    parts = name.split(".")
+    module, rest = ".".join(parts[: len(parts) - depth]), parts[len(parts) - depth :]
+    return module in known and (not rest or rest[0] in known[module])
+
+
 def test_functions_are_called_by_more_than_one_word() -> None:
     """Most of a module's functions are a verb with its object, or say what they return; methods follow what they belong to."""
     names = [

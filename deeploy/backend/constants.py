@@ -231,7 +231,7 @@ def template_context(prefix: str, plan: Plan, description: Document, version: st
 
 
 def stored_bytes(buffers: Iterable[Buffer], memory: str) -> int:
-    """Bytes of all constants that lie in ``memory``, each rounded up to the alignment: the length of ``blob``."""
+    """Bytes of all constants that lie in ``memory``, each rounded up to the alignment: the length of ``pack_constants``."""
     return sum(-(-b.bytes // ALIGNMENT) * ALIGNMENT for b in buffers if b.role is Role.CONSTANT and b.memory == memory)
 
 

@@ -56,7 +56,7 @@ def _operators_page(targets: Sequence[Target]) -> str:
         parts.append(f"## {target.name}\n\n{target.summary}\n")
         rows = []
         for kernel in sorted(target.kernels, key=lambda k: (k.op, k.engine)):
-            types = "; ".join(f"{name}: {' '.join(sorted(t.value for t in any_target))}" for name, any_target in kernel.types.items())
+            types = "; ".join(f"{name}: {' '.join(sorted(t.value for t in accepted))}" for name, accepted in kernel.types.items())
             stages = ", ".join(" + ".join(stage) or "none" for stage in kernel.epilogues)
             rows.append((kernel.op, f"`{kernel.name}`", kernel.engine, types, stages))
         parts.append(_print_table(("operator", "kernel", "engine", "types", "epilogues"), rows))

@@ -52,7 +52,7 @@ def device_uses(levels: Levels, layers: Sequence[BalancedLayer], loops: Sequence
 
 
 class DeviceStages:
-    """The costs of stages (``deeploy.partition.pipeline.Costs``) on devices, all equal but for those in ``others``, by stage."""
+    """The costs of stages (``deeploy.partition.pipeline.StageCosts``) on devices, all equal but for those in ``others``, by stage."""
 
     def __init__(
         self,

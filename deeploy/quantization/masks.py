@@ -83,7 +83,7 @@ def score_ranges(model: onnx.ModelProto, name: str, samples: Sequence[Sample], t
 
     Args:
         model: its constants are bounded.
-        tensors: computes tensors of a model for every sample (``deeploy.quantization.static.tensors``).
+        tensors: computes tensors of a model for every sample (``deeploy.quantization.run.run_tensors``).
     """
     tensors_of = {
         end: {name for node in nodes for name in (*_masked_inputs(node), *node.output)} for end, nodes in score_nodes(model.graph).items()

@@ -45,7 +45,7 @@ class Stage:
 
 
 class PlannedStages:
-    """The costs of stages (``deeploy.partition.pipeline.Costs``) of a lowered graph, by plans for every kind of chip.
+    """The costs of stages (``deeploy.partition.pipeline.StageCosts``) of a lowered graph, by plans for every kind of chip.
 
     Constants may lie in the far memory (``Options.default_memory``): they are then copied once where there is room, and streamed where
     there is not. Room is what the queues at both ends of a stage and the tensors that it only forwards leave.

@@ -1,7 +1,8 @@
-"""Constants from a far memory set out as far ahead of their use as they have to, where there is room for them.
+"""Constants from a far memory are fetched as far ahead of their use as they have to, where there is room for them.
 
 Choose counts on one call in which the next one's constants may arrive (``choice.choose``). What it has fetched at every inference
-may set out earlier: while a block of layers is computed with, the weights of the next one arrive. How much room there is, the choice says.
+may be fetched earlier: while a block of layers is computed, the weights of the next one arrive. How much room there is, the choice
+says.
 """
 
 from __future__ import annotations
