@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEEPLOY_ABI_VERSION 4
+#define DEEPLOY_ABI_VERSION 5
 
 /* Where things lie: attributes that a program may define for all sources of its networks, such as __attribute__((section(".itcm"))).
  * DEEPLOY_CONSTANTS stands before the arrays of constants, DEEPLOY_CODE before the functions of kernels, DEEPLOY_ARENA before a
@@ -38,7 +38,10 @@ enum deeploy_status {
     DEEPLOY_ERROR_NULL = 3,            /* a required pointer is NULL: an input, an output or the weights */
     DEEPLOY_ERROR_CONTEXT = 4,         /* the states have no such row, or no room for more rows */
     DEEPLOY_ERROR_TOKEN = 5,           /* the prompt is empty, or has a token outside the vocabulary */
-    DEEPLOY_ERROR_STATES = 6           /* the scratchpad memories hold the states of another instance */
+    DEEPLOY_ERROR_STATES = 6,          /* the scratchpad memories hold the states of another instance */
+    DEEPLOY_ERROR_WEIGHTS = 7,         /* the binary weights are damaged, not aligned to 16 bytes, or those of another network */
+    DEEPLOY_ERROR_NOT_STARTED = 8,     /* PREFIX_step without PREFIX_start */
+    DEEPLOY_UNFINISHED = 9             /* no error: PREFIX_step has further layers to run */
 };
 
 /* An input or output. For integer types, real value = scale * (stored value - zero_point). */

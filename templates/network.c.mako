@@ -150,6 +150,35 @@ ${"        " if is_alone else "    TEAM_"}LAYER(${index}, ${name});
 % endif
 % endfor
 </%def>\
+<%def name="begin_inference()">\
+    if (!self || !self->${base}) return DEEPLOY_ERROR_NOT_INITIALISED;
+% if has_owner:
+    if (${lead}_owner != self) return DEEPLOY_ERROR_STATES;
+% endif
+% if inputs:
+    for (int i = 0; i < ${P}_INPUTS; i++) {
+        if (!inputs[i] && ${prefix}_inputs[i].bytes) return DEEPLOY_ERROR_NULL;
+    }
+% endif
+    for (int i = 0; i < ${P}_OUTPUTS; i++) {
+        if (!outputs[i] && ${prefix}_outputs[i].bytes) return DEEPLOY_ERROR_NULL;
+    }
+% if not is_far:
+#ifdef DEEPLOY_BINARY_WEIGHTS
+    if (${" || ".join(f"!{owner}_weights" for owner in owners)}) return DEEPLOY_ERROR_NULL;
+#endif
+% endif
+% if growth:
+    if (self->past_rows > ${"0" if growth.begins else f"{P}_CONTEXT - {P}_ROWS"}) return DEEPLOY_ERROR_CONTEXT;
+    self->live_rows = self->past_rows + ${P}_ROWS;
+% if growth.position:
+    self->first_row = self->past_rows;
+    self->position = &self->first_row;
+% endif
+% endif
+    self->inputs = inputs;
+    self->outputs = outputs;
+</%def>\
 % if not is_flat:
 static void announce(instance *self) {
     (void)self;
@@ -180,33 +209,12 @@ ${run_layers()}\
 
 % endif
 enum deeploy_status ${prefix}_instance_run(${instance} *self, const void *const *inputs, void *const *outputs) {
-    if (!self || !self->${base}) return DEEPLOY_ERROR_NOT_INITIALISED;
-% if has_owner:
-    if (${lead}_owner != self) return DEEPLOY_ERROR_STATES;
-% endif
-% if inputs:
-    for (int i = 0; i < ${P}_INPUTS; i++) {
-        if (!inputs[i] && ${prefix}_inputs[i].bytes) return DEEPLOY_ERROR_NULL;
-    }
-% endif
-    for (int i = 0; i < ${P}_OUTPUTS; i++) {
-        if (!outputs[i] && ${prefix}_outputs[i].bytes) return DEEPLOY_ERROR_NULL;
-    }
-% if not is_far:
-#ifdef DEEPLOY_BINARY_WEIGHTS
-    if (${" || ".join(f"!{owner}_weights" for owner in owners)}) return DEEPLOY_ERROR_NULL;
+${begin_inference()}\
+% if not steps_refused:
+#ifdef DEEPLOY_STEPS
+    self->step = 0;
 #endif
 % endif
-% if growth:
-    if (self->past_rows > ${"0" if growth.begins else f"{P}_CONTEXT - {P}_ROWS"}) return DEEPLOY_ERROR_CONTEXT;
-    self->live_rows = self->past_rows + ${P}_ROWS;
-% if growth.position:
-    self->first_row = self->past_rows;
-    self->position = &self->first_row;
-% endif
-% endif
-    self->inputs = inputs;
-    self->outputs = outputs;
 % if is_flat:
 ${run_layers()}\
 % else:
@@ -218,6 +226,46 @@ ${run_layers()}\
     return DEEPLOY_OK;
 }
 
+% if not steps_refused:
+#ifdef DEEPLOY_STEPS
+enum deeploy_status ${prefix}_instance_start(${instance} *self, const void *const *inputs, void *const *outputs) {
+${begin_inference()}\
+    self->step = 1;
+    return DEEPLOY_OK;
+}
+
+enum deeploy_status ${prefix}_instance_step(${instance} *self, int steps) {
+    if (!self) return DEEPLOY_ERROR_NULL;
+    if (!self->step) return DEEPLOY_ERROR_NOT_STARTED;
+    for (; steps > 0 && self->step <= ${P}_STEPS; steps--) {
+        switch (self->step++) {
+% for number, (index, name, runs) in enumerate((call for _, groups in sections for _, calls in groups for call in calls), 1):
+            case ${number}:
+                ${f"layer_{name}(self)" if runs == "chain" else f"LAYER({index}, {name})"};
+                break;
+% endfor
+            default:
+                break;
+        }
+    }
+    if (self->step <= ${P}_STEPS) return DEEPLOY_UNFINISHED;
+    self->step = 0;
+% if growth:
+    self->past_rows = self->live_rows;
+% endif
+    return DEEPLOY_OK;
+}
+
+enum deeploy_status ${prefix}_start(const void *const *inputs, void *const *outputs) {
+    return ${prefix}_instance_start(&${lead}_default_instance, inputs, outputs);
+}
+
+enum deeploy_status ${prefix}_step(int steps) {
+    return ${prefix}_instance_step(&${lead}_default_instance, steps);
+}
+#endif
+
+% endif
 % if not is_flat:
 static int prepare(void *argument) {
     ${instance} *const self = argument;
@@ -242,13 +290,16 @@ static int prepare(void *argument) {
 % endif
 enum deeploy_status ${prefix}_instance_init(${instance} *self, void *arena, size_t bytes) {
     if (!self) return DEEPLOY_ERROR_NULL;
-% if arena_bytes:
-    if (!arena || bytes < ${P}_ARENA_BYTES || (uintptr_t)arena % ${P}_ARENA_ALIGNMENT) return DEEPLOY_ERROR_ARENA;
-% if is_flat and initialise and not is_far:
+% if not is_far:
 #ifdef DEEPLOY_BINARY_WEIGHTS
     if (${" || ".join(f"!{owner}_weights" for owner in owners)}) return DEEPLOY_ERROR_NULL;
+% if is_flat:
+    if (!(${" && ".join(f"deeploy_weights_fit({owner}_weights, {owner.upper()}_WEIGHTS_BYTES, {owner.upper()}_WEIGHTS_CODE)" for owner in owners)})) return DEEPLOY_ERROR_WEIGHTS;
+% endif
 #endif
 % endif
+% if arena_bytes:
+    if (!arena || bytes < ${P}_ARENA_BYTES || (uintptr_t)arena % ${P}_ARENA_ALIGNMENT) return DEEPLOY_ERROR_ARENA;
     self->${base} = (uintptr_t)arena;
 % if is_flat:
 % for line in initialise:
@@ -266,6 +317,11 @@ enum deeploy_status ${prefix}_instance_init(${instance} *self, void *arena, size
 % endif
 % if growth:
     self->past_rows = 0;
+% endif
+% if not steps_refused:
+#ifdef DEEPLOY_STEPS
+    self->step = 0;
+#endif
 % endif
 % if has_owner:
     ${lead}_owner = self;

@@ -1,6 +1,16 @@
 <%
 P = prefix.upper()
 instance = f"struct {lead}_instance"
+
+
+def declare(port, const=""):
+    """A parameter: an array of the tensor's shape, or a pointer where the tensor has no elements."""
+    sizes = "".join(f"[{size}]" for size in port["shape"] or [1])
+    return f"{const}{port['c']} {port['parameter']}{sizes}" if port["bytes"] else f"{const}{port['c']} *{port['parameter']}"
+
+
+parameters = ", ".join([*(declare(port, "const ") for port in inputs), *map(declare, outputs)]) or "void"
+given = {side: ", ".join(port["parameter"] for port in ports) or "0" for side, ports in (("inputs", inputs), ("outputs", outputs))}
 %>\
 /* Network ${prefix}, compiled from ${model} by deeploy ${version}. */
 #ifndef ${P}_H
@@ -25,6 +35,20 @@ instance = f"struct {lead}_instance"
 #define ${P}_ARENA_BYTES ${arena_bytes}
 #define ${P}_ARENA_ALIGNMENT ${alignment}
 
+/* Inputs and outputs: numbers by their names, types of elements in C, shapes, and, of integers, scale and zero point. */
+% for kind, ports in (("INPUT", inputs), ("OUTPUT", outputs)):
+% for index, port in enumerate(ports):
+#define ${P}_${kind}_${port["parameter"].upper()} ${index} /* "${port["about"]}": ${port["c"]}${list(port["shape"])} */
+#define ${P}_${kind}_${index}_TYPE ${port["c"]}
+#define ${P}_${kind}_${index}_SHAPE {${", ".join(map(str, port["shape"])) or "1"}}
+#define ${P}_${kind}_${index}_ELEMENTS ${port["elements"]}
+% if port["c"] != "float":
+#define ${P}_${kind}_${index}_SCALE ${port["scale"]}
+#define ${P}_${kind}_${index}_ZERO_POINT ${port["zero_point"]}
+% endif
+% endfor
+% endfor
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -44,6 +68,11 @@ ${instance} {
 % for field in fields:
     ${field.type}${field.name};${f" /* {field.comment} */" if field.comment else ""}
 % endfor
+% if not steps_refused:
+#ifdef DEEPLOY_STEPS
+    int32_t step; /* one more than the step that is next; 0: no inference was started */
+#endif
+% endif
 };
 
 /* The instance used by the functions that do not take one, such as ${prefix}_run. */
@@ -115,6 +144,29 @@ enum deeploy_status ${prefix}_instance_generate(${instance} *instance, struct ${
 /* The same functions on ${lead}_default_instance. With -DDEEPLOY_STATIC_ARENA, the arena NULL selects a statically allocated one. */
 enum deeploy_status ${prefix}_init(void *arena, size_t bytes);
 enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *outputs);
+
+/* The same with types, for compilers to check. */
+static inline enum deeploy_status ${prefix}_run_typed(${parameters}) {
+    const void *const inputs[] = {${given["inputs"]}};
+    void *const outputs[] = {${given["outputs"]}};
+    return ${prefix}_run(inputs, outputs);
+}
+
+#ifdef DEEPLOY_STEPS
+% if steps_refused:
+#error "DEEPLOY_STEPS: ${prefix} cannot stop between layers, since ${steps_refused}. Call ${prefix}_run without it."
+% else:
+/* An inference in steps, of which each is one layer, or the layers of a fused group. ${prefix}_instance_start begins it, and
+ * ${prefix}_instance_step runs so many further steps: DEEPLOY_UNFINISHED says that there are more, DEEPLOY_OK that the outputs are
+ * there. In between, the arrays that were passed, the array of their addresses, and the working memory belong to the inference;
+ * ${prefix}_instance_init and ${prefix}_instance_run give it up. */
+#define ${P}_STEPS ${sum(len(calls) for _, groups in sections for _, calls in groups)}
+enum deeploy_status ${prefix}_instance_start(${instance} *instance, const void *const *inputs, void *const *outputs);
+enum deeploy_status ${prefix}_instance_step(${instance} *instance, int steps);
+enum deeploy_status ${prefix}_start(const void *const *inputs, void *const *outputs);
+enum deeploy_status ${prefix}_step(int steps);
+% endif
+#endif
 % if growth:
 uint32_t ${prefix}_position(void);
 enum deeploy_status ${prefix}_seek(uint32_t position);

@@ -5,7 +5,7 @@ Equal constants of a project are stored once, with the first network that has th
 
 from __future__ import annotations
 
-import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
@@ -217,13 +217,12 @@ def template_context(prefix: str, plan: Plan, description: Document, version: st
         "digest": description.get("digest", ""),
         "constants": common.store.owned(prefix),
         "borrowed": common.store.borrowed(prefix),
-        "embedded": hashlib.sha256(own).hexdigest() if len(own) > MOST_TEXT else "",
+        "embedded": len(own) > MOST_TEXT,
         "owners": common.store.owners(prefix),
         "lead": lead,
         "generator": common.generators.get(prefix),
         "sharing": [name for name in common.leads if common.leads[name] == lead and name != prefix],
-        "inputs": [describe_constant(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
-        "outputs": [describe_constant(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
+        **_describe_ports(prefix, program, description),
         "macs": sum(call.geometry.macs() for call in program.calls),
         "growth": program.growth,
         "has_messages": any(call.kernel.link is not None for call in program.calls),
@@ -235,12 +234,27 @@ def stored_bytes(buffers: Iterable[Buffer], memory: str) -> int:
     return sum(-(-b.bytes // ALIGNMENT) * ALIGNMENT for b in buffers if b.role is Role.CONSTANT and b.memory == memory)
 
 
-def describe_constant(buffer: Buffer, description: Document) -> Contents:
+def _describe_ports(prefix: str, program: Program, description: Document) -> Contents:
+    """The inputs and outputs, each with a C parameter of its own, which is no name that the function with these parameters mentions."""
+    sides, taken = {"inputs": program.inputs, "outputs": program.outputs}, names.Names((f"{prefix}_run", f"{prefix}_run_typed"))
+    return {
+        side: [
+            {**_describe_port(program.buffers[n], d), "parameter": taken.unique(names.parameter_name(program.buffers[n].tensor))}
+            for n, d in zip(buffers, description[side], strict=True)
+        ]
+        for side, buffers in sides.items()
+    }
+
+
+def _describe_port(buffer: Buffer, description: Document) -> Contents:
     scale, zero = description.get("scale"), description.get("zero_point")
     return {
         "name": names.c_string(buffer.tensor),
         "type": _TYPES[buffer.dtype],
+        "c": buffer.dtype.c,
+        "about": names.c_comment(buffer.tensor),
         "shape": buffer.shape,
+        "elements": math.prod(buffer.shape),
         "bytes": buffer.bytes,
         "scale": c_float(1.0 if scale is None else scale),
         "zero_point": 0 if zero is None else zero,

@@ -7,10 +7,14 @@ call is a call.
 
 from __future__ import annotations
 
+import hashlib
+import re
+import zlib
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from deeploy.backend.constants import (
+    ALIGNMENT,
     WEIGHTS,
     SharedConstants,
     constant_symbol,
@@ -33,6 +37,7 @@ from deeploy.schedule.build import far_name
 from deeploy.schedule.ir import Layer, Move
 
 LAST = 2**31 - 1
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
 def emit_network(
@@ -74,13 +79,16 @@ def emit_network(
         "arena_bytes": common.arenas[prefix] if is_flat else 0,
         "alignment": target.memories[0].alignment if is_flat else 1,
         "offsets": sorted((offset, offset_macro(name)) for name, offset in plan.offsets.items()),
+        "steps_refused": "" if is_flat else "transfers for a layer begin before the one in front of it ends",
         "blocks": _list_blocks(plan),
         "steps": len(program.calls),
     }
     templates = {f"include/{prefix}.h": "network.h.mako", f"src/{prefix}.c": "network.c.mako"}
     templates |= {} if is_flat else {f"src/{prefix}_checks.h": "checks.h.mako"}
     files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in templates.items()}
-    return files | constant_files(prefix, plan, lookup, description, version, common)
+    read_by = version + _COMMENT.sub("", str(files[f"src/{prefix}.c"])) + repr(instances)
+    code = 0 if values["has_messages"] else zlib.crc32(read_by.encode())
+    return files | constant_files(prefix, plan, lookup, description, version, common, code)
 
 
 def _print_copies(prefix: str, plan: Plan) -> list[str]:
@@ -112,16 +120,26 @@ def _is_far(plan: Plan) -> bool:
 
 
 def constant_files(
-    prefix: str, plan: Plan, lookup: TemplateLookup, description: Document, version: str, common: SharedConstants
+    prefix: str, plan: Plan, lookup: TemplateLookup, description: Document, version: str, common: SharedConstants, code: int = 0
 ) -> dict[str, str | bytes]:
-    """The files of one network that hold its constants, by their paths."""
+    """The files of one network that hold its constants, by their paths.
+
+    Args:
+        code: a number of the C that reads them, which stands behind them; equal for chips of a system, whose C is each other's.
+    """
     files: dict[str, str | bytes] = {}
+    own = common.store.blobs[prefix]
+    if plan.target.is_flat:
+        own += code.to_bytes(4, "little")
+        own += zlib.crc32(own).to_bytes(4, "little") + bytes(ALIGNMENT - 8)
     if not _is_far(plan):
         values = template_context(prefix, plan, description, version, common)
-        values["embedded"] = values["embedded"] if not pack_loaded(plan, b"") else ""  # or the binary file holds others
+        has_own = values["embedded"] and not pack_loaded(plan, b"")  # or the binary file holds others
+        values["embedded"] = hashlib.sha256(own).hexdigest() if has_own else ""
+        values |= {"is_flat": plan.target.is_flat, "code": code, "weights_bytes": len(own)}
         for kind in ("h", "c"):
             files[f"src/{prefix}_weights.{kind}"] = lookup.get_template(f"weights.{kind}.mako").render(**values)
-    files[f"{prefix}_weights.bin"] = pack_loaded(plan, common.store.blobs[prefix]) or common.store.blobs[prefix]
+    files[f"{prefix}_weights.bin"] = pack_loaded(plan, common.store.blobs[prefix]) or own
     if _is_far(plan) and len(common.store.blobs) > 1:
         files[WEIGHTS] = common.store.blob
     return files

@@ -62,6 +62,12 @@ _KEYWORDS = frozenset(
         "signal",
     ]
 )
+# Keywords of C++ alone, types of headers, and macros that compilers define without being asked.
+_NO_PARAMETER = re.compile(
+    "alignas|alignof|and|and_eq|bitand|bitor|catch|class|compl|concept|constexpr|decltype|delete|explicit|export|friend|mutable|"
+    "namespace|new|noexcept|not|not_eq|nullptr|operator|or|or_eq|private|protected|public|requires|template|this|throw|try|typeid|"
+    r"typename|using|virtual|xor|xor_eq|\w+_(?:t|cast)|linux|unix|i386|arm|mips|sun|vax|assert|thread_local|static_assert|inputs|outputs"
+)
 _LONGEST = 32
 _LONGEST_STRING = 1000  # bytes; ISO C99, 5.2.4.1, lets compilers refuse strings of more than 4095 characters
 
@@ -88,6 +94,13 @@ def c_identifier(name: str) -> str:
     if not text or text[0].isdigit():
         text = f"n{text}" if text else "unnamed"
     return f"{text}_" if text in _KEYWORDS else text
+
+
+def parameter_name(name: str) -> str:
+    """Return a name like ``c_identifier`` for a parameter in headers of C and C++: of no macro, type or keyword there."""
+    text = c_identifier(name)
+    text = c_identifier(text.lower()) if text.isupper() else text
+    return f"{text}_array" if _NO_PARAMETER.fullmatch(text) else text
 
 
 class Names:

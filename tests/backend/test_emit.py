@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,7 +66,9 @@ def test_binary_weights_are_those_of_the_c_file(model: Path) -> None:
         assert buffer.data is not None
         assert blob[position : position + buffer.bytes] == buffer.data.tobytes()
         position += -(-buffer.bytes // 16) * 16
-    assert len(blob) == position and len(constants) == 3
+    assert len(blob) == position + 16 and len(constants) == 3
+    assert int.from_bytes(blob[-12:-8], "little") == zlib.crc32(blob[:-12])
+    assert f"NETWORK_WEIGHTS_CODE {int.from_bytes(blob[-16:-12], 'little')}u" in str(files["src/network_weights.h"])
 
 
 def test_a_project_is_written_whole_and_replaces_only_our_own(model: Path, tmp_path: Path) -> None:
