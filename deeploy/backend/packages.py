@@ -1,4 +1,4 @@
-"""Projects as packages: what CMake, Zephyr, PlatformIO, Arduino, ESP-IDF or a Makefile needs to build the networks in a firmware.
+"""Projects as packages: what CMake, Zephyr, PlatformIO, Arduino, ESP-IDF, Cargo or a Makefile needs to build the networks in a firmware.
 
 A package is the project itself with a few files more. Only Arduino, which compiles everything below ``src`` and searches headers there
 alone, gets a copy of the sources in a folder of its own, ``arduino``.
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Literal, get_args
 
+from deeploy.backend.amalgamate import amalgamate
 from deeploy.backend.emit import Project, kernel_folders
 from deeploy.documents import Document
 from deeploy.errors import UsageError, shorten
@@ -21,7 +22,7 @@ from deeploy.ir.types import DType
 from deeploy.resources import resource
 from deeploy.version import VERSION
 
-Package = Literal["cmake", "zephyr", "platformio", "arduino", "esp-idf", "makefile"]
+Package = Literal["cmake", "zephyr", "platformio", "arduino", "esp-idf", "makefile", "single", "cargo"]
 PACKAGES: tuple[Package, ...] = get_args(Package)
 
 _FILES: Mapping[Package, Mapping[str, str]] = {
@@ -35,7 +36,10 @@ _FILES: Mapping[Package, Mapping[str, str]] = {
     "arduino": {"arduino/library.properties": "library.properties.mako", "arduino/examples/{name}/{name}.ino": "sketch.ino.mako"},
     "esp-idf": {"CMakeLists.txt": "idf_component.CMakeLists.txt.mako", "idf_component.yml": "idf_component.yml.mako"},
     "makefile": {"{name}.mk": "fragment.mk.mako"},
+    "single": {},
+    "cargo": {"Cargo.toml": "Cargo.toml.mako", "cargo/build.rs": "build.rs.mako", "cargo/lib.rs": "lib.rs.mako"},
 }
+_CROSS = re.compile(r"^QEMU_CC := (.*)$", re.MULTILINE)
 _EMBEDDED = re.compile(r'\.incbin \\"\.\./([^"\\]+)')
 _INCLUDED = re.compile(r'#include "(?:[^"]*/)?([^"/]+)\.([ch])"')
 
@@ -66,11 +70,15 @@ def make_package(kind: Package, files: Project, manifest: Document) -> Project:
         "sources": sorted(file for file in files if file.startswith("src/") and file.endswith(".c")),
         "folders": kernel_folders(files),
         "headers": [f"{entry['name']}.h" for entry in entries],
+        "texts": {entry["name"]: files[f"include/{entry['name']}.h"] for entry in entries},
+        "cross": (_CROSS.findall(str(files["Makefile"])) or [""])[0],
         "ports": {side: [_describe_port(port) for port in entries[0][side]] for side in ("inputs", "outputs")},
     }
     lookup = template_lookup((resource("templates"),))
     made = {path.format(name=name): lookup.get_template(f"packages/{file}").render(**values) for path, file in _FILES[kind].items()}
-    return {**made, **(_gather_sources(files) if kind == "arduino" else {})}
+    if kind == "arduino":
+        made |= _gather_sources(files)
+    return {**made, **amalgamate(files, list(values["texts"]))} if kind in ("single", "cargo") else made
 
 
 def _describe_port(port: Document) -> Document:

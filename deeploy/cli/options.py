@@ -178,9 +178,9 @@ class Choices:
         str | None,
         typer.Option(
             "--package",
-            metavar="cmake|zephyr|platformio|arduino|esp-idf|makefile",
+            metavar="cmake|zephyr|platformio|arduino|esp-idf|makefile|single|cargo",
             help="Make the project a package for that as well (docs/firmware.md).",
-            autocompletion=complete_words("cmake", "zephyr", "platformio", "arduino", "esp-idf", "makefile"),
+            autocompletion=complete_words("cmake", "zephyr", "platformio", "arduino", "esp-idf", "makefile", "single", "cargo"),
         ),
     ] = None
     chips: Annotated[str | None, typer.Option("--chips", metavar="N|auto", help="Distribute the model over several chips.")] = None

@@ -19,6 +19,7 @@ import deeploy
 from deeploy.api import Package
 from deeploy.backend.packages import PACKAGES
 from deeploy.errors import UsageError
+from tests.random.projects import base
 
 MAIN = """
 #include <cstdio>
@@ -179,6 +180,72 @@ def test_a_library_for_arduino(prefix: str, tmp_path: Path) -> None:
     else:
         done([*command, *objects, "-lm", "-o", "sketch"], folder)
         assert done(["./sketch"], folder) == "0\n"
+
+
+STRICT = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Wshadow", "-Werror"]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_one_file_and_one_header(compiler: str, tmp_path: Path) -> None:
+    """Two projects of one file each in one program; nothing but these files is needed; what they define has a network's name in front."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    for folder in packed(tmp_path, "single"):
+        assert sorted(path.name for path in (folder / "single").iterdir()) == [f"{folder.name}.c", f"{folder.name}.h"]
+        for file in (folder / "single").iterdir():
+            shutil.copy(file, tmp_path)
+        done([compiler, *STRICT, "-c", f"{folder.name}.c"], tmp_path)
+        symbols = {line.split()[-1] for line in done(["nm", "-g", "--defined-only", f"{folder.name}.o"], tmp_path).splitlines()}
+        assert all(name.startswith((folder.name, "deeploy_network")) for name in symbols)
+    (tmp_path / "main.cpp").write_text(MAIN)
+    done(["g++", "main.cpp", "rise.o", "fall.o", "-lm", "-o", "firmware"], tmp_path)
+    assert done(["./firmware"], tmp_path) == PRINTED
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.share(0.25)
+def test_one_file_of_any_network_is_the_project(seed: int, tmp_path: Path) -> None:
+    """Random graphs: the file compiles without warnings, and computes what the project does."""
+    case = base(seed)
+    onnx.save(case.model, tmp_path / "model.onnx")
+    compiled = deeploy.compile(tmp_path / "model.onnx", package="single", certify=False, input_types=case.types)
+    compiled.write(tmp_path / "out")
+    out = tmp_path / "out"
+    done(["gcc", *STRICT, "-c", "network.c", "-o", "../network.o"], out / "single")
+    done(["gcc", "-Iinclude", "-Iruntime", "runtime/main.c", "network.o", "-lm", "-o", "one"], out)
+    buffers = [compiled.network.program.buffers[name] for name in compiled.network.program.inputs]
+    (out / "in").write_bytes(b"".join(case.inputs[b.tensor].astype(b.dtype.numpy).tobytes() for b in buffers))
+    done(["make", "-s", "CFLAGS=-O1"], out)
+    for program in ("./one", "build/application"):
+        done([program, "network", "in", f"{Path(program).name}.bin", "1"], out)
+    assert (out / "one.bin").read_bytes() == (out / "application.bin").read_bytes()
+
+
+RUST = """
+use fall::{Arena, Error, Network};
+fn main() -> Result<(), Error> {
+    let (mut first, mut second) = (rise::Arena::new(), Arena::new());
+    let (mut rise, mut fall) = (rise::Network::new(&mut first).unwrap(), Network::new(&mut second)?);
+    let x = [[1.0, 2.0, 3.0, 4.0]];
+    let (mut up, mut down) = ([[0f32; 4]; 1], [[0f32; 4]; 1]);
+    rise.run(&x, &mut up).unwrap();
+    fall.run(&x, &mut down)?;
+    println!("{} {}", up[0][0], down[0][3]);
+    Ok(())
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo is not installed")
+@pytest.mark.parametrize("target", ["generic", "cortex_m4"])  # C for a chip computes the same on this machine
+def test_a_crate(target: str, tmp_path: Path) -> None:
+    """Two crates without a standard library in one program, built by Cargo and the compiler for C alone."""
+    packed(tmp_path, "cargo", target)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/main.rs").write_text(RUST)
+    head = '[package]\nname = "app"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\n'
+    (tmp_path / "Cargo.toml").write_text(head + 'rise = { path = "rise" }\nfall = { path = "fall" }\n')
+    assert done(["cargo", "run", "-q", "--offline"], tmp_path) == PRINTED
 
 
 def test_names_of_a_module(tmp_path: Path) -> None:
