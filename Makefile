@@ -95,27 +95,18 @@ $(VENV)/.docs-installed: requirements/docs.txt $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/docs.txt
 	@touch $@
 
-bench: $(STAMP) ## the figures of the documentation that need no board
-	@$(BIN)/python benchmarks/spine.py
-	@$(BIN)/python benchmarks/allocation.py
-	@$(BIN)/python benchmarks/planner.py
-	@$(BIN)/python benchmarks/segmentation.py
-	@$(BIN)/python benchmarks/inference_over_chips.py --block
-	@$(BIN)/python benchmarks/pipeline.py
-	@$(BIN)/python benchmarks/gvsoc/kernels.py
-	@$(BIN)/python benchmarks/gvsoc/neureka.py
-	@$(BIN)/python benchmarks/gvsoc/predict.py
-	@$(BIN)/python benchmarks/gvsoc/size.py
-	@$(BIN)/python benchmarks/gvsoc/compare.py
-	@$(BIN)/python benchmarks/slm.py
+# A measurement by its name and options: make bench NAME='gvsoc/predict --cores 1'. It prints machine and versions, and writes build/bench/NAME.json.
+NAME ?=
+bench: $(STAMP) ## a figure of the documentation, measured by its NAME; without one: all names
+	@$(BIN)/python -m benchmarks $(NAME)
 
 # Writes the layer lists of the segmentation study anew; needs the extra `keras`, and a quarter of an hour.
 summaries: $(STAMP) ## layer lists of the segmentation study
-	@$(BIN)/python benchmarks/summaries.py
+	@$(BIN)/python -m benchmarks summaries
 
 # Measures Siracusa's machine and kernels anew on GVSoC, which takes minutes, and writes targets/siracusa/timing.toml.
 calibrate: $(STAMP) ## Siracusa's timing, measured anew on GVSoC
-	@$(BIN)/python benchmarks/gvsoc/calibrate.py
+	@$(BIN)/python -m benchmarks gvsoc/calibrate
 
 # The environment stays: `rm -r .venv` makes the next command install it anew.
 clean: ## removes what was built

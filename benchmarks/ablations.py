@@ -1,6 +1,6 @@
 """What each part of the planner gains: every network planned without it, by the same kernels and the same model of time.
 
-    python benchmarks/ablations.py [--gvsoc] [--write] [--page] [NETWORK ...]
+    make bench NAME='ablations [--gvsoc] [--write] [--page] [NETWORK ...]'
 
 A row is a plan of which one thing is taken away. What options do not take away is taken away here, in the planner's own problem: nothing
 else of the plan changes. Cycles are those of the walk. ``--gvsoc`` simulates the variants of one network. ``--write`` records all in
@@ -9,9 +9,6 @@ benchmarks/ablations.json, where networks that were not planned stay as they wer
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,16 +18,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent / "gvsoc"))
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-import networks
-import slm
-from common import ROOT, filled, print_machine, table
-from slm_model import Shape
-
 import deeploy
+from benchmarks import slm
+from benchmarks.common import Page, filled, record, table
+from benchmarks.gvsoc import networks
+from benchmarks.slm_model import Shape
 from deeploy import api
 from deeploy.driver import layer_fusion as chains
 from deeploy.driver import order
@@ -45,7 +37,6 @@ from deeploy.planning.plan import Plan
 from deeploy.planning.planner import network
 from deeploy.planning.planner.machine import Options
 
-FILE, PAGE = ROOT / "benchmarks" / "ablations.json", ROOT / "benchmarks" / "ablations.md"
 NETWORKS = ("KeywordSpotting", "ImageClassification", "VisualWakeWords", "AnomalyDetection", "microLlama64", "ic_int8_qdq_pc", "bert_int8")
 SIMULATED = "VisualWakeWords"
 FAR, NEAR = "weights in L3, 32 000 bytes of L1", "weights in L2, 64 000 bytes of L1"
@@ -294,13 +285,14 @@ def own_memory(found: dict[str, Any]) -> list[str]:
     return table(("linear layers of", "L2", "weight memory", "gain", "exposed: L2", "weight memory", "gain"), rows)
 
 
-def page(found: dict[str, Any]) -> str:
-    """The text of benchmarks/ablations.md."""
+def page(run: Mapping[str, Any]) -> str:
+    """The text of benchmarks/ablations.md, from a file of results."""
+    found = run["results"]
     lines = [
         "# Ablations",
         "",
         "What each part of the planner gains: every network is planned again without it, by the same kernels and the same model of time.",
-        "Written by `python benchmarks/ablations.py --write`; not edited by hand.",
+        "Written by `make bench NAME='ablations --write'`; not edited by hand.",
         "",
         "Siracusa, 8 cores and N-EUREKA. Numbers are times as many cycles as the full plan takes, both by the walk over the schedule",
         "([timing.md](../docs/timing.md)).",
@@ -349,18 +341,16 @@ def page(found: dict[str, Any]) -> str:
     return filled(lines)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+PAGE = Page("ablations", page)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = PAGE.parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="NETWORK", help="words of a network or of its memory; what other plans took stays")
-    parser.add_argument("--gvsoc", action="store_true")
-    parser.add_argument("--write", action="store_true")
-    parser.add_argument("--page", action="store_true", help="only write the page from what is recorded")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.page:
-        PAGE.write_text(page(json.loads(FILE.read_text())))
-        return 0
-    print_machine()
-    found: dict[str, Any] = json.loads(FILE.read_text()) if FILE.exists() else {"networks": {}}
+        return PAGE.write()
+    found: dict[str, Any] = {"networks": {}, **PAGE.read()}
     tasks = [
         (name, setup, title)
         for setup, names in PLANNED.items()
@@ -376,11 +366,5 @@ def main() -> int:
         print(*found["weight_memory"], sep="\n", flush=True)
     if given.gvsoc:
         found["simulated"] = simulated()
-    if given.write:
-        FILE.write_text(json.dumps(found, indent=1) + "\n")
-        PAGE.write_text(page(found))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    record(**found)
+    return PAGE.write(found) if given.write else 0

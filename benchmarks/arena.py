@@ -1,6 +1,6 @@
 """Bytes of the arena with and without chains (docs/fusion.md), and instructions of one inference where valgrind is installed.
 
-    python benchmarks/arena.py [NETWORK ...]
+    make bench NAME='arena [NETWORK ...]'
 
 Networks are int8, with seeded weights and scales that mean nothing: neither memory nor instructions depend on them. Images of the
 caller are not in the arena.
@@ -13,19 +13,16 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import onnx
-from common import print_machine
 from onnx import TensorProto, helper
 
 import deeploy
+from benchmarks.common import Table
 from benchmarks.graphs import Graph
 from deeploy.execution.runners import host
 from deeploy.planning.planner.machine import Options
@@ -144,12 +141,11 @@ def instructions(compiled: deeploy.Compiled, folder: Path) -> int | None:
     return (counts[1] - counts[0]) // 2
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
-    wanted = parser.parse_args().networks or list(NETWORKS)
-    print_machine()
-    print(COLUMNS.format("network", "input", "arena", "chains", "share", "instructions", "with chains", "more"))
+    wanted = parser.parse_args(arguments).networks or list(NETWORKS)
+    columns = Table(COLUMNS, "network", "input", "arena", "chains", "share", "instructions", "with chains", "more")
     for name in wanted:
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "network.onnx"
@@ -160,8 +156,4 @@ def main() -> None:
             entry = sum(both[0].plan.program.buffers[buffer].bytes for buffer in both[0].plan.program.inputs)
         shown = [f"{count:,}" if count is not None else "-" for count in counts]
         more = f"{counts[1] / counts[0] - 1:+.2%}" if counts[0] and counts[1] else "-"
-        print(COLUMNS.format(name, f"{entry:,}", *(f"{peak:,}" for peak in peaks), f"{peaks[1] / peaks[0]:.0%}", *shown, more), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        columns.add(name, f"{entry:,}", *(f"{peak:,}" for peak in peaks), f"{peaks[1] / peaks[0]:.0%}", *shown, more)

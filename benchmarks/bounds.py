@@ -1,6 +1,6 @@
 """How far plans are from what bounds them: of every network, predicted cycles, the solver's bound, products at the peak, transfers.
 
-    python benchmarks/bounds.py [--json] [--l1 BYTES] [--engines NAMES] [NETWORK ...]
+    make bench NAME='bounds [--l1 BYTES] [--engines NAMES] [NETWORK ...]'
 
 Networks are those of gvsoc/networks.py, by a word of their names. The solver's bound is what it proves of its own model. Products at the
 peak: multiply-accumulates of every engine over the most that its kernels reach on layers without end. Transfers: constants, inputs and
@@ -10,19 +10,14 @@ outputs once over every path. The largest of the last two bounds any schedule of
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent / "gvsoc"))
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-from common import print_machine
-from networks import NETWORKS, Network, files
-
+from benchmarks.common import record
+from benchmarks.gvsoc.networks import NETWORKS, Network, files
 from deeploy import api
 from deeploy.errors import DeeployError
 from deeploy.jobs import in_order
@@ -49,18 +44,15 @@ def row(task: tuple[Network, Options]) -> dict[str, Any] | str:
     return {"network": network.name, **cycles, "products": products, "transfers": transfers, "binds": found.binding[0]}
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--l1", type=int, default=64_000)
     parser.add_argument("--engines")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     options = Options({"l1": chosen.l1}, engines=tuple(chosen.engines.split(",")) if chosen.engines else None)
     rows, status = list[dict[str, Any]](), 0
-    if not chosen.json:
-        print_machine()
-        print(ROW.format("network", "cycles", "solver", "gap", "products", "share", "transfers", "share", "binds"))
+    print(ROW.format("network", "cycles", "solver", "gap", "products", "share", "transfers", "share", "binds"))
     networks = [n for n in NETWORKS if not chosen.names or any(name.lower() in n.name.lower() for name in chosen.names)]
     for network, found in zip(networks, in_order(row, [(network, options) for network in networks]), strict=True):
         if isinstance(found, str):
@@ -68,16 +60,9 @@ def main() -> int:
             status = 1
             continue
         rows.append(found)
-        if not chosen.json:
-            one = rows[-1]
-            gap = f"{1 - one['solver'] / one['planned']:.1%}"
-            shares = [f"{one[name] / one['cycles']:.1%}" for name in ("products", "transfers")]
-            numbers = one["cycles"], one["solver"], gap, one["products"], shares[0], one["transfers"], shares[1]
-            print(ROW.format(one["network"], *numbers, one["binds"]), flush=True)
-    if chosen.json:
-        print(json.dumps(rows, indent=1))
+        gap = f"{1 - found['solver'] / found['planned']:.1%}"
+        shares = [f"{found[name] / found['cycles']:.1%}" for name in ("products", "transfers")]
+        numbers = found["cycles"], found["solver"], gap, found["products"], shares[0], found["transfers"], shares[1]
+        print(ROW.format(found["network"], *numbers, found["binds"]), flush=True)
+    record(networks=rows)
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())

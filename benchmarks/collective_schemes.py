@@ -9,21 +9,31 @@ three times:
 * *slow L3*: our plan, with the rate at which all weights of a block pass in the paper's time of one chip;
 * *paper's*: the same L3, single buffering, and so little L2 that all weights and tensors of the block pass L3, which nothing hides.
 
-    python benchmarks/collective_schemes.py [--only NAME ...] [--chips N ...]
+    make bench NAME='collective_schemes [--only NAME ...] [--chips N ...]'
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
-from common import print_machine
-from inference_over_chips import MHZ, OPTIONS, WORKLOADS, Paper, Point, Workload, machine, measure
 
+from benchmarks.inference_over_chips import MHZ, OPTIONS, WORKLOADS, Paper, Point, Workload, machine, measure
+from benchmarks.transformer_models import Shape, decoder
 from deeploy import chips
+from deeploy.driver.lower import Clock, lower_model
+from deeploy.driver.request import Request
+from deeploy.ir.values import Graph
+from deeploy.operators.residual import RESIDUAL_SUM
+from deeploy.partition.collectives import Costs
+from deeploy.partition.joins import join_residuals
+from deeploy.partition.tensor import partition_by_tensor
+from deeploy.planning.binding.kernels import kernel_declarations
+from deeploy.target import load
 
 SCHEMES = {"ours": {}, "paper": {"collective": "hierarchical", "has_gathers": False}}
 LITTLE_L2 = 200_000  # bytes: a tenth of L2, room for what L1 works on and nothing that stays
@@ -80,17 +90,56 @@ def print_line(scheme: str, point: Point, ones: dict[str, Point], paper: Paper) 
     print(f"{spent}    {gains} {said}   {moved}", flush=True)
 
 
-def main() -> None:
+@dataclass(frozen=True)
+class Counted:
+    """What the paper says of its scheme, counted in a decoder that is cut by it.
+
+    Attributes:
+        synchronisations: of all chips in a block.
+        repeated: bytes of weights that are on more chips than one.
+        joined: residual connections that join the addition of partial sums, in a block.
+        residuals: residual connections in a block.
+    """
+
+    synchronisations: float
+    repeated: int
+    joined: float
+    residuals: float
+
+
+def count_scheme(count: int = 8, blocks: int = 2) -> Counted:
+    """Cut a small decoder for ``count`` chips by the paper's scheme, and count."""
+    whole = load("siracusa")
+    target = replace(whole, kernels=tuple(kernel for kernel in whole.kernels if kernel.engine == "cluster"))
+    assert target.topology is not None
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "decoder.onnx"
+        onnx.save(decoder(Shape(64, 128, 16, blocks, 1, True)), path)
+        graph = lower_model(Clock(), path, target, Request(dialect="integer", context=16)).graph
+    topology = replace(target.topology, collective="hierarchical", has_gathers=False)
+    found = partition_by_tensor(graph, count, topology, lambda node: kernel_declarations(target.kernels, node), Costs())
+    joined = join_residuals(found.system, lambda node: any(kernel_declarations(target.kernels, node)))
+
+    def weights(own: Graph) -> int:
+        matrices = {
+            t: t.data for node in own.nodes if node.op == "MatMul" for t in node.operands if t.data is not None and len(t.shape) > 1
+        }
+        return sum(data.nbytes for data in matrices.values())
+
+    return Counted(
+        sum(one.kind == "reduce" for one in found.collectives) / blocks,
+        sum(map(weights, found.system.chips)) - weights(graph),
+        sum(node.op == RESIDUAL_SUM.name for own in joined.chips for node in own.nodes) / blocks,
+        sum(node.op == "Add" for node in graph.nodes) / blocks,
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", metavar="NAME", choices=[w.name for w in WORKLOADS], help="workloads; all by default")
     parser.add_argument("--chips", nargs="*", type=int, metavar="N", help="numbers of chips; those of the study by default")
-    args = parser.parse_args()
-    print_machine()
+    args = parser.parse_args(arguments)
     print(f"L3 of the paper: {paper_rate():.3f} bytes in a cycle")
     for workload in WORKLOADS:
         if not args.only or workload.name in args.only:
             print_workload(workload, [n for n in workload.chips if n > 1 and (not args.chips or n in args.chips)])
-
-
-if __name__ == "__main__":
-    main()

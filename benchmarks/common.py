@@ -1,8 +1,15 @@
-"""What every benchmark prints and measures with: the machine, the versions, and the median of repeated runs."""
+"""What every measurement uses: its tables as they are printed and recorded, files of results, tables inside of pages, times.
+
+A file of results is JSON with the name and options of the measurement, when it ended, the machine, the versions, the commit, and
+``results``: what the measurement recorded.
+"""
 
 from __future__ import annotations
 
+import argparse
+import datetime
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -12,12 +19,19 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from deeploy.execution.runners import gvsoc
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT.parent / "shared" / "models"
-PACKAGES = ("deeploy-compiler", "numpy", "onnx", "onnx-graphsurgeon", "onnxruntime", "ortools")
+PACKAGES = ("deeploy-compiler", "numpy", "onnx", "onnx-graphsurgeon", "onnxruntime", "ortools", "emx-onnx-cgen")
+COMPILERS = ("gcc", "riscv64-unknown-elf-gcc", "arm-none-eabi-gcc")
+END = "<!-- end -->\n"
+_recorded: dict[str, Any] = {}  # by the measurement that runs in this process
 
 
 def cpu() -> str:
@@ -27,26 +41,135 @@ def cpu() -> str:
     return match[1] if match else platform.processor() or "unknown"
 
 
-def compiler() -> str:
-    """First line of what the C compiler says of itself."""
-    gcc = shutil.which("gcc")
-    return subprocess.run([gcc, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0] if gcc else "no gcc"
+def first_line(*command: str | Path) -> str:
+    """The first line that a program prints; nothing where it is not installed or prints nothing."""
+    if shutil.which(command[0]) is None:
+        return ""
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().splitlines()
+    return lines[0] if lines else ""
 
 
 def version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+        return ""
 
 
-def print_machine() -> None:
-    """Print what a figure depends on: machine, compiler, versions."""
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    print(f"machine   {platform.machine()}, {platform.system()} {platform.release()}, {os.cpu_count()} CPUs: {cpu()}")
-    print(f"compiler  {compiler()}")
-    print(f"python    {sys.version.split()[0]}; {', '.join(f'{package} {version(package)}' for package in PACKAGES)}")
-    print(f"commit    {commit or 'unknown'}\n")
+def versions() -> dict[str, str]:
+    """The versions of what a figure can depend on, by name: Python, its packages, compilers, the simulator; only what is installed."""
+    simulator = os.environ.get("GVSOC") or shutil.which("gvsoc")
+    found = {"python": sys.version.split()[0], **{name: version(name) for name in PACKAGES}}
+    found |= {name: first_line(name, "--version") for name in COMPILERS}
+    found["gvsoc"] = ((simulator and gvsoc.simulator_revision(simulator)) or "")[:7]
+    return {name: text for name, text in found.items() if text}
+
+
+def describe_run() -> dict[str, Any]:
+    """What figures depend on beside the measurement: machine, versions, commit."""
+    return {
+        "machine": f"{cpu()}, {os.cpu_count()} CPUs, {platform.machine()}, {platform.system()} {platform.release()}",
+        "versions": versions(),
+        "commit": first_line("git", "-C", ROOT, "rev-parse", "--short", "HEAD"),
+    }
+
+
+def record(**results: Any) -> None:
+    """Add what was measured to the results of this run, by name."""
+    _recorded.update(results)
+
+
+def recorded() -> dict[str, Any]:
+    """What was recorded in this run."""
+    return _recorded
+
+
+class Table:
+    """A table that is printed row by row while it is measured; the rows are recorded by the first of its heads.
+
+    Args:
+        layout: of a row, for ``str.format``.
+    """
+
+    def __init__(self, layout: str, *heads: str) -> None:
+        self.layout, self.heads = layout, heads
+        self.rows: list[dict[str, Any]] = []
+        record(**{heads[0]: self.rows})
+        print(layout.format(*heads), flush=True)
+
+    def add(self, *cells: Any, note: str = "") -> None:
+        """Print and record a row; ``note`` stands behind it."""
+        self.rows.append({**dict(zip(self.heads, cells, strict=True)), **({"note": note.strip()} if note else {})})
+        print(self.layout.format(*cells) + note, flush=True)
+
+
+def write_results(path: Path, results: Mapping[str, Any], **about: Any) -> None:
+    """Write a file of results; ``about`` stands in front of machine, versions and commit."""
+    ended = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**about, "date": ended, **describe_run(), "results": results}, indent=1, default=str) + "\n")
+
+
+def read_results(path: Path) -> Any:
+    """What a measurement recorded in a file of results."""
+    return json.loads(path.read_text())["results"]
+
+
+@dataclass(frozen=True)
+class Page:
+    """Results that stay in benchmarks/NAME.json, and benchmarks/NAME.md, which is written from them alone.
+
+    Attributes:
+        text: the page of a file of results.
+    """
+
+    name: str
+    text: Callable[[Any], str]
+
+    @property
+    def file(self) -> Path:
+        return ROOT / "benchmarks" / f"{self.name}.json"
+
+    @property
+    def path(self) -> Path:
+        return self.file.with_suffix(".md")
+
+    def parser(self, about: str | None) -> argparse.ArgumentParser:
+        """A parser with the options of all such measurements."""
+        parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
+        parser.add_argument("--gvsoc", action="store_true", help="simulate as well")
+        parser.add_argument("--write", action="store_true", help=f"keep the results in {self.file.name} and write {self.path.name}")
+        parser.add_argument("--page", action="store_true", help=f"only write {self.path.name}, from the results that were kept")
+        return parser
+
+    def read(self) -> Any:
+        """The results that were kept; empty where there are none."""
+        return read_results(self.file) if self.file.exists() else {}
+
+    def write(self, results: Mapping[str, Any] | None = None) -> int:
+        """Keep results, where there are any, and write the page; the exit status."""
+        if results is not None:
+            write_results(self.file, results, name=self.name)
+        self.path.write_text(self.text(json.loads(self.file.read_text())))
+        return 0
+
+
+def replace_table(page: Path, name: str, lines: Sequence[str]) -> None:
+    """Put the table of the measurement ``name`` into a page, between its mark and the next end.
+
+    Raises:
+        SystemExit: the page has no such mark.
+    """
+    before, mark, rest = page.read_text().partition(f"<!-- bench:{name} -->\n")
+    if not mark:
+        raise SystemExit(f"{page} has no place for the table of {name}")
+    page.write_text(before + mark + "\n".join(lines) + "\n" + END + rest.partition(END)[2])
+
+
+def read_table(page: Path, name: str) -> list[tuple[str, ...]]:
+    """The rows of the table of the measurement ``name`` in a page, without its heads."""
+    lines = page.read_text().partition(f"<!-- bench:{name} -->\n")[2].partition(END)[0].splitlines()[2:]
+    return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
 
 
 def median_seconds(function: Callable[[], object], repeats: int, warm_up: int = 0) -> float:

@@ -1,6 +1,6 @@
 """MLPerf Tiny's int8 networks on a Cortex-M4 by several tools (docs/compared.md): instructions under QEMU, RAM, flash, and equality.
 
-    python benchmarks/compared.py [NETWORK ...] [--onnx2c PROGRAM] [--tflite-micro FOLDER --tflite FOLDER] [--write]
+    make bench NAME='compared [NETWORK ...] [--onnx2c PROGRAM] [--tflite-micro FOLDER --tflite FOLDER] [--write]'
 
 All run the same program on the same emulated board, compiled by the same gcc at -O3: instructions are those of one inference, RAM is
 variables, arena and the deepest stack, flash is code and constants. Inputs and outputs of the caller are not counted. emx-onnx-cgen comes
@@ -18,19 +18,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 import onnxruntime
-from cmsis_nn import variables
-from common import ROOT, print_machine, version
-from microcontrollers import NETWORKS, TINY, counted, model_of
 
 import deeploy
+from benchmarks.cmsis_nn import variables
+from benchmarks.common import ROOT, read_table, replace_table, table
+from benchmarks.microcontrollers import NETWORKS, TINY, counted, model_of
 from deeploy.backend.project import read_manifest
 from deeploy.execution.runners.runner import write_samples
 from deeploy.frontend.arrays import Expected, load_arrays
@@ -210,31 +208,25 @@ def measure_tflite_micro(bench: Bench, sources: Path, models: Path) -> Row:
 
 def read_rows() -> dict[tuple[str, str], tuple[str, ...]]:
     """The cells of the page's table, by network and tool."""
-    table = PAGE.read_text().partition("<!-- table -->\n")[2].partition("<!-- end -->")[0].splitlines()[2:]
-    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table]
-    return {(row[0], row[1]): row for row in rows}
+    return {(row[0], row[1]): row for row in read_table(PAGE, "compared")}
 
 
 def write_rows(rows: dict[tuple[str, str], tuple[str, ...]]) -> None:
     tools = {"deeploy": 0, "deeploy, least RAM": 1}
     ordered = sorted(rows.values(), key=lambda row: (list(NETWORKS).index(row[0]), tools.get(row[1], 2), row[1]))
-    lines = ["| " + " | ".join(HEADS) + " |", "|" + "---|" * len(HEADS), *("| " + " | ".join(row) + " |" for row in ordered)]
-    before, _, rest = PAGE.read_text().partition("<!-- table -->\n")
-    PAGE.write_text(before + "<!-- table -->\n" + "\n".join(lines) + "\n<!-- end -->\n" + rest.partition("<!-- end -->\n")[2])
+    replace_table(PAGE, "compared", table(HEADS, ordered))
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
     parser.add_argument("--onnx2c", type=Path, metavar="PROGRAM")
     parser.add_argument("--tflite-micro", type=Path, metavar="FOLDER", help="its sources, with the library that they were built to")
     parser.add_argument("--tflite", type=Path, metavar="FOLDER", help="with MLPerf Tiny's reference models")
     parser.add_argument("--write", action="store_true", help="put the table into docs/compared.md")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(arguments)
     if shutil.which("qemu-system-arm") is None:
         sys.exit("qemu-system-arm is not installed")
-    print_machine()
-    print(f"emx-onnx-cgen {version('emx-onnx-cgen')}")
     layout = "{:<9}{:<38}{:>13}{:>11}{:>11}{:>34}"
     print(layout.format(*HEADS))
     rows = read_rows() if arguments.write else {}
@@ -256,7 +248,3 @@ def main() -> None:
                 print(layout.format(*row.cells), flush=True)
     if arguments.write:
         write_rows(rows)
-
-
-if __name__ == "__main__":
-    main()

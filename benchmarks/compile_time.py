@@ -4,7 +4,7 @@ The command is `deeploy compile MODEL --target TARGET -o DIR --no-cache`, interp
 Of CPU seconds (user and system) the least of `--repeats` runs counts: what else the machine does makes them longer, never shorter. A run
 that takes more than `--limit` CPU seconds is ended, and printed as that.
 
-    python benchmarks/compile_time.py [--only TEXT ...] [--repeats N] [--limit SECONDS] [--write] [--plot FILE.svg]
+    make bench NAME='compile_time [--only TEXT ...] [--repeats N] [--limit SECONDS] [--write] [--plot FILE.svg]'
 
 ``--write`` writes the table into benchmarks/README.md; ``--plot`` draws how time grows with the number of nodes.
 """
@@ -19,18 +19,18 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import onnx
-from common import MODELS, ROOT, print_machine
-from graphs import Graph
 from onnx import TensorProto, helper
 
+from benchmarks.common import MODELS, ROOT, replace_table
+from benchmarks.graphs import Graph
+
 PAGE = ROOT / "benchmarks" / "README.md"
-MARK = "<!-- the table, by benchmarks/compile_time.py --write -->"
 GROWTH = (100, 300, 1000, 3000, 10_000)  # nodes
 
 
@@ -215,15 +215,14 @@ def plot(results: list[tuple[Case, Measured]], file: Path) -> None:
     figure.savefig(file, metadata={"Date": None})
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="cases whose name holds this")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--limit", type=int, default=120, metavar="SECONDS")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--plot", type=Path, metavar="FILE")
-    given = parser.parse_args()
-    print_machine()
+    given = parser.parse_args(arguments)
     results = []
     for case in CASES:
         if not given.only or any(text in case.name for text in given.only):
@@ -232,12 +231,7 @@ def main() -> None:
     text = table(results, given.limit)
     print("\n" + text)
     if given.write:
-        begin, _, _ = PAGE.read_text("utf-8").partition(MARK)
-        PAGE.write_text(f"{begin}{MARK}\n\n{text}", "utf-8")
+        replace_table(PAGE, "compile_time", text.splitlines())
     if given.plot is not None:
         plot(results, given.plot)
     sys.exit(any(is_missed(*one) for one in results))
-
-
-if __name__ == "__main__":
-    main()

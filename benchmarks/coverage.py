@@ -5,35 +5,35 @@ how to compute (whole numbers, scales of Resize) are tried as constants where th
 are those of the interpreter, by which C is verified everywhere else, or of the C itself with ``--c``, and always with ``--fallback``,
 which wants the extra of that name. Prints a table by operator.
 
-    python benchmarks/coverage.py [--c] [--fallback] [--only PREFIX] [--sample N] [--json FILE] [--write FILE]
+    make bench NAME='coverage [--c] [--fallback] [--only PREFIX] [--sample N] [--write FILE]'
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import signal
 import sys
 import tempfile
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from common import print_machine
 from onnx import numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
 import deeploy
+from benchmarks.common import ROOT, record
 from deeploy.errors import DeeployError
 from deeploy.fallback import generator_version
 from deeploy.frontend.schemas import constant_inputs
 from deeploy.ir.types import DType
 
+PAGE = ROOT / "benchmarks" / "coverage.md"
 SECONDS = 60  # for one test
 
 Outcome = tuple[str, str]  # ``right``, ``wrong``, ``refused`` or ``crashed``; and why
@@ -147,7 +147,7 @@ def page(plain: Mapping[str, Outcome], filled: Mapping[str, Outcome], all_tests:
     lines = [
         "# Coverage of ONNX's node tests",
         "",
-        "Written by `python benchmarks/coverage.py --fallback --write benchmarks/coverage.md`; not edited by hand.",
+        "Written by `make bench NAME='coverage --fallback --write'`; not edited by hand.",
         "",
         f"Of the {all_tests} node tests of onnx {onnx.__version__}, {len(plain)} apply: static shapes, tensors of types that are",
         "held. On target `generic`:",
@@ -175,18 +175,16 @@ def text(reason: str) -> str:
     return line if len(line) <= 160 else f"{line[:157]}..."
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--c", action="store_true", help="build and run the C of every test")
     parser.add_argument("--fallback", action="store_true", help="try what is not right again with generated C, which is built and run")
     parser.add_argument("--only", default="", help="tests whose names begin so, without test_")
     parser.add_argument("--sample", type=int, help="as many tests, drawn with a fixed seed")
-    parser.add_argument("--json", type=Path, help="file for the outcome of every test")
-    parser.add_argument("--write", type=Path, help="file for the page that is published")
-    options = parser.parse_args()
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError(f"more than {SECONDS} s")))
-    print_machine()
     cases = [case for case in collect_testcases("") if case.name.removeprefix("test_").startswith(options.only)]
     suited = [case for case in cases if case.model is not None and applies(case.model)]
     if options.sample is not None:
@@ -198,13 +196,8 @@ def main() -> None:
     for name, outcome in [*plain.items(), *filled.items()]:
         if outcome[0] in ("wrong", "crashed"):
             print(*outcome, name, file=sys.stderr)
-    if options.json:
-        options.json.write_text(json.dumps({"plain": plain, "fallback": filled}, indent=1) + "\n")
+    record(plain=plain, fallback=filled)
     published = page(plain, filled, len(cases), generator_version() if filled else "")
     if options.write:
-        options.write.write_text(published)
+        PAGE.write_text(published)
     print(published)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,34 +1,27 @@
 """Energy of networks on Siracusa by what takes it, beside published figures; and what the objectives energy and edp change.
 
-    python benchmarks/energy.py [--gvsoc] [--write] [--page]
+    make bench NAME='energy [--gvsoc] [--write] [--page]'
 
 Four networks of MLPerf Tiny, as the Deeploy paper has them in table III, by the cores alone and on all engines; the language model of the
-same paper as ``slm.py --json benchmarks/slm.json`` found it. ``--gvsoc`` simulates every network too; without it, cycles that were
+same paper as ``slm --write`` found it. ``--gvsoc`` simulates every network too; without it, cycles that were
 simulated before stay. ``--write`` records all in benchmarks/energy.json and writes benchmarks/energy.md from it and from the target's
 timing.toml.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import tempfile
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent / "gvsoc"))
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-from common import ROOT, filled, print_machine, table
-from networks import NETWORKS, Network, files, measure
-
+from benchmarks.common import ROOT, Page, filled, read_results, record, table
+from benchmarks.gvsoc.networks import NETWORKS, Network, files, measure
 from deeploy import api
 from deeploy.planning.planner.machine import Options
 
-FILE, PAGE, SLM = ROOT / "benchmarks" / "energy.json", ROOT / "benchmarks" / "energy.md", ROOT / "benchmarks" / "slm.json"
+SLM = ROOT / "benchmarks" / "slm.json"
 TIMING = ROOT / "targets" / "siracusa" / "timing.toml"
 ENGINES: dict[str, tuple[str, ...] | None] = {"cores": ("cluster",), "all engines": None}
 # Table III of the Deeploy paper, in ms: its cores alone, and with the NPU. GAP9 at 370 MHz, in microjoule: MLPerf Tiny 1.0.
@@ -134,7 +127,7 @@ def objectives(found: dict[str, Any]) -> list[str]:
 
 def language_model() -> list[str]:
     """The paper's table II, and what takes the energy of a token."""
-    slm = json.loads(SLM.read_text())
+    slm = read_results(SLM)
     token = slm["millijoules_cached"] / 256 * 1e3
     rate = 256 / slm["seconds_cached"]
     rows = [
@@ -198,8 +191,9 @@ TAIL = [
 ]
 
 
-def page(found: dict[str, Any]) -> str:
-    """The text of benchmarks/energy.md."""
+def page(run: Mapping[str, Any]) -> str:
+    """The text of benchmarks/energy.md, from a file of results."""
+    found = run["results"]
     return filled(
         [
             *HEAD,
@@ -218,7 +212,7 @@ def page(found: dict[str, Any]) -> str:
             "",
             "## Its language model",
             "",
-            "`python benchmarks/slm.py --json benchmarks/slm.json`. The static power comes from the measured power of this",
+            "`make bench NAME='slm --write'`. The static power comes from the measured power of this",
             "run with caches, so that its",
             "mean power is no test of the model: times are, and so is the power without caches.",
             "",
@@ -235,22 +229,13 @@ def page(found: dict[str, Any]) -> str:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--gvsoc", action="store_true")
-    parser.add_argument("--write", action="store_true")
-    parser.add_argument("--page", action="store_true", help="only write the page from what is recorded")
-    given = parser.parse_args()
+PAGE = Page("energy", page)
+
+
+def main(arguments: Sequence[str]) -> int:
+    given = PAGE.parser(__doc__).parse_args(arguments)
     if given.page:
-        PAGE.write_text(page(json.loads(FILE.read_text())))
-        return 0
-    print_machine()
-    found = measured(json.loads(FILE.read_text()) if FILE.exists() else {}, given.gvsoc)
-    if given.write:
-        FILE.write_text(json.dumps(found, indent=1) + "\n")
-        PAGE.write_text(page(found))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        return PAGE.write()
+    found = measured(PAGE.read(), given.gvsoc)
+    record(**found)
+    return PAGE.write(found) if given.write else 0

@@ -5,7 +5,7 @@ Section ``zigzag`` needs the extra of that name and takes seconds per pair; ``re
 needs networks. Exit status 1 when a conclusion that docs/exploration.md
 states does not hold, or all pairs at 8192 elements take more than a minute.
 
-    python benchmarks/exploration.py [--only SECTION ...] [--pairs N]
+    make bench NAME='exploration [--only SECTION ...] [--pairs N]'
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from common import MODELS, ROOT, print_machine
 
 import deeploy
+from benchmarks.common import MODELS, ROOT
 from deeploy.errors import UsageError
 from deeploy.explore import zigzag
 from deeploy.explore.choose import UnrollingChoice, best_set
@@ -420,13 +420,12 @@ LONGER: dict[str, Callable[[list[LayerLoops]], bool]] = {"readings": readings, "
 SECTIONS: dict[str, Callable[[list[LayerLoops]], bool]] = {"gains": gains, "table3": table3, "sensitivity": sensitivity, "speed": speed}
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=[*SECTIONS, *LONGER, "zigzag"], default=list(SECTIONS))
     parser.add_argument("--pairs", type=int, default=40, help="pairs that ZigZag evaluates too")
     parser.add_argument("--layers", type=Path, default=LAYERS)
-    options = parser.parse_args()
-    print_machine()
+    options = parser.parse_args(arguments)
     layers = load_layers(options.layers)
     fine = True
     for name in options.only:
@@ -436,7 +435,3 @@ def main() -> None:
             print(f"  skipped: {error.what}")
         print()
     sys.exit(0 if fine else 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """MLPerf Tiny's networks on this host, one thread, beside onnxruntime (README.md): time of an inference, and share of onnxruntime's.
 
-    python benchmarks/host.py [--write]
+    make bench NAME='host [--write]'
 
 Built with -O3 -march=native, and with -O2 alone, where kernels are chosen for the machine when the program starts. Outputs are compared
 by ``deeploy verify``'s rules in the tests. ``--write`` puts the table into the page.
@@ -9,17 +9,15 @@ by ``deeploy verify``'s rules in the tests. ``--write`` puts the table into the 
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
 import onnxruntime
-from common import MODELS, ROOT, median_seconds, print_machine
-from microcontrollers import NETWORKS, model_of
 
 import deeploy
+from benchmarks.common import MODELS, ROOT, median_seconds, replace_table, table
+from benchmarks.microcontrollers import NETWORKS, model_of
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.execution.runners.host import Host
 from deeploy.frontend.arrays import Expected, load_arrays
@@ -52,15 +50,7 @@ def measured(name: str, model: Path, samples: Path, folder: Path) -> tuple[str, 
     return name, f"{reference:.0f}", f"{native:.0f}", f"{plain:.0f}", f"{native / reference:.2f}", f"{plain / native:.2f}"
 
 
-def write(rows: list[tuple[str, ...]]) -> None:
-    """Put the table into the page, between its marks."""
-    lines = ["| " + " | ".join(HEADS) + " |", "|" + "---|" * len(HEADS), *("| " + " | ".join(row) + " |" for row in rows)]
-    before, _, rest = PAGE.read_text().partition("<!-- table -->\n")
-    PAGE.write_text(before + "<!-- table -->\n" + "\n".join(lines) + "\n<!-- end -->\n" + rest.partition("<!-- end -->\n")[2])
-
-
-def main() -> None:
-    print_machine()
+def main(arguments: Sequence[str]) -> None:
     layout = "{:<12}{:>17}{:>23}{:>10}{:>18}{:>16}"
     print(layout.format(*HEADS))
     rows = []
@@ -71,9 +61,5 @@ def main() -> None:
                 row = measured(f"{network} {kind}", model, TINY / source / "inputs.npz", Path(scratch) / f"{network}_{kind}")
                 print(layout.format(*row), flush=True)
                 rows.append(row)
-    if "--write" in sys.argv[1:]:
-        write(rows)
-
-
-if __name__ == "__main__":
-    main()
+    if "--write" in arguments:
+        replace_table(PAGE, "host", table(HEADS, rows))

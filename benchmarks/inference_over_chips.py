@@ -5,7 +5,7 @@ those of the next block is not part of its time, as in the paper, but of its ene
 any other.
 All figures are those of plans that are executed, walked with the timing of Siracusa at 500 MHz; the single chip's is planned likewise.
 
-    python benchmarks/inference_over_chips.py [--only NAME ...] [--chips N ...] [--block] [--token] [--l3 B] [--bits 4] [--plots DIR]
+    make bench NAME='inference_over_chips [--only NAME ...] [--chips N ...] [--block] [--token] [--l3 B] [--bits 4] [--plots DIR]'
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import onnx
-from common import print_machine
-from distributed_plots import Bar, breakdown, energies, speedups
-from transformer_models import Shape, decoder, encoder
 
+from benchmarks.distributed_plots import Bar, breakdown, energies, speedups
+from benchmarks.transformer_models import Shape, decoder, encoder
 from deeploy import chips
 from deeploy.execution.simulation.systems import LINK, SystemRun, walk_system
 from deeploy.planning.planner.machine import Options
@@ -307,7 +306,7 @@ def draw(folder: Path, results: dict[str, list[Point]]) -> None:
         (folder / "scaling.svg").write_text(speedups(lines))
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", metavar="NAME", choices=[w.name for w in WORKLOADS], help="workloads; all by default")
     parser.add_argument("--chips", nargs="*", type=int, metavar="N", help="numbers of chips besides one")
@@ -316,9 +315,8 @@ def main() -> None:
     parser.add_argument("--l3", type=float, metavar="B", help="bytes that L3 gives and takes in a cycle, instead of what was measured")
     parser.add_argument("--bits", type=int, default=BITS, choices=(BITS, 4), help="of weights")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="where SVG files go")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     target = machine(args.l3)
-    print_machine()
     print(f"timing: targets/siracusa/timing.toml, links: targets/siracusa/topology.toml (0.5 GB/s, 100 pJ/B, groups of four), {MHZ} MHz")
     print("energy: 13 mW a core while it works, 100 pJ/B of L3 and of links, 2 pJ/B of L2 (the paper's formula)")
     results: dict[str, list[Point]] = {}
@@ -332,7 +330,3 @@ def main() -> None:
             print_table(workload, counts, False, target)
     if args.plots and results:
         draw(args.plots, results)
-
-
-if __name__ == "__main__":
-    main()

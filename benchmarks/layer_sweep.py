@@ -1,6 +1,6 @@
 """Layers of every shape beside what bounds them: random layers are planned one by one, the farthest from its bound comes first.
 
-    python benchmarks/layer_sweep.py [--target NAME] [--engines NAMES] [--count N] [--seed N] [--gvsoc N] [KIND ...]
+    make bench NAME='layer_sweep [--target NAME] [--engines NAMES] [--count N] [--seed N] [--gvsoc N] [KIND ...]'
 
 A layer's bound is the longest of three: its products at the peak of its class, its bytes at the rate of the path to the engines, and
 its outputs at the rate of a requantisation. Peaks and rates are those that the target's timing gives for layers without end that its
@@ -18,15 +18,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 import onnx
-from graphs import Graph
 from onnx import TensorProto, helper
 
 import deeploy
+from benchmarks.graphs import Graph
 from deeploy.driver.verify import run_project
 from deeploy.errors import DeeployError
 from deeploy.execution.simulation.walk import walk_plan
@@ -242,7 +239,7 @@ def simulated(layer: Layer, target: Target, options: Options) -> int:
         return run_project(Path(scratch) / "project", inputs, on="gvsoc").cycles[0]
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--target", default="siracusa")
@@ -250,7 +247,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gvsoc", type=int, default=0, help="how many of them run on GVSoC, too")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     options = Options(engines=tuple(chosen.engines.split(",")) if chosen.engines else None)
     target = load(chosen.target)
     found = sorted(Sweep(target, options).layers(chosen.count, chosen.seed, chosen.kinds or KINDS), key=lambda one: -one.ratio)
@@ -264,7 +261,3 @@ def main() -> int:
         shares = [sum(ratio <= most for ratio in large) / len(large) for most in (2, 4)]
         print(f"of {len(large)} layers over {FULL} cycles, {shares[0]:.0%} take at most twice their bound, {shares[1]:.0%} four times")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,7 @@ The compiler's walk reserves ports for a message as a whole, in the order in whi
 hop, stored and forwarded; each takes a port at both ends while it passes, and of those that wait at a port the one that was sent first
 goes on, if the other end is free. The first packet of a message pays the latency of each link.
 
-    python benchmarks/link_simulation.py OUT [--topology FILE] [--packet BYTES]
+    make bench NAME='link_simulation OUT [--topology FILE] [--packet BYTES]'
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import json
 import re
 import tomllib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -230,17 +230,13 @@ def simulate(manifest: Document, tables: list[str], topology: Document, packet: 
     return Simulation(steps, sizes, Links(topology, len(steps), clock), packet).run()
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("project", type=Path, metavar="OUT", help="a project of several chips")
     parser.add_argument("--topology", type=Path, default=SIRACUSA, metavar="FILE", help="that of Siracusa by default")
     parser.add_argument("--packet", type=int, default=PACKET, metavar="BYTES")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     manifest = json.loads((args.project / "deploy.json").read_text())
     tables = [(args.project / "chips" / str(entry["chip"]) / "src" / "messages.c").read_text() for entry in manifest["chips"]]
     cycles = simulate(manifest, tables, tomllib.loads(args.topology.read_text()), args.packet)
     print(f"{manifest['cycles']} cycles by the compiler, {cycles:.0f} by packets: {100 * (cycles / manifest['cycles'] - 1):+.2f} %")
-
-
-if __name__ == "__main__":
-    main()

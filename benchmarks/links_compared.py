@@ -1,6 +1,6 @@
 """Print when blocks of the study of many chips end by the compiler's model of links, and by packets (``link_simulation``).
 
-python benchmarks/links_compared.py [--only NAME ...] [--chips N ...]
+make bench NAME='links_compared [--only NAME ...] [--chips N ...]'
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import argparse
 import json
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
-from common import print_machine
-from inference_over_chips import CONTEXT, OPTIONS, WORKLOADS, Workload, machine
-from link_simulation import PACKET, SIRACUSA, simulate
 
+from benchmarks.inference_over_chips import CONTEXT, OPTIONS, WORKLOADS, Workload, machine
+from benchmarks.link_simulation import PACKET, SIRACUSA, simulate
 from deeploy import chips
 
 PACKETS = (64, PACKET, 4096)  # bytes
@@ -39,12 +39,11 @@ def print_block(workload: Workload, path: Path, cut: chips.Cut, scheme: str) -> 
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", metavar="NAME", choices=[w.name for w in WORKLOADS], help="workloads; all by default")
     parser.add_argument("--chips", nargs="*", type=int, metavar="N", help="numbers of chips; those of the study by default")
-    args = parser.parse_args()
-    print_machine()
+    args = parser.parse_args(arguments)
     print("workload  chips scheme       cycles  messages  " + "".join(f"{packet:7} B  " for packet in PACKETS))
     for workload in WORKLOADS:
         if args.only and workload.name not in args.only:
@@ -56,7 +55,3 @@ def main() -> None:
                 if count > 1 and (not args.chips or count in args.chips):
                     for scheme, cut in SCHEMES.items():
                         print_block(workload, path, chips.Cut(count, collective=cut.collective, has_gathers=cut.has_gathers), scheme)
-
-
-if __name__ == "__main__":
-    main()

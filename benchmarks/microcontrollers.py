@@ -1,6 +1,6 @@
 """MLPerf Tiny's networks on microcontrollers (docs/microcontrollers.md): instructions under QEMU, flash, RAM, by target.
 
-    python benchmarks/microcontrollers.py [TARGET ...] [--cmsis-nn DIR] [--kernels] [--write]
+    make bench NAME='microcontrollers [TARGET ...] [--cmsis-nn DIR] [--kernels] [--write]'
 
 Instructions are those of one inference at -O3, conversions from and to floats included, counted by the plugin in ``benchmarks/qemu``.
 Outputs have to equal the interpreter's. ``--cmsis-nn`` builds CMSIS-NN's sources in that folder for the Cortex-M targets, and counts
@@ -17,18 +17,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-import cmsis_nn
 import numpy as np
 import onnx
-from common import MODELS, ROOT, print_machine
 from onnx import numpy_helper
 
 import deeploy
+from benchmarks import cmsis_nn
+from benchmarks.common import MODELS, ROOT, replace_table, table
 from deeploy.backend.project import read_manifest
 from deeploy.execution.runners.runner import write_samples
 from deeploy.frontend.arrays import Expected, load_arrays
@@ -143,23 +142,15 @@ def measured(network: str, model: Path, target: str, folder: Path, plugin: Path,
     return Row(network, target, instructions, *figures, reference, tuple(functions[:MOST_SHOWN]))
 
 
-def write(rows: list[Row]) -> None:
-    """Put the table into the page, between its marks."""
-    lines = ["| " + " | ".join(HEADS) + " |", "|" + "---|" * len(HEADS), *("| " + " | ".join(row.cells) + " |" for row in rows)]
-    before, _, rest = PAGE.read_text().partition("<!-- table -->\n")
-    PAGE.write_text(before + "<!-- table -->\n" + "\n".join(lines) + "\n<!-- end -->\n" + rest.partition("<!-- end -->\n")[2])
-
-
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--cmsis-nn", type=Path, metavar="DIR", help="sources of CMSIS-NN, which is built and counted beside")
     parser.add_argument("--kernels", action="store_true", help="the functions that take most")
     parser.add_argument("--write", action="store_true", help="put the table into docs/microcontrollers.md")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(arguments)
     if shutil.which("qemu-system-arm") is None:
         sys.exit("qemu-system-arm is not installed")
-    print_machine()
     layout = "{:<12}{:<9}{:>13}{:>10}{:>7}{:>9}{:>11}{:>9}{:>13}{:>7}{:>26}"
     print(layout.format(*HEADS))
     rows = []
@@ -175,8 +166,4 @@ def main() -> None:
                 for count, name in rows[-1].functions if arguments.kernels else ():
                     print(f"    {count:>12,} {name}")
     if arguments.write:
-        write(rows)
-
-
-if __name__ == "__main__":
-    main()
+        replace_table(PAGE, "microcontrollers", table(HEADS, [row.cells for row in rows]))

@@ -2,17 +2,17 @@
 
 Weights are random: exploration reads shapes only, and nothing is downloaded. Needs the extra ``hf`` (torch, transformers).
 
-    python benchmarks/mobilevit.py [--onnx FILE] [--layers examples/layers/mobilevit_s.json]
+    make bench NAME='mobilevit [--onnx FILE] [--layers examples/layers/mobilevit_s.json]'
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from common import ROOT
-
+from benchmarks.common import ROOT
 from deeploy import target
 from deeploy.explore import networks
 
@@ -34,11 +34,11 @@ def export(file: Path) -> str:
     return str(transformers.__version__)
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--onnx", type=Path, help="where to keep the exported model")
     parser.add_argument("--layers", type=Path, default=ROOT / "examples" / "layers" / "mobilevit_s.json")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         model = options.onnx or Path(scratch) / "mobilevit_s.onnx"
         version = export(model)
@@ -46,7 +46,3 @@ def main() -> None:
     networks.save_layers(options.layers, layers, ABOUT.format(version=version))
     total = sum(layer.macs * layer.count for layer in layers)
     print(f"wrote {options.layers}: {sum(layer.count for layer in layers)} layers, {len(layers)} different, {total} MAC")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,7 @@ A model is a folder with ``network.onnx``, stacked samples ``inputs.npz`` and, w
 dimensions), ``pin.json`` (values of inputs) and ``calib.npz`` (samples to quantise with). What is compared is the C on the host with the
 interpreter, every bit, and with onnxruntime. What does not fit Siracusa's L2 is tried with its constants in L3.
 
-    python benchmarks/models.py [--write benchmarks/models.md] [FOLDER ...]
+    make bench NAME='models [--write benchmarks/models.md] [FOLDER ...]'
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import argparse
 import json
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import MODELS, print_machine
-
 import deeploy
+from benchmarks.common import MODELS
 from deeploy.driver.verify import verify_compiled
 from deeploy.errors import DeeployError, FitError
 from deeploy.jobs import in_order
@@ -30,7 +29,7 @@ from deeploy.report.text import format_number
 
 HEAD = """# Real models
 
-Written by `python benchmarks/models.py --write benchmarks/models.md` from the models of a folder; not edited by hand.
+Written by `make bench NAME='models --write benchmarks/models.md'` from the models of a folder; not edited by hand.
 
 Models from published packages and from five exporters, with two samples each. *agrees*: the C on the host equals the interpreter in every
 bit, and onnxruntime by the rule of `deeploy verify`; *equals the interpreter*: onnxruntime cannot run the model. Cycles are predicted,
@@ -114,13 +113,12 @@ def row(name: str, form: str, outcomes: Mapping[str, Outcome]) -> str:
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, help="file for the page that is published")
     parser.add_argument("folders", nargs="*", type=Path, help="of models; all that are shared by default")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    print_machine()
     folders = options.folders or sorted(path for path in (MODELS / "real").iterdir() if path.is_dir())
     lines = [HEAD, "| model | form | generic | bytes | siracusa | cycles | bytes |", "|---|---|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as scratch:
@@ -129,7 +127,3 @@ def main() -> None:
             print("\n".join(found), flush=True)
     if options.write:
         options.write.write_text("\n".join(lines) + "\n")
-
-
-if __name__ == "__main__":
-    main()

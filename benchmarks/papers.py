@@ -1,6 +1,6 @@
 """Every figure of the papers that this project starts from, beside ours, with a verdict: benchmarks/papers.md.
 
-    python benchmarks/papers.py [--measure] [--write]
+    make bench NAME='papers [--measure] [--write]'
 
 Ours are read from what other benchmarks recorded (slm.json, energy.json, ablations.json) or wrote into pages (study-collectives.md,
 study-chips.md, exploration.md); ``--measure`` computes the segmentation of 15 networks anew and records it in benchmarks/papers.json.
@@ -13,7 +13,6 @@ A figure is *reproduced* within 10 %, *exceeded* where it is better by more, and
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -24,12 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-import slm
-from common import ROOT, filled, table
-
+from benchmarks import collective_schemes, slm
+from benchmarks.common import ROOT, filled, read_results, record, table, write_results
 from benchmarks.networks import paper
 
 FILE, PAGE = ROOT / "benchmarks" / "papers.json", ROOT / "benchmarks" / "papers.md"
@@ -72,7 +67,7 @@ class Row:
 
 
 def recorded(name: str) -> Any:
-    return json.loads((ROOT / "benchmarks" / f"{name}.json").read_text())
+    return read_results(ROOT / "benchmarks" / f"{name}.json")
 
 
 def lying(page: str) -> Path:
@@ -135,7 +130,7 @@ def number(text: str) -> float:
 
 # ---- Deeploy
 
-SLM, ENERGY, ABLATIONS = "`benchmarks/slm.py`", "`benchmarks/energy.py`", "`benchmarks/ablations.py`"
+SLM, ENERGY, ABLATIONS = "`slm`", "`energy`", "`ablations`"
 HIDDEN = "our plans hide the transfers that the weight memory saves (ablations.md)"
 FASTER_BASE = "without the weight memory, layers wait for less than in the paper, even where nothing hides the transfers"
 FASTER_CORES = "the cores are faster here by more than N-EUREKA is, so that it gains less over them"
@@ -208,11 +203,10 @@ CACHES = "both caches count here; the paper's 8.2 kB a layer are 128 rows of 64 
 
 # ---- distributed inference
 
-SCHEMES, STUDY = "`benchmarks/collective_schemes.py`", "`benchmarks/inference_over_chips.py`"
+SCHEMES, STUDY = "`collective_schemes`", "`inference_over_chips`"
 SLOW = "L3 gives 0.595 bytes in a cycle, which is what the paper's time on one chip says"
 AUTO, PROMPT, BERT = "TinyLlama, autoregressive", "TinyLlama, prompt", "MobileBERT"
 HEADS, HEADS_PROMPT = "64 heads, autoregressive", "64 heads, prompt"
-TESTED = "`pytest tests/partition/test_chosen_collectives.py`"
 
 
 def scheme(head: str, *row: str) -> float:
@@ -271,9 +265,11 @@ def distributed() -> Iterator[Row]:
         gain = scheme("slow L3", HEADS, chips, "ours")
         said = "superlinear" if gain > int(chips) else f"{gain:.1f}"
         yield Row(f"64 heads, {chips} chips: faster than by the number of chips, L3 as the paper's", SCHEMES, "superlinear", said, why=SLOW)
-    yield Row("synchronisations in a block", TESTED, 2.0, 2.0)
-    yield Row("weights that are on two chips", TESTED, 0.0, 0.0)
-    yield Row("the residual connection joins the last addition", TESTED, "yes", "yes")
+    counted = collective_schemes.count_scheme()
+    yield Row("synchronisations in a block", SCHEMES, 2.0, counted.synchronisations)
+    yield Row("bytes of weights that are on two chips", SCHEMES, 0.0, counted.repeated)
+    are_joined = "yes" if counted.joined == counted.residuals else "no"
+    yield Row("the residual connection joins the last addition", SCHEMES, "yes", are_joined)
     yield Row(
         "silicon of several chips", "", "none: simulated", None, why="neither the paper nor this project has a board of several chips"
     )
@@ -285,14 +281,14 @@ TENSORS = "on the paper's single chip tensors pass L3 as well, which fit L2 here
 
 # ---- segmentation
 
-SEGMENTATION = "`benchmarks/segmentation.py`"
+SEGMENTATION = "`segmentation`"
 VENDOR = "the vendor's compiler cuts as the partitioner that Google published, which leaves it faster than the paper measured"
 STAGES = "the time of a stage follows from a fit to one device: stages that compute most are the early ones"
 
 
 def segmented() -> dict[str, Any]:
     """Fifteen networks by the strategies of the paper; minutes."""
-    import segmentation
+    from benchmarks import segmentation
 
     found: dict[str, Any] = {}
     for name in segmentation.NETWORKS:
@@ -326,7 +322,7 @@ def segmentation_rows() -> Iterator[Row]:
 
 # ---- accelerators
 
-EXPLORATION = "`benchmarks/exploration.py`"
+EXPLORATION = "`exploration`"
 LANES = "whether lanes without data need energy and bandwidth: six points of the text read otherwise change it (exploration.md)"
 FACTORS = "the text can be read in 64 ways, of which none gives all of the paper's unrollings (exploration.md)"
 
@@ -420,13 +416,14 @@ def page(found: dict[str, list[Row]]) -> str:
         "# The papers, figure by figure",
         "",
         f"{len(every)} figures of the papers that this project starts from, beside ours: {total}.",
-        "Written by `python benchmarks/papers.py --write`;",
-        "not edited by hand. *Reproduced*: within 10 %. *Exceeded*: better by more. What differs names the assumption that it depends on.",
+        "Written by `make bench NAME='papers --write'`;",
+        "not edited by hand. Measurements are run by their names, too.",
+        "*Reproduced*: within 10 %. *Exceeded*: better by more. What differs names the assumption that it depends on.",
         "",
     ]
     for title, rows in found.items():
         cells = [(row.item, row.command, shown(row.theirs), shown(row.ours), row.verdict) for row in rows]
-        lines += [f"## {title}", "", PAPERS[title][0], "", *table(("figure", "command", "paper", "ours", "verdict"), cells), ""]
+        lines += [f"## {title}", "", PAPERS[title][0], "", *table(("figure", "measurement", "paper", "ours", "verdict"), cells), ""]
     return filled(lines)
 
 
@@ -434,22 +431,20 @@ def rows() -> dict[str, list[Row]]:
     return {title: list(make()) for title, (_, make) in PAPERS.items()}
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.measure:
-        FILE.write_text(json.dumps({"segmentation": segmented()}, indent=1) + "\n")
+        write_results(FILE, {"segmentation": segmented()}, name="papers")
     found = rows()
     open_rows = [row.item for every in found.values() for row in every if not row.verdict]
     for item in open_rows:
         print(f"no verdict: {item}", file=sys.stderr)
     if given.write and not open_rows:
         PAGE.write_text(page(found))
-    print(Counter(row.verdict.split(":")[0] for every in found.values() for row in every))
+    verdicts = Counter(row.verdict.split(":")[0] for every in found.values() for row in every)
+    record(verdicts=verdicts)
+    print(verdicts)
     return int(bool(open_rows))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,7 +4,7 @@ The network is built with seeded weights. First every strategy: stages are plann
 added as if they overlapped nothing. Then the cuts by ``cycles`` are compiled, a stream of inferences is predicted by discrete events
 over all chips and links, and the emitted C runs on the host model of the machine: its outputs are compared with those of one chip.
 
-    python benchmarks/pipeline.py [--channels 40] [--image 32] [--inputs 100] [--chips 2 3 4 6 8] [--engines cluster]
+    make bench NAME='pipeline [--channels 40] [--image 32] [--inputs 100] [--chips 2 3 4 6 8] [--engines cluster]'
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from common import print_machine
-from networks import resnet
 
+from benchmarks.networks import resnet
 from deeploy import chips, target
 from deeploy.backend import project
 from deeploy.driver.lower import Clock, Lowered, lower_model
@@ -102,15 +102,14 @@ def prepare(folder: Path, machine: Target, channels: int, image: int) -> Lowered
     return lower_model(Clock(), model, machine, Request())
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--channels", type=int, default=40)
     parser.add_argument("--image", type=int, default=32)
     parser.add_argument("--inputs", type=int, default=100)
     parser.add_argument("--chips", type=int, nargs="+", default=[2, 3, 4, 6, 8])
     parser.add_argument("--engines", default="cluster")
-    options = parser.parse_args()
-    print_machine()
+    options = parser.parse_args(arguments)
     machine = target.load("siracusa").at(500)  # the clock of the other studies
     assert machine.topology is not None and machine.timing is not None
     with tempfile.TemporaryDirectory() as scratch:
@@ -130,7 +129,3 @@ def main() -> None:
     for cuts in best.values():
         pace = run(found, costs, cuts, settings, images, first)
         first = first or pace
-
-
-if __name__ == "__main__":
-    main()

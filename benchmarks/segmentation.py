@@ -3,7 +3,7 @@
 Networks come from their summaries (``make summaries`` writes them), the device from targets/edgetpu, which is fitted to one device only:
 everything on several devices is a prediction.
 
-    python benchmarks/segmentation.py [device] [table1] [table5] [table7] [uncertainty] [strategies] [synthetic] [differences]
+    make bench NAME='segmentation [device] [table1] [table5] [table7] [uncertainty] [strategies] [synthetic] [differences]'
         [sizes] [performance] [energy] [small]
 """
 
@@ -19,10 +19,10 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from common import ROOT, print_machine
-from networks import fit_edgetpu, summary
-from networks.paper import BATCH, BEST_ON_THE_DEVICE, MIB, NETWORKS, ON_THE_DEVICE, SYNTHETIC_BEST
 
+from benchmarks.common import ROOT
+from benchmarks.networks import fit_edgetpu, summary
+from benchmarks.networks.paper import BATCH, BEST_ON_THE_DEVICE, MIB, NETWORKS, ON_THE_DEVICE, SYNTHETIC_BEST
 from deeploy.devices.stages import DeviceStages, seconds_per_input
 from deeploy.errors import UsageError
 from deeploy.ir.device import load_device
@@ -441,15 +441,10 @@ PARTS: dict[str, Callable[[], None]] = {
 }
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all of them by default")
-    options = parser.parse_args()
-    print_machine()
+    options = parser.parse_args(arguments)
     for part in options.parts or PARTS:
         PARTS[part]()
         print()
-
-
-if __name__ == "__main__":
-    main()

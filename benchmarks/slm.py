@@ -1,6 +1,6 @@
 """The language model of the Deeploy paper (section VI) on Siracusa: its Tables I and II, Figs. 7 and 8, next to what the paper prints.
 
-    python benchmarks/slm.py [--gvsoc] [--layers N] [--simulated N] [--json FILE] [PART ...]
+    make bench NAME='slm [--gvsoc] [--layers N] [--simulated N] [--write] [PART ...]'
 
 Parts: ``compile`` (Table I), ``steps`` (Fig. 8 and cycles per token), ``modes`` (Table II), ``encoder`` (Fig. 7, linear layers, overhead);
 all of them by default. Every number of ours is measured or predicted here; the paper's were read in the paper. ``--gvsoc`` simulates
@@ -15,7 +15,6 @@ something differs or a figure that this project set itself is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -29,10 +28,10 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from common import print_machine
-from slm_model import Shape, pairs, steps, types, write
 
 import deeploy
+from benchmarks.common import ROOT, record, recorded, write_results
+from benchmarks.slm_model import Shape, pairs, steps, types, write
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.errors import DeeployError
@@ -321,12 +320,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--gvsoc", action="store_true")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--simulated", type=int, default=SIMULATED, metavar="LAYERS", help="of the network that GVSoC runs")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--write", action="store_true", help="keep the results in benchmarks/slm.json, which pages are written from")
     given = parser.parse_args(arguments)
     wanted = given.parts or PARTS
     if not set(wanted) <= set(PARTS):
         parser.error(f"parts are {', '.join(PARTS)}")
-    print_machine()
     report = Report()
     try:
         if "compile" in wanted:
@@ -340,11 +338,8 @@ def main(arguments: Sequence[str]) -> int:
     except DeeployError as error:
         print(error, file=sys.stderr)
         return error.exit_status
-    if given.json:
-        given.json.write_text(json.dumps({**report.values, "missed": report.missed}, indent=1) + "\n")
+    record(**report.values, missed=report.missed)
+    if given.write:
+        write_results(ROOT / "benchmarks" / "slm.json", recorded(), name="slm", options=list(arguments))
     print("\n" + ("missed: " + "; ".join(report.missed) if report.missed else "all figures of this project are reached"))
     return int(bool(report.missed))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -9,11 +9,8 @@ Requantisations keep activations of random weights at about a third of the range
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import onnx

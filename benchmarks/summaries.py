@@ -2,7 +2,7 @@
 
 Weights are random, as only shapes are read, and nothing is downloaded. Needs the extra ``keras``.
 
-    python benchmarks/summaries.py [--onnx FOLDER] [NETWORK ...]
+    make bench NAME='summaries [--onnx FOLDER] [NETWORK ...]'
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import os
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ os.environ["KERAS_BACKEND"] = "torch"
 
 import keras
 import torch
-from networks import definitions, summary
+
+from benchmarks.networks import definitions, summary
 
 APPLICATIONS = (
     *("Xception", "ResNet50", "ResNet50V2", "ResNet101", "ResNet101V2", "ResNet152", "ResNet152V2"),
@@ -59,11 +60,11 @@ def export(model: Any, file: Path) -> None:
         torch.onnx.export(model, (image,), str(file), opset_version=18, dynamo=True, **options)
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", choices=[[], *NETWORKS], help="all of them by default")
     parser.add_argument("--onnx", type=Path, help="where to keep exported models; those that are there are not exported again")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_grad_enabled(False)
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.onnx or Path(scratch)
@@ -79,7 +80,3 @@ def main() -> None:
             found = summary.Summary(name, source, model.input_shape[1], model.count_params(), weighted, longest(model), items)
             summary.save(found)
             print(f"{name}: {len(items)} layers, {found.parameters} parameters, {found.macs} MAC, depth {weighted} and {found.longest}")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,21 +3,19 @@
 Cells are of no work: a worker returns figures and a report of the usual size at once. What is left is the compiler's: reading the matrix,
 digests, handing out, results, files, and the table. The rest is calculation from that.
 
-    python benchmarks/sweep.py [--cells N] [--work SECONDS] [--dask]
+    make bench NAME='sweep [--cells N] [--work SECONDS] [--dask]'
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from common import ROOT, print_machine
-
+from benchmarks.common import ROOT
 from deeploy.documents import Contents
 from deeploy.jobs import workers
 from deeploy.sweeps import run, table
@@ -37,7 +35,6 @@ def measure(cell: Cell) -> tuple[Contents, str]:
 def engine(name: str) -> Iterator[None]:
     """One process, two, or a Dask cluster of two workers."""
     if name == "Dask":
-        sys.path.append(sys.path.pop(0))  # a benchmark has the name of the package
         from distributed import LocalCluster
 
         cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
@@ -60,13 +57,12 @@ def seconds_of(cells: int) -> tuple[float, float]:
         return time.perf_counter() - begin, time.process_time() - used
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cells", type=int, default=1000)
     parser.add_argument("--work", type=float, default=0.25, help="seconds of a cell's own work, for the calculation")
     parser.add_argument("--dask", action="store_true", help="on a Dask cluster of two workers as well (extra cluster)")
-    given = parser.parse_args()
-    print_machine()
+    given = parser.parse_args(arguments)
     run.measure_cell = measure
     print("milliseconds per cell beside its work: by the clock, of the process that asks\n")
     asked = 0.0
@@ -85,7 +81,3 @@ def main() -> None:
     handed, worked = MANY * asked, MANY * given.work / WORKERS
     print(f"{MANY} cells of {given.work:g} s on {WORKERS} workers: {worked:.0f} s of work each; {handed:.0f} s of the process that asks,")
     print(f"which is busy for {handed / max(worked, handed):.0%} of the {max(worked, handed) + last:.0f} s that it takes")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Transformers of given sizes as quantised graphs of the integer dialect, with seeded weights: decoders and encoders.
 
-    python benchmarks/transformer_models.py decoder --width 512 --inner 2048 --heads 8 --layers 8 -o tinyllama.onnx
+    make bench NAME='transformer_models decoder --width 512 --inner 2048 --heads 8 --layers 8 -o tinyllama.onnx'
 
 The decoder is that of Llama: norms of mean squares in front, rotary positions, three feed-forward matrices with hard-swish, caches of keys
 and values. The encoder is that of BERT: layer norms behind, two feed-forward matrices with GELU. Activations are int8, weights int8,
@@ -10,11 +10,9 @@ and multipliers are chosen such that values of random weights neither vanish nor
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import onnx
@@ -181,17 +179,13 @@ def _model(net: _Net, inputs: dict[str, list[int | str]], outputs: dict[str, lis
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kind", choices=("decoder", "encoder"))
     for name, default in (("width", 512), ("inner", 2048), ("heads", 8), ("layers", 1), ("rows", 1), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--past", action="store_true", help="with caches of keys and values")
     parser.add_argument("-o", "--out", type=Path, required=True)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     shape = Shape(args.width, args.inner, args.heads, args.layers, args.rows, args.past, args.seed)
     onnx.save((decoder if args.kind == "decoder" else encoder)(shape), args.out)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Measures a machine and its kernels on GVSoC and writes its timing.toml anew; of Siracusa, npu_timing.toml and gathered_timing.toml, too.
 
-    python benchmarks/gvsoc/calibrate.py [--target NAME|FOLDER] [--seconds SECONDS]
+    make bench NAME='gvsoc/calibrate [--target NAME|FOLDER] [--seconds SECONDS]'
         [--check | --machine | --npu | --sums | --missing | --kernel NAME ...] [--without WORD ...]
 
 No network takes part: every figure comes from a program of this folder. ``--machine`` measures forks, paths and loops alone, ``--npu``
@@ -25,28 +25,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-import gathered
-import layer
 import numpy as np
-import sums
-from elements import ELEMENTS, FAST
-from families import HALVES, PORTABLE, PULP, Family
-from layer import SimulationError
-from measured import Machine, fit, loops, machine, points
-from packed import PACKED
-from recurrent import RECURRENT
-from streamed import STREAMED
 
+from benchmarks.common import versions
+from benchmarks.gvsoc import gathered, layer, sums
+from benchmarks.gvsoc.elements import ELEMENTS, FAST
+from benchmarks.gvsoc.families import HALVES, PORTABLE, PULP, Family
+from benchmarks.gvsoc.layer import SimulationError
+from benchmarks.gvsoc.measured import Machine, fit, loops, machine, points
+from benchmarks.gvsoc.packed import PACKED
+from benchmarks.gvsoc.recurrent import RECURRENT
+from benchmarks.gvsoc.streamed import STREAMED
 from deeploy.bringup.fit import fit_coefficients
 from deeploy.errors import DeeployError, FitError, UsageError
 from deeploy.execution.runners import gvsoc
 from deeploy.ir.target import ESTIMATE, GENERATED, Loops, PathTiming, Rate
 from deeploy.target import Target, load
 from deeploy.target import origin as folder_of
-from kernels import versions
 
 HEAD = """# Cycles and energy of {name}, each with its origin. Written by benchmarks/gvsoc/calibrate.py (make calibrate), which keeps what
 # it cannot measure. A kernel's cycles are those of one core; docs/timing.md says how they add up.
@@ -139,7 +134,7 @@ def calibrated(name: str) -> Target:
 
 def _origin() -> str:
     head = versions()
-    return f"GVSoC {head['gvsoc']}, {head['gcc']} -O3, {datetime.date.today().isoformat()}"
+    return f"GVSoC {head['gvsoc']}, {head['riscv64-unknown-elf-gcc']} -O3, {datetime.date.today().isoformat()}"
 
 
 def measure_jobs(target: Target, given: Mapping[str, Any], only_sums: bool) -> str:
@@ -395,7 +390,3 @@ def main(arguments: Sequence[str]) -> int:
     for name, now in figures.items():
         print(f"{name:<20}{known[name]:>10g}{now:>10g}")
     return int(any(abs(now - known[name]) > ENOUGH * max(known[name], 1e-9) for name, now in figures.items()))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

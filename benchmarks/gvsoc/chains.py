@@ -1,6 +1,6 @@
 """Siracusa with and without chains (docs/fusion.md): bytes between L2 and L1, and cycles, predicted and measured in GVSoC.
 
-    python benchmarks/gvsoc/chains.py [--l1 BYTES] [--no-gvsoc] [--choices NAME,NAME] [PART OF A NAME ...]
+    make bench NAME='gvsoc/chains [--l1 BYTES] [--no-gvsoc] [--choices NAME,NAME] [PART OF A NAME ...]'
 
 Every network is compiled four times: ``off`` has neither chains nor anything else that overlaps (``--no-chains --buffering single``), then
 without chains, with those that take fewer cycles, and with those that move fewer bytes. ``--choices`` names those that are wanted.
@@ -14,7 +14,6 @@ when something differs.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,18 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-import arena
 import numpy as np
 import onnx
-from networks import NETWORKS, files, measure
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
+from benchmarks import arena
+from benchmarks.gvsoc.networks import NETWORKS, files, measure
 from deeploy.planning.planner.machine import Options
-from kernels import versions
 
 NAMES = ("kws_int8_qdq_pc", "ic_int8_qdq_pc", "ad_int8_qdq_pc", "vww_int8_qdq")
 IMAGES = ("mobilenetv2_0.35_96", "mobilenetv2_0.35_160")
@@ -113,23 +108,18 @@ def show(name: str, capacities: dict[str, int], has_gvsoc: bool, choices: Sequen
     return is_right
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--l1", type=int, help="Bytes of the arena of L1.")
     parser.add_argument("--no-gvsoc", action="store_true", help="Predictions only.")
     parser.add_argument("--choices", default=",".join(CHOICES), help=f"Of {', '.join(CHOICES)}; all of them by default.")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     choices = given.choices.split(",")
     if not set(choices) <= set(CHOICES):
         parser.error(f"choices are {', '.join(CHOICES)}")
-    print("predictions only" if given.no_gvsoc else "  ".join(f"{key}: {value}" for key, value in versions().items()))
     row(*HEAD)
     print("|---" * len(HEAD) + "|")
     wanted = [name for name in (*IMAGES, POOLED, *NAMES) if not given.names or any(word in name for word in given.names)]
     capacities = {} if given.l1 is None else {"l1": given.l1}
     return 0 if all([show(name, capacities, not given.no_gvsoc, choices) for name in wanted]) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Cycles on GVSoC next to those of others: of the established compiler on this simulator, and the linear layers of Deeploy's Fig. 6.
 
-    python benchmarks/gvsoc/compare.py [--json] [networks | linear]
+    make bench NAME='gvsoc/compare [networks | linear]'
 
 Networks: one inference, weights in L2, 8 cores, 64 000 bytes of L1; what the established compiler takes was measured on the same
 simulator, the better of single and double buffering, with its own C and (tuned) with inner loops rewritten as the vendor's compiler
@@ -11,24 +11,17 @@ N-EUREKA. Exit status 1 when outputs differ or nothing can be simulated.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-import cases
-import neureka
-from layer import SimulationError
-from networks import Result, results
-from sweep import sweep
-
+from benchmarks.common import record
+from benchmarks.gvsoc import cases, neureka
+from benchmarks.gvsoc.layer import SimulationError
+from benchmarks.gvsoc.networks import Result, results
+from benchmarks.gvsoc.sweep import sweep
 from deeploy.planning.planner.machine import Options
 from deeploy.target import load
-from kernels import versions
 
 L1_BYTES = 64_000
 ESTABLISHED = {  # thousand cycles: its own C, tuned
@@ -92,7 +85,7 @@ def linear() -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str]) -> int:
     words = [word for word in arguments if not word.startswith("--")]
-    found: dict[str, Any] = {"versions": versions()}
+    found: dict[str, Any] = {}
     is_right = True
     try:
         if not words or "networks" in words:
@@ -102,10 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     except SimulationError as error:
         print(error, file=sys.stderr)
         return 1
-    if "--json" in arguments:
-        print(json.dumps(found, indent=1))
-        return int(not is_right)
-    print("  ".join(f"{key}: {value}" for key, value in found["versions"].items()))
+    record(**found)
     if "networks" in found:
         print(NETWORKS.format("thousand cycles", "MAC", "established", "tuned", "ours", "ratio", "tuned", "established, NPU", "ours, NPU"))
     for row in found.get("networks", ()):
@@ -120,7 +110,3 @@ def main(arguments: Sequence[str]) -> int:
         gains = (f"{one / eight:.1f}", f"{eight / npu:.1f}", f"{npu / nms:.2f}")
         print(LINEAR.format(row["shape"], row["rows"], one, eight, gains[0], npu, gains[1], nms, gains[2]))
     return int(not is_right)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

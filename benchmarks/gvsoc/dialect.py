@@ -1,6 +1,6 @@
 """Networks in the integer dialect that are not in the tree of models: seeded, with the shapes of the published ones.
 
-    python benchmarks/gvsoc/dialect.py FOLDER
+    make bench NAME='gvsoc/dialect FOLDER'
 
 writes ``network.onnx`` and ``inputs.npz`` of each into a folder of its own. Weights are random and requantisations such that
 activations use their range, so that outputs say something about arithmetic and nothing about accuracy.
@@ -177,7 +177,3 @@ def main(arguments: Sequence[str]) -> int:
     for name, write in NETWORKS.items():
         write(Path(arguments[0]) / name)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

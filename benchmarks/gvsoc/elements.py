@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import cases
 import numpy as np
-from families import RNG, Family, draw, stage
-from layer import Case
 
+from benchmarks.gvsoc import cases
+from benchmarks.gvsoc.families import RNG, Family, draw, stage
+from benchmarks.gvsoc.layer import Case
 from deeploy.ir.types import DType
 from deeploy.operators.pairs import COMPARISONS
 

@@ -1,6 +1,6 @@
 """Vision transformers as exporters write them, in float32 with seeded weights, and quantised to 8 bits by onnxruntime.
 
-    python benchmarks/gvsoc/exports.py FOLDER
+    make bench NAME='gvsoc/exports FOLDER'
 
 writes ``network.onnx`` (QDQ, per channel) and ``inputs.npz`` (one sample) of each into a folder of its own. Norms, activations and
 attention are spelled as torch's exporter spells them: LayerNormalization, Erf, Sigmoid, Softmax, and products of two variables.
@@ -9,12 +9,9 @@ attention are spelled as torch's exporter spells them: LayerNormalization, Erf, 
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import onnx
@@ -150,7 +147,3 @@ def main(arguments: Sequence[str]) -> int:
     for name, write in NETWORKS.items():
         write(folder / name)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

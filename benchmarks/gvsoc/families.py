@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import cases
-import lines
 import numpy as np
-from layer import Case, node
 
+from benchmarks.gvsoc import cases, lines
+from benchmarks.gvsoc.layer import Case, node
 from deeploy.ir.types import DType, pack_elements, unpack_elements
 from deeploy.operators import requantise
 

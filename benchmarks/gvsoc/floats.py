@@ -1,6 +1,6 @@
 """Share of the peak of a cluster with packed floats that its kernels reach on GVSoC: float32, data in L1, eight cores.
 
-    python benchmarks/gvsoc/floats.py [--target NAME|FOLDER] [PART OF A NAME ...]
+    make bench NAME='gvsoc/floats [--target NAME|FOLDER] [PART OF A NAME ...]'
 
 The peak is one instruction of two floats for every core and cycle. Counted are those that the arithmetic needs: one for two
 multiply-accumulates; per pair of a layer norm 7, of a softmax 20. Fork and join are part of the cycles. Printed are the second run
@@ -18,14 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import cases
-from families import _biased, floats
-from layer import Case, SimulationError, build, compiled, expected, simulate, write_forked
-
+from benchmarks.common import Table
+from benchmarks.gvsoc import cases
+from benchmarks.gvsoc.families import _biased, floats
+from benchmarks.gvsoc.layer import Case, SimulationError, build, compiled, expected, simulate, write_forked
 from deeploy.target import Target, load
-from kernels import versions
 
 SNITCH = Path(__file__).resolve().parents[2] / "examples" / "targets" / "snitch" / "deeploy_snitch"
 CORES, TOLERANCE, RUNS = 8, 1e-5, 5
@@ -83,8 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--target", default=str(SNITCH), metavar="NAME|FOLDER")
     given = parser.parse_args(arguments)
     target, failed = load(given.target), False
-    print("  ".join(f"{key}: {value}" for key, value in versions().items()))
-    print(COLUMNS.format("case", "kernel", "second", "of the peak", "fifth", "of the peak"))
+    columns = Table(COLUMNS, "case", "kernel", "second", "of the peak", "fifth", "its share")
     for case, per_output in figures():
         if given.words and not any(word in case.name for word in given.words):
             continue
@@ -96,9 +92,5 @@ def main(arguments: Sequence[str]) -> int:
             continue
         instructions = macs / 2 + per_output * case.operands[case.variables[0]].size
         shares = [f"{instructions / run / CORES:.1%}" for run in cycles]
-        print(COLUMNS.format(case.name, kernel, cycles[1], shares[1], cycles[-1], shares[-1]))
+        columns.add(case.name, kernel, cycles[1], shares[1], cycles[-1], shares[-1])
     return int(failed)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import cases
 import numpy as np
-from layer import Case, SimulationError, build, simulate
-from sweep import compiled, sample_of
 
+from benchmarks.gvsoc import cases
+from benchmarks.gvsoc.layer import Case, SimulationError, build, simulate
+from benchmarks.gvsoc.sweep import compiled, sample_of
 from deeploy.bringup.fit import fit_coefficients
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Rate

@@ -1,6 +1,6 @@
 """Kinds of layers in the forms in which networks bring them, on GVSoC: cycles, and how far they are from what the machine could do.
 
-    python benchmarks/gvsoc/layers.py [--write] [PART OF A NAME ...]
+    make bench NAME='gvsoc/layers [--write] [PART OF A NAME ...]'
 
 Every layer is a network of its own, in the integer dialect, as QDQ and as QOperator, on the cores alone and on all engines. Outputs
 are compared with the interpreter, bit for bit. ``--write`` records what was measured in layers.json, where other layers stay as they
@@ -9,7 +9,6 @@ were, and writes benchmarks/gvsoc/layers.md from it. Exit status 1 when somethin
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,24 +16,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
 import numpy as np
 import onnx
-from networks import measure
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.common import Page, record
 from benchmarks.graphs import Graph
+from benchmarks.gvsoc.networks import measure
 from deeploy.errors import DeeployError
 from deeploy.planning.planner.machine import Options
-from kernels import versions
 from targets.siracusa.npu import Layer as Job
 from targets.siracusa.npu import Mode
 from tests.targets.siracusa import neureka_model
 
-FILE = Path(__file__).with_name("layers.json")
-PAGE = Path(__file__).with_name("layers.md")
 ENGINES = ("cluster", "all")
 CORES, NEUREKA = 21.3, 1150.0  # multiply-accumulates per cycle: eight cores of this instruction set, and N-EUREKA
 COLUMNS = "{:<34}{:<11}{:<9}{:<30}{:>10}{:>10}{:>10}{:>8}"
@@ -294,11 +288,12 @@ def _line(row: Row) -> str:
 
 def page(recorded: Mapping[str, Any]) -> str:
     """The documentation's page of what was recorded."""
-    said = "; ".join(f"{key}: {value}" for key, value in recorded["versions"].items())
+    tools = [name for name in ("gvsoc", "riscv64-unknown-elf-gcc") if name in recorded["versions"]]
+    said = "; ".join([recorded["machine"], *(f"{name} {recorded['versions'][name]}" for name in tools)])
     lines = [
         "# Cycles of kinds of layers on Siracusa",
         "",
-        "Written by `python benchmarks/gvsoc/layers.py --write`; not edited by hand.",
+        "Written by `make bench NAME='gvsoc/layers --write'`; not edited by hand.",
         "",
         "Every layer is a network of its own; copies that turn images at its ends are left out. Cycles are those of the first inference "
         "after the start on GVSoC, with cold instruction caches, transfers that the layer waits for, and some 180 cycles that measuring "
@@ -312,7 +307,7 @@ def page(recorded: Mapping[str, Any]) -> str:
         "| layer | form | engines | kernel | cycles | MAC/cycle | of | share |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for each in recorded["rows"]:
+    for each in recorded["results"]["rows"]:
         row = Row(**each)
         rate, limit, share = ("", "", "") if row.bound is None else (f"{row.rate:.2f}", f"{row.bound:.1f}", f"{row.share:.0%}")
         cycles = f"{row.cycles:,}".replace(",", " ")
@@ -320,21 +315,16 @@ def page(recorded: Mapping[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
+PAGE = Page("gvsoc/layers", page)
+
+
 def main(arguments: Sequence[str]) -> int:
     words = [word for word in arguments if not word.startswith("--")]
-    head = versions()
-    print("  ".join(f"{key}: {value}" for key, value in head.items()))
     print(COLUMNS.format("layer", "form", "engines", "kernel", "cycles", "MAC/cycle", "of", "share"))
     found, is_right = rows(words)
+    record(rows=[asdict(row) for row in found])
     if "--write" in arguments and is_right:
-        kept = json.loads(FILE.read_text())["rows"] if words else []
+        kept = PAGE.read()["rows"] if words else []
         every = {kind: [asdict(row) for row in found if row.kind == kind] or [row for row in kept if row["kind"] == kind] for kind in KINDS}
-        recorded = {"versions": head, "rows": [row for some in every.values() for row in some]}
-        FILE.write_text(json.dumps(recorded, indent=1) + "\n")
-        PAGE.write_text(page(recorded))
-        print(f"written: {FILE.name}, {PAGE.name}")
+        PAGE.write({"rows": [row for some in every.values() for row in some]})
     return int(not is_right)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import cases
-from layer import Case
+from benchmarks.gvsoc import cases
+from benchmarks.gvsoc.layer import Case
 
 # Height, width, channels, taps, stride, dilation.
 SHAPES = (

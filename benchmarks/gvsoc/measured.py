@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import cases
 import numpy as np
-from families import Family
-from layer import HAL, Case, l1_bytes, make, simulate
-from sweep import Swept, Team, sweep, writers
 
+from benchmarks.gvsoc import cases
+from benchmarks.gvsoc.families import Family
+from benchmarks.gvsoc.layer import HAL, Case, l1_bytes, make, simulate
+from benchmarks.gvsoc.sweep import Swept, Team, sweep, writers
 from deeploy.bringup.fit import Array, fit_coefficients
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Loops, Rate

@@ -1,6 +1,6 @@
 """The MLP of a vision transformer on Siracusa, its two products as a chain and one after the other (docs/fusion.md): cycles in GVSoC.
 
-    python benchmarks/gvsoc/mlp.py [--no-gvsoc] [PART OF A NAME ...]
+    make bench NAME='gvsoc/mlp [--no-gvsoc] [PART OF A NAME ...]'
 
 Two int8 products with a GELU in between, 197 rows, seeded weights. Weights and the layer between the products are beyond L2: what L2 may
 hold is less than that layer, and constants lie in L3 (or in N-EUREKA's own memory, where it reads them in place). The published figures are
@@ -11,25 +11,21 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
 import numpy as np
 import onnx
-from networks import measure
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
+from benchmarks.gvsoc.networks import measure
 from deeploy.planning import cost
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.bounds import plan_bounds
 from deeploy.planning.planner.machine import Options
-from kernels import versions
 
 ROWS = 197
 ENGINES = {"cores": ("cluster",), "both engines": ("cluster", "npu")}
@@ -134,19 +130,14 @@ def show(name: str, engines: str, has_gvsoc: bool) -> bool:
     return is_right
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--no-gvsoc", action="store_true", help="Predictions only.")
-    given = parser.parse_args()
-    print("predictions only" if given.no_gvsoc else "  ".join(f"{key}: {value}" for key, value in versions().items()))
+    given = parser.parse_args(arguments)
     head = "MLP", "chains", "bytes between L2 and L1", "L3 and L2", "cycles predicted", "measured", "bound", "measured / bound", "change"
     print(COLUMNS.format(*head))
     print("|---" * len(head) + "|")
     every = [(name, engines) for name in SIZES for engines in ENGINES]
     wanted = [one for one in every if not given.names or any(word in ", ".join(one) for word in given.names)]
     return 0 if all([show(*one, not given.no_gvsoc) for one in wanted]) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,19 +11,13 @@ from typing import Literal
 
 import numpy as np
 
-from deeploy.backend.project import select_network
-from deeploy.execution.runners import gvsoc
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import dialect
-import exports
-from common import MODELS
-
+from benchmarks.common import MODELS
+from benchmarks.gvsoc import dialect, exports
 from deeploy import api
-from deeploy.backend.project import read_manifest
+from deeploy.backend.project import read_manifest, select_network
 from deeploy.driver import verify
 from deeploy.errors import DeeployError
+from deeploy.execution.runners import gvsoc
 from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Call
 from deeploy.quantization.static import quantize_model

@@ -1,6 +1,6 @@
 """Cycles of N-EUREKA's jobs on GVSoC, operands in L1, weights in L1 or in the weight memory; and what the planner expects.
 
-    python benchmarks/gvsoc/neureka.py [--json]
+    make bench NAME=gvsoc/neureka
 
 Every result is compared with NumPy, bit for bit. Measured is the fourth of four equal calls, from working out the registers to
 the end of the wait. ``expected`` is the closed form of neureka_model.py among the tests. Exit status 1 when a result differs or nothing
@@ -9,22 +9,18 @@ can be simulated.
 
 from __future__ import annotations
 
-import json
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-from layer import SimulationError, runtime, simulate
-
+from benchmarks.common import record
+from benchmarks.gvsoc.layer import SimulationError, runtime, simulate
 from deeploy.target import load
-from kernels import versions
 from targets.siracusa.npu import Layer, Mode
 from tests.targets.siracusa import neureka_model as model
 from tests.targets.siracusa.neureka_jobs import HAL, ROOT, SOURCES, Case, case, headers, split
@@ -134,7 +130,7 @@ def with_weights_apart(job: Job) -> Job:
     return replace(job, case=replace(job.case, layer=replace(job.case.layer, in_weight_memory=True)))
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     jobs = [*LAYERS, *WIDTHS, *LINEAR]
     apart = [with_weights_apart(job) for job in jobs]
     try:
@@ -150,16 +146,9 @@ def main(arguments: list[str]) -> int:
     errors = [measured - job.expected for job, measured in zip([*jobs, *apart], cycles, strict=True)]
     relative = [abs(error) / measured for error, measured in zip(errors, cycles, strict=True)]
     fit = {"median": statistics.median(errors), "least": min(errors), "most": max(errors), "largest_relative": max(relative)}
-    if "--json" in arguments:
-        print(json.dumps({"versions": versions(), "rows": rows, "error_in_cycles": fit}, indent=1))
-        return 0
-    print("  ".join(f"{key}: {value}" for key, value in versions().items()))
+    record(rows=rows, error_in_cycles=fit)
     print(COLUMNS.format("job, all cycles", "MAC", "L1", "expected", "weights", "expected", "MAC/cycle"))
     for job, row, measured in zip(jobs, rows, far, strict=True):
         print(COLUMNS.format(*row.values(), f"{job.macs / measured:.0f}"))
     print(f"measured - expected: median {fit['median']:.0f}, {fit['least']} to {fit['most']} cycles, at most {100 * max(relative):.1f} %")
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from families import BLOCKS, CONVOLUTIONS, DEEP, FEW, GROUPED, MATMULS, POSITIONS, Family, _conv, _grouped, _matmul, few
+from benchmarks.gvsoc.families import BLOCKS, CONVOLUTIONS, DEEP, FEW, GROUPED, MATMULS, POSITIONS, Family, _conv, _grouped, _matmul, few
 
 EVEN = [shape for shape in (*MATMULS, *FEW) if shape[1] % 2 == 0]  # two numbers of four bits in a byte
 WINDOWS = [shape for shape in (*CONVOLUTIONS, *DEEP) if shape[2] % 2 == 0]

@@ -1,6 +1,6 @@
 """Prediction against GVSoC: cycles of whole networks and of their layers, as a compilation states them and as they are simulated.
 
-    python benchmarks/gvsoc/predict.py [--json] [--l1 BYTES] [--cores N] [--engines NAMES] [--target T] [--all] [PART OF A NAME ...]
+    make bench NAME='gvsoc/predict [--l1 BYTES] [--cores N] [--engines NAMES] [--target T] [--all] [PART OF A NAME ...]'
 
 One inference, the first after the start, with constants in L2. Layers below one hundredth of the time are left out, unless ``--all``.
 Outputs are compared with the golden ones (with the interpreter where there are none). Exit status 1 when something differs or
@@ -10,22 +10,16 @@ cannot be simulated, 2 when no network has such a name.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-from networks import NETWORKS, Layer, Result, results
-
+from benchmarks.common import record
+from benchmarks.gvsoc.networks import NETWORKS, Layer, Result, results
 from deeploy.errors import UsageError
 from deeploy.planning.planner.machine import Options
-from kernels import versions
 
 SHARE = 0.01  # of a network's cycles, below which a layer does not count
 NETWORK, LAYER = 0.10, 0.20  # errors that are aimed at
@@ -64,8 +58,7 @@ def show(result: Result, is_all: bool) -> None:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("words", nargs="*")
-    for name in ("--json", "--all"):
-        parser.add_argument(name, action="store_true")
+    parser.add_argument("--all", action="store_true")
     for name in ("--l1", "--cores"):
         parser.add_argument(name, type=int)
     parser.add_argument("--engines")
@@ -74,9 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     engines = tuple(given.engines.split(",")) if given.engines else None
     found: list[Result] = []
     failed = False
-    if not given.json:
-        print("  ".join(f"{key}: {value}" for key, value in versions().items()))
-        print(COLUMNS.format("network, layer", "kernel", "MAC", "predicted", "measured", "error"))
+    print(COLUMNS.format("network, layer", "kernel", "MAC", "predicted", "measured", "error"))
     options = Options({"l1": given.l1} if given.l1 else {}, cores=given.cores, engines=engines)
     for one in results(given.words, options, given.target):
         if not isinstance(one, Result):
@@ -85,8 +76,7 @@ def main(arguments: Sequence[str]) -> int:
             continue
         found.append(one)
         failed = failed or not one.is_right
-        if not given.json:
-            show(one, given.all)
+        show(one, given.all)
     if not found:
         if not failed:
             error = UsageError(
@@ -96,9 +86,7 @@ def main(arguments: Sequence[str]) -> int:
             return 2
         return 1
     total = summary(found)
-    if given.json:
-        print(json.dumps({"versions": versions(), "summary": total, "networks": [asdict(r) | {"error": r.error} for r in found]}, indent=1))
-        return int(failed)
+    record(summary=total, networks=[asdict(r) | {"error": r.error} for r in found])
     print(
         f"networks: {total['networks_within']} of {total['networks']} within {NETWORK:.0%}, median {total['network_median']:.1%}, "
         f"largest {total['network_largest']:.1%}"
@@ -108,7 +96,3 @@ def main(arguments: Sequence[str]) -> int:
         f"largest {total['layer_largest']:.1%}"
     )
     return int(failed)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

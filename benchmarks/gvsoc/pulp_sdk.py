@@ -1,6 +1,6 @@
 """Whole networks on GVSoC with the PULP SDK's runtime beside those without an SDK: cycles of one inference, and whether outputs are equal.
 
-    source SDK/configs/siracusa.sh; python benchmarks/gvsoc/pulp_sdk.py [NETWORK ...]
+    source SDK/configs/siracusa.sh; make bench NAME='gvsoc/pulp_sdk [NETWORK ...]'
 
 PULP_RISCV_GCC_TOOLCHAIN is the PULP toolchain, or ``tests/targets/siracusa/stock``, which takes the stock gcc in its place; GVSOC is the
 launcher. Exit status 1 where outputs differ or nothing can be built.
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from networks import NETWORKS, Network, files, text_bytes
 
+from benchmarks.gvsoc.networks import NETWORKS, Network, files, text_bytes
 from deeploy import api
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.execution.runners import gvsoc
@@ -64,12 +64,8 @@ def compare(network: Network, engines: tuple[str, ...] | None) -> bool:
         return is_right
 
 
-def main() -> int:
-    wanted = sys.argv[1:] or NAMES
+def main(arguments: Sequence[str]) -> int:
+    wanted = arguments or NAMES
     print("network              engines        bare        SDK  ratio    .text bare and SDK   outputs")
     chosen = [network for network in NETWORKS if network.name in wanted]
     return 0 if all([compare(network, engines) for engines in (("cluster",), None) for network in chosen]) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from families import RNG, Family, draw, halves
-from layer import Case
 
+from benchmarks.gvsoc.families import RNG, Family, draw, halves
+from benchmarks.gvsoc.layer import Case
 from deeploy.ir.types import DType
 from deeploy.operators.integer_recurrent import REACH, STEPS
 

@@ -1,6 +1,6 @@
 """Every network of the shared models on one machine: does it fit, are its outputs right on the host model and on GVSoC, what does it take?
 
-    python benchmarks/gvsoc/shared.py [PART OF A NAME ...] --target NAME|FOLDER [--on host|gvsoc] [--longest CYCLES] [--seconds SECONDS]
+    make bench NAME='gvsoc/shared [PART OF A NAME ...] --target NAME|FOLDER [--on host|gvsoc] [--longest CYCLES] [--seconds SECONDS]'
         [--engines NAMES] [--memory NAME=BYTES ...]
 
 Prints a row per network of ``dialect`` and ``mlperf_tiny``, as Markdown, as soon as it is known. Outputs of one sample are compared with
@@ -13,18 +13,14 @@ simulation fails.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
 import numpy as np
-from networks import DIALECT, TINY, Network, files
 
+from benchmarks.gvsoc.networks import DIALECT, TINY, Network, files
 from deeploy import api
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.documents import Document
@@ -125,7 +121,3 @@ def main(arguments: Sequence[str]) -> int:
         failed = failed or WRONG in (found.host, found.simulated)
         print(found, flush=True)
     return int(failed)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elements import _floats, each, rows
-from families import (
+from benchmarks.gvsoc.elements import _floats, each, rows
+from benchmarks.gvsoc.families import (
     FEW,
     IMAGES,
     LARGE_DEPTHWISE,
@@ -20,7 +20,7 @@ from families import (
     float_forms,
     floats,
 )
-from layer import Case
+from benchmarks.gvsoc.layer import Case
 
 
 def even(forms: dict[str, list[Case]], operand: str, axis: int) -> dict[str, Sequence[Case]]:

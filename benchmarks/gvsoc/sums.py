@@ -1,6 +1,6 @@
 """Cycles of second parts: what cores make of the sums that N-EUREKA leaves, tile by tile, alone and beside the job of the next tile.
 
-    python benchmarks/gvsoc/sums.py
+    make bench NAME=gvsoc/sums
 
 prints the rates that are found beside those of npu_timing.toml; ``calibrate.py --npu`` and ``--sums`` write them there. Layers are cut
 into several tiles. The first core notes when it passes a barrier, and there is one before and one behind every second part, so that no
@@ -16,14 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-import cases
 import numpy as np
-from layer import Case, SimulationError, build, simulate
-from sweep import compiled, sample_of
 
+from benchmarks.common import Table
+from benchmarks.gvsoc import cases
+from benchmarks.gvsoc.layer import Case, SimulationError, build, simulate
+from benchmarks.gvsoc.sweep import compiled, sample_of
 from deeploy.bringup.fit import fit_coefficients
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Rate
@@ -31,7 +29,6 @@ from deeploy.planning import cost
 from deeploy.planning.plan import Plan
 from deeploy.planning.tiling.loops import TileLoop
 from deeploy.target import Target, load
-from kernels import versions
 
 NAME = "pulp_requantise_sums"
 CORES = 8
@@ -190,7 +187,7 @@ def _fit(every: Mapping[str, Sequence[Sequence[Tile]]], target: Target) -> dict[
     return found
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     target = load("siracusa")
     assert target.timing is not None
     try:
@@ -198,16 +195,11 @@ def main() -> int:
     except SimulationError as error:
         print(error, file=sys.stderr)
         return 1
-    print("  ".join(f"{key}: {value}" for key, value in versions().items()))
-    row = "{:<20}{:>10}{:>8}{:>10}{:>8}{:>10}{:>8}{:>8}{:>10}{:>10}"
-    print(row.format("second parts", "", "call", "output", "cold", "channels", "beside", "tiles", "median", "largest"))
+    layout = "{:<20}{:>10}{:>8}{:>10}{:>8}{:>10}{:>8}{:>8}{:>10}{:>10}"
+    columns = Table(layout, "second parts", "rate", "call", "output", "cold", "channels", "beside", "tiles", "median", "largest")
     for words, one in found.items():
         for name, rate in (("found", one.rate), ("declared", target.timing.kernel(NAME, words.split()))):
             figures = rate.call, rate.output, rate.cold, rate.per["channels"], rate.beside
             errors = (one.tiles, f"{one.median:.1%}", f"{one.largest:.1%}") if name == "found" else ("", "", "")
-            print(row.format(words or "others", name, *figures, *errors))
+            columns.add(words or "others", name, *figures, *errors)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from layer import Case, SimulationError, build, expected, l1_bytes, simulate, write_forked
-
+from benchmarks.gvsoc.layer import Case, SimulationError, build, expected, l1_bytes, simulate, write_forked
 from deeploy.api import Compiled, Network
 from deeploy.frontend.io import describe_ports
 from deeploy.ir.nodes import Node, Tensor

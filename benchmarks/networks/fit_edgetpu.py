@@ -1,7 +1,7 @@
 """Fit the figures of targets/edgetpu/device.toml to what the paper measured on one device; print the fit and what it predicts when a
 network is left out.
 
-    python benchmarks/networks/fit_edgetpu.py [--write]
+    make bench NAME='networks/fit_edgetpu [--write]'
 
 Memory comes first: filters in multiples of one number only, and an interval of sizes, reproduce table 2. Times are
 non-negative least squares of relative errors over the single-device column of table 7 and the best synthetic network. Their terms are
@@ -15,14 +15,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).resolve().parents[2]))
 from benchmarks.common import ROOT
 from benchmarks.networks import summary
 from benchmarks.networks.paper import BEST_ON_THE_DEVICE, MIB, NETWORKS, ON_THE_DEVICE, SYNTHETIC_BEST, SYNTHETIC_MEMORY
@@ -247,10 +244,10 @@ def show(found: Fit) -> None:
     print(f"position of a tile {device.step:.4g} s, byte {device.byte:.4g} s, layer fetched {device.fetch:.4g} s")
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write {FILE.relative_to(ROOT)}")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     found = fit()
     show(found)
     for candidate in candidates(found.rows, found.seconds):
@@ -262,7 +259,3 @@ def main() -> None:
         figures |= {"step": device.step, "byte": device.byte, "fetch": device.fetch}
         FILE.write_text(TEXT.format(**figures, count=len(found.networks), fit=mean(found.errors), out=mean(found.without)))
         print(f"wrote {FILE.relative_to(ROOT)}")
-
-
-if __name__ == "__main__":
-    main()

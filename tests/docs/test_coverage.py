@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks import coverage
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "benchmarks" / "coverage.md").read_text()
@@ -26,21 +25,16 @@ def test_the_table_adds_up() -> None:
     assert PAGE.split("## What is refused")[1].count("\n| ") - 1 == applying - more, "every refusal has its reason"
 
 
-def test_some_of_it_measured_again_with_fallback() -> None:
+def test_some_of_it_measured_again_with_fallback(capsys: pytest.CaptureFixture[str]) -> None:
     """Generated, built and run: Hardmax has no kernel."""
     pytest.importorskip("emx_onnx_cgen", reason="the extra fallback is not installed")
-    command = [sys.executable, str(ROOT / "benchmarks" / "coverage.py"), "--fallback", "--only", "hardmax_axis"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, check=False)
-    assert "| hardmax | 0 | 3 | 3 |" in done.stdout, done.stderr
+    coverage.main(["--fallback", "--only", "hardmax_axis"])
+    assert "| hardmax | 0 | 3 | 3 |" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_some_of_it_measured_again() -> None:
+def test_some_of_it_measured_again(capsys: pytest.CaptureFixture[str]) -> None:
     """As C, on this host: functions of one tensor whose names begin with "ac"."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "coverage.py"), "--c", "--only", "ac"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "| acos | 2 | 2 |" in done.stdout and "| acosh | 2 | 2 |" in done.stdout and "| acos | 2 | 2 | 2 |" in PAGE
+    coverage.main(["--c", "--only", "ac"])
+    printed = capsys.readouterr().out
+    assert "| acos | 2 | 2 |" in printed and "| acosh | 2 | 2 |" in printed and "| acos | 2 | 2 | 2 |" in PAGE

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks import models
 
 ROOT = Path(__file__).resolve().parents[2]
 STATUS = re.compile(r"(agrees|equals the interpreter)(, constants in L3)?$")
@@ -40,10 +39,7 @@ def test_a_row_measured(tmp_path: Path) -> None:
     (folder / "dims.json").write_text('{"batch": 1}')
     np.savez(folder / "inputs.npz", x=random.normal(size=(2, 1, 3, 8, 8)).astype(np.float32))
     np.savez(folder / "calib.npz", x=random.normal(size=(4, 3, 8, 8)).astype(np.float32))
-    command = [sys.executable, str(ROOT / "benchmarks" / "models.py"), str(folder), "--write", str(tmp_path / "page.md")]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-    assert done.returncode == 0, done.stderr
+    models.main([str(folder), "--write", str(tmp_path / "page.md")])
     found = rows((tmp_path / "page.md").read_text())
     assert [row[:3] for row in found] == [["small", form, "agrees"] for form in ("as it is", "int8")]
     assert all(row[4] == "agrees" and int(row[5].replace(" ", "")) > 1000 for row in found)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from benchmarks import papers
 from benchmarks.papers import Row
-
-sys.path[:] = [path for path in sys.path if not path.endswith("benchmarks")]  # which have names of packages that other tests import
 
 
 def test_every_figure_has_a_verdict_and_stands_on_the_page() -> None:

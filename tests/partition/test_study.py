@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks import inference_over_chips
 
 
 @pytest.mark.slow
-def test_a_block_of_a_language_model_on_eight_chips(tmp_path: Path) -> None:
+def test_a_block_of_a_language_model_on_eight_chips(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """More than eight times faster than one chip, whose L3 is busy most of the time; within the paper's time and energy."""
-    command = [sys.executable, ROOT / "benchmarks" / "distributed.py", "--only", "llama", "--chips", "8", "--block", "--plots", tmp_path]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    inference_over_chips.main(["--only", "llama", "--chips", "8", "--block", "--plots", str(tmp_path)])
+    text = capsys.readouterr().out
     rows = {
         int(m[1]): m
         for m in re.finditer(r"^ +(\d+) +([\d.]+) +([\d.]+) +([\d.]+)x +\S+ +\S+ +([\d.]+) .*? (streamed|double-buffered)", text, re.M)

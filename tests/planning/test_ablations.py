@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +12,6 @@ import deeploy
 from benchmarks import ablations
 from deeploy.planning.planner.machine import Options
 from tests.execution.simulation.nets import perceptron
-
-sys.path[:] = [path for path in sys.path if "benchmarks" not in path]  # which have names of packages that other tests import
 
 
 def made(folder: Path, variant: ablations.Variant) -> deeploy.Compiled:
@@ -38,17 +36,17 @@ def test_every_part_that_is_taken_away_exists(title: str) -> None:
 
 
 def test_the_page_is_of_what_is_recorded() -> None:
-    recorded = ablations.json.loads(ablations.FILE.read_text())
-    assert ablations.page(recorded).split() == ablations.PAGE.read_text().split()
+    recorded = json.loads(ablations.PAGE.file.read_text())
+    assert ablations.page(recorded).split() == ablations.PAGE.path.read_text().split()
     assert {setup: set(names) for setup, names in ablations.PLANNED.items()} == {
-        setup: {name for name, setups in recorded["networks"].items() if setup in setups} for setup in ablations.SETUPS
+        setup: {name for name, setups in recorded["results"]["networks"].items() if setup in setups} for setup in ablations.SETUPS
     }
 
 
 def test_no_addresses_take_less_than_is_alive_at_once(tmp_path: Path) -> None:
     """Blocks begin at aligned addresses in the plan and at the first hole alike, so that both are measured in the same bytes."""
     plan = made(tmp_path, ablations.VARIANTS[ablations.FULL]).plan
-    recorded = ablations.json.loads(ablations.FILE.read_text())["networks"]
+    recorded = ablations.PAGE.read()["networks"]
     every = [variants[ablations.FULL]["memory"] for setups in recorded.values() for variants in setups.values()]
     for memory in (ablations.allocation(plan), *every):
         assert memory["bound"] <= memory["first_fit"] <= memory["no_reuse"] and memory["bound"] <= memory["peak"] <= memory["capacity"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.gvsoc import layer
 from deeploy.backend.project import select_network
 from deeploy.execution.runners import gvsoc
 from tests.targets.siracusa.conftest import Simulate
 from tests.targets.siracusa.test_element_kernels import MOVES, moved
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "benchmarks" / "gvsoc"))
-
-import layer  # noqa: E402
 
 LEVELS = {"levels": 255, "zero_point": -128, "low": -128, "high": 127}
 TABLE = np.rint(np.exp(-np.arange(256) / 30) * 2**12).astype(np.uint32)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.gvsoc import layer, sweep
 from deeploy.backend.project import select_network
 from deeploy.execution.runners import host
 from deeploy.target import load
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "benchmarks" / "gvsoc"))
-
-import layer  # noqa: E402
-import sweep  # noqa: E402
 
 SHAPES = ((1, 1, 1001), (1, 5), (1,), (3, 67), (2, 1, 3, 41))
 RANDOM = np.random.default_rng(11)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.gvsoc import cases, layer
+
+from .conftest import Simulate
+
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "benchmarks" / "gvsoc"))
-
-import cases  # noqa: E402
-import layer  # noqa: E402
-
-from .conftest import Simulate  # noqa: E402
 
 CASES: dict[str, Any] = {
     "matmul, odd": lambda: cases.matmul(13, 61, 17),

@@ -5,12 +5,12 @@ Networks are those of benchmarks/gvsoc/dialect.py, which every checkout can make
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.gvsoc import dialect
 from deeploy import api
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.driver.verify import run_project
@@ -18,11 +18,7 @@ from deeploy.errors import DeeployError
 from deeploy.execution.runners import gvsoc
 from deeploy.planning.planner.machine import Options
 
-from .conftest import ROOT, Simulate
-
-sys.path.insert(0, str(ROOT / "benchmarks" / "gvsoc"))
-
-import dialect
+from .conftest import Simulate
 
 FULL = 60_000  # bytes of the weight memory that not all weights fit into
 SCENARIOS = {

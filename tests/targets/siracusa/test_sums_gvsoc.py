@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.gvsoc import layer
 from tests.targets.siracusa.conftest import Simulate
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "benchmarks" / "gvsoc"))
-
-import layer  # noqa: E402
 
 # Factor, half of a step, shift of a sum; factors and shift of what is added to it.
 FORMS = {"narrow": (45, 1 << 10, 11), "high": (1192384022, 1 << 36, 37)}
