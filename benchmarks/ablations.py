@@ -29,22 +29,22 @@ from deeploy.driver import order
 from deeploy.errors import DeeployError
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.jobs import in_order
+from deeploy.options import Options
 from deeploy.planning.candidates.candidate import with_early
 from deeploy.planning.choice import reduce
 from deeploy.planning.choice.greedy import choose_greedily
 from deeploy.planning.groups.layer_fusion import FusionSearch
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner import network
-from deeploy.planning.planner.machine import Options
 
 NETWORKS = ("KeywordSpotting", "ImageClassification", "VisualWakeWords", "AnomalyDetection", "microLlama64", "ic_int8_qdq_pc", "bert_int8")
 SIMULATED = "VisualWakeWords"
 FAR, NEAR = "weights in L3, 32 000 bytes of L1", "weights in L2, 64 000 bytes of L1"
 LITTLE, PLENTY = f"{FAR}, 30 000 of L2", "weights in L2, all of L1"
 SETUPS = {
-    NEAR: Options({"l1": 64_000}),
-    FAR: Options({"l1": 32_000}, default_memory="L3"),
-    LITTLE: Options({"l1": 32_000, "l2": 30_000}, default_memory="L3"),
+    NEAR: Options(memory={"l1": 64_000}),
+    FAR: Options(memory={"l1": 32_000}, default_memory="L3"),
+    LITTLE: Options(memory={"l1": 32_000, "l2": 30_000}, default_memory="L3"),
     PLENTY: Options(),
 }
 PLANNED = {  # activations of VisualWakeWords outgrow so little L2; engines side by side need room for the operands of two layers
@@ -170,7 +170,7 @@ def planned(task: tuple[str, str, str]) -> dict[str, Any] | str:
     with tempfile.TemporaryDirectory(prefix="deeploy-ablations-") as scratch, without(variant) as decided:
         model, inputs, _ = networks.files(known[name], Path(scratch))
         try:
-            compiled = api.compile(model, "siracusa", inputs=inputs, options=options_of(SETUPS[setup], variant))
+            compiled = api.compile(model, "siracusa", inputs=inputs, **(options_of(SETUPS[setup], variant)).given())
         except DeeployError as error:
             return str(error).splitlines()[0]
     run = walk_plan(compiled.plan)
@@ -221,7 +221,7 @@ def _slm(shape: Shape, setup: slm.Setup, buffering: Any) -> deeploy.Compiled:
         path = Path(folder) / "slm.onnx"
         slm.write(shape, path)
         options = replace(setup.options, buffering=buffering)
-        return deeploy.compile(path, "siracusa", input_types=slm.types(shape), states=slm.pairs(shape) or None, options=options)
+        return deeploy.compile(path, "siracusa", input_types=slm.types(shape), states=slm.pairs(shape) or None, **options.given())
 
 
 def simulated() -> dict[str, Any]:

@@ -25,7 +25,6 @@ import deeploy
 from benchmarks.common import Table
 from benchmarks.graphs import Graph
 from deeploy.execution.runners import host
-from deeploy.planning.planner.machine import Options
 
 COLUMNS = "{:<22}{:>10}{:>12}{:>12}{:>9}{:>16}{:>16}{:>9}"
 
@@ -150,7 +149,7 @@ def main(arguments: Sequence[str]) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "network.onnx"
             onnx.save(NETWORKS[name](), path)
-            both = [deeploy.compile(path, "generic", options=Options(objective=objective)) for objective in ("cycles", "ram")]
+            both = [deeploy.compile(path, "generic", objective=objective) for objective in ("cycles", "ram")]
             peaks = [one.plan.memory["arena"].peak for one in both]
             counts = [instructions(one, Path(scratch) / str(number)) for number, one in enumerate(both)]
             entry = sum(both[0].plan.program.buffers[buffer].bytes for buffer in both[0].plan.program.inputs)

@@ -21,8 +21,8 @@ from benchmarks.gvsoc.networks import NETWORKS, Network, files
 from deeploy import api
 from deeploy.errors import DeeployError
 from deeploy.jobs import in_order
+from deeploy.options import Options
 from deeploy.planning.planner.bounds import plan_bounds
-from deeploy.planning.planner.machine import Options
 
 ROW = "{:<22}{:>12}{:>12}{:>8}{:>14}{:>8}{:>12}{:>8}  {}"
 
@@ -33,7 +33,7 @@ def row(task: tuple[Network, Options]) -> dict[str, Any] | str:
     with tempfile.TemporaryDirectory(prefix="deeploy-bounds-") as scratch:
         model, inputs, _ = files(network, Path(scratch))
         try:
-            compiled = api.compile(model, "siracusa", inputs=inputs, options=options)
+            compiled = api.compile(model, "siracusa", inputs=inputs, **options.given())
         except DeeployError as error:
             return str(error)
     run, prediction = compiled.network.predicted, compiled.plan.prediction
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--l1", type=int, default=64_000)
     parser.add_argument("--engines")
     chosen = parser.parse_args(arguments)
-    options = Options({"l1": chosen.l1}, engines=tuple(chosen.engines.split(",")) if chosen.engines else None)
+    options = Options(memory={"l1": chosen.l1}, engines=tuple(chosen.engines.split(",")) if chosen.engines else None)
     rows, status = list[dict[str, Any]](), 0
     print(ROW.format("network", "cycles", "solver", "gap", "products", "share", "transfers", "share", "binds"))
     networks = [n for n in NETWORKS if not chosen.names or any(name.lower() in n.name.lower() for name in chosen.names)]

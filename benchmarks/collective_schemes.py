@@ -24,18 +24,17 @@ import onnx
 
 from benchmarks.inference_over_chips import MHZ, OPTIONS, WORKLOADS, Paper, Point, Workload, machine, measure
 from benchmarks.transformer_models import Shape, decoder
-from deeploy import chips
 from deeploy.driver.lower import Clock, lower_model
-from deeploy.driver.request import Request
 from deeploy.ir.values import Graph
 from deeploy.operators.residual import RESIDUAL_SUM
+from deeploy.options import Options
 from deeploy.partition.collectives import Costs
 from deeploy.partition.joins import join_residuals
 from deeploy.partition.tensor import partition_by_tensor
 from deeploy.planning.binding.kernels import kernel_declarations
 from deeploy.target import load
 
-SCHEMES = {"ours": {}, "paper": {"collective": "hierarchical", "has_gathers": False}}
+SCHEMES = {"ours": OPTIONS, "paper": replace(OPTIONS, collective="hierarchical", gathers=False)}
 LITTLE_L2 = 200_000  # bytes: a tenth of L2, room for what L1 works on and nothing that stays
 
 
@@ -49,12 +48,12 @@ def paper_rate() -> float:
 
 def baselines(workload: Workload, path: Path) -> dict[str, Point]:
     """One chip, in three ways."""
-    slow, one = machine(paper_rate()), chips.Cut(1)
-    exposed = replace(OPTIONS, buffering="single", capacities={"L2": LITTLE_L2}, chains=False)
+    slow = machine(paper_rate())
+    exposed = replace(OPTIONS, buffering="single", memory={"L2": LITTLE_L2}, chains=False)
     return {
-        "measured": measure(workload, path, one, 1, machine()),
-        "slow L3": measure(workload, path, one, 1, slow),
-        "paper's": measure(workload, path, one, 1, slow, exposed),
+        "measured": measure(workload, path, 1, 1, machine()),
+        "slow L3": measure(workload, path, 1, 1, slow),
+        "paper's": measure(workload, path, 1, 1, slow, exposed),
     }
 
 
@@ -72,8 +71,8 @@ def print_workload(workload: Workload, counts: list[int]) -> None:
         print("chips scheme       ms      mJ  link kB  messages    " + "".join(f"{name:>10}    EDP" for name in ones) + "    paper    EDP")
         for count in counts:
             paper = workload.paper.get(count, Paper())
-            for scheme, cut in SCHEMES.items():
-                point = measure(workload, path, replace(chips.Cut(count), **cut), 1, machine(paper_rate()))
+            for scheme, options in SCHEMES.items():
+                point = measure(workload, path, count, 1, machine(paper_rate()), options)
                 print_line(scheme, point, ones, paper)
 
 
@@ -115,7 +114,7 @@ def count_scheme(count: int = 8, blocks: int = 2) -> Counted:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "decoder.onnx"
         onnx.save(decoder(Shape(64, 128, 16, blocks, 1, True)), path)
-        graph = lower_model(Clock(), path, target, Request(dialect="integer", context=16)).graph
+        graph = lower_model(Clock(), path, target, Options(dialect="integer", context=16)).graph
     topology = replace(target.topology, collective="hierarchical", has_gathers=False)
     found = partition_by_tensor(graph, count, topology, lambda node: kernel_declarations(target.kernels, node), Costs())
     joined = join_residuals(found.system, lambda node: any(kernel_declarations(target.kernels, node)))

@@ -32,7 +32,6 @@ from benchmarks.microcontrollers import NETWORKS, TINY, counted, model_of
 from deeploy.backend.project import read_manifest
 from deeploy.execution.runners.runner import write_samples
 from deeploy.frontend.arrays import Expected, load_arrays
-from deeploy.planning.planner.machine import Options
 
 PAGE = ROOT / "docs" / "compared.md"
 TARGET = "cortex_m4"
@@ -133,7 +132,7 @@ def prepare(network: str, scratch: Path, plugin: Path) -> Bench:
 def measure_deeploy(bench: Bench, objective: str, tool: str) -> Row:
     """Ours, by the program of the project; RAM is the planner's arena, variables, and the bound of the stack."""
     folder = bench.scratch / f"{bench.network}_{objective}"
-    compiled = deeploy.compile(bench.model, TARGET, options=Options(objective=objective))
+    compiled = deeploy.compile(bench.model, TARGET, objective=objective)
     compiled.write(folder)
     manifest = read_manifest(folder)
     samples = load_arrays(

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.common import ROOT, Page, filled, read_results, record, table
 from benchmarks.gvsoc.networks import NETWORKS, Network, files, measure
 from deeploy import api
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 
 SLM = ROOT / "benchmarks" / "slm.json"
 TIMING = ROOT / "targets" / "siracusa" / "timing.toml"
@@ -40,7 +40,7 @@ def spent(network: Network, options: Options, is_simulated: bool = False) -> dic
     """Cycles and microjoules of a plan, by part; simulated cycles as well where they are asked for."""
     with tempfile.TemporaryDirectory(prefix="deeploy-energy-") as scratch:
         model, inputs, golden = files(network, Path(scratch))
-        run = api.compile(model, "siracusa", inputs=inputs, options=options).network.predicted
+        run = api.compile(model, "siracusa", inputs=inputs, **options.given()).network.predicted
         assert run is not None, "Siracusa has a timing"
         found: dict[str, Any] = {"cycles": round(run.cycles), "mhz": run.mhz, "uj": run.energy.total, "parts": run.energy.parts}
         found["missing"] = list(run.energy.missing)

@@ -23,7 +23,7 @@ from benchmarks.distributed_plots import Bar, breakdown, energies, speedups
 from benchmarks.transformer_models import Shape, decoder, encoder
 from deeploy import chips
 from deeploy.execution.simulation.systems import LINK, SystemRun, walk_system
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.planning.program import Role
 from deeploy.target import Target, Topology, load
 
@@ -152,12 +152,11 @@ def machine(bandwidth: float | None = None) -> Target:
 OPTIONS = Options(engines=("cluster",), default_memory="L3")
 
 
-def measure(workload: Workload, path: Path, cut: chips.Cut, layers: int, target: Target, options: Options = OPTIONS) -> Point:
+def measure(workload: Workload, path: Path, count: int, layers: int, target: Target, options: Options = OPTIONS) -> Point:
     """Compile a network of so many layers, which is in ``path``, for several chips, and walk its plans."""
     context = CONTEXT if workload.shape.past else None
     bits = workload.shape.bits if workload.shape.bits < BITS else None
-    request = chips.Request(dialect="integer", context=context, options=options, weight_bits=bits)
-    found = chips.compile(path, target, cut, request)
+    found = chips.compile(path, target, count, dialect="integer", context=context, weight_bits=bits, **options.given())
     assert target.timing is not None
     memory = target.memory("L2")
     assert memory.capacity is not None
@@ -191,7 +190,7 @@ def print_table(workload: Workload, counts: Sequence[int], is_block: bool, targe
         path = Path(scratch) / "model.onnx"
         onnx.save(workload.model(layers), path)
         for count in counts:
-            points.append(measure(workload, path, chips.Cut(count), layers, target))
+            points.append(measure(workload, path, count, layers, target))
             print_line(workload, points[0], points[-1], is_block)
     for point in points:
         print_shares(point, points[0])

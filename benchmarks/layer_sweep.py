@@ -27,9 +27,9 @@ from benchmarks.graphs import Graph
 from deeploy.driver.verify import run_project
 from deeploy.errors import DeeployError
 from deeploy.execution.simulation.walk import walk_plan
+from deeploy.options import Options
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.bounds import peak_products
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 from deeploy.target import Target, load
 
@@ -170,7 +170,7 @@ def planned(layer: Layer, target: Target, options: Options) -> Plan:
 def compiled(layer: Layer, file: Path, target: Target, options: Options) -> deeploy.Compiled:
     """The layer in a file; variables of the dialect are bytes."""
     types = {f"x{n}": "int8" for n in range(1 + (layer.kind == "add"))} if layer.form == "dialect" else {}
-    return deeploy.compile(file, target, options=options, input_types=types, certify=False)
+    return deeploy.compile(file, target, **options.given(), input_types=types, certify=False)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import json
 import tempfile
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -19,13 +20,13 @@ from benchmarks.link_simulation import PACKET, SIRACUSA, simulate
 from deeploy import chips
 
 PACKETS = (64, PACKET, 4096)  # bytes
-SCHEMES = {"ours": chips.Cut(1), "paper's": chips.Cut(1, collective="hierarchical", has_gathers=False)}
+SCHEMES = {"ours": OPTIONS, "paper's": replace(OPTIONS, collective="hierarchical", gathers=False)}
 
 
-def print_block(workload: Workload, path: Path, cut: chips.Cut, scheme: str) -> None:
+def print_block(workload: Workload, path: Path, count: int, scheme: str) -> None:
     """A line: cycles by the compiler, and how far the simulation of packets is from them."""
     context = CONTEXT if workload.shape.past else None
-    found = chips.compile(path, machine(), cut, chips.Request(dialect="integer", context=context, options=OPTIONS))
+    found = chips.compile(path, machine(), count, dialect="integer", context=context, **SCHEMES[scheme].given())
     files = found.sources()
     manifest = json.loads(files["deploy.json"])
     tables = [str(files[f"chips/{chip}/src/messages.c"]) for chip in range(len(found.plans))]
@@ -33,7 +34,7 @@ def print_block(workload: Workload, path: Path, cut: chips.Cut, scheme: str) -> 
     cycles = manifest["cycles"]
     away = [simulate(manifest, tables, topology, packet) / cycles - 1 for packet in PACKETS]
     print(
-        f"{workload.name:9} {cut.chips:5} {scheme:8} {cycles:10} {len(manifest['messages']):9}  "
+        f"{workload.name:9} {count:5} {scheme:8} {cycles:10} {len(manifest['messages']):9}  "
         + "".join(f"{100 * each:+9.2f} %" for each in away),
         flush=True,
     )
@@ -53,5 +54,5 @@ def main(arguments: Sequence[str]) -> None:
             onnx.save(workload.model(1), path)
             for count in workload.chips:
                 if count > 1 and (not args.chips or count in args.chips):
-                    for scheme, cut in SCHEMES.items():
-                        print_block(workload, path, chips.Cut(count, collective=cut.collective, has_gathers=cut.has_gathers), scheme)
+                    for scheme in SCHEMES:
+                        print_block(workload, path, count, scheme)

@@ -32,7 +32,6 @@ from deeploy.backend.project import read_manifest
 from deeploy.execution.runners.runner import write_samples
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.ir.types import DType
-from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize_model
 
 PAGE = ROOT / "docs" / "microcontrollers.md"
@@ -130,7 +129,7 @@ def measured(network: str, model: Path, target: str, folder: Path, plugin: Path,
     results = zip(compiled.interpret(samples[0]), manifest["outputs"], strict=True)
     expected = b"".join(np.asarray(y, DType(port["type"]).numpy).tobytes() for y, port in results)
     assert (folder / "build" / "count" / "outputs.bin").read_bytes() == expected, f"{network} on {target}"
-    chained = deeploy.compile(model, target, options=Options(objective="ram"))
+    chained = deeploy.compile(model, target, objective="ram")
     sizes = manifest["sizes"]
     instructions, chains = sum(count for count, _ in functions), chained.plan.memory["RAM"].peak
     figures = sizes["code"], sizes["constants"], sizes["arena"], chains, sizes["stack"], weights_of(model)

@@ -22,7 +22,6 @@ from benchmarks.common import MODELS
 from deeploy.driver.verify import verify_compiled
 from deeploy.errors import DeeployError, FitError
 from deeploy.jobs import in_order
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 from deeploy.quantization.static import quantize_model
 from deeploy.report.text import format_number
@@ -66,7 +65,7 @@ def tried(model: Path, folder: Path, target: str, dims: Mapping[str, int], pins:
         try:
             compiled = deeploy.compile(model, target, dims=dims, pins=pins)
         except FitError:
-            compiled = deeploy.compile(model, target, dims=dims, pins=pins, options=Options(default_memory="L3"))
+            compiled = deeploy.compile(model, target, dims=dims, pins=pins, default_memory="L3")
             where = ", constants in L3"
         verdict = verify_compiled(compiled, model, folder / "inputs.npz")
     except DeeployError as error:

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -21,17 +22,16 @@ from benchmarks.networks import resnet
 from deeploy import chips, target
 from deeploy.backend import project
 from deeploy.driver.lower import Clock, Lowered, lower_model
-from deeploy.driver.request import Request
 from deeploy.errors import UsageError
 from deeploy.execution.runners import host
 from deeploy.execution.simulation import chips as golden
 from deeploy.execution.simulation.stages import PlannedStages
 from deeploy.execution.simulation.systems import clock_of
 from deeploy.ir.target import Target
+from deeploy.options import Balance, Options
 from deeploy.partition.balance_levels import Cuts, stage_segments
-from deeploy.partition.pipeline import BALANCES, choose_cuts_by, cut_stages, levels_of_graph
+from deeploy.partition.pipeline import choose_cuts_by, cut_stages, levels_of_graph
 from deeploy.partition.system import system_of_one
-from deeploy.planning.planner.machine import Options
 
 
 def print_cut(costs: PlannedStages, name: str, cuts: Cuts, one: float, seconds: float) -> None:
@@ -51,7 +51,7 @@ def strategies(costs: PlannedStages, counts: list[int]) -> dict[int, Cuts]:
     print_cut(costs, "", (), one, time.perf_counter() - start)
     best: dict[int, Cuts] = {1: ()}
     for count in counts:
-        for strategy in BALANCES:
+        for strategy in get_args(Balance):
             start = time.perf_counter()
             try:
                 cuts = choose_cuts_by(costs.levels, count, strategy, costs)
@@ -99,7 +99,7 @@ def run(found: Lowered, costs: PlannedStages, cuts: Cuts, settings: Options, ima
 def prepare(folder: Path, machine: Target, channels: int, image: int) -> Lowered:
     """The network, lowered for a target."""
     model = resnet.build(folder, channels, image)
-    return lower_model(Clock(), model, machine, Request())
+    return lower_model(Clock(), model, machine, Options())
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -38,7 +38,7 @@ from deeploy.errors import DeeployError
 from deeploy.execution.runners import gvsoc
 from deeploy.execution.simulation.timing import Run
 from deeploy.execution.simulation.walk import walk_plan
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.planning.program import Role
 
 CONTEXT, BYTES_PER_CYCLE, MHZ = 256, 7.7, 360
@@ -67,7 +67,7 @@ class Setup:
 
     @property
     def options(self) -> Options:
-        return Options({} if self.has_nms else {"wm": 0}, engines=self.engines, cores=self.cores)
+        return Options(memory={} if self.has_nms else {"wm": 0}, engines=self.engines, cores=self.cores)
 
 
 SINGLE, CLUSTER = Setup("one core", cores=1), Setup("cluster")
@@ -78,7 +78,7 @@ def compiled(shape: Shape, setup: Setup) -> deeploy.Compiled:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "slm.onnx"
         write(shape, path)
-        return deeploy.compile(path, "siracusa", input_types=types(shape), states=pairs(shape) or None, options=setup.options)
+        return deeploy.compile(path, "siracusa", input_types=types(shape), states=pairs(shape) or None, **setup.options.given())
 
 
 class Report:

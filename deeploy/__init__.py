@@ -4,6 +4,7 @@ A network goes through these rooms in this order; each imports those in front of
 ``documents``, ``schemas``, ``jobs``, ``resources``, ``version``):
 
 * ``ir``: values, nodes and graphs, element types, loop nests and maps, expressions, kernels, machines and topologies.
+* ``options``: what a user may ask of a compilation, stated once.
 * ``operators``: the operators that kernels are declared on: nests, NumPy references, how constants are stored.
 * ``frontend``: ONNX in: checked at the border, folded, normalised, lowered to integers.
 * ``target``: what a package with a target imports, and how targets are found.
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from deeploy.api import quantize as quantize
     from deeploy.api import sweep as sweep
     from deeploy.api import verify as verify
-    from deeploy.planning.planner.machine import Options as Options
+    from deeploy.options import Options as Options
 
 _MODULES = ("api", "chips", "errors")
 __all__ = [
@@ -68,7 +69,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"deeploy.{name}")
     if name == "Options":
-        from deeploy.planning.planner.machine import Options
+        from deeploy.options import Options
 
         return Options
     if name in __all__:

@@ -7,37 +7,33 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias
 
 import numpy as np
 import onnx
 
-from deeploy.backend.packages import Package
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.documents import Contents, Document
-from deeploy.driver.compile import compile_networks, load_target
+from deeploy.driver.compile import compile_networks, load_target, select_target
 from deeploy.driver.evaluate import Accuracy
 from deeploy.driver.evaluate import evaluate_project as measured
 from deeploy.driver.project import CompiledProject, Network
-from deeploy.driver.request import Dialect, Requantise, Request, Stage
 from deeploy.driver.verify import Verdict
 from deeploy.driver.verify import verify_compiled as compared
 from deeploy.errors import UnsupportedError, UsageError, shorten
 from deeploy.frontend import import_model
 from deeploy.frontend.integer_graphs import computes_integers
 from deeploy.frontend.load import opset_version, read_model
-from deeploy.frontend.pins import Value
 from deeploy.frontend.unknown import check_known
-from deeploy.frontend.walk import MOST_UNROLLED
 from deeploy.generation.generate import find_generators
 from deeploy.ir.target import Target
-from deeploy.ir.types import DType
-from deeploy.planning.plan import Objective
-from deeploy.planning.planner.machine import Options, bytes_of
+from deeploy.options import Options, PinnedValue
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.report import advice, text
 from deeploy.report.explanations import find_explanations
@@ -48,7 +44,6 @@ __all__ = [
     "Form",
     "Network",
     "Options",
-    "Request",
     "Verdict",
     "advise",
     "compile",
@@ -128,71 +123,49 @@ class Compiled(CompiledProject):
         return evaluate(self, inputs, labels, metric, **models)
 
 
-def compile(
-    model: Model | Mapping[str, str | Path],
-    target: str | Path | Target = "generic",
-    *,
-    example_inputs: Sequence[object] | None = None,
-    l1: int | str | None = None,
-    l2: int | str | None = None,
-    memory: Mapping[str, int | str] | None = None,
-    inputs: str | Path | None = None,
-    input_types: Mapping[str, DType | str] | None = None,
-    dialect: Dialect | None = None,
-    dims: Mapping[str, int] | None = None,
-    pins: Mapping[str, Value] | None = None,
-    unroll: int = MOST_UNROLLED,
-    weight_bits: int | None = None,
-    states: Mapping[str, str] | None = None,
-    context: int | None = None,
-    quantised_io: bool = False,
-    requantise: Requantise = "exact",
-    save_after: tuple[str, Path] | None = None,
-    objective: Objective | None = None,
-    options: Options | None = None,
-    fallback: bool | str = False,
-    on_stage: Stage | None = None,
-    package: Package | None = None,
-    mhz: float | None = None,
-    certify: bool = True,
-    fix: Mapping[str, str | int] | None = None,
-) -> Compiled:
+_Given = ParamSpec("_Given")
+
+
+def _take_options(
+    function: Callable[[Model | Mapping[str, str | Path], Options], Compiled], record: Callable[_Given, Options]
+) -> Callable[Concatenate[Model | Mapping[str, str | Path], _Given], Compiled]:
+    """The function with the fields of a record of options as arguments of its own, for checkers of types, editors and ``help``."""
+
+    @wraps(function)
+    def called(model: Model | Mapping[str, str | Path], /, *args: _Given.args, **given: _Given.kwargs) -> Compiled:
+        return function(model, record(*args, **given))
+
+    own = list(signature(record).parameters.values())
+    first = Parameter("model", Parameter.POSITIONAL_ONLY, annotation="Model | Mapping[str, str | Path]")
+    called.__signature__ = Signature([first, *own], return_annotation="Compiled")  # type: ignore[attr-defined]
+    return called
+
+
+def _compile(model: Model | Mapping[str, str | Path], options: Options) -> Compiled:
     """Compile an ONNX model or a PyTorch module, or several ONNX files into one project (a mapping from C prefix to path).
 
-    Args:
-        target: name or folder of a target, or the target itself.
-        example_inputs: what a PyTorch module is run with once, to export it.
-        l1, l2, memory: bytes of memories that may be used, as numbers or as ``"64k"`` and ``"1M"``; ``memory`` has names.
-        inputs: npz with a sample, which decides the input types of dialect graphs that ``input_types``, by name, do not.
-        dims, pins: values of symbolic dimensions, and of inputs that become constants; of one of several networks as ``PREFIX:NAME``.
-        objective, options: what is made small (``deeploy.Options.objective``), and how much of the target may be used otherwise.
-        on_stage: called with the name of each stage as it begins, to show progress.
-        unroll, weight_bits, states, context, quantised_io, requantise, save_after, fallback, package, mhz, certify, fix: see ``Request``.
+    Further arguments are the options, as ``deeploy.Options`` describes them; ``l1=64_000`` and ``memory={"l1": "64k"}`` are the same.
 
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
-    given = {"l1": l1, "l2": l2, **{name.lower(): size for name, size in (memory or {}).items()}}
-    sizes = {name: bytes_of(size, f"{name}=") for name, size in given.items() if size is not None}
-    limits = _with_limits(options or Options(), sizes, objective)
-    head = inputs, input_types or {}, dialect, dims or {}, pins or {}, unroll, weight_bits, states or {}, context
-    further: Any = {"mhz": mhz, "certify": certify, "fix": fix or {}}
-    request = Request(*head, quantised_io, requantise, save_after, limits, fallback, on_stage, find_generators, package, **further)
+    if options.chips is not None:
+        raise UsageError("deeploy.compile is for one chip", "Use deeploy.chips.compile(model, target, chips=N).")
+    examples, options = options.example_inputs, replace(options, example_inputs=None)
+    chosen = select_target(options)
 
-    def compiled(target: Target, request: Request) -> CompiledProject:
+    def compiled(target: Target, options: Options) -> CompiledProject:
         if isinstance(model, Mapping):
-            return compile_networks(model, target, request)
-        with _file(model, example_inputs) as path:
-            return compile_networks({"network": path}, target, request)
+            return compile_networks(model, target, options, find_generators)
+        with _file(model, examples) as path:
+            return compile_networks({"network": path}, target, options, find_generators)
 
-    chosen = load_target(target)
-    result = replace(compiled(chosen, request), origin=(compiled, chosen, request))
-    return Compiled(**{each.name: getattr(result, each.name) for each in fields(result)}, model=model, example_inputs=example_inputs)
+    result = replace(compiled(chosen, options), origin=(compiled, chosen, options))
+    return Compiled(**{each.name: getattr(result, each.name) for each in fields(result)}, model=model, example_inputs=examples)
 
 
-def _with_limits(options: Options, sizes: Mapping[str, int], objective: Objective | None) -> Options:
-    """Options with the arguments that ``compile`` has for some of them."""
-    return replace(options, capacities={**options.capacities, **sizes}, objective=objective or options.objective)
+compile = _take_options(_compile, Options)
+compile.__name__ = compile.__qualname__ = "compile"
 
 
 def quantize(
@@ -203,7 +176,7 @@ def quantize(
     *,
     example_inputs: Sequence[object] | None = None,
     dims: Mapping[str, int] | None = None,
-    pins: Mapping[str, Value] | None = None,
+    pins: Mapping[str, PinnedValue] | None = None,
 ) -> onnx.ModelProto:
     """Quantise a float model with onnxruntime and return it in int8; with ``output``, it is written there as well.
 
@@ -289,7 +262,7 @@ def evaluate(
             return measured(Path(project), given, told, metric, *models, output)
 
 
-def inspect(model: Model, *, dims: Mapping[str, int] | None = None, pins: Mapping[str, Value] | None = None) -> Contents:
+def inspect(model: Model, *, dims: Mapping[str, int] | None = None, pins: Mapping[str, PinnedValue] | None = None) -> Contents:
     """What a model holds: operators, inputs, outputs, bytes of constants.
 
     Where dimensions have no extent, it is what the file says, and ``flags`` are the options that ``deeploy compile`` needs.
@@ -392,7 +365,7 @@ def sweep(
     return DataFrame(rows)
 
 
-def _list_open_dims(model: onnx.ModelProto, dims: Mapping[str, int], pins: Mapping[str, Value]) -> dict[str, str]:
+def _list_open_dims(model: onnx.ModelProto, dims: Mapping[str, int], pins: Mapping[str, PinnedValue]) -> dict[str, str]:
     """The dimensions of inputs without an extent, by what ``--dim`` calls them, with a value to begin with."""
     constants = {tensor.name for tensor in model.graph.initializer}
     sessions = {}

@@ -88,7 +88,7 @@ def test_several_networks_are_verified_one_by_one(compiled: deeploy.Compiled) ->
 def test_the_objective_is_an_argument(compiled: deeploy.Compiled) -> None:
     assert compiled.plan.machine.objective == "cycles"
     assert deeploy.compile(PATHS[0], "siracusa", objective="edp").plan.machine.objective == "edp"
-    assert deeploy.compile(PATHS[0], "cortex_m4", options=deeploy.Options(objective="ram")).plan.machine.objective == "ram"
+    assert deeploy.compile(PATHS[0], "cortex_m4", objective="ram").plan.machine.objective == "ram"
     with pytest.raises(UsageError, match="--objective fast is unknown"):
         deeploy.compile(PATHS[0], "siracusa", objective="fast")  # type: ignore[arg-type]
 

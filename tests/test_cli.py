@@ -7,10 +7,10 @@ import errno
 import gc
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy import cli
 from deeploy.bringup import commands
-from deeploy.cli.options import MOST_SECONDS, Choices, capacities_of, dims_of, seconds_of, tolerance_of
+from deeploy.cli.options import tolerance_of
 from deeploy.errors import FitError, UsageError
+from deeploy.options import MOST_SECONDS, OptionField, Options, check_seconds, list_options, parse_dims
 
 SOURCES = [*sorted(Path(str(cli.__file__)).parent.glob("*.py")), Path(str(commands.__file__))]
 
@@ -49,29 +50,77 @@ def test_every_option_of_every_command_is_read() -> None:
     assert {function.name: missing for function in found if (missing := unused(function))} == {}
 
 
-def test_every_choice_is_read() -> None:
-    """Options that commands have in common are fields of one class; its methods read each of them, or a command does."""
-    text = "\n".join(path.read_text() for path in SOURCES)
-    assert len(fields(Choices)) > 20
-    assert [f.name for f in fields(Choices) if f"self.{f.name}" not in text and f"choices.{f.name}" not in text] == []
+def test_every_option_of_a_compilation_is_read() -> None:
+    """Something reads each field of the one record."""
+    text = "\n".join(path.read_text() for path in Path(str(deeploy.__file__)).parent.rglob("*.py"))
+    assert len(list_options()) > 20
+    assert [option.field for option in list_options() if not re.search(rf"\b(options|self|one)\.{option.field}\b", text)] == []
+
+
+SPOKEN = {
+    "target": "siracusa",
+    "input_types": ["x=int8"],
+    "dims": ["batch=2", "a=b=3"],
+    "pins": ["sr=16000", "w=1,0.5"],
+    "states": ["past=present"],
+    "memory": ["wm=0", "L3=1M"],
+    "fix": ["conv.engine=npu"],
+    "engines": "cluster,npu",
+    "chips": "4",
+    "inputs": Path("inputs.npz"),
+    "topology": Path("topology.toml"),
+    "timing": Path("timing.toml"),
+    "default_memory": "L3",
+    "fallback_engine": "cluster",
+    **dict.fromkeys(("l1", "l2", "flash", "ram", "stack"), "64k"),
+    **dict.fromkeys(("unroll", "weight_bits", "context", "cores"), 3),
+    **dict.fromkeys(("seconds", "mhz"), 2.5),
+}
+
+
+@pytest.mark.parametrize("option", list_options(), ids=lambda option: option.field)
+def test_texts_say_every_option(option: OptionField) -> None:
+    """What is parsed of a text is spelled as that text; a file of options holds it so."""
+    text = (
+        True
+        if option.kind == "switch"
+        else SPOKEN[option.field]
+        if option.field in SPOKEN
+        else next(word for word in option.choices if word != option.default)
+    )
+    options = Options(**{option.field: option.parse(text)})
+    assert list(options.given()) == [option.field]
+    spelled = option.spell(options.given()[option.field])
+    assert spelled == text
+    assert option.parse(spelled) == options.given()[option.field]
+
+
+@pytest.mark.parametrize("option", [option for option in list_options() if option.choices], ids=lambda option: option.field)
+def test_words_that_an_option_does_not_take(option: OptionField) -> None:
+    with pytest.raises(UsageError, match=f"{option.flag} triple is unknown") as refused:
+        Options(**{option.field: "triple"})
+    assert all(word in refused.value.remedy for word in option.choices) and "Did you mean" not in refused.value.remedy
+    with pytest.raises(UsageError) as refused:
+        Options(**{option.field: option.choices[-1][:-1]})
+    assert f"Did you mean {option.flag} {option.choices[-1]}?" in refused.value.remedy
 
 
 def test_commands_that_compile_have_the_same_options() -> None:
     group: Any = typer.main.get_command(cli.app)
-    shared = {f.name for f in fields(Choices)}
+    shared = {option.field for option in list_options()}
     for command in ("compile", "verify"):
         assert shared <= {parameter.name for parameter in group.commands[command].params}
 
 
 def test_memories_are_named_in_any_case() -> None:
-    assert capacities_of(["L1=64000", "wm=0", "L3=7"]) == {"l1": 64000, "wm": 0, "l3": 7}
-    assert dims_of(["batch=2", "a=b=3"]) == {"batch": 2, "a=b": 3}
+    assert Options(memory={"L1": "64000", "wm": 0, "L3": 7}).capacities == {"l1": 64000, "wm": 0, "l3": 7}
+    assert parse_dims(["batch=2", "a=b=3"]) == {"batch": 2, "a=b": 3}
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 0.0, -1.0, 2.0 * MOST_SECONDS])
 def test_times_are_finite_and_above_0(value: float) -> None:
     with pytest.raises(UsageError, match=r"--seconds .* is not a number above 0"):
-        seconds_of(value, "--seconds")
+        check_seconds(value, "--seconds")
 
 
 @pytest.mark.parametrize("value", [-math.inf, math.nan, -1e-9])
@@ -82,7 +131,7 @@ def test_tolerances_are_not_negative(value: float) -> None:
 
 def test_bounds_of_numbers_are_included() -> None:
     for time in (None, 1e-9, MOST_SECONDS):
-        seconds_of(time, "--seconds")
+        check_seconds(time, "--seconds")
     for tolerance in (None, 0.0, 1e9):
         tolerance_of(tolerance)
 

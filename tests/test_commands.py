@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy import api
 from deeploy.cli import app
-from deeploy.cli.options import Choices
+from deeploy.cli.build_file import build_schema
 from deeploy.errors import UnsupportedError, UsageError
 from deeploy.execution.runners.doctor import examine_tools
-from deeploy.planning.planner.machine import Options, bytes_of
+from deeploy.options import Options, list_options, parse_size
 from deeploy.schemas import SCHEMAS
 from tests.execution.simulation.nets import convolutions
 from tests.report.browser import shown
@@ -45,18 +44,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("given", "wanted"), [("64k", 65536), ("1M", 2**20), ("7", 7), (12, 12), ("2 KiB".replace(" ", ""), 2048)])
 def test_sizes(given: str | int, wanted: int) -> None:
-    assert bytes_of(given, "--l1 ") == wanted
+    assert parse_size(given, "--l1 ") == wanted
 
 
 @pytest.mark.parametrize("given", ["", "k", "-1", "1.5k", "64q", "1e3", "9" * 30, "٣"])
 def test_what_is_no_size(given: str) -> None:
     with pytest.raises(UsageError, match=r"--l1 .*no size from 0 to"):
-        bytes_of(given, "--l1 ")
+        parse_size(given, "--l1 ")
 
 
 def test_sizes_reach_the_plan(folder: Path) -> None:
     assert json.loads((folder / "large" / "deploy.json").read_text())["memory"]["L1"]["capacity"] == 16384
-    compiled = deeploy.compile(folder / "model.onnx", "siracusa", l1="16k", memory={"L2": "1M"}, options=Options(engines=("cluster",)))
+    compiled = deeploy.compile(folder / "model.onnx", "siracusa", l1="16k", memory={"L2": "1M"}, engines=("cluster",))
     assert [compiled.memory[level].capacity for level in ("L1", "L2")] == [16384, 2**20]
 
 
@@ -114,7 +113,12 @@ def test_a_build_file_names_what_it_does_not_know(folder: Path, tmp_path: Path) 
         run("compile", "--config", tmp_path / "deeploy.toml", "-o", tmp_path / "out")
     with pytest.raises(UsageError, match="no model is named"):
         run("compile", "-o", tmp_path / "out")
-    assert {f.name for f in fields(Choices)} | {"models", "sha256", "version"} == set(SCHEMAS["deeploy.toml"]["properties"])
+
+
+def test_the_schema_of_build_files_has_the_options_as_they_are_stated() -> None:
+    """``python -c "from deeploy.cli.build_file import write_schema as write; write()"`` writes it anew."""
+    assert SCHEMAS["deeploy.toml"] == build_schema()
+    assert {option.key for option in list_options()} | {"models", "sha256", "version"} == set(build_schema()["properties"])
 
 
 def test_the_doctor_tells_what_is_there() -> None:

@@ -28,7 +28,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from benchmarks import arena
 from benchmarks.gvsoc.networks import NETWORKS, files, measure
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 
 NAMES = ("kws_int8_qdq_pc", "ic_int8_qdq_pc", "ad_int8_qdq_pc", "vww_int8_qdq")
 IMAGES = ("mobilenetv2_0.35_96", "mobilenetv2_0.35_160")
@@ -89,9 +89,9 @@ def show(name: str, capacities: dict[str, int], has_gvsoc: bool, choices: Sequen
     with tempfile.TemporaryDirectory(prefix="deeploy-chains-") as scratch:
         paths = model_of(name, Path(scratch))
         for kind in choices:
-            options, begin = replace(CHOICES[kind], capacities=capacities), time.process_time()
+            options, begin = replace(CHOICES[kind], memory=capacities), time.process_time()
             form: Literal["exact", "engine"] = "engine" if name == POOLED else "exact"
-            compiled = deeploy.compile(paths[0], "siracusa", inputs=paths[1], options=options, requantise=form)
+            compiled = deeploy.compile(paths[0], "siracusa", inputs=paths[1], **options.given(), requantise=form)
             seconds, run = time.process_time() - begin, compiled.network.predicted
             assert run is not None, "siracusa has a timing"
             cycles, measured = run.cycles, "not measured"

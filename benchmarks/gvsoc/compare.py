@@ -20,7 +20,7 @@ from benchmarks.gvsoc import cases, neureka
 from benchmarks.gvsoc.layer import SimulationError
 from benchmarks.gvsoc.networks import Result, results
 from benchmarks.gvsoc.sweep import sweep
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.target import load
 
 L1_BYTES = 64_000
@@ -50,8 +50,8 @@ LINEAR = "{:<12}{:>6}{:>11}{:>11}{:>9}{:>11}{:>9}{:>11}{:>9}"
 def networks() -> tuple[list[dict[str, Any]], bool]:
     """The rows of the first table, and whether all went well."""
     rows, is_right = [], True
-    with_npu = {r.name: r for r in results(list(NPU), Options({"l1": L1_BYTES})) if isinstance(r, Result)}
-    for one in results(list(ESTABLISHED), Options({"l1": L1_BYTES}, engines=("cluster",))):
+    with_npu = {r.name: r for r in results(list(NPU), Options(memory={"l1": L1_BYTES})) if isinstance(r, Result)}
+    for one in results(list(ESTABLISHED), Options(memory={"l1": L1_BYTES}, engines=("cluster",))):
         if not isinstance(one, Result):
             print(f"{one[0]}: {one[1]}", file=sys.stderr)
             is_right = False

@@ -26,9 +26,10 @@ from deeploy.ir import epilogue
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
+from deeploy.options import Options
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.binding.kernels import operand_names
-from deeploy.planning.planner.machine import Options, machine_of
+from deeploy.planning.planner.machine import machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.target import Target
 
@@ -120,7 +121,7 @@ def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> 
     tensors = case.tensors()
     node = Node("layer", case.op, tuple(tensors.values()), (Tensor("y", shape, DType(case.y)),), case.attrs)
     graph = Graph("network", tuple(tensors[n] for n in case.variables), node.outputs)
-    options = Options({"l1": l1_bytes(target)}, cores=cores, buffering="single")
+    options = Options(memory={"l1": l1_bytes(target)}, cores=cores, buffering="single")
     machine = machine_of(target, options)
     assert machine is not None, "the target has scratchpad memories"
     program = assemble_program("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])

@@ -24,7 +24,7 @@ from benchmarks.common import Page, record
 from benchmarks.graphs import Graph
 from benchmarks.gvsoc.networks import measure
 from deeploy.errors import DeeployError
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from targets.siracusa.npu import Layer as Job
 from targets.siracusa.npu import Mode
 from tests.targets.siracusa import neureka_model
@@ -265,7 +265,7 @@ def rows(words: Sequence[str]) -> tuple[list[Row], bool]:
 
 
 def _measured(kind: str, form: str, engines: str, folder: Path) -> tuple[Row, bool]:
-    options = Options({}, engines=None if engines == "all" else (engines,))
+    options = Options(engines=None if engines == "all" else (engines,))
     result, calls = measure(kind, folder / "network.onnx", folder / "inputs.npz", None, options)
     counted = [call for call in calls if call.geometry.macs()] or calls
     cycles = {layer.name: layer.measured for layer in result.layers}

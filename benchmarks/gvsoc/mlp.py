@@ -22,10 +22,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from benchmarks.gvsoc.networks import measure
+from deeploy.options import Options
 from deeploy.planning import cost
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.bounds import plan_bounds
-from deeploy.planning.planner.machine import Options
 
 ROWS = 197
 ENGINES = {"cores": ("cluster",), "both engines": ("cluster", "npu")}
@@ -109,8 +109,8 @@ def show(name: str, engines: str, has_gvsoc: bool) -> bool:
         paths = folder / "network.onnx", folder / "inputs.npz"
         capacities = {"l1": size.l1, "l2": size.l2}
         for kind, choice in CHOICES.items():
-            options = replace(choice, capacities=capacities, engines=ENGINES[engines], default_memory="L3")
-            compiled = deeploy.compile(paths[0], "siracusa", inputs=paths[1], options=options)
+            options = replace(choice, memory=capacities, engines=ENGINES[engines], default_memory="L3")
+            compiled = deeploy.compile(paths[0], "siracusa", inputs=paths[1], **options.given())
             run = compiled.network.predicted
             assert run is not None, "siracusa has a timing"
             measured = "not measured"

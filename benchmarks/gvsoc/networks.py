@@ -18,7 +18,7 @@ from deeploy.backend.project import read_manifest, select_network
 from deeploy.driver import verify
 from deeploy.errors import DeeployError
 from deeploy.execution.runners import gvsoc
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.planning.program import Call
 from deeploy.quantization.static import quantize_model
 
@@ -112,7 +112,7 @@ def results(words: list[str], options: Options | None = None, target: str = "sir
         if words and not any(word.lower() in network.name.lower() for word in words):
             continue
         try:
-            yield result(network, options or Options({}), target)
+            yield result(network, options or Options(), target)
         except DeeployError as error:
             yield network.name, error
 
@@ -143,7 +143,7 @@ def measure(
     """
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = Path(scratch)
-        compiled = api.compile(model, target, inputs=inputs, options=options, requantise=requantise)
+        compiled = api.compile(model, target, inputs=inputs, **options.given(), requantise=requantise)
         compiled.write(folder / "project")
         verdict = verify.run_project(folder / "project", inputs, golden, on="gvsoc")
         is_right = all(comparison.passed for _, comparison in verdict.comparisons)

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.common import record
 from benchmarks.gvsoc.networks import NETWORKS, Layer, Result, results
 from deeploy.errors import UsageError
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 
 SHARE = 0.01  # of a network's cycles, below which a layer does not count
 NETWORK, LAYER = 0.10, 0.20  # errors that are aimed at
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     found: list[Result] = []
     failed = False
     print(COLUMNS.format("network, layer", "kernel", "MAC", "predicted", "measured", "error"))
-    options = Options({"l1": given.l1} if given.l1 else {}, cores=given.cores, engines=engines)
+    options = Options(memory={"l1": given.l1} if given.l1 else {}, cores=given.cores, engines=engines)
     for one in results(given.words, options, given.target):
         if not isinstance(one, Result):
             print(f"{one[0]}: {one[1]}", file=sys.stderr)

@@ -21,7 +21,6 @@ from deeploy import api
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.execution.runners import gvsoc
 from deeploy.execution.runners.runner import sample_bytes
-from deeploy.planning.planner.machine import Options
 
 NAMES = ("KeywordSpotting", "ImageClassification", "VisualWakeWords", "AnomalyDetection", "microLlama1", "microLlama64")
 STOCK = Path(__file__).resolve().parents[2] / "tests" / "targets" / "siracusa" / "stock"
@@ -49,7 +48,7 @@ def compare(network: Network, engines: tuple[str, ...] | None) -> bool:
     with tempfile.TemporaryDirectory(prefix="deeploy-sdk-") as scratch:
         model, inputs, _ = files(network, Path(scratch))
         project = Path(scratch) / "project"
-        compiled = api.compile(model, "siracusa", inputs=inputs, options=Options({"l1": L1_BYTES}, engines=engines))
+        compiled = api.compile(model, "siracusa", inputs=inputs, memory={"l1": L1_BYTES}, engines=engines)
         compiled.write(project)
         with np.load(inputs) as arrays:
             sample = list(arrays.values())

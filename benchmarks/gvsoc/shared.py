@@ -29,7 +29,7 @@ from deeploy.errors import DeeployError
 from deeploy.execution.runners import gvsoc
 from deeploy.execution.verification.compare import compare_output
 from deeploy.frontend.arrays import Expected, load_arrays
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 
 HEAD = "| network | host model | GVSoC | predicted cycles | measured | error |\n|---|---|---|---|---|---|"
 WRONG = "differs"
@@ -68,7 +68,7 @@ def row(network: Network, target: str, on: str, longest: float, seconds: float, 
         folder = Path(scratch)
         model, inputs, golden = files(network, folder)
         dialect = "integer" if "Kernels/Integer/" in network.name else None  # a single node says too little of its dialect
-        compiled = api.compile(model, target, inputs=inputs, options=options, dialect=dialect)
+        compiled = api.compile(model, target, inputs=inputs, **options.given(), dialect=dialect)
         compiled.write(folder / "project")
         verdict = verify.run_project(folder / "project", inputs, golden)
         rules = dict.fromkeys(comparison.rule for _, comparison in verdict.comparisons)
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--engines", default="", metavar="NAMES", help="which engines may be used, separated by commas; all by default")
     given = parser.parse_args(arguments)
     memory = {name.lower(): int(count) for name, count in (one.split("=") for one in given.memory)}
-    options = Options(memory, engines=tuple(given.engines.split(",")) if given.engines else None)
+    options = Options(memory=memory, engines=tuple(given.engines.split(",")) if given.engines else None)
     failed = False
     print(HEAD, flush=True)
     for network in networks():

@@ -17,9 +17,10 @@ from deeploy.frontend.io import describe_ports
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
+from deeploy.options import Buffering, Options
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.machine import Buffering, Options, machine_of
+from deeploy.planning.planner.machine import machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.program import Program, choose_variants
 from deeploy.target import Target
@@ -65,7 +66,7 @@ def compiled(
         outputs += Node(f"layer_{number}", case.op, tuple(tensors.values()), made, case.attrs).outputs
         inputs += [tensors[n] for n in case.variables]
     graph = Graph("network", tuple(inputs), tuple(outputs))
-    options = Options({"l1": l1 or l1_bytes(target)}, cores=cores, buffering=buffering)
+    options = Options(memory={"l1": l1 or l1_bytes(target)}, cores=cores, buffering=buffering)
     machine = machine_of(target, options)
     assert machine is not None, "the target has scratchpad memories"
     program = assemble_program("network", graph, [kernel for kernel in target.kernels if engine in (None, kernel.engine)])

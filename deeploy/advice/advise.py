@@ -15,14 +15,14 @@ from deeploy.advice.changes import Rewrite, powers_of_two, symmetric_weights
 from deeploy.advice.portable import slow_layers
 from deeploy.documents import Contents
 from deeploy.driver.project import Project, Unit
-from deeploy.driver.request import Request
 from deeploy.errors import DeeployError
 from deeploy.frontend.lower.in_int8 import in_int8
 from deeploy.ir.target import Target
 from deeploy.ir.values import change_nodes
 from deeploy.operators.requantise import fused
+from deeploy.options import Options
 from deeploy.planning.cost import kernel_instance
-from deeploy.planning.planner.machine import Options, machine_of
+from deeploy.planning.planner.machine import machine_of
 from deeploy.report.quantised import MOST_BYTES, quantise_first, weights_of
 
 LEAST = 0.01  # of all cycles: what a change has to save
@@ -30,12 +30,12 @@ SIZES = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # of a memory, as multiples of wha
 FIRST = ("quantise", "kernel")  # kinds of changes that come before all others
 ENOUGH = 0.9  # of the gain that all of a memory has
 
-Compile = Callable[[Target, Request], Project]
+Compile = Callable[[Target, Options], Project]
 
 
 @dataclass(frozen=True)
 class Change:
-    """What could be done: the target and the request that a network would be compiled with.
+    """What could be done: the target and the options that a network would be compiled with.
 
     Attributes:
         title: what to do: options of ``deeploy compile``, where these make the change.
@@ -46,17 +46,17 @@ class Change:
     title: str
     why: str
     target: Target
-    request: Request
+    options: Options
 
 
-def advise(project: Project, compiled: Compile, target: Target, request: Request) -> Mapping[str, list[Contents]]:
+def advise(project: Project, compiled: Compile, target: Target, options: Options) -> Mapping[str, list[Contents]]:
     """The changes that would help, the best first, by the names of units; of float networks first their quantisation.
 
     Args:
-        compiled: compiles the same models, as the project was by ``target`` and ``request``.
+        compiled: compiles the same models, as the project was by ``target`` and ``options``.
     """
     advice_by_unit: dict[str, list[Contents]] = {name: [] for name, unit in project.units.items() if unit.is_lead}
-    for change, after in _compile_changes(project, compiled, target, request):
+    for change, after in _compile_changes(project, compiled, target, options):
         units = after.units
         for name in advice_by_unit:
             entry = _describe_change(change, project.units[name], units[name]) if name in units else None
@@ -118,12 +118,12 @@ def _describe_call(before: Unit, step: int, after: Unit, number: int) -> str:
 # ---- what could be done
 
 
-def _compile_changes(project: Project, compiled: Compile, target: Target, request: Request) -> Iterator[tuple[Change, Project]]:
+def _compile_changes(project: Project, compiled: Compile, target: Target, options: Options) -> Iterator[tuple[Change, Project]]:
     """The changes, each with the project that it makes; without those that cannot be made."""
-    for change in [*_try_whole_machine(target, request), *_try_other_numbers(project, target, request)]:
+    for change in [*_try_whole_machine(target, options), *_try_other_numbers(project, target, options)]:
         with suppress(DeeployError):
-            yield change, compiled(change.target, change.request)
-    yield from _try_more_memory(project, compiled, target, request)
+            yield change, compiled(change.target, change.options)
+    yield from _try_more_memory(project, compiled, target, options)
 
 
 def _total_cycles(project: Project) -> float:
@@ -131,22 +131,22 @@ def _total_cycles(project: Project) -> float:
     return sum(unit.cycles or 0 for unit in project.units.values() if unit.is_lead)
 
 
-def _try_more_memory(project: Project, compiled: Compile, target: Target, request: Request) -> Iterator[tuple[Change, Project]]:
+def _try_more_memory(project: Project, compiled: Compile, target: Target, options: Options) -> Iterator[tuple[Change, Project]]:
     """More of a memory of which options allow less than there is: as much as gives nearly all of the gain."""
-    now, most = (machine_of(target, options).capacities for options in (request.options, Options()))
+    now, most = (machine_of(target, one).capacities for one in (options, Options()))
     before, made = _total_cycles(project), dict[str, Project]()
     for level in (memory.name for memory in target.memories if before and now[memory.name] < most[memory.name]):
 
         def given(size: int, level: str = level) -> Change:
-            sizes = {name: bytes for name, bytes in request.options.capacities.items() if name.lower() != level.lower()}
+            sizes = {name: bytes for name, bytes in options.capacities.items() if name.lower() != level.lower()}
             option = f"--{level.lower()} {size}" if level in ("L1", "L2") else f"--memory {level}={size}"
-            wanted = replace(request, options=replace(request.options, capacities={**sizes, level.lower(): size}))
+            wanted = options.with_memory({**sizes, level.lower(): size})
             why = f"{{}} would run faster with more {level}: the plan may use {now[level]} bytes, {target.name} has {most[level]}"
             return Change("memory", option, why, target, wanted)
 
         def gain(size: int) -> float:
             change = given(size)
-            made[change.title] = compiled(target, change.request)
+            made[change.title] = compiled(target, change.options)
             return before - _total_cycles(made[change.title])
 
         best = gain(most[level])
@@ -157,13 +157,13 @@ def _try_more_memory(project: Project, compiled: Compile, target: Target, reques
             yield change, made[change.title]
 
 
-def _try_whole_machine(target: Target, request: Request) -> Iterator[Change]:
+def _try_whole_machine(target: Target, options: Options) -> Iterator[Change]:
     """What options leave out of the machine."""
-    options, now, every = request.options, machine_of(target, request.options), machine_of(target, Options())
+    now, every = machine_of(target, options), machine_of(target, Options())
     left_out = [name for name in every.engines if name not in now.engines]
 
     def change(kind: str, title: str, why: str, wanted: Options) -> Change:
-        return Change(kind, title, f"{{}} would run faster {why}", target, replace(request, options=wanted))
+        return Change(kind, title, f"{{}} would run faster {why}", target, wanted)
 
     if left_out:
         why = f"on {' and '.join(left_out)}, which --engines leaves out"
@@ -175,7 +175,7 @@ def _try_whole_machine(target: Target, request: Request) -> Iterator[Change]:
         yield change("buffering", "--buffering auto", why, replace(options, buffering="auto"))
 
 
-def _try_other_numbers(project: Project, target: Target, request: Request) -> Iterator[Change]:
+def _try_other_numbers(project: Project, target: Target, options: Options) -> Iterator[Change]:
     """Other numbers: quantised networks, inputs, scales and weights.
 
     Scales of 2^n only in the integer dialect, which rounds ties up. In QDQ graphs they go to the even result: between powers of two ties
@@ -189,22 +189,22 @@ def _try_other_numbers(project: Project, target: Target, request: Request) -> It
         return replace(target, passes=(change, *target.passes) if is_first else (*target.passes, change))
 
     if any(program.is_float and program.growth is None and weights_of(program) <= MOST_BYTES for program in programs):
-        yield Change("quantise", "", "", rewritten(Rewrite("in int8", (), in_int8), True), request)
+        yield Change("quantise", "", "", rewritten(Rewrite("in int8", (), in_int8), True), options)
     ports = [program.buffers[name] for program in programs if not program.is_float for name in (*program.inputs, *program.outputs)]
-    if not request.quantised_io and any(buffer.dtype.is_float for buffer in ports):
+    if not options.quantised_io and any(buffer.dtype.is_float for buffer in ports):
         why = "{} convert floats at the network's inputs and outputs or wait for that; an application that has integers needs none of it"
-        yield Change("quantised-io", "--quantised-io", why, target, replace(request, quantised_io=True))
+        yield Change("quantised-io", "--quantised-io", why, target, replace(options, quantised_io=True))
     if any(network.dialect for network in networks) and any(powers_of_two(node) is not node for node in nodes):
         why = "{} would be faster with scales of 2^n, with which 32 bits are enough to requantise"
         title = "Requantise with multipliers that are powers of two (scales of 2^n)"
         scales = Rewrite("scales", (), lambda graph: change_nodes(graph, powers_of_two))
-        yield Change("scales", title, why, rewritten(scales), request)
-    engines = machine_of(target, request.options).engines
+        yield Change("scales", title, why, rewritten(scales), options)
+    engines = machine_of(target, options).engines
     able = [engine.name for engine in target.engines if engine.requantiser is not None and engine.name in engines]
-    if able and request.requantise == "exact" and any(fused(node) is not None for node in nodes):
+    if able and options.requantise == "exact" and any(fused(node) is not None for node in nodes):
         why = f"{{}} would be requantised by {' and '.join(able)} instead of cores; results differ by one step at most"
-        yield Change("requantise", "--requantise engine", why, target, replace(request, requantise="engine"))
+        yield Change("requantise", "--requantise engine", why, target, replace(options, requantise="engine"))
     if any(symmetric_weights(node) is not node for node in nodes):
         why = "{} would run by faster kernels, which want int8 weights without zero points"
         weights = Rewrite("weights", (), lambda graph: change_nodes(graph, symmetric_weights))
-        yield Change("weights", "Quantise weights symmetrically (zero point 0, int8)", why, rewritten(weights), request)
+        yield Change("weights", "Quantise weights symmetrically (zero point 0, int8)", why, rewritten(weights), options)

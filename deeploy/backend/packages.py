@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Literal, get_args
+from typing import get_args
 
 from deeploy.backend.amalgamate import amalgamate
 from deeploy.backend.emit import Project, kernel_folders
@@ -19,10 +19,10 @@ from deeploy.errors import UsageError, shorten
 from deeploy.ir.target import Target
 from deeploy.ir.templates import template_lookup
 from deeploy.ir.types import DType
+from deeploy.options import Package
 from deeploy.resources import resource
 from deeploy.version import VERSION
 
-Package = Literal["cmake", "zephyr", "platformio", "arduino", "esp-idf", "makefile", "single", "cargo"]
 PACKAGES: tuple[Package, ...] = get_args(Package)
 
 _FILES: Mapping[Package, Mapping[str, str]] = {

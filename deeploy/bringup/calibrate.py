@@ -11,10 +11,10 @@ from deeploy.backend import project
 from deeploy.bringup.rates import Fitted, fit_rates, observe_layers, write_rates
 from deeploy.documents import Contents
 from deeploy.driver.compile import compile_networks, load_target
-from deeploy.driver.request import Request
 from deeploy.driver.verify import random_samples
 from deeploy.errors import UsageError
 from deeploy.execution.runners import board as boards
+from deeploy.options import Options
 from deeploy.report.text import align_table
 
 
@@ -71,7 +71,7 @@ def calibrate_target(
     runner, layers, mhz = boards.Board(board, port, seconds or boards.SECONDS), [], 0.0
     for model in models:
         on_stage(f"measure {model.name}")
-        compiled = compile_networks({"network": model}, machine, Request())
+        compiled = compile_networks({"network": model}, machine, Options())
         (unit,) = compiled.units.values()
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "project"

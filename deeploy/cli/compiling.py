@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,6 @@ import typer
 from deeploy.cli import build_file
 from deeploy.cli.options import (
     BoardOption,
-    Choices,
     ExpectOption,
     JobsOption,
     JsonOption,
@@ -27,19 +27,18 @@ from deeploy.cli.options import (
     ToleranceOption,
     complete_words,
     print_text,
-    seconds_of,
-    takes_choices,
+    takes_options,
     target_names,
     tolerance_of,
 )
 from deeploy.errors import UsageError, shorten
+from deeploy.options import Options, check_seconds
 from deeploy.report.progress import Progress
 from deeploy.schemas import BUILD
 
 if TYPE_CHECKING:
     from deeploy.devices.compile import Planned
     from deeploy.driver.project import CompiledProject, Distributed
-    from deeploy.driver.request import Cut, Request, Stage
     from deeploy.driver.verify import Verdict
     from deeploy.ir.target import Target
 
@@ -67,67 +66,79 @@ def _parse_models(texts: list[str]) -> dict[str, Path]:
     return models
 
 
-def _resolve_choices(models: list[str] | None, config: Path | None, choices: Choices) -> tuple[dict[str, Path], Choices]:
+def _resolve_options(models: list[str] | None, config: Path | None, options: Options) -> tuple[dict[str, Path], Options]:
     """The models and options of the command line and of a file; what the command line says counts."""
     if config is None:
         if not models:
             raise UsageError("no model is named", "Name an ONNX file, or a file of options with --config.")
-        return _parse_models(models), choices
-    recorded, options, notes = build_file.read_build_file(config)
+        return _parse_models(models), options
+    recorded, others, notes = build_file.read_build_file(config)
     _print_notes(notes)
-    return (_parse_models(models) if models else recorded), choices.over(options)
+    return (_parse_models(models) if models else recorded), replace(others, **options.given())
 
 
-def _compile_models(models: dict[str, Path], target: Target, cut: Cut | None, request: Request) -> CompiledProject | Distributed:
+def _compile_for(models: dict[str, Path], target: Target, options: Options) -> CompiledProject | Distributed:
+    """What is compiled for one chip, or for several."""
     from deeploy.driver.compile import compile_chips, compile_networks
+    from deeploy.generation.generate import find_generators
 
-    return compile_networks(models, target, request) if cut is None else compile_chips(_single_model(models, request), target, cut, request)
+    if options.chips is None:
+        return compile_networks(models, target, options, find_generators)
+    return compile_chips(_single_model(models, options), target, options)
 
 
-def _single_model(models: dict[str, Path], request: Request) -> Path:
+def _compile_models(models: dict[str, Path], options: Options) -> CompiledProject | Distributed:
+    """What is compiled for the target that the options name."""
+    from deeploy.driver.compile import select_target
+
+    return _compile_for(models, select_target(options), options)
+
+
+def _single_model(models: dict[str, Path], options: Options) -> Path:
     """The model that is cut.
 
     Raises:
         UsageError: there are several, or operators without a kernel are to be generated.
     """
-    if request.fallback is not False:
+    if options.generates_kernels:
         raise UsageError("--fallback with --chips: generated kernels are not cut over chips", "Leave one of them out.")
     if len(models) > 1:
         raise UsageError("--chips: several networks cannot be cut together", "Give one model.")
     return next(iter(models.values()))
 
 
-def compile_choices(
-    models: dict[str, Path], choices: Choices, saved: tuple[str, Path] | None = None, on_stage: Stage | None = None
-) -> CompiledProject | Distributed | Planned:
+def compile_or_plan(models: dict[str, Path], options: Options) -> CompiledProject | Distributed | Planned:
     """What is compiled, or planned for a target without code."""
-    cut, request, target = choices.cut(), choices.request(saved, on_stage), choices.machine()
-    if target.device is None:
-        return _compile_models(models, target, cut, request)
     from deeploy.devices.compile import plan_pipeline
-    from deeploy.driver.request import Cut
+    from deeploy.driver.compile import select_target
 
-    return plan_pipeline(_single_model(models, request), target, cut or Cut(1, "pipeline", "parameters"), request)
+    target = select_target(options)
+    if target.device is None:
+        return _compile_for(models, target, options)
+    options.check_one_chip()
+    if options.chips is None:
+        options = replace(options, chips=1, partition="pipeline", balance="parameters")
+    return plan_pipeline(_single_model(models, options), target, options)
 
 
-def _record_choices(models: dict[str, Path], choices: Choices, output: Path) -> dict[str, str]:
+def _record_options(models: dict[str, Path], options: Options, output: Path) -> dict[str, str]:
     """The file in a project that says how it was compiled."""
-    return {BUILD: build_file.write_build_file(models, choices, output)}
+    return {BUILD: build_file.write_build_file(models, options, output)}
 
 
-def _read_stamps(models: dict[str, Path], choices: Choices) -> dict[str, str]:
+def _read_stamps(models: dict[str, Path], options: Options) -> dict[str, str]:
     """What the files and folders held that were read for a compilation."""
     from deeploy.driver.build_cache import stamp_paths
     from deeploy.frontend.load import files_of
     from deeploy.target import origin
 
     files = [file for model in models.values() for file in files_of(model)]
-    options = [file for file in (choices.inputs, choices.topology, choices.timing) if file is not None]
-    return stamp_paths([*files, *options, origin(choices.target)])
+    named = [Path(file) for file in (options.inputs, options.topology, options.timing) if file is not None]
+    return stamp_paths([*files, *named, origin(str(options.target))])
 
 
 @app.command()
-@takes_choices
+@takes_options
 def compile(
     models: Annotated[
         list[str] | None,
@@ -135,7 +146,7 @@ def compile(
     ] = None,
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the project.", show_default=False)],
-    choices: Choices,
+    options: Options,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="deeploy.toml", help="Read models and options from a file; every project contains one."),
@@ -154,19 +165,19 @@ def compile(
     from deeploy.jobs import workers
 
     project.check_destination(output)
-    given, choices = _resolve_choices(models, config, choices)
-    place = None if no_cache or save_after else place_of(repr((given, choices)), given.values())
+    given, options = _resolve_options(models, config, options)
+    place = None if no_cache or save_after else place_of(repr((given, options)), given.values())
     kept = None if place is None else place.find()
     if kept is not None:
         _print_notes(kept.notes)
-        project.write_project(output, {**kept.files, **_record_choices(given, choices, output)})
+        project.write_project(output, {**kept.files, **_record_options(given, options, output)})
     else:
-        read = {} if place is None else _read_stamps(given, choices)
+        read = {} if place is None else _read_stamps(given, options)
         with Progress() as progress, workers(jobs, scheduler):
             saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
-            compiled = compile_choices(given, choices, saved, progress)
+            compiled = compile_or_plan(given, replace(options, save_after=saved, on_stage=progress))
         _print_notes(compiled.notes)
-        compiled.write(output, _record_choices(given, choices, output))
+        compiled.write(output, _record_options(given, options, output))
         if place is not None:
             place.keep(output, compiled.notes, {**read, **stamp_paths(loaded_modules())})
     from deeploy.devices import report as devices
@@ -189,10 +200,10 @@ def _check_place(on: str, sanitize: bool, board: str | None, port: str | None) -
 
 
 @app.command()
-@takes_choices
+@takes_options
 def verify(
     model: Model,
-    choices: Choices,
+    options: Options,
     expect: ExpectOption = None,
     tolerance: ToleranceOption = None,
     layers: Annotated[
@@ -228,18 +239,17 @@ def verify(
     if on not in ("host", "gvsoc", "qemu", "board"):
         raise UsageError(f"--on {shorten(on)}: a model is verified on host, gvsoc, qemu or board", "Leave --on out, or name one of them.")
     _check_place(on, sanitize, board, port)
-    cut = choices.cut()
+    options.check_one_chip()
     from deeploy.jobs import workers
 
     with Progress() as progress, workers(jobs, scheduler):
         from deeploy.driver import verify as checks
 
-        request = choices.request(None, progress)
-        compiled = _compile_models({"network": model}, choices.machine(), cut, request)
+        compiled = _compile_models({"network": model}, replace(options, on_stage=progress))
     _print_notes(compiled.notes)
     with workers(jobs, scheduler):
         result = checks.verify_compiled(
-            compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence, on, board, port, strict
+            compiled, model, options.inputs, expect, tolerance, layers, sanitize, sequence, on, board, port, strict
         )
     _print_notes(result.notes)
     _print_verdict(result, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")
@@ -258,9 +268,9 @@ def certify(
     from deeploy.certify import CertificateError
 
     files.read_manifest(project)
-    models, choices = _resolve_choices(None, project / BUILD, Choices())
+    models, options = _resolve_options(None, project / BUILD, Options())
     with Progress() as progress:
-        made = _compile_models(models, choices.machine(), choices.cut(), choices.request(None, progress))
+        made = _compile_models(models, replace(options, on_stage=progress))
     failure = None
     try:
         made.certify({path: files.read_file(project / path) for path in made.sources()}, every_position)
@@ -281,19 +291,20 @@ def advise(project: Project, as_json: JsonOption = False) -> None:
     """Plan what would make a project faster, and say by how many cycles (docs/slow.md); report and explain show it from then on."""
     from deeploy.advice.advise import advise as advised
     from deeploy.backend import project as files
+    from deeploy.driver.compile import select_target
     from deeploy.report import advice
     from deeploy.schemas import REASONS
 
     manifest = files.read_manifest(project)
-    models, choices = _resolve_choices(None, project / BUILD, Choices())
-    cut, target = choices.cut(), choices.machine()
+    models, options = _resolve_options(None, project / BUILD, Options())
+    target = select_target(options)
     with Progress() as progress:
-        request = choices.request(None, progress)
-        made = _compile_models(models, target, cut, request)
+        options = replace(options, on_stage=progress)
+        made = _compile_for(models, target, options)
         if json.loads(made.sources()["deploy.json"]) != {name: value for name, value in manifest.items() if name != "sizes"}:
             what = f"{shorten(str(project))} is not what its model, target and options are compiled to now"
             raise UsageError(what, "Compile it again: deeploy compile --config deeploy.toml -o OUT")
-        suggestions = advised(made, lambda given, wanted: _compile_models(models, given, cut, wanted), target, request)
+        suggestions = advised(made, lambda given, wanted: _compile_for(models, given, wanted), target, options)
         pages = made.reports(manifest, suggestions)
     for name in ("report.html", REASONS):
         if name in pages:
@@ -348,7 +359,7 @@ def run(
     if hostfile is not None and on != "mpi":
         raise UsageError("--hostfile without --on mpi", "Say --on mpi, or leave --hostfile out.")
     tolerance_of(tolerance)
-    seconds_of(time_limit, "--time-limit")
+    check_seconds(time_limit, "--time-limit")
     if save is not None:
         files.check_file(save, "--save")
     with Progress() as progress:
@@ -378,7 +389,7 @@ def calibrate(
     """Measure the layers of networks on a board, and write what its kernels take: predictions are of your machine then."""
     from deeploy.bringup.calibrate import calibrate_target
 
-    seconds_of(time_limit, "--time-limit")
+    check_seconds(time_limit, "--time-limit")
     with Progress() as progress:
         calibration = calibrate_target(models, target, board, port, output, time_limit, progress)
     print_text(json.dumps(calibration.contents(), indent=1) if as_json else str(calibration))

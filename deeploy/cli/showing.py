@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, PinOption, Project, dims_of, pins_of, print_text, target_names
+from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, PinOption, Project, print_text, target_names
+from deeploy.options import Options, parse_dims, parse_pins
 from deeploy.version import VERSION
 
 app = typer.Typer()
@@ -117,16 +118,15 @@ def inspect(
     from deeploy import target as registry
     from deeploy.api import inspect as inspected
     from deeploy.driver.lower import graph_after
-    from deeploy.driver.request import Request
     from deeploy.report import text
     from deeploy.report.progress import Progress
 
     if after is not None:
-        print_text(str(graph_after(model, registry.load(target), after, Request(dims=dims_of(dim), pins=pins_of(pin)))).rstrip())
+        print_text(str(graph_after(model, registry.load(target), after, Options(dims=parse_dims(dim), pins=parse_pins(pin)))).rstrip())
         return
     with Progress() as progress:
         progress("read")
-        contents = inspected(model, dims=dims_of(dim), pins=pins_of(pin))
+        contents = inspected(model, dims=parse_dims(dim), pins=parse_pins(pin))
     print_text(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
 
 

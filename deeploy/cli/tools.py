@@ -12,20 +12,17 @@ from typing import Annotated, TypeVar
 import typer
 
 from deeploy.cli.options import (
-    Choices,
     DimOption,
     JobsOption,
     JsonOption,
     PinOption,
     SchedulerOption,
     complete_words,
-    dims_of,
-    parse_pairs,
-    pins_of,
     print_text,
     target_names,
 )
 from deeploy.errors import UsageError, shorten
+from deeploy.options import Options, PinnedValue, parse_dims, parse_pairs, parse_pins, parse_size
 from deeploy.quantization.form import ACTIVATIONS, FLOAT_SHARE, LEAST, METHODS, PERCENTILE, Form
 from deeploy.report.progress import Progress
 
@@ -139,7 +136,7 @@ def quantize(
         form = replace(form, least=LEAST if at_least is None else at_least)
         if percentile is not None:
             form = _with_percentile(form, method, percentile)
-        _quantize_model(model, calibrate, output, form, at_least, states, dims_of(dim), pins_of(pin), as_json)
+        _quantize_model(model, calibrate, output, form, at_least, states, parse_dims(dim), parse_pins(pin), as_json)
         return
     for option, is_given in {
         **{"--per-tensor": per_tensor, "--activations": activations, "--method": method, "--percentile": percentile},
@@ -151,16 +148,17 @@ def quantize(
             raise UsageError(f"{option} with --for", "--for tries forms of its own; leave one of them out.")
     if not 0 <= loss <= MOST_LOSS:
         raise UsageError(f"--loss {loss:g} is not a number from 0 to {MOST_LOSS}", "For example: --loss 3")
-    _quantize_for(target, model, calibrate, output, loss, Choices(memory=memory, engines=engines, dim=dim, pin=pin), states, as_json)
+    limits = {name: parse_size(size, f"--memory {shorten(name, 60)}=") for name, size in parse_pairs(memory, "--memory").items()}
+    teams = None if engines is None else tuple(engines.split(","))
+    options = Options(target, memory=limits, engines=teams, dims=parse_dims(dim), pins=parse_pins(pin))
+    _quantize_for(model, calibrate, output, loss, options, states, as_json)
 
 
 def _with_weights(form: Form, weights: int, group: int | None, weight_bytes: str | None, loss: float | None) -> Form:
     """The form with options of weights; raises UsageError where these make no sense."""
-    from deeploy.planning.planner.machine import bytes_of
-
     if weights not in (FEW, BITS):
         raise UsageError(f"--weights {weights} is not {FEW} or {BITS}", f"For example: --weights {FEW}")
-    budget = bytes_of(weight_bytes, "--weight-bytes ", 1) if weight_bytes is not None else None
+    budget = parse_size(weight_bytes, "--weight-bytes ", 1) if weight_bytes is not None else None
     for option, value in {"--group": group, "--weight-bytes": budget, "--weight-loss": loss}.items():
         if value is not None and weights == BITS:
             raise UsageError(f"{option} without --weights {FEW}", f"Add --weights {FEW}, or leave {option} out.")
@@ -192,7 +190,7 @@ def _quantize_model(
     at_least: float | None,
     states: Mapping[str, str] | None,
     dims: Mapping[str, int],
-    pins: Mapping[str, Sequence[float]],
+    pins: Mapping[str, PinnedValue],
     as_json: bool,
 ) -> None:
     import onnx
@@ -237,24 +235,21 @@ def _quantize_model(
 
 
 def _quantize_for(
-    target: str,
     model: Path,
     calibrate: Path,
     output: Path,
     loss: float,
-    choices: Choices,
+    options: Options,
     states: Mapping[str, str] | None,
     as_json: bool,
 ) -> None:
-    from deeploy import target as registry
+    from deeploy.driver.compile import select_target
     from deeploy.quantization.forms import quantize_for, summarise_trials
     from deeploy.quantization.messages import warning_of
 
-    loaded_target = registry.load(target)
+    loaded_target = select_target(options)
     with Progress() as progress:
-        trials, best = quantize_for(
-            loaded_target, model, calibrate, output, loss, choices.request(), states, lambda form: progress(f"try {form}")
-        )
+        trials, best = quantize_for(loaded_target, model, calibrate, output, loss, options, states, lambda form: progress(f"try {form}"))
     if as_json:
         print_text(
             json.dumps(
@@ -316,7 +311,7 @@ def explore(
     )
     with Progress() as progress, workers(jobs, scheduler):
         progress("explore")
-        text = run_exploration(models, hardware, registry.load(target), dims_of(dim), options)
+        text = run_exploration(models, hardware, registry.load(target), parse_dims(dim), options)
     print_text(text)
 
 

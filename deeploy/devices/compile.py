@@ -10,12 +10,12 @@ from pathlib import Path
 from deeploy.backend import project
 from deeploy.devices.plan import DevicePlan, plan_devices
 from deeploy.documents import Contents
-from deeploy.driver.lower import Clock, lowered_for_chips
-from deeploy.driver.partition import balance_of, check_cut
-from deeploy.driver.request import Cut, Request
+from deeploy.driver.lower import Clock, check_options, lowered_for_chips
+from deeploy.driver.partition import check_cut
 from deeploy.errors import UsageError
 from deeploy.ir.target import Target
 from deeploy.ir.topology import load_members
+from deeploy.options import Options
 from deeploy.schemas import GENERATOR, PLAN
 
 
@@ -38,23 +38,22 @@ class Planned:
         project.write_project(Path(folder), {PLAN: json.dumps(self.contents(), indent=1) + "\n", **(further or {})})
 
 
-def plan_pipeline(model: Path, target: Target, cut: Cut, request: Request) -> Planned:
+def plan_pipeline(model: Path, target: Target, options: Options) -> Planned:
     """Plan a pipeline for a target with a ``device``.
 
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
-    if cut.partition != "pipeline":
+    if options.partition != "pipeline":
         raise UsageError(f"target {target.name} is for planning pipelines only", "Say --partition pipeline.")
     if target.device is None:
         raise UsageError(f"target {target.name} describes no device to plan pipelines for", "Compile for it: deeploy.chips.compile.")
-    request.check()
-    request.check_exact("a target for planning only")
-    request.clocked(target)
-    check_cut(cut)
-    balance = balance_of(cut)
-    members = load_members(cut.topology) if cut.topology is not None else {}
-    clock = Clock(request.on_stage)
-    lowered = lowered_for_chips(clock, model, target, request)
-    result = clock("partition", plan_devices, lowered.graph, target, cut.chips, balance, request.options, members)
+    check_options(options)
+    options.check_exact("a target for planning only")
+    options.set_clock(target)
+    chips = check_cut(options)
+    members = load_members(options.topology) if options.topology is not None else {}
+    clock = Clock(options.on_stage)
+    lowered = lowered_for_chips(clock, model, target, options)
+    result = clock("partition", plan_devices, lowered.graph, target, chips, options.balance, options, members)
     return Planned(result, model.name, target.name, (*lowered.notes, *result.notes))

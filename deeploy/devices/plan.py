@@ -14,9 +14,10 @@ from deeploy.ir.device import Device
 from deeploy.ir.target import Target
 from deeploy.ir.topology import Member
 from deeploy.ir.values import Graph
+from deeploy.options import Balance, Options
 from deeploy.partition.balance_levels import BalancedLayer, Cuts, Levels, levels_of, stage_segments
-from deeploy.partition.pipeline import Balance, check_states, choose_cuts_by, fewest_chips
-from deeploy.planning.planner.machine import Options, machine_of
+from deeploy.partition.pipeline import check_states, choose_cuts_by, fewest_chips
+from deeploy.planning.planner.machine import machine_of
 
 BATCH = 15  # inputs that a throughput is given for: the study's
 USUAL = -1  # in place of a stage: a device as the target says
@@ -105,7 +106,7 @@ def plan_devices(
     """
     check_states(graph)
     assert target.device is not None
-    machine_of(target, replace(options, capacities={}))  # refuses what such a target does not have
+    machine_of(target, options.with_memory({}))  # refuses what such a target does not have
     usual = _limited_device(target, target.device, options.capacities)
     others = {chip: _device_member(target, usual, chip, member) for chip, member in (members or {}).items()}
     device_layers = read_layers(graph, target.kernels)

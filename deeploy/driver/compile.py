@@ -7,24 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 
 from deeploy import target as targets
+from deeploy.backend.constants import Additions
 from deeploy.backend.packages import check_package
 from deeploy.documents import digest_of
-from deeploy.driver.lower import Clock, Lowered, lower_model, lower_with_fallback, lowered_for_chips
+from deeploy.driver.lower import Clock, Lowered, check_options, lower_model, lower_with_fallback, lowered_for_chips
 from deeploy.driver.plan import bind_and_plan, machine_resources, plan_chips, plan_requantised, plan_together
-from deeploy.driver.prefixes import check_prefixes
+from deeploy.driver.prefixes import check_prefixes, select_options
 from deeploy.driver.project import CompiledProject, Distributed, Network
-from deeploy.driver.request import Cut, Request
-from deeploy.errors import UsageError
+from deeploy.errors import UsageError, shorten
 from deeploy.frontend import readers_first
-from deeploy.ir.target import Target
+from deeploy.ir.target import Target, load_timing
 from deeploy.ir.topology import Topology
+from deeploy.options import Options
 from deeploy.partition.system import System, check_system
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.energy import measure
 from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.co_planning import known_states
 from deeploy.planning.planner.fixes import Wanted, parse_fixes
-from deeploy.planning.planner.machine import Options, check_code, kernels_of, machine_of
+from deeploy.planning.planner.machine import check_code, kernels_of, machine_of
 from deeploy.planning.planner.requantise import engines_of
 
 Models = Mapping[str, str | Path]  # by the prefixes of their names in C
@@ -35,64 +36,90 @@ def load_target(target: str | Path | Target) -> Target:
     return target if isinstance(target, Target) else targets.load(target)
 
 
-def compile_networks(models: Models, target: Target, request: Request) -> CompiledProject:
+def select_target(options: Options) -> Target:
+    """The target that options name, with the cycles of a board where they are given.
+
+    Raises:
+        DeeployError: there is no such target or file, or the cycles are of another machine.
+    """
+    target = load_target(options.target)
+    if options.timing is None:
+        return target
+    timing = load_timing(options.timing)
+    lacking = {path.name for path in target.paths} - set(timing.paths) | {engine.name for engine in target.engines} - set(timing.fork)
+    if lacking:
+        what = f"--timing {shorten(str(options.timing))}: there are no cycles of {', '.join(sorted(lacking))}"
+        raise UsageError(what, f"Give a file that deeploy calibrate wrote for {target.name}.")
+    slow = {memory.name for memory in target.memories[1:]} if target.is_flat else set()
+    unknown = set(timing.memories) - slow
+    if unknown:
+        what = f"--timing {shorten(str(options.timing))}: {target.name} keeps no constants in {shorten(', '.join(sorted(unknown)))}"
+        raise UsageError(what, f"Name {', '.join(sorted(slow))}." if slow else "Leave [memory] out.")
+    return replace(target, timing=timing)
+
+
+def compile_networks(models: Models, target: Target, options: Options, additions: Additions | None = None) -> CompiledProject:
     """One or several networks for one chip.
+
+    Args:
+        additions: finds networks to which packages beside the compiler add functions.
 
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
-    request.check()
-    if request.package is not None:
-        check_package(request.package, target)
-    target = request.clocked(target)
-    request = replace(request, options=request.machine_options(target))
+    check_options(options)
+    options.check_one_chip()
+    if options.package is not None:
+        check_package(options.package, target)
+    target = options.set_clock(target)
+    options = options.limit_ram(target)
     check_prefixes(models)
-    machine = machine_resources(target, request.options, len(models))
-    if request.requantise == "engine":
+    machine = machine_resources(target, options, len(models))
+    if options.requantise == "engine":
         engines_of(target, machine)
-    clock = Clock(request.on_stage)
+    clock = Clock(options.on_stage)
     networks: dict[str, Network] = {}
     lowered_networks: dict[str, Lowered] = {}
     fixed: dict[str, Wanted] = {}
-    own = {prefix: request.of(prefix, models) for prefix in models}
-    for prefix in readers_first(models, {prefix: one.dims for prefix, one in own.items()}, request.states):
+    own = {prefix: select_options(options, prefix, models) for prefix in models}
+    for prefix in readers_first(models, {prefix: one.dims for prefix, one in own.items()}, options.states):
         path, known = Path(models[prefix]), known_states(network.program for network in networks.values())
-        if request.fallback is False:
+        if not options.generates_kernels:
             graph = lower_model(clock, path, target, own[prefix], known)
         else:
             graph = lower_with_fallback(clock, path, target, own[prefix], known, machine)
         target = graph.target
-        may_fill = request.fallback is False and not graph.dialect
+        may_fill = not options.generates_kernels and not graph.dialect
         fixed[prefix] = parse_fixes(own[prefix].fix, str(path))
-        plan = bind_and_plan(clock, prefix, graph.graph, target, machine, request.options, may_fill, fixed[prefix])
+        plan = bind_and_plan(clock, prefix, graph.graph, target, machine, options, may_fill, fixed[prefix])
         graph.check(plan.program)
         lowered_networks[prefix], changed = graph, None
-        if request.requantise == "engine":
-            requantised, plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan, fixed[prefix])
+        if options.requantise == "engine":
+            requantised, plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, options, plan, fixed[prefix])
             graph = lowered_networks[prefix] = replace(graph, graph=requantised)
-        about = graph.inputs, graph.outputs, graph.dialect, (*graph.notes, *_note_unpacked(request, plan)), graph.pinned
+        about = graph.inputs, graph.outputs, graph.dialect, (*graph.notes, *_note_unpacked(options, plan)), graph.pinned
         networks[prefix] = Network(plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path))
 
     def again(prefix: str, given: Machine) -> Plan:
-        return bind_and_plan(clock, prefix, lowered_networks[prefix].graph, target, given, request.options, wanted=fixed[prefix])
+        return bind_and_plan(clock, prefix, lowered_networks[prefix].graph, target, given, options, wanted=fixed[prefix])
 
     plans, notes = {prefix: networks[prefix].plan for prefix in models}, dict[str, str]()
     if len(models) > 1:
         plans, notes = plan_together(plans, again)
     told = {prefix: (*networks[prefix].notes, *([notes[prefix]] if prefix in notes else [])) for prefix in models}
     result = {prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}
-    return CompiledProject(result, clock.seconds, request.additions, request.budgets, request.package, request.certify)
+    return CompiledProject(result, clock.seconds, additions, options.budgets, options.package, options.certify)
 
 
-def _note_unpacked(request: Request, plan: Plan) -> list[str]:
+def _note_unpacked(options: Options, plan: Plan) -> list[str]:
     """What the user is told where ``--weight-bits`` changes nothing."""
-    if request.weight_bits is None or any(buffer.dtype.is_packed for buffer in plan.program.buffers.values()):
+    if options.weight_bits is None or any(buffer.dtype.is_packed for buffer in plan.program.buffers.values()):
         return []
     fewer = "deeploy quantize --weights 4 makes such weights of a float model"
-    return [f"--weight-bits {request.weight_bits} changes nothing: no weight that kernels read packed has values of so few bits; {fewer}"]
+    return [f"--weight-bits {options.weight_bits} changes nothing: no weight that kernels read packed has values of so few bits; {fewer}"]
 
 
-def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Distributed:
+def compile_chips(model: Path, target: Target, options: Options) -> Distributed:
     """One network, cut over several chips.
 
     Raises:
@@ -101,27 +128,27 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     from deeploy.driver.partition import check_cut, partition_graph, topology_of  # what one chip does not need
 
     check_code(target)
-    request.check()
-    request.check_exact("--chips")
-    if request.fix:
+    check_options(options)
+    options.check_exact("--chips")
+    if options.fix:
         raise UsageError("--fix with --chips: what is fixed is of the plan of one chip", "Leave one of them out.")
-    if request.package is not None:
+    if options.package is not None:
         raise UsageError("--package with --chips: a package is code for one chip", "Leave one of them out.")
-    topology = topology_of(target, cut.topology, request.options, cut.collective, cut.has_gathers)
-    target = request.clocked(target, topology.mhz)
-    check_cut(cut)
-    clock = Clock(request.on_stage)
-    lowered = lowered_for_chips(clock, model, target, request)
+    topology = topology_of(target, options)
+    target = options.set_clock(target, topology.mhz)
+    chips = check_cut(options)
+    clock = Clock(options.on_stage)
+    lowered = lowered_for_chips(clock, model, target, options)
     target = lowered.target
     if lowered.shorter is not None:
-        machine = machine_of(target, request.options)
+        machine = machine_of(target, options)
         lowered.check(clock("bind", assemble_program, "network", lowered.graph, *kernels_of(target, machine)))
-    systems = clock("partition", partition_graph, lowered.graph, cut, target, topology, request.options)
-    built = [build(system, lowered, model.name, target, topology, request.options, clock) for system in systems]
+    systems = clock("partition", partition_graph, lowered.graph, chips, target, topology, options)
+    built = [build(system, lowered, model.name, target, topology, options, clock) for system in systems]
     runs = [one.predicted for one in built]
-    values = [measure(request.options.objective, run.cycles, run.energy.total) if run is not None else 0.0 for run in runs]
+    values = [measure(options.objective, run.cycles, run.energy.total) if run is not None else 0.0 for run in runs]
     best = built[values.index(min(values))]
-    return replace(best, digest=digest_of(model), is_certified=request.certify)
+    return replace(best, digest=digest_of(model), is_certified=options.certify)
 
 
 def build(

@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 from deeploy.execution.simulation.timing import Run
 from deeploy.execution.simulation.walk import walk_plan
+from deeploy.options import Objective
 from deeploy.planning.energy import measure
 from deeploy.planning.groups.layer_fusion import FusionCandidate, FusionSearch, apply_groups, place_addresses
 from deeploy.planning.groups.layer_pipelining import pipelined_groups
 from deeploy.planning.groups.parallel_branches import parallel_groups
 from deeploy.planning.groups.product_fusion import product_groups
 from deeploy.planning.packing.addresses import Overfull
-from deeploy.planning.plan import ChainReason, FusionChoice, Objective, Plan
+from deeploy.planning.plan import ChainReason, FusionChoice, Plan
 from deeploy.planning.program import Program
 
 WORTH = 0.01  # of the cycles of its calls that a chain has to save, which is more than estimates err

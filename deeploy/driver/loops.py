@@ -21,9 +21,10 @@ from deeploy.ir.nodes import Node, constant
 from deeploy.ir.target import Memory, Rate, Target
 from deeploy.ir.templates import template_lookup
 from deeploy.ir.values import Graph, change_nodes
+from deeploy.options import Options
 from deeploy.planning import cost
 from deeploy.planning.binding.assemble import assemble_program
-from deeploy.planning.planner.machine import Options, kernels_of, machine_of
+from deeploy.planning.planner.machine import kernels_of, machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.program import Program
 

@@ -14,7 +14,6 @@ import onnx
 
 from deeploy.backend import project
 from deeploy.driver.loops import with_loops
-from deeploy.driver.request import Request, Stage
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend import CustomShapes, Imported, import_model, import_read, import_states
 from deeploy.frontend.arrays import Expected, load_arrays
@@ -31,8 +30,10 @@ from deeploy.frontend.type_legalisation import note_narrow, packed_types
 from deeploy.ir.rewriting import rewrite_graph
 from deeploy.ir.surgeon import write_model
 from deeploy.ir.target import Target
+from deeploy.ir.types import WHOLE, DType
 from deeploy.ir.values import Graph
 from deeploy.operators.views import POSITION
+from deeploy.options import Options, Stage
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.binding.kernels import custom_type, inferred_shapes
 from deeploy.planning.plan import Machine
@@ -88,7 +89,27 @@ class Lowered:
             check_shapes(self.graph, self.shorter, program.live)
 
 
-def lower_model(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[KnownState] = ()) -> Lowered:
+def check_options(options: Options) -> None:
+    """Raise UsageError unless the file of a sample, where one is named, is there, and sizes and element types are known."""
+    if options.inputs is not None and not Path(options.inputs).is_file():
+        raise UsageError(f"there is no file {shorten(str(options.inputs))}", "Give the path of an npz file.")
+    _ = input_types_of(options), options.budgets, options.capacities
+
+
+def input_types_of(options: Options) -> dict[str, DType]:
+    """Element types of inputs by name.
+
+    Raises:
+        UsageError: there is no such type.
+    """
+    known = {name: dtype for dtype in WHOLE for name in (dtype.value, dtype.name.lower())}
+    types = {name: given if isinstance(given, DType) else known.get(given) for name, given in options.input_types.items()}
+    if unknown := [str(options.input_types[name]) for name, dtype in types.items() if dtype is None]:
+        raise UsageError(f"{unknown[0]} is no element type", f"Use one of {', '.join(t.name.lower() for t in WHOLE)}.")
+    return {name: dtype for name, dtype in types.items() if dtype is not None}
+
+
+def lower_model(clock: Clock, model: Path, target: Target, options: Options, known: Sequence[KnownState] = ()) -> Lowered:
     """Import a model and run the target's passes.
 
     Args:
@@ -98,68 +119,68 @@ def lower_model(clock: Clock, model: Path, target: Target, request: Request, kno
         DeeployError: a subclass says what is wrong and what to do.
     """
     shapes = partial(inferred_shapes, target.kernels)  # of operators that only the target knows
-    states = (request.states, request.context, tuple(known))
-    source = clock("import", import_states, model, dict(request.dims), shapes, *states, request.pins, request.unroll)
-    target, source = _with_loops(clock, source, target, request, shapes)
-    graph, dialect, notes = clock("lower", _lower_graph, source.graph, source, target, request)
+    states = (options.states, options.context, tuple(known))
+    source = clock("import", import_states, model, dict(options.dims), shapes, *states, options.pins, options.unroll)
+    target, source = _with_loops(clock, source, target, options, shapes)
+    graph, dialect, notes = clock("lower", _lower_graph, source.graph, source, target, options)
     kept = {name for pair in source.pairs for name in (pair.past, pair.present) if pair.axis is None}
 
     def finished(graph: Graph) -> tuple[Graph, dict[str, tuple[float, int]]]:
-        graph, stripped = strip_quantisation(graph, kept) if request.quantised_io else (graph, {})
+        graph, stripped = strip_quantisation(graph, kept) if options.quantised_io else (graph, {})
         return keep_states(graph, source.pairs), stripped
 
     graph, stripped = finished(graph)
     sources, results = describe_ports(graph, dialect != "", stripped)
     shorter = None
     if source.shorter is not None:
-        shorter, _, _ = clock("lower", _lower_graph, source.shorter, source, target, replace(request, inputs=None, save_after=None))
+        shorter, _, _ = clock("lower", _lower_graph, source.shorter, source, target, replace(options, inputs=None, save_after=None))
         shorter, _ = finished(shorter)
     inputs = tuple(port for port in sources if port.name != POSITION)
     results = [replace(port, labels=source.labels.get(port.name, ())) for port in results]
     return Lowered(graph, inputs, tuple(results), dialect, (*source.notes, *notes), shorter, target, source.pinned)
 
 
-def lowered_for_chips(clock: Clock, model: Path, target: Target, request: Request) -> Lowered:
+def lowered_for_chips(clock: Clock, model: Path, target: Target, options: Options) -> Lowered:
     """Lowers without the pass that makes constants views of each other, of which chips may hold other parts."""
-    return lower_model(clock, model, replace(target, passes=tuple(step for step in target.passes if step.name != TIES.name)), request)
+    return lower_model(clock, model, replace(target, passes=tuple(step for step in target.passes if step.name != TIES.name)), options)
 
 
-def _with_loops(clock: Clock, source: Imported, target: Target, request: Request, shapes: CustomShapes) -> tuple[Target, Imported]:
+def _with_loops(clock: Clock, source: Imported, target: Target, options: Options, shapes: CustomShapes) -> tuple[Target, Imported]:
     """The target with kernels for the loops of a model that stay loops, and the model with nodes of these."""
     kept = next((node for node in source.graph.nodes if node.domain == LOOPS), None)
     if kept is not None and (source.shorter is not None or is_dialect(source.graph)):
         raise UnsupportedError(
-            f"node {shorten(kept.name)} ({kept.op}) has more rounds than --unroll {request.unroll} allows nodes, and cannot stay a loop "
+            f"node {shorten(kept.name)} ({kept.op}) has more rounds than --unroll {options.unroll} allows nodes, and cannot stay a loop "
             f"{'beside states that grow' if source.shorter is not None else 'in the integer dialect'}",
-            f"Allow more: --unroll {10 * request.unroll}",
+            f"Allow more: --unroll {10 * options.unroll}",
         )
     if kept is None:
         return target, source
-    plain = replace(request, inputs=None, save_after=None, dialect="standard")
+    plain = replace(options, inputs=None, save_after=None, dialect="standard")
 
     def lower(body: Body, flat: Target) -> tuple[Graph, Target]:
-        graph, flat = with_loops(import_read(body.model, None, shapes, request.unroll), flat, lower)
+        graph, flat = with_loops(import_read(body.model, None, shapes, options.unroll), flat, lower)
         return _lower_graph(graph, Imported(graph, narrow=source.narrow), flat, plain)[0], flat
 
     graph, target = clock("loops", with_loops, source.graph, target, lower)
     return target, replace(source, graph=graph)
 
 
-def _lower_graph(graph: Graph, model: Imported, target: Target, request: Request) -> tuple[Graph, Integers, list[str]]:
+def _lower_graph(graph: Graph, model: Imported, target: Target, options: Options) -> tuple[Graph, Integers, list[str]]:
     """Assign element types and run the target's passes; returns the graph, what says that it is in the dialect, and notices."""
-    saved, path = request.save_after or (None, Path())
+    saved, path = options.save_after or (None, Path())
     if saved is not None and saved not in [p.name for p in target.passes]:
         raise UsageError(f"there is no pass {saved}", f"Passes of this target: {', '.join(p.name for p in target.passes)}.")
-    graph, dialect, notes = _assign_types(graph, model, target, request)
+    graph, dialect, notes = _assign_types(graph, model, target, options)
     for step in target.passes:
         graph = step(graph)
         if step.name == saved:
             project.write_file(path, write_model(graph).SerializeToString(), "--save-after")
-    graph = append_states(note_narrow(graph, model.narrow | packed_types(request.weight_bits or 0)), model.pairs)
+    graph = append_states(note_narrow(graph, model.narrow | packed_types(options.weight_bits or 0)), model.pairs)
     return begin_states(graph, model.begun), dialect, notes
 
 
-def graph_after(model: Path, target: Target, name: str, request: Request) -> Graph:
+def graph_after(model: Path, target: Target, name: str, options: Options) -> Graph:
     """A model's graph behind the pass of a name, or before the first one where that is ``import``.
 
     Raises:
@@ -169,21 +190,21 @@ def graph_after(model: Path, target: Target, name: str, request: Request) -> Gra
     names = ["import", *(step.name for step in target.passes)]
     if name not in names:
         raise UsageError(f"there is no pass {shorten(name)}", f"Passes of target {target.name}: {', '.join(names)}.")
-    graph = import_model(model, dict(request.dims), partial(inferred_shapes, target.kernels), request.pins)
-    graph, _, _ = _assign_types(graph, Imported(graph), target, request)
+    graph = import_model(model, dict(options.dims), partial(inferred_shapes, target.kernels), options.pins)
+    graph, _, _ = _assign_types(graph, Imported(graph), target, options)
     return rewrite_graph(graph, target.passes[: names.index(name)])
 
 
-def _assign_types(graph: Graph, model: Imported, target: Target, request: Request) -> tuple[Graph, Integers, list[str]]:
+def _assign_types(graph: Graph, model: Imported, target: Target, options: Options) -> tuple[Graph, Integers, list[str]]:
     """The graph, with element types where it is in the dialect or computes integers only; what says so; and notices."""
-    written = request.dialect is None and not is_dialect(graph) and computes_integers(graph)
-    if request.dialect == "standard" or not (written or request.dialect == "integer" or is_dialect(graph)):
-        return graph, "", resolve_input_types(graph, request.types, False)[1]
+    written = options.dialect is None and not is_dialect(graph) and computes_integers(graph)
+    if options.dialect == "standard" or not (written or options.dialect == "integer" or is_dialect(graph)):
+        return graph, "", resolve_input_types(graph, input_types_of(options), False)[1]
     samples = None
-    if request.inputs is not None:
+    if options.inputs is not None:
         wanted = [Expected(t.name, t.shape) for t in graph.inputs]
-        samples = load_arrays(Path(request.inputs), wanted, "input", model.pinned).samples
-    types, notes = resolve_input_types(graph, request.types, True, samples)
+        samples = load_arrays(Path(options.inputs), wanted, "input", model.pinned).samples
+    types, notes = resolve_input_types(graph, input_types_of(options), True, samples)
     if written and any(dtype.is_float for dtype in types.values()):
         return graph, "", []
     try:
@@ -198,7 +219,7 @@ def _assign_types(graph: Graph, model: Imported, target: Target, request: Reques
 
 
 def lower_with_fallback(
-    clock: Clock, model: Path, target: Target, request: Request, known: Sequence[KnownState], machine: Machine
+    clock: Clock, model: Path, target: Target, options: Options, known: Sequence[KnownState], machine: Machine
 ) -> Lowered:
     """Lowers a model as ``lower_model`` does, with generated kernels for what the target refuses.
 
@@ -210,9 +231,9 @@ def lower_with_fallback(
     """
     from deeploy.fallback import fill_model
 
-    engine = _fallback_engine(target, request.fallback)
+    engine = _fallback_engine(target, options.fallback_engine)
 
-    def refusal(path: Path, given: Target, wanted: Request, known: Sequence[KnownState] = known) -> _Tried:
+    def refusal(path: Path, given: Target, wanted: Options, known: Sequence[KnownState] = known) -> _Tried:
         try:
             lowered_graph = lower_model(clock, path, given, wanted, known)
             assemble_program("probe", lowered_graph.graph, *kernels_of(lowered_graph.target, machine))
@@ -220,7 +241,7 @@ def lower_with_fallback(
             return None, error
         return lowered_graph, None
 
-    filled_graph, error = refusal(model, target, request)
+    filled_graph, error = refusal(model, target, options)
     if filled_graph is not None:
         return filled_graph
     with tempfile.TemporaryDirectory() as scratch:
@@ -228,13 +249,13 @@ def lower_with_fallback(
 
         def why(alone: onnx.ModelProto) -> str:
             probe.write_bytes(alone.SerializeToString())
-            _, error = refusal(probe, target, Request(dialect="standard"), ())
+            _, error = refusal(probe, target, Options(dialect="standard"), ())
             return "" if error is None else error.what
 
-        generated = clock("fallback", fill_model, model, request.dims, request.pins, engine, why)
+        generated = clock("fallback", fill_model, model, options.dims, options.pins, engine, why)
         (Path(scratch) / model.name).write_bytes(generated.model.SerializeToString())
         target = replace(target, kernels=(*target.kernels, *generated.kernels))
-        filled_graph, error = refusal(Path(scratch) / model.name, target, replace(request, pins={})) if generated.kernels else (None, error)
+        filled_graph, error = refusal(Path(scratch) / model.name, target, replace(options, pins={})) if generated.kernels else (None, error)
     if filled_graph is None:
         assert error is not None  # or there would be a graph
         if isinstance(error, ModelError):  # nothing helps what is not valid
@@ -243,11 +264,11 @@ def lower_with_fallback(
     return replace(filled_graph, notes=(*filled_graph.notes, *generated.notes), pinned=generated.pinned)
 
 
-def _fallback_engine(target: Target, chosen: bool | str) -> str:
+def _fallback_engine(target: Target, chosen: str | None) -> str:
     """The engine that generated kernels run on: the one that was named, or the first; cores compute there."""
     links = {kernel.engine for kernel in target.kernels if kernel.link is not None}
     able = [engine.name for engine in target.engines if not engine.accelerator and engine.name not in links]
     able = able or [kernel.engine for kernel in target.kernels[:1]]
-    if isinstance(chosen, str) and chosen not in able:
+    if chosen is not None and chosen not in able:
         raise UsageError(f"--fallback-engine {shorten(chosen)}: C runs on {' or '.join(able)} of target {target.name}", "Name one of them.")
-    return chosen if isinstance(chosen, str) else able[0]
+    return able[0] if chosen is None else chosen

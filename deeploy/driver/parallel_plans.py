@@ -17,8 +17,8 @@ from typing import Any
 from deeploy.ir.kernel import Kernel
 from deeploy.ir.target import Target
 from deeploy.jobs import in_order
+from deeploy.options import Options
 from deeploy.planning.plan import Machine, Plan
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Program
 from deeploy.target import load
 from deeploy.target._find import place_of

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from typing import Literal
 
-from deeploy.driver.request import Cut
-from deeploy.errors import FitError, UsageError, shorten
+from deeploy.errors import FitError, UsageError
 from deeploy.execution.simulation.stages import plan_pipeline_stages
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
-from deeploy.ir.topology import COLLECTIVES, Topology, load_topology
+from deeploy.ir.topology import Topology, load_topology
 from deeploy.ir.values import Graph
+from deeploy.options import Options
 from deeploy.partition.collectives import Costs, Effort
 from deeploy.partition.dependence import Declare
 from deeploy.partition.joins import join_residuals
-from deeploy.partition.pipeline import BALANCES, Balance
 from deeploy.partition.proof import prove_partition
 from deeploy.partition.system import System
 from deeploy.partition.tensor import partition_by_tensor
@@ -24,40 +23,31 @@ from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.binding.kernels import kernel_declarations
 from deeploy.planning.cost import barrier_cycles, call_once, tile_overhead
 from deeploy.planning.planner.isomorphic import program_signature
-from deeploy.planning.planner.machine import Options, kernels_of, machine_of, own_options
+from deeploy.planning.planner.machine import kernels_of, machine_of, own_options
 from deeploy.planning.planner.network import make_plan
 
 
-def check_cut(cut: Cut) -> None:
-    """Raise UsageError for fewer chips than one, and for what is said of the sums of a pipeline, which has none."""
-    if cut.chips != "auto" and cut.chips < 1:
-        raise UsageError(f"--chips {cut.chips}: a system has at least one chip", "For example: --chips 4")
-    if cut.partition == "pipeline" and (cut.collective is not None or not cut.has_gathers):
-        option = "--no-gathers" if cut.collective is None else "--collective"
-        raise UsageError(f"{option} with --partition pipeline: its stages have no partial sums to add up", "Leave one of them out.")
-
-
-def balance_of(cut: Cut) -> Balance:
-    """What the stages of a pipeline have in equal parts.
+def check_cut(options: Options) -> int | Literal["auto"]:
+    """The number of chips that a model is cut over.
 
     Raises:
-        UsageError: there is no such balance.
+        UsageError: there is none, or something is said of the sums of a pipeline, which has none.
     """
-    if cut.balance not in BALANCES:
-        raise UsageError(f"--balance {shorten(cut.balance)} is unknown", f"Use one of {', '.join(BALANCES)}.")
-    return next(name for name in BALANCES if name == cut.balance)
+    if options.chips is None:
+        raise UsageError("--chips is missing", "Say over how many chips the model is cut: --chips N.")
+    if options.partition == "pipeline" and (options.collective is not None or not options.gathers):
+        option = "--no-gathers" if options.collective is None else "--collective"
+        raise UsageError(f"{option} with --partition pipeline: its stages have no partial sums to add up", "Leave one of them out.")
+    return options.chips
 
 
-def topology_of(target: Target, file: Path | None, options: Options, collective: str | None = None, has_gathers: bool = True) -> Topology:
-    """The topology of a file, else the target's.
-
-    Args:
-        collective: an algorithm in place of the topology's; None: as that says.
-        has_gathers: whether inputs may be put together, and rows divided, in place of partial sums, if the topology lets them.
+def topology_of(target: Target, options: Options) -> Topology:
+    """The topology of the file that options name, else the target's, with what options say of sums.
 
     Raises:
         UsageError: there is none, or it says of a chip what the target does not have.
     """
+    file = options.topology
     if file is None and target.topology is None:
         raise UsageError(
             f"target {target.name} has no topology: the links between its chips are unknown",
@@ -65,9 +55,8 @@ def topology_of(target: Target, file: Path | None, options: Options, collective:
         )
     topology = load_topology(file, target.topology) if file is not None else target.topology
     assert topology is not None
-    if collective is not None and collective not in COLLECTIVES:
-        raise UsageError(f"--collective {shorten(collective)} is unknown", f"Use one of {', '.join(COLLECTIVES)}.")
-    topology = replace(topology, collective=collective or topology.collective, has_gathers=has_gathers and topology.has_gathers)
+    collective, has_gathers = options.collective or topology.collective, options.gathers and topology.has_gathers
+    topology = replace(topology, collective=collective, has_gathers=has_gathers)
     for chip in sorted(topology.members):
         try:
             machine_of(target, own_options(options, topology, chip))
@@ -76,18 +65,16 @@ def topology_of(target: Target, file: Path | None, options: Options, collective:
     return topology
 
 
-def partition_graph(graph: Graph, cut: Cut, target: Target, topology: Topology, options: Options) -> list[System]:
+def partition_graph(graph: Graph, chips: int | Literal["auto"], target: Target, topology: Topology, options: Options) -> list[System]:
     """Cut a lowered graph; where all chips may compute rows, with that and without. Inputs of products are put together where that is
     estimated to end earlier than adding up partial sums.
 
     Raises:
         UsageError, FitError, UnsupportedError: it cannot be cut so.
     """
-    if cut.partition == "pipeline":
-        return [plan_pipeline_stages(graph, target, cut.chips, balance_of(cut), topology, options).system]
-    if cut.partition != "tensor":
-        raise UsageError(f"--partition {cut.partition} is unknown", "Use --partition tensor or --partition pipeline.")
-    if cut.chips == "auto":
+    if options.partition == "pipeline":
+        return [plan_pipeline_stages(graph, target, chips, options.balance, topology, options).system]
+    if chips == "auto":
         raise UsageError("--chips auto: only pipelines know how many chips they need", "Name a number, or say --partition pipeline.")
     kernels, _ = kernels_of(target, machine_of(target, options))
     declare: Declare = partial(kernel_declarations, kernels)
@@ -95,9 +82,9 @@ def partition_graph(graph: Graph, cut: Cut, target: Target, topology: Topology, 
     is_timed = target.timing is not None and not target.is_flat
     may_gather = is_timed and topology.has_gathers
     for by_rows in (False, True) if may_gather else (False,):
-        result = partition_by_tensor(graph, cut.chips, topology, declare, costs, by_rows)
+        result = partition_by_tensor(graph, chips, topology, declare, costs, by_rows)
         if may_gather and result.gathered:
-            result = partition_by_tensor(graph, cut.chips, topology, declare, costs, by_rows, result.gathered)
+            result = partition_by_tensor(graph, chips, topology, declare, costs, by_rows, result.gathered)
         if not by_rows or result.has_rows:
             prove_partition(graph, declare, result)
             systems.append(join_residuals(result.system, lambda node: any(declare(node))))

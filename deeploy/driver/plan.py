@@ -15,6 +15,7 @@ from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
 from deeploy.ir.topology import Topology
 from deeploy.ir.values import Graph
+from deeploy.options import Options
 from deeploy.partition.system import System, with_queues
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.choice.infeasibility import suggest_remedy
@@ -23,7 +24,7 @@ from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.co_planning import share_plans, state_groups
 from deeploy.planning.planner.fixes import Wanted
 from deeploy.planning.planner.isomorphic import carry_plan, plan_wording, program_signature
-from deeploy.planning.planner.machine import Options, check_code, kernels_of, machine_of, own_options, share_machine
+from deeploy.planning.planner.machine import check_code, kernels_of, machine_of, own_options, share_machine
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.planner.ram_copies import with_copies
 from deeploy.planning.planner.requantise import Requantised, engines_of, requantise_graph, with_nearest

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from deeploy.errors import UsageError, shorten
+from deeploy.options import Options
 
 _T = TypeVar("_T")
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_]{0,63}")
@@ -50,13 +52,16 @@ def check_files(names: Collection[str], files: Iterable[str]) -> None:
             raise UsageError(f"{name} cannot be the name of a network: the project has a file {stems[name.lower()]}", _OTHERS)
 
 
-def own_file(save_after: tuple[str, Path], prefix: str) -> tuple[str, Path]:
-    """Where the graph of one of several networks is saved: its name is part of the file's."""
-    name, path = save_after
-    return name, path.with_name(f"{path.stem}.{prefix}{path.suffix}")
+def select_options(options: Options, prefix: str, models: Mapping[str, str | Path]) -> Options:
+    """The options of one of several networks: what names it, and what names none; graphs are saved under its name."""
+    saved = options.save_after
+    if saved is not None and len(models) > 1:
+        saved = saved[0], saved[1].with_name(f"{saved[1].stem}.{prefix}{saved[1].suffix}")
+    dims, pins = _select_own(options.dims, prefix, models), _select_own(options.pins, prefix, models)
+    return replace(options, save_after=saved, dims=dims, pins=pins, fix=_select_own(options.fix, prefix, models))
 
 
-def select_own(given: Mapping[str, _T], prefix: str, models: Mapping[str, str | Path]) -> dict[str, _T]:
+def _select_own(given: Mapping[str, _T], prefix: str, models: Mapping[str, str | Path]) -> dict[str, _T]:
     """What is given for one of several networks, by name: that without a network's name, and its own."""
     split = {name: name.partition(":") if len(models) > 1 else ("", "", name) for name in given}
     common = {name: value for name, value in given.items() if split[name][0] not in models}

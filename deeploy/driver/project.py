@@ -21,13 +21,12 @@ import numpy as np
 from deeploy.backend import chips, project
 from deeploy.backend.constants import Additions
 from deeploy.backend.emit import arenas_of, emit_networks
-from deeploy.backend.packages import Package, make_package
+from deeploy.backend.packages import make_package
 from deeploy.certify import CertificateError, Printed, certify_network, exchange_messages
 from deeploy.documents import Contents, Document
 from deeploy.driver.certificate import collect_printed, of_chip, text_of
 from deeploy.driver.plan import Requantisation, over_budget
 from deeploy.driver.prefixes import check_files
-from deeploy.driver.request import Request
 from deeploy.errors import UsageError, shorten
 from deeploy.execution.runners.host import Host
 from deeploy.execution.runners.sizes import measure_sizes
@@ -48,6 +47,7 @@ from deeploy.ir.target import Target
 from deeploy.ir.topology import Topology
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
+from deeploy.options import Options, Package
 from deeploy.partition.system import System
 from deeploy.planning.plan import LevelUse, Plan
 from deeploy.planning.program import Program
@@ -254,7 +254,7 @@ class CompiledProject(Project):
     budgets: Mapping[str, int] = field(default_factory=dict)
     package: Package | None = None
     is_certified: bool = True
-    origin: tuple[Callable[[Target, Request], CompiledProject], Target, Request] | None = None
+    origin: tuple[Callable[[Target, Options], CompiledProject], Target, Options] | None = None
 
     def __repr__(self) -> str:
         names = ", ".join(shorten(network.model) for network in self.networks.values())

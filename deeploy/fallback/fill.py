@@ -20,13 +20,14 @@ from deeploy.fallback.portable import HEADER, STRUCT, GeneratedCode
 from deeploy.frontend import without_branches
 from deeploy.frontend.graph_io import name_dims
 from deeploy.frontend.load import OLDEST_OPSET, opset_version, read_whole
-from deeploy.frontend.pins import Pinned, Value, pin_inputs
+from deeploy.frontend.pins import Pinned, pin_inputs
 from deeploy.frontend.schemas import FALLBACK, canonical_domain, is_dialect_op
 from deeploy.frontend.validate import check_model
 from deeploy.ir.kernel import Kernel, Operator, Scratch, Tiling
 from deeploy.ir.nest import Map, Nest, coupled
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import WHOLE, DType
+from deeploy.options import PinnedValue
 
 _HELD = frozenset(helper.np_dtype_to_tensor_dtype(dtype.numpy) for dtype in WHOLE)
 
@@ -47,7 +48,7 @@ class Filled:
     pinned: tuple[Pinned, ...] = ()
 
 
-def fill_model(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value], engine: str, refusal: Refusal) -> Filled:
+def fill_model(path: Path, dims: Mapping[str, int], pins: Mapping[str, PinnedValue], engine: str, refusal: Refusal) -> Filled:
     """Replace every node that the target refuses and the generator has C for.
 
     Args:

@@ -17,7 +17,7 @@ from deeploy.frontend.dynamic_axis import Imported, has_caches, import_dynamic
 from deeploy.frontend.graph_io import bind_outputs, check_tensors, name_dims, read_inputs
 from deeploy.frontend.labels import Labels, number_labels
 from deeploy.frontend.load import opset_version, read_model
-from deeploy.frontend.pins import Pinned, Value, pin_inputs
+from deeploy.frontend.pins import Pinned, pin_inputs
 from deeploy.frontend.schemas import ML
 from deeploy.frontend.states import KnownState
 from deeploy.frontend.structure import check_and_sort, describe_node, is_control
@@ -25,9 +25,10 @@ from deeploy.frontend.trace import trace_nodes
 from deeploy.frontend.type_legalisation import double_ports, has_halves, narrow_types, widen_types
 from deeploy.frontend.unknown import check_known
 from deeploy.frontend.validate import check_model
-from deeploy.frontend.walk import MOST_UNROLLED, CustomShapes
+from deeploy.frontend.walk import CustomShapes
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
+from deeploy.options import MOST_UNROLLED, PinnedValue
 
 __all__ = ["CustomShapes", "Imported", "import_model", "import_states", "in_floats", "readers_first", "without_branches"]
 
@@ -35,7 +36,10 @@ _LARGEST_STEP = 1e30  # of a quantisation: no sensor, product or sum comes near 
 
 
 def import_model(
-    path: Path, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None, pins: Mapping[str, Value] | None = None
+    path: Path,
+    dims: Mapping[str, int] | None = None,
+    custom_shapes: CustomShapes | None = None,
+    pins: Mapping[str, PinnedValue] | None = None,
 ) -> Graph:
     """Read an ONNX file and normalise it.
 
@@ -61,7 +65,7 @@ def import_states(
     states: Mapping[str, str] | None = None,
     context: int | None = None,
     known: Sequence[KnownState] = (),
-    pins: Mapping[str, Value] | None = None,
+    pins: Mapping[str, PinnedValue] | None = None,
     unroll: int = MOST_UNROLLED,
 ) -> Imported:
     """Like ``import_model``, with inputs and outputs that are one state; see ``deeploy.frontend.dynamic_axis``.
@@ -124,7 +128,7 @@ class _Checked(NamedTuple):
     halves: list[str]
 
 
-def _read_checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value], custom_shapes: CustomShapes | None) -> _Checked:
+def _read_checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, PinnedValue], custom_shapes: CustomShapes | None) -> _Checked:
     """A model, read and checked (see ``deeploy.frontend.validate``)."""
     model = read_model(path)
     name_dims(model.graph, dims)

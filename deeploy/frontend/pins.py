@@ -6,9 +6,8 @@ Data for a network may still hold a pinned input, with the value that it is pinn
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -19,8 +18,8 @@ from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.graph_io import input_shape
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import open_inputs
+from deeploy.options import PinnedValue
 
-Value: TypeAlias = "float | Sequence[float] | np.ndarray"  # one number for all elements, or all of them
 _MOST_ELEMENTS = 1 << 16
 
 
@@ -75,7 +74,7 @@ class Pinned:
             )
 
 
-def pin_inputs(model: onnx.ModelProto, pins: Mapping[str, Value], dims: Mapping[str, int]) -> tuple[Pinned, ...]:
+def pin_inputs(model: onnx.ModelProto, pins: Mapping[str, PinnedValue], dims: Mapping[str, int]) -> tuple[Pinned, ...]:
     """Make initialisers of the inputs that ``pins`` names, in place.
 
     Args:
@@ -104,7 +103,7 @@ def pin_inputs(model: onnx.ModelProto, pins: Mapping[str, Value], dims: Mapping[
     return tuple(pinned)
 
 
-def _pinned_array(value: onnx.ValueInfoProto, given: Value, dims: Mapping[str, int]) -> np.ndarray:
+def _pinned_array(value: onnx.ValueInfoProto, given: PinnedValue, dims: Mapping[str, int]) -> np.ndarray:
     """What is given, in the type and shape of an input."""
     name = shorten(value.name)
     if not value.type.tensor_type.elem_type:

@@ -17,11 +17,11 @@ from deeploy.frontend.shapes import Value
 from deeploy.frontend.structure import describe_node, read_names
 from deeploy.ir.nodes import Node, Tensor, list_makers, name_part, set_name
 from deeploy.ir.types import WHOLE, DType
+from deeploy.options import MOST_UNROLLED
 
 # Output shapes of a node whose operator the importer does not know: None where nobody knows it, none where they do not follow, as of a node
 # without inputs, which only asks whether the operator is known.
 CustomShapes = Callable[[Node], "list[list[int]] | None"]
-MOST_UNROLLED = 10_000  # nodes of the rounds of loops, where no option says another number
 
 
 _MOST_PINNED = 64  # elements of an input that is a setting

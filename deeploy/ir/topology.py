@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Literal, get_args
 
 from deeploy.documents import Document, read_document
 from deeploy.errors import TargetError, UsageError, shorten
@@ -15,7 +16,8 @@ from deeploy.schemas import KINDS
 
 _KIND = "topology.toml"
 AUTO = "auto"
-COLLECTIVES = (AUTO, "hierarchical", "flat", "ring", "doubling")
+Collective = Literal["auto", "hierarchical", "flat", "ring", "doubling"]
+COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from deeploy.errors import UnsupportedError, UsageError, shorten
+from deeploy.errors import UnsupportedError, shorten
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.values import Graph
 from deeploy.operators.link import receive, send
 from deeploy.operators.views import APPEND, POSITION
+from deeploy.options import Balance
 from deeploy.partition import balance
 from deeploy.partition.balance import Table
 from deeploy.partition.balance_levels import INPUT, BalancedLayer, Cuts, Levels, levels_of, stage_segments, stage_sizes
 from deeploy.partition.shards import bytes_of
 from deeploy.partition.system import System, names_of, order_system
 
-Balance = Literal["layers", "vendor", "profile", "parameters", "cycles"]
-BALANCES: tuple[Balance, ...] = ("layers", "vendor", "profile", "parameters", "cycles")
 MOST_CHIPS = 64  # that `--chips auto` tries
 
 
@@ -112,8 +111,6 @@ def choose_cuts_by(levels: Levels, chips: int, strategy: Balance, costs: StageCo
         return balance.cut_by_vendor(levels, chips)
     if strategy == "parameters":
         return balance.cut_by_parameters(levels, chips, costs.overflow).cuts
-    if strategy not in BALANCES:
-        raise UsageError(f"--balance {strategy} is unknown", f"Use one of {', '.join(BALANCES)}.")
     balance.check_stages(levels, chips)
     if strategy == "profile":
         balance.check_profile(levels, chips)

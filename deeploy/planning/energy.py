@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from deeploy.errors import UsageError
 from deeploy.ir.target import Target, Timing
-from deeploy.planning.plan import Objective, Plan, constants_in
+from deeploy.options import Objective
+from deeploy.planning.plan import Plan, constants_in
 from deeploy.planning.program import Call, Role
 from deeploy.planning.tiling.loops import Footprints
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 from deeploy.errors import shorten
 from deeploy.ir.target import Target
+from deeploy.options import Buffering, Objective
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
@@ -20,8 +21,6 @@ from deeploy.planning.program import Buffer, Call, Program, Role, calls_ahead
 from deeploy.planning.tiling.fused_group import Arrangement, FusedGroup
 from deeploy.planning.tiling.loops import CallTiling
 
-Buffering = Literal["auto", "double", "single"]
-Objective = Literal["cycles", "ram", "traffic", "energy", "edp"]
 UNLIMITED = 2**40  # bytes of a memory whose target does not say how many there are
 
 

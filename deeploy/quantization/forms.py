@@ -12,9 +12,9 @@ from pathlib import Path
 
 from deeploy.documents import Contents
 from deeploy.driver.compile import compile_networks
-from deeploy.driver.request import Request
 from deeploy.errors import DeeployError, UnsupportedError, UsageError
 from deeploy.ir.target import Target
+from deeploy.options import Options
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import compare_networks
 from deeploy.quantization.noise import format_ratio
@@ -62,7 +62,7 @@ def quantize_for(
     calibration: Path,
     output: Path,
     loss: float,
-    request: Request,
+    options: Options,
     states: Mapping[str, str] | None = None,
     on_form: Callable[[str], None] | None = None,
 ) -> tuple[list[Trial], Trial]:
@@ -71,7 +71,7 @@ def quantize_for(
     Args:
         float_model, calibration, output, states: as ``deeploy.quantization.static.quantize_model`` takes them.
         loss: decibel of signal to noise that the form may lose beside the most accurate one.
-        request: how the network will be compiled.
+        options: how the network will be compiled.
         on_form: called with every form before it is tried.
 
     Returns:
@@ -87,14 +87,14 @@ def quantize_for(
             "Name a target with timing, or leave --for out.",
         )
     check_output(output)
-    source = read_source(float_model, calibration, request.dims, request.pins, states)
-    request = replace(request, dims={}, pins={})  # the model has neither symbolic dimensions nor pinned inputs any more
+    source = read_source(float_model, calibration, options.dims, options.pins, states)
+    options = replace(options, dims={}, pins={})  # the model has neither symbolic dimensions nor pinned inputs any more
     with scratch_folder(output) as folder:
         trials = []
         for number, form in enumerate(FORMS):
             if on_form is not None:
                 on_form(str(form))
-            trials.append(_try_form(form, source, folder / f"{number}.onnx", target, request))
+            trials.append(_try_form(form, source, folder / f"{number}.onnx", target, options))
         best = choose_trial(trials, loss)
         if best is None:
             raise UnsupportedError(
@@ -121,10 +121,10 @@ def choose_trial(trials: Sequence[Trial], loss: float) -> Trial | None:
     return min((trial for trial in accepted if trial.signal_to_noise >= most - loss), key=lambda trial: trial.cycles, default=None)
 
 
-def _try_form(form: Form, source: CalibrationSource, result: Path, target: Target, request: Request) -> Trial:
+def _try_form(form: Form, source: CalibrationSource, result: Path, target: Target, options: Options) -> Trial:
     try:
         write_quantised(source, result, form)
-        run = compile_networks({"network": result}, target, request).network.predicted
+        run = compile_networks({"network": result}, target, options).network.predicted
         comparison = compare_networks(source, result)
     except DeeployError as error:
         return Trial(form, refused=error.what)

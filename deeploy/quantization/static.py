@@ -31,9 +31,10 @@ from deeploy.frontend import without_branches
 from deeploy.frontend.graph_io import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.lower.affine import fold_model
-from deeploy.frontend.pins import Pinned, Value, pin_inputs
+from deeploy.frontend.pins import Pinned, pin_inputs
 from deeploy.frontend.schemas import ONNX_FAILURES
 from deeploy.frontend.unknown import check_known
+from deeploy.options import PinnedValue
 from deeploy.quantization import masks, recurrent, weights
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.quantization.magnitudes import magnitude_nodes
@@ -63,7 +64,7 @@ def quantize_model(
     output: Path,
     form: Form = DEFAULT,
     dims: Mapping[str, int] | None = None,
-    pins: Mapping[str, Value] | None = None,
+    pins: Mapping[str, PinnedValue] | None = None,
     states: Mapping[str, str] | None = None,
 ) -> int:
     """Quantise a float model and write it, weights and activations in 8 bits, as QDQ ONNX.
@@ -135,7 +136,7 @@ def read_source(
     float_model: Path,
     calibration: Path,
     dims: Mapping[str, int],
-    pins: Mapping[str, Value],
+    pins: Mapping[str, PinnedValue],
     states: Mapping[str, str] | None = None,
 ) -> CalibrationSource:
     """A float model and its samples; arguments and errors are those of ``quantize_model``."""
@@ -210,7 +211,7 @@ def check_output(output: Path) -> None:
         raise UsageError(f"cannot write {output}: {problem}", "give -o a file in an existing directory")
 
 
-def _load_float_model(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, tuple[Pinned, ...]]:
+def _load_float_model(path: Path, dims: Mapping[str, int], pins: Mapping[str, PinnedValue]) -> tuple[onnx.ModelProto, tuple[Pinned, ...]]:
     """Read a float model and bring it to an opset that can hold scales per channel; inputs that are pinned are constants of it.
 
     Args:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deeploy.backend.project import read_manifest, read_plan
-from deeploy.cli.compiling import compile_choices
+from deeploy.cli.compiling import compile_or_plan
 from deeploy.devices.compile import Planned
 from deeploy.documents import Contents
 from deeploy.driver.evaluate import evaluate_project
@@ -55,7 +55,7 @@ def failed_columns(status: str, message: str) -> Contents:
 
 
 def _compile_cell(cell: Cell, folder: Path) -> tuple[Contents, str]:
-    compiled = compile_choices({"network": cell.file}, cell.choices)
+    compiled = compile_or_plan({"network": cell.file}, cell.options)
     compiled.write(folder)
     figures: Contents = {**failed_columns("ok", ""), **_read_figures(folder)}
     if cell.labels is not None and cell.inputs is not None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deeploy.cli.build_file import choices_of
-from deeploy.cli.options import Choices
+from deeploy.cli.build_file import read_options
 from deeploy.documents import Contents, Document, check_document, read_document
 from deeploy.errors import UsageError, shorten
+from deeploy.options import Options
 from deeploy.quantization.form import Form
 from deeploy.schemas import BUILD, SCHEMAS
 
@@ -34,7 +34,7 @@ class Cell:
 
     settings: Mapping[str, object]
     file: Path
-    choices: Choices
+    options: Options
     form: Form | None = None
     calibrate: Path | None = None
     inputs: Path | None = None
@@ -89,7 +89,7 @@ def read_matrix(given: str | Path | Document) -> Sweep:
             shown = {axis: value if isinstance(value := own.get(axis, ""), str | int | float) else json.dumps(value) for axis in columns}
             options = {**data.get("options", {}), **model.get("options", {}), **own}
             settings = {"model": label, "form": form, **shown}
-            cells.append(Cell(settings, around / model["file"], choices_of(options, around), forms.get(form), **rest))
+            cells.append(Cell(settings, around / model["file"], read_options(options, around), forms.get(form), **rest))
     return Sweep(tuple(cells), around / data["base"] if "base" in data else None)
 
 

@@ -150,12 +150,12 @@ class _Track:
 
 def cell_digest(cell: Cell, held: Held, origin_of: Callable[[str], Path]) -> str:
     """All that decides the columns of a cell, wherever its files lie."""
-    choices = {name: held(value) if isinstance(value, Path) else value for name, value in asdict(cell.choices).items()}
-    place = origin_of(cell.choices.target)
-    choices["target"] = [place.name, held(place)]
+    given = {name: held(value) if isinstance(value, Path) else value for name, value in cell.options.given().items()}
+    place = origin_of(str(cell.options.target))
+    given["target"] = [place.name, held(place)]
     own = [cell.file.name, held(cell.file), held(cell.inputs), held(cell.labels), cell.is_verified, cell.has_report]
     metric = held(Path(cell.metric.rpartition(":")[0])) if ":" in cell.metric else None
-    return _hash_text([_compiler_digest(), choices, own, cell.metric, metric])
+    return _hash_text([_compiler_digest(), given, own, cell.metric, metric])
 
 
 def _file_contents(path: Path | None) -> list[str]:

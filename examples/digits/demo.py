@@ -126,7 +126,7 @@ def main() -> int:
     print(*memory_lines(json.loads((WORK / "out" / "deploy.json").read_text())), sep="\n")
     report = json.loads((WORK / "out" / "deploy.json").read_text())
     print(f"\n{engines(report)}")
-    cores = deeploy.compile(WORK / "int8.onnx", target="siracusa", options=deeploy.Options(engines=("cluster",))).network.predicted
+    cores = deeploy.compile(WORK / "int8.onnx", target="siracusa", engines=("cluster",)).network.predicted
     if cores is not None:
         times = cores.cycles / report["cycles"]
         print(f"Without N-EUREKA (--engines cluster) an inference takes {cores.cycles:.0f} cycles, {times:.1f} times as many.")

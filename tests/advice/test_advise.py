@@ -23,7 +23,7 @@ from deeploy import api, chips
 from deeploy.cli import app
 from deeploy.errors import UsageError
 from deeploy.ir.target import load_timing
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.quantization.form import Form
 from deeploy.quantization.static import quantize_model
 from deeploy.report import advice as report
@@ -70,7 +70,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def compiled(model: Path, **options: Any) -> deeploy.Compiled:
     own = {name: options.pop(name) for name in ("quantised_io", "requantise", "input_types", "dialect") if name in options}
-    return deeploy.compile(model, "siracusa", options=Options(**options), **own)
+    return deeploy.compile(model, "siracusa", **options, **own)
 
 
 def told(result: deeploy.Compiled) -> Advice:
@@ -210,10 +210,10 @@ def test_integer_inputs_of_a_network_with_a_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize("l1", [4000, 9000])
 def test_more_memory(tmp_path: Path, l1: int) -> None:
     model = one_convolution(tmp_path, 128)
-    before = compiled(model, capacities={"l1": l1}, engines=CLUSTER)
+    before = compiled(model, memory={"l1": l1}, engines=CLUSTER)
     advice = told(before)["memory"]
     option, size = advice["options"]
-    after = compiled(model, capacities={"l1": int(size)}, engines=CLUSTER)
+    after = compiled(model, memory={"l1": int(size)}, engines=CLUSTER)
     assert option == "--l1" and int(size) > l1
     kept(cycles(before), cycles(after), advice)
     assert any(re.search(r"windows take [1-9]\d* bytes of L1 instead of \d+", layer["text"]) for layer in advice["layers"])
@@ -236,7 +236,7 @@ def test_cores_that_were_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_one_buffer_where_two_are_slower(model: Path) -> None:
-    before, after = (compiled(model, capacities={"l1": 5000}, engines=CLUSTER, buffering=each) for each in ("double", "auto"))
+    before, after = (compiled(model, memory={"l1": 5000}, engines=CLUSTER, buffering=each) for each in ("double", "auto"))
     kept(cycles(before), cycles(after), told(before)["buffering"])
     assert "buffering" not in told(after)
 
@@ -281,9 +281,7 @@ def test_weights_without_zero_points(tmp_path: Path, engines: tuple[str, ...] | 
 
 def test_chips_are_told_what_the_system_gains(tmp_path: Path) -> None:
     onnx.save(towers(32, 2), tmp_path / "m.onnx")
-    before, after = (
-        chips.compile(tmp_path / "m.onnx", "siracusa", chips.Cut(2), chips.Request(quantised_io=integers)) for integers in (False, True)
-    )
+    before, after = (chips.compile(tmp_path / "m.onnx", "siracusa", 2, quantised_io=integers) for integers in (False, True))
     before.write(tmp_path / "out", {"deeploy.toml": f'target = "siracusa"\nchips = "2"\n[models]\nnetwork = "{tmp_path / "m.onnx"}"\n'})
     advice = json.loads(CliRunner().invoke(app, ["advise", str(tmp_path / "out"), "--json"], catch_exceptions=False).stdout)["advice"]
     assert before.predicted is not None and after.predicted is not None
@@ -395,8 +393,8 @@ NETWORKS: dict[str, Callable[[Path, Path], Path]] = {
 def test_what_explain_says_agrees_with_its_table(model: Path, tmp_path: Path, name: str, kilobytes: int, has_npu: bool) -> None:
     """Of any network, with any L1: reasons and table tell the same, and name the instance that deploy.json names."""
     own = {"input_types": {"x0": "int8"}, "dialect": "integer"} if name == "integers" else {}
-    options = Options({"l1": 1024 * kilobytes}, engines=None if has_npu else CLUSTER)
-    files = deeploy.compile(NETWORKS[name](model, tmp_path), "siracusa", options=options, **own).files()
+    options = Options(memory={"l1": 1024 * kilobytes}, engines=None if has_npu else CLUSTER)
+    files = deeploy.compile(NETWORKS[name](model, tmp_path), "siracusa", **options.given(), **own).files()
     calls = json.loads(files["explain.json"])["networks"]["network"]["calls"]
     entry = json.loads(files["deploy.json"])
     assert len(calls) == len(entry["calls"])

@@ -14,9 +14,9 @@ from deeploy.backend.constants import ALIGNMENT, collect_constants, constants_in
 from deeploy.backend.network import LAST, _list_blocks, emit_machine, pack_loaded
 from deeploy.backend.packages import Package
 from deeploy.ir.types import DType
+from deeploy.options import Options
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Buffer, Program, Role
 from tests.execution.simulation import nets
 
@@ -24,7 +24,7 @@ from tests.execution.simulation import nets
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     """All constants near, the shortest of them kept in L1."""
-    return nets.perceptron(tmp_path_factory.mktemp("plan"), Options({"l1": 40_000})).plan
+    return nets.perceptron(tmp_path_factory.mktemp("plan"), Options(memory={"l1": 40_000})).plan
 
 
 def test_constants_of_all_networks_lie_where_their_offsets_say(plan: Plan, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_constants_in_a_memory_for_good_lie_one_behind_the_other() -> None:
 @pytest.mark.parametrize("staying", [0, 2])
 def test_a_far_memory_holds_what_is_loaded_into_it(staying: int, tmp_path: Path) -> None:
     """Constants that a kernel wants there, and those that lie there by default."""
-    compiled = nets.perceptron(tmp_path, Options({"l1": 2000, "l2": 6000}, default_memory="L3"))
+    compiled = nets.perceptron(tmp_path, Options(memory={"l1": 2000, "l2": 6000}, default_memory="L3"))
     buffers = dict(compiled.plan.program.buffers)
     for name in [name for name, buffer in buffers.items() if buffer.role is Role.CONSTANT][:staying]:
         buffers[name] = replace(buffers[name], memory="L3")

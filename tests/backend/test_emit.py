@@ -118,9 +118,9 @@ def test_networks_share_a_memory_whose_size_the_target_does_not_say(model: Path,
         weights.CopyFrom(numpy_helper.from_array(-numpy_helper.to_array(weights), weights.name))
     onnx.save(other, tmp_path / "other.onnx")
     options = deeploy.Options(default_memory=far.name)
-    both = deeploy.compile({"first": model, "second": tmp_path / "other.onnx"}, target, options=options)
+    both = deeploy.compile({"first": model, "second": tmp_path / "other.onnx"}, target, **options.given())
     uses = [network.plan.memory[far.name] for network in both.networks.values()]
-    assert uses[0].constants == uses[1].constants > deeploy.compile(model, target, options=options).plan.memory[far.name].constants
+    assert uses[0].constants == uses[1].constants > deeploy.compile(model, target, **options.given()).plan.memory[far.name].constants
     assert all(use.capacity is None and use.lower_bound <= use.peak for use in uses)
 
 

@@ -232,9 +232,9 @@ const int deeploy_network_count = 1;
 @pytest.mark.parametrize("has_states", [False, True])
 def test_instances_share_the_memories_of_a_machine(tmp_path: Path, has_states: bool) -> None:
     """Inferences of several follow each other; of states there is room for those of the instance that was initialised last."""
-    options = deeploy.Options(capacities={"l1": 2500, "l2": 9000}, default_memory="L3")
+    options = deeploy.Options(memory={"l1": 2500, "l2": 9000}, default_memory="L3")
     if has_states:
-        compiled = deeploy.compile(decoders.decoder(tmp_path, is_quantised=True), "siracusa", context=CONTEXT, options=options)
+        compiled = deeploy.compile(decoders.decoder(tmp_path, is_quantised=True), "siracusa", context=CONTEXT, **options.given())
         check = "if (network_instance_run(&instances[0], inputs, outputs) != DEEPLOY_ERROR_STATES) return DEEPLOY_ERROR_NULL;"
         samples = decoders.steps(STEPS, 1, CONTEXT)
     else:

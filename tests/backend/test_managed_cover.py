@@ -12,8 +12,8 @@ import pytest
 import deeploy
 from deeploy.backend.layers import declare_parts
 from deeploy.ir.mentions import mentions
+from deeploy.options import Options
 from deeploy.planning.plan import Buffering
-from deeploy.planning.planner.machine import Options
 from deeploy.resources import resource
 from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Layer
@@ -51,7 +51,7 @@ def counter(layer: Layer, output: str) -> list[str]:
 def test_every_element_is_written_once(name: str, buffering: Buffering, memory: str, tmp_path: Path) -> None:
     network, l1, l2 = NETWORKS[name]
     little = {"l2": l2} if memory == "L3" else {}
-    plan = network(tmp_path, Options({"l1": l1, **little}, None, buffering, memory)).plan
+    plan = network(tmp_path, Options(memory={"l1": l1, **little}, buffering=buffering, default_memory=memory)).plan
     assert max(candidate.tiling.tiles for candidate in plan.calls) > 2
     assert any(candidate.tiling.division for candidate in plan.calls)
     source = ["#include <stdint.h>", "#include <stdio.h>", '#include "deeploy_tile.h"', "static int core;", "#define rt_core() core"]

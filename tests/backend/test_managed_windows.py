@@ -13,8 +13,8 @@ import deeploy
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.execution.runners import host
+from deeploy.options import Options
 from deeploy.planning.plan import Buffering
-from deeploy.planning.planner.machine import Options
 from deeploy.schedule import build_schedule
 from tests.execution.simulation import nets
 
@@ -36,7 +36,7 @@ CASES: list[tuple[Callable[[Path, Options], deeploy.Compiled], int, int, Bufferi
 def test_the_c_is_right_under_an_adversary(
     build: Callable[[Path, Options], deeploy.Compiled], l1: int, l2: int, buffering: Buffering, kinds: tuple[str, ...], tmp_path: Path
 ) -> None:
-    compiled = build(tmp_path, Options({"l1": l1, "l2": l2}, None, buffering, "L3"))
+    compiled = build(tmp_path, Options(memory={"l1": l1, "l2": l2}, buffering=buffering, default_memory="L3"))
     compiled.write(tmp_path / "out")
     text = str(build_schedule(compiled.plan))
     assert [kind for kind in kinds if not re.search(kind, text)] == []

@@ -13,23 +13,21 @@ from mako.lookup import TemplateLookup
 import deeploy
 from deeploy.backend.layers import Printer
 from deeploy.ir.expr import Affine, Named, Variable
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.planning.program import Program
 from deeploy.schedule.ir import Address, Box, Condition, Guard, Move, Node, Schedule, Token
 from deeploy.target import load
 from tests.e2e import decoders
 from tests.execution.simulation import nets
 
-FAR = Options({"l1": 4000, "l2": 9000}, buffering="double", default_memory="L3")
+FAR = Options(memory={"l1": 4000, "l2": 9000}, buffering="double", default_memory="L3")
 
 NETWORKS: dict[str, Callable[[Path], deeploy.Compiled]] = {
-    "perceptron": lambda folder: nets.perceptron(folder, Options({"l1": 2000})),
+    "perceptron": lambda folder: nets.perceptron(folder, Options(memory={"l1": 2000})),
     "far": lambda folder: nets.perceptron(folder, FAR),
-    "convolutions": lambda folder: nets.convolutions(folder, Options({"l1": 6000})),
-    "filters": lambda folder: nets.filters(folder, Options({"l1": 6000, "l2": 20000}, default_memory="L3")),
-    "states": lambda folder: deeploy.compile(
-        decoders.decoder(folder, is_quantised=True), "siracusa", context=24, options=Options({"l1": 1300})
-    ),
+    "convolutions": lambda folder: nets.convolutions(folder, Options(memory={"l1": 6000})),
+    "filters": lambda folder: nets.filters(folder, Options(memory={"l1": 6000, "l2": 20000}, default_memory="L3")),
+    "states": lambda folder: deeploy.compile(decoders.decoder(folder, is_quantised=True), "siracusa", context=24, memory={"l1": 1300}),
     "flat": lambda folder: deeploy.compile(decoders.decoder(folder), context=8),
 }
 

@@ -12,7 +12,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.chips import Cut
 from deeploy.chips import compile as compile_chips
 from tests.e2e import decoders
 
@@ -152,7 +151,7 @@ def test_the_linker_sees_names_of_real_projects_alone(tmp_path: Path, shared_mod
 
 def test_the_linker_sees_names_of_chips_alone(tmp_path: Path) -> None:
     """Of each chip's library: kernels are of the project, and constants and messages of the chip."""
-    compile_chips(product(tmp_path / "m.onnx", 0), "siracusa", Cut(2, "tensor", "cycles")).write(tmp_path / "out")
+    compile_chips(product(tmp_path / "m.onnx", 0), "siracusa", 2).write(tmp_path / "out")
     seen = _seen(_objects(tmp_path / "out", tmp_path / "objects"))
     assert "network_run" in seen and {name for name in seen if not name.startswith("network_")} <= SHARED
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import deeploy
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from tests.e2e import decoders
 from tests.execution.simulation import nets
 
 Make = Callable[[Path], deeploy.Compiled]
 NETWORKS: dict[str, Make] = {
-    "tiles": lambda folder: nets.convolutions(folder, Options({"l1": 3_000})),
-    "tiles, far constants": lambda folder: nets.perceptron(folder, Options({"l1": 2_000, "l2": 20_000}, default_memory="L3")),
+    "tiles": lambda folder: nets.convolutions(folder, Options(memory={"l1": 3_000})),
+    "tiles, far constants": lambda folder: nets.perceptron(folder, Options(memory={"l1": 2_000, "l2": 20_000}, default_memory="L3")),
     "states, flat": lambda folder: deeploy.compile(decoders.writer(folder), dims={"rows": 1}, context=24),
     "states": lambda folder: deeploy.compile(decoders.writer(folder), "siracusa", dims={"rows": 1}, context=24),
 }

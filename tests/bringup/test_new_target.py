@@ -13,7 +13,6 @@ import pytest
 import deeploy
 from deeploy.bringup import new
 from deeploy.errors import UsageError
-from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_compiles_and_verifies_a_network(folder: Path) -> None:
     target = load(folder)
     assert (target.name, len(target.engines), [k.name for k in target.kernels[:3]]) == ("mychip", 1, list(OWN))
-    compiled = deeploy.compile(folder / "model.onnx", target, options=Options({"l1": 1500}))
+    compiled = deeploy.compile(folder / "model.onnx", target, memory={"l1": 1500})
     assert max(call.tiling.tiles for call in compiled.plan.calls) > 1
     assert {"own_matmul", "own_add"} <= {call.kernel.name for call in compiled.plan.program.calls}
     x = np.random.default_rng(0).integers(-128, 128, (24, 32)).astype(np.int8)

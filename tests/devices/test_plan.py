@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import onnx
@@ -16,8 +17,7 @@ from deeploy.frontend import import_model
 from deeploy.ir.rewriting import rewrite_graph
 from deeploy.ir.topology import Member
 from deeploy.ir.values import Graph
-from deeploy.partition.pipeline import BALANCES, Balance
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Balance, Options
 from deeploy.quantization.static import quantize_model
 from deeploy.target import load
 from tests.command import deeploy_cli
@@ -60,7 +60,7 @@ def test_a_float_network_and_its_int8_form_have_the_same_products_and_constants(
     assert read_layers(graph, EDGETPU.kernels).given == 8 * 8 * 8
 
 
-@pytest.mark.parametrize("balance", BALANCES)
+@pytest.mark.parametrize("balance", get_args(Balance))
 def test_stages_hold_all_constants_once_and_no_strategy_beats_cycles(graph: Graph, balance: Balance) -> None:
     plan = plan_devices(graph, EDGETPU, 3, balance, Options()).contents()
     best = plan_devices(graph, EDGETPU, 3, "cycles", Options()).contents()
@@ -77,24 +77,24 @@ def test_stages_hold_all_constants_once_and_no_strategy_beats_cycles(graph: Grap
 def test_a_device_with_less_memory_is_given_less(graph: Graph) -> None:
     for member, sizes in ((Member({"device": 7_000}), (4_672, 27_840)), (Member({"device": 19_000}), (14_016, 18_496))):
         stage = int(sizes[0] > 7_000)
-        plan = plan_devices(graph, EDGETPU, 2, "cycles", Options({"device": 28_000}), {stage: member}).contents()
+        plan = plan_devices(graph, EDGETPU, 2, "cycles", Options(memory={"device": 28_000}), {stage: member}).contents()
         assert plan["stages"][stage]["memory"] == member.capacities["device"] and plan["stages"][1 - stage]["memory"] == 28_000
         assert tuple(stage["held"] for stage in plan["stages"]) == sizes and plan["host"] == 0
 
 
 def test_a_layer_larger_than_a_device_lies_with_the_host_and_is_named(graph: Graph) -> None:
-    plan = plan_devices(graph, EDGETPU, 3, "parameters", Options({"device": 5_000}))
+    plan = plan_devices(graph, EDGETPU, 3, "parameters", Options(memory={"device": 5_000}))
     assert plan.contents()["host"] == 9_344 + 18_496
     assert sum("more than a device" in note for note in plan.notes) == 2
     with pytest.raises(FitError, match="do not stay on the devices"):
-        plan_devices(graph, EDGETPU, "auto", "parameters", Options({"device": 5_000}))
-    assert len(plan_devices(graph, EDGETPU, "auto", "parameters", Options({"device": 19_000})).parts) == 2
+        plan_devices(graph, EDGETPU, "auto", "parameters", Options(memory={"device": 5_000}))
+    assert len(plan_devices(graph, EDGETPU, "auto", "parameters", Options(memory={"device": 19_000})).parts) == 2
 
 
 def test_what_a_device_does_not_have_is_refused(graph: Graph) -> None:
     for options, members, what in (
-        (Options({"l2": 5}), {}, "has no memory l2"),
-        (Options({"device": 10**9}), {}, "has 8110080 bytes"),
+        (Options(memory={"l2": 5}), {}, "has no memory l2"),
+        (Options(memory={"device": 10**9}), {}, "has 8110080 bytes"),
         (Options(cores=4), {}, "one flat memory and one core"),
         (Options(), {1: Member(cores=4)}, "chip 1: .* neither cores nor engines"),
     ):

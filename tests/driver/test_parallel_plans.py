@@ -14,7 +14,6 @@ from deeploy.driver import plan
 from deeploy.errors import FitError
 from deeploy.jobs import workers
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
@@ -41,7 +40,7 @@ def test_workers_make_the_same_plans(partition: str, monkeypatch: pytest.MonkeyP
     found = []
     for jobs in (1, 2):
         with workers(jobs):
-            found.append(chips.compile(DIGITS, "siracusa", chips.Cut(3, partition)))
+            found.append(chips.compile(DIGITS, "siracusa", 3, partition=partition))
     assert found[0].sources() == found[1].sources()
     one, two = (system.plans for system in found)
     assert [a.prediction for a in one] == [b.prediction for b in two]
@@ -54,7 +53,7 @@ def test_the_first_chip_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPat
     errors = []
     for jobs in (1, 2):
         with workers(jobs), pytest.raises(FitError) as found:
-            chips.compile(DIGITS, "siracusa", chips.Cut(3), chips.Request(options=Options({"l1": 600})))
+            chips.compile(DIGITS, "siracusa", 3, memory={"l1": 600})
         errors.append((found.value.what, found.value.remedy))
     assert errors[0] == errors[1] and errors[0][0].startswith("chip ")
 
@@ -64,5 +63,5 @@ def test_what_a_worker_cannot_load_is_planned_here(made: list[int]) -> None:
     target = load("siracusa")
     own = replace(target, kernels=(*target.kernels, target.kernels[0].variant("other", (lambda node: False, "never"))))
     with workers(2):
-        chips.compile(DIGITS, own, chips.Cut(2, "pipeline"))
+        chips.compile(DIGITS, own, 2, partition="pipeline")
     assert made == [os.getpid()] * 2

@@ -12,9 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from deeploy import chips
 from deeploy.driver.lower import Clock, lower_model
-from deeploy.driver.request import Request
+from deeploy.options import Options
 from deeploy.partition.system import System, order_system
-from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 from tests.partition.cuts import cut
 
@@ -63,7 +62,7 @@ def distributed(
     path = folder / "model.onnx"
     onnx.save(model, path)
     machine, clock = load(target), Clock()
-    found = lower_model(clock, path, machine, Request())
+    found = lower_model(clock, path, machine, Options())
     graph = found.graph
     system: System = order_system(cut(graph, lambda number: chip_of(number, graph.nodes[number].op), count))
     assert machine.topology is not None

@@ -23,7 +23,7 @@ ROWS = 24
 def test_a_block_that_fits_makes_no_round_trip(tmp_path: Path, engines: tuple[str, ...]) -> None:
     """Of all activations, the output alone leaves L1, once; and the model of the machine counts the same bytes."""
     path = decoders.attention(tmp_path, ROWS)
-    compiled = deeploy.compile(path, "siracusa", quantised_io=True, options=deeploy.Options(engines=engines))
+    compiled = deeploy.compile(path, "siracusa", quantised_io=True, engines=engines)
     plan, size = compiled.plan, ROWS * decoders.MODEL
     between = [b for b in plan.program.buffers.values() if b.role is Role.LOCAL]
     assert len(between) > 20
@@ -45,8 +45,6 @@ def test_a_block_that_fits_makes_no_round_trip(tmp_path: Path, engines: tuple[st
 def test_a_block_that_does_not_fit_does(tmp_path: Path) -> None:
     """The count above would see a round trip: with half the memory that it takes, activations come and go."""
     path = decoders.attention(tmp_path, ROWS)
-    plans = [
-        deeploy.compile(path, "siracusa", quantised_io=True, options=deeploy.Options(capacities=given)).plan for given in ({}, {"l1": 6000})
-    ]
+    plans = [deeploy.compile(path, "siracusa", quantised_io=True, memory=given).plan for given in ({}, {"l1": 6000})]
     assert plans[0].memory["L1"].peak > 6000
     assert [walk_plan(plan).traffic["L2_L1"].bytes_out > ROWS * decoders.MODEL for plan in plans] == [False, True]

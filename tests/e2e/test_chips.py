@@ -24,8 +24,8 @@ from deeploy.chips import Distributed
 from deeploy.errors import BuildError, UsageError
 from deeploy.execution.runners import host
 from deeploy.execution.simulation import chips as golden
+from deeploy.options import Options
 from deeploy.planning.planner.isomorphic import program_signature
-from deeploy.planning.planner.machine import Options
 from tests.e2e.systems import distributed, layered, samples, star, towers
 
 needs_mpi = pytest.mark.skipif(shutil.which("mpicc") is None or shutil.which("mpirun") is None, reason="Open MPI is not installed")
@@ -52,7 +52,7 @@ def test_chips_compute_what_one_chip_does(tmp_path: Path, target: str, options: 
 
 
 def test_under_sanitizers(tmp_path: Path) -> None:
-    system = star(tmp_path, "siracusa", 2, options=Options(capacities={"l1": 4000}))
+    system = star(tmp_path, "siracusa", 2, options=Options(memory={"l1": 4000}))
     system.write(tmp_path / "out")
     given = samples(2, 64)
     got = host.Host(sanitize=True).run(tmp_path / "out", project.read_manifest(tmp_path / "out"), given).outputs
@@ -87,7 +87,7 @@ def test_the_host_model_counts_the_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("memory", "room"), [("L2", 60000), ("L3", 12000)])
 def test_predicted_bytes_are_those_that_the_host_model_counts(tmp_path: Path, memory: str, room: int) -> None:
     """On every chip and path; and chip to chip. Weights of 16 KiB are streamed through a smaller L2."""
-    options = Options(capacities={"l1": 8000, "l2": room}, default_memory=memory, engines=("cluster",))
+    options = Options(memory={"l1": 8000, "l2": room}, default_memory=memory, engines=("cluster",))
     system = star(tmp_path, "siracusa", 3, 128, options)
     system.write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
@@ -202,8 +202,8 @@ def test_a_rank_that_is_lost_is_named_with_the_one_that_waits(tmp_path: Path, nu
 def test_inputs_stream_through_a_pipeline_in_order(tmp_path: Path) -> None:
     onnx.save(layered([64, 96, 128, 96, 64]), tmp_path / "m.onnx")
     options = Options(engines=("cluster",))
-    system = chips.compile(tmp_path / "m.onnx", "siracusa", chips.Cut(3, "pipeline"), chips.Request(options=options))
-    alone = chips.compile(tmp_path / "m.onnx", "siracusa", chips.Cut(1, "tensor"), chips.Request(options=options))
+    system = chips.compile(tmp_path / "m.onnx", "siracusa", 3, partition="pipeline", **options.given())
+    alone = chips.compile(tmp_path / "m.onnx", "siracusa", 1, **options.given())
     system.write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
     given = samples(100, 64)
@@ -220,10 +220,7 @@ def test_caches_live_on_the_chips_that_append_to_them(tmp_path: Path, target: st
     """Steps of a sequence: every chip keeps the rows of its own heads."""
     onnx.save(decoder(Shape(width=64, inner=96, heads=4, layers=1, rows=1, past=True)), tmp_path / "m.onnx")
     options = Options() if target == "generic" else Options(engines=("cluster",))
-    systems = [
-        chips.compile(tmp_path / "m.onnx", target, chips.Cut(count), chips.Request(dialect="integer", context=8, options=options))
-        for count in (1, 2)
-    ]
+    systems = [chips.compile(tmp_path / "m.onnx", target, count, dialect="integer", context=8, **options.given()) for count in (1, 2)]
     assert all(plan.program.growth is not None for plan in systems[1].plans)
     systems[1].write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
@@ -243,7 +240,7 @@ def test_sixty_four_ranks_share_the_code_of_few_plans(tmp_path: Path) -> None:
     seconds, outputs = [], []
     for count in (1, 64):
         options = Options(engines=("cluster",), default_memory="L3")
-        system = chips.compile(path, "siracusa", chips.Cut(count), chips.Request(dialect="integer", context=128, options=options))
+        system = chips.compile(path, "siracusa", count, dialect="integer", context=128, **options.given())
         system.write(tmp_path / str(count))
         manifest = project.read_manifest(tmp_path / str(count))
         numbers = np.random.default_rng(2)
@@ -267,7 +264,7 @@ def test_values_that_templates_see_are_planned_once_and_written_apart(tmp_path: 
         values = np.clip(numpy_helper.to_array(matrix), -limits, limits).astype(np.float32)
         matrix.CopyFrom(numpy_helper.from_array(values, matrix.name))
     onnx.save(model, tmp_path / "model.onnx")
-    compiled = chips.compile(tmp_path / "model.onnx", "siracusa", chips.Cut(8), chips.Request(dialect="integer"))
+    compiled = chips.compile(tmp_path / "model.onnx", "siracusa", 8, dialect="integer")
     one, other = (compiled.plans[chip].program for chip in (5, 7))
     assert program_signature(one) == program_signature(other) and list(one.buffers) == list(other.buffers)
     assert (compiled.leads[5], compiled.leads[7]) == (5, 7)

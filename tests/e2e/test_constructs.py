@@ -21,14 +21,18 @@ from deeploy.errors import FitError
 from deeploy.execution.runners import host
 from deeploy.execution.simulation.interpreter import network_outputs as interpreted
 from deeploy.execution.verification.compare import compare_output
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
 from tests.frontend.lower.nets_transformer import OPSETS
 from tests.frontend.lower.test_constructs import FORMS, _sample, _Samples
 
 TOGETHER = 12  # networks in one project
 IN_SHORT_RUN = 4
-BUDGETS = (Options({"l1": 100_000}), Options({"l1": 2500}, None, "double", "L3"), Options({"l1": 1200}, None, "single", "L3"))
+BUDGETS = (
+    Options(memory={"l1": 100_000}),
+    Options(memory={"l1": 2500}, buffering="double", default_memory="L3"),
+    Options(memory={"l1": 1200}, buffering="single", default_memory="L3"),
+)
 NAMES = sorted(CONSTRUCTS)
 BATCHES = tuple(tuple(NAMES[start :: -(-len(NAMES) // TOGETHER)]) for start in range(-(-len(NAMES) // TOGETHER)))
 
@@ -71,12 +75,12 @@ def test_constructs_in_little_memory(batch: int, form: str, budget: int, tmp_pat
         if found is None:
             continue
         try:
-            deeploy.compile(found[0], "siracusa", options=options)
+            deeploy.compile(found[0], "siracusa", **options.given())
         except FitError:
             continue  # that the message is right is another test's business
         paths[f"net{number}"], samples[f"net{number}"] = found
     assert len(paths) > TOGETHER // 2
-    compiled = deeploy.compile(paths, "siracusa", options=options)
+    compiled = deeploy.compile(paths, "siracusa", **options.given())
     compiled.write(tmp_path / "project")
     manifest = project.read_manifest(tmp_path / "project")
     for key, network in compiled.networks.items():

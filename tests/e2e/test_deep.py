@@ -73,9 +73,9 @@ def test_a_deep_network(make: Callable[[Net, int], str], tmp_path: Path, few_fra
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cut", [chips.Cut(2), chips.Cut(2, "pipeline")], ids=lambda cut: cut.partition)
-def test_a_deep_network_on_several_chips(cut: chips.Cut, tmp_path: Path, few_frames: None) -> None:
-    compiled = chips.compile(saved(products, DEPTH, tmp_path), "siracusa", cut)
+@pytest.mark.parametrize("partition", ["tensor", "pipeline"])
+def test_a_deep_network_on_several_chips(partition: str, tmp_path: Path, few_frames: None) -> None:
+    compiled = chips.compile(saved(products, DEPTH, tmp_path), "siracusa", 2, partition=partition)
     assert sum(len(plan.program.calls) for plan in compiled.plans) >= DEPTH
 
 

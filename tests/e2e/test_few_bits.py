@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.errors import DeeployError
 from deeploy.ir.types import PACKED, DType, pack_elements, unpack_elements
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 
 SIGNED, UNSIGNED = (TensorProto.INT4, -8, 7), (TensorProto.UINT4, 0, 15)
 
@@ -104,8 +104,8 @@ def test_few_bits_compute_what_bytes_compute(kind: tuple[int, int, int], target:
     model = network(kind, channels)
     onnx.save(model, tmp_path / "few.onnx")
     onnx.save(widened(model), tmp_path / "bytes.onnx")
-    options = Options({"l1": 6000}, engines=("cluster",)) if target == "siracusa" else Options()
-    few, whole = (deeploy.compile(tmp_path / f"{name}.onnx", target, options=options) for name in ("few", "bytes"))
+    options = Options(memory={"l1": 6000}, engines=("cluster",)) if target == "siracusa" else Options()
+    few, whole = (deeploy.compile(tmp_path / f"{name}.onnx", target, **options.given()) for name in ("few", "bytes"))
     given = [np.random.default_rng(2).normal(size=(1, channels, 6, 6)).astype(np.float32) * 3 + 2]
     (wanted,) = whole.interpret(given)
     assert len(np.unique(wanted)) > 4
@@ -249,7 +249,7 @@ def test_cores_read_any_number_of_bits(bits: int, tmp_path: Path) -> None:
     model = of_bits(bits, tmp_path)
     x = np.random.default_rng(1).normal(size=(1, 32, 5, 96)).astype(np.float32) * 4
     budgets = {"l2": 1280 * bits + 80}
-    compiled = deeploy.compile(model, "siracusa", options=Options(budgets, engines=("cluster",)), weight_bits=bits)
+    compiled = deeploy.compile(model, "siracusa", memory=budgets, engines=("cluster",), weight_bits=bits)
     assert np.array_equal(compiled.run([x])[0], compiled.interpret([x])[0])
     assert weights(compiled)[DType(f"s{bits}")] == 96 * 12 * bits + 32 * 4 * bits
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.driver.verify import verify_compiled
 from deeploy.ir.types import HALVES, DType, pack_elements, unpack_elements
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 
 CODES = {DType.FLOAT16: TensorProto.FLOAT16, DType.BFLOAT16: TensorProto.BFLOAT16}
 UNITS = 6
@@ -117,11 +117,11 @@ def given() -> list[np.ndarray]:
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 def test_halves_compute_what_floats_compute(dtype: DType, target: str, tmp_path: Path) -> None:
     """Weights are half as large, in plans, in weights.bin and in transfers; the outputs of the C are those of float32, bit for bit."""
-    options = Options({"l1": 6000}) if target == "siracusa" else Options()
+    options = Options(memory={"l1": 6000}) if target == "siracusa" else Options()
     compiled = []
     for name, is_wide in (("half", False), ("whole", True)):
         onnx.save(network(CODES[dtype], is_wide), tmp_path / f"{name}.onnx")
-        compiled.append(deeploy.compile(tmp_path / f"{name}.onnx", target, options=options))
+        compiled.append(deeploy.compile(tmp_path / f"{name}.onnx", target, **options.given()))
     half, whole = compiled
     (wanted,) = whole.run(given())
     assert len(np.unique(wanted)) > 60

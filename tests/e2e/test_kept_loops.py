@@ -13,7 +13,6 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.errors import UnsupportedError
 from deeploy.ir.types import DType
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 
 node = helper.make_node
@@ -149,7 +148,7 @@ CASES = {
 def test_a_loop_that_stays_one(case: str, target: str, tmp_path: Path) -> None:
     inner, rounds = CASES[case]
     model = counted(tmp_path / "model.onnx", rounds, inner)
-    unrolled, kept = (deeploy.compile(model, target, unroll=nodes, options=Options()) for nodes in (1000, 1))
+    unrolled, kept = (deeploy.compile(model, target, unroll=nodes) for nodes in (1000, 1))
     values = [np.float32([0.25, -1.5, 0.75])]
     for one, other, again in zip(unrolled.run(values), kept.run(values), kept.interpret(values), strict=True):
         assert np.array_equal(one, other)

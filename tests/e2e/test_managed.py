@@ -23,8 +23,8 @@ from deeploy.execution.runners import host
 from deeploy.execution.simulation.interpreter import network_outputs as interpreted
 from deeploy.execution.verification.compare import compare_output
 from deeploy.ir.target import Target
+from deeploy.options import Options
 from deeploy.planning.plan import Buffering
-from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize_model
 from deeploy.target import load
 from tests.execution.simulation import nets
@@ -58,12 +58,14 @@ class Case:
         return SHARED / self.model
 
     def options(self, l2: int | None = None) -> Options:
-        return Options({"l1": self.l1} | ({} if l2 is None else {"l2": l2}), None, self.buffering, self.memory[:2])
+        return Options(
+            memory={"l1": self.l1} | ({} if l2 is None else {"l2": l2}), buffering=self.buffering, default_memory=self.memory[:2]
+        )
 
     def compiled(self, options: Options) -> deeploy.Compiled:
         inputs = self.folder / "inputs.npz"
         dialect = "integer" if "/Integer/" in self.model or "/Int/" in self.model or "/INT8/" in self.model else None
-        return deeploy.compile(self.folder / "network.onnx", "siracusa", inputs=inputs, options=options, dialect=dialect)
+        return deeploy.compile(self.folder / "network.onnx", "siracusa", inputs=inputs, **options.given(), dialect=dialect)
 
 
 def matrix() -> list[Case]:
@@ -153,7 +155,9 @@ def compiled_or_enough(case: Case, options: Options, may_fail: bool) -> deeploy.
             assert re.search(r"node .+ \(\w+\) needs \d+ bytes", error.what), error.what
             level, size = re.findall(r"--(l[12]) (\d+)", error.remedy)[0]
             assert int(size) > options.capacities.get(level, 0)
-            options = Options({**options.capacities, level: int(size)}, None, options.buffering, options.default_memory)
+            options = Options(
+                memory={**options.capacities, level: int(size)}, buffering=options.buffering, default_memory=options.default_memory
+            )
     raise AssertionError("what the messages ask for is not enough")
 
 
@@ -170,7 +174,7 @@ OWN = {
 def test_networks_of_our_own(name: str, buffering: Buffering, memory: str, tmp_path: Path) -> None:
     """Halos, clipped borders and remainders; large weights; strided views without any constant."""
     build, l1, l2 = OWN[name]
-    options = Options({"l1": l1} | ({"l2": l2} if "little" in memory else {}), None, buffering, memory[:2])
+    options = Options(memory={"l1": l1} | ({"l2": l2} if "little" in memory else {}), buffering=buffering, default_memory=memory[:2])
     compiled = build(tmp_path, options)
     check_budgets(compiled)
     assert max(call.tiling.tiles for call in compiled.plan.calls) > 1
@@ -191,7 +195,7 @@ def test_the_digits(l1: int, l2: int | None, memory: str, tmp_path: Path) -> Non
     np.savez(tmp_path / "images.npz", image=images)
     np.savez(tmp_path / "inputs.npz", image=images[:1])
     quantize_model(DIGITS, tmp_path / "images.npz", tmp_path / "int8.onnx")
-    options = Options({"l1": l1} | ({} if l2 is None else {"l2": l2}), None, "auto", memory)
-    compiled = deeploy.compile(tmp_path / "int8.onnx", "siracusa", options=options)
+    options = Options(memory={"l1": l1} | ({} if l2 is None else {"l2": l2}), buffering="auto", default_memory=memory)
+    compiled = deeploy.compile(tmp_path / "int8.onnx", "siracusa", **options.given())
     check_budgets(compiled)
     check_run(compiled, tmp_path / "inputs.npz", tmp_path / "project")

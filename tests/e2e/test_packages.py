@@ -16,9 +16,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.api import Package
 from deeploy.backend.packages import PACKAGES
 from deeploy.errors import UsageError
+from deeploy.options import Package
 from tests.random.projects import base
 
 MAIN = """

@@ -15,20 +15,19 @@ import pytest
 from deeploy import chips
 from deeploy.backend import project
 from deeploy.driver.lower import Clock, Lowered, lower_model
-from deeploy.driver.request import Request
 from deeploy.execution.runners import host
 from deeploy.execution.simulation import chips as golden
 from deeploy.execution.simulation.stages import plan_pipeline_stages
 from deeploy.ir.topology import Member
+from deeploy.options import Options
 from deeploy.partition.pipeline import Balance
 from deeploy.partition.system import system_of_one
-from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize_model
 from deeploy.report.chips import report_system
 from deeploy.target import load
 from tests.frontend.lower.nets import Net, conv
 
-LITTLE = Options({"l2": 14_000}, default_memory="L3", engines=("cluster",))
+LITTLE = Options(memory={"l2": 14_000}, default_memory="L3", engines=("cluster",))
 DIFFERENT = {0: Member({"l2": 9_500}), 1: Member({"l1": 40_000}, cores=4)}
 needs_mpi = pytest.mark.skipif(shutil.which("mpicc") is None or shutil.which("mpirun") is None, reason="Open MPI is not installed")
 
@@ -51,7 +50,7 @@ def compiled(folder: Path, count: int, strategy: Balance, members: Mapping[int, 
     machine, clock = load("siracusa"), Clock()
     assert machine.topology is not None
     topology = replace(machine.topology, members=members or {})
-    found = lower_model(clock, residual(folder), machine, Request())
+    found = lower_model(clock, residual(folder), machine, Options())
     cut = plan_pipeline_stages(found.graph, machine, count, strategy, topology, LITTLE)
     return chips.build(cut.system, found, "int8", machine, topology, LITTLE, clock), found
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from tests.e2e import decoders, systems
 from tests.e2e.test_pipeline import residual
 from tests.execution.simulation import nets

@@ -28,8 +28,8 @@ CONTEXT = 24
 TARGETS = {
     "generic": ("generic", None),
     "siracusa": ("siracusa", None),
-    "tight": ("siracusa", deeploy.Options(capacities={"l1": 1300})),
-    "far": ("siracusa", deeploy.Options(capacities={"l1": 2500, "l2": 4500}, default_memory="L3")),
+    "tight": ("siracusa", deeploy.Options(memory={"l1": 1300})),
+    "far": ("siracusa", deeploy.Options(memory={"l1": 2500, "l2": 4500}, default_memory="L3")),
 }
 
 
@@ -39,7 +39,7 @@ TARGETS = {
 def test_every_position_is_what_growing_caches_give(tmp_path: Path, where: str, is_quantised: bool, rows: int) -> None:
     target, options = TARGETS[where]
     model = decoders.decoder(tmp_path, rows=rows, layers=2, is_quantised=is_quantised)
-    compiled = deeploy.compile(model, target, context=CONTEXT, options=options)
+    compiled = deeploy.compile(model, target, context=CONTEXT, **options.given())
     inputs = decoders.stacked(tmp_path / "in.npz", decoders.steps(CONTEXT // rows, rows, CONTEXT))
     verdict = verify_compiled(compiled, model, inputs, tolerance=0.26, sequence=True, sanitize=where == "tight")
     assert [against for against, _ in verdict.comparisons] == ["interpreter", "onnxruntime"]
@@ -74,7 +74,7 @@ def _caches(compiled: deeploy.Compiled) -> list[str]:
 
 
 def test_bytes_moved_grow_with_the_position(tmp_path: Path) -> None:
-    compiled = deeploy.compile(decoders.decoder(tmp_path), "siracusa", context=128, options=deeploy.Options(capacities={"l1": 2500}))
+    compiled = deeploy.compile(decoders.decoder(tmp_path), "siracusa", context=128, memory={"l1": 2500})
     folder = tmp_path / "project"
     compiled.write(folder)
     entry = project.read_manifest(folder)
@@ -285,7 +285,7 @@ def test_masks_that_the_model_computes_slide(tmp_path: Path, where: str) -> None
     path = tmp_path / "masked.onnx"
     onnx.save(model, path)
     target, options = TARGETS[where]
-    compiled = deeploy.compile(path, target, context=CONTEXT, options=options)
+    compiled = deeploy.compile(path, target, context=CONTEXT, **options.given())
     assert [port.name for port in compiled.network.inputs] == ["x", "cos", "sin"]
     steps = [{name: array for name, array in step.items() if name != "mask"} for step in decoders.steps(CONTEXT // 3, 3, CONTEXT)]
     verdict = verify_compiled(compiled, path, decoders.stacked(tmp_path / "in.npz", steps), sequence=True)
@@ -308,9 +308,9 @@ def test_what_follows_the_position_otherwise_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_cache_that_fits_no_memory(tmp_path: Path) -> None:
-    options = deeploy.Options(capacities={"l1": 1500, "l2": 4000})
+    options = deeploy.Options(memory={"l1": 1500, "l2": 4000})
     with pytest.raises(DeeployError) as error:
-        deeploy.compile(decoders.decoder(tmp_path), "siracusa", context=64, options=options)
+        deeploy.compile(decoders.decoder(tmp_path), "siracusa", context=64, **options.given())
     assert error.value.exit_status == 3
     assert "L2 is too small" in error.value.what and "--l2" in error.value.remedy and "--context" in error.value.remedy
 

@@ -26,15 +26,15 @@ CONTEXT, ROWS, TOKENS = 24, 4, 40
 TARGETS = {
     "generic": ("generic", None),
     "siracusa": ("siracusa", None),
-    "tight": ("siracusa", deeploy.Options(capacities={"l1": 1700})),
-    "far": ("siracusa", deeploy.Options(capacities={"l1": 3000, "l2": 12000}, default_memory="L3")),
+    "tight": ("siracusa", deeploy.Options(memory={"l1": 1700})),
+    "far": ("siracusa", deeploy.Options(memory={"l1": 3000, "l2": 12000}, default_memory="L3")),
 }
 PROMPT = [7, 3, 39, 0, 21, 5, 16, 12, 12, 30]
 DIMS = {"prompt:rows": ROWS, "step:rows": 1}
 
 
 def _together(path: Path, target: str = "generic", options: deeploy.Options | None = None) -> deeploy.Compiled:
-    return deeploy.compile({"prompt": path, "step": path}, target, dims=DIMS, context=CONTEXT, options=options)
+    return deeploy.compile({"prompt": path, "step": path}, target, dims=DIMS, context=CONTEXT, **options.given())
 
 
 def _written(folder: Path, network: str, prompt: Sequence[int], *arguments: int) -> list[int]:
@@ -129,7 +129,7 @@ def test_a_prompt_network_without_caches_for_inputs(tmp_path: Path, where: str, 
     step = decoders.writer(tmp_path)
     first = decoders.writer(tmp_path, begins=True, name="first", cache_step=cache_step)
     target, options = TARGETS[where]
-    compiled = deeploy.compile({"prompt": first, "step": step}, target, dims=DIMS, context=CONTEXT, options=options)
+    compiled = deeploy.compile({"prompt": first, "step": step}, target, dims=DIMS, context=CONTEXT, **options.given())
     assert any("writes rows 0 to 3 of past_key_values.0.key and 3 more" in note for note in compiled.notes)
     compiled.write(tmp_path / "project")
     text = _written(tmp_path / "project", "step", PROMPT, 99, -1, 0, 0, 0)
@@ -185,10 +185,10 @@ def test_first_rows_that_do_not_fit_the_caches(tmp_path: Path) -> None:
 def test_weights_are_stored_once(tmp_path: Path, target: str) -> None:
     """By calls of one engine: N-EUREKA has encodings of its own."""
     path = decoders.writer(tmp_path)
-    options = deeploy.Options({}, engines=("cluster",)) if target == "siracusa" else None
+    options = deeploy.Options(engines=("cluster",)) if target == "siracusa" else None
     compiled = _together(path, target, options)
     files = compiled.files()
-    step = deeploy.compile(path, target, dims={"rows": 1}, context=CONTEXT, options=options)
+    step = deeploy.compile(path, target, dims={"rows": 1}, context=CONTEXT, **options.given())
     whole = sum(-(-b.bytes // 16) * 16 for b in step.network.program.buffers.values() if b.data is not None)
     assert len(files["prompt_weights.bin"]) > 2000
     assert len(files["step_weights.bin"]) < whole / 4
@@ -331,11 +331,11 @@ def test_caches_of_one_name_that_differ(tmp_path: Path) -> None:
 def test_networks_that_do_not_fit_together(tmp_path: Path) -> None:
     """Each has room for itself, and not for the weights of the other."""
     paths = {name: decoders.writer(tmp_path, layers=1, name=name, tokens=tokens) for name, tokens in (("a", 64), ("b", 65))}
-    dims, options = {"rows": 1}, deeploy.Options(capacities={"l1": 4000, "l2": 6500})
+    dims, options = {"rows": 1}, deeploy.Options(memory={"l1": 4000, "l2": 6500})
     for path in paths.values():
-        deeploy.compile(path, "siracusa", dims=dims, context=8, options=options)
+        deeploy.compile(path, "siracusa", dims=dims, context=8, **options.given())
     with pytest.raises(FitError, match="L2"):
-        deeploy.compile(paths, "siracusa", dims=dims, context=8, options=options)
+        deeploy.compile(paths, "siracusa", dims=dims, context=8, **options.given())
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from onnx.reference import ReferenceEvaluator
 
 import deeploy
 from deeploy.errors import FitError
-from deeploy.planning.planner.machine import Options
 
 NODES = 10  # in one network
 SEEDS = 24
@@ -78,7 +77,7 @@ def in_little_memory(path: Path) -> deeploy.Compiled:
     """Compiled for the least L1 of the list that is enough."""
     for size in SMALL_L1:
         try:
-            return deeploy.compile(path, "siracusa", options=Options({"l1": size}))
+            return deeploy.compile(path, "siracusa", memory={"l1": size})
         except FitError:
             continue
     raise AssertionError(f"{SMALL_L1[-1]} bytes are too few")

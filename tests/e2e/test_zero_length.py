@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 import deeploy
 from deeploy.backend.project import read_manifest
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.report import terminal
 from tests.e2e.test_bad_input import node, save
 
@@ -58,9 +58,9 @@ IDLE: dict[str, Net] = {
     "view of the input": net((2, 3), (6,), node("Reshape", "x s", "y"), s=np.array([6])),
 }
 SETTINGS = {
-    "far constants": ("siracusa", Options({}, default_memory="L3")),
-    "bytes moved": ("siracusa", Options({}, objective="traffic")),
-    "least memory": ("generic", Options({}, objective="ram")),
+    "far constants": ("siracusa", Options(default_memory="L3")),
+    "bytes moved": ("siracusa", Options(objective="traffic")),
+    "least memory": ("generic", Options(objective="ram")),
 }
 
 
@@ -70,7 +70,7 @@ def test_a_network_without_calls_has_a_plan_and_a_project(name: str, setting: st
     nodes, x, y, constants = IDLE[name]
     path = save(tmp_path / "model.onnx", nodes, x, y, constants=[numpy_helper.from_array(a, n) for n, a in constants.items()])
     target, options = SETTINGS[setting]
-    compiled = deeploy.compile(path, target, options=options)
+    compiled = deeploy.compile(path, target, **options.given())
     compiled.write(tmp_path / "out")
     given = np.arange(math.prod(x), dtype=np.float32).reshape(x)
     expected = constants["w"] if "w" in constants else np.array(x, np.float32) if y == (2,) else given.reshape(y)

@@ -26,9 +26,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def emit(model: Path, cut: chips.Cut) -> tuple[Any, list[str]]:
+def emit(model: Path, count: int, **options: Any) -> tuple[Any, list[str]]:
     """``deploy.json``, and of every chip the table of messages."""
-    found = chips.compile(model, "siracusa", cut, chips.Request(dialect="integer"))
+    found = chips.compile(model, "siracusa", count, dialect="integer", **options)
     files = found.sources()
     manifest = json.loads(files["deploy.json"])
     return manifest, [str(files[f"chips/{chip}/src/messages.c"]) for chip in range(len(found.plans))]
@@ -38,8 +38,7 @@ def emit(model: Path, cut: chips.Cut) -> tuple[Any, list[str]]:
 @pytest.mark.parametrize("has_gathers", [True, False])
 @pytest.mark.parametrize(("network", "count"), [("decoder", 2), ("encoder", 4), ("decoder", 8)])
 def test_packets_end_when_the_compiler_says(models: Path, network: str, count: int, has_gathers: bool) -> None:
-    cut = chips.Cut(count, collective=None if has_gathers else "hierarchical", has_gathers=has_gathers)
-    emitted = emit(models / f"{network}.onnx", cut)
+    emitted = emit(models / f"{network}.onnx", count, collective=None if has_gathers else "hierarchical", gathers=has_gathers)
     assert abs(simulate(*emitted, tomllib.loads(SIRACUSA.read_text())) / emitted[0]["cycles"] - 1) < BOUND
 
 
@@ -47,8 +46,7 @@ def test_links_that_are_slower_than_cores(models: Path, tmp_path: Path) -> None:
     """Most of the time is spent on links: both say so, and the comparison sees a topology that is not the compiled one."""
     file = tmp_path / "topology.toml"
     file.write_text(SLOW)
-    cut = chips.Cut(8, topology=file, collective="hierarchical", has_gathers=False)
-    emitted = emit(models / "decoder.onnx", cut)
+    emitted = emit(models / "decoder.onnx", 8, topology=file, collective="hierarchical", gathers=False)
     compiled = emitted[0]["cycles"]
     assert abs(simulate(*emitted, tomllib.loads(SLOW)) / compiled - 1) < BOUND
     assert simulate(*emitted, tomllib.loads(SIRACUSA.read_text())) < 0.8 * compiled

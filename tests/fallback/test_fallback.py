@@ -69,7 +69,7 @@ def test_an_option_that_was_given_or_cannot_help_is_no_advice(tmp_path: Path) ->
     for refused in (
         lambda: deeploy.compile(random, fallback=True),
         lambda: deeploy.compile(hardmax, dialect="integer"),
-        lambda: chips.compile(mixed(tmp_path / "m.onnx"), "generic", chips.Cut(2, "tensor", "cycles")),
+        lambda: chips.compile(mixed(tmp_path / "m.onnx"), "generic", 2),
     ):
         with pytest.raises(UnsupportedError) as error:
             refused()
@@ -84,7 +84,7 @@ def test_it_is_not_used_where_there_is_a_kernel(tmp_path: Path) -> None:
 
 def test_an_engine_that_runs_no_c_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="C runs on cluster of target siracusa"):
-        deeploy.compile(mixed(tmp_path / "m.onnx"), "siracusa", fallback="npu")
+        deeploy.compile(mixed(tmp_path / "m.onnx"), "siracusa", fallback_engine="npu")
 
 
 def twice(path: Path) -> Path:
@@ -135,7 +135,7 @@ def test_it_is_marked_everywhere(tmp_path: Path) -> None:
 def test_operands_and_arrays_that_do_not_fit_say_so(tmp_path: Path) -> None:
     pytest.importorskip("emx_onnx_cgen", reason="the extra fallback is not installed")
     with pytest.raises(FitError, match="L1"):
-        deeploy.compile(mixed(tmp_path / "m.onnx"), "siracusa", options=deeploy.Options(capacities={"l1": 1500}), fallback=True)
+        deeploy.compile(mixed(tmp_path / "m.onnx"), "siracusa", memory={"l1": 1500}, fallback=True)
     compiled = deeploy.compile(determinant(tmp_path / "g.onnx"), fallback=True)
     assert all(call.kernel.generator for call in compiled.plan.program.calls)
     scratch = [b for b in compiled.plan.program.buffers.values() if b.role.value == "scratch"]

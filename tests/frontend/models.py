@@ -11,8 +11,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from deeploy.frontend import CustomShapes, import_model
-from deeploy.frontend.pins import Value
 from deeploy.ir.values import Graph
+from deeploy.options import PinnedValue
 
 Spec = tuple[Sequence[int | str | None], int]  # shape and element type of an input
 
@@ -47,7 +47,7 @@ def read(
     folder: Path,
     dims: Mapping[str, int] | None = None,
     custom_shapes: CustomShapes | None = None,
-    pins: Mapping[str, Value] | None = None,
+    pins: Mapping[str, PinnedValue] | None = None,
 ) -> Graph:
     """Write the model and import it."""
     path = folder / "model.onnx"

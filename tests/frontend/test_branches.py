@@ -13,11 +13,11 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy import chips
 from deeploy.driver.compile import compile_networks
-from deeploy.driver.request import Request
 from deeploy.driver.verify import run_project, verify_compiled
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError
 from deeploy.frontend import import_states, without_branches
 from deeploy.frontend.pins import Pinned
+from deeploy.options import Options
 from deeploy.quantization.static import quantize_model
 from deeploy.target import load as target
 from tests.frontend.models import build, f32, read
@@ -72,7 +72,7 @@ def test_a_choice_at_run_time_is_that_of_onnxruntime(tmp_path: Path) -> None:
     onnx.save(onnx.shape_inference.infer_shapes(model), path)
     samples = np.array([[[1, 2, 3, 4]], [[-1, -2, -3, 4]], [[1, 0.5, 0.25, 0.125]]], np.float32)
     np.savez(data, x=samples)
-    verdict = verify_compiled(compile_networks({"network": path}, target("generic"), Request()), path, data)
+    verdict = verify_compiled(compile_networks({"network": path}, target("generic"), Options()), path, data)
     assert verdict.passed and {against for against, _ in verdict.comparisons} == {"interpreter", "onnxruntime"}
     expected = np.stack([x * 2 * 3 if 0 < x.sum() < 4 else x * 2 + 5 if x.sum() > 0 else -x for x in samples])
     assert np.array_equal(verdict.outputs[0], expected)
@@ -115,7 +115,7 @@ def test_a_pinned_input_is_a_constant_of_the_project(tmp_path: Path) -> None:
 def test_pins_of_several_chips(tmp_path: Path) -> None:
     path = tmp_path / "long.onnx"
     path.write_bytes(long().SerializeToString())
-    made = chips.compile(path, "generic", chips.Cut(2), Request(dims={"n": 2}, pins={"sr": [16]}))
+    made = chips.compile(path, "generic", 2, dims={"n": 2}, pins={"sr": [16]})
     made.write(tmp_path / "out")
     np.savez(tmp_path / "inputs.npz", x=np.ones((2, 4), np.float32), sr=np.int64(16))
     assert np.array_equal(run_project(tmp_path / "out", tmp_path / "inputs.npz").outputs[0], np.full((1, 2, 4), 4))

@@ -16,9 +16,9 @@ import pytest
 
 from deeploy import target as registry
 from deeploy.driver.lower import graph_after
-from deeploy.driver.request import Request
 from deeploy.frontend.lower import passes
 from deeploy.ir import rewriting
+from deeploy.options import Options
 from tests.command import deeploy_cli
 
 FOLDER = Path(__file__).parent / "passes"
@@ -60,7 +60,7 @@ def write(case: Case, folder: Path) -> Path:
 
 
 def printed(case: Case, folder: Path) -> str:
-    return str(graph_after(write(case, folder), registry.load(case.target), case.step, Request()))
+    return str(graph_after(write(case, folder), registry.load(case.target), case.step, Options()))
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.file.stem}: {case.title}" for case in CASES])

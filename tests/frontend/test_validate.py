@@ -16,10 +16,10 @@ from onnx.defs import OpSchema
 
 from deeploy import api
 from deeploy.driver.lower import Clock, lower_model
-from deeploy.driver.request import Request
 from deeploy.errors import DeeployError, ModelError
 from deeploy.frontend.constraints import check_constraints
 from deeploy.frontend.schemas import DIALECT_OPS, RECORDS, find_record
+from deeploy.options import Options
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.target import load
 from tests.frontend import nodes
@@ -40,7 +40,7 @@ FEW = 8  # damaged models of a sample in the fast tests
 def compiled(model: onnx.ModelProto, folder: Path) -> None:
     target = load("generic")
     (folder / "model.onnx").write_bytes(model.SerializeToString())
-    found = lower_model(Clock(), folder / "model.onnx", target, Request())
+    found = lower_model(Clock(), folder / "model.onnx", target, Options())
     assemble_program("network", found.graph, target.kernels, {})
 
 

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.driver import layer_fusion as chains
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from tests.e2e import decoders
 from tests.execution.simulation import nets
 from tests.hal.mutate import Mutant
@@ -68,7 +68,7 @@ def attention(folder: Path) -> deeploy.Compiled:
     graph = helper.make_graph(one.nodes, "attention", ports[:3], ports[3:], one.constants)
     path = folder / "attention.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return deeploy.compile(path, "siracusa", options=managed.ATTENTION)
+    return deeploy.compile(path, "siracusa", **managed.ATTENTION.given())
 
 
 def sums(folder: Path) -> deeploy.Compiled:
@@ -80,22 +80,22 @@ def beside(folder: Path) -> deeploy.Compiled:
     """Rows that N-EUREKA and cores hand on to each other, in windows that move."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "SLOWER", 10.0)
-        options = Options({"l1": alternating.L1}, objective="traffic")
-        return deeploy.compile(alternating.network(folder / "beside.onnx"), alternating.PORTABLE, options=options)
+        options = Options(memory={"l1": alternating.L1}, objective="traffic")
+        return deeploy.compile(alternating.network(folder / "beside.onnx"), alternating.PORTABLE, **options.given())
 
 
 def staged(folder: Path) -> deeploy.Compiled:
     """An inverted residual on cores: the first two layers fused by rows, activations that do not fit into L2, a sum at the end."""
     one = managed.Quantised()
     path = one.save(folder / "staged.onnx", one.block("x", 8), [1, 8, 24, 24], [1, 8, 24, 24])
-    options = Options({"l1": 12_000, "l2": 24_000}, engines=("cluster",), objective="traffic", default_memory="L3")
-    return deeploy.compile(path, "siracusa", options=options)
+    options = Options(memory={"l1": 12_000, "l2": 24_000}, engines=("cluster",), objective="traffic", default_memory="L3")
+    return deeploy.compile(path, "siracusa", **options.given())
 
 
 def doubled(folder: Path) -> deeploy.Compiled:
     """A product in tiles with two windows for each operand."""
     nodes = [nets.node("MatMul", "x w", "a"), nets.node("Tanh", "a", "y")]
-    options = Options({"l1": 1500}, buffering="double", default_memory="L3")
+    options = Options(memory={"l1": 1500}, buffering="double", default_memory="L3")
     return nets.compiled(folder, nodes, {"x": [6, 20]}, {"y": [6, 31]}, {"w": [20, 31]}, options)
 
 

@@ -32,12 +32,11 @@ from deeploy import api
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.certify import CertificateError, certify_network
-from deeploy.cli.options import dims_of
 from deeploy.driver import verify
 from deeploy.errors import DeeployError
 from deeploy.execution.runners.runner import split_outputs
 from deeploy.execution.verification.compare import compare_output
-from deeploy.planning.planner.machine import Options
+from deeploy.options import parse_dims
 from tests.hal.equivalent import Equivalence
 from tests.hal.mutate import Mutant, every_mutant
 from tests.hal.subject import ASAN, THREADS, Flavour, Subject
@@ -245,12 +244,12 @@ def main(words: Sequence[str] | None = None) -> int:
     """The command."""
     given = _arguments(words)
     capacities = {name: size for name, size in (("l1", given.l1), ("l2", given.l2)) if size is not None}
-    options: dict[str, Any] = {"capacities": capacities, "buffering": given.buffering}
+    options: dict[str, Any] = {"memory": capacities, "buffering": given.buffering}
     options |= {"default_memory": given.default_memory} if given.default_memory is not None else {}
     with tempfile.TemporaryDirectory(prefix="deeploy-mutants-") as scratch:
         try:
-            sizes = {"dims": dims_of(given.dim), "context": given.context}
-            compiled = api.compile(given.model, given.target, inputs=given.inputs, options=Options(**options), **sizes)
+            sizes = {"dims": parse_dims(given.dim), "context": given.context}
+            compiled = api.compile(given.model, given.target, inputs=given.inputs, **options, **sizes)
             certificate = None if given.by == "model" else Certificate(compiled)
             subject = None if given.by == "certificate" else subject_of(compiled, Path(scratch) / "project", given.inputs)
         except DeeployError as error:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deeploy import api
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.quantization.static import quantize_model
 from deeploy.resources import resource
 from tests.hal import mutate
@@ -19,9 +19,9 @@ from tests.hal.subject import ASAN, PLAIN, THREADS, Flavour, Subject
 MODEL = resource("kernels").parent / "examples" / "digits" / "digits.onnx"
 SAMPLES = 12
 MEMORIES = {
-    "constants in L2": Options({"l1": 2000}, default_memory="L2"),
-    "constants in L3": Options({"l1": 2000}, default_memory="L3"),
-    "constants and activations in L3": Options({"l1": 2000, "l2": 12000}, default_memory="L3"),
+    "constants in L2": Options(memory={"l1": 2000}, default_memory="L2"),
+    "constants in L3": Options(memory={"l1": 2000}, default_memory="L3"),
+    "constants and activations in L3": Options(memory={"l1": 2000, "l2": 12000}, default_memory="L3"),
 }
 SAMPLE = 12  # mutants of each project, in the short run
 PARTS = 4  # of the others, each a test
@@ -34,7 +34,7 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     np.savez(folder / "images.npz", image=images)
     np.savez(folder / "inputs.npz", image=images[:SAMPLES, None])
     quantize_model(MODEL, folder / "images.npz", folder / "int8.onnx")
-    compiled = api.compile(folder / "int8.onnx", "siracusa", options=request.param)
+    compiled = api.compile(folder / "int8.onnx", "siracusa", **request.param.given())
     return subject_of(compiled, folder / "project", folder / "inputs.npz")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from tests.execution.simulation import nets
 from tests.hal import mutants
 from tests.hal.mutate import Mutant, code, every_mutant
@@ -93,7 +93,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     """Two layers with tiles and windows in two slots."""
     folder = tmp_path_factory.mktemp("mutants")
     nodes = [nets.node("MatMul", "x w", "a"), nets.node("Tanh", "a", "y")]
-    options = Options({"l1": 1500}, buffering="double", default_memory="L3")
+    options = Options(memory={"l1": 1500}, buffering="double", default_memory="L3")
     compiled = nets.compiled(folder, nodes, {"x": [6, 20]}, {"y": [6, 31]}, {"w": [20, 31]}, options)
     return mutants.subject_of(compiled, folder / "project")
 

@@ -15,7 +15,7 @@ from deeploy.ir.kernel import Kernel
 from deeploy.ir.types import DType
 from deeploy.operators.norms import reciprocal_root
 from deeploy.operators.rows import curve_of
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.target import load
 from tests.operators.harness import check
 
@@ -230,7 +230,7 @@ def test_an_integer_softmax_fits_where_its_table_does_not(tmp_path: Path) -> Non
     ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, x.shape) for name in "xy"]
     graph = onnx.helper.make_graph([onnx.helper.make_node("iSoftmax", ["x"], ["y"], **coefficients)], "softmax", ends[:1], ends[1:])
     onnx.save(onnx.helper.make_model(graph), tmp_path / "model.onnx")
-    options = Options({"l1": 300})
+    options = Options(memory={"l1": 300})
     compiled = compile_model(tmp_path / "model.onnx", "siracusa", dialect="integer", input_types={"x": "int8"}, options=options)
     (call,) = compiled.plan.program.calls
     assert call.kernel.name == "curve_softmax"

@@ -11,13 +11,13 @@ import onnx
 
 from deeploy.driver.lower import Clock
 from deeploy.driver.lower import lower_model as imported
-from deeploy.driver.request import Dialect, Request
 from deeploy.frontend import import_model
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.rewriting import rewrite_graph
 from deeploy.ir.target import Target
 from deeploy.ir.values import Graph
 from deeploy.operators import link
+from deeploy.options import Dialect, Options
 from deeploy.partition.system import System
 from deeploy.partition.tensor import Partition
 from deeploy.target import load
@@ -34,7 +34,7 @@ def lowered_file(
     path: Path, target: Target, *, inputs: Path | None = None, dialect: Dialect | None = None, context: int | None = None, **dims: int
 ) -> Graph:
     """A file as the passes of a target leave it; ``dims`` are its symbolic dimensions."""
-    return imported(Clock(), path, target, Request(inputs=inputs, dialect=dialect, dims=dims, context=context)).graph
+    return imported(Clock(), path, target, Options(inputs=inputs, dialect=dialect, dims=dims, context=context)).graph
 
 
 class Chip:

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from benchmarks.transformer_models import Shape, decoder
-from deeploy.chips import Cut, Options, Request
+from deeploy.chips import Options
 from deeploy.chips import compile as compile_chips
 from deeploy.driver.partition import costs_of, partition_graph
 from deeploy.ir.nodes import Node
@@ -140,7 +140,7 @@ def test_the_estimate_says_what_is_put_together(tmp_path: Path) -> None:
         (replace(TOPOLOGY, links={"mipi": replace(link, latency=1e-3)}), 0),
     ):
         assert len(partition_by_tensor(graph, 8, topology, declare, costs).gathered) == wanted
-        (system,) = partition_graph(graph, Cut(8), SIRACUSA, topology, Options(engines=("cluster",)))[:1]
+        (system,) = partition_graph(graph, 8, SIRACUSA, topology, Options(engines=("cluster",)))[:1]
         assert ("reduce" in system.notes[0]) == (wanted == 0)
 
 
@@ -148,8 +148,8 @@ def test_the_estimate_says_what_is_put_together(tmp_path: Path) -> None:
 def test_what_is_put_together_is_faster_as_predicted(tmp_path: Path) -> None:
     path = tmp_path / "decoder.onnx"
     onnx.save(decoder(Shape(256, 512, 16, 1, 1, True)), path)
-    request = Request(dialect="integer", context=64, options=Options(engines=("cluster",)))
-    found = compile_chips(path, "siracusa", Cut(16), request)
+    request = Options(dialect="integer", context=64, engines=("cluster",))
+    found = compile_chips(path, "siracusa", 16, **request.given())
     assert found.predicted is not None and "reduce" not in found.notes[-1]
     graph = transformer(tmp_path, Shape(256, 512, 16, 1, 1, True), True)
     assert is_equal(graph, Partition(found.system, (), (), {}))

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from benchmarks.transformer_models import Shape, encoder
-from deeploy.chips import Cut, Options, Request
+from deeploy.chips import Options
 from deeploy.chips import compile as compile_chips
 from deeploy.errors import ModelError
 from deeploy.ir.nodes import Tensor
@@ -133,12 +133,12 @@ def test_the_faster_of_both_is_taken(tmp_path: Path) -> None:
     """Predicted by walking plans; many rows are added up by all chips, and the project still gives what one chip does."""
     path = tmp_path / "encoder.onnx"
     onnx.save(encoder(Shape(128, 256, 4, 1, 96)), path)
-    request = Request(dialect="integer", options=Options(engines=("cluster",)))
-    found = compile_chips(path, "siracusa", Cut(4), request)
+    request = Options(dialect="integer", engines=("cluster",))
+    found = compile_chips(path, "siracusa", 4, **request.given())
     assert found.predicted is not None
     assert any("reduce-scatter" in note for note in found.notes)
     target = replace(SIRACUSA, topology=replace(TOPOLOGY, links={"mipi": replace(TOPOLOGY.links["mipi"], latency=1e-3)}))
-    slow = compile_chips(path, target, Cut(4), request)  # every message takes a millisecond: the fewest are best
+    slow = compile_chips(path, target, 4, **request.given())  # every message takes a millisecond: the fewest are best
     assert not any("reduce-scatter" in note for note in slow.notes)
     graph = transformer(tmp_path, Shape(128, 256, 4, 1, 96), False)
     assert is_equal(graph, Partition(found.system, (), (), {}))

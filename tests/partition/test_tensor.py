@@ -21,6 +21,7 @@ from deeploy.execution.simulation import chips
 from deeploy.ir.nodes import Node, Tensor, constant
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
+from deeploy.options import Options
 from deeploy.partition import collectives
 from deeploy.partition.collectives import Algorithm, Costs, Effort
 from deeploy.partition.dependence import read_dependence
@@ -28,7 +29,6 @@ from deeploy.partition.proof import prove_partition
 from deeploy.partition.system import check_system, constants_by_chip, system_of_one
 from deeploy.partition.tensor import Partition, partition_by_tensor
 from deeploy.planning.binding.kernels import kernel_declarations
-from deeploy.planning.planner.machine import Options
 from deeploy.target import Link, Topology, load
 from tests.e2e import decoders
 from tests.frontend.lower.nets import Net, conv

@@ -10,13 +10,13 @@ import pytest
 
 import deeploy
 from benchmarks import ablations
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from tests.execution.simulation.nets import perceptron
 
 
 def made(folder: Path, variant: ablations.Variant) -> deeploy.Compiled:
     with ablations.without(variant):
-        return perceptron(folder, ablations.options_of(Options({"l1": 8000}), variant))
+        return perceptron(folder, ablations.options_of(Options(memory={"l1": 8000}), variant))
 
 
 @pytest.mark.parametrize("title", ["layer by layer", "largest tiles", "nothing stays in L1", "no prefetch"])

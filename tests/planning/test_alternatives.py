@@ -16,12 +16,13 @@ from deeploy.ir.nodes import INTEGER_FORM, Tensor, compute
 from deeploy.ir.target import Rate, Target
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
+from deeploy.options import Options
 from deeploy.planning import cost
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.binding.kernels import select_kernels
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner import network as planner
-from deeploy.planning.planner.machine import Options, machine_of
+from deeploy.planning.planner.machine import machine_of
 from deeploy.planning.planner.network import Planner
 from deeploy.planning.program import Program, Role, choose_variants
 from deeploy.target import load
@@ -82,10 +83,10 @@ def test_what_is_never_better_is_not_offered(monkeypatch: pytest.MonkeyPatch) ->
 def test_no_better_plan_is_lost(l1: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not offered would not have been chosen, or for less than one cycle in a hundred."""
     path = test_pipeline.residual(tmp_path)
-    options = Options({"l1": l1})
-    few = deeploy.compile(path, "siracusa", options=options).plan
+    options = Options(memory={"l1": l1})
+    few = deeploy.compile(path, "siracusa", **options.given()).plan
     monkeypatch.setattr(planner, "prune_variants", lambda program, *_: program)
-    every = deeploy.compile(path, "siracusa", options=options).plan
+    every = deeploy.compile(path, "siracusa", **options.given()).plan
     assert few.prediction is not None and every.prediction is not None
     assert few.prediction.cycles <= 1.01 * every.prediction.cycles
 
@@ -114,8 +115,8 @@ def test_only_what_the_chosen_ways_need_is_left() -> None:
 
 
 def residual(l1: int, l2: int | None = None) -> Plan:
-    options = Options({"l1": l1} | ({} if l2 is None else {"l2": l2}), engines=("cluster",))
-    return deeploy.compile(RESIDUAL / "network.onnx", "siracusa", inputs=RESIDUAL / "inputs.npz", options=options).plan
+    options = Options(memory={"l1": l1} | ({} if l2 is None else {"l2": l2}), engines=("cluster",))
+    return deeploy.compile(RESIDUAL / "network.onnx", "siracusa", inputs=RESIDUAL / "inputs.npz", **options.given()).plan
 
 
 @pytest.mark.skipif(not RESIDUAL.exists(), reason="shared models are absent")
@@ -146,5 +147,5 @@ def test_the_stated_smallest_memory_holds_the_constants_of_some_kernels(l1: int)
 def test_a_fast_kernel_that_finds_no_room_hides_no_other(tmp_path: Path) -> None:
     """Products of vectors want the depth whole; filters that are larger than L1 have to be cut along it or along their number."""
     shape, weights = {"x": [1, 256, 3, 3]}, {"w": [256, 256, 1, 1]}
-    result = compiled(tmp_path, [node("Conv", "x w", "y")], shape, {"y": [1, 256, 3, 3]}, weights, Options({"l1": 60_000}))
+    result = compiled(tmp_path, [node("Conv", "x w", "y")], shape, {"y": [1, 256, 3, 3]}, weights, Options(memory={"l1": 60_000}))
     assert result.memory["L1"].peak <= 60_000

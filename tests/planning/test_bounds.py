@@ -10,17 +10,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
+from deeploy.options import Options
 from deeploy.planning.planner.bounds import peak_products, plan_bounds
-from deeploy.planning.planner.machine import Options
 from tests.e2e.test_constructs import model
 
 ROWS, INNER, COLUMNS = 32, 64, 48
 
 CASES = [  # options; whether weights move to L1 in every inference, and from L3
     pytest.param(Options(), False, False, id="kept in L1"),
-    pytest.param(Options({"l1": 11000}), True, False, id="in L2"),
-    pytest.param(Options({"l1": 11000}, default_memory="L3"), True, False, id="kept in L2"),
-    pytest.param(Options({"l1": 11000, "l2": 12000}, default_memory="L3"), True, True, id="in L3"),
+    pytest.param(Options(memory={"l1": 11000}), True, False, id="in L2"),
+    pytest.param(Options(memory={"l1": 11000}, default_memory="L3"), True, False, id="kept in L2"),
+    pytest.param(Options(memory={"l1": 11000, "l2": 12000}, default_memory="L3"), True, True, id="in L3"),
 ]
 
 
@@ -36,7 +36,7 @@ def product(path: Path) -> Path:
 @pytest.mark.parametrize(("options", "weights", "beyond"), CASES)
 def test_a_product(options: Options, weights: bool, beyond: bool, tmp_path: Path) -> None:
     """Products over the peak of the cores; tensors once over the path to L1 unless they are there for ever, and over that from L3."""
-    plan = deeploy.compile(product(tmp_path / "m.onnx"), "siracusa", options=options).plan
+    plan = deeploy.compile(product(tmp_path / "m.onnx"), "siracusa", **options.given()).plan
     found, timing = plan_bounds(plan), plan.target.timing
     assert timing is not None
     assert found.compute == {"cluster": round(ROWS * INNER * COLUMNS / peak_products(plan)["cluster"])}
@@ -47,9 +47,11 @@ def test_a_product(options: Options, weights: bool, beyond: bool, tmp_path: Path
     assert found.binding == max({**found.compute, **found.traffic}.items(), key=lambda one: one[1])
 
 
-@pytest.mark.parametrize("options", [Options(), Options({"l1": 24000}), Options(default_memory="L3")], ids=["roomy", "little", "far"])
+@pytest.mark.parametrize(
+    "options", [Options(), Options(memory={"l1": 24000}), Options(default_memory="L3")], ids=["roomy", "little", "far"]
+)
 def test_no_prediction_is_below(options: Options, tmp_path: Path) -> None:
-    compiled = deeploy.compile(product(tmp_path / "m.onnx"), "siracusa", options=options)
+    compiled = deeploy.compile(product(tmp_path / "m.onnx"), "siracusa", **options.given())
     run = compiled.network.predicted
     assert run is not None and 0 < plan_bounds(compiled.plan).binding[1] <= run.cycles
 

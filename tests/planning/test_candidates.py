@@ -19,10 +19,10 @@ import deeploy
 from deeploy.ir.expr import evaluate_value
 from deeploy.ir.nest import Part
 from deeploy.ir.target import Target
+from deeploy.options import Options
 from deeploy.planning import cost
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.candidates.tiler import Tiler
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Call
 from deeploy.planning.tiling.loops import Footprints, Stream
 from deeploy.target import load

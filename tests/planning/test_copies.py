@@ -19,7 +19,6 @@ from deeploy.driver.verify import verify_compiled
 from deeploy.errors import UsageError
 from deeploy.ir.target import Target, load_timing
 from deeploy.planning.packing.lifetimes import FOR_EVER
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 
 BOARD = """
@@ -65,7 +64,7 @@ def timed(folder: Path, text: str) -> Target:
 
 
 def compiled(model: Path, target: Target, sizes: Mapping[str, int] | None = None) -> deeploy.Compiled:
-    return deeploy.compile(model, target, options=Options(sizes or {}))
+    return deeploy.compile(model, target, memory=sizes or {})
 
 
 def test_constants_are_copied_where_that_pays(model: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deeploy.options import Options
 from deeploy.planning import cost
 from deeploy.planning.cost import (
     Load,
@@ -19,7 +20,6 @@ from deeploy.planning.cost import (
     tile_overhead,
     whole_steps,
 )
-from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 from tests.execution.simulation import nets
 

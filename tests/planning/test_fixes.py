@@ -17,8 +17,8 @@ from deeploy.errors import FitError, UsageError
 from deeploy.execution.runners import host
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
+from deeploy.options import Options
 from deeploy.planning.plan import Machine, Plan
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Program
 from tests.command import deeploy_cli as run
 from tests.execution.simulation.nets import compiled, node
@@ -45,7 +45,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plan_with(model: Path, fix: Fixes, target: str = "siracusa", options: Options | None = None) -> deeploy.Compiled:
-    return deeploy.compile(model, target, fix=fix, options=options or Options({"l1": 30_000}))
+    return deeploy.compile(model, target, fix=fix, **(options or Options(memory={"l1": 30_000})).given())
 
 
 def layer(one: deeploy.Compiled, written: str) -> int:
@@ -167,9 +167,9 @@ def test_an_engine_that_may_not_be_used_is_refused_beside_the_option_that_leaves
 def test_what_does_not_fit_since_it_is_fixed_says_that_it_would_fit_without(model: Path) -> None:
     whole = {"c_node.tile.oh": 16, "c_node.tile.ow": 16, "c_node.tile.k": 16}
     with pytest.raises(FitError) as refused:
-        plan_with(model, whole, options=Options({"l1": 8_000}))
+        plan_with(model, whole, options=Options(memory={"l1": 8_000}))
     assert "c_node.tile.oh=16" in refused.value.remedy and "without what is fixed" in refused.value.remedy
-    assert plan_with(model, {}, options=Options({"l1": 8_000})).plan.memory["L1"].peak <= 8_000
+    assert plan_with(model, {}, options=Options(memory={"l1": 8_000})).plan.memory["L1"].peak <= 8_000
 
 
 def test_what_is_fixed_may_fit_where_the_free_plan_does_not(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

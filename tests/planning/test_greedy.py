@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 
 import deeploy
+from deeploy.options import Options
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.choice.greedy import choose_greedily
 from deeploy.planning.choice.problem import ChoiceProblem, ConditionalConstant, Residence
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import CallTiling
 from tests.frontend.lower.nets import Net
 
@@ -50,7 +50,7 @@ def test_the_greedy_plan_has_the_engines_of_the_plan(tmp_path: Path) -> None:
 
     def predicted(engines: tuple[str, ...] | None) -> tuple[int, int]:
         options = Options(engines=engines)
-        found = deeploy.compile(tmp_path / "m.onnx", "siracusa", options=options, input_types={"x0": "int8"}, dialect="integer")
+        found = deeploy.compile(tmp_path / "m.onnx", "siracusa", **options.given(), input_types={"x0": "int8"}, dialect="integer")
         prediction = found.plan.prediction
         assert prediction is not None and prediction.greedy is not None
         return prediction.cycles, prediction.greedy

@@ -6,7 +6,8 @@ import pytest
 
 from deeploy.errors import UsageError
 from deeploy.ir.target import Target
-from deeploy.planning.planner.machine import Options, kernels_of, machine_of, share_machine
+from deeploy.options import Options
+from deeploy.planning.planner.machine import kernels_of, machine_of, share_machine
 from deeploy.target import load
 
 TARGET: Target = load("siracusa")
@@ -22,7 +23,7 @@ def test_a_target_leaves_what_it_does_not_reserve() -> None:
 
 
 def test_options_take_less() -> None:
-    machine = machine_of(TARGET, Options({"l1": 64_000, "L2": 100_000}, 3, "single", "l3"))
+    machine = machine_of(TARGET, Options(memory={"l1": 64_000, "L2": 100_000}, cores=3, buffering="single", default_memory="l3"))
     assert machine is not None
     assert (machine.capacities["L1"], machine.capacities["L2"]) == (64_000, 100_000)
     assert (machine.cores, machine.buffering, machine.default_memory) == (3, "single", "L3")
@@ -31,12 +32,11 @@ def test_options_take_less() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (Options({"l1": 0}), ("--l1 0", "L1 has")),
-        (Options({"l1": 10**7}), ("--l1 10000000", "reserved")),
-        (Options({"l9": 100}), ("no memory l9", "L1, L2, L3")),
+        (Options(memory={"l1": 0}), ("--l1 0", "L1 has")),
+        (Options(memory={"l1": 10**7}), ("--l1 10000000", "reserved")),
+        (Options(memory={"l9": 100}), ("no memory l9", "L1, L2, L3")),
         (Options(cores=9), ("--cores 9", "1 to 8")),
         (Options(cores=0), ("--cores 0", "1 to 8")),
-        (Options(buffering="triple"), ("--buffering triple", "double, single or auto")),  # type: ignore[arg-type]
         (Options(default_memory="L1"), ("--default-memory L1", "L2 or L3")),
     ],
 )
@@ -51,7 +51,7 @@ def test_a_flat_target_takes_no_options() -> None:
     generic = load("generic")
     assert machine_of(generic, Options()).default_memory == ""
     with pytest.raises(UsageError):
-        machine_of(generic, Options({"l1": 1000}))
+        machine_of(generic, Options(memory={"l1": 1000}))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_no_constant_may_lie_in_has_no_kernels() -> None:
     machine = machine_of(TARGET, Options())
     assert machine is not None
     resident = {kernel.name for kernel in TARGET.kernels if kernel.resident}
-    for without in (machine_of(TARGET, Options({"wm": 0})), share_machine(machine, TARGET)):
+    for without in (machine_of(TARGET, Options(memory={"wm": 0})), share_machine(machine, TARGET)):
         on, off = kernels_of(TARGET, without)
         assert {kernel.name for kernel in off} == resident and not resident & {kernel.name for kernel in on}
     assert share_machine(machine, TARGET).capacities == {**machine.capacities, "WM": 0}

@@ -11,12 +11,12 @@ import pytest
 
 import deeploy
 from deeploy.errors import FitError
+from deeploy.options import Options
 from deeploy.planning.candidates.instruction_cache import cache_savings, code_of
 from deeploy.planning.choice.problem import Choice, ChoiceProblem
 from deeploy.planning.choice.resident_constants import Far
 from deeploy.planning.packing.addresses import Overfull
 from deeploy.planning.plan import Machine, Plan
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.planner.network import Planner, make_plan
 from deeploy.planning.program import Program
 from tests.execution.simulation.nets import compiled, node

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import FitError
+from deeploy.options import Options
 from deeploy.planning.plan import Buffering, Machine, Plan
 from deeploy.planning.planner import network as planner
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.planner.network import make_plan
 from deeploy.target import load
 from tests.advice.test_advise import one_convolution
@@ -101,7 +101,7 @@ def test_no_capacity_is_asked_for_that_the_target_does_not_have(tmp_path: Path) 
             assert memory.capacity is not None and memory.reserved > 0
             most = memory.capacity - memory.reserved - 8 * size * size
             assert f"has no more than {most} bytes" in error.value.remedy, "what is left beside reserved bytes and the caller's"
-            plan = nets.compiled(tmp_path, nodes, *shapes, {}, Options({"l2": 200_000}, default_memory="L3")).plan
+            plan = nets.compiled(tmp_path, nodes, *shapes, {}, Options(memory={"l2": 200_000}, default_memory="L3")).plan
             assert plan.memory["L2"].peak <= 200_000
 
 
@@ -125,7 +125,7 @@ def test_what_is_certain_is_said_without_planning(
     """Constants, activations of one step, the smallest tile of a call: nothing is chosen to find that they are too large."""
     monkeypatch.setattr(planner.reduce, "cheapest_choice", None)
     with pytest.raises(FitError) as error:
-        network(tmp_path, Options(sizes))
+        network(tmp_path, Options(memory=sizes))
     assert re.fullmatch(told, error.value.what), error.value.what
 
 
@@ -180,7 +180,7 @@ def test_what_a_misfit_advises_can_be_done_and_helps(target: str, memory: str, i
     path = tmp_path / "model.onnx" if is_float else one_convolution(tmp_path, 128)
 
     def fit(size: int, **more: str) -> deeploy.Compiled:
-        return deeploy.compile(path, target, options=Options({memory.lower(): size}, **more))
+        return deeploy.compile(path, target, memory={memory.lower(): size}, **more)
 
     with pytest.raises(FitError) as error:
         fit(160)

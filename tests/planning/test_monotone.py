@@ -13,7 +13,7 @@ import pytest
 
 import deeploy
 from deeploy.errors import FitError
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from tests.execution.simulation import nets
 from tests.frontend.lower.nets import Net
 from tests.planning.test_managed import products, residual
@@ -41,7 +41,7 @@ def fits(whole: deeploy.Compiled, l1: int, l2: int) -> bool:
 )
 def test_more_memory_fits_what_less_did(name: str, little: tuple[int, int], plenty: tuple[int, int], tmp_path: Path) -> None:
     """Cases in which the fastest candidates of much L1 need more L2 than there is, with kernels that run in so much L1."""
-    whole = NETWORKS[name](tmp_path, Options({"l1": plenty[0]}, default_memory="L3"))
+    whole = NETWORKS[name](tmp_path, Options(memory={"l1": plenty[0]}, default_memory="L3"))
     assert fits(whole, *little)
     assert fits(whole, *plenty)
 
@@ -85,8 +85,8 @@ def test_constants_that_just_fit_near_do_not_make_a_plan_slow(tmp_path: Path) ->
     onnx.save(net.model([x]), tmp_path / "network.onnx")
     cycles = []
     for l2 in (20_000, 24_000):
-        options = Options({"l1": 16_000, "l2": l2}, default_memory="L3", chains=False, engines=("cluster",))
-        run = deeploy.compile(tmp_path / "network.onnx", "siracusa", options=options).network.predicted
+        options = Options(memory={"l1": 16_000, "l2": l2}, default_memory="L3", chains=False, engines=("cluster",))
+        run = deeploy.compile(tmp_path / "network.onnx", "siracusa", **options.given()).network.predicted
         assert run is not None
         cycles.append(run.cycles)
     assert cycles[1] <= 1.02 * cycles[0]

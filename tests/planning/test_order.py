@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 import deeploy
+from deeploy.options import Options
 from deeploy.planning.packing.order import order_calls
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Program, Role, buffer_spans
 from tests.execution.simulation.nets import compiled, node
 
@@ -105,13 +105,13 @@ def wide_branches(folder: Path, options: Options) -> deeploy.Compiled:
 def test_what_does_not_fit_in_the_order_of_the_file_is_planned_in_another_one(tmp_path: Path) -> None:
     """Of four tensors of 96 000 bytes in the middle of branches, two have room beside the constants."""
     room = 4 * 2 * 4 * 600 * 4 + 2 * 40 * 600 * 4 + 20_000
-    options = Options({"l1": 30_000, "l2": room}, engines=("cluster",))
+    options = Options(memory={"l1": 30_000, "l2": room}, engines=("cluster",))
     one = wide_branches(tmp_path, options)
     calls = [call.node.outputs[0].name for call in one.plan.program.calls]
     assert calls.index("b0") < calls.index("a3")
     assert is_legal(one.plan.program)
     assert [call.name for call in one.plan.program.calls] == [call.name for call in wide_branches(tmp_path, options).plan.program.calls]
-    roomy = wide_branches(tmp_path, Options({"l1": 30_000}, engines=("cluster",)))
+    roomy = wide_branches(tmp_path, Options(memory={"l1": 30_000}, engines=("cluster",)))
     calls = [call.node.outputs[0].name for call in roomy.plan.program.calls]
     assert calls.index("a3") < calls.index("b0")
     sample = [np.random.default_rng(1).normal(size=[40, 4]).astype(np.float32)]

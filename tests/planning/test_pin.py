@@ -11,10 +11,10 @@ import deeploy
 from deeploy.backend import project
 from deeploy.execution.runners import host
 from deeploy.execution.simulation.walk import walk_plan
+from deeploy.options import Options
 from deeploy.planning.choice.resident_constants import SHARE, pinnable_constants
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.planner.network import Planner
 from tests.execution.simulation.nets import compiled, node
 
@@ -48,7 +48,7 @@ def kept(plan: Plan) -> dict[str, int]:
 
 @pytest.mark.parametrize("l1", [60_000, 40_000])
 def test_the_shortest_constants_stay_while_there_is_room(tmp_path: Path, l1: int) -> None:
-    whole = dense(tmp_path, Options({"l1": l1}))
+    whole = dense(tmp_path, Options(memory={"l1": l1}))
     found = kept(whole.plan)
     sizes = sorted(b.bytes for b in whole.network.program.buffers.values() if b.role.value == "constant")
     assert sorted(found.values()) == sizes[: len(found)] and set(found.values()) == {256}
@@ -63,7 +63,7 @@ def test_what_is_pinned_is_worth_its_bytes(tmp_path: Path) -> None:
     """Pinned constants and windows fit together, some where L1 is scarce, and cost no more than a plan without pinned ones."""
     found = []
     for l1 in (2_000, 4_000, 40_000):
-        whole = dense(tmp_path, Options({"l1": l1}))
+        whole = dense(tmp_path, Options(memory={"l1": l1}))
         plain = without(whole)
         assert whole.plan.prediction is not None and plain.prediction is not None
         assert whole.plan.prediction.cycles <= plain.prediction.cycles
@@ -73,7 +73,7 @@ def test_what_is_pinned_is_worth_its_bytes(tmp_path: Path) -> None:
 
 
 def test_nothing_is_fetched_for_what_stays(tmp_path: Path) -> None:
-    whole = dense(tmp_path, Options({"l1": 60_000}))
+    whole = dense(tmp_path, Options(memory={"l1": 60_000}))
     before, after = walk_plan(without(whole)), walk_plan(whole.plan)
     assert before.traffic["L2_L1"].bytes - after.traffic["L2_L1"].bytes == sum(kept(whole.plan).values())
     assert before.traffic["L2_L1"].transfers - after.traffic["L2_L1"].transfers == LAYERS
@@ -84,7 +84,7 @@ def test_nothing_is_fetched_for_what_stays(tmp_path: Path) -> None:
 
 def test_the_shortest_constants_are_offered_up_to_a_share_of_the_memory(tmp_path: Path) -> None:
     """Six biases of 256 bytes and six weights of 16 KB each, in a quarter of the memory; what one call uses is pinned together."""
-    program = dense(tmp_path, Options({"l1": 60_000})).network.program
+    program = dense(tmp_path, Options(memory={"l1": 60_000})).network.program
     biases, weights = LAYERS * 256, LAYERS * 16_384
     room = [biases - 1, biases, biases + 2 * 16_384, biases + weights]
     found = [[residence.size for residence in pinnable_constants(program, size * SHARE, 8)] for size in room]
@@ -98,14 +98,14 @@ def test_the_shortest_constants_are_offered_up_to_a_share_of_the_memory(tmp_path
 
 @pytest.mark.slow
 def test_a_full_memory_and_far_constants_keep_nothing(tmp_path: Path) -> None:
-    assert not kept(dense(tmp_path, Options({"l1": 60_000}, default_memory="L3")).plan)
-    least = without(dense(tmp_path, Options({"l1": 3_000}))).memory["L1"].peak
-    assert sum(kept(dense(tmp_path, Options({"l1": least})).plan).values()) <= least // SHARE
+    assert not kept(dense(tmp_path, Options(memory={"l1": 60_000}, default_memory="L3")).plan)
+    least = without(dense(tmp_path, Options(memory={"l1": 3_000}))).memory["L1"].peak
+    assert sum(kept(dense(tmp_path, Options(memory={"l1": least})).plan).values()) <= least // SHARE
 
 
 def test_copies_survive_inferences(tmp_path: Path) -> None:
     """Two samples in one run, whatever memory holds before."""
-    whole = dense(tmp_path, Options({"l1": 60_000}))
+    whole = dense(tmp_path, Options(memory={"l1": 60_000}))
     whole.write(tmp_path / "out")
     samples = [[np.random.default_rng(seed).normal(size=(4, 64)).astype(np.float32)] for seed in (1, 2)]
     got = host.Host().run(tmp_path / "out", project.read_manifest(tmp_path / "out"), samples).outputs[0]

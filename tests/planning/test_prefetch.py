@@ -14,10 +14,10 @@ import deeploy
 from benchmarks.transformer_models import Shape, decoder
 from deeploy.backend import project
 from deeploy.execution.runners import host
+from deeploy.options import Options
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.choice.prefetch import prefetch_earlier
 from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, memory_loads
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import CallTiling
 
 CALL = Candidate(CallTiling((), (), None), (), (10, 100, 0), 1000, 0, 0, 0, 0, False)
@@ -97,8 +97,8 @@ def test_a_language_model_whose_weights_are_far(tmp_path: Path) -> None:
     """Weights set out several calls ahead, each with a ticket of its own while it is under way; every mode of the host model agrees."""
     path = tmp_path / "model.onnx"
     onnx.save(decoder(Shape(128, 256, 4, 2, 1, True)), path)
-    options = Options({"l2": 90_000}, engines=("cluster",), default_memory="L3")
-    made = deeploy.compile(path, "siracusa", dialect="integer", context=16, options=options)
+    options = Options(memory={"l2": 90_000}, engines=("cluster",), default_memory="L3")
+    made = deeploy.compile(path, "siracusa", dialect="integer", context=16, **options.given())
     plan = made.plan
     assert max(use - plan.fetched[name] for name, use in plan.first_uses.items()) > 3
     under_way = [(plan.fetched[name], use, plan.load_tickets[use]) for name, use in plan.first_uses.items()]

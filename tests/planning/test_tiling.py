@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import deeploy
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.planning.program import Call
 from deeploy.planning.tiling.loops import MOST_TRIPS, CallTiling, TileLoop, cut_dims, tile_sizes, window_period
 from tests.execution.simulation import nets

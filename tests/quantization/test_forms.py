@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import deeploy
 from deeploy.cli import app
-from deeploy.driver.request import Request
 from deeploy.errors import UnsupportedError, UsageError
+from deeploy.options import Options
 from deeploy.quantization.form import Form
 from deeploy.quantization.forms import FORMS, Trial, choose_trial, quantize_for
 from deeploy.quantization.losses import class_agreement, signal_to_noise
@@ -65,7 +65,7 @@ def test_a_form_is_what_it_says(form: Form, network: tuple[Path, Path], tmp_path
 
 def test_the_form_that_is_written_is_the_fastest_that_loses_little(network: tuple[Path, Path], tmp_path: Path) -> None:
     tried: list[str] = []
-    trials, best = quantize_for(load("siracusa"), *network, tmp_path / "q.onnx", 6.0, Request(), on_form=tried.append)
+    trials, best = quantize_for(load("siracusa"), *network, tmp_path / "q.onnx", 6.0, Options(), on_form=tried.append)
     assert tried == [str(form) for form in FORMS] == [str(trial.form) for trial in trials]
     assert all(not trial.refused and trial.cycles > 0 and 10 < trial.signal_to_noise < 80 for trial in trials)
     most = max(trial.signal_to_noise for trial in trials)
@@ -106,7 +106,7 @@ def test_a_float_model_that_onnxruntime_cannot_run(network: tuple[Path, Path], t
     model.opset_import.append(helper.make_opsetid("own", 1))
     onnx.save(model, tmp_path / "float.onnx")
     with pytest.raises(UnsupportedError, match="an operator is unknown: Unknown of the domain 'own'"):
-        quantize_for(load("siracusa"), tmp_path / "float.onnx", network[1], tmp_path / "q.onnx", 3.0, Request())
+        quantize_for(load("siracusa"), tmp_path / "float.onnx", network[1], tmp_path / "q.onnx", 3.0, Options())
     assert [path.name for path in tmp_path.iterdir()] == ["float.onnx"]
 
 
@@ -114,7 +114,7 @@ def test_an_output_that_cannot_be_written_is_said_at_once(network: tuple[Path, P
     tried: list[str] = []
     for output in (tmp_path, tmp_path / "absent" / "q.onnx"):
         with pytest.raises(UsageError, match="cannot write"):
-            quantize_for(load("siracusa"), *network, output, 3.0, Request(), on_form=tried.append)
+            quantize_for(load("siracusa"), *network, output, 3.0, Options(), on_form=tried.append)
     assert not tried
 
 

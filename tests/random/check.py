@@ -178,7 +178,7 @@ def _compiled(case: Case, path: Path, name: str) -> deeploy.Compiled | chips.Dis
     dialect: Any = "integer" if case.form == "dialect" else None
     if name in CHIPS:
         target, partition = name.split()
-        return chips.compile(path, _target(target), chips.Cut(2, partition), chips.Request(input_types=case.types, dialect=dialect))
+        return chips.compile(path, _target(target), 2, partition=partition, input_types=case.types, dialect=dialect)
     machine = _target(name)
     if machine.paths:
         plan = case.plan
@@ -188,13 +188,13 @@ def _compiled(case: Case, path: Path, name: str) -> deeploy.Compiled | chips.Dis
         limits = {m.name.lower(): m.capacity - m.reserved for m in machine.memories if m.capacity is not None}
         for factor in (1, 3):
             capacities = {level: min(plan[level] * factor, limits[level]) for level in ("l1", "l2") if plan.get(level)}
-            chosen = deeploy.Options(capacities=capacities, **options)
+            chosen = deeploy.Options(memory=capacities, **options)
             try:
-                return deeploy.compile(path, machine, input_types=case.types, dialect=dialect, options=chosen)
+                return deeploy.compile(path, machine, input_types=case.types, dialect=dialect, **chosen.given())
             except FitError:
                 continue
     objective = case.plan.get("objective", "cycles") if machine.is_flat else "cycles"
-    return deeploy.compile(path, machine, input_types=case.types, dialect=dialect, options=deeploy.Options(objective=objective))
+    return deeploy.compile(path, machine, input_types=case.types, dialect=dialect, objective=objective)
 
 
 def _equal(label: str, output: str, got: np.ndarray, want: np.ndarray, allowed: float) -> None:

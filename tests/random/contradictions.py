@@ -343,9 +343,9 @@ def judged(label: str, model: onnx.ModelProto, how: str) -> tuple[str, str, str]
     """Compile a model of one node and compare what becomes of it with what onnxruntime says."""
     import deeploy
     from deeploy.driver.lower import Clock, lower_model
-    from deeploy.driver.request import Request
     from deeploy.errors import DeeployError
     from deeploy.execution.simulation.interpreter import network_outputs
+    from deeploy.options import Options
     from deeploy.planning.binding.assemble import assemble_program
     from deeploy.target import load
 
@@ -359,7 +359,7 @@ def judged(label: str, model: onnx.ModelProto, how: str) -> tuple[str, str, str]
                 compiled = deeploy.compile(path, fallback=how == "fallback")
                 got = None if arrays is None else compiled.run(arrays) if how == "C" else compiled.interpret(arrays)
             else:
-                found, target = lower_model(Clock(), path, load("generic"), Request()), load("generic")
+                found, target = lower_model(Clock(), path, load("generic"), Options()), load("generic")
                 program = assemble_program("network", found.graph, target.kernels, {})
                 got = None if arrays is None else network_outputs(program, arrays)
         except DeeployError as error:

@@ -27,9 +27,9 @@ from deeploy.driver import verify
 from deeploy.errors import BuildError, DeeployError, FitError
 from deeploy.execution.runners import host
 from deeploy.ir.target import Target
+from deeploy.options import Options
 from deeploy.planning.groups import layer_fusion as fuse
 from deeploy.planning.packing.addresses import Overfull
-from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 from tests.random.check import Difference, Outcome, _equal, failure
 from tests.random.choices import Choices
@@ -97,10 +97,10 @@ def random_options(choices: Choices, target: Target) -> Options:
     around = [path.far for path in target.outward(target.engines[0].memory)]
     engines, most = [engine.name for engine in target.engines], max(engine.cores for engine in target.engines)
     return Options(
-        capacities,
-        choices.pick([None, None, None, 1, min(3, most)]),
-        choices.pick(["auto", "auto", "single", "double"]),
-        choices.pick([None, *around]),
+        memory=capacities,
+        cores=choices.pick([None, None, None, 1, min(3, most)]),
+        buffering=choices.pick(["auto", "auto", "single", "double"]),
+        default_memory=choices.pick([None, *around]),
         engines=choices.pick([None, None, tuple(engines[:1])]),
         objective=choices.pick(["cycles", "traffic"]),
     )
@@ -276,7 +276,7 @@ def _compiled(case: Case) -> deeploy.Compiled:
         inputs=inputs if inputs.is_file() else None,
         dims=json.loads(dims.read_text()) if dims.is_file() else None,
         dialect="integer" if is_dialect else None,
-        options=case.options,
+        **case.options.given(),
     )
 
 

@@ -14,7 +14,6 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.chips import Cut
 from deeploy.chips import compile as compile_chips
 from deeploy.chips import plan as plan_chips
 from deeploy.errors import DeeployError
@@ -87,9 +86,9 @@ def built(kind: str, number: int = 0) -> Built:
     if kind == "several":
         deeploy.compile({"one": path, "two": path}, "siracusa").write(made)
     elif kind == "plan":
-        plan_chips(path, "edgetpu", Cut(2, "pipeline")).write(made)
+        plan_chips(path, "edgetpu", 2, partition="pipeline").write(made)
     else:
-        compile_chips(path, "siracusa", Cut(2, kind)).write(made)
+        compile_chips(path, "siracusa", 2, partition=kind).write(made)
     return _finished(made, inputs, ("--network", "two") if kind == "several" else ())
 
 

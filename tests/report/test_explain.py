@@ -13,7 +13,7 @@ import pytest
 import deeploy
 from deeploy.cli import main
 from deeploy.errors import UsageError
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.report import explanations as why
 from deeploy.report import terminal
 from deeploy.report.explain import explain_calls
@@ -23,7 +23,7 @@ from tests.report.browser import shown
 
 @pytest.fixture(scope="module")
 def compilation(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
-    return convolutions(tmp_path_factory.mktemp("why"), Options({"l1": 2500, "l2": 14000}, default_memory="L3"))
+    return convolutions(tmp_path_factory.mktemp("why"), Options(memory={"l1": 2500, "l2": 14000}, default_memory="L3"))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_buffer_finds_room_where_it_does_in_all_of_its_steps(compilation: deep
 
 def test_more_memory_takes_the_bound_away(tmp_path: Path) -> None:
     def tile(l1: int) -> str:
-        result = compiled(tmp_path, [node("Neg", "x", "y")], {"x": [16, 64]}, {"y": [16, 64]}, {}, Options({"l1": l1}), "siracusa")
+        result = compiled(tmp_path, [node("Neg", "x", "y")], {"x": [16, 64]}, {"y": [16, 64]}, {}, Options(memory={"l1": l1}), "siracusa")
         return str(json.loads(result.files()["explain.json"])["networks"]["network"]["calls"][0]["reasons"][1])
 
     assert "more memory would not help this layer" in tile(64000)
@@ -103,7 +103,7 @@ def test_more_memory_takes_the_bound_away(tmp_path: Path) -> None:
 
 
 def test_operands_say_where_they_live(tmp_path: Path) -> None:
-    result = perceptron(tmp_path, Options({"l1": 4000, "l2": 14000}, default_memory="L3"))
+    result = perceptron(tmp_path, Options(memory={"l1": 4000, "l2": 14000}, default_memory="L3"))
     entries = json.loads(result.files()["explain.json"])["networks"]["network"]["calls"]
     where = [operand["where"] for entry in entries for operand in entry["operands"]]
     assert any(re.match(r"constant in L3, copied to L2, fetched in step \d+; window of", text) for text in where)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deeploy.backend.project import read_manifest
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.report import chips, terminal
 from deeploy.report.layers import layers_section
 from deeploy.report.markup import data
@@ -33,7 +33,7 @@ JSON = st.recursive(
 def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The manifest of a network with tiles; peaks, bounds and capacities all differ, so that none can stand for another."""
     folder = tmp_path_factory.mktemp("one")
-    manifest: dict[str, Any] = json.loads(convolutions(folder, Options({"l1": 2500}, default_memory="L3")).files()["deploy.json"])
+    manifest: dict[str, Any] = json.loads(convolutions(folder, Options(memory={"l1": 2500}, default_memory="L3")).files()["deploy.json"])
     for use in manifest["memory"].values():
         if use["capacity"]:
             use["capacity"], use["lower_bound"] = 7 * use["peak"], use["peak"] // 3

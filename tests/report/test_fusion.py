@@ -13,7 +13,6 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.backend import project
-from deeploy.planning.planner.machine import Options
 from deeploy.report import explanations as why
 from deeploy.report import terminal
 from deeploy.report.text import format_number
@@ -27,7 +26,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one = Quantised()
     y = one.block(one.conv("x", 3, 8, 3, 2), 8)
     model = one.save(folder / "model.onnx", y, [1, 3, 56, 40], [1, 8, 28, 20])
-    deeploy.compile(model, target="siracusa", options=Options({"l1": 28_000}, objective="traffic")).write(folder / "out")
+    deeploy.compile(model, target="siracusa", memory={"l1": 28_000}, objective="traffic").write(folder / "out")
     return folder / "out"
 
 

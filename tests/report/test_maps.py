@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import deeploy
 from deeploy.cli import app
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.report import memory_map
 from deeploy.target import load, names
 from tests.advice.test_advise import one_convolution

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.report.memory_map import memory_map
 from tests.execution.simulation.nets import convolutions, perceptron
 from tests.report.browser import Document, shown
@@ -29,7 +29,7 @@ def spaced(value: float) -> str:
 def project(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A network with far constants and tiles: its page and its manifest."""
     folder = tmp_path_factory.mktemp("page")
-    files = convolutions(folder, Options({"l1": 2500, "l2": 14000}, default_memory="L3")).files()
+    files = convolutions(folder, Options(memory={"l1": 2500, "l2": 14000}, default_memory="L3")).files()
     return {"page": str(files["report.html"]), "manifest": json.loads(files["deploy.json"])}
 
 
@@ -222,9 +222,9 @@ def test_a_flat_target_has_memory_and_layers_but_no_time(tmp_path: Path) -> None
 def test_several_networks_share_a_page(tmp_path: Path) -> None:
     for name, build in (("one", convolutions), ("two", perceptron)):
         (tmp_path / name).mkdir()
-        build(tmp_path / name, Options({"l1": 4000}))
+        build(tmp_path / name, Options(memory={"l1": 4000}))
     models = {name: tmp_path / name / "model.onnx" for name in ("one", "two")}
-    text = str(deeploy.compile(models, "siracusa", options=Options({"l1": 4000})).files()["report.html"])
+    text = str(deeploy.compile(models, "siracusa", memory={"l1": 4000}).files()["report.html"])
     document = shown(text, tmp_path)
     assert [article.attributes["id"] for article in document.find("article")] == ["one", "two"]
     assert [link.attributes["href"] for link in document.find("nav")[0].all("a")] == ["#one", "#two"]

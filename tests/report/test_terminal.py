@@ -10,7 +10,6 @@ import pytest
 
 import deeploy
 from deeploy.backend import project
-from deeploy.chips import Cut, Request
 from deeploy.chips import compile as compile_chips
 from deeploy.errors import UsageError
 from deeploy.report import chips, terminal
@@ -42,8 +41,7 @@ def test_chips_run_at_the_clock_of_one_chip(tmp_path: Path, count: int, asked: f
         text = (SIRACUSA / "topology.toml").read_text()
         topology = tmp_path / "topology.toml"
         topology.write_text(text.replace("[system]", f"[system]\nmhz = {in_file}"))
-    cut = Cut(count, "tensor", "cycles", topology)
-    compiled = compile_chips(tmp_path / "model.onnx", "siracusa", cut, Request(mhz=asked))
+    compiled = compile_chips(tmp_path / "model.onnx", "siracusa", count, topology=topology, mhz=asked)
     compiled.write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
     printed = (chips.report_system(manifest), chips.summarise_system(manifest, tmp_path), terminal.report_network(manifest["chips"][0]))
@@ -78,7 +76,7 @@ def test_a_clock_that_cannot_be_is_refused(tmp_path: Path, target: str, mhz: flo
 def test_the_bound_is_that_of_the_planners_count(
     tmp_path: Path, build: Callable[[Path, deeploy.Options], deeploy.Compiled], l1: int
 ) -> None:
-    build(tmp_path, deeploy.Options({"l1": l1})).write(tmp_path / "out")
+    build(tmp_path, deeploy.Options(memory={"l1": l1})).write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
     prediction = manifest["prediction"]
     assert prediction["bound"] <= prediction["cycles"]
@@ -88,7 +86,7 @@ def test_the_bound_is_that_of_the_planners_count(
 
 
 def test_by_default_every_thing_takes_a_line_and_words_are_explained(tmp_path: Path) -> None:
-    convolutions(tmp_path, deeploy.Options({"l1": 3000})).write(tmp_path / "out")
+    convolutions(tmp_path, deeploy.Options(memory={"l1": 3000})).write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
     manifest["legend"] = {"upper": "requantises in 64 bits"}
     short, full = terminal.report_network(manifest, verbose=False), terminal.report_network(manifest)

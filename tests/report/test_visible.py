@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from deeploy.cli import app
 from deeploy.execution.simulation.timeline import MOST_EVENTS
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.report.blocks import layer_labels, repeated_blocks
 from deeploy.report.compare import compare_entries
 from deeploy.report.compare import comparison_page as compared
@@ -30,7 +30,7 @@ COPIES = 100
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The files of a small network, with its manifest."""
-    files = convolutions(tmp_path_factory.mktemp("small"), Options({"l1": 2500, "l2": 14000}, default_memory="L3")).files()
+    files = convolutions(tmp_path_factory.mktemp("small"), Options(memory={"l1": 2500, "l2": 14000}, default_memory="L3")).files()
     return {"page": str(files["report.html"]), "manifest": json.loads(files["deploy.json"])}
 
 

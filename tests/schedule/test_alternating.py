@@ -14,7 +14,6 @@ from deeploy.backend import project
 from deeploy.driver import layer_fusion as chains
 from deeploy.execution.runners import host
 from deeploy.planning.groups.layer_fusion import FusionSearch
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Role
 from deeploy.planning.tiling.loops import Footprints, TileLoop, cut_dims, in_place
 from deeploy.schedule import build_schedule
@@ -45,7 +44,7 @@ def chained(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "SLOWER", 10.0)
         model = network(tmp_path_factory.mktemp("model") / "alternating.onnx")
-        return deeploy.compile(model, PORTABLE, options=Options({"l1": L1}, objective="traffic"))
+        return deeploy.compile(model, PORTABLE, memory={"l1": L1}, objective="traffic")
 
 
 def test_the_accelerator_works_on_one_tile_while_cores_compute_another(chained: deeploy.Compiled) -> None:

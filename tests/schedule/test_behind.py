@@ -11,7 +11,6 @@ import deeploy
 from deeploy.certify import CertificateError
 from deeploy.driver import layer_fusion as chains
 from deeploy.execution.simulation.walk import walk_plan
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import TileLoop
 from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Finish, PostProcess
@@ -36,7 +35,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[deeploy.Compiled, de
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "WORTH", 0.0)
         patch.setattr(chains, "parallel_groups", lambda fuser: ())
-        behind, alone = (deeploy.compile(model, "siracusa", options=Options(chains=has_chains)) for has_chains in (True, False))
+        behind, alone = (deeploy.compile(model, "siracusa", chains=has_chains) for has_chains in (True, False))
     return behind, alone
 
 

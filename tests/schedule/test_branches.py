@@ -14,7 +14,6 @@ import deeploy
 from deeploy.driver import layer_fusion as chains
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.groups import layer_fusion as fuse
-from deeploy.planning.planner.machine import Options
 from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Finish, PostProcess
 from deeploy.schedule.unroll import Unrolled
@@ -42,7 +41,7 @@ def compiled(model: Path, has_chains: bool) -> deeploy.Compiled:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "pipelined_groups", lambda fuser: ())
         patch.setattr(fuse, "TRIPS", ())
-        return deeploy.compile(model, "siracusa", options=Options(chains=has_chains))
+        return deeploy.compile(model, "siracusa", chains=has_chains)
 
 
 def test_branches_beside_each_other_are_faster_and_the_same(both: tuple[deeploy.Compiled, deeploy.Compiled], tmp_path: Path) -> None:
@@ -90,7 +89,7 @@ def sums_beside_a_product(path: Path, is_behind: bool = False) -> deeploy.Compil
     outputs = values[:1:-1] if is_behind else values[2:]
     graph = helper.make_graph(nodes, "sums", values[:2], outputs, [numpy_helper.from_array(weights, "w")])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return deeploy.compile(path, "siracusa", options=Options({"l1": 64_000}))
+    return deeploy.compile(path, "siracusa", memory={"l1": 64_000})
 
 
 def test_a_job_that_needs_nothing_of_the_call_in_front_waits_for_its_own_first_tile(tmp_path: Path) -> None:

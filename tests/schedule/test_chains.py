@@ -15,8 +15,8 @@ from deeploy.backend import project
 from deeploy.errors import FitError
 from deeploy.execution.runners import host
 from deeploy.ir.expr import Value
+from deeploy.options import Options
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.fused_group import FusedGroup, GroupMember
 from deeploy.schedule import Schedule, build_schedule
 from deeploy.schedule.ir import Condition, Do, Guard, Loop, Node, ShiftRows
@@ -77,13 +77,13 @@ def test_the_fastest_plan_within_a_limit_is_taken(tmp_path: Path) -> None:
     most, least = peak(residual(tmp_path, Options()).plan), peak(residual(tmp_path).plan)
     counts = []
     for limit in np.linspace(least, most, 7).astype(int):
-        plan = residual(tmp_path, Options({"arena": int(limit)})).plan
+        plan = residual(tmp_path, Options(memory={"arena": int(limit)})).plan
         assert peak(plan) <= limit
         counts.append(sum(call.tiling.tiles for call in plan.calls))
     assert counts == sorted(counts, reverse=True)
     assert counts[0] > 3 * counts[-1] and counts[-1] == len(plan.calls)
     with pytest.raises(FitError, match=f"needs {least} bytes when it is computed a few rows at a time, {least - 4} are there"):
-        residual(tmp_path, Options({"arena": least - 4}))
+        residual(tmp_path, Options(memory={"arena": least - 4}))
 
 
 def test_what_other_limits_would_give_is_known(tmp_path: Path) -> None:

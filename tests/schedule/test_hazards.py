@@ -12,8 +12,8 @@ import pytest
 import deeploy
 from deeploy.backend.layers import walk_nodes
 from deeploy.certify import CertificateError, certify_network
+from deeploy.options import Options
 from deeploy.planning.plan import Buffering, Plan
-from deeploy.planning.planner.machine import Options
 from deeploy.schedule import Schedule, build_schedule
 from deeploy.schedule.build import past_rows
 from deeploy.schedule.ir import Barrier, Condition, Finish, Guard, Layer, Loop, Move, Node, Wait
@@ -35,7 +35,7 @@ Change = Callable[[Node], list[Node] | None]  # what a node becomes; None: it st
 def compiled(name: str, buffering: Buffering, folder: Path) -> deeploy.Compiled:
     network, l1, l2 = NETWORKS[name]
     little = {"l1": l1} if l2 is None else {"l1": l1, "l2": l2}
-    return network(folder, Options(little, None, buffering, "L2" if l2 is None else "L3"))
+    return network(folder, Options(memory=little, buffering=buffering, default_memory="L2" if l2 is None else "L3"))
 
 
 def changed(schedule: Schedule, step: int, number: int, change: Change) -> Schedule | None:
@@ -133,7 +133,7 @@ def test_an_engine_has_as_many_tickets_as_are_used(tiled: deeploy.Compiled) -> N
 def test_the_first_position_and_the_last_one_are_gone_through(past: int, tmp_path: Path) -> None:
     """Waits that are dropped at one position only; two rows are appended at a time, in a context of 24."""
     model = decoders.decoder(tmp_path, rows=2)
-    one = deeploy.compile(model, "siracusa", context=24, options=Options({"l1": 1300}))
+    one = deeploy.compile(model, "siracusa", context=24, memory={"l1": 1300})
     here = Condition(past_rows(one.plan.program), "!=", past)
     found = [
         mutant

@@ -18,12 +18,12 @@ from deeploy.documents import Document
 from deeploy.errors import UsageError
 from deeploy.execution.runners import host
 from deeploy.execution.simulation.walk import walk_plan
+from deeploy.options import Options
 from deeploy.planning.groups import layer_fusion as fuse
 from deeploy.planning.groups import layer_pipelining as behind
 from deeploy.planning.groups import parallel_branches as beside
 from deeploy.planning.groups.layer_fusion import place_addresses
 from deeploy.planning.plan import Objective, Plan
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.fused_group import FusedGroup
 from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Do, Finish, Guard, Loop, Node, PostProcess, Schedule, ShiftRows, Wait
@@ -93,10 +93,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @cache
 def compiled(model: Path, name: str, objective: Objective = "traffic", chains: bool = True, l2: int = L2) -> deeploy.Compiled:
-    options = Options({"l1": L1}, engines=ENGINES[name.removesuffix(", L3")], objective=objective, chains=chains)
+    options = Options(memory={"l1": L1}, engines=ENGINES[name.removesuffix(", L3")], objective=objective, chains=chains)
     if name.endswith("L3"):
-        options = replace(options, capacities={"l1": L1, "l2": l2}, default_memory="L3")
-    return deeploy.compile(model, target="siracusa", options=options)
+        options = replace(options, memory={"l1": L1, "l2": l2}, default_memory="L3")
+    return deeploy.compile(model, target="siracusa", **options.given())
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -182,7 +182,7 @@ def test_fewer_cycles_are_never_more(name: str, model: Path) -> None:
 @pytest.mark.parametrize("name", ENGINES)
 def test_the_estimate_of_a_chain_is_what_the_walk_finds(name: str, model: Path) -> None:
     """Where all windows arrive in time: with all of L1, every tenth chain that there could be."""
-    plan = deeploy.compile(model, target="siracusa", options=Options(engines=ENGINES[name], chains=False)).plan
+    plan = deeploy.compile(model, target="siracusa", engines=ENGINES[name], chains=False).plan
     fuser = fuse.FusionSearch(plan, plan.program)
     every = [*fuser.found(lambda *_: True), *beside.parallel_groups(fuser), *behind.pipelined_groups(fuser)][::10]
     assert len(every) > 3
@@ -306,7 +306,7 @@ def test_the_loop_over_clocks_is_one_loop(fused: tuple[str, deeploy.Compiled]) -
 )
 def test_options_of_machines_with_several_memories(options: Options, message: str, model: Path) -> None:
     with pytest.raises(UsageError, match=f"{message}: target generic has one flat memory"):
-        deeploy.compile(model, target="generic", options=options)
+        deeploy.compile(model, target="generic", **options.given())
 
 
 def test_cores_and_the_accelerator_beside_each_other_are_faster(tmp_path: Path) -> None:
@@ -318,14 +318,14 @@ def test_cores_and_the_accelerator_beside_each_other_are_faster(tmp_path: Path) 
     runs = []
     for chains in (True, False):
         options = Options(chains=chains)
-        found = deeploy.compile(model, "siracusa", inputs=tmp_path / "inputs.npz", requantise="engine", options=options)
+        found = deeploy.compile(model, "siracusa", inputs=tmp_path / "inputs.npz", requantise="engine", **options.given())
         assert [(chain.first, chain.last) for chain in found.plan.chains] == [(0, 1)] * chains
         runs.append(walk_plan(found.plan).cycles)
     assert runs[0] < 0.96 * runs[1]
 
 
 HEADS = 8, 96, 16  # of attention: rows of each, and columns
-ATTENTION = Options({"l1": 60_000}, engines=("cluster",), objective="traffic")
+ATTENTION = Options(memory={"l1": 60_000}, engines=("cluster",), objective="traffic")
 
 
 def attention(path: Path) -> Path:
@@ -347,7 +347,7 @@ def test_attention_needs_no_scores_of_all_heads(tmp_path: Path) -> None:
     """Scores, softmax and values are computed head by head; in L1 lie the scores of one head, and none leave it."""
     heads, rows, width = HEADS
     model = attention(tmp_path / "attention.onnx")
-    found, alone = (deeploy.compile(model, "siracusa", options=o) for o in (ATTENTION, replace(ATTENTION, chains=False)))
+    found, alone = (deeploy.compile(model, "siracusa", **o.given()) for o in (ATTENTION, replace(ATTENTION, chains=False)))
     (chain,) = found.plan.chains
     assert (chain.first, chain.last) == (0, 2) and all(ring.rows * ring.pitch == rows * rows for ring in chain.rings.values())
     assert moved(found) == 4 * heads * rows * width
@@ -360,7 +360,7 @@ def test_attention_needs_no_scores_of_all_heads(tmp_path: Path) -> None:
 
 
 def test_what_makes_a_chain_of_attention_unsafe_is_found(tmp_path: Path) -> None:
-    one = deeploy.compile(attention(tmp_path / "attention.onnx"), "siracusa", options=ATTENTION)
+    one = deeploy.compile(attention(tmp_path / "attention.onnx"), "siracusa", **ATTENTION.given())
     (chain,) = one.plan.chains
     for what in CHANGES:
         absent = ("a move of rows", "nobody waits for a job")  # a ring holds one head, and cores compute alone

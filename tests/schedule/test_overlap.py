@@ -17,7 +17,6 @@ from deeploy.execution.runners import host
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.packing.order import EngineLoad, arrange_calls, side_by_side
 from deeploy.planning.planner.isomorphic import carry_plan
-from deeploy.planning.planner.machine import Options
 from deeploy.report.explain import explain_calls
 from tests.planning.test_order import branches, is_legal
 from tests.schedule.proofs import prove
@@ -91,7 +90,7 @@ def test_the_chosen_order_is_faster_on_the_simulator(both: deeploy.Compiled, tmp
 def test_the_same_network_has_the_same_order(both: deeploy.Compiled, tmp_path: Path) -> None:
     again = deeploy.compile(network(tmp_path / "again.onnx"), "siracusa").plan
     assert again.order == both.plan.order and again.chains == both.plan.chains
-    assert deeploy.compile(tmp_path / "again.onnx", "siracusa", options=Options(chains=False)).plan.order is None
+    assert deeploy.compile(tmp_path / "again.onnx", "siracusa", chains=False).plan.order is None
 
 
 def test_a_plan_in_another_order_is_carried_over(both: deeploy.Compiled) -> None:

@@ -16,9 +16,9 @@ from deeploy.driver import order
 from deeploy.execution.runners import host
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
+from deeploy.options import Options
 from deeploy.planning.groups import layer_fusion as fuse
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.program import Program
 from deeploy.planning.tiling.fused_group import FusedGroup
 from deeploy.target import load
@@ -63,9 +63,9 @@ def network(path: Path, rows: int, width: int, hidden: int) -> Path:
 def compiled(folder: Path, name: str, chains: bool = True) -> deeploy.Compiled:
     """The network with the chain of one kind that moves the fewest bytes, however long it takes."""
     shape, l1, l2, engines, target, _, is_nested = CASES[name]
-    options = Options({"l1": l1}, engines=engines, objective="traffic" if chains else "cycles", chains=chains)
+    options = Options(memory={"l1": l1}, engines=engines, objective="traffic" if chains else "cycles", chains=chains)
     if l2 is not None:
-        options = replace(options, capacities={"l1": l1, "l2": l2}, default_memory="L3")
+        options = replace(options, memory={"l1": l1, "l2": l2}, default_memory="L3")
     every, choose = driver.product_groups, order.fuse_layers
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "SLOWER", 100)
@@ -73,7 +73,7 @@ def compiled(folder: Path, name: str, chains: bool = True) -> deeploy.Compiled:
         patch.setattr(driver, "product_groups", lambda fuser: filter(functools.partial(is_wanted, is_nested), every(fuser)))
         if chains and name == DEARER:
             patch.setattr(order, "fuse_layers", lambda alone, given: cheapest(choose(alone, given), given))
-        return deeploy.compile(network(folder / f"{name}.onnx", *shape), target, options=options)
+        return deeploy.compile(network(folder / f"{name}.onnx", *shape), target, **options.given())
 
 
 def cheapest(alone: Plan, given: Program) -> Plan:

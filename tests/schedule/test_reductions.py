@@ -14,8 +14,8 @@ import deeploy
 from deeploy.backend import project
 from deeploy.errors import FitError
 from deeploy.execution.runners import host
+from deeploy.options import Options
 from deeploy.planning.plan import Buffering
-from deeploy.planning.planner.machine import Options
 from deeploy.planning.tiling.loops import cut_dims
 from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Do, Finish, Guard, Move, Node, PostProcess
@@ -83,8 +83,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compiled(folder: Path, name: str, buffering: Buffering = "auto") -> deeploy.Compiled:
     make, l1, _ = NETWORKS[name]
     engines = ("cluster", "npu") if name == "dense" else ("cluster",)
-    options = Options({"l1": l1}, buffering=buffering, engines=engines)
-    return deeploy.compile(make(folder / f"{name}.onnx"), PARTS if name == "dense" else SIRACUSA, options=options)
+    options = Options(memory={"l1": l1}, buffering=buffering, engines=engines)
+    return deeploy.compile(make(folder / f"{name}.onnx"), PARTS if name == "dense" else SIRACUSA, **options.given())
 
 
 @pytest.mark.share(0.25)
@@ -115,14 +115,14 @@ def test_without_sums_the_network_is_refused(folder: Path) -> None:
     target = replace(SIRACUSA, kernels=tuple(kernel for kernel in SIRACUSA.kernels if not kernel.name.endswith("_sums")))
     make, l1, _ = NETWORKS["product"]
     with pytest.raises(FitError, match="L1"):
-        deeploy.compile(make(folder / "refused.onnx"), target, options=Options({"l1": l1}, engines=("cluster",)))
+        deeploy.compile(make(folder / "refused.onnx"), target, memory={"l1": l1}, engines=("cluster",))
 
 
 def test_short_reductions_stay_whole(folder: Path) -> None:
     """Sums that are kept cost time and room: where little is needed without them, no plan has them to choose from."""
     one = Deep()
     model = one.save(folder / "short.onnx", one.matmul("x", 64, 32), [16, 64], [16, 32])
-    plan = deeploy.compile(model, "siracusa", options=Options(engines=("cluster",))).plan
+    plan = deeploy.compile(model, "siracusa", engines=("cluster",)).plan
     assert all(not call.geometry.nest.accumulated for row in (plan.program.calls, *plan.variants) for call in row)
 
 

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
+from deeploy.options import Options
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.machine import Options
 from deeploy.schedule import build_schedule
 from tests.e2e import systems
 from tests.execution.simulation import nets
@@ -44,18 +44,18 @@ def _requantised(folder: Path, options: Options, weights: dict[str, np.ndarray],
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, n, 12, 10]) for name, n in channels.items()]
     graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), folder / "model.onnx")
-    return deeploy.compile(folder / "model.onnx", "siracusa", input_types={"x": "int8"}, options=options)
+    return deeploy.compile(folder / "model.onnx", "siracusa", input_types={"x": "int8"}, **options.given())
 
 
 SHAPES: dict[str, tuple[Callable[[Path, Options], deeploy.Compiled], Options, str]] = {
-    "single": (nets.convolutions, Options({"l1": 2500}, buffering="single"), "a_node"),
-    "double": (nets.convolutions, Options({"l1": 2500}, buffering="double"), "a_node"),
-    "early": (nets.convolutions, Options({"l1": 2500}, buffering="single"), "c_node"),
-    "staged": (nets.convolutions, Options({"l1": 2500, "l2": 14_000}, None, "double", "L3"), "y_node"),
-    "prefetched": (nets.convolutions, Options({"l1": 2500, "l2": 9000}, None, "double", "L3"), "c_node"),
-    "accelerator": (pointwise, Options({"l1": 3000}, buffering="double", engines=("cluster", "npu")), "conv"),
-    "two parts": (pointwise_sums, Options({"l1": 60_000}, buffering="single", engines=("cluster", "npu"), chains=False), "conv"),
-    "two parts that overlap": (pointwise_sums, Options({"l1": 24_000}, buffering="double", engines=("cluster", "npu")), "conv"),
+    "single": (nets.convolutions, Options(memory={"l1": 2500}, buffering="single"), "a_node"),
+    "double": (nets.convolutions, Options(memory={"l1": 2500}, buffering="double"), "a_node"),
+    "early": (nets.convolutions, Options(memory={"l1": 2500}, buffering="single"), "c_node"),
+    "staged": (nets.convolutions, Options(memory={"l1": 2500, "l2": 14_000}, buffering="double", default_memory="L3"), "y_node"),
+    "prefetched": (nets.convolutions, Options(memory={"l1": 2500, "l2": 9000}, buffering="double", default_memory="L3"), "c_node"),
+    "accelerator": (pointwise, Options(memory={"l1": 3000}, buffering="double", engines=("cluster", "npu")), "conv"),
+    "two parts": (pointwise_sums, Options(memory={"l1": 60_000}, buffering="single", engines=("cluster", "npu"), chains=False), "conv"),
+    "two parts that overlap": (pointwise_sums, Options(memory={"l1": 24_000}, buffering="double", engines=("cluster", "npu")), "conv"),
 }
 
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.errors import UnsupportedError, UsageError
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.planning.program import Role
 from deeploy.report import explanations as why
 
@@ -64,7 +64,7 @@ def sample() -> np.ndarray:
 @pytest.mark.parametrize("memory", ["L2", "L3"])
 def test_every_layer_runs_where_it_costs_least(model: Path, memory: str) -> None:
     """The array takes long to begin: the small convolution is left to the cores, and its operands pass through L2."""
-    compiled = deeploy.compile(model, ARRAY, options=Options(default_memory=memory))
+    compiled = deeploy.compile(model, ARRAY, default_memory=memory)
     assert engines(compiled) == ["array", "cores", "array", "array"]
     levels = {placement.buffers[0]: placement.level for placement in compiled.plan.placements}
     assert {levels["a0_channels_last"], levels["a1_channels_last"]} == {"L2"}, "the engines share no nearer memory"
@@ -84,8 +84,8 @@ LITTLE = [(4000, 9000, {"array", "cores"}), (300, 9000, {"cores"})]
 )
 def test_little_memory_decides_too(model: Path, memory: str, pad: int, l2: int, expected: set[str]) -> None:
     """Tiles through a small scratchpad; where none fits, the cores; and constants that are streamed."""
-    options = Options({"pad": pad, "l1": 6000, "l2": l2}, default_memory=memory)
-    compiled = deeploy.compile(model, ARRAY, options=options)
+    options = Options(memory={"pad": pad, "l1": 6000, "l2": l2}, default_memory=memory)
+    compiled = deeploy.compile(model, ARRAY, **options.given())
     assert set(engines(compiled)) == expected
     for name, use in compiled.memory.items():
         assert use.capacity is None or use.peak <= use.capacity, name
@@ -104,16 +104,16 @@ def test_only_the_constants_of_chosen_kernels_are_kept(model: Path) -> None:
 
 
 def test_engines_may_be_left_out(model: Path) -> None:
-    alone = deeploy.compile(model, ARRAY, options=Options(engines=("cores",)))
+    alone = deeploy.compile(model, ARRAY, engines=("cores",))
     assert engines(alone) == ["cores"] * 4
     manifest = json.loads(str(alone.files()["deploy.json"]))
     assert manifest["machine"]["engines"] == ["cores"]
     assert {call["engine"] for call in manifest["calls"]} == {"cores"}
     with pytest.raises(UsageError) as unknown:
-        deeploy.compile(model, ARRAY, options=Options(engines=("cores", "npu")))
+        deeploy.compile(model, ARRAY, engines=("cores", "npu"))
     assert "no engine npu" in unknown.value.what and "cores, array" in unknown.value.remedy
     with pytest.raises(UnsupportedError) as missing:
-        deeploy.compile(model, ARRAY, options=Options(engines=("array",)))
+        deeploy.compile(model, ARRAY, engines=("array",))
     assert "only cores could run it, which --engines leaves out" in missing.value.what
 
 

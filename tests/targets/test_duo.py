@@ -12,7 +12,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.planning.planner.machine import Options
 from deeploy.report import terminal
 
 DUO = Path(__file__).resolve().parents[2] / "examples" / "targets" / "duo" / "deeploy_duo"
@@ -56,7 +55,7 @@ def sample() -> np.ndarray:
 
 @pytest.mark.parametrize("memory", ["L2", "L3"])
 def test_every_layer_runs_where_it_is_fastest(model: Path, memory: str, tmp_path: Path) -> None:
-    compiled = deeploy.compile(model, DUO, options=Options(default_memory=memory))
+    compiled = deeploy.compile(model, DUO, default_memory=memory)
     assert engines(compiled) == [LARGE, SMALL, LARGE, CORES]
     levels = {placement.level for placement in compiled.plan.placements}
     assert {"L1", "PAD", "L2"} <= levels
@@ -72,14 +71,14 @@ def test_every_layer_runs_where_it_is_fastest(model: Path, memory: str, tmp_path
 
 def test_without_its_arrays_the_cores_take_longer(model: Path) -> None:
     full = deeploy.compile(model, DUO)
-    alone = deeploy.compile(model, DUO, options=Options(engines=(CORES,)))
+    alone = deeploy.compile(model, DUO, engines=(CORES,))
     assert set(engines(alone)) == {CORES}
     assert full.network.predicted is not None and alone.network.predicted is not None
     assert full.network.predicted.cycles * 3 < alone.network.predicted.cycles
 
 
 def test_little_scratchpad_is_streamed_through_or_left_out(model: Path) -> None:
-    small = deeploy.compile(model, DUO, options=Options({"pad": 6000}))
+    small = deeploy.compile(model, DUO, memory={"pad": 6000})
     assert small.memory["PAD"].peak <= 6000 and LARGE in engines(small)
     assert np.array_equal(small.run([sample()])[0], small.interpret([sample()])[0])
-    assert LARGE not in engines(deeploy.compile(model, DUO, options=Options({"pad": 300})))
+    assert LARGE not in engines(deeploy.compile(model, DUO, memory={"pad": 300}))

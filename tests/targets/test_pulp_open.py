@@ -17,7 +17,6 @@ import deeploy
 from deeploy.driver.verify import run_project
 from deeploy.errors import FitError, UsageError
 from deeploy.execution.runners import gvsoc
-from deeploy.planning.planner.machine import Options
 from deeploy.quantization.static import quantize_model
 from deeploy.target import load
 
@@ -74,7 +73,7 @@ def test_what_it_has_of_its_own() -> None:
 
 @pytest.mark.parametrize("memory", ["L2", "L3"])
 def test_the_host_model_agrees(tmp_path: Path, memory: str) -> None:
-    compiled = deeploy.compile(network(tmp_path), FOLDER, options=Options(default_memory=memory))
+    compiled = deeploy.compile(network(tmp_path), FOLDER, default_memory=memory)
     assert "pulp_depthwise" in {call.kernel.name for call in compiled.plan.program.calls}
     compiled.write(tmp_path / "out")
     assert same(run_project(tmp_path / "out", tmp_path / "inputs.npz").outputs[0], outputs(compiled, tmp_path / "inputs.npz"))
@@ -84,11 +83,11 @@ def test_its_memory_is_a_limit(tmp_path: Path) -> None:
     model = network(tmp_path)
     assert deeploy.compile(model, FOLDER).plan.memory["L1"].peak <= 64 * KIB - 9 * KIB
     with pytest.raises(UsageError, match="l1"):
-        deeploy.compile(model, FOLDER, options=Options({"l1": 65536}))
+        deeploy.compile(model, FOLDER, memory={"l1": 65536})
     with pytest.raises(FitError):
-        deeploy.compile(model, FOLDER, options=Options({"l1": 64}))
+        deeploy.compile(model, FOLDER, memory={"l1": 64})
     with pytest.raises(UsageError, match="npu"):
-        deeploy.compile(model, FOLDER, options=Options(engines=("npu",)))
+        deeploy.compile(model, FOLDER, engines=("npu",))
 
 
 def test_the_program_for_the_chip_links(tmp_path: Path) -> None:
@@ -109,7 +108,7 @@ def test_the_simulator_agrees(tmp_path: Path, memory: str) -> None:
     launcher = os.environ.get("GVSOC") or shutil.which("gvsoc")
     if launcher is None or not list(Path(launcher).resolve().parents[1].glob("models/**/apb_soc_impl*")):
         pytest.skip("no GVSoC that was built for pulp-open: set GVSOC to the launcher of one")
-    compiled = deeploy.compile(network(tmp_path), FOLDER, options=Options(default_memory=memory))
+    compiled = deeploy.compile(network(tmp_path), FOLDER, default_memory=memory)
     compiled.write(tmp_path / "out")
     found = run_project(tmp_path / "out", tmp_path / "inputs.npz", on="gvsoc")
     assert same(found.outputs[0], outputs(compiled, tmp_path / "inputs.npz"))

@@ -23,14 +23,13 @@ import deeploy
 from deeploy import cli
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.driver.plan import over_budget
-from deeploy.driver.request import Request
 from deeploy.driver.verify import run_project, verify_compiled
 from deeploy.errors import BuildError, FitError, UsageError
 from deeploy.execution.runners import qemu, sizes
 from deeploy.execution.verification.layers import layer_differences
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.ir.types import DType
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.report import terminal
 from deeploy.report import text as text_report
 from deeploy.target import load, names
@@ -104,7 +103,7 @@ def test_the_targets_are_found_by_name() -> None:
 def test_constants_take_no_ram(name: str, peak: int, shared_models: Path) -> None:
     """The arena holds what lives at a time and scratch memory; chains need less of it."""
     model = shared_models / "mlperf_tiny" / name / "network.onnx"
-    whole, chained = (deeploy.compile(model, "cortex_m4", options=Options(objective=objective)).plan for objective in ("cycles", "ram"))
+    whole, chained = (deeploy.compile(model, "cortex_m4", objective=objective).plan for objective in ("cycles", "ram"))
     assert whole.memory["RAM"].peak <= peak
     assert chained.memory["RAM"].peak < whole.memory["RAM"].peak or not chained.chains
 
@@ -207,7 +206,7 @@ def test_sizes_and_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     done = CliRunner().invoke(cli.app, [*command[:4], "-o", str(tmp_path / "no"), f"--stack={found['stack'] - 1}"])
     assert isinstance(done.exception, FitError) and not (tmp_path / "no").exists()
     with pytest.raises(UsageError, match="target siracusa has no memory RAM"):
-        Request(budgets={"ram": 1000}).machine_options(load("siracusa"))
+        Options(ram=1000).limit_ram(load("siracusa"))
     with pytest.raises(UsageError, match="--stack: the target has no cross compiler"):
         sizes.measure_sizes({}, 0, 0, {"stack": 1000}, partial(over_budget, compilation.plan))
     monkeypatch.setenv("PATH", "/nowhere")

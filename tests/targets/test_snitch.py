@@ -16,7 +16,7 @@ import deeploy
 from deeploy.driver.verify import run_project
 from deeploy.errors import FitError
 from deeploy.execution.runners import gvsoc
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.quantization.static import quantize_model
 from deeploy.target import load
 
@@ -68,8 +68,8 @@ def test_what_it_is() -> None:
 @pytest.mark.parametrize("l1", [None, 8000])
 @pytest.mark.parametrize("name", ["float", "int8"])
 def test_the_host_model_agrees(tmp_path: Path, name: str, l1: int | None) -> None:
-    options = Options({} if l1 is None else {"l1": l1})
-    compiled = deeploy.compile(network(tmp_path) / f"{name}.onnx", FOLDER, options=options)
+    options = Options(memory={} if l1 is None else {"l1": l1})
+    compiled = deeploy.compile(network(tmp_path) / f"{name}.onnx", FOLDER, **options.given())
     streamed = [call.kernel.name for call in compiled.plan.program.calls if call.kernel.name.startswith("snitch_")]
     assert len(streamed) == (4 if name == "float" else 0), "a convolution, two products and a softmax"
     check(compiled, tmp_path, "host")
@@ -123,7 +123,7 @@ def layers(folder: Path) -> Path:
 
 @pytest.mark.parametrize("l1", [None, 3000])
 def test_layers_of_remainders_on_the_host_model(tmp_path: Path, l1: int | None) -> None:
-    compiled = deeploy.compile(layers(tmp_path), FOLDER, options=Options({} if l1 is None else {"l1": l1}))
+    compiled = deeploy.compile(layers(tmp_path), FOLDER, memory={} if l1 is None else {"l1": l1})
     kernels = {call.kernel.name for call in compiled.plan.program.calls}
     assert {"snitch_add", "snitch_mul", "snitch_softmax"} <= kernels
     assert ("snitch_depthwise" in kernels) is (l1 is None), "of few outputs another kernel is faster"
@@ -203,7 +203,7 @@ def skip_without_a_simulator() -> None:
 
 def test_what_does_not_fit_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FitError):
-        deeploy.compile(network(tmp_path) / "float.onnx", FOLDER, options=Options({"l1": 100}))
+        deeploy.compile(network(tmp_path) / "float.onnx", FOLDER, memory={"l1": 100})
 
 
 def test_the_program_for_the_cluster_links(tmp_path: Path) -> None:
@@ -224,9 +224,9 @@ def test_the_program_for_the_cluster_links(tmp_path: Path) -> None:
 )
 def test_the_simulator_agrees(tmp_path: Path, name: str, l1: int | None) -> None:
     skip_without_a_simulator()
-    options = Options({} if l1 is None else {"l1": l1})
+    options = Options(memory={} if l1 is None else {"l1": l1})
     model = layers(tmp_path) if name == "layers" else network(tmp_path) / f"{name}.onnx"
-    cycles = check(deeploy.compile(model, FOLDER, options=options), tmp_path, "gvsoc")
+    cycles = check(deeploy.compile(model, FOLDER, **options.given()), tmp_path, "gvsoc")
     assert len(cycles) == 2 and min(cycles) > 1000
 
 

@@ -20,16 +20,17 @@ from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.target import Target
 from deeploy.ir.topology import Topology
 from deeploy.ir.values import Graph
+from deeploy.options import Balance, Options
 from deeploy.partition import balance
 from deeploy.partition.balance import Table
 from deeploy.partition.balance_levels import Cuts, Levels, result_spans, stage_segments
-from deeploy.partition.pipeline import Balance, Pipeline, levels_of_graph, nodes_of, pipeline, stage_graph
+from deeploy.partition.pipeline import Pipeline, levels_of_graph, nodes_of, pipeline, stage_graph
 from deeploy.partition.system import with_queues
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.choice.resident_constants import Far
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.machine import Options, kernels_of, machine_of, own_options
+from deeploy.planning.planner.machine import kernels_of, machine_of, own_options
 from deeploy.planning.planner.network import Planner
 from deeploy.planning.program import Role
 

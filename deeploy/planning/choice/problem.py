@@ -11,11 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from deeploy.options import DETERMINISTIC_SECONDS
 from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.candidates.instruction_cache import InstanceCode, cache_savings
 from deeploy.planning.program import Program, Role
-
-DETERMINISTIC_SECONDS = 20.0
 
 Users = tuple[tuple[int, int], ...]
 

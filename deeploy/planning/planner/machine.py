@@ -2,79 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import get_args
+from dataclasses import replace
 
-from deeploy.errors import UsageError, shorten
+from deeploy.errors import UsageError
 from deeploy.ir.kernel import Kernel
 from deeploy.ir.target import Target
 from deeploy.ir.topology import Topology
-from deeploy.planning.choice.problem import DETERMINISTIC_SECONDS
+from deeploy.options import Options
 from deeploy.planning.energy import check_energies
-from deeploy.planning.plan import UNLIMITED, Buffering, Machine, Objective
-
-_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
-MOST_BYTES = 2**50
-
-
-def bytes_of(size: int | str, option: str, least: int = 0) -> int:
-    """A size in bytes: a whole number, or one with k, M or G behind it (``64k`` is 65536).
-
-    Raises:
-        UsageError: it is something else, or less than ``least``.
-    """
-    text = str(size).strip().lower().removesuffix("ib").removesuffix("b")
-    number, unit = (text[:-1], text[-1]) if text and text[-1] in "kmg" else (text, "")
-    is_number = number.isascii() and number.isdigit() and len(number) < 20
-    byte_count = int(number) * _UNITS[unit] if is_number else -1
-    if not least <= byte_count <= MOST_BYTES:
-        raise UsageError(
-            f"{option}{shorten(str(size), 60)}: that is no size from {least} to {MOST_BYTES} bytes", f"For example: {option}64000, or 64k"
-        )
-    return byte_count
-
-
-OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user decides about memory; None leaves it to the target.
-
-    Attributes:
-        capacities: bytes of a level's arena by the level's name in any case (``l1``).
-        cores: of every team.
-        buffering: ``auto`` lets the plan choose per call.
-        default_memory: where constants lie.
-        engines: that may run calls; all of them by default.
-        objective: the fewest cycles within the memory that there is; the least memory (machines with one memory); chains that save the
-            most traffic between memories (machines with several); the least energy, or the least product of energy and time.
-        chains: layers may be computed together, tile by tile (docs/fusion.md).
-        seconds: deterministic time that the solver may spend on one problem (some work that takes about a second).
-    """
-
-    capacities: Mapping[str, int] = field(default_factory=dict)
-    cores: int | None = None
-    buffering: Buffering = "auto"
-    default_memory: str | None = None
-    seconds: float = DETERMINISTIC_SECONDS
-    engines: tuple[str, ...] | None = None
-    objective: Objective = "cycles"
-    chains: bool = True
+from deeploy.planning.plan import UNLIMITED, Machine
 
 
 def own_options(options: Options, topology: Topology, chip: int) -> Options:
     """What a chip may use of its target: the less of what the options and the topology say of it."""
     member = topology.members.get(chip)
     if member is None:
-        return options
-    given = {name.lower(): size for name, size in options.capacities.items()}
+        return replace(options, on_stage=None)
+    given = options.capacities
     capacities = given | {name: min(size, given.get(name, size)) for name, size in member.capacities.items()}
     cores = min((count for count in (options.cores, member.cores) if count is not None), default=None)
     named = [engines for engines in (options.engines, member.engines) if engines is not None]
     both = tuple(name for name in named[0] if all(name in engines for engines in named)) if named else None
-    return replace(options, capacities=capacities, cores=cores, engines=both)
+    return replace(options.with_memory(capacities), cores=cores, engines=both, on_stage=None)
 
 
 def check_code(target: Target) -> None:
@@ -102,10 +51,6 @@ def machine_of(target: Target, options: Options) -> Machine:
     given = (options.cores is not None, options.default_memory, options.buffering != "auto", options.engines)
     if target.is_flat and any(given):
         raise UsageError(f"target {target.name} has one flat memory and one core", "Leave out --cores, --engines, --buffering.")
-    if options.objective not in OBJECTIVES:
-        raise UsageError(
-            f"--objective {options.objective} is unknown", f"Use --objective {', '.join(OBJECTIVES[:-1])} or {OBJECTIVES[-1]}."
-        )
     if target.is_flat and (options.objective == "traffic" or not options.chains):
         given_as = "--objective traffic" if options.objective == "traffic" else "--no-chains"
         raise UsageError(
@@ -120,7 +65,7 @@ def machine_of(target: Target, options: Options) -> Machine:
     capacities = {m.name: (m.capacity if m.capacity is not None else UNLIMITED) - m.reserved for m in target.memories}
     resident = {name for kernel in target.kernels for name in kernel.resident.values()}
     for key, value in options.capacities.items():
-        memory = names.get(key.lower())
+        memory = names.get(key)
         if memory is None:
             raise UsageError(f"target {target.name} has no memory {key}", f"Its memories: {', '.join(m.name for m in target.memories)}.")
         least = 0 if memory.name in resident else 1
@@ -134,8 +79,6 @@ def machine_of(target: Target, options: Options) -> Machine:
     cores = most if options.cores is None else options.cores
     if not 1 <= cores <= most:
         raise UsageError(f"--cores {cores}: target {target.name} has teams of 1 to {most} cores", f"For example: --cores {most}")
-    if options.buffering not in ("auto", "double", "single"):
-        raise UsageError(f"--buffering {options.buffering} is unknown", "Use --buffering double, single or auto.")
     outer = [path.far for path in target.outward(target.engines[0].memory)]
     default = "" if target.is_flat else options.default_memory or target.default_memory
     if outer and default.upper() not in outer:

@@ -20,6 +20,7 @@ from typing import Literal
 
 from deeploy.errors import FitError
 from deeploy.ir.target import Target
+from deeploy.options import DETERMINISTIC_SECONDS
 from deeploy.planning.candidates.candidate import Candidate, with_early
 from deeploy.planning.candidates.instruction_cache import code_of
 from deeploy.planning.candidates.priced import priced
@@ -64,7 +65,7 @@ class Planner:
         program: Program,
         target: Target,
         machine: Machine,
-        seconds: float = choices.DETERMINISTIC_SECONDS,
+        seconds: float = DETERMINISTIC_SECONDS,
         every: bool = False,
         relaxed: Literal["", "bytes", "far"] = "",
     ) -> None:
@@ -469,7 +470,7 @@ class Planner:
         return result
 
 
-def make_plan(program: Program, target: Target, machine: Machine, seconds: float = choices.DETERMINISTIC_SECONDS) -> Plan:
+def make_plan(program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> Plan:
     """Plan a network.
 
     Raises:

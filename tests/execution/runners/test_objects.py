@@ -10,7 +10,7 @@ import pytest
 
 from deeploy import resources
 from deeploy.execution.runners import host
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from tests.execution.simulation.nets import perceptron
 
 MAKEFILE = """BUILD ?= build
@@ -87,7 +87,7 @@ def test_networks_share_the_model_of_the_machine(tmp_path: Path, cache: Path) ->
     for number, l1 in enumerate((2_000, 40_000)):
         folder = tmp_path / str(number)
         folder.mkdir()
-        perceptron(folder, Options({"l1": l1})).write(folder / "project")
+        perceptron(folder, Options(memory={"l1": l1})).write(folder / "project")
         host.build_application(folder / "project")
     makefiles = {path.read_text() for path in tmp_path.glob("*/project/Makefile")}
     rules = [path.read_text() for path in (cache / "objects").glob("*.d")]

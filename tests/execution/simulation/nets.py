@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 
 
 def node(op: str, inputs: str, outputs: str, **attrs: Any) -> onnx.NodeProto:
@@ -34,7 +34,7 @@ def compiled(
     graph = helper.make_graph(list(nodes), "g", sources, results, weights)
     path = folder / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
-    return deeploy.compile(path, target, options=options)
+    return deeploy.compile(path, target, **options.given())
 
 
 def convolutions(folder: Path, options: Options) -> deeploy.Compiled:

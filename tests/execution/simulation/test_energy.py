@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -17,11 +17,11 @@ import deeploy
 from deeploy.cli import app
 from deeploy.driver import compile as driver
 from deeploy.driver.project import Distributed
-from deeploy.driver.request import Cut, Request
 from deeploy.errors import UsageError
 from deeploy.execution.simulation.walk import walk_plan
+from deeploy.options import Objective, Options
 from deeploy.planning.energy import check_energies, core_milliwatt, measure, missing
-from deeploy.planning.planner.machine import OBJECTIVES, Options, machine_of
+from deeploy.planning.planner.machine import machine_of
 from deeploy.report import terminal
 from deeploy.target import Target, load
 from tests.frontend.lower.nets import Net
@@ -46,7 +46,7 @@ def perceptron(folder: Path, *widths: int) -> Path:
 
 
 def compiled(file: Path, target: Target | str = "siracusa", **options: Any) -> deeploy.Compiled:
-    return deeploy.compile(file, target, options=Options(**options))
+    return deeploy.compile(file, target, **options)
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +121,9 @@ def test_a_target_without_energies_says_so(name: str, tmp_path: Path) -> None:
 def test_every_objective_is_offered_and_named_where_one_is_unknown() -> None:
     with pytest.raises(UsageError) as refused:
         machine_of(load("siracusa"), Options(objective="speed"))  # type: ignore[arg-type]
-    assert all(objective in refused.value.remedy for objective in OBJECTIVES)
+    assert all(objective in refused.value.remedy for objective in get_args(Objective))
     shown = typer.testing.CliRunner().invoke(app, ["compile", "--help"], env={"COLUMNS": "200"}).output
-    assert "|".join(OBJECTIVES) in shown
+    assert "|".join(get_args(Objective)) in shown
 
 
 def test_one_core_serves_an_accelerator_that_works_alone(plans: dict[str, deeploy.Compiled]) -> None:
@@ -154,7 +154,7 @@ def test_the_way_to_cut_a_network_is_chosen_by_the_objective(tmp_path: Path, mon
 
     def chosen(objective: Any) -> int:
         built.clear()
-        best = driver.compile_chips(file, load("siracusa"), Cut(4), Request(options=Options(objective=objective)))
+        best = driver.compile_chips(file, load("siracusa"), Options(chips=4, objective=objective))
         runs = [one.predicted for one in built]
         assert len(runs) == 2 and best.predicted is not None
         values = [driver.measure(objective, run.cycles, run.energy.total) for run in runs if run is not None]

@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from benchmarks import layer_sweep
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.target import load
 
 ROOT = Path(__file__).resolve().parents[3]

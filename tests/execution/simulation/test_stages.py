@@ -17,20 +17,21 @@ from deeploy.frontend import import_model
 from deeploy.ir.rewriting import rewrite_graph
 from deeploy.ir.topology import Member, Topology
 from deeploy.ir.values import Graph
+from deeploy.options import Options
 from deeploy.partition import balance
 from deeploy.partition.balance_levels import stage_segments
 from deeploy.partition.pipeline import Balance, choose_cuts_by, levels_of_graph
 from deeploy.partition.system import check_system, constants_by_chip, system_of_one
-from deeploy.planning.planner.machine import Options, own_options
+from deeploy.planning.planner.machine import own_options
 from deeploy.quantization.static import quantize_model
 from deeploy.target import load
 from tests.frontend.lower.nets import Net, conv
 
 SIRACUSA, GENERIC = load("siracusa"), load("generic")
-LITTLE = Options({"l2": 10_500}, default_memory="L3", engines=("cluster",), seconds=0.5)
+LITTLE = Options(memory={"l2": 10_500}, default_memory="L3", engines=("cluster",), seconds=0.5)
 
 
-@pytest.mark.parametrize("options", [Options({"L1": 1000, "l2": 5000}, 4, engines=("npu", "cluster")), Options()])
+@pytest.mark.parametrize("options", [Options(memory={"L1": 1000, "l2": 5000}, cores=4, engines=("npu", "cluster")), Options()])
 def test_a_chip_has_the_less_of_what_options_and_the_topology_say(options: Options) -> None:
     little, much = Member({"l1": 500, "l2": 9000}, 2, ("cluster",)), Member({"l1": 2000}, 8, ("cluster", "npu", "other"))
     topology = Topology({}, members={1: little, 2: much, 3: Member()})
@@ -140,7 +141,7 @@ def test_auto_takes_the_fewest_chips_that_keep_all_constants(graph: Graph, costs
 @pytest.mark.slow
 def test_a_stage_that_fits_no_chip_is_named(graph: Graph) -> None:
     assert SIRACUSA.topology is not None
-    near = Options({"l2": 3_000}, engines=("cluster",))
+    near = Options(memory={"l2": 3_000}, engines=("cluster",))
     with pytest.raises(FitError, match=r"stage \d of 2, from node .*bytes of constants and does not fit a chip"):
         plan_pipeline_stages(graph, SIRACUSA, 2, "layers", SIRACUSA.topology, near)
     with pytest.raises(FitError, match=r"level \d+ of \d+, with .*, has \d+ bytes of constants, which no device can run"):

@@ -15,10 +15,11 @@ from deeploy.execution.simulation.walk import walk_plan
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.target import Loops, Rate
 from deeploy.ir.types import DType
+from deeploy.options import Options
 from deeploy.partition.system import System
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.plan import Plan
-from deeploy.planning.planner.machine import Options, kernels_of, machine_of
+from deeploy.planning.planner.machine import kernels_of, machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.target import Link, Topology, load
 from tests.frontend.lower.nets import Net

@@ -9,7 +9,7 @@ import pytest
 from deeploy.execution.simulation.timeline import MANY, make_timeline, thin_intervals
 from deeploy.execution.simulation.timing import Run
 from deeploy.execution.simulation.walk import walk_plan
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from tests.execution.simulation.nets import convolutions
 
 FIELDS = ("lane", "kind", "start", "cycles", "step", "owner", "label", "tile", "bytes")  # of an event, by position
@@ -17,7 +17,7 @@ FIELDS = ("lane", "kind", "start", "cycles", "step", "owner", "label", "tile", "
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return walk_plan(convolutions(tmp_path_factory.mktemp("timeline"), Options({"l1": 2500}, buffering="single")).plan)
+    return walk_plan(convolutions(tmp_path_factory.mktemp("timeline"), Options(memory={"l1": 2500}, buffering="single")).plan)
 
 
 def test_events_stand_for_intervals(run: Run) -> None:

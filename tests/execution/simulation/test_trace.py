@@ -12,14 +12,14 @@ import pytest
 from deeploy.execution.simulation.timing import Run
 from deeploy.execution.simulation.trace import write_trace
 from deeploy.execution.simulation.walk import walk_plan
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from tests.execution.simulation.nets import compiled, convolutions, node
 
 
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, list[dict[str, Any]]]]:
     """A network's run, and the events of its trace by phase."""
-    plan = convolutions(tmp_path_factory.mktemp("trace"), Options({"l1": 3000})).plan
+    plan = convolutions(tmp_path_factory.mktemp("trace"), Options(memory={"l1": 3000})).plan
     run = walk_plan(plan)
     contents = json.loads(write_trace({"network": (plan, run)}))
     assert set(contents) == {"displayTimeUnit", "traceEvents"}
@@ -62,7 +62,7 @@ def test_events_are_those_of_the_run(traced: tuple[Run, dict[str, list[dict[str,
 
 
 def test_counters_are_the_bytes_in_use(tmp_path: Path) -> None:
-    plan = convolutions(tmp_path, Options({"l1": 2500, "l2": 14000}, default_memory="L3")).plan
+    plan = convolutions(tmp_path, Options(memory={"l1": 2500, "l2": 14000}, default_memory="L3")).plan
     counters = [e for e in json.loads(write_trace({"n": (plan, walk_plan(plan))}))["traceEvents"] if e["ph"] == "C"]
     for level in plan.memory:
         found = [e["args"]["bytes"] for e in counters if e["name"] == f"bytes in {level}"]
@@ -74,7 +74,7 @@ def test_counters_are_the_bytes_in_use(tmp_path: Path) -> None:
 
 
 def test_networks_are_processes_and_hostile_names_stay_on_one_line(tmp_path: Path) -> None:
-    plan = compiled(tmp_path, [node("Neg", "x", "y")], {"x": [4, 8]}, {"y": [4, 8]}, {}, Options({"l1": 4000}), "siracusa").plan
+    plan = compiled(tmp_path, [node("Neg", "x", "y")], {"x": [4, 8]}, {"y": [4, 8]}, {}, Options(memory={"l1": 4000}), "siracusa").plan
     runs = {name: (plan, walk_plan(plan)) for name in ("a", 'b"\n</script>\u2028')}
     text = write_trace(runs)
     events = json.loads(text)["traceEvents"]

@@ -23,9 +23,9 @@ from deeploy.execution.simulation.boxes import Batch, BoxAxis, box_transfers
 from deeploy.execution.simulation.timing import Engines, Run, engine_overlap, summarise_run
 from deeploy.execution.simulation.walk import Walk, _Path, walk_plan
 from deeploy.ir.target import DmaPath, PathTiming, Rate, Target, Timing
+from deeploy.options import Options
 from deeploy.planning import cost
 from deeploy.planning.candidates.tiler import Tiler
-from deeploy.planning.planner.machine import Options
 from deeploy.target import load
 from tests.execution.simulation.nets import compiled, convolutions, filters, node, perceptron, transposed
 
@@ -48,13 +48,13 @@ def counters(result: deeploy.Compiled, folder: Path) -> dict[str, Any]:
 
 
 CASES = {
-    "convolutions": (convolutions, Options({"l1": 3000})),
-    "convolutions, one tile at a time": (convolutions, Options({"l1": 3000}, buffering="single")),
-    "convolutions, everything far away": (convolutions, Options({"l1": 2500, "l2": 14000}, default_memory="L3")),
-    "perceptron, weights streamed from far away": (perceptron, Options({"l1": 2000, "l2": 6000}, default_memory="L3")),
-    "perceptron, weights fetched whole": (perceptron, Options({"l1": 4000, "l2": 14000}, default_memory="L3")),
-    "filters cut twice, far away": (filters, Options({"l1": 3000, "l2": 14000}, default_memory="L3")),
-    "transposed": (transposed, Options({"l1": 4000}, buffering="double")),
+    "convolutions": (convolutions, Options(memory={"l1": 3000})),
+    "convolutions, one tile at a time": (convolutions, Options(memory={"l1": 3000}, buffering="single")),
+    "convolutions, everything far away": (convolutions, Options(memory={"l1": 2500, "l2": 14000}, default_memory="L3")),
+    "perceptron, weights streamed from far away": (perceptron, Options(memory={"l1": 2000, "l2": 6000}, default_memory="L3")),
+    "perceptron, weights fetched whole": (perceptron, Options(memory={"l1": 4000, "l2": 14000}, default_memory="L3")),
+    "filters cut twice, far away": (filters, Options(memory={"l1": 3000, "l2": 14000}, default_memory="L3")),
+    "transposed": (transposed, Options(memory={"l1": 4000}, buffering="double")),
 }
 
 
@@ -155,7 +155,7 @@ def negation(folder: Path, options: Options, target: Target) -> Run:
 
 
 def test_one_tile_by_hand(tmp_path: Path) -> None:
-    run = negation(tmp_path, Options({"l1": 16000}), plain_target())
+    run = negation(tmp_path, Options(memory={"l1": 16000}), plain_target())
     fetch, store = 10 + 100 + 4096, 10 + 100 + 4096
     compute = 1024 / 8  # one cycle per element, over eight cores
     (call,) = run.calls
@@ -175,8 +175,8 @@ def test_two_buffers_hide_transfers_behind_computing(tmp_path: Path) -> None:
     slow = plain_target(byte=0.01)
     assert slow.timing is not None
     slow = replace(slow, timing=replace(slow.timing, kernels={"default": Rate(20.0, 4.0, 100.0)}))
-    single = negation(tmp_path, Options({"l1": 5000}, buffering="single"), slow)
-    double = negation(tmp_path, Options({"l1": 5000}, buffering="double"), slow)
+    single = negation(tmp_path, Options(memory={"l1": 5000}, buffering="single"), slow)
+    double = negation(tmp_path, Options(memory={"l1": 5000}, buffering="double"), slow)
     assert double.cycles < single.cycles
     assert single.calls[0].compute == double.calls[0].compute == 12800
     assert set(double.calls[0].stalls["L2_L1"]) == {"windows in", "windows out"}
@@ -190,7 +190,7 @@ def test_a_full_queue_stops_the_first_core(tmp_path: Path) -> None:
         target = plain_target(commands=commands)
         target = replace(target, paths=tuple(replace(p, max_rows=1) for p in target.paths))
         nodes = [node("Split", "x", "l r", axis=1), node("Neg", "r", "y")]
-        return walk_plan(compiled(tmp_path, nodes, {"x": [16, 64]}, {"y": [16, 32]}, {}, Options({"l1": 16000}), target).plan)
+        return walk_plan(compiled(tmp_path, nodes, {"x": [16, 64]}, {"y": [16, 32]}, {}, Options(memory={"l1": 16000}), target).plan)
 
     wide, narrow = rows(64), rows(1)
     assert wide.traffic["L2_L1"] == narrow.traffic["L2_L1"]
@@ -201,7 +201,7 @@ def test_a_full_queue_stops_the_first_core(tmp_path: Path) -> None:
 
 
 def test_a_core_alone_is_not_forked(tmp_path: Path) -> None:
-    run = negation(tmp_path, Options({"l1": 16000}, cores=1), plain_target())
+    run = negation(tmp_path, Options(memory={"l1": 16000}, cores=1), plain_target())
     assert run.calls[0].compute == 1024
     assert run.energy.cores == pytest.approx(10 * run.cycles / 100 / 1000)
 
@@ -225,13 +225,13 @@ def test_the_planner_predicted_much_the_same(
     build: Callable[[Path, Options], deeploy.Compiled], buffering: Literal["single", "double"], tmp_path: Path
 ) -> None:
     """Within 5 %, where every tile is forked and no box is merged."""
-    plan = build(tmp_path, Options({"l1": 4000}, buffering=buffering)).plan
+    plan = build(tmp_path, Options(memory={"l1": 4000}, buffering=buffering)).plan
     assert plan.prediction is not None
     assert walk_plan(plan).cycles == pytest.approx(plan.prediction.cycles, rel=0.05)
 
 
 def test_the_manifest_holds_what_the_walk_found(tmp_path: Path) -> None:
-    result = convolutions(tmp_path, Options({"l1": 3000}))
+    result = convolutions(tmp_path, Options(memory={"l1": 3000}))
     manifest = json.loads(result.files()["deploy.json"])
     run = walk_plan(result.plan)
     assert manifest["cycles"] == round(run.cycles)
@@ -275,7 +275,7 @@ def test_the_planner_and_the_walk_count_the_same_computing(tmp_path: Path, outpu
 
 def test_the_code_of_a_window_is_slow_at_first_only(tmp_path: Path) -> None:
     """Every operand of every call has code of its own, for every path."""
-    going = Walk(perceptron(tmp_path, Options({"l1": 4000})).plan)
+    going = Walk(perceptron(tmp_path, Options(memory={"l1": 4000})).plan)
     loops = going.timing.loops
     assert loops.first_window > loops.window
     windows = [(0, "x", "L2_L1"), (0, "w", "L2_L1"), (0, "x", "L3_L2"), (1, "x", "L2_L1")]

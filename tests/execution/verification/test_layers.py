@@ -19,7 +19,7 @@ from deeploy.driver.verify import run_project, verify_compiled
 from deeploy.errors import BuildError, DeeployError
 from deeploy.execution.runners import gvsoc
 from deeploy.execution.verification import layers
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 
 SHAPE = (1, 8, 64, 8)
 
@@ -103,8 +103,8 @@ def test_paths_may_be_text(model: Path, tmp_path: Path) -> None:
 
 def test_layers_of_chains_are_named(model: Path, tmp_path: Path) -> None:
     """Of what stays inside of a chain only some rows are in memory at a time."""
-    options = Options({"l1": 12000}, objective="traffic")
-    compiled = deeploy.compile(model, "siracusa", options=options)
+    options = Options(memory={"l1": 12000}, objective="traffic")
+    compiled = deeploy.compile(model, "siracusa", **options.given())
     assert compiled.plan.chains
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
@@ -143,7 +143,7 @@ def test_the_first_wrong_layer_on_the_chip(model: Path, tmp_path: Path, memory: 
     except DeeployError as missing:
         pytest.skip(missing.what)
     sizes = {"l1": 12000} | ({"l2": 30000} if memory == "L3" else {})
-    compiled = deeploy.compile(model, "siracusa", options=Options(sizes, default_memory=memory))
+    compiled = deeploy.compile(model, "siracusa", memory=sizes, default_memory=memory)
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
     (right, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), model, gvsoc.Gvsoc())

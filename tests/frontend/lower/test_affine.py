@@ -215,7 +215,7 @@ def test_a_constant_and_its_transpose_are_stored_once(chips: int, tmp_path: Path
     path, x = tmp_path / "m.onnx", np.array([0, 39, 7])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     if chips:
-        assert len(distributed.compile(path, "siracusa", distributed.Cut(chips)).plans) == chips
+        assert len(distributed.compile(path, "siracusa", chips).plans) == chips
         return
     compiled = deeploy.compile(path)
     np.testing.assert_allclose(compiled.interpret({"x": x})[0], np.tanh(table[x]) @ table.T, rtol=1e-5, atol=1e-6)

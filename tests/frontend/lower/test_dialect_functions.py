@@ -27,7 +27,7 @@ def compiled(
     graph = helper.make_graph(net.nodes, "net", net.inputs, [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], net.constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
     named = dict(zip([v.name for v in net.inputs], types, strict=True))
-    return deeploy.compile(path, target, input_types=named, options=options)
+    return deeploy.compile(path, target, input_types=named, **options.given())
 
 
 Run = Callable[[Path, Net, str, list[np.ndarray], list[str]], np.ndarray]
@@ -37,7 +37,7 @@ def checked(
     path: Path, net: Net, output: str, inputs: list[np.ndarray], types: list[str], target: str = "generic", l1: int | None = None
 ) -> np.ndarray:
     """The output of the C under sanitizers, which must be that of the interpreter."""
-    options = deeploy.Options(capacities={"l1": l1}) if l1 else None
+    options = deeploy.Options(memory={"l1": l1}) if l1 else None
     network = compiled(path, net, output, types, target, options)
     got = network.run(inputs, sanitize=True)[0]
     np.testing.assert_array_equal(got, network.interpret(inputs)[0])

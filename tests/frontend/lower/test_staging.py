@@ -11,7 +11,7 @@ import deeploy
 from deeploy.backend import project
 from deeploy.execution.runners import host
 from deeploy.execution.simulation.walk import walk_plan
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from tests.e2e import decoders
 from tests.execution.simulation.nets import compiled, node
 

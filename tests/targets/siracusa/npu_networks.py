@@ -18,8 +18,9 @@ from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.operators import conv, matmul
+from deeploy.options import Options
 from deeploy.planning.binding.assemble import assemble_program
-from deeploy.planning.planner.machine import Options, machine_of
+from deeploy.planning.planner.machine import machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.program import choose_variants
 from deeploy.target import Kernel, Target

@@ -59,7 +59,7 @@ def project(tmp_path: Path) -> Path:
     node = helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
     graph = helper.make_graph([node], "g", [value("x", TensorProto.FLOAT, (2, 4))], [value("y", TensorProto.FLOAT, (2, 4))], [w])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "model.onnx")
-    api.compile(tmp_path / "model.onnx", "siracusa", options=api.Options({}, default_memory="L3")).write(tmp_path / "project")
+    api.compile(tmp_path / "model.onnx", "siracusa", default_memory="L3").write(tmp_path / "project")
     return tmp_path / "project"
 
 

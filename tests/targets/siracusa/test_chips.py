@@ -16,7 +16,7 @@ from deeploy.backend.project import read_manifest
 from deeploy.driver.verify import run_project
 from deeploy.errors import BuildError, UsageError
 from deeploy.execution.runners import gvsoc
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.planning.program import Role
 from tests.e2e.systems import samples, star
 
@@ -40,7 +40,7 @@ def test_a_block_of_a_decoder_on_four_chips(simulate: Simulate, tmp_path: Path) 
     """Its weights are cut over them."""
     onnx.save(decoder(Shape(64, 128, 4, 1, 8)), tmp_path / "model.onnx")
     options = Options(engines=("cluster",))
-    compiled = chips.compile(tmp_path / "model.onnx", "siracusa", chips.Cut(4), chips.Request(dialect="integer", options=options))
+    compiled = chips.compile(tmp_path / "model.onnx", "siracusa", 4, dialect="integer", **options.given())
     compiled.write(tmp_path / "out")
     numbers = np.random.default_rng(5)
     given = {name: numbers.integers(-100, 100, shape) for name, (_, shape) in compiled.shapes.items() if name in names(compiled)}

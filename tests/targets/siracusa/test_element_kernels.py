@@ -17,8 +17,9 @@ from deeploy.ir.nodes import INTEGER_FORM, Tensor, compute
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.operators import rotate
+from deeploy.options import Options
 from deeploy.planning.binding.assemble import assemble_program
-from deeploy.planning.planner.machine import Options, machine_of
+from deeploy.planning.planner.machine import machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.target import Kernel, load
 from tests.operators import harness
@@ -178,7 +179,7 @@ def moved(l1: int) -> tuple[Compiled, list[np.ndarray]]:
         outputs.append(compute("Transpose", inputs[-1], name=f"y{number}", called=f"t{number}", domain=INTEGER_FORM, perm=perm))
         arrays.append(array)
     graph = Graph("network", tuple(inputs), tuple(outputs))
-    target, options = load("siracusa"), Options({"l1": l1})
+    target, options = load("siracusa"), Options(memory={"l1": l1})
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has scratchpad memories"
     program = assemble_program("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])

@@ -18,10 +18,11 @@ from deeploy.frontend.io import describe_ports
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph, substitute_tensors
+from deeploy.options import Options
 from deeploy.planning import cost
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.binding.joins import with_joined
-from deeploy.planning.planner.machine import Options, kernels_of, machine_of
+from deeploy.planning.planner.machine import kernels_of, machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.program import Program
 from deeploy.target import Target, load
@@ -82,7 +83,7 @@ CASES = [(sum_op, norm_op, shape) for sum_op in SUMS for norm_op in NORMS for sh
 @pytest.mark.parametrize(("l1", "cores"), [(60_000, 8), (1_200, 3)])
 def test_one_call_computes_what_two_do(tmp_path: Path, l1: int, cores: int) -> None:
     """Whole and in tiles, rows or the columns of few over cores that meet in between; on the model of the machine."""
-    target, options = load("siracusa"), Options({"l1": l1}, cores=cores, engines=("cluster",))
+    target, options = load("siracusa"), Options(memory={"l1": l1}, cores=cores, engines=("cluster",))
     graph = network(CASES)
     joined, apart = programs(graph, target, options)
     assert [len(call.phases) for call in joined.calls] == [2, 1] * len(CASES) and len(apart.calls) == 3 * len(CASES)
@@ -104,7 +105,7 @@ def test_one_call_computes_what_two_do(tmp_path: Path, l1: int, cores: int) -> N
 
 def test_what_stays_two_calls() -> None:
     """Operands of other shapes, other kernels, targets without a kernel of both."""
-    target, options = load("siracusa"), Options({}, engines=("cluster",))
+    target, options = load("siracusa"), Options(engines=("cluster",))
     graph = network([("ScaledAdd", "IntegerRMSNorm", (4, 16))])
     row, weights = replace(graph.inputs[1], shape=(1, 16)), graph.nodes[1].operands[1]
     narrower = substitute_tensors(replace(graph, inputs=(graph.inputs[0], row)), {graph.inputs[1]: row})
@@ -119,7 +120,7 @@ def test_what_stays_two_calls() -> None:
 def test_one_call_is_predicted_faster(shape: tuple[int, ...]) -> None:
     """By what a call costs, less a barrier where cores divide columns; the work is the same."""
     target = load("siracusa")
-    joined, apart = programs(network([("RequantAdd", "IntegerRMSNorm", shape)]), target, Options({}, engines=("cluster",)))
+    joined, apart = programs(network([("RequantAdd", "IntegerRMSNorm", shape)]), target, Options(engines=("cluster",)))
     both, parts = joined.calls[0], apart.calls[:2]
     assert cost.call_once(both, False, target) == sum(cost.call_once(part, False, target) for part in parts)
     meeting = cost.barrier_cycles(both, target) * (shape[0] < 8)

@@ -11,7 +11,7 @@ import pytest
 from deeploy.api import compile as compile_model
 from deeploy.driver.verify import run_project
 from deeploy.execution.runners.runner import split_outputs, write_samples
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 
 from .conftest import SIMULATED, Simulate, build
 
@@ -20,11 +20,11 @@ STACKS = 16 * 1024  # the portable kernels want 1.7 KiB of stack on every core
 ARENA = L1_BYTES - STACKS
 
 CASES = {
-    "miniMobileNet": ("miniMobileNet", Options({"l1": ARENA})),
-    "keywords": ("MLPerf/KeywordSpotting", Options({"l1": ARENA})),
-    "far constants": ("miniMobileNet", Options({"l1": 8000, "l2": 20000}, default_memory="L3")),
-    "far constants, streamed": ("CNN_Linear2", Options({"l1": 24000, "l2": 30000}, default_memory="L3")),
-    "one core": ("miniMobileNet", Options({"l1": ARENA}, cores=1)),
+    "miniMobileNet": ("miniMobileNet", Options(memory={"l1": ARENA})),
+    "keywords": ("MLPerf/KeywordSpotting", Options(memory={"l1": ARENA})),
+    "far constants": ("miniMobileNet", Options(memory={"l1": 8000, "l2": 20000}, default_memory="L3")),
+    "far constants, streamed": ("CNN_Linear2", Options(memory={"l1": 24000, "l2": 30000}, default_memory="L3")),
+    "one core": ("miniMobileNet", Options(memory={"l1": ARENA}, cores=1)),
 }
 
 # Built by the project's own Makefile and run by `deeploy run --on gvsoc`: folders below the shared models, and samples of each.

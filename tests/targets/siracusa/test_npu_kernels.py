@@ -14,8 +14,8 @@ import pytest
 
 from deeploy.ir.target import Rate
 from deeploy.ir.templates import template_lookup
+from deeploy.options import Options
 from deeploy.planning.binding.kernels import list_mismatches
-from deeploy.planning.planner.machine import Options
 from deeploy.target import Target, load
 from targets.siracusa import npu
 from targets.siracusa.npu import Mode
@@ -99,7 +99,7 @@ LAYERS = [
 
 @pytest.mark.parametrize(("l1", "is_resident"), [(240_000, False), (16_000, True), (22_000, False)])
 def test_layers_are_what_the_references_give(tmp_path: Path, l1: int, is_resident: bool) -> None:
-    made = compiled(LAYERS, only_npu(is_resident), Options({"l1": l1}, buffering="single" if l1 > 200_000 else "auto"))
+    made = compiled(LAYERS, only_npu(is_resident), Options(memory={"l1": l1}, buffering="single" if l1 > 200_000 else "auto"))
     assert all(kernel.engine == "npu" for kernel in kernels_of(made))
     program = made.plan.program
     tiles = [made.plan.tiling(step).tiles for step in range(len(LAYERS))]
@@ -114,14 +114,14 @@ def test_layers_are_what_the_references_give(tmp_path: Path, l1: int, is_residen
 
 def test_single_buffers_under_the_sanitizers(tmp_path: Path) -> None:
     layers = [layer for number, layer in enumerate(LAYERS) if number % 3 == 0]
-    check(compiled(layers, only_npu(), Options({"l1": 22_000}, buffering="single")), layers, tmp_path, sanitize=True)
+    check(compiled(layers, only_npu(), Options(memory={"l1": 22_000}, buffering="single")), layers, tmp_path, sanitize=True)
 
 
 @pytest.mark.parametrize("l1", [240_000, 30_000])
 def test_windows_of_one_column_of_outputs(tmp_path: Path, l1: int) -> None:
     """Outputs follow each other row after row: along the axis of extent 1 nothing is stepped."""
     layers = [image((1, 40, 5, 10), 70, 5, spread=5), image((2, 30, 5, 9), 33, 5, y="s32", spread=5)]
-    made = compiled(layers, only_npu(without="strips"), Options({"l1": l1}))
+    made = compiled(layers, only_npu(without="strips"), Options(memory={"l1": l1}))
     assert {kernel.name for kernel in kernels_of(made)} == {"neureka_windows"}
     assert (made.plan.tiling(0).tiles > 1) == (l1 < 200_000)
     check(made, layers, tmp_path)

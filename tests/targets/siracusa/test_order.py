@@ -17,7 +17,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from deeploy import api
-from deeploy.planning.planner.machine import Options
 
 from .conftest import BARE, ROOT, SIMULATED, SOC, absent
 
@@ -103,7 +102,7 @@ def test_emitted_code_tells_a_kernel_its_tile_before_the_barrier(tmp_path: Path)
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g", shape[:1], shape[1:], [constant])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "model.onnx")
     project = tmp_path / "project"
-    api.compile(tmp_path / "model.onnx", "siracusa", options=Options({"l1": 9000}, buffering="single")).write(project)
+    api.compile(tmp_path / "model.onnx", "siracusa", memory={"l1": 9000}, buffering="single").write(project)
     includes = [f"-I{project / folder}" for folder in ("include", "runtime", "kernels/portable")]
     lines = function(disassembled(project / "src" / "network.c", *includes), "layer_product")
     calls = [(i, m[1]) for i, line in enumerate(lines) if (m := re.search(r"R_RISCV_CALL(?:_PLT)?\t(\w+)", line))]

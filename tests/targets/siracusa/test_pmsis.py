@@ -14,7 +14,7 @@ import pytest
 
 from deeploy import api
 from deeploy.execution.runners.runner import sample_bytes
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.quantization.static import quantize_model
 
 from .conftest import ROOT, SECONDS, absent
@@ -169,8 +169,8 @@ def test_every_function_of_the_interface_on_the_sdk(sdk: dict[str, str], tmp_pat
 @pytest.mark.gvsoc
 @pytest.mark.parametrize("far", [False, True], ids=["constants in L2", "constants and activations in L3"])
 def test_digits_are_right_on_the_sdk(sdk: dict[str, str], images: Path, tmp_path: Path, far: bool) -> None:
-    options = Options({"l1": 2000, "l2": 12000}, default_memory="L3") if far else Options({})
-    compiled = api.compile(images / "int8.onnx", "siracusa", options=options)
+    options = Options(memory={"l1": 2000, "l2": 12000}, default_memory="L3") if far else Options()
+    compiled = api.compile(images / "int8.onnx", "siracusa", **options.given())
     compiled.write(tmp_path / "project")
     with np.load(images / "images.npz") as file:
         samples = file["image"][:SAMPLES]
@@ -204,7 +204,7 @@ def test_inputs_of_a_wrong_length_are_an_error_on_the_sdk(sdk: dict[str, str], i
 def test_networks_are_right_on_the_sdk(sdk: dict[str, str], shared_models: Path, tmp_path: Path, name: str) -> None:
     """With the accelerator, against the interpreter bit for bit."""
     model = shared_models / "dialect" / "Models" / name
-    compiled = api.compile(model / "network.onnx", "siracusa", inputs=model / "inputs.npz", options=Options({"l1": 64_000}))
+    compiled = api.compile(model / "network.onnx", "siracusa", inputs=model / "inputs.npz", memory={"l1": 64_000})
     compiled.write(tmp_path / "project")
     with np.load(model / "inputs.npz") as file:
         sample = list(file.values())

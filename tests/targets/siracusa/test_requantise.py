@@ -17,7 +17,7 @@ import deeploy
 from deeploy.cli import app
 from deeploy.errors import UsageError
 from deeploy.execution.simulation.requantised import measure_requantised
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.planning.planner.requantise import requantise_graph, with_nearest
 from deeploy.target import Target, load
 from targets.siracusa.npu_kernels import KERNELS
@@ -41,10 +41,10 @@ def test_layers_are_within_a_step_of_the_exact_ones_and_c_has_their_bits(tmp_pat
     limited = [f"layer{number}" for number, layer in enumerate(SUMS) if layer.attrs["low"] not in (-128, 0)]
     assert len(limited) == 1 and requantise_graph(graph_of(SUMS), ENGINES, KERNELS)[1] == limited  # the engine has no such limits
     layers = [layer for layer in SUMS if layer.attrs["low"] in (-128, 0) and layer.attrs["epilogue"][-1] != "lookup"]
-    exact, graph = compiled(layers, alone(True), Options({"l1": 240_000})), graph_of(layers)
+    exact, graph = compiled(layers, alone(True), Options(memory={"l1": 240_000})), graph_of(layers)
     changes, kept = requantise_graph(graph, ENGINES, KERNELS)
     assert (len(changes), kept) == (len(layers), [])
-    made = compiled(with_nearest(graph, changes), alone(False), Options({"l1": 240_000}))
+    made = compiled(with_nearest(graph, changes), alone(False), Options(memory={"l1": 240_000}))
     assert {kernel.second for kernel in kernels_of(made)} == {None}
     check(made, layers, tmp_path)
     sample = [layer.x for layer in layers]
@@ -141,7 +141,7 @@ def test_the_default_is_exact(model: Path) -> None:
 
 
 def test_layers_that_cores_run_are_exact(model: Path) -> None:
-    made = deeploy.compile(model, "siracusa", requantise="engine", options=Options({"l1": 3000}))
+    made = deeploy.compile(model, "siracusa", requantise="engine", memory={"l1": 3000})
     by = made.network.requantisation
     assert by is not None
     engines = {call.node.outputs[0].name: call.kernel.engine for call in made.plan.program.calls}

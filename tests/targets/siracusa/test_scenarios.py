@@ -16,24 +16,24 @@ from deeploy.backend.project import read_manifest, select_network
 from deeploy.driver.verify import run_project
 from deeploy.errors import DeeployError
 from deeploy.execution.runners import gvsoc
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 
 from .conftest import Simulate
 
 FULL = 60_000  # bytes of the weight memory that not all weights fit into
 SCENARIOS = {
-    "one core": Options({}, engines=("cluster",), cores=1),
-    "eight cores": Options({}, engines=("cluster",)),
-    "N-EUREKA without its memory": Options({"wm": 0}),
-    "N-EUREKA, its memory full": Options({"wm": FULL}),
-    "N-EUREKA": Options({}),
+    "one core": Options(engines=("cluster",), cores=1),
+    "eight cores": Options(engines=("cluster",)),
+    "N-EUREKA without its memory": Options(memory={"wm": 0}),
+    "N-EUREKA, its memory full": Options(memory={"wm": FULL}),
+    "N-EUREKA": Options(),
 }
 NETWORKS = ("EEGFormer", "AnomalyDetection")
 
 
 def _compiled(name: str, folder: Path, options: Options) -> api.Compiled:
     dialect.NETWORKS[name](folder)
-    compiled = api.compile(folder / "network.onnx", "siracusa", inputs=folder / "inputs.npz", options=options)
+    compiled = api.compile(folder / "network.onnx", "siracusa", inputs=folder / "inputs.npz", **options.given())
     compiled.write(folder / "project")
     return compiled
 
@@ -93,13 +93,13 @@ def test_without_its_memory_n_eureka_is_used_where_it_pays(tmp_path: Path, name:
 
 @pytest.mark.share(0.25)
 @pytest.mark.parametrize(
-    "options", [Options({"wm": 0}), Options({"wm": 0, "l1": 32_000}), Options({"wm": 0}, default_memory="L3")], ids=str
+    "options", [Options(memory={"wm": 0}), Options(memory={"wm": 0, "l1": 32_000}), Options(memory={"wm": 0}, default_memory="L3")], ids=str
 )
 @pytest.mark.parametrize("name", [*NETWORKS, "VisualWakeWords"])
 def test_the_planner_compares_engines_by_what_the_walk_finds(tmp_path: Path, name: str, options: Options) -> None:
     """Instructions that are cached, windows that an accelerator hides, constants that are kept: all within 3 %."""
     dialect.NETWORKS[name](tmp_path)
-    found = api.compile(tmp_path / "network.onnx", "siracusa", inputs=tmp_path / "inputs.npz", options=options).network
+    found = api.compile(tmp_path / "network.onnx", "siracusa", inputs=tmp_path / "inputs.npz", **options.given()).network
     assert found.plan.prediction is not None and found.predicted is not None
     assert found.plan.prediction.cycles == pytest.approx(found.predicted.cycles, rel=0.03)
 
@@ -113,7 +113,7 @@ def test_a_full_weight_memory_holds_some_layers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "macs"), [("VisualWakeWords", 7_489_664), ("AnomalyDetection", 264_192), ("EEGFormer", 196_672)])
 def test_shapes_are_the_published_ones(tmp_path: Path, name: str, macs: int) -> None:
     """Of the transformer only about: 206 976 multiply-accumulates are published. Outputs say something about all layers."""
-    compiled = _compiled(name, tmp_path, Options({}, engines=("cluster",)))
+    compiled = _compiled(name, tmp_path, Options(engines=("cluster",)))
     assert sum(call.geometry.macs() for call in compiled.plan.program.calls) == macs
     with np.load(tmp_path / "inputs.npz") as inputs:
         (y,) = compiled.interpret(list(inputs.values()))
@@ -122,7 +122,7 @@ def test_shapes_are_the_published_ones(tmp_path: Path, name: str, macs: int) -> 
 
 def test_engines_that_cannot_run_all_of_a_network(tmp_path: Path) -> None:
     with pytest.raises(DeeployError) as raised:
-        _compiled("EEGFormer", tmp_path, Options({}, engines=("npu",)))
+        _compiled("EEGFormer", tmp_path, Options(engines=("npu",)))
     assert raised.value.exit_status == 2 and "only cluster could run it, which --engines leaves out" in str(raised.value)
 
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from deeploy import api
 from deeploy.errors import FitError, UnsupportedError
-from deeploy.planning.planner.machine import Options
+from deeploy.options import Options
 from deeploy.target import load
 from tests.command import deeploy_cli
 
@@ -297,7 +297,7 @@ def _within(shared_models: Path, folder: Path, name: str, options: Options) -> N
     inputs = shared_models / name / "inputs.npz"
     model = shared_models / name / "network.onnx"
     dims = {} if inputs.exists() else _free(model)
-    compiled = api.compile(model, "siracusa", dims=dims, inputs=inputs if inputs.exists() else None, options=options)
+    compiled = api.compile(model, "siracusa", dims=dims, inputs=inputs if inputs.exists() else None, **options.given())
     compiled.write(folder / "project")
     done = build(folder / "project")
     assert done.returncode == 0, done.stderr

@@ -19,9 +19,10 @@ from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.operators import requantise
+from deeploy.options import Options
 from deeploy.planning.binding import kernels as bind
 from deeploy.planning.binding.assemble import assemble_program
-from deeploy.planning.planner.machine import Options, machine_of
+from deeploy.planning.planner.machine import machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.target import Kernel, load
 from tests.operators import harness
@@ -151,7 +152,7 @@ def residual_sums(l1: int, cores: int) -> tuple[Compiled, list[np.ndarray], list
         outputs += Node(f"s{number}", "ResidualSum", (*ins, *factors), (Tensor(f"y{number}", shape, DType.INT8),), attrs).outputs
         arrays += [x, b]
     graph = Graph("network", tuple(inputs), tuple(outputs))
-    target, options = load("siracusa"), Options({"l1": l1}, cores=cores)
+    target, options = load("siracusa"), Options(memory={"l1": l1}, cores=cores)
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has scratchpad memories"
     plan = make_plan(assemble_program("network", graph, target.kernels), target, machine, options.seconds)
