@@ -26,7 +26,12 @@ from deeploy.version import VERSION
 PACKAGES: tuple[Package, ...] = get_args(Package)
 
 _FILES: Mapping[Package, Mapping[str, str]] = {
-    "cmake": {"CMakeLists.txt": "CMakeLists.txt.mako"},
+    "cmake": {
+        "CMakeLists.txt": "CMakeLists.txt.mako",
+        "example/CMakeLists.txt": "example.CMakeLists.txt.mako",
+        "example/main.c": "example.c.mako",
+        "toolchain.cmake": "toolchain.cmake.mako",
+    },
     "zephyr": {
         "zephyr/module.yml": "module.yml.mako",
         "zephyr/Kconfig": "Kconfig.mako",
@@ -72,10 +77,13 @@ def make_package(kind: Package, files: Project, manifest: Document) -> Project:
         "headers": [f"{entry['name']}.h" for entry in entries],
         "texts": {entry["name"]: files[f"include/{entry['name']}.h"] for entry in entries},
         "cross": (_CROSS.findall(str(files["Makefile"])) or [""])[0],
+        "files": files,
+        "target": manifest["target"],
         "ports": {side: [_describe_port(port) for port in entries[0][side]] for side in ("inputs", "outputs")},
     }
     lookup = template_lookup((resource("templates"),))
-    made = {path.format(name=name): lookup.get_template(f"packages/{file}").render(**values) for path, file in _FILES[kind].items()}
+    texts = {path: lookup.get_template(f"packages/{file}").render(**values) for path, file in _FILES[kind].items()}
+    made = {path.format(name=name): text for path, text in texts.items() if text}
     if kind == "arduino":
         made |= _gather_sources(files)
     return {**made, **amalgamate(files, list(values["texts"]))} if kind in ("single", "cargo") else made

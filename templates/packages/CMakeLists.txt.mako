@@ -14,6 +14,6 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   target_compile_options(${name} PRIVATE -O2)
 endif()
 if(NOT MSVC)
-  target_compile_options(${name} PRIVATE -ffp-contract=off)  # floats equal those of the reference
+  target_compile_options(${name} PRIVATE -ffunction-sections -fdata-sections -ffp-contract=off)  # floats equal those of the reference
   target_link_libraries(${name} PUBLIC m)
 endif()

@@ -114,6 +114,33 @@ def test_by_cmake(kind: Package, tmp_path: Path) -> None:
     assert done(["build/firmware"], tmp_path) == PRINTED
 
 
+@pytest.mark.parametrize(("target", "tools"), [("generic", []), ("cortex_m4", ["arm-none-eabi-gcc", "qemu-system-arm"])])
+def test_the_program_of_a_package_runs(target: str, tools: list[str], tmp_path: Path) -> None:
+    """On this machine, or, with its toolchain file and linker script, under QEMU; and on a board, for which another stands."""
+    missing = [tool for tool in ("cmake", *tools) if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"there is no {missing[0]}")
+    (folder, _) = packed(tmp_path, "cmake", target)
+    main = folder / "example/main.c"
+    main.write_text(main.read_text().replace("input0[4];", "input0[4] = {1, 2, 3, 4.5};"))
+    options = ["--toolchain", "../toolchain.cmake"] if tools else []
+    done(["cmake", "-S", "rise/example", "-B", "build", *options], tmp_path)
+    assert "rise: 21000 21000 21000 21000\n" in done(["sh", "-c", "cmake --build build --target run 2>&1"], tmp_path)
+    if tools:
+        command = ["cmake", "-S", "rise/example", "-B", "other", *options, "-DBOARD=abacus"]
+        refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert refused.returncode and "Use one of: qemu_mps2, stm32f4" in refused.stderr
+        done(["cmake", "-S", "rise/example", "-B", "board", *options, "-DBOARD=stm32f4"], tmp_path)
+        done(["cmake", "--build", "board"], tmp_path)
+        serial = "-display none -monitor none -serial null -serial stdio"
+        run = f"timeout 60 qemu-system-arm -machine netduinoplus2 {serial} -kernel board/firmware"
+        with subprocess.Popen(run.split(), cwd=tmp_path, stdout=subprocess.PIPE, text=True) as emulator:
+            assert emulator.stdout is not None
+            line = emulator.stdout.readline()
+            emulator.kill()
+        assert line == "rise: 21000 21000 21000 21000\n"
+
+
 def test_by_a_makefile(tmp_path: Path) -> None:
     packed(tmp_path, "makefile")
     (tmp_path / "main.cpp").write_text(MAIN)
