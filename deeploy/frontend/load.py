@@ -25,6 +25,7 @@ from deeploy.frontend.labels import without_dictionaries
 from deeploy.frontend.schemas import DIALECT_DOMAINS, ONNX_FAILURES, RECORDS, canonical_domain, keeps_shape
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import all_graphs, check_structure, count_inputs, is_standard, node_graphs
+from deeploy.frontend.tflite import is_tflite, read_network
 from deeploy.frontend.validate import check_node, check_text
 from deeploy.ir.nodes import Tensor
 from deeploy.ir.types import DType
@@ -111,6 +112,8 @@ def _parse_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{name} cannot be read: {error.strerror}", "check the permissions of the file") from error
     if not content:
         raise ModelError(f"{name} is empty", _EXPORT_AGAIN)
+    if is_tflite(content):
+        return read_network(content)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)

@@ -17,6 +17,7 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "bits": (2, 8),
     "heads": (1, 2**15),
     "levels": (2, 2**16),
+    "shift": (0, 62),
     "size": (16, 2**16),
     "steps": (2, 2**32),
     "positive": (1, 2**31 - 1),

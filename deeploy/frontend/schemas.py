@@ -17,7 +17,7 @@ from onnx.defs import OpSchema, SchemaError
 
 from deeploy.frontend.records import QuantisedForm, Record
 from deeploy.frontend.standard import STANDARD
-from deeploy.frontend.vendors import DIALECT, ONNXRUNTIME, QONNX_RECORDS
+from deeploy.frontend.vendors import DIALECT, ONNXRUNTIME, QONNX_RECORDS, TFLITE, TFLITE_DOMAIN
 
 # What the C++ of onnx raises for models that it does not take, whichever of its functions is called.
 ONNX_FAILURES = (
@@ -41,7 +41,7 @@ INTERNAL = frozenset(
         *("Binary", "Copy", "Dequantize", "IntegerFunction", "IntegerLayerNorm", "IntegerRMSNorm", "Lookup", "Normalise", "Quantize"),
         *("Recv", "RequantAdd", "ResidualSum", "Rotate", "ScaledAdd", "ScaledDiv", "Send", "ShiftSoftmax", "Standardise", "Unary"),
         *("Append", "Keep", "Slide", "DynamicScale", "LSTMCell", "GRUCell", "IntegerLSTM", "IntegerGRU", "IntegerRNN", "DecisionTrees"),
-        *("BlockMatMul", "PairwiseCoupling", "RunningSum", "Thresholds"),
+        *("BlockMatMul", "FixedSoftmax", "PairwiseCoupling", "RunningSum", "Thresholds"),
     ]
 )  # operators of the integer form that no file has
 
@@ -50,7 +50,7 @@ SELECTING = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "Globa
 
 RECORDS: dict[tuple[str, str], Record] = {
     (domain, op): record
-    for domain, family in (("", {**STANDARD, **DIALECT}), (MICROSOFT, ONNXRUNTIME), (QONNX, QONNX_RECORDS))
+    for domain, family in (("", {**STANDARD, **DIALECT}), (MICROSOFT, ONNXRUNTIME), (QONNX, QONNX_RECORDS), (TFLITE_DOMAIN, TFLITE))
     for op, record in family.items()
 }
 QUANTISED: Mapping[str, QuantisedForm] = {op: record.form for (_, op), record in RECORDS.items() if record.form is not None}

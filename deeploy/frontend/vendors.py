@@ -60,3 +60,12 @@ QONNX_RECORDS: Mapping[str, Record] = {
     "Trunc": vendor_record(5, 6, f"signed? narrow?: int; rounding_mode?: string {_ROUNDING}"),
     "MultiThreshold": vendor_record(2, 2, "out_scale? out_bias?: float; out_dtype?: string; data_layout?: string NCHW|NHWC", rank=1),
 }
+TFLITE_DOMAIN = "deeploy.tflite"
+# What integer operators of TensorFlow Lite are made of that ONNX has no operator for (``deeploy.frontend.tflite``).
+TFLITE: Mapping[str, Record] = {
+    "Requantise": vendor_record(4, 4, "shift: shift; low high: word", like=("QuantizeLinear", (0, 1, 3))),  # the last has the type
+    "LookUp": vendor_record(2, 2, like=("Gather", (1, 0))),
+    "QuantisedSoftmax": vendor_record(2, 2, "low high: word", rank=1, keeps_shape=True),
+    "MultiplyCentred": vendor_record(3, 3, "a_zero_point b_zero_point: word", like=("Where", (0, 1, 2))),  # the second has the type
+    "RoundedAveragePool": vendor_record(1, 1, "kernel_shape strides pads: ints; low high: word", rank=4, like=("AveragePool", (0,))),
+}

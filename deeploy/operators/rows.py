@@ -107,6 +107,28 @@ def table_softmax_reference(node: Node, x: Array, table: Array, results: Array |
     return np.asarray(y if results is None else results[y - attrs["smallest"]])
 
 
+def fixed_softmax_reference(node: Node, x: Array, table: Array) -> Array:
+    """e = table[max - x], 31 bits behind the point; y = e / sum(e) in steps of 1/256, by a reciprocal in words, + zero_point, clipped.
+
+    Last axis, of less than 4096 elements; table uint32[256], of words. As TensorFlow Lite's reference kernel computes it
+    (tensorflow/lite/kernels/internal/reference/softmax.h, and fixedpoint.h of https://github.com/google/gemmlowp).
+    """
+    e = wide(table)[wide(x).max(axis=-1, keepdims=True) - x]
+    total = np.maximum(((e + 2048) >> 12).sum(axis=-1, keepdims=True), 1)  # with 19 bits behind the point
+    bits = np.frexp(total.astype(np.float64))[1].astype(np.int64)
+    half = total << (31 - bits)  # of a number from 1 to 2
+
+    def times(a: Array, b: Array) -> Array:
+        return np.asarray((a * b + (1 << 30)) >> 31)
+
+    inverse = 1515870810 + times(half, np.asarray(-1010580540))
+    for _ in range(3):
+        inverse = inverse + (times(inverse, (1 << 29) - times(half, inverse)) << 2)
+    shift = np.maximum(bits + 3, 1)
+    quotient = (times(np.minimum(inverse << 1, 2**31 - 1), e) + (1 << (shift - 1))) >> shift
+    return np.asarray(np.clip(quotient + node.attrs["zero_point"], node.attrs["low"], node.attrs["high"]))
+
+
 def shift_softmax_reference(node: Node, x: Array) -> Array:
     """Exponentials as powers of two, the sum corrected whenever a complete group of elements has a larger maximum.
 
@@ -174,6 +196,13 @@ def _draw_softmax(rng: Random) -> Sample:
     return sample(f"x[*s] table[256] results?[{high - low + 1}]", lambda rng: attributes, **given)(rng)
 
 
+def _draw_fixed_softmax(rng: Random) -> Sample:
+    table = np.rint(np.exp(-np.arange(256) / rng.choice((3, 30))) * (2**31 - 1)).astype(np.uint32)
+    low = rng.choice((0, -128))
+    attributes = {"zero_point": low, "low": low, "high": low + 255}
+    return sample("x[*s] table[256]", lambda rng: attributes, table=lambda rng, shape: table)(rng)
+
+
 SOFTMAX = Operator(
     "Softmax",
     ("x",),
@@ -194,6 +223,14 @@ TABLE_SOFTMAX = Operator(  # the same of quantised values
         "constants": ("table", "results"),
     },
     draw=_draw_softmax,
+)
+FIXED_SOFTMAX = Operator(
+    "FixedSoftmax",
+    ("x", "table"),
+    nest(),
+    fixed_softmax_reference,
+    {**USUAL, "types": {"x": BYTES, "table": types("u32"), "y": BYTES}, "constants": ("table",)},
+    draw=_draw_fixed_softmax,
 )
 SHIFT_SOFTMAX = Operator(
     "ShiftSoftmax",

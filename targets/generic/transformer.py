@@ -88,6 +88,7 @@ KERNELS: tuple[Kernel, ...] = (
         samples=(_sampled_curve(),),
     ),
     rows.SOFTMAX.kernel("softmax", "portable/softmax.c"),
+    rows.FIXED_SOFTMAX.kernel("fixed_softmax", "portable/fixed_softmax.c"),
     rows.SHIFT_SOFTMAX.kernel("shift_softmax", "portable/shift_softmax.c"),
     rows.LAYER_NORM.kernel("integer_layer_norm", "portable/integer_norm.c", macros=_norm),
     rows.RMS_NORM.kernel("integer_rms_norm", "portable/integer_norm.c", macros=_norm),

@@ -8,6 +8,7 @@ from deeploy.frontend.lower import (
     contractions,
     decompose,
     dialect,
+    fixed_point,
     forms,
     fuse,
     grouped_query,
@@ -38,6 +39,7 @@ def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
     return (
         forms.OPERATORS,
         dialect.PASS,
+        fixed_point.PASS,
         *spelling,
         forms.DYNAMIC,
         operators.QUANTISED,

@@ -40,10 +40,14 @@ def requantisation_scalars(node: Node) -> tuple[int, int, int, int, int, int]:
 def bias(m: Match, summed: Tensor, other: Tensor) -> Result:
     """A constant row added to an accumulator."""
     front, values = need(_find_accumulator(m, summed)), need(find_row(other, m.y))
-    require(not m.node.epilogue, not front.epilogue, ("bias",) in ACCUMULATING[front.op])
+    require(not m.node.epilogue, ("bias",) in ACCUMULATING[front.op])
     require(summed.shape == m.y.shape, values.dtype.kind in "iuf")
     dtype = DType.INT32 if values.dtype.kind in "iu" else DType.FLOAT32
-    return m.fuse(front, constant(values, dtype, "bias"), epilogue=("bias",))
+    if front.epilogue:  # a second one, which enters that of an integer
+        require(dtype is DType.INT32)
+        values = need(front.operands[-1].data).astype(np.int64) + values
+        require(dtype.holds(values.min(), values.max()))
+    return m.fuse(front, constant(values, dtype, "bias"), kept=-1 if front.epilogue else None, epilogue=("bias",))
 
 
 @lowered("RequantShift")

@@ -1,0 +1,163 @@
+"""Numbers of TensorFlow Lite's reference kernels: multipliers of 31 bits, and products that are rounded twice.
+
+A real factor is M * 2^(shift - 31) with M in [2^30, 2^31). ``x`` times it is high = (x * M + 2^30) >> 31, a whole number, and then,
+where shift is negative, high / 2^-shift, rounded to the nearest, half away from zero (tensorflow/lite/kernels/internal/common.h).
+Both are one requantisation each; where one alone gives the same for all accumulators that can occur, that is what is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from deeploy.errors import UnsupportedError
+from deeploy.ir.types import Array
+from deeploy.operators.staircase import LONGEST, Staircase
+
+WORD = 2**31
+Rounding: TypeAlias = Literal["twice", "away", "up"]
+_DIFFERENT = (
+    "a requantisation has factors that differ so much that no constants of 32 bits have its results",
+    "Quantise the weights again: some of their scales are far from all others.",
+)
+_FAR = 2**40  # beyond all accumulators
+_HIGH = 31  # the shift behind the product of two words
+
+
+@dataclass(frozen=True)
+class Shift:
+    """clip((x * mul + add) >> shift, low, high): constants of one channel or all, int64."""
+
+    mul: Array
+    add: Array
+    shift: int
+    low: int
+    high: int
+
+
+def quantise_factor(factor: Array) -> tuple[Array, Array]:
+    """M and shift of real factors (float64), which are next to nothing below 2^-32.
+
+    >>> quantise_factor(np.array([0.25]))
+    (array([1073741824]), array([-1]))
+    """
+    mantissa, shift = np.frexp(np.asarray(factor, np.float64))
+    multiplier = np.floor(np.abs(mantissa) * WORD + 0.5).astype(np.int64)
+    shift = np.where(multiplier == WORD, shift + 1, shift).astype(np.int64)
+    multiplier = np.where(multiplier == WORD, WORD // 2, multiplier)
+    return np.where(shift < -_HIGH, 0, multiplier) * np.sign(mantissa).astype(np.int64), np.where(shift < -_HIGH, 0, shift)
+
+
+def multiply(x: Array, multiplier: Array, shift: Array) -> Array:
+    """x (int64) times the factor, rounded twice, as the reference kernels do it."""
+    right = np.maximum(-shift, 0)
+    high = ((x << np.maximum(shift, 0)) * multiplier + WORD // 2) >> _HIGH
+    return np.asarray((high + ((1 << right) >> 1) - ((high < 0) & (right > 0))) >> right)
+
+
+def divide_rounding(x: Array, bits: int) -> Array:
+    """x / 2^bits to the nearest, half away from zero."""
+    return np.asarray((x + ((1 << bits) >> 1) - ((x < 0) & (bits > 0))) >> bits)
+
+
+def requantise(multiplier: Array, shift: Array, zero_point: int, low: int, high: int, least: Array, most: Array, rounding: Rounding) -> Iterator[Shift]:
+    """The steps that lead from accumulators to results: one, or two where no single one has all results.
+
+    Args:
+        multiplier: with ``shift`` the factors of channels, or one for all.
+        low: with ``high`` the limits of the results.
+        least: with ``most`` the ends of accumulators, per channel; int64, of 32 bits.
+        rounding: of halves: twice, as ``multiply`` does; once, away from zero or up.
+
+    Raises:
+        UnsupportedError: factors that differ so much that no constants of 32 bits have these results.
+    """
+    count = max(multiplier.size, least.size)
+    multiplier, shift, least, most = (np.broadcast_to(each.ravel(), (count,)) for each in (multiplier, shift, least, most))
+    total = _HIGH - shift
+    steps = np.arange(low + 1, high + 1, dtype=np.int64) - zero_point
+
+    wanted = (steps.astype(object) << total[:, None].astype(object)) - ((1 << total.astype(object))[:, None] >> 1)
+    if rounding == "twice":
+        wanted = wanted + np.where((shift < 0)[:, None], np.where(steps <= 0, WORD, 0) - WORD // 2, 0)
+    elif rounding == "away":
+        wanted = wanted + (steps <= 0)
+    first = -(-wanted // np.maximum(multiplier, 1)[:, None].astype(object))
+    first = np.where((multiplier == 0)[:, None], np.where(steps <= 0, -_FAR, _FAR), first)
+    stairs = Staircase(steps, np.clip(first, -_FAR, _FAR).astype(np.int64), least, most)
+    once = _fit(stairs, multiplier.astype(np.float64) / 2.0**total)
+    if once is not None:
+        yield Shift(once[0], once[1] + (zero_point << once[2]), once[2], low, high)
+        return
+    words = ((end * multiplier + WORD // 2) >> _HIGH for end in (least, most))
+    right = -shift
+    if (right < 0).any() or rounding != "twice":
+        raise UnsupportedError(*_DIFFERENT)
+    half = (1 << right) >> 1
+    thresholds = (steps << right[:, None]) - half[:, None] + ((steps <= 0) & (right > 0)[:, None])
+    second = _fit(Staircase(steps, thresholds, *words), 2.0**-right)
+    if second is None:
+        raise UnsupportedError(*_DIFFERENT)
+    yield Shift(multiplier, np.array([WORD // 2]), _HIGH, -WORD, WORD - 1)
+    yield Shift(second[0], second[1] + (zero_point << second[2]), second[2], low, high)
+
+
+def _fit(stairs: Staircase, factor: Array) -> tuple[Array, Array, int] | None:
+    """mul, add and a shift for all channels with these thresholds, where some have them; the factors are those to try first."""
+    is_constant = ~((stairs.thresholds > stairs.least[:, None]) & (stairs.thresholds <= stairs.most[:, None])).any(axis=1)
+    largest = np.where(is_constant, 0, factor).max(initial=0.0)
+    longest = min(LONGEST, 62 - int(np.abs(stairs.steps).max(initial=1)).bit_length())
+    best = min(30 - int(np.frexp(largest)[1]) + 1, longest) if largest else 0
+    reach = np.maximum(np.abs(stairs.least), np.abs(stairs.most)).max()
+    for shift in range(best, max(0, best - 3) - 1, -1):
+        if reach * largest * 2.0**shift >= 2.0**62:
+            continue
+        mul, add = np.zeros(len(factor), np.int64), np.zeros(len(factor), np.int64)
+        rest = np.arange(len(factor))
+        for nudge in (0, 1, -1, 2, -2, 3, -3):
+            tried = np.where(is_constant[rest], 0, np.rint(factor[rest] * 2.0**shift).astype(np.int64) + nudge)
+            lower, upper = stairs.of(rest).adds(tried, shift)
+            fits = (lower <= upper) & (np.abs(tried) < WORD) & (tried >= 0)
+            mul[rest[fits]], add[rest[fits]] = tried[fits], np.clip((1 << shift) >> 1, lower, upper)[fits]
+            rest = rest[~fits]
+            if not len(rest):
+                return mul, add, shift
+    return None
+
+
+# ---- exponentials and quotients (https://github.com/google/gemmlowp, fixedpoint/fixedpoint.h)
+
+_POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)  # exp(-1/4), exp(-1/2), ... exp(-16) with 31 bits
+_QUARTER = 1 << 24  # of a number with 26 bits behind the point
+
+
+def _product(a: Array, b: Array | int) -> Array:
+    """The product of two fractions of 31 bits."""
+    return np.asarray((a * b + WORD // 2) >> _HIGH)
+
+
+def exponential(x: Array) -> Array:
+    """exp(x) with 31 bits behind the point, of numbers that are not positive with 26 bits."""
+    rest = (x & (_QUARTER - 1)) - _QUARTER
+    near = (rest << 5) + (1 << 28)  # the Taylor series around -1/8
+    square = _product(near, near)
+    fourth = divide_rounding(_product(square, square), 2) + _product(square, near)
+    tail = divide_rounding(_product(fourth, 715827883) + square, 1)
+    result = 1895147668 + _product(near + tail, 1895147668)
+    for bit, power in enumerate(_POWERS):
+        result = np.where((rest - x) & (_QUARTER << bit), _product(result, power), result)
+    return np.where(x == 0, WORD - 1, result)
+
+
+def softmax_exponentials(scale: float, beta: float) -> Array:
+    """The exponentials of distances 0 to 255 from the maximum with 31 bits, 0 where they are next to nothing; uint32."""
+    multiplier, shift = quantise_factor(np.array([min(scale * beta * 2.0**26, WORD - 1.0)]))
+    left = int(shift[0])
+    distance = np.arange(256, dtype=np.int64)
+    farthest = math.floor(31 * 2.0**26 / 2.0**left)
+    scaled = multiply(-np.minimum(distance, farthest), multiplier, shift)
+    return np.where(distance <= farthest, exponential(scaled), 0).astype(np.uint32)
