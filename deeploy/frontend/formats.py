@@ -14,7 +14,7 @@ from deeploy.errors import shorten
 
 _PYTORCH = "export it to ONNX, or pass the module itself to deeploy.compile: docs/from-pytorch.md"
 _TENSORFLOW = "convert it to ONNX with tf2onnx: docs/from-tflite.md"
-_UNPACK = "unpack it, and give the path of the .onnx file in it"
+_UNPACK = "unpack it, and give the path of the model in it"
 _WEIGHTS = "export the model to ONNX with the program that made it: docs/from-pytorch.md"
 _RUNTIME = "give the .onnx file that it was made from"
 _HEAD = 1 << 10  # bytes that tell a text from a binary file
@@ -24,7 +24,6 @@ _MOST_MEMBERS = 10_000  # of a zip archive that are looked at
 # What files begin with, after how many bytes, what they are, and what to do.
 _MAGIC: Sequence[tuple[int, bytes, str, str]] = (
     (0, b"version https://git-lfs", "a pointer of Git LFS in the place of the model", "fetch the file itself: git lfs pull"),
-    (4, b"TFL3", "a TensorFlow Lite model", _TENSORFLOW),
     (4, b"ORTM", "a model in onnxruntime's own format", _RUNTIME),
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, such as a model of Keras", _TENSORFLOW),
     (0, b"GGUF", "a GGUF file, which holds weights for llama.cpp", _WEIGHTS),
@@ -48,14 +47,14 @@ _MEMBERS: Sequence[tuple[str, str, str]] = (
     (r"(.*/)?data\.pkl", "a file of PyTorch: a module or its weights", _PYTORCH),
     (r"(.*/)?model\.weights\.h5", "a model of Keras", _TENSORFLOW),
     (r"(.*/)?saved_model\.pb", "a zip archive with a SavedModel of TensorFlow", _TENSORFLOW),
-    (r".*\.tflite", "a zip archive with a TensorFlow Lite model", _TENSORFLOW),
+    (r".*\.tflite", "a zip archive with a TensorFlow Lite model", _UNPACK),
     (r".*\.onnx", "a zip archive with a model in it", _UNPACK),
     (r".*\.npy", "a file of arrays (npz), not a model", "give the .onnx file; arrays are given by --inputs"),
 )
 # What names end with, where the content does not tell.
 _SUFFIXES: Sequence[tuple[tuple[str, ...], str, str]] = (
     ((".pt", ".pth", ".pt2", ".ckpt", ".pte", ".ptl"), "a file of PyTorch", _PYTORCH),
-    ((".tflite", ".lite"), "a damaged TensorFlow Lite model", _TENSORFLOW),
+    ((".tflite", ".lite"), "a damaged TensorFlow Lite model", "export or download it again: docs/from-tflite.md"),
     ((".h5", ".hdf5", ".keras"), "a damaged model of Keras", _TENSORFLOW),
     ((".pb", ".pbtxt"), "a graph of TensorFlow", _TENSORFLOW),
     ((".safetensors",), "a file of weights (safetensors)", _WEIGHTS),

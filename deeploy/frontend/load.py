@@ -113,7 +113,7 @@ def _parse_model(path: Path) -> onnx.ModelProto:
     if not content:
         raise ModelError(f"{name} is empty", _EXPORT_AGAIN)
     if is_tflite(content):
-        return read_network(content)
+        return read_network(content, name)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)

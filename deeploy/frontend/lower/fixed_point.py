@@ -51,7 +51,9 @@ def rounded_average(m: Match, x: Tensor) -> Result:
     attrs = {**window_attributes({**m.attrs, "dilations": (1, 1)}), "kernel": spatial_pair(m.attrs["kernel_shape"], 1)}
     number, channels, *spatial = m.y.shape
     image = x.transpose((0, 2, 3, 1))
-    means = compute("AveragePool", image, shape=(number, *spatial, channels), dtype=DType.INT32, count_include_pad=False, zero_point=0, **attrs)
+    means = compute(
+        "AveragePool", image, shape=(number, *spatial, channels), dtype=DType.INT32, count_include_pad=False, zero_point=0, **attrs
+    )
     shift = FRACTION + _AWAY
     operands = requantisation_operands(np.array([(1 << _AWAY) + 1]), np.array([1 << (shift - 1)]))
     limits = {"low": m.attrs["low"], "high": m.attrs["high"]}

@@ -20,10 +20,7 @@ from deeploy.operators.staircase import LONGEST, Staircase
 
 WORD = 2**31
 Rounding: TypeAlias = Literal["twice", "away", "up"]
-_DIFFERENT = (
-    "a requantisation has factors that differ so much that no constants of 32 bits have its results",
-    "Quantise the weights again: some of their scales are far from all others.",
-)
+Factor: TypeAlias = tuple[Array, Array]  # multiplier and shift
 _FAR = 2**40  # beyond all accumulators
 _HIGH = 31  # the shift behind the product of two words
 
@@ -39,7 +36,7 @@ class Shift:
     high: int
 
 
-def quantise_factor(factor: Array) -> tuple[Array, Array]:
+def quantise_factor(factor: Array) -> Factor:
     """M and shift of real factors (float64), which are next to nothing below 2^-32.
 
     >>> quantise_factor(np.array([0.25]))
@@ -64,51 +61,54 @@ def divide_rounding(x: Array, bits: int) -> Array:
     return np.asarray((x + ((1 << bits) >> 1) - ((x < 0) & (bits > 0))) >> bits)
 
 
-def requantise(multiplier: Array, shift: Array, zero_point: int, low: int, high: int, least: Array, most: Array, rounding: Rounding) -> Iterator[Shift]:
+def requantise(factor: Factor, zero_point: int, limits: tuple[int, int], ends: tuple[Array, Array], rounding: Rounding) -> Iterator[Shift]:
     """The steps that lead from accumulators to results: one, or two where no single one has all results.
 
     Args:
-        multiplier: with ``shift`` the factors of channels, or one for all.
-        low: with ``high`` the limits of the results.
-        least: with ``most`` the ends of accumulators, per channel; int64, of 32 bits.
+        factor: of channels, or one for all.
+        limits: the least and the largest result.
+        ends: the least and the most accumulator, per channel; int64, of 32 bits.
         rounding: of halves: twice, as ``multiply`` does; once, away from zero or up.
 
     Raises:
         UnsupportedError: factors that differ so much that no constants of 32 bits have these results.
     """
-    count = max(multiplier.size, least.size)
-    multiplier, shift, least, most = (np.broadcast_to(each.ravel(), (count,)) for each in (multiplier, shift, least, most))
-    total = _HIGH - shift
-    steps = np.arange(low + 1, high + 1, dtype=np.int64) - zero_point
-
+    (low, high), count = limits, max(factor[0].size, ends[0].size)
+    multiplier, shift, least, most = (np.broadcast_to(each.ravel(), (count,)) for each in (*factor, *ends))
+    total, steps = _HIGH - shift, np.arange(low + 1, high + 1, dtype=np.int64) - zero_point
     wanted = (steps.astype(object) << total[:, None].astype(object)) - ((1 << total.astype(object))[:, None] >> 1)
     if rounding == "twice":
-        wanted = wanted + np.where((shift < 0)[:, None], np.where(steps <= 0, WORD, 0) - WORD // 2, 0)
+        wanted = wanted + np.where(shift[:, None] < 0, np.where(steps <= 0, WORD, 0) - WORD // 2, 0)
     elif rounding == "away":
         wanted = wanted + (steps <= 0)
     first = -(-wanted // np.maximum(multiplier, 1)[:, None].astype(object))
     first = np.where((multiplier == 0)[:, None], np.where(steps <= 0, -_FAR, _FAR), first)
-    stairs = Staircase(steps, np.clip(first, -_FAR, _FAR).astype(np.int64), least, most)
-    once = _fit(stairs, multiplier.astype(np.float64) / 2.0**total)
-    if once is not None:
+    thresholds = np.clip(first, -_FAR, _FAR).astype(np.int64)
+    real = multiplier.astype(np.float64) / 2.0**total
+    if (once := _fit(Staircase(steps, thresholds, least, most), real)) is not None:
         yield Shift(once[0], once[1] + (zero_point << once[2]), once[2], low, high)
         return
-    words = ((end * multiplier + WORD // 2) >> _HIGH for end in (least, most))
-    right = -shift
-    if (right < 0).any() or rounding != "twice":
-        raise UnsupportedError(*_DIFFERENT)
-    half = (1 << right) >> 1
-    thresholds = (steps << right[:, None]) - half[:, None] + ((steps <= 0) & (right > 0)[:, None])
-    second = _fit(Staircase(steps, thresholds, *words), 2.0**-right)
-    if second is None:
-        raise UnsupportedError(*_DIFFERENT)
-    yield Shift(multiplier, np.array([WORD // 2]), _HIGH, -WORD, WORD - 1)
+    # The upper word of the product first; of factors above 1 that is a product with nearly 1, which leaves accumulators as they are.
+    is_large, right = shift > 0, np.maximum(-shift, 0)
+    words = np.where(is_large, WORD - 1, multiplier)
+    further = (steps << right[:, None]) - ((1 << right) >> 1)[:, None] + ((steps <= 0) & (right[:, None] > 0))
+    further = np.where(is_large[:, None], thresholds, further)
+    upper = Staircase(steps, further, *((end * words + WORD // 2) >> _HIGH for end in (least, most)))
+    second = _fit(upper, np.where(is_large, real, 2.0**-right))
+    is_beyond = is_large & (np.maximum(-least, most) > WORD // 2)
+    if second is None or rounding != "twice" or is_beyond.any():
+        raise UnsupportedError(
+            "a requantisation has factors that differ so much that no constants of 32 bits have its results",
+            "Quantise the weights again: some of their scales are far from all others.",
+        )
+    yield Shift(words, np.array([WORD // 2]), _HIGH, -WORD, WORD - 1)
     yield Shift(second[0], second[1] + (zero_point << second[2]), second[2], low, high)
 
 
 def _fit(stairs: Staircase, factor: Array) -> tuple[Array, Array, int] | None:
     """mul, add and a shift for all channels with these thresholds, where some have them; the factors are those to try first."""
-    is_constant = ~((stairs.thresholds > stairs.least[:, None]) & (stairs.thresholds <= stairs.most[:, None])).any(axis=1)
+    is_reached = (stairs.thresholds > stairs.least[:, None]) & (stairs.thresholds <= stairs.most[:, None])
+    is_constant = np.asarray(~is_reached.any(axis=1))
     largest = np.where(is_constant, 0, factor).max(initial=0.0)
     longest = min(LONGEST, 62 - int(np.abs(stairs.steps).max(initial=1)).bit_length())
     best = min(30 - int(np.frexp(largest)[1]) + 1, longest) if largest else 0
@@ -121,7 +121,7 @@ def _fit(stairs: Staircase, factor: Array) -> tuple[Array, Array, int] | None:
         for nudge in (0, 1, -1, 2, -2, 3, -3):
             tried = np.where(is_constant[rest], 0, np.rint(factor[rest] * 2.0**shift).astype(np.int64) + nudge)
             lower, upper = stairs.of(rest).adds(tried, shift)
-            fits = (lower <= upper) & (np.abs(tried) < WORD) & (tried >= 0)
+            fits = np.asarray((lower <= upper) & (tried < WORD) & (tried >= 0))
             mul[rest[fits]], add[rest[fits]] = tried[fits], np.clip((1 << shift) >> 1, lower, upper)[fits]
             rest = rest[~fits]
             if not len(rest):

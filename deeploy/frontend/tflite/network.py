@@ -16,11 +16,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
+from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.tflite.flatbuffer import Flatbuffer
 from deeploy.frontend.vendors import TFLITE, TFLITE_DOMAIN
 from deeploy.ir.types import Array
 
-_AGAIN = "export or download it again"
+_AGAIN = "export or download it again: docs/from-tflite.md"
 _OPSET = 21
 _MOST_ELEMENTS = 1 << 31
 # Fields of the tables of a file in the order of their slots (tensorflow/compiler/mlir/lite/schema/schema.fbs).
@@ -76,6 +77,11 @@ class Tensor:
         info = np.iinfo(self.dtype)
         return int(info.min), int(info.max)
 
+    def steps(self, real: float) -> int:
+        """A real number in steps of the tensor, as limits are quantised: to the nearest, half away from zero, in float32."""
+        ratio = np.float32(real) / np.float32(self.s)
+        return self.z + int(np.sign(ratio) * np.floor(np.abs(np.float64(ratio)) + 0.5))
+
     def every(self) -> Array:
         """All numbers of its type, int64."""
         low, high = self.range
@@ -97,7 +103,7 @@ class Call:
     """
 
     op: str
-    options: Mapping[str, Any]
+    options: Attributes
     inputs: Sequence[Tensor | None]
     outputs: Sequence[Tensor]
     is_exact: bool
@@ -166,7 +172,35 @@ class Call:
         """Let a value be the output: what computes it gets the name of that."""
         self._nodes.append(helper.make_node("Identity", [name], [self.y.name], f"{self.y.name} result"))
 
+    def cast(self, name: str) -> None:
+        """Let a value in the type of the output be it."""
+        self.add("Cast", name, outputs=[self.y], to=helper.np_dtype_to_tensor_dtype(self.y.dtype))
 
+    def real_limits(self) -> tuple[float | None, float | None]:
+        """The real limits of a fused activation."""
+        code = self.options.get("fused", 0)
+        if code not in ACTIVATIONS:
+            raise self.refused(f"has the fused activation {code}, which is not handled", "Let it be an operator of its own.")
+        return ACTIVATIONS[code]
+
+    def activate(self, name: str) -> None:
+        """Let a value within the limits of a fused activation be the output, of whatever scale it is."""
+        low, high = self.real_limits()
+        if (low, high) == (None, None):
+            return self.result(name)
+        ends = [end if end is None or not self.y.is_quantised else np.clip(self.y.steps(end), *self.y.range) for end in (low, high)]
+        self.add("Clip", name, *(None if end is None else np.array(end, self.y.dtype) for end in ends), outputs=[self.y])
+        return None
+
+
+def axes(call: Call, values: Array, rank: int) -> list[int]:
+    """Axes counted from the front, in ascending order."""
+    given = [int(axis) for axis in values.ravel()]
+    call.need(all(-rank <= axis < rank for axis in given), f"has the axes {given} of {rank}")
+    return sorted({axis % rank for axis in given})
+
+
+ACTIVATIONS: Mapping[int, tuple[float | None, float | None]] = {0: (None, None), 1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 _NAMED = ("Conv", "ConvInteger", "MatMul", "MatMulInteger", "Gemm", "MaxPool", "AveragePool")
 Builder = Callable[[Call], None]
 
@@ -176,10 +210,11 @@ def is_tflite(content: bytes) -> bool:
     return content[4:8] == b"TFL3"
 
 
-def read_network(content: bytes, is_exact: bool = True) -> onnx.ModelProto:
+def read_network(content: bytes, name: str, is_exact: bool = True) -> onnx.ModelProto:
     """The network of a file.
 
     Args:
+        name: of the file, for messages.
         is_exact: requantisations round as TensorFlow Lite's reference kernels do; else once.
 
     Raises:
@@ -188,54 +223,52 @@ def read_network(content: bytes, is_exact: bool = True) -> onnx.ModelProto:
     from deeploy.frontend.tflite.operators import OPERATORS
 
     tables = Flatbuffer(content, {**TABLES, **{operator.name: operator.options for operator in OPERATORS.values()}})
-    model = tables.read_root("Model")
-    if not model["subgraphs"]:
-        raise ModelError("the TensorFlow Lite file has no graph", _AGAIN)
-    if len(model["subgraphs"]) > 1:
-        raise UnsupportedError("the TensorFlow Lite file has several graphs: branches, loops or signatures", "Export one graph.")
-    graph = model["subgraphs"][0]
-    tensors = _read_tensors(graph, model["buffers"], content)
-    nodes: list[onnx.NodeProto] = []
-    constants: list[onnx.TensorProto] = []
+    calls = list[tuple[Builder, Call]]()
+    nodes, constants = list[onnx.NodeProto](), list[onnx.TensorProto]()
     try:
+        model = tables.read_root("Model")
+        if len(model["subgraphs"]) > 1:
+            raise UnsupportedError(f"{name} has several graphs: branches, loops or signatures", "Export the model as one graph.")
+        (graph,) = model["subgraphs"]
+        tensors = _read_tensors(graph, model["buffers"], content)
         for entry in graph["operators"]:
             code = _code_of(model["codes"][entry["code"]])
-            inputs = [None if at < 0 else tensors[at] for at in entry["inputs"].tolist()] if len(entry["inputs"]) else []
+            inputs = [None if at < 0 else tensors[at] for at in list(entry["inputs"])]
             outputs = [tensors[_positive(at)] for at in list(entry["outputs"])]
-            known = OPERATORS.get(code)
-            if known is None:
-                where = shorten(outputs[0].name) if outputs else "a node"
+            if code not in OPERATORS or not outputs:
                 raise UnsupportedError(
-                    f"node '{where}' has the operator {shorten(str(code))} of TensorFlow Lite, which is not handled",
-                    "Cut the model in front of it, or convert the model to ONNX: docs/from-tflite.md",
+                    f"node '{shorten(outputs[0].name if outputs else '')}' has the operator {shorten(str(code))}, which is not handled",
+                    "Cut the model in front of it, or convert it to ONNX with tf2onnx: docs/from-tflite.md",
                 )
-            options = tables.read_at(entry["options"], known.name)
-            call = Call(known.name, options, inputs, outputs, is_exact, nodes, constants)
-            call.need(outputs, "has no output") if outputs else _broken("an operator has no output")
-            _check_types(call)
-            known.build(call)
-        inputs, outputs = ([tensors[_positive(at)] for at in list(graph[side])] for side in ("inputs", "outputs"))
-    except IndexError as error:
-        raise ModelError("the TensorFlow Lite file is damaged: it refers to a tensor or operator that it lacks", _AGAIN) from error
-    read = {name for node in nodes for name in node.input} | {tensor.name for tensor in outputs}
+            known = OPERATORS[code]
+            call = Call(known.name, tables.read_at(entry["options"], known.name), inputs, outputs, is_exact, nodes, constants)
+            calls.append((known.build, call))
+        ports = [[tensors[_positive(at)] for at in list(graph[side])] for side in ("inputs", "outputs")]
+    except (ValueError, IndexError) as error:
+        raise ModelError(
+            f"{name} is a damaged TensorFlow Lite file: {shorten(str(error)) or 'a number leads out of a list'}", _AGAIN
+        ) from error
+    for build, call in calls:
+        _check_types(call)
+        try:
+            build(call)
+        except (ValueError, IndexError, KeyError, OverflowError, ZeroDivisionError) as error:
+            raise call.broken("does not fit its tensors") from error
+    read = {name for node in nodes for name in node.input} | {tensor.name for tensor in ports[1]}
     constants += [numpy_helper.from_array(t.data, t.name) for t in tensors if t.data is not None and t.name in read]
-    ports = ([_port(tensor) for tensor in side] for side in (inputs, outputs))
-    built = helper.make_graph(nodes, shorten(graph["name"]) or "network", *ports, constants)
+    given, computed = ([_port(tensor) for tensor in side] for side in ports)
+    built = helper.make_graph(nodes, shorten(graph["name"]) or "network", given, computed, constants)
     imports = [helper.make_opsetid("", _OPSET), helper.make_opsetid(TFLITE_DOMAIN, 1)]
     return helper.make_model(built, opset_imports=imports, ir_version=10)
 
 
-def _broken(what: str) -> None:
-    raise ModelError(f"the TensorFlow Lite file is damaged: {what}", _AGAIN)
-
-
 def _positive(at: int) -> int:
     if at < 0:
-        raise IndexError
+        raise ValueError("a tensor has a negative number")
     return at
 
 
-def _code_of(entry: Mapping[str, Any]) -> int | str:
+def _code_of(entry: Attributes) -> int | str:
     """The number of an operator, or the name of one that TensorFlow Lite does not define."""
     code = max(entry["short"], entry["code"])
     return f"'{entry['custom']}'" if code == 32 else code
@@ -258,7 +291,7 @@ def _check_types(call: Call) -> None:
 _PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "BATCH_MATMUL", "SVDF")
 
 
-def _read_tensors(graph: Mapping[str, Any], buffers: Sequence[Mapping[str, Any]], content: bytes) -> list[Tensor]:
+def _read_tensors(graph: Attributes, buffers: Sequence[Attributes], content: bytes) -> list[Tensor]:
     tensors: list[Tensor] = []
     taken: set[str] = set()
     for at, entry in enumerate(graph["tensors"]):
@@ -276,16 +309,16 @@ def _read_tensors(graph: Mapping[str, Any], buffers: Sequence[Mapping[str, Any]]
             raise UnsupportedError(f"tensor '{shorten(name)}' is stored sparse", "Convert the model without sparse tensors.")
         shape, dtype = tuple(map(int, entry["shape"])), np.dtype(kind)
         if min(shape, default=0) < 0 or math.prod(shape) > _MOST_ELEMENTS or len(shape) > 32:
-            _broken(f"tensor '{shorten(name)}' has the shape {shorten(str(list(shape)))}")
+            raise ValueError(f"tensor '{shorten(name)}' has the shape {shorten(str(list(shape)))}")
         if entry["buffer"] >= max(1, len(buffers)):
-            _broken(f"tensor '{shorten(name)}' lies in a buffer that the file lacks")
+            raise ValueError(f"tensor '{shorten(name)}' lies in a buffer that the file lacks")
         about = entry["quantisation"] or {"scale": [], "zero": [], "details": 0, "axis": 0}
         data = _read_data(name, shape, dtype, buffers[entry["buffer"]] if buffers else {}, content)
         tensors.append(Tensor(name, shape, dtype, *_read_scales(name, shape, about), data, bool(entry["is_variable"])))
     return tensors
 
 
-def _read_scales(name: str, shape: Sequence[int], about: Mapping[str, Any]) -> tuple[Array, Array, int]:
+def _read_scales(name: str, shape: Sequence[int], about: Attributes) -> tuple[Array, Array, int]:
     scale, zero, axis = np.array(about["scale"], np.float32), np.array(about["zero"], np.int64), int(about["axis"])
     if about["details"]:
         raise UnsupportedError(f"tensor '{shorten(name)}' has a quantisation of its own", "Convert the model with scales and zero points.")
@@ -294,11 +327,11 @@ def _read_scales(name: str, shape: Sequence[int], about: Mapping[str, Any]) -> t
     is_sound = bool((np.isfinite(scale) & (scale >= 0)).all()) and bool((np.abs(zero) < 2**31).all())
     fits = scale.size <= 1 or (0 <= axis < len(shape) and shape[axis] == scale.size)
     if not is_sound or not fits or (scale.size and zero.size != scale.size):
-        raise ModelError(f"tensor '{shorten(name)}' has scales or zero points that do not fit it", "correct the model, or export it again")
+        raise ValueError(f"tensor '{shorten(name)}' has scales or zero points that do not fit it")
     return (scale if (scale > 0).any() else scale[:0]), zero, axis
 
 
-def _read_data(name: str, shape: Sequence[int], dtype: np.dtype[Any], buffer: Mapping[str, Any], content: bytes) -> Array | None:
+def _read_data(name: str, shape: Sequence[int], dtype: np.dtype[Any], buffer: Attributes, content: bytes) -> Array | None:
     """A constant's value; behind the tables of large files lie buffers that these give the place of."""
     data = buffer.get("data", [])
     if buffer.get("offset", 0) > 1:
@@ -306,5 +339,5 @@ def _read_data(name: str, shape: Sequence[int], dtype: np.dtype[Any], buffer: Ma
     if not len(data):
         return None
     if len(data) != math.prod(shape) * dtype.itemsize:
-        _broken(f"tensor '{shorten(name)}' has {len(data)} bytes, which is not what its shape needs")
+        raise ValueError(f"tensor '{shorten(name)}' has {len(data)} bytes, which is not what its shape needs")
     return np.frombuffer(bytes(data), dtype.newbyteorder("<")).astype(dtype).reshape(shape)

@@ -1,22 +1,21 @@
 """A record for every operator of TensorFlow Lite: its number, its fields, and the nodes that it becomes.
 
-What is the same for quantised and other numbers is here, beside floats; arithmetic on quantised numbers is in ``quantised``.
+Products, pools and functions of floats are here, what only moves elements in ``moves``, arithmetic on quantised numbers in ``quantised``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from deeploy.frontend.tflite import quantised
-from deeploy.frontend.tflite.network import Builder, Call, Operand, Tensor
-from deeploy.ir.types import Array
-
-_ACTIVATIONS: Mapping[int, tuple[float | None, float | None]] = {0: (None, None), 1: (0, None), 2: (-1, 1), 3: (0, 6), 152: (0, 1)}
+from deeploy.frontend.schemas import Attributes
+from deeploy.frontend.tflite import moves, quantised
+from deeploy.frontend.tflite.network import Builder, Call, Operand
+from deeploy.operators.elementwise import FUNCTIONS
 
 
 @dataclass(frozen=True)
@@ -28,50 +27,18 @@ class Operator:
     build: Builder
 
 
-def limits_of(call: Call, code: int) -> tuple[float | None, float | None]:
-    """The real limits of a fused activation."""
-    limits = _ACTIVATIONS.get(code)
-    if limits is None:
-        raise call.refused(f"has the fused activation {code}, which is not handled", "Let it be an operator of its own.")
-    return limits
+def _plain(op: str, **fixed: Any) -> Builder:
+    """An operator of ONNX with the same inputs, and a fused activation behind it."""
+    return lambda call: call.activate(call.add(op, *call.inputs, **fixed))
 
 
-def activate(call: Call, name: str) -> None:
-    """The limits of floats or plain integers behind an operator, whose result is the output then."""
-    low, high = limits_of(call, call.options.get("fused", 0))
-    if (low, high) == (None, None):
-        return call.result(name)
-    ends = [None if end is None else np.array(end, call.y.dtype) for end in (low, high)]
-    call.add("Clip", name, *ends, outputs=[call.y])
-    return None
+def _either(of_floats: Builder, of_quantised: Builder) -> Builder:
+    """What builds an operator of floats and other plain numbers, and one that has quantised ones."""
+    return lambda call: (of_quantised if call.x.is_quantised else of_floats)(call)
 
 
-def _spread_reads(op: str, **fixed: Any) -> Builder:
-    """An operator of ONNX with the same inputs."""
-    return lambda call: activate(call, call.add(op, *call.inputs, **fixed))
-
-
-def _move(op: str, read: Callable[[Call], Sequence[Operand]], attributes: Callable[[Call], Mapping[str, Any]] | None = None) -> Builder:
-    """An operator that only moves elements, in whatever quantisation they are: of the result the same."""
-
-    def build(call: Call) -> None:
-        quantised.check_same(call, *[tensor for tensor in call.inputs if tensor is not None and tensor.is_quantised])
-        call.add(op, *read(call), outputs=call.outputs, **(attributes(call) if attributes else {}))
-
-    return build
-
-
-def _shape(call: Call) -> Sequence[Operand]:
-    """The input and the shape of the output, which the file has."""
-    call.need(math.prod(call.x.shape) == math.prod(call.y.shape), f"makes {list(call.y.shape)} of {list(call.x.shape)}")
-    return call.x, np.array(call.y.shape, np.int64)
-
-
-def axes(call: Call, values: Array, rank: int) -> list[int]:
-    """Axes counted from the front."""
-    found = [int(axis) for axis in values.ravel()]
-    call.need(all(-rank <= axis < rank for axis in found), f"has the axes {found} of {rank}")
-    return sorted({axis % rank for axis in found})
+def _refused(call: Call) -> None:
+    raise call.refused("of quantised numbers is not handled", "Leave it in floats, or cut the model in front of it.")
 
 
 # ---- windows
@@ -89,52 +56,82 @@ def _pads(call: Call, extents: Sequence[int], sizes: Sequence[int], strides: Seq
     return [*(n // 2 for n in total), *(n - n // 2 for n in total)]
 
 
-def channels_first(call: Call, image: Operand) -> str:
+def _first(call: Call, image: Operand) -> str:
+    """Channels first."""
     return call.add("Transpose", image, perm=[0, 3, 1, 2])
 
 
-def channels_last(call: Call, image: str) -> str:
+def _last(call: Call, image: str) -> str:
+    """Channels last."""
     return call.add("Transpose", image, perm=[0, 2, 3, 1])
 
 
 def _convolve(call: Call) -> None:
     """CONV_2D, DEPTHWISE_CONV_2D: filters [outputs, height, width, channels] or [1, height, width, outputs]."""
-    is_depthwise, filters, bias = call.op == "DEPTHWISE_CONV_2D", call.constant(1), call.input(2)
-    call.need(len(call.x.shape) == 4 and filters.ndim == 4, "has no image or filters of four axes")
-    weights = filters.transpose(3, 0, 1, 2) if is_depthwise else filters.transpose(0, 3, 1, 2)
-    channels = call.x.shape[3]
-    call.need(min(weights.shape) > 0 and channels % weights.shape[1] == 0, "has filters for another number of channels")
-    groups = channels // weights.shape[1]
+    filters, bias = call.constant(1), call.input(2)
+    call.need(len(call.x.shape) == 4 and filters.ndim == 4 and min(filters.shape) > 0, "has no image or filters of four axes")
+    weights = filters.transpose(3, 0, 1, 2) if call.op == "DEPTHWISE_CONV_2D" else filters.transpose(0, 3, 1, 2)
+    groups = call.x.shape[3] // weights.shape[1]
+    call.need(groups * weights.shape[1] == call.x.shape[3] > 0, "has filters for another number of channels")
     call.need(weights.shape[0] % groups == 0, "has filters that do not fit its groups")
-    strides = [call.options[name] for name in ("stride_h", "stride_w")]
-    dilations = [call.options[name] for name in ("dilation_h", "dilation_w")]
+    strides, dilations = ([call.options[f"{name}_{side}"] for side in "hw"] for name in ("stride", "dilation"))
     pads = _pads(call, call.x.shape[1:3], weights.shape[2:], strides, dilations)
     attributes = {"strides": strides, "dilations": dilations, "pads": pads, "group": groups}
-    image = channels_first(call, call.x)
+    image = _first(call, call.x)
     if call.x.is_quantised:
-        total = call.add("ConvInteger", image, weights, np.array(call.x.z, call.x.dtype), **attributes)
-        quantised.finish_product(call, channels_last(call, total), weights.reshape(len(weights), -1), call.needed(1), bias)
-        return
-    total = call.add("Conv", image, weights, *([bias] if bias else []), **attributes)
-    activate(call, channels_last(call, total))
+        total = _last(call, call.add("ConvInteger", image, weights, np.array(call.x.z, call.x.dtype), **attributes))
+        return quantised.finish_product(call, total, weights.reshape(len(weights), -1), call.needed(1), bias)
+    return call.activate(_last(call, call.add("Conv", image, weights, *([bias] if bias else []), **attributes)))
+
+
+def _convolve_transposed(call: Call) -> None:
+    """TRANSPOSE_CONV: the shape of the result, filters [outputs, height, width, channels], the image, perhaps a bias."""
+    filters, image, bias = call.constant(1), call.needed(2), call.input(3)
+    call.need(len(image.shape) == len(call.y.shape) == filters.ndim == 4 and min(filters.shape) > 0, "has no image of four axes")
+    call.need(image.shape[3] == filters.shape[3], "has filters for another number of channels")
+    strides, sizes = [call.options[f"stride_{side}"] for side in "hw"], filters.shape[1:3]
+    before = _pads(call, call.y.shape[1:3], sizes, strides, (1, 1))[:2]
+    whole = [(n - 1) * s + size for n, s, size in zip(image.shape[1:3], strides, sizes, strict=True)]
+    after = [n - pad - wanted for n, pad, wanted in zip(whole, before, call.y.shape[1:3], strict=True)]
+    pads, further = [*before, *(max(0, n) for n in after)], [max(0, -n) for n in after]
+    call.need(all(n < s for n, s in zip(further, strides, strict=True)), f"gives {list(call.y.shape)}")
+    attributes = {"strides": strides, "pads": pads, "output_padding": further}
+    if not image.is_quantised:
+        weights = np.ascontiguousarray(filters.transpose(3, 0, 1, 2))
+        total = call.add("ConvTranspose", _first(call, image), weights, *([bias] if bias else []), **attributes)
+        return call.activate(_last(call, total))
+    # A convolution of the image with zero points between its elements by the filters the other way round.
+    borders = [n - 1 - pad for n, pad in zip(sizes, before, strict=True)]
+    rest = [y + n - 1 - h * s - top for y, n, h, s, top in zip(call.y.shape[1:3], sizes, image.shape[1:3], strides, borders, strict=True)]
+    number, height, width, channels = image.shape
+    wide = call.add("Reshape", image, np.array([number, height, 1, width, 1, channels]))
+    gaps = np.array([0] * 8 + [strides[0] - 1, 0, strides[1] - 1, 0], np.int64)
+    wide = call.add("Pad", wide, gaps, np.array(image.z, image.dtype))
+    extents = [height * strides[0], width * strides[1]]
+    wide = call.add("Reshape", wide, np.array([number, *extents, channels]))
+    wide = moves.slice_tensor(call, wide, [0, 0], [n + min(0, r) for n, r in zip(extents, rest, strict=True)], [1, 2])
+    weights = np.ascontiguousarray(filters[:, ::-1, ::-1].transpose(0, 3, 1, 2))
+    pads = [*borders, *(max(0, r) for r in rest)]
+    total = _last(call, call.add("ConvInteger", _first(call, wide), weights, np.array(image.z, image.dtype), pads=pads))
+    return quantised.finish_product(call, total, weights.reshape(len(weights), -1), call.needed(1), bias, image)
 
 
 def _pool(call: Call) -> None:
     """MAX_POOL_2D, AVERAGE_POOL_2D."""
     call.need(len(call.x.shape) == 4, "has no image of four axes")
     size, strides = ([call.options[f"{name}_{side}"] for side in "hw"] for name in ("filter", "stride"))
-    pads = _pads(call, call.x.shape[1:3], size, strides, (1, 1))
-    attributes = {"kernel_shape": size, "strides": strides, "pads": pads}
-    image = channels_first(call, call.x)
-    if call.op == "MAX_POOL_2D":
-        quantised.check_same(call, call.x)
-        pooled = channels_last(call, call.add("MaxPool", image, **attributes))
-        return quantised.limit(call, pooled) if call.x.is_quantised else activate(call, pooled)
+    attributes: Attributes = {"kernel_shape": size, "strides": strides, "pads": _pads(call, call.x.shape[1:3], size, strides, (1, 1))}
+    op, image = "MaxPool" if call.op == "MAX_POOL_2D" else "AveragePool", _first(call, call.x)
     if call.x.is_quantised:
         quantised.check_same(call, call.x)
-        low, high = quantised.limits(call)
-        return call.result(channels_last(call, call.add("RoundedAveragePool", image, low=low, high=high, **attributes)))
-    return activate(call, channels_last(call, call.add("AveragePool", image, count_include_pad=0, **attributes)))
+        if op == "AveragePool":
+            low, high = quantised.limits(call)
+            return call.result(_last(call, call.add("RoundedAveragePool", image, low=low, high=high, **attributes)))
+    attributes |= {"count_include_pad": 0} if op == "AveragePool" else {}
+    return call.activate(_last(call, call.add(op, image, **attributes)))
+
+
+# ---- products
 
 
 def _dense(call: Call) -> None:
@@ -144,43 +141,194 @@ def _dense(call: Call) -> None:
     rows = math.prod(call.x.shape) // weights.shape[1]
     call.need(rows * weights.shape[1] == math.prod(call.x.shape), f"multiplies {list(call.x.shape)} by {list(weights.shape)}")
     call.need(math.prod(call.y.shape) == rows * len(weights), f"gives {list(call.y.shape)}")
-    data = call.add("Reshape", call.x, np.array([rows, weights.shape[1]]))
-    if call.x.is_quantised:
-        w = call.needed(1)
-        call.need(w.is_quantised, "has weights without a scale")
-        zeros = np.array(call.x.z, call.x.dtype), np.array(w.z, w.dtype)
-        total = call.add("MatMulInteger", data, np.ascontiguousarray(weights.T), *zeros)
-        total = call.add("Reshape", total, np.array(call.y.shape, np.int64))
-        quantised.finish_product(call, total, weights.astype(np.int64) - w.z, w, bias)
-        return
-    total = call.add("Gemm", data, weights, *([bias] if bias else []), transB=1)
-    activate(call, call.add("Reshape", total, np.array(call.y.shape, np.int64)))
+    data, shape = call.add("Reshape", call.x, np.array([rows, weights.shape[1]])), np.array(call.y.shape, np.int64)
+    if not call.x.is_quantised:
+        return call.activate(call.add("Reshape", call.add("Gemm", data, weights, *([bias] if bias else []), transB=1), shape))
+    w = call.needed(1)
+    call.need(w.is_quantised, "has weights without a scale")
+    total = call.add("MatMulInteger", data, np.ascontiguousarray(weights.T), np.array(call.x.z, call.x.dtype), np.array(w.z, w.dtype))
+    return quantised.finish_product(call, call.add("Reshape", total, shape), weights.astype(np.int64) - w.z, w, bias)
+
+
+def _product(call: Call) -> None:
+    """BATCH_MATMUL of floats, of which the last two axes may be swapped."""
+    a, b = call.x, call.needed(1)
+    swapped = [
+        call.add("Transpose", t, perm=[*range(len(t.shape) - 2), len(t.shape) - 1, len(t.shape) - 2]) if call.options[name] else t
+        for t, name in ((a, "swaps_x"), (b, "swaps_y"))
+    ]
+    call.result(call.add("MatMul", *swapped))
+
+
+# ---- functions
 
 
 def _softmax(call: Call) -> None:
-    if call.x.is_quantised:
-        return quantised.softmax(call)
-    beta = call.options["beta"]
-    scaled = call.x if beta == 1 else call.add("Mul", call.x, np.array(beta, np.float32))
-    return call.result(call.add("Softmax", scaled, axis=-1))
+    beta = np.array(call.options["beta"], np.float32)
+    call.result(call.add("Softmax", call.x if beta == 1 else call.add("Mul", call.x, beta), axis=-1))
 
 
-def _two(op: str, of_quantised: Builder) -> Builder:
-    """An operator on two tensors, of quantised numbers by another rule."""
-    plain = _spread_reads(op)
-    return lambda call: (of_quantised if call.y.is_quantised else plain)(call)
+def _clip(low: float, high: float | None) -> Builder:
+    ends = [None if end is None else np.array(end, np.float32) for end in (low, high)]
+    return _either(lambda call: call.result(call.add("Clip", call.x, *ends)), quantised.rescale)
+
+
+def _unary(op: str, name: str = "", of_quantised: Builder | None = None) -> Builder:
+    """A function of floats, by its operator of ONNX; of quantised numbers by the function of the integer form of that name."""
+    function = FUNCTIONS[name or op.lower()]
+    table = of_quantised or quantised.of_reals(lambda x: function(x, 0.0, 0.0))
+    return _either(lambda call: call.result(call.add(op, call.x)), table)
+
+
+def _leaky(call: Call) -> None:
+    call.result(call.add("LeakyRelu", call.x, alpha=call.options["alpha"]))
+
+
+def _prelu(call: Call) -> None:
+    call.result(call.add("PRelu", call.x, call.needed(1)))
+
+
+def _square(call: Call) -> None:
+    call.result(call.add("Mul", call.x, call.x))
+
+
+def _squared_difference(call: Call) -> None:
+    difference = call.add("Sub", call.x, call.needed(1))
+    call.result(call.add("Mul", difference, difference))
+
+
+def _inverse_root(call: Call) -> None:
+    call.result(call.add("Div", np.array(1, np.float32), call.add("Sqrt", call.x)))
+
+
+def _norm(call: Call) -> None:
+    """L2_NORMALIZATION of the last axis."""
+    squares = call.add("ReduceSum", call.add("Mul", call.x, call.x), np.array([-1], np.int64), keepdims=1)
+    call.activate(call.add("Div", call.x, call.add("Sqrt", call.add("Max", squares, np.array(1e-6, np.float32)))))
+
+
+def _floor_divide(call: Call) -> None:
+    call.result(call.add("Floor", call.add("Div", call.x, call.needed(1))))
+
+
+def _reduce(op: str, of_quantised: Builder) -> Builder:
+    return _either(lambda call: moves.reduce_tensor(call, op), of_quantised)
+
+
+def _quantise(call: Call) -> None:
+    y = call.y
+    call.need(y.is_quantised and y.scale.size == 1, "has no scale for its result")
+    call.add("QuantizeLinear", call.x, np.array(y.s, np.float32), np.array(y.z, y.dtype), outputs=[y])
+
+
+def _dequantise(call: Call) -> None:
+    x = call.x
+    if x.dtype.kind == "f":
+        return call.cast(x.name)
+    call.need(x.is_quantised and x.scale.size == 1, "has no scale for its input")
+    call.add("DequantizeLinear", x, np.array(x.s, np.float32), np.array(x.z, x.dtype), outputs=[call.y])
+    return None
+
+
+def _cast(call: Call) -> None:
+    call.cast(call.x.name)
 
 
 _WINDOW = "padding:b stride_w:i stride_h:i"
-_FACTORS = "dilation_w:i=1 dilation_h:i=1"
+_DILATED = "dilation_w:i=1 dilation_h:i=1"
+_POOL = f"{_WINDOW} filter_w:i filter_h:i fused:b"
+_SLICE = "begin_mask:i end_mask:i ellipsis_mask:i new_axis_mask:i shrink_axis_mask:i offset:B"
+_ADD, _SUB, _MUL = (_either(_plain(op), rule) for op, rule in (("Add", quantised.add), ("Sub", quantised.add), ("Mul", quantised.multiply)))
+_SHAPED = moves.move("Reshape", moves.reshaped)
+_PAD = moves.move("Pad", moves.padded)
 
 OPERATORS: Mapping[int | str, Operator] = {
-    0: Operator("ADD", "fused:b", _two("Add", quantised.add)),
-    1: Operator("AVERAGE_POOL_2D", f"{_WINDOW} filter_w:i filter_h:i fused:b", _pool),
-    3: Operator("CONV_2D", f"{_WINDOW} fused:b {_FACTORS}", _convolve),
-    4: Operator("DEPTHWISE_CONV_2D", f"{_WINDOW} multiplier:i fused:b {_FACTORS}", _convolve),
+    0: Operator("ADD", "fused:b", _ADD),
+    1: Operator("AVERAGE_POOL_2D", _POOL, _pool),
+    2: Operator("CONCATENATION", "axis:i fused:b", moves.concatenate),
+    3: Operator("CONV_2D", f"{_WINDOW} fused:b {_DILATED}", _convolve),
+    4: Operator("DEPTHWISE_CONV_2D", f"{_WINDOW} multiplier:i fused:b {_DILATED}", _convolve),
+    5: Operator("DEPTH_TO_SPACE", "block:i", moves.depth_and_space),
+    6: Operator("DEQUANTIZE", "", _dequantise),
+    7: Operator("EMBEDDING_LOOKUP", "", moves.look_up_rows),
+    8: Operator("FLOOR", "", _unary("Floor")),
     9: Operator("FULLY_CONNECTED", "fused:b format:b keeps_axes:B", _dense),
-    17: Operator("MAX_POOL_2D", f"{_WINDOW} filter_w:i filter_h:i fused:b", _pool),
-    22: Operator("RESHAPE", "", _move("Reshape", _shape)),
-    25: Operator("SOFTMAX", "beta:f", _softmax),
+    11: Operator("L2_NORMALIZATION", "fused:b", _either(_norm, _refused)),
+    14: Operator("LOGISTIC", "", _unary("Sigmoid")),
+    17: Operator("MAX_POOL_2D", _POOL, _pool),
+    18: Operator("MUL", "fused:b", _MUL),
+    19: Operator("RELU", "", _clip(0, None)),
+    20: Operator("RELU_N1_TO_1", "", _clip(-1, 1)),
+    21: Operator("RELU6", "", _clip(0, 6)),
+    22: Operator("RESHAPE", "", _SHAPED),
+    25: Operator("SOFTMAX", "beta:f", _either(_softmax, quantised.softmax)),
+    26: Operator("SPACE_TO_DEPTH", "block:i", moves.depth_and_space),
+    28: Operator("TANH", "", _unary("Tanh")),
+    34: Operator("PAD", "", _PAD),
+    36: Operator("GATHER", "axis:i batch_dims:i", moves.gather),
+    37: Operator("BATCH_TO_SPACE_ND", "", moves.batch_and_space),
+    38: Operator("SPACE_TO_BATCH_ND", "", moves.batch_and_space),
+    39: Operator("TRANSPOSE", "", moves.transpose),
+    40: Operator("MEAN", "keeps_axes:B", _reduce("ReduceMean", quantised.reduce_sum)),
+    41: Operator("SUB", "fused:b", _SUB),
+    42: Operator("DIV", "fused:b", _either(_plain("Div"), _refused)),
+    43: Operator("SQUEEZE", "axes:[i]", _SHAPED),
+    45: Operator("STRIDED_SLICE", _SLICE, moves.cut_strided),
+    47: Operator("EXP", "", _unary("Exp")),
+    49: Operator("SPLIT", "count:i", moves.split),
+    53: Operator("CAST", "", _cast),
+    54: Operator("PRELU", "", _either(_prelu, _refused)),
+    55: Operator("MAXIMUM", "", moves.choose("Max")),
+    56: Operator("ARG_MAX", "kind:b", moves.find_extreme),
+    57: Operator("MINIMUM", "", moves.choose("Min")),
+    58: Operator("LESS", "", moves.compare("Less")),
+    59: Operator("NEG", "", _either(_plain("Neg"), _refused)),
+    60: Operator("PADV2", "", _PAD),
+    61: Operator("GREATER", "", moves.compare("Greater")),
+    62: Operator("GREATER_EQUAL", "", moves.compare("GreaterOrEqual")),
+    63: Operator("LESS_EQUAL", "", moves.compare("LessOrEqual")),
+    64: Operator("SELECT", "", moves.choose("Where")),
+    65: Operator("SLICE", "", moves.cut),
+    66: Operator("SIN", "", _unary("Sin", of_quantised=_refused)),
+    67: Operator("TRANSPOSE_CONV", f"{_WINDOW} fused:b", _convolve_transposed),
+    69: Operator("TILE", "", moves.move("Tile", lambda call: [call.x, np.array(moves.numbers(call, 1), np.int64)])),
+    70: Operator("EXPAND_DIMS", "", _SHAPED),
+    71: Operator("EQUAL", "", moves.compare("Equal")),
+    72: Operator("NOT_EQUAL", "", moves.compare("NotEqual")),
+    73: Operator("LOG", "", _unary("Log")),
+    74: Operator("SUM", "keeps_axes:B", _reduce("ReduceSum", quantised.reduce_sum)),
+    75: Operator("SQRT", "", _unary("Sqrt", of_quantised=_refused)),
+    76: Operator("RSQRT", "", _either(_inverse_root, _refused)),
+    77: Operator("SHAPE", "kind:b", moves.known(lambda call: np.array(call.x.shape))),
+    78: Operator("POW", "", _plain("Pow")),
+    79: Operator("ARG_MIN", "kind:b", moves.find_extreme),
+    82: Operator("REDUCE_MAX", "keeps_axes:B", moves.reduce_extreme),
+    83: Operator("PACK", "count:i axis:i", moves.pack),
+    84: Operator("LOGICAL_OR", "", _plain("Or")),
+    86: Operator("LOGICAL_AND", "", _plain("And")),
+    87: Operator("LOGICAL_NOT", "", _plain("Not")),
+    88: Operator("UNPACK", "count:i axis:i", moves.split),
+    89: Operator("REDUCE_MIN", "keeps_axes:B", moves.reduce_extreme),
+    90: Operator("FLOOR_DIV", "", _either(_floor_divide, _refused)),
+    92: Operator("SQUARE", "", _either(_square, _refused)),
+    93: Operator("ZEROS_LIKE", "", moves.known(lambda call: np.zeros(call.y.shape))),
+    97: Operator("RESIZE_NEAREST_NEIGHBOR", "align_corners:B half_pixel:B", moves.resize_nearest),
+    98: Operator("LEAKY_RELU", "alpha:f", _either(_leaky, quantised.rescale)),
+    99: Operator("SQUARED_DIFFERENCE", "", _either(_squared_difference, _refused)),
+    100: Operator("MIRROR_PAD", "mode:b", moves.move("Pad", moves.padded, moves.mirror)),
+    101: Operator("ABS", "", _unary("Abs", of_quantised=_refused)),
+    102: Operator("SPLIT_V", "count:i", moves.split),
+    104: Operator("CEIL", "", _unary("Ceil", of_quantised=_refused)),
+    105: Operator("REVERSE_V2", "", moves.reverse),
+    106: Operator("ADD_N", "", _either(_plain("Sum"), _refused)),
+    108: Operator("COS", "", _unary("Cos", of_quantised=_refused)),
+    111: Operator("ELU", "", _either(_plain("Elu"), quantised.of_reals(lambda x: np.where(x < 0, np.expm1(x), x)))),
+    114: Operator("QUANTIZE", "", _either(_quantise, quantised.rescale)),
+    116: Operator("ROUND", "", _unary("Round", of_quantised=_refused)),
+    117: Operator("HARD_SWISH", "", _either(_plain("HardSwish"), quantised.hard_swish)),
+    123: Operator("SELECT_V2", "", moves.choose("Where")),
+    126: Operator("BATCH_MATMUL", "swaps_x:B swaps_y:B", _either(_product, _refused)),
+    130: Operator("BROADCAST_TO", "", moves.move("Expand", lambda call: [call.x, np.array(call.y.shape, np.int64)])),
+    150: Operator("GELU", "approximate:B", _either(lambda call: call.result(call.add("Gelu", call.x)), _refused)),
+    158: Operator("SIGN", "", _either(_plain("Sign"), _refused)),
 }

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
+import onnx
 
 from deeploy.frontend.tflite import fixed_point
-from deeploy.frontend.tflite.fixed_point import Rounding
-from deeploy.frontend.tflite.network import Call, Tensor
+from deeploy.frontend.tflite.fixed_point import Factor, Rounding
+from deeploy.frontend.tflite.network import Builder, Call, Tensor, axes
 from deeploy.ir.types import Array
 from deeploy.operators.accumulate import sums
 
-_ACTIVATIONS = {0: (None, None), 1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
+_INT32 = onnx.TensorProto.INT32
 
 
 def check_same(call: Call, *tensors: Tensor) -> None:
@@ -21,61 +25,39 @@ def check_same(call: Call, *tensors: Tensor) -> None:
                 raise call.refused("moves numbers between tensors of different scales", "Quantise the model with one scale for both.")
 
 
-def steps_of(y: Tensor, real: float) -> int:
-    """A real number in steps of a tensor, as limits are quantised."""
-    ratio = np.float32(real) / np.float32(y.s)
-    return y.z + int(np.sign(ratio) * np.floor(np.abs(np.float64(ratio)) + 0.5))
-
-
 def limits(call: Call) -> tuple[int, int]:
     """The least and the largest result: of the type, within a fused activation."""
-    known = _ACTIVATIONS.get(call.options.get("fused", 0))
-    if known is None:
-        raise call.refused("has a fused activation that is not handled", "Let it be an operator of its own.")
-    low, high = call.y.range
-    least, most = known
-    return (low if least is None else max(low, steps_of(call.y, least))), (high if most is None else min(high, steps_of(call.y, most)))
+    (low, high), (least, most) = call.y.range, call.real_limits()
+    return (low if least is None else max(low, call.y.steps(least))), (high if most is None else min(high, call.y.steps(most)))
 
 
-def limit(call: Call, name: str) -> None:
-    """Limits of numbers that keep their scale."""
-    low, high = limits(call)
-    if (low, high) == call.y.range:
-        return call.result(name)
-    call.add("Clip", name, np.array(low, call.y.dtype), np.array(high, call.y.dtype), outputs=[call.y])
-    return None
-
-
-def requantise(call: Call, total: str, factor: tuple[Array, Array], ends: tuple[Array, Array], rounding: Rounding = "twice") -> None:
+def requantise(call: Call, total: str, factor: Factor, ends: tuple[Array, Array], rounding: Rounding = "twice") -> None:
     """Accumulators (int32) as the result of the operator.
 
     Args:
-        factor: multipliers and shifts.
-        ends: the least and the most accumulator.
+        ends: the least and the most accumulator, per channel or for all.
     """
-    least, most = ends
     low, high = limits(call)
     call.need(low <= high, "has an activation that no number of its result has")
-    words = int(least.min()) >= -fixed_point.WORD and int(most.max()) < fixed_point.WORD
-    if not words:
+    if int(ends[0].min()) < -fixed_point.WORD or int(ends[1].max()) >= fixed_point.WORD:
         raise call.refused("has sums that 32 bits may not hold", "Quantise with 8 bits, or divide the layer.")
-    wanted = fixed_point.requantise(*factor, call.y.z, low, high, least, most, rounding if call.is_exact else "up")
-    for step in wanted:
-        is_last = (step.low, step.high) == (low, high)
-        kind = np.array(0, call.y.dtype if is_last else np.int32)
+    steps = list(fixed_point.requantise(factor, call.y.z, (low, high), ends, rounding if call.is_exact else "up"))
+    for step in steps:
+        kind = np.array(0, call.y.dtype if step is steps[-1] else np.int32)
         mul, add = (each if np.ptp(each) else each[:1] for each in (step.mul, step.add))
-        attributes = {"shift": step.shift, "low": step.low, "high": step.high}
-        total = call.add("Requantise", total, mul.astype(np.int32), add, kind, outputs=[call.y] if is_last else [], **attributes)
+        outputs, attributes = [call.y] if step is steps[-1] else [], {"shift": step.shift, "low": step.low, "high": step.high}
+        total = call.add("Requantise", total, mul.astype(np.int32), add, kind, outputs=outputs, **attributes)
 
 
-def finish_product(call: Call, total: str, weights: Array, w: Tensor, bias: Tensor | None) -> None:
+def finish_product(call: Call, total: str, weights: Array, w: Tensor, bias: Tensor | None, data: Tensor | None = None) -> None:
     """Bias and requantisation of a product: of rows ``weights`` (int64, without a zero point) with the data."""
-    x, y = call.x, call.y
+    x, y = data or call.x, call.y
     call.need(y.is_quantised and w.is_quantised, "has no scale for its weights or its result")
     low, high = x.range
     least, most = sums(weights, low - x.z, high - x.z)
     if bias is not None:
-        values = call.constant(2).astype(np.int64).ravel()
+        call.need(bias.data is not None, "computes its bias at run time")
+        values = np.asarray(bias.data, np.int64).ravel()
         call.need(values.size == len(weights), f"has {values.size} numbers in its bias for {len(weights)} outputs")
         call.need(np.abs(values).max(initial=0) < fixed_point.WORD, "has a bias beyond 32 bits")
         least, most, total = least + values, most + values, call.add("Add", total, values.astype(np.int32))
@@ -111,3 +93,95 @@ def add(call: Call) -> None:
     total = call.add("Add", *names)
     least, most = (np.array([sum(int(end(part)) for part in parts)]) for end in (np.min, np.max))
     requantise(call, total, factor, (least, most))
+
+
+def multiply(call: Call) -> None:
+    """MUL: the product of both without their zero points."""
+    a, b = call.x, call.needed(1)
+    call.need(a.is_quantised and b.is_quantised, "multiplies quantised and other numbers")
+    kind = np.array(0, np.int32)
+    total = call.add("MultiplyCentred", a, kind, b, a_zero_point=a.z, b_zero_point=b.z)
+    ends = [int(x) * int(y) for x in np.array(a.range) - a.z for y in np.array(b.range) - b.z]
+    factor = fixed_point.quantise_factor(np.array([np.float64(a.s) * np.float64(b.s) / np.float64(call.y.s)]))
+    requantise(call, total, factor, (np.array([min(ends)]), np.array([max(ends)])))
+
+
+def reduce_sum(call: Call) -> None:
+    """MEAN, SUM: the multiplier is divided by the number of elements first."""
+    x, y = call.x, call.y
+    along = axes(call, call.constant(1), len(x.shape))
+    count = math.prod(x.shape[at] for at in along)
+    call.need(count, "is of no elements")
+    total = call.add("Cast", x, to=_INT32)
+    total = call.add("ReduceSum", total, np.array(along, np.int64), keepdims=1) if along else total
+    total = call.add("Reshape", call.add("Sub", total, np.array(x.z * count, np.int32)), np.array(y.shape, np.int64))
+    multiplier, shift = fixed_point.quantise_factor(np.array([np.float64(x.s) / np.float64(y.s)]))
+    if call.op == "MEAN":
+        bits = min(count.bit_length() - 1, 32, 31 + int(shift[0]))
+        multiplier, shift = (multiplier << bits) // count, shift - bits
+    low, high = x.range
+    requantise(call, total, (multiplier, shift), (np.array([(low - x.z) * count]), np.array([(high - x.z) * count])))
+
+
+Real = Callable[[Array], Array]
+
+
+def tabulate(call: Call, results: Array) -> None:
+    """A function of one 8-bit tensor as a table of its results, which are limited to the type."""
+    call.need(call.x.dtype.itemsize == 1 and call.y.is_quantised, "is no function of numbers of 8 bits")
+    call.add("LookUp", call.x, np.clip(results, *limits(call)).astype(call.y.dtype), outputs=[call.y])
+
+
+def of_reals(function: Real) -> Builder:
+    """A function of the real number, rounded to the nearest step, in float32 (LUTPopulateInt8)."""
+
+    def build(call: Call) -> None:
+        x, y = call.x, call.y
+        real = np.float32(x.s) * (x.every() - x.z).astype(np.float32)
+        with np.errstate(all="ignore"):
+            steps = np.asarray(function(real), np.float32) * (np.float32(1) / np.float32(y.s))
+        steps = np.nan_to_num(steps, nan=-(2.0**30), posinf=2.0**30, neginf=-(2.0**30)).astype(np.float64)
+        tabulate(call, (np.sign(steps) * np.floor(np.abs(steps) + 0.5)).clip(-(2**30), 2**30).astype(np.int64) + y.z)
+
+    return build
+
+
+_LIMITS = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}
+
+
+def rescale(call: Call) -> None:
+    """RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, QUANTIZE of quantised numbers: by one factor above zero and one below."""
+    x, y, alpha = call.x, call.y, call.options["alpha"] if call.op == "LEAKY_RELU" else 1.0
+    steps = x.every() - x.z
+    above, below = (
+        fixed_point.multiply(steps, *fixed_point.quantise_factor(np.array([np.float64(x.s) * abs(a) / np.float64(y.s)])))
+        for a in (1.0, alpha)
+    )
+    results = np.where(steps >= 0, above, below * (-1 if alpha < 0 else 1)) + y.z
+    low, high = _LIMITS.get(call.op, (None, None))
+    results = results if low is None else np.maximum(results, y.steps(low))
+    tabulate(call, results if high is None else np.minimum(results, y.steps(high)))
+
+
+def hard_swish(call: Call) -> None:
+    """x * clip(x + 3, 0, 6) / 6 with words of 16 bits (reference/hard_swish.h)."""
+    x, y = call.x, call.y
+    call.need(x.dtype.itemsize == 1 and y.is_quantised, "is no function of numbers of 8 bits")
+    fine = np.float32(1 / 128) * np.float32(x.s)
+    first, right = _half_word(np.float64(fine / np.float32(y.s)))
+    second, left = _half_word(np.float64(fine / np.float32(3 / 32768)))
+    word = 2**15
+    wide = (x.every() - x.z) << 7
+    value = ((wide * first + word // 2) >> 15).clip(-word, word - 1)
+    ramp = wide if left <= 0 else (wide << (left - 1)).clip(-word, word - 1)
+    ramp = ((ramp * second + word // 2) >> 15).clip(-word, word - 1)
+    ramp = (ramp << 1).clip(-word, word - 1) if left > 0 else fixed_point.divide_rounding(ramp, -left)
+    product = ((ramp + word) >> 1) * value
+    product = np.sign(product) * (np.abs(product) >> 15)
+    tabulate(call, fixed_point.divide_rounding(product, -right) + y.z)
+
+
+def _half_word(factor: np.float64) -> tuple[int, int]:
+    """A multiplier of 15 bits, rounded from that of 31, and its shift."""
+    multiplier, shift = fixed_point.quantise_factor(np.array([factor]))
+    return min(int(multiplier[0] + 2**15) >> 16, 2**15 - 1), int(shift[0])

@@ -63,8 +63,7 @@ class _Tables:
         unknown = values.keys() - {name for name, _ in codes}
         assert not unknown, f"{kind} has no field {unknown}"
         # Tables and vectors have to be written before the table that refers to them.
-        made = {name: self._object(code, values[name]) for name, code in codes if name in values and len(code) > 1 or code in "su"
-                and name in values}  # fmt: skip
+        made = {name: self._object(code, values[name]) for name, code in codes if name in values and (len(code) > 1 or code in "su")}
         builder = self.builder
         builder.StartObject(len(codes))
         for slot, (name, code) in enumerate(codes):
@@ -131,8 +130,8 @@ def write_file(tensors: Sequence[Spec], ops: Sequence[Op], inputs: Sequence[int]
     return bytes(tables.builder.Output())
 
 
-# Versions of operators that take the types of the tests' files; LiteRT refuses types beyond the version that a file says.
+# Versions of operators that take the types of the tests' files, which LiteRT looks at.
 VERSIONS = {
-    **dict.fromkeys(("ADD", "SUB", "MUL", "CONCATENATION", "PAD", "TRANSPOSE", "SPLIT", "MEAN", "SUM", "LOGISTIC", "TANH"), 2),
+    **dict.fromkeys(("ADD", "BROADCAST_TO", "CONCATENATION", "LOGISTIC", "MEAN", "MUL", "PAD", "SPLIT", "SUB", "SUM", "TANH"), 2),
     **{"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "AVERAGE_POOL_2D": 2, "MAX_POOL_2D": 2, "SOFTMAX": 2},
 }

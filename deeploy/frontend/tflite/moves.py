@@ -1,0 +1,270 @@
+"""Operators of TensorFlow Lite that only move elements, choose among them, or compute where they lie: in whatever quantisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from deeploy.frontend.schemas import Attributes
+from deeploy.frontend.tflite import quantised
+from deeploy.frontend.tflite.network import Builder, Call, Operand, Tensor, axes
+from deeploy.ir.types import Array
+
+Read = Callable[[Call], Sequence[Operand]]
+
+
+def move(op: str, read: Read, attributes: Callable[[Call], Attributes] | None = None) -> Builder:
+    """An operator of ONNX whose operands ``read`` gives; all quantised ones have the scale of the result."""
+
+    def build(call: Call) -> None:
+        operands = read(call)
+        quantised.check_same(call, *(each for each in operands if isinstance(each, Tensor) and each.is_quantised))
+        call.add(op, *operands, outputs=call.outputs, **(attributes(call) if attributes else {}))
+
+    return build
+
+
+def axis(call: Call, value: int, rank: int) -> int:
+    """One axis counted from the front."""
+    return axes(call, np.array([value]), rank)[0]
+
+
+def numbers(call: Call, position: int, count: int | None = None) -> list[int]:
+    """A constant list of integers, perhaps of a length that is known."""
+    values = call.constant(position)
+    call.need(values.dtype.kind in "iu" and values.ndim < 3, f"has no list of integers as its input {position}")
+    call.need(count is None or values.size == count, f"has {values.size} numbers in its input {position}, {count} are needed")
+    return [int(value) for value in values.ravel()]
+
+
+def reshaped(call: Call) -> Sequence[Operand]:
+    """The input and the shape of the output, which the file has."""
+    call.need(math.prod(call.x.shape) == math.prod(call.y.shape), f"makes {list(call.y.shape)} of {list(call.x.shape)}")
+    return call.x, np.array(call.y.shape, np.int64)
+
+
+def transpose(call: Call) -> None:
+    order = numbers(call, 1, len(call.x.shape))
+    call.need(sorted(order) == list(range(len(order))), f"has the order {order}")
+    move("Transpose", lambda call: [call.x], lambda call: {"perm": order})(call)
+
+
+def padded(call: Call) -> Sequence[Operand]:
+    """The input, its borders, and what they are of: a number, or the zero point."""
+    widths = np.array(numbers(call, 1, 2 * len(call.x.shape)), np.int64).reshape(-1, 2)
+    call.need(widths.min(initial=0) >= 0 and widths.max(initial=0) < 2**20, "has borders of no sensible width")
+    if call.op == "MIRROR_PAD":
+        return call.x, widths.T.ravel()
+    value = call.constant(2) if call.input(2) is not None else np.array(call.x.z if call.x.is_quantised else 0)
+    call.need(value.size == 1, "pads with several numbers")
+    return call.x, widths.T.ravel(), value.reshape(()).astype(call.x.dtype)
+
+
+def mirror(call: Call) -> Attributes:
+    if call.options["mode"]:
+        raise call.refused("repeats elements at the border (SYMMETRIC)", "Use REFLECT.")
+    return {"mode": "reflect"}
+
+
+def concatenate(call: Call) -> None:
+    parts = [call.needed(at) for at in range(len(call.inputs))]
+    quantised.check_same(call, *(part for part in parts if part.is_quantised))
+    at = axis(call, call.options["axis"], len(call.y.shape))
+    call.activate(call.add("Concat", *parts, axis=at))
+
+
+def pack(call: Call) -> None:
+    parts = [call.needed(at) for at in range(len(call.inputs))]
+    quantised.check_same(call, *(part for part in parts if part.is_quantised))
+    at = axis(call, call.options["axis"], len(call.y.shape))
+    shape = [1 if place == at else extent for place, extent in enumerate(call.y.shape)]
+    rows = [call.add("Reshape", part, np.array(shape, np.int64)) for part in parts]
+    call.add("Concat", *rows, axis=at, outputs=[call.y])
+
+
+def split(call: Call) -> None:
+    """SPLIT, SPLIT_V, UNPACK: one output after the other along an axis."""
+    x, at = call.x, None
+    if call.op == "SPLIT":
+        x, at = call.needed(1), numbers(call, 0, 1)[0]
+    elif call.op == "SPLIT_V":
+        at = numbers(call, 2, 1)[0]
+    quantised.check_same(call, *([x] if x.is_quantised else []))
+    along = axis(call, call.options["axis"] if at is None else at, len(x.shape))
+    begin = 0
+    for part in call.outputs:
+        extent = 1 if call.op == "UNPACK" else part.shape[along]
+        piece = slice_tensor(call, x, [begin], [begin + extent], [along])
+        call.add("Reshape", piece, np.array(part.shape, np.int64), outputs=[part])
+        begin += extent
+    call.need(begin == x.shape[along], f"divides {x.shape[along]} into {begin}")
+
+
+def slice_tensor(call: Call, x: Operand, begin: Sequence[int], end: Sequence[int], along: Sequence[int], step: Sequence[int] = ()) -> str:
+    """A part of a tensor; ``end`` is -1 - extent or less where a negative step reaches the first element."""
+    lists = [np.array(each, np.int64) for each in (begin, end, along, *([step] if step else []))]
+    return call.add("Slice", x, *lists)
+
+
+def cut(call: Call) -> None:
+    """SLICE: begin and size, of which -1 is all that follows."""
+    rank = len(call.x.shape)
+    begin, size = numbers(call, 1, rank), numbers(call, 2, rank)
+    end = [extent if n == -1 else b + n for b, n, extent in zip(begin, size, call.x.shape, strict=True)]
+    call.need(all(0 <= b <= e <= n for b, e, n in zip(begin, end, call.x.shape, strict=True)), "leaves its input")
+    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    call.result(slice_tensor(call, call.x, begin, end, range(rank)))
+
+
+def cut_strided(call: Call) -> None:
+    """STRIDED_SLICE, without new axes and ellipses."""
+    rank, options = len(call.x.shape), call.options
+    if options["ellipsis_mask"] or options["new_axis_mask"]:
+        raise call.refused("adds axes or has an ellipsis", "Export the slice with one begin and end per axis.")
+    first, last, step = (numbers(call, position) for position in (1, 2, 3))
+    call.need(len(first) == len(last) == len(step) <= rank and 0 not in step, "has lists that do not fit its input")
+    begin, end = list[int](), list[int]()
+    for at, (b, e, s) in enumerate(zip(first, last, step, strict=True)):
+        n, shrinks = call.x.shape[at], options["shrink_axis_mask"] >> at & 1
+        least, most = (0, n) if s > 0 else (-1, n - 1)
+        b = min(max(b + n * (b < 0), least), most)
+        b = (0 if s > 0 else n - 1) if options["begin_mask"] >> at & 1 else b
+        e = b + 1 if shrinks else min(max((e + b if options["offset"] else e) + n * (e < 0), least), most)
+        e = (n if s > 0 else -1) if options["end_mask"] >> at & 1 and not shrinks else e
+        begin.append(b)
+        end.append(-1 - n if e < 0 else e)
+    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    steps = [1 if options["shrink_axis_mask"] >> at & 1 else s for at, s in enumerate(step)]
+    piece = slice_tensor(call, call.x, begin, end, range(len(first)), steps)
+    call.add("Reshape", piece, np.array(call.y.shape, np.int64), outputs=[call.y])
+
+
+def reverse(call: Call) -> None:
+    along = axes(call, call.constant(1), len(call.x.shape))
+    ends = [-1 - call.x.shape[at] for at in along]
+    call.result(slice_tensor(call, call.x, [-1] * len(along), ends, along, [-1] * len(along)))
+
+
+def gather(call: Call) -> None:
+    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    if call.options.get("batch_dims", 0):
+        raise call.refused("has batch axes", "Gather from one tensor.")
+    call.add("Gather", call.x, call.needed(1), axis=axis(call, call.options["axis"], len(call.x.shape)), outputs=[call.y])
+
+
+def look_up_rows(call: Call) -> None:
+    """EMBEDDING_LOOKUP: indices, then the table."""
+    quantised.check_same(call, *([call.needed(1)] if call.y.is_quantised else []))
+    call.add("Gather", call.needed(1), call.x, axis=0, outputs=[call.y])
+
+
+def depth_and_space(call: Call) -> None:
+    """DEPTH_TO_SPACE, SPACE_TO_DEPTH of channels-last images."""
+    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    size, (n, h, w, c) = call.options["block"], call.x.shape if len(call.x.shape) == 4 else (0, 0, 0, 0)
+    call.need(size > 0 and n, "has no image of four axes or no block")
+    if call.op == "DEPTH_TO_SPACE":
+        call.need(c % (size * size) == 0, f"divides {c} channels by blocks of {size}")
+        apart, order = (n, h, w, size, size, c // (size * size)), [0, 1, 3, 2, 4, 5]
+    else:
+        call.need(h % size == 0 and w % size == 0, f"divides {h} x {w} by blocks of {size}")
+        apart, order = (n, h // size, size, w // size, size, c), [0, 1, 3, 2, 4, 5]
+    parts = call.add("Transpose", call.add("Reshape", call.x, np.array(apart)), perm=order)
+    call.add("Reshape", parts, np.array(call.y.shape, np.int64), outputs=[call.y])
+
+
+def batch_and_space(call: Call) -> None:
+    """BATCH_TO_SPACE_ND, SPACE_TO_BATCH_ND: blocks of the axes behind the first become its entries, or back."""
+    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    blocks = numbers(call, 1)
+    count = len(blocks)
+    call.need(0 < count < len(call.x.shape) and min(blocks) > 0, "has blocks that do not fit its input")
+    edges = np.array(numbers(call, 2, 2 * count), np.int64).reshape(count, 2)
+    call.need(edges.min() >= 0 and edges.max() < 2**20, "has borders of no sensible width")
+    n, *rest = call.x.shape
+    spatial, others = rest[:count], rest[count:]
+    if call.op == "SPACE_TO_BATCH_ND":
+        wide = [e + int(a + b) for e, (a, b) in zip(spatial, edges, strict=True)]
+        call.need(all(e % b == 0 for e, b in zip(wide, blocks, strict=True)), "has blocks that do not fit its input")
+        widths = np.concatenate([[0], edges[:, 0], [0] * (len(others) + 1), edges[:, 1], [0] * len(others)]).astype(np.int64)
+        fill = np.array(call.x.z if call.x.is_quantised else 0, call.x.dtype)
+        x = call.add("Pad", call.x, widths, fill) if edges.any() else call.x.name
+        apart = [n, *(part for e, b in zip(wide, blocks, strict=True) for part in (e // b, b)), *others]
+        order = [*(2 + 2 * at for at in range(count)), 0, *(1 + 2 * at for at in range(count)), *range(1 + 2 * count, len(apart))]
+        moved = call.add("Transpose", call.add("Reshape", x, np.array(apart)), perm=order)
+        call.add("Reshape", moved, np.array(call.y.shape, np.int64), outputs=[call.y])
+        return
+    call.need(n % math.prod(blocks) == 0, "has blocks that do not fit its input")
+    apart = [*blocks, n // math.prod(blocks), *rest]
+    order = [count, *(part for at in range(count) for part in (count + 1 + at, at)), *range(2 * count + 1, len(apart))]
+    wide = [e * b for e, b in zip(spatial, blocks, strict=True)]
+    moved = call.add("Transpose", call.add("Reshape", call.x, np.array(apart)), perm=order)
+    whole = call.add("Reshape", moved, np.array([n // math.prod(blocks), *wide, *others], np.int64))
+    ends = [e - int(b) for e, b in zip(wide, edges[:, 1], strict=True)]
+    call.result(slice_tensor(call, whole, [int(a) for a in edges[:, 0]], ends, range(1, count + 1)))
+
+
+def resize_nearest(call: Call) -> None:
+    """Rows and columns that the positions of the result fall on, as TensorFlow Lite computes them in float32."""
+    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    call.need(len(call.x.shape) == len(call.y.shape) == 4 and 0 not in call.x.shape, "has no image of four axes")
+    corners, half, image = call.options["align_corners"], call.options["half_pixel"], call.x.name
+    for at in (1, 2):
+        before, after = call.x.shape[at], call.y.shape[at]
+        scale = np.float32(before - 1) / np.float32(after - 1) if corners and after > 1 else np.float32(before) / np.float32(after)
+        places = (np.arange(after, dtype=np.float32) + np.float32(0.5 if half else 0)) * scale
+        indices = np.floor(places + np.float32(0.5)) if corners else np.floor(places)
+        image = call.add("Gather", image, np.clip(indices, 0, before - 1).astype(np.int32), axis=at)
+    call.result(image)
+
+
+def find_extreme(call: Call) -> None:
+    """ARG_MAX, ARG_MIN: the first of equal ones."""
+    at = axis(call, numbers(call, 1, 1)[0], len(call.x.shape))
+    call.cast(call.add("ArgMax" if call.op == "ARG_MAX" else "ArgMin", call.x, axis=at, keepdims=0))
+
+
+def compare(op: str) -> Builder:
+    """Comparisons; of quantised numbers where both have one scale."""
+
+    def build(call: Call) -> None:
+        a, b = call.x, call.needed(1)
+        if a.is_quantised and (a.s, a.z) != (b.s, b.z):
+            raise call.refused("compares numbers of different scales", "Quantise both in one scale.")
+        call.result(call.add("Not", call.add("Equal", a, b)) if op == "NotEqual" else call.add(op, a, b))
+
+    return build
+
+
+def choose(op: str) -> Builder:
+    """The larger or smaller of two, or one by a condition: all in the scale of the result."""
+
+    def build(call: Call) -> None:
+        parts = [call.needed(at) for at in range(3 if op == "Where" else 2)]
+        quantised.check_same(call, *(part for part in parts if part.is_quantised))
+        call.add(op, *parts, outputs=[call.y])
+
+    return build
+
+
+def reduce_extreme(call: Call) -> None:
+    """REDUCE_MAX, REDUCE_MIN."""
+    quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
+    reduce_tensor(call, "ReduceMax" if call.op == "REDUCE_MAX" else "ReduceMin")
+
+
+def reduce_tensor(call: Call, op: str) -> None:
+    along = axes(call, call.constant(1), len(call.x.shape))
+    whole = call.add(op, call.x, np.array(along, np.int64), keepdims=1) if along else call.x.name
+    call.add("Reshape", whole, np.array(call.y.shape, np.int64), outputs=[call.y])
+
+
+def known(read: Callable[[Call], Array]) -> Builder:
+    """A tensor that does not depend on any value."""
+
+    def build(call: Call) -> None:
+        call.add("Reshape", read(call).astype(call.y.dtype), np.array(call.y.shape, np.int64), outputs=[call.y])
+
+    return build

@@ -1,0 +1,75 @@
+"""Files of TensorFlow Lite: what is computed of them is what LiteRT computed, whose outputs are stored (``files``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deeploy
+from tests.frontend.tflite import files
+
+Arrays = Sequence[Sequence[np.ndarray]]
+
+
+def assert_equal(got: Arrays, wanted: Arrays) -> None:
+    """Integers are equal; floats as near as other orders of sums leave them."""
+    for arrays, stored in zip(got, wanted, strict=True):
+        for array, reference in zip(arrays, stored, strict=True):
+            assert array.dtype == reference.dtype and array.size == reference.size
+            if reference.dtype.kind == "f":
+                np.testing.assert_allclose(array.ravel(), reference.ravel(), rtol=1e-5, atol=1e-5)
+            else:
+                np.testing.assert_array_equal(array.ravel(), reference.ravel())
+
+
+def compiled(tmp_path: Path, content: bytes, target: str = "generic") -> deeploy.Compiled:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(content)
+    return deeploy.compile(path, target)
+
+
+@pytest.mark.parametrize("name", files.CASES)
+def test_references_compute_what_the_reference_kernels_do(tmp_path: Path, name: str) -> None:
+    content, samples = files.build_case(name)
+    project = compiled(tmp_path, content)
+    assert_equal([project.interpret(sample) for sample in samples], list(files.expected(name)))
+
+
+@pytest.mark.parametrize("name", ["residual_network", "softmax_wide", "binary_add_row"])
+def test_the_c_computes_what_the_reference_kernels_do(tmp_path: Path, name: str) -> None:
+    content, samples = files.build_case(name)
+    project = compiled(tmp_path, content)
+    assert_equal([project.run(sample) for sample in samples], list(files.expected(name)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", files.CASES)
+def test_the_c_of_all_cases(tmp_path: Path, name: str) -> None:
+    content, samples = files.build_case(name)
+    project = compiled(tmp_path, content)
+    assert_equal([project.run(sample) for sample in samples], list(files.expected(name)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", files.CASES)
+def test_litert_computes_the_same_of_other_inputs(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("ai_edge_litert", reason="no LiteRT: install the extra tflite-verify")
+    content, samples = files.build_case(name, 12)
+    project = compiled(tmp_path, content)
+    wanted = files.interpret(content, samples, name not in files.OTHER_KERNELS)
+    assert_equal([project.interpret(sample) for sample in samples], wanted)
+
+
+def test_a_case_is_stored_for_each_file() -> None:
+    with np.load(files.EXPECTED) as arrays:
+        assert {key.split(" ")[0] for key in arrays} == set(files.CASES)
+
+
+def test_other_targets_compute_the_same(tmp_path: Path) -> None:
+    """Sums of bytes are right where a kernel of a target's own computes them, too."""
+    content, samples = files.build_case("residual_network")
+    project = compiled(tmp_path, content, "siracusa")
+    assert_equal([project.run(sample) for sample in samples], list(files.expected("residual_network")))
