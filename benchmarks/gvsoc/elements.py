@@ -53,10 +53,6 @@ def _short_table(_: int) -> np.ndarray:
     return _table(0) >> 10
 
 
-def _words_table(_: int) -> np.ndarray:
-    return np.rint(np.exp(-np.arange(256) / 30) * (2**31 - 1)).astype(np.uint32)
-
-
 def _words(count: int) -> np.ndarray:
     return draw("s32", count)
 
@@ -71,7 +67,6 @@ def _one(dtype: str) -> Callable[[int], np.ndarray]:
 
 LEVELS = {"levels": 255, "zero_point": 0, "low": 0, "high": 255}
 DOWN = {**LEVELS, "rounded": False}
-BYTES = {"zero_point": -128, "low": -128, "high": 127}
 HALVES = {
     f"{name}_{side}": value for side in "ab" for name, value in (("mul", 300), ("add", 1 << 8), ("shift", 9), ("low", -128), ("high", 127))
 }
@@ -459,7 +454,7 @@ ELEMENTS = (
     ),
     Family("integer_div", {"": each("IntegerDiv", ("s32", "s32"), "s32", {"factor": 7, "scale": 3, "offset": 1})}),
     Family("table_softmax", {"": rows("Softmax", "s8", "u8", LEVELS, table=_table)}, ("rows",)),
-    Family("fixed_softmax", {"": rows("FixedSoftmax", "s8", "s8", BYTES, table=_words_table)}, ("rows",)),
+    Family("fixed_softmax", {"": rows("FixedSoftmax", "s8", "u8", LEVELS, table=lambda _: _table(0) * 2047)}, ("rows",)),
     Family("shift_softmax", {"": rows("ShiftSoftmax", "s8", "u8", {"group": 8, "numerator": 127 * 256})}, ("rows",)),
     Family("integer_layer_norm", {"": rows("IntegerLayerNorm", "s8", "s8", {"shift": 3}, weight=_words, bias=_words)}, ("rows",)),
     Family("integer_rms_norm", {"": rows("IntegerRMSNorm", "s8", "s8", {"shift": 3}, weight=_words)}, ("rows",)),

@@ -1,8 +1,8 @@
 """TensorFlow Lite files as ONNX models whose integer operators have the arithmetic of TensorFlow Lite's reference kernels.
 
-``flatbuffer`` reads the bytes, ``network`` builds the nodes, ``operators`` and ``quantised`` have a record for every operator, and
-``fixed_point`` has the numbers of TensorFlow Lite.
+``flatbuffer`` reads the bytes and ``reading`` the network, ``operators`` has a record for every operator, with ``moves`` and ``quantised``,
+and ``fixed_point`` has the numbers of TensorFlow Lite.
 """
 
-from deeploy.frontend.tflite.network import is_tflite as is_tflite
-from deeploy.frontend.tflite.network import read_network as read_network
+from deeploy.frontend.tflite.reading import is_tflite as is_tflite
+from deeploy.frontend.tflite.reading import read_network as read_network

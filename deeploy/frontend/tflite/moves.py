@@ -9,29 +9,29 @@ import numpy as np
 
 from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.tflite import quantised
-from deeploy.frontend.tflite.network import Builder, Call, Operand, Tensor, axes
+from deeploy.frontend.tflite.network import Builder, LiteCall, LiteTensor, Operand, axes
 from deeploy.ir.types import Array
 
-Read = Callable[[Call], Sequence[Operand]]
+Read = Callable[[LiteCall], Sequence[Operand]]
 
 
-def move(op: str, read: Read, attributes: Callable[[Call], Attributes] | None = None) -> Builder:
+def move(op: str, read: Read, attributes: Callable[[LiteCall], Attributes] | None = None) -> Builder:
     """An operator of ONNX whose operands ``read`` gives; all quantised ones have the scale of the result."""
 
-    def build(call: Call) -> None:
+    def build(call: LiteCall) -> None:
         operands = read(call)
-        quantised.check_same(call, *(each for each in operands if isinstance(each, Tensor) and each.is_quantised))
+        quantised.check_same(call, *(each for each in operands if isinstance(each, LiteTensor) and each.is_quantised))
         call.add(op, *operands, outputs=call.outputs, **(attributes(call) if attributes else {}))
 
     return build
 
 
-def axis(call: Call, value: int, rank: int) -> int:
+def axis(call: LiteCall, value: int, rank: int) -> int:
     """One axis counted from the front."""
     return axes(call, np.array([value]), rank)[0]
 
 
-def numbers(call: Call, position: int, count: int | None = None) -> list[int]:
+def numbers(call: LiteCall, position: int, count: int | None = None) -> list[int]:
     """A constant list of integers, perhaps of a length that is known."""
     values = call.constant(position)
     call.need(values.dtype.kind in "iu" and values.ndim < 3, f"has no list of integers as its input {position}")
@@ -39,19 +39,19 @@ def numbers(call: Call, position: int, count: int | None = None) -> list[int]:
     return [int(value) for value in values.ravel()]
 
 
-def reshaped(call: Call) -> Sequence[Operand]:
+def reshaped(call: LiteCall) -> Sequence[Operand]:
     """The input and the shape of the output, which the file has."""
     call.need(math.prod(call.x.shape) == math.prod(call.y.shape), f"makes {list(call.y.shape)} of {list(call.x.shape)}")
     return call.x, np.array(call.y.shape, np.int64)
 
 
-def transpose(call: Call) -> None:
+def transpose(call: LiteCall) -> None:
     order = numbers(call, 1, len(call.x.shape))
     call.need(sorted(order) == list(range(len(order))), f"has the order {order}")
     move("Transpose", lambda call: [call.x], lambda call: {"perm": order})(call)
 
 
-def padded(call: Call) -> Sequence[Operand]:
+def padded(call: LiteCall) -> Sequence[Operand]:
     """The input, its borders, and what they are of: a number, or the zero point."""
     widths = np.array(numbers(call, 1, 2 * len(call.x.shape)), np.int64).reshape(-1, 2)
     call.need(widths.min(initial=0) >= 0 and widths.max(initial=0) < 2**20, "has borders of no sensible width")
@@ -62,20 +62,20 @@ def padded(call: Call) -> Sequence[Operand]:
     return call.x, widths.T.ravel(), value.reshape(()).astype(call.x.dtype)
 
 
-def mirror(call: Call) -> Attributes:
+def mirror(call: LiteCall) -> Attributes:
     if call.options["mode"]:
         raise call.refused("repeats elements at the border (SYMMETRIC)", "Use REFLECT.")
     return {"mode": "reflect"}
 
 
-def concatenate(call: Call) -> None:
+def concatenate(call: LiteCall) -> None:
     parts = [call.needed(at) for at in range(len(call.inputs))]
     quantised.check_same(call, *(part for part in parts if part.is_quantised))
     at = axis(call, call.options["axis"], len(call.y.shape))
     call.activate(call.add("Concat", *parts, axis=at))
 
 
-def pack(call: Call) -> None:
+def pack(call: LiteCall) -> None:
     parts = [call.needed(at) for at in range(len(call.inputs))]
     quantised.check_same(call, *(part for part in parts if part.is_quantised))
     at = axis(call, call.options["axis"], len(call.y.shape))
@@ -84,7 +84,7 @@ def pack(call: Call) -> None:
     call.add("Concat", *rows, axis=at, outputs=[call.y])
 
 
-def split(call: Call) -> None:
+def split(call: LiteCall) -> None:
     """SPLIT, SPLIT_V, UNPACK: one output after the other along an axis."""
     x, at = call.x, None
     if call.op == "SPLIT":
@@ -102,13 +102,15 @@ def split(call: Call) -> None:
     call.need(begin == x.shape[along], f"divides {x.shape[along]} into {begin}")
 
 
-def slice_tensor(call: Call, x: Operand, begin: Sequence[int], end: Sequence[int], along: Sequence[int], step: Sequence[int] = ()) -> str:
+def slice_tensor(
+    call: LiteCall, x: Operand, begin: Sequence[int], end: Sequence[int], along: Sequence[int], step: Sequence[int] = ()
+) -> str:
     """A part of a tensor; ``end`` is -1 - extent or less where a negative step reaches the first element."""
     lists = [np.array(each, np.int64) for each in (begin, end, along, *([step] if step else []))]
     return call.add("Slice", x, *lists)
 
 
-def cut(call: Call) -> None:
+def cut(call: LiteCall) -> None:
     """SLICE: begin and size, of which -1 is all that follows."""
     rank = len(call.x.shape)
     begin, size = numbers(call, 1, rank), numbers(call, 2, rank)
@@ -118,7 +120,7 @@ def cut(call: Call) -> None:
     call.result(slice_tensor(call, call.x, begin, end, range(rank)))
 
 
-def cut_strided(call: Call) -> None:
+def cut_strided(call: LiteCall) -> None:
     """STRIDED_SLICE, without new axes and ellipses."""
     rank, options = len(call.x.shape), call.options
     if options["ellipsis_mask"] or options["new_axis_mask"]:
@@ -141,26 +143,26 @@ def cut_strided(call: Call) -> None:
     call.add("Reshape", piece, np.array(call.y.shape, np.int64), outputs=[call.y])
 
 
-def reverse(call: Call) -> None:
+def reverse(call: LiteCall) -> None:
     along = axes(call, call.constant(1), len(call.x.shape))
     ends = [-1 - call.x.shape[at] for at in along]
     call.result(slice_tensor(call, call.x, [-1] * len(along), ends, along, [-1] * len(along)))
 
 
-def gather(call: Call) -> None:
+def gather(call: LiteCall) -> None:
     quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
     if call.options.get("batch_dims", 0):
         raise call.refused("has batch axes", "Gather from one tensor.")
     call.add("Gather", call.x, call.needed(1), axis=axis(call, call.options["axis"], len(call.x.shape)), outputs=[call.y])
 
 
-def look_up_rows(call: Call) -> None:
+def look_up_rows(call: LiteCall) -> None:
     """EMBEDDING_LOOKUP: indices, then the table."""
     quantised.check_same(call, *([call.needed(1)] if call.y.is_quantised else []))
     call.add("Gather", call.needed(1), call.x, axis=0, outputs=[call.y])
 
 
-def depth_and_space(call: Call) -> None:
+def depth_and_space(call: LiteCall) -> None:
     """DEPTH_TO_SPACE, SPACE_TO_DEPTH of channels-last images."""
     quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
     size, (n, h, w, c) = call.options["block"], call.x.shape if len(call.x.shape) == 4 else (0, 0, 0, 0)
@@ -175,7 +177,7 @@ def depth_and_space(call: Call) -> None:
     call.add("Reshape", parts, np.array(call.y.shape, np.int64), outputs=[call.y])
 
 
-def batch_and_space(call: Call) -> None:
+def batch_and_space(call: LiteCall) -> None:
     """BATCH_TO_SPACE_ND, SPACE_TO_BATCH_ND: blocks of the axes behind the first become its entries, or back."""
     quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
     blocks = numbers(call, 1)
@@ -206,7 +208,7 @@ def batch_and_space(call: Call) -> None:
     call.result(slice_tensor(call, whole, [int(a) for a in edges[:, 0]], ends, range(1, count + 1)))
 
 
-def resize_nearest(call: Call) -> None:
+def resize_nearest(call: LiteCall) -> None:
     """Rows and columns that the positions of the result fall on, as TensorFlow Lite computes them in float32."""
     quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
     call.need(len(call.x.shape) == len(call.y.shape) == 4 and 0 not in call.x.shape, "has no image of four axes")
@@ -220,7 +222,7 @@ def resize_nearest(call: Call) -> None:
     call.result(image)
 
 
-def find_extreme(call: Call) -> None:
+def find_extreme(call: LiteCall) -> None:
     """ARG_MAX, ARG_MIN: the first of equal ones."""
     at = axis(call, numbers(call, 1, 1)[0], len(call.x.shape))
     call.cast(call.add("ArgMax" if call.op == "ARG_MAX" else "ArgMin", call.x, axis=at, keepdims=0))
@@ -229,7 +231,7 @@ def find_extreme(call: Call) -> None:
 def compare(op: str) -> Builder:
     """Comparisons; of quantised numbers where both have one scale."""
 
-    def build(call: Call) -> None:
+    def build(call: LiteCall) -> None:
         a, b = call.x, call.needed(1)
         if a.is_quantised and (a.s, a.z) != (b.s, b.z):
             raise call.refused("compares numbers of different scales", "Quantise both in one scale.")
@@ -241,7 +243,7 @@ def compare(op: str) -> Builder:
 def choose(op: str) -> Builder:
     """The larger or smaller of two, or one by a condition: all in the scale of the result."""
 
-    def build(call: Call) -> None:
+    def build(call: LiteCall) -> None:
         parts = [call.needed(at) for at in range(3 if op == "Where" else 2)]
         quantised.check_same(call, *(part for part in parts if part.is_quantised))
         call.add(op, *parts, outputs=[call.y])
@@ -249,22 +251,22 @@ def choose(op: str) -> Builder:
     return build
 
 
-def reduce_extreme(call: Call) -> None:
+def reduce_extreme(call: LiteCall) -> None:
     """REDUCE_MAX, REDUCE_MIN."""
     quantised.check_same(call, *([call.x] if call.x.is_quantised else []))
     reduce_tensor(call, "ReduceMax" if call.op == "REDUCE_MAX" else "ReduceMin")
 
 
-def reduce_tensor(call: Call, op: str) -> None:
+def reduce_tensor(call: LiteCall, op: str) -> None:
     along = axes(call, call.constant(1), len(call.x.shape))
     whole = call.add(op, call.x, np.array(along, np.int64), keepdims=1) if along else call.x.name
     call.add("Reshape", whole, np.array(call.y.shape, np.int64), outputs=[call.y])
 
 
-def known(read: Callable[[Call], Array]) -> Builder:
+def known(read: Callable[[LiteCall], Array]) -> Builder:
     """A tensor that does not depend on any value."""
 
-    def build(call: Call) -> None:
+    def build(call: LiteCall) -> None:
         call.add("Reshape", read(call).astype(call.y.dtype), np.array(call.y.shape, np.int64), outputs=[call.y])
 
     return build

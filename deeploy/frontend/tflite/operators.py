@@ -14,12 +14,12 @@ import numpy as np
 
 from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.tflite import moves, quantised
-from deeploy.frontend.tflite.network import Builder, Call, Operand
+from deeploy.frontend.tflite.network import Builder, LiteCall, Operand
 from deeploy.operators.elementwise import FUNCTIONS
 
 
 @dataclass(frozen=True)
-class Operator:
+class LiteOperator:
     """An operator: its name in the schema, its fields (``flatbuffer``), and what builds its nodes."""
 
     name: str
@@ -37,14 +37,14 @@ def _either(of_floats: Builder, of_quantised: Builder) -> Builder:
     return lambda call: (of_quantised if call.x.is_quantised else of_floats)(call)
 
 
-def _refused(call: Call) -> None:
+def _refused(call: LiteCall) -> None:
     raise call.refused("of quantised numbers is not handled", "Leave it in floats, or cut the model in front of it.")
 
 
 # ---- windows
 
 
-def _pads(call: Call, extents: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
+def _pads(call: LiteCall, extents: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
     """Borders at the top, left, bottom, right."""
     call.need(min((*extents, *sizes, *strides, *dilations)) > 0, "has a window, step or image of no extent")
     if call.options["padding"]:
@@ -56,17 +56,17 @@ def _pads(call: Call, extents: Sequence[int], sizes: Sequence[int], strides: Seq
     return [*(n // 2 for n in total), *(n - n // 2 for n in total)]
 
 
-def _first(call: Call, image: Operand) -> str:
+def _first(call: LiteCall, image: Operand) -> str:
     """Channels first."""
     return call.add("Transpose", image, perm=[0, 3, 1, 2])
 
 
-def _last(call: Call, image: str) -> str:
+def _last(call: LiteCall, image: str) -> str:
     """Channels last."""
     return call.add("Transpose", image, perm=[0, 2, 3, 1])
 
 
-def _convolve(call: Call) -> None:
+def _convolve(call: LiteCall) -> None:
     """CONV_2D, DEPTHWISE_CONV_2D: filters [outputs, height, width, channels] or [1, height, width, outputs]."""
     filters, bias = call.constant(1), call.input(2)
     call.need(len(call.x.shape) == 4 and filters.ndim == 4 and min(filters.shape) > 0, "has no image or filters of four axes")
@@ -84,7 +84,7 @@ def _convolve(call: Call) -> None:
     return call.activate(_last(call, call.add("Conv", image, weights, *([bias] if bias else []), **attributes)))
 
 
-def _convolve_transposed(call: Call) -> None:
+def _convolve_transposed(call: LiteCall) -> None:
     """TRANSPOSE_CONV: the shape of the result, filters [outputs, height, width, channels], the image, perhaps a bias."""
     filters, image, bias = call.constant(1), call.needed(2), call.input(3)
     call.need(len(image.shape) == len(call.y.shape) == filters.ndim == 4 and min(filters.shape) > 0, "has no image of four axes")
@@ -116,7 +116,7 @@ def _convolve_transposed(call: Call) -> None:
     return quantised.finish_product(call, total, weights.reshape(len(weights), -1), call.needed(1), bias, image)
 
 
-def _pool(call: Call) -> None:
+def _pool(call: LiteCall) -> None:
     """MAX_POOL_2D, AVERAGE_POOL_2D."""
     call.need(len(call.x.shape) == 4, "has no image of four axes")
     size, strides = ([call.options[f"{name}_{side}"] for side in "hw"] for name in ("filter", "stride"))
@@ -134,7 +134,7 @@ def _pool(call: Call) -> None:
 # ---- products
 
 
-def _dense(call: Call) -> None:
+def _dense(call: LiteCall) -> None:
     """FULLY_CONNECTED: weights [outputs, depth], the data rows of that depth."""
     weights, bias = call.constant(1), call.input(2)
     call.need(weights.ndim == 2 and min(weights.shape) > 0 and not call.options["format"], "has weights that are no plain matrix")
@@ -150,7 +150,7 @@ def _dense(call: Call) -> None:
     return quantised.finish_product(call, call.add("Reshape", total, shape), weights.astype(np.int64) - w.z, w, bias)
 
 
-def _product(call: Call) -> None:
+def _product(call: LiteCall) -> None:
     """BATCH_MATMUL of floats, of which the last two axes may be swapped."""
     a, b = call.x, call.needed(1)
     swapped = [
@@ -163,7 +163,7 @@ def _product(call: Call) -> None:
 # ---- functions
 
 
-def _softmax(call: Call) -> None:
+def _softmax(call: LiteCall) -> None:
     beta = np.array(call.options["beta"], np.float32)
     call.result(call.add("Softmax", call.x if beta == 1 else call.add("Mul", call.x, beta), axis=-1))
 
@@ -180,34 +180,34 @@ def _unary(op: str, name: str = "", of_quantised: Builder | None = None) -> Buil
     return _either(lambda call: call.result(call.add(op, call.x)), table)
 
 
-def _leaky(call: Call) -> None:
+def _leaky(call: LiteCall) -> None:
     call.result(call.add("LeakyRelu", call.x, alpha=call.options["alpha"]))
 
 
-def _prelu(call: Call) -> None:
+def _prelu(call: LiteCall) -> None:
     call.result(call.add("PRelu", call.x, call.needed(1)))
 
 
-def _square(call: Call) -> None:
+def _square(call: LiteCall) -> None:
     call.result(call.add("Mul", call.x, call.x))
 
 
-def _squared_difference(call: Call) -> None:
+def _squared_difference(call: LiteCall) -> None:
     difference = call.add("Sub", call.x, call.needed(1))
     call.result(call.add("Mul", difference, difference))
 
 
-def _inverse_root(call: Call) -> None:
+def _inverse_root(call: LiteCall) -> None:
     call.result(call.add("Div", np.array(1, np.float32), call.add("Sqrt", call.x)))
 
 
-def _norm(call: Call) -> None:
+def _norm(call: LiteCall) -> None:
     """L2_NORMALIZATION of the last axis."""
     squares = call.add("ReduceSum", call.add("Mul", call.x, call.x), np.array([-1], np.int64), keepdims=1)
     call.activate(call.add("Div", call.x, call.add("Sqrt", call.add("Max", squares, np.array(1e-6, np.float32)))))
 
 
-def _floor_divide(call: Call) -> None:
+def _floor_divide(call: LiteCall) -> None:
     call.result(call.add("Floor", call.add("Div", call.x, call.needed(1))))
 
 
@@ -215,13 +215,13 @@ def _reduce(op: str, of_quantised: Builder) -> Builder:
     return _either(lambda call: moves.reduce_tensor(call, op), of_quantised)
 
 
-def _quantise(call: Call) -> None:
+def _quantise(call: LiteCall) -> None:
     y = call.y
     call.need(y.is_quantised and y.scale.size == 1, "has no scale for its result")
     call.add("QuantizeLinear", call.x, np.array(y.s, np.float32), np.array(y.z, y.dtype), outputs=[y])
 
 
-def _dequantise(call: Call) -> None:
+def _dequantise(call: LiteCall) -> None:
     x = call.x
     if x.dtype.kind == "f":
         return call.cast(x.name)
@@ -230,7 +230,7 @@ def _dequantise(call: Call) -> None:
     return None
 
 
-def _cast(call: Call) -> None:
+def _cast(call: LiteCall) -> None:
     call.cast(call.x.name)
 
 
@@ -242,93 +242,93 @@ _ADD, _SUB, _MUL = (_either(_plain(op), rule) for op, rule in (("Add", quantised
 _SHAPED = moves.move("Reshape", moves.reshaped)
 _PAD = moves.move("Pad", moves.padded)
 
-OPERATORS: Mapping[int | str, Operator] = {
-    0: Operator("ADD", "fused:b", _ADD),
-    1: Operator("AVERAGE_POOL_2D", _POOL, _pool),
-    2: Operator("CONCATENATION", "axis:i fused:b", moves.concatenate),
-    3: Operator("CONV_2D", f"{_WINDOW} fused:b {_DILATED}", _convolve),
-    4: Operator("DEPTHWISE_CONV_2D", f"{_WINDOW} multiplier:i fused:b {_DILATED}", _convolve),
-    5: Operator("DEPTH_TO_SPACE", "block:i", moves.depth_and_space),
-    6: Operator("DEQUANTIZE", "", _dequantise),
-    7: Operator("EMBEDDING_LOOKUP", "", moves.look_up_rows),
-    8: Operator("FLOOR", "", _unary("Floor")),
-    9: Operator("FULLY_CONNECTED", "fused:b format:b keeps_axes:B", _dense),
-    11: Operator("L2_NORMALIZATION", "fused:b", _either(_norm, _refused)),
-    14: Operator("LOGISTIC", "", _unary("Sigmoid")),
-    17: Operator("MAX_POOL_2D", _POOL, _pool),
-    18: Operator("MUL", "fused:b", _MUL),
-    19: Operator("RELU", "", _clip(0, None)),
-    20: Operator("RELU_N1_TO_1", "", _clip(-1, 1)),
-    21: Operator("RELU6", "", _clip(0, 6)),
-    22: Operator("RESHAPE", "", _SHAPED),
-    25: Operator("SOFTMAX", "beta:f", _either(_softmax, quantised.softmax)),
-    26: Operator("SPACE_TO_DEPTH", "block:i", moves.depth_and_space),
-    28: Operator("TANH", "", _unary("Tanh")),
-    34: Operator("PAD", "", _PAD),
-    36: Operator("GATHER", "axis:i batch_dims:i", moves.gather),
-    37: Operator("BATCH_TO_SPACE_ND", "", moves.batch_and_space),
-    38: Operator("SPACE_TO_BATCH_ND", "", moves.batch_and_space),
-    39: Operator("TRANSPOSE", "", moves.transpose),
-    40: Operator("MEAN", "keeps_axes:B", _reduce("ReduceMean", quantised.reduce_sum)),
-    41: Operator("SUB", "fused:b", _SUB),
-    42: Operator("DIV", "fused:b", _either(_plain("Div"), _refused)),
-    43: Operator("SQUEEZE", "axes:[i]", _SHAPED),
-    45: Operator("STRIDED_SLICE", _SLICE, moves.cut_strided),
-    47: Operator("EXP", "", _unary("Exp")),
-    49: Operator("SPLIT", "count:i", moves.split),
-    53: Operator("CAST", "", _cast),
-    54: Operator("PRELU", "", _either(_prelu, _refused)),
-    55: Operator("MAXIMUM", "", moves.choose("Max")),
-    56: Operator("ARG_MAX", "kind:b", moves.find_extreme),
-    57: Operator("MINIMUM", "", moves.choose("Min")),
-    58: Operator("LESS", "", moves.compare("Less")),
-    59: Operator("NEG", "", _either(_plain("Neg"), _refused)),
-    60: Operator("PADV2", "", _PAD),
-    61: Operator("GREATER", "", moves.compare("Greater")),
-    62: Operator("GREATER_EQUAL", "", moves.compare("GreaterOrEqual")),
-    63: Operator("LESS_EQUAL", "", moves.compare("LessOrEqual")),
-    64: Operator("SELECT", "", moves.choose("Where")),
-    65: Operator("SLICE", "", moves.cut),
-    66: Operator("SIN", "", _unary("Sin", of_quantised=_refused)),
-    67: Operator("TRANSPOSE_CONV", f"{_WINDOW} fused:b", _convolve_transposed),
-    69: Operator("TILE", "", moves.move("Tile", lambda call: [call.x, np.array(moves.numbers(call, 1), np.int64)])),
-    70: Operator("EXPAND_DIMS", "", _SHAPED),
-    71: Operator("EQUAL", "", moves.compare("Equal")),
-    72: Operator("NOT_EQUAL", "", moves.compare("NotEqual")),
-    73: Operator("LOG", "", _unary("Log")),
-    74: Operator("SUM", "keeps_axes:B", _reduce("ReduceSum", quantised.reduce_sum)),
-    75: Operator("SQRT", "", _unary("Sqrt", of_quantised=_refused)),
-    76: Operator("RSQRT", "", _either(_inverse_root, _refused)),
-    77: Operator("SHAPE", "kind:b", moves.known(lambda call: np.array(call.x.shape))),
-    78: Operator("POW", "", _plain("Pow")),
-    79: Operator("ARG_MIN", "kind:b", moves.find_extreme),
-    82: Operator("REDUCE_MAX", "keeps_axes:B", moves.reduce_extreme),
-    83: Operator("PACK", "count:i axis:i", moves.pack),
-    84: Operator("LOGICAL_OR", "", _plain("Or")),
-    86: Operator("LOGICAL_AND", "", _plain("And")),
-    87: Operator("LOGICAL_NOT", "", _plain("Not")),
-    88: Operator("UNPACK", "count:i axis:i", moves.split),
-    89: Operator("REDUCE_MIN", "keeps_axes:B", moves.reduce_extreme),
-    90: Operator("FLOOR_DIV", "", _either(_floor_divide, _refused)),
-    92: Operator("SQUARE", "", _either(_square, _refused)),
-    93: Operator("ZEROS_LIKE", "", moves.known(lambda call: np.zeros(call.y.shape))),
-    97: Operator("RESIZE_NEAREST_NEIGHBOR", "align_corners:B half_pixel:B", moves.resize_nearest),
-    98: Operator("LEAKY_RELU", "alpha:f", _either(_leaky, quantised.rescale)),
-    99: Operator("SQUARED_DIFFERENCE", "", _either(_squared_difference, _refused)),
-    100: Operator("MIRROR_PAD", "mode:b", moves.move("Pad", moves.padded, moves.mirror)),
-    101: Operator("ABS", "", _unary("Abs", of_quantised=_refused)),
-    102: Operator("SPLIT_V", "count:i", moves.split),
-    104: Operator("CEIL", "", _unary("Ceil", of_quantised=_refused)),
-    105: Operator("REVERSE_V2", "", moves.reverse),
-    106: Operator("ADD_N", "", _either(_plain("Sum"), _refused)),
-    108: Operator("COS", "", _unary("Cos", of_quantised=_refused)),
-    111: Operator("ELU", "", _either(_plain("Elu"), quantised.of_reals(lambda x: np.where(x < 0, np.expm1(x), x)))),
-    114: Operator("QUANTIZE", "", _either(_quantise, quantised.rescale)),
-    116: Operator("ROUND", "", _unary("Round", of_quantised=_refused)),
-    117: Operator("HARD_SWISH", "", _either(_plain("HardSwish"), quantised.hard_swish)),
-    123: Operator("SELECT_V2", "", moves.choose("Where")),
-    126: Operator("BATCH_MATMUL", "swaps_x:B swaps_y:B", _either(_product, _refused)),
-    130: Operator("BROADCAST_TO", "", moves.move("Expand", lambda call: [call.x, np.array(call.y.shape, np.int64)])),
-    150: Operator("GELU", "approximate:B", _either(lambda call: call.result(call.add("Gelu", call.x)), _refused)),
-    158: Operator("SIGN", "", _either(_plain("Sign"), _refused)),
+OPERATORS: Mapping[int | str, LiteOperator] = {
+    0: LiteOperator("ADD", "fused:b", _ADD),
+    1: LiteOperator("AVERAGE_POOL_2D", _POOL, _pool),
+    2: LiteOperator("CONCATENATION", "axis:i fused:b", moves.concatenate),
+    3: LiteOperator("CONV_2D", f"{_WINDOW} fused:b {_DILATED}", _convolve),
+    4: LiteOperator("DEPTHWISE_CONV_2D", f"{_WINDOW} multiplier:i fused:b {_DILATED}", _convolve),
+    5: LiteOperator("DEPTH_TO_SPACE", "block:i", moves.depth_and_space),
+    6: LiteOperator("DEQUANTIZE", "", _dequantise),
+    7: LiteOperator("EMBEDDING_LOOKUP", "", moves.look_up_rows),
+    8: LiteOperator("FLOOR", "", _unary("Floor")),
+    9: LiteOperator("FULLY_CONNECTED", "fused:b format:b keeps_axes:B", _dense),
+    11: LiteOperator("L2_NORMALIZATION", "fused:b", _either(_norm, _refused)),
+    14: LiteOperator("LOGISTIC", "", _unary("Sigmoid")),
+    17: LiteOperator("MAX_POOL_2D", _POOL, _pool),
+    18: LiteOperator("MUL", "fused:b", _MUL),
+    19: LiteOperator("RELU", "", _clip(0, None)),
+    20: LiteOperator("RELU_N1_TO_1", "", _clip(-1, 1)),
+    21: LiteOperator("RELU6", "", _clip(0, 6)),
+    22: LiteOperator("RESHAPE", "", _SHAPED),
+    25: LiteOperator("SOFTMAX", "beta:f", _either(_softmax, quantised.softmax)),
+    26: LiteOperator("SPACE_TO_DEPTH", "block:i", moves.depth_and_space),
+    28: LiteOperator("TANH", "", _unary("Tanh")),
+    34: LiteOperator("PAD", "", _PAD),
+    36: LiteOperator("GATHER", "axis:i batch_dims:i", moves.gather),
+    37: LiteOperator("BATCH_TO_SPACE_ND", "", moves.batch_and_space),
+    38: LiteOperator("SPACE_TO_BATCH_ND", "", moves.batch_and_space),
+    39: LiteOperator("TRANSPOSE", "", moves.transpose),
+    40: LiteOperator("MEAN", "keeps_axes:B", _reduce("ReduceMean", quantised.reduce_sum)),
+    41: LiteOperator("SUB", "fused:b", _SUB),
+    42: LiteOperator("DIV", "fused:b", _either(_plain("Div"), _refused)),
+    43: LiteOperator("SQUEEZE", "axes:[i]", _SHAPED),
+    45: LiteOperator("STRIDED_SLICE", _SLICE, moves.cut_strided),
+    47: LiteOperator("EXP", "", _unary("Exp")),
+    49: LiteOperator("SPLIT", "count:i", moves.split),
+    53: LiteOperator("CAST", "", _cast),
+    54: LiteOperator("PRELU", "", _either(_prelu, _refused)),
+    55: LiteOperator("MAXIMUM", "", moves.choose("Max")),
+    56: LiteOperator("ARG_MAX", "kind:b", moves.find_extreme),
+    57: LiteOperator("MINIMUM", "", moves.choose("Min")),
+    58: LiteOperator("LESS", "", moves.compare("Less")),
+    59: LiteOperator("NEG", "", _either(_plain("Neg"), _refused)),
+    60: LiteOperator("PADV2", "", _PAD),
+    61: LiteOperator("GREATER", "", moves.compare("Greater")),
+    62: LiteOperator("GREATER_EQUAL", "", moves.compare("GreaterOrEqual")),
+    63: LiteOperator("LESS_EQUAL", "", moves.compare("LessOrEqual")),
+    64: LiteOperator("SELECT", "", moves.choose("Where")),
+    65: LiteOperator("SLICE", "", moves.cut),
+    66: LiteOperator("SIN", "", _unary("Sin", of_quantised=_refused)),
+    67: LiteOperator("TRANSPOSE_CONV", f"{_WINDOW} fused:b", _convolve_transposed),
+    69: LiteOperator("TILE", "", moves.move("Tile", lambda call: [call.x, np.array(moves.numbers(call, 1), np.int64)])),
+    70: LiteOperator("EXPAND_DIMS", "", _SHAPED),
+    71: LiteOperator("EQUAL", "", moves.compare("Equal")),
+    72: LiteOperator("NOT_EQUAL", "", moves.compare("NotEqual")),
+    73: LiteOperator("LOG", "", _unary("Log")),
+    74: LiteOperator("SUM", "keeps_axes:B", _reduce("ReduceSum", quantised.reduce_sum)),
+    75: LiteOperator("SQRT", "", _unary("Sqrt", of_quantised=_refused)),
+    76: LiteOperator("RSQRT", "", _either(_inverse_root, _refused)),
+    77: LiteOperator("SHAPE", "kind:b", moves.known(lambda call: np.array(call.x.shape))),
+    78: LiteOperator("POW", "", _plain("Pow")),
+    79: LiteOperator("ARG_MIN", "kind:b", moves.find_extreme),
+    82: LiteOperator("REDUCE_MAX", "keeps_axes:B", moves.reduce_extreme),
+    83: LiteOperator("PACK", "count:i axis:i", moves.pack),
+    84: LiteOperator("LOGICAL_OR", "", _plain("Or")),
+    86: LiteOperator("LOGICAL_AND", "", _plain("And")),
+    87: LiteOperator("LOGICAL_NOT", "", _plain("Not")),
+    88: LiteOperator("UNPACK", "count:i axis:i", moves.split),
+    89: LiteOperator("REDUCE_MIN", "keeps_axes:B", moves.reduce_extreme),
+    90: LiteOperator("FLOOR_DIV", "", _either(_floor_divide, _refused)),
+    92: LiteOperator("SQUARE", "", _either(_square, _refused)),
+    93: LiteOperator("ZEROS_LIKE", "", moves.known(lambda call: np.zeros(call.y.shape))),
+    97: LiteOperator("RESIZE_NEAREST_NEIGHBOR", "align_corners:B half_pixel:B", moves.resize_nearest),
+    98: LiteOperator("LEAKY_RELU", "alpha:f", _either(_leaky, quantised.rescale)),
+    99: LiteOperator("SQUARED_DIFFERENCE", "", _either(_squared_difference, _refused)),
+    100: LiteOperator("MIRROR_PAD", "mode:b", moves.move("Pad", moves.padded, moves.mirror)),
+    101: LiteOperator("ABS", "", _unary("Abs", of_quantised=_refused)),
+    102: LiteOperator("SPLIT_V", "count:i", moves.split),
+    104: LiteOperator("CEIL", "", _unary("Ceil", of_quantised=_refused)),
+    105: LiteOperator("REVERSE_V2", "", moves.reverse),
+    106: LiteOperator("ADD_N", "", _either(_plain("Sum"), _refused)),
+    108: LiteOperator("COS", "", _unary("Cos", of_quantised=_refused)),
+    111: LiteOperator("ELU", "", _either(_plain("Elu"), quantised.of_reals(lambda x: np.where(x < 0, np.expm1(x), x)))),
+    114: LiteOperator("QUANTIZE", "", _either(_quantise, quantised.rescale)),
+    116: LiteOperator("ROUND", "", _unary("Round", of_quantised=_refused)),
+    117: LiteOperator("HARD_SWISH", "", _either(_plain("HardSwish"), quantised.hard_swish)),
+    123: LiteOperator("SELECT_V2", "", moves.choose("Where")),
+    126: LiteOperator("BATCH_MATMUL", "swaps_x:B swaps_y:B", _either(_product, _refused)),
+    130: LiteOperator("BROADCAST_TO", "", moves.move("Expand", lambda call: [call.x, np.array(call.y.shape, np.int64)])),
+    150: LiteOperator("GELU", "approximate:B", _either(lambda call: call.result(call.add("Gelu", call.x)), _refused)),
+    158: LiteOperator("SIGN", "", _either(_plain("Sign"), _refused)),
 }

@@ -10,14 +10,14 @@ import onnx
 
 from deeploy.frontend.tflite import fixed_point
 from deeploy.frontend.tflite.fixed_point import Factor, Rounding
-from deeploy.frontend.tflite.network import Builder, Call, Tensor, axes
+from deeploy.frontend.tflite.network import Builder, LiteCall, LiteTensor, axes
 from deeploy.ir.types import Array
 from deeploy.operators.accumulate import sums
 
 _INT32 = onnx.TensorProto.INT32
 
 
-def check_same(call: Call, *tensors: Tensor) -> None:
+def check_same(call: LiteCall, *tensors: LiteTensor) -> None:
     """Refuse operators that would have to rescale what they only move."""
     for tensor in tensors:
         for other in call.outputs:
@@ -25,13 +25,13 @@ def check_same(call: Call, *tensors: Tensor) -> None:
                 raise call.refused("moves numbers between tensors of different scales", "Quantise the model with one scale for both.")
 
 
-def limits(call: Call) -> tuple[int, int]:
+def limits(call: LiteCall) -> tuple[int, int]:
     """The least and the largest result: of the type, within a fused activation."""
     (low, high), (least, most) = call.y.range, call.real_limits()
     return (low if least is None else max(low, call.y.steps(least))), (high if most is None else min(high, call.y.steps(most)))
 
 
-def requantise(call: Call, total: str, factor: Factor, ends: tuple[Array, Array], rounding: Rounding = "twice") -> None:
+def requantise(call: LiteCall, total: str, factor: Factor, ends: tuple[Array, Array], rounding: Rounding = "twice") -> None:
     """Accumulators (int32) as the result of the operator.
 
     Args:
@@ -49,7 +49,9 @@ def requantise(call: Call, total: str, factor: Factor, ends: tuple[Array, Array]
         total = call.add("Requantise", total, mul.astype(np.int32), add, kind, outputs=outputs, **attributes)
 
 
-def finish_product(call: Call, total: str, weights: Array, w: Tensor, bias: Tensor | None, data: Tensor | None = None) -> None:
+def finish_product(
+    call: LiteCall, total: str, weights: Array, w: LiteTensor, bias: LiteTensor | None, data: LiteTensor | None = None
+) -> None:
     """Bias and requantisation of a product: of rows ``weights`` (int64, without a zero point) with the data."""
     x, y = data or call.x, call.y
     call.need(y.is_quantised and w.is_quantised, "has no scale for its weights or its result")
@@ -67,7 +69,7 @@ def finish_product(call: Call, total: str, weights: Array, w: Tensor, bias: Tens
     requantise(call, total, factor, (least, most), "away" if call.op == "FULLY_CONNECTED" else "twice")
 
 
-def softmax(call: Call) -> None:
+def softmax(call: LiteCall) -> None:
     """By exponentials of the distance from the maximum; the result has a step of 1/256 from the least number on."""
     y, (low, high) = call.y, call.y.range
     call.need(call.x.dtype.itemsize == y.dtype.itemsize == 1, "is no softmax of 8 bits")
@@ -76,7 +78,7 @@ def softmax(call: Call) -> None:
     call.add("QuantisedSoftmax", call.x, fixed_point.softmax_exponentials(call.x.s, call.options["beta"]), outputs=[y], low=low, high=high)
 
 
-def add(call: Call) -> None:
+def add(call: LiteCall) -> None:
     """ADD, SUB: both operands in steps of a common scale with bits behind the point, then the sum in steps of the result."""
     a, b, y = call.x, call.needed(1), call.y
     call.need(a.is_quantised and b.is_quantised, "adds quantised and other numbers")
@@ -95,7 +97,7 @@ def add(call: Call) -> None:
     requantise(call, total, factor, (least, most))
 
 
-def multiply(call: Call) -> None:
+def multiply(call: LiteCall) -> None:
     """MUL: the product of both without their zero points."""
     a, b = call.x, call.needed(1)
     call.need(a.is_quantised and b.is_quantised, "multiplies quantised and other numbers")
@@ -106,7 +108,7 @@ def multiply(call: Call) -> None:
     requantise(call, total, factor, (np.array([min(ends)]), np.array([max(ends)])))
 
 
-def reduce_sum(call: Call) -> None:
+def reduce_sum(call: LiteCall) -> None:
     """MEAN, SUM: the multiplier is divided by the number of elements first."""
     x, y = call.x, call.y
     along = axes(call, call.constant(1), len(x.shape))
@@ -126,7 +128,7 @@ def reduce_sum(call: Call) -> None:
 Real = Callable[[Array], Array]
 
 
-def tabulate(call: Call, results: Array) -> None:
+def tabulate(call: LiteCall, results: Array) -> None:
     """A function of one 8-bit tensor as a table of its results, which are limited to the type."""
     call.need(call.x.dtype.itemsize == 1 and call.y.is_quantised, "is no function of numbers of 8 bits")
     call.add("LookUp", call.x, np.clip(results, *limits(call)).astype(call.y.dtype), outputs=[call.y])
@@ -135,7 +137,7 @@ def tabulate(call: Call, results: Array) -> None:
 def of_reals(function: Real) -> Builder:
     """A function of the real number, rounded to the nearest step, in float32 (LUTPopulateInt8)."""
 
-    def build(call: Call) -> None:
+    def build(call: LiteCall) -> None:
         x, y = call.x, call.y
         real = np.float32(x.s) * (x.every() - x.z).astype(np.float32)
         with np.errstate(all="ignore"):
@@ -149,7 +151,7 @@ def of_reals(function: Real) -> Builder:
 _LIMITS = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}
 
 
-def rescale(call: Call) -> None:
+def rescale(call: LiteCall) -> None:
     """RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, QUANTIZE of quantised numbers: by one factor above zero and one below."""
     x, y, alpha = call.x, call.y, call.options["alpha"] if call.op == "LEAKY_RELU" else 1.0
     steps = x.every() - x.z
@@ -163,7 +165,7 @@ def rescale(call: Call) -> None:
     tabulate(call, results if high is None else np.minimum(results, y.steps(high)))
 
 
-def hard_swish(call: Call) -> None:
+def hard_swish(call: LiteCall) -> None:
     """x * clip(x + 3, 0, 6) / 6 with words of 16 bits (reference/hard_swish.h)."""
     x, y = call.x, call.y
     call.need(x.dtype.itemsize == 1 and y.is_quantised, "is no function of numbers of 8 bits")

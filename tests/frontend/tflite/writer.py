@@ -9,8 +9,8 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
-from deeploy.frontend.tflite.network import TABLES
 from deeploy.frontend.tflite.operators import OPERATORS
+from deeploy.frontend.tflite.reading import TABLES
 
 _TYPES = {"f4": 0, "f2": 1, "i4": 2, "u1": 3, "i8": 4, "b1": 6, "i2": 7, "i1": 9}
 # The number of a table of options in the union of the schema (BuiltinOptions), which readers of the schema need.
