@@ -85,6 +85,7 @@ def test_metadata(wheel: Path) -> None:
         "fallback",
         "sklearn",
         "tensorflow",
+        "tflite-verify",
         "torch",
     }
     assert extras == set(meta.get_all("Provides-Extra", []))

@@ -54,7 +54,8 @@ CASES = [case for file in sorted(FOLDER.glob("*.txt")) for case in read_cases(fi
 
 
 def write(case: Case, folder: Path) -> Path:
-    head = f'<ir_version: {IR_VERSION}, opset_import: ["" : {OPSET}, "com.microsoft" : 1, "qonnx.custom_op.general" : 2, "deeploy.tflite" : 1]>\n'
+    others = '"com.microsoft" : 1, "qonnx.custom_op.general" : 2, "deeploy.tflite" : 1'
+    head = f'<ir_version: {IR_VERSION}, opset_import: ["" : {OPSET}, {others}]>\n'
     onnx.save(onnx.parser.parse_model(head + case.model), folder / "m.onnx")
     return folder / "m.onnx"
 
