@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # which are slow to import, and no text says one
 
 Dialect = Literal["integer", "standard"]
 Requantise = Literal["exact", "engine"]
+Exact = Literal["tflite", "onnx"]
 Buffering = Literal["auto", "double", "single"]
 Objective = Literal["cycles", "ram", "traffic", "energy", "edp"]
 Package = Literal["cmake", "zephyr", "platformio", "arduino", "esp-idf", "makefile", "single", "cargo"]
@@ -111,6 +112,9 @@ class Options:
     requantise: Annotated[
         Requantise, Spelling("exact: bit-exact. engine: faster, at most one step away from exact (docs/requantise.md).")
     ] = "exact"
+    exact: Annotated[
+        Exact, Spelling("Of TensorFlow Lite files: round as its reference kernels do, or once (docs/from-tflite.md).")
+    ] = "tflite"
     save_after: tuple[str, Path] | None = None
     l1: Annotated[Size | None, Spelling("Limit of memory L1: bytes, or a size such as 64k or 1M.", metavar="SIZE")] = None
     l2: Annotated[Size | None, Spelling("Limit of memory L2.", metavar="SIZE")] = None

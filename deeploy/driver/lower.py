@@ -120,7 +120,7 @@ def lower_model(clock: Clock, model: Path, target: Target, options: Options, kno
     """
     shapes = partial(inferred_shapes, target.kernels)  # of operators that only the target knows
     states = (options.states, options.context, tuple(known))
-    source = clock("import", import_states, model, dict(options.dims), shapes, *states, options.pins, options.unroll)
+    source = clock("import", import_states, model, dict(options.dims), shapes, *states, options.pins, options.unroll, options.exact)
     target, source = _with_loops(clock, source, target, options, shapes)
     graph, dialect, notes = clock("lower", _lower_graph, source.graph, source, target, options)
     kept = {name for pair in source.pairs for name in (pair.past, pair.present) if pair.axis is None}

@@ -67,12 +67,13 @@ def import_states(
     known: Sequence[KnownState] = (),
     pins: Mapping[str, PinnedValue] | None = None,
     unroll: int = MOST_UNROLLED,
+    exact: str = "tflite",
 ) -> Imported:
     """Like ``import_model``, with inputs and outputs that are one state; see ``deeploy.frontend.dynamic_axis``.
 
-    Loops become ``unroll`` nodes at most.
+    Loops become ``unroll`` nodes at most. ``exact``: whose rounding requantisations of TensorFlow Lite files have (``read_network``).
     """
-    checked = _read_checked(path, dims or {}, pins or {}, custom_shapes)
+    checked = _read_checked(path, dims or {}, pins or {}, custom_shapes, exact)
 
     def fold(part: onnx.ModelProto, extents: Mapping[str, int]) -> Graph:
         return import_read(part, extents, custom_shapes, unroll)

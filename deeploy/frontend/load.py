@@ -47,25 +47,27 @@ _EPSILON = 1e-6  # of RMSNorm: with it, the published float microLlama is what i
 _EXPORT_AGAIN = "export the model again, or check that the file is complete"
 
 
-def read_model(path: Path) -> onnx.ModelProto:
+def read_model(path: Path, exact: str = "tflite") -> onnx.ModelProto:
     """Read ``path``; the result has no external data and no local functions.
+
+    ``exact``: whose rounding requantisations of TensorFlow Lite files have (``read_network``).
 
     Raises:
         ModelError: the file is missing, not ONNX, damaged, or refers to data that cannot be read.
         UnsupportedError: a version or a construct that is not handled.
     """
-    model = read_whole(path)
+    model = read_whole(path, exact)
     check_opset(model)
     return _take_apart(model)
 
 
-def read_whole(path: Path) -> onnx.ModelProto:
+def read_whole(path: Path, exact: str = "tflite") -> onnx.ModelProto:
     """Like ``read_model``, of any version, and with composed operators as they are.
 
     Raises:
         ModelError, UnsupportedError: as ``read_model``.
     """
-    model = _parse_model(path)
+    model = _parse_model(path, exact)
     if opset_version(model) == 0 and model.opset_import:
         model.opset_import.append(helper.make_opsetid("", _BESIDE_OTHERS))
     without_dictionaries(model)
@@ -99,7 +101,7 @@ def _of_floats(node: onnx.NodeProto) -> None:
         node.attribute.append(helper.make_attribute("axis", -1))
 
 
-def _parse_model(path: Path) -> onnx.ModelProto:
+def _parse_model(path: Path, exact: str = "tflite") -> onnx.ModelProto:
     name = shorten(str(path))
     if path.is_dir():
         what, remedy = recognise_folder(path) or ("a folder", "give the path of a .onnx file")
@@ -113,7 +115,7 @@ def _parse_model(path: Path) -> onnx.ModelProto:
     if not content:
         raise ModelError(f"{name} is empty", _EXPORT_AGAIN)
     if is_tflite(content):
-        return read_network(content, name)
+        return read_network(content, name, exact == "tflite")
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)
