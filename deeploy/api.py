@@ -229,7 +229,8 @@ def verify(
         )
     with _file(model, examples) as path, _npz(inputs or {}) as given, _npz(expect or {}) as golden:
         wanted = (given if inputs is not None else None), (golden if expect is not None else None)
-        return compared(compiled, path, *wanted, tolerance, False, sanitize, sequence)
+        exact = "tflite" if compiled.origin is None else compiled.origin[2].exact
+        return compared(compiled, path, *wanted, tolerance, False, sanitize, sequence, exact=exact)
 
 
 def evaluate(

@@ -112,9 +112,9 @@ class Options:
     requantise: Annotated[
         Requantise, Spelling("exact: bit-exact. engine: faster, at most one step away from exact (docs/requantise.md).")
     ] = "exact"
-    exact: Annotated[
-        Exact, Spelling("Of TensorFlow Lite files: round as its reference kernels do, or once (docs/from-tflite.md).")
-    ] = "tflite"
+    exact: Annotated[Exact, Spelling("Of TensorFlow Lite files: round as its reference kernels do, or once (docs/from-tflite.md).")] = (
+        "tflite"
+    )
     save_after: tuple[str, Path] | None = None
     l1: Annotated[Size | None, Spelling("Limit of memory L1: bytes, or a size such as 64k or 1M.", metavar="SIZE")] = None
     l2: Annotated[Size | None, Spelling("Limit of memory L2.", metavar="SIZE")] = None

@@ -249,7 +249,7 @@ def verify(
     _print_notes(compiled.notes)
     with workers(jobs, scheduler):
         result = checks.verify_compiled(
-            compiled, model, options.inputs, expect, tolerance, layers, sanitize, sequence, on, board, port, strict
+            compiled, model, options.inputs, expect, tolerance, layers, sanitize, sequence, on, board, port, strict, options.exact
         )
     _print_notes(result.notes)
     _print_verdict(result, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")

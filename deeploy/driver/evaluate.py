@@ -14,10 +14,12 @@ from deeploy.backend import project
 from deeploy.documents import Contents, Document
 from deeploy.driver.verify import run_project
 from deeploy.errors import UnsupportedError, UsageError, shorten
+from deeploy.execution.verification.litert_reference import run_litert
 from deeploy.execution.verification.metrics import METRICS, Metric, agreement
 from deeploy.frontend import in_floats
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.npz import read_arrays, read_headers
+from deeploy.frontend.tflite import is_tflite
 from deeploy.ir.types import DType
 from deeploy.report.text import align_table
 
@@ -77,9 +79,14 @@ def evaluate_project(
     rows = []
     for name, path in (("float", float_model), ("quantised, in onnxruntime", model)):
         if path is not None:
+            name = name.replace("onnxruntime", "LiteRT" if _is_lite(path) else "onnxruntime")
             rows.append((name, _apply_metric(measure, metric, _reference_outputs(path, folder, inputs, chosen), wanted)))
     rows.append(("C", _apply_metric(measure, metric, verdict.outputs if chosen is None else [verdict.outputs[chosen]], wanted)))
     return Accuracy(metric, verdict.samples, tuple(rows), None if chosen is None else str(ports[chosen]["name"]))
+
+
+def _is_lite(model: Path) -> bool:
+    return model.is_file() and is_tflite(model.read_bytes())
 
 
 def _is_label(port: Document) -> bool:
@@ -163,18 +170,23 @@ def _read_labels(path: Path, ports: Sequence[Document]) -> np.ndarray:
 
 
 def _reference_outputs(model: Path, folder: Path, inputs: Path, chosen: int | None) -> list[np.ndarray]:
-    """What onnxruntime makes of the samples of a project by another model, whose inputs have the project's shapes and order.
+    """What onnxruntime (of TensorFlow Lite files: LiteRT) makes of samples by another model, whose inputs have the project's shapes.
 
     All outputs, or the one with the name of the project's ``chosen`` one; the one in its place, where the model has other names.
     """
+    entry = project.select_network(project.read_manifest(folder))
+    samples = load_arrays(inputs, [Expected.of(port) for port in entry["inputs"]], "input").samples
+    if _is_lite(model):
+        outputs = run_litert(model, samples)
+        if isinstance(outputs, str):
+            raise UsageError(f"{shorten(model.name)} is not evaluated: {outputs}", "Install it, or leave the model out.")
+        return outputs if chosen is None else outputs[chosen : chosen + 1]
     try:
         import onnxruntime
     except ImportError as error:
         raise UsageError("onnxruntime is not installed", "pip install onnxruntime") from error
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    entry = project.select_network(project.read_manifest(folder))
-    samples = load_arrays(inputs, [Expected.of(port) for port in entry["inputs"]], "input").samples
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     failures = (state.Fail, state.InvalidGraph, state.NotImplemented, state.InvalidArgument, state.RuntimeException, state.NoSuchFile)

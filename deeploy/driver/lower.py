@@ -130,7 +130,7 @@ def lower_model(clock: Clock, model: Path, target: Target, options: Options, kno
         return keep_states(graph, source.pairs), stripped
 
     graph, stripped = finished(graph)
-    sources, results = describe_ports(graph, dialect != "", stripped)
+    sources, results = describe_ports(graph, dialect != "", {**source.scales, **stripped})
     shorter = None
     if source.shorter is not None:
         shorter, _, _ = clock("lower", _lower_graph, source.shorter, source, target, replace(options, inputs=None, save_after=None))

@@ -36,6 +36,7 @@ from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.tflite import is_tflite
 from deeploy.ir.types import DType
+from deeploy.options import Exact
 from deeploy.planning.program import Program
 from deeploy.report import text
 
@@ -157,8 +158,11 @@ def verify_compiled(
     board: str | None = None,
     port: str | None = None,
     strict: bool = False,
+    exact: Exact = "tflite",
 ) -> Verdict:
     """Compare the C of a compiled model with the interpreter, with onnxruntime, and with golden outputs; it runs on what ``on`` names.
+
+    Files of TensorFlow Lite are compared with LiteRT instead: integers are equal, unless they were compiled to round as ``exact`` says.
 
     Outputs that differ from onnxruntime's pass where the C is what the interpreter says, every layer agrees with onnxruntime from the
     same inputs, and the difference is explained by its optimiser or by how the network amplifies rounding; never where this is ``strict``.
@@ -191,13 +195,13 @@ def verify_compiled(
                 compared, program, runtime = meant, network.requantisation.plan.program, "onnxruntime, the exact network"
         is_lite = is_tflite(model.read_bytes())
         if is_lite:
-            runtime, reference_outputs = "LiteRT", litert_reference.run(model, entry, samples)
+            runtime, reference_outputs = "LiteRT", litert_reference.compared_outputs(model, entry, samples)
         else:
             reference_outputs = _of_onnxruntime(in_floats(model), entry, samples, sequence, network.dialect == "declared")
         if isinstance(reference_outputs, str):
             notes.append(f"not compared with {runtime}: {reference_outputs}")
         else:
-            rules = _exact_integers(entry) if is_lite and network.plan.options.exact == "tflite" else entry
+            rules = _exact_integers(entry) if is_lite and exact == "tflite" else entry
             against = _compare_outputs(rules, compared, reference_outputs, tolerance, runtime)
             if tolerance is None and not is_lite and "chips" not in entry and all(c.passed for _, c in comparisons):
                 evidence = _explain_outputs(program, entry, samples, in_floats(model), compared, [c for _, c in against])

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from deeploy.errors import shorten
 from deeploy.frontend.dynamic_axis import Imported, has_caches, import_dynamic
-from deeploy.frontend.graph_io import bind_outputs, check_tensors, name_dims, read_inputs
+from deeploy.frontend.graph_io import annotated_scales, bind_outputs, check_tensors, name_dims, read_inputs
 from deeploy.frontend.labels import Labels, number_labels
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Pinned, pin_inputs
@@ -28,7 +28,7 @@ from deeploy.frontend.validate import check_model
 from deeploy.frontend.walk import CustomShapes
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
-from deeploy.options import MOST_UNROLLED, PinnedValue
+from deeploy.options import MOST_UNROLLED, Exact, PinnedValue
 
 __all__ = ["CustomShapes", "Imported", "import_model", "import_states", "in_floats", "readers_first", "without_branches"]
 
@@ -67,7 +67,7 @@ def import_states(
     known: Sequence[KnownState] = (),
     pins: Mapping[str, PinnedValue] | None = None,
     unroll: int = MOST_UNROLLED,
-    exact: str = "tflite",
+    exact: Exact = "tflite",
 ) -> Imported:
     """Like ``import_model``, with inputs and outputs that are one state; see ``deeploy.frontend.dynamic_axis``.
 
@@ -91,7 +91,14 @@ def import_states(
         told.append(f"{shorten(', '.join(wide))}: floats of 64 bits in the model, float32 in C")
     if checked.halves:
         told.append(f"{shorten(', '.join(checked.halves))}: floats of 16 bits in the model, float32 in C")
-    return replace(imported, pinned=checked.pinned, narrow=checked.narrow, labels=labels, notes=(*imported.notes, *told))
+    return replace(
+        imported,
+        pinned=checked.pinned,
+        narrow=checked.narrow,
+        labels=labels,
+        scales=annotated_scales(checked.model.graph),
+        notes=(*imported.notes, *told),
+    )
 
 
 def _coarse_quantisation(graph: onnx.GraphProto) -> str:
@@ -129,9 +136,11 @@ class _Checked(NamedTuple):
     halves: list[str]
 
 
-def _read_checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, PinnedValue], custom_shapes: CustomShapes | None) -> _Checked:
+def _read_checked(
+    path: Path, dims: Mapping[str, int], pins: Mapping[str, PinnedValue], custom_shapes: CustomShapes | None, exact: Exact = "tflite"
+) -> _Checked:
     """A model, read and checked (see ``deeploy.frontend.validate``)."""
-    model = read_model(path)
+    model = read_model(path, exact)
     name_dims(model.graph, dims)
     pinned = pin_inputs(model, pins, dims)
     labels = number_labels(model)

@@ -55,6 +55,7 @@ class Imported:
     begun: tuple[KnownState, ...] = ()
     pinned: tuple[Pinned, ...] = ()
     labels: Labels = field(default_factory=dict)
+    scales: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     narrow: frozenset[DType] = frozenset()
 
 

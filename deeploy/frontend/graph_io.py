@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+from deeploy.frontend.attributes import read_array
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import open_inputs
 from deeploy.frontend.validate import check_size
@@ -154,3 +156,17 @@ def check_tensors(graph: Graph) -> None:
     """Raise UnsupportedError for the first tensor whose elements the generated code cannot count."""
     for tensor in {*graph.inputs, *(t for node in graph.nodes for t in (*node.operands, *node.outputs))}:
         check_size(tensor.name, tensor.shape)
+
+
+def annotated_scales(graph: onnx.GraphProto) -> dict[str, tuple[float, int]]:
+    """Scale and zero point of tensors that the graph itself says them of (quantization_annotation), each as a whole."""
+    numbers = {tensor.name: tensor for tensor in graph.initializer if math.prod(tensor.dims) == 1}
+    scales = {}
+    for note in graph.quantization_annotation:
+        named = {entry.key: numbers.get(entry.value) for entry in note.quant_parameter_tensor_names}
+        scale, zero = named.get("SCALE_TENSOR"), named.get("ZERO_POINT_TENSOR")
+        if scale is not None and zero is not None:
+            step, origin = read_array(scale, scale.name), read_array(zero, zero.name)
+            if step.dtype.kind == "f" and origin.dtype.kind in "iu" and np.isfinite(step).all():
+                scales[note.tensor_name] = float(step.item()), int(origin.item())
+    return scales

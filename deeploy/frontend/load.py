@@ -29,6 +29,7 @@ from deeploy.frontend.tflite import is_tflite, read_network
 from deeploy.frontend.validate import check_node, check_text
 from deeploy.ir.nodes import Tensor
 from deeploy.ir.types import DType
+from deeploy.options import Exact
 
 OLDEST_OPSET = 7
 
@@ -47,7 +48,7 @@ _EPSILON = 1e-6  # of RMSNorm: with it, the published float microLlama is what i
 _EXPORT_AGAIN = "export the model again, or check that the file is complete"
 
 
-def read_model(path: Path, exact: str = "tflite") -> onnx.ModelProto:
+def read_model(path: Path, exact: Exact = "tflite") -> onnx.ModelProto:
     """Read ``path``; the result has no external data and no local functions.
 
     ``exact``: whose rounding requantisations of TensorFlow Lite files have (``read_network``).
@@ -61,7 +62,7 @@ def read_model(path: Path, exact: str = "tflite") -> onnx.ModelProto:
     return _take_apart(model)
 
 
-def read_whole(path: Path, exact: str = "tflite") -> onnx.ModelProto:
+def read_whole(path: Path, exact: Exact = "tflite") -> onnx.ModelProto:
     """Like ``read_model``, of any version, and with composed operators as they are.
 
     Raises:
@@ -101,7 +102,7 @@ def _of_floats(node: onnx.NodeProto) -> None:
         node.attribute.append(helper.make_attribute("axis", -1))
 
 
-def _parse_model(path: Path, exact: str = "tflite") -> onnx.ModelProto:
+def _parse_model(path: Path, exact: Exact = "tflite") -> onnx.ModelProto:
     name = shorten(str(path))
     if path.is_dir():
         what, remedy = recognise_folder(path) or ("a folder", "give the path of a .onnx file")

@@ -13,8 +13,8 @@ from deeploy.errors import shorten
 from deeploy.ir.types import DType
 
 
-def run(model: Path, entry: Document, samples: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray | None] | str:
-    """Every output, stacked over the samples; None where its type is not the network's (``--quantised-io``); why not, as a text."""
+def run_litert(model: Path, samples: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray] | str:
+    """Every output, stacked over the samples; why there are none, as a text."""
     if importlib.util.find_spec("ai_edge_litert") is None:
         return "LiteRT is not installed (pip install ai-edge-litert)"
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -30,5 +30,12 @@ def run(model: Path, entry: Document, samples: Sequence[Sequence[np.ndarray]]) -
             results.append([interpreter.get_tensor(port["index"]) for port in interpreter.get_output_details()])
     except (RuntimeError, ValueError) as error:
         return f"LiteRT does not take the file: {shorten((str(error).splitlines() or [''])[0], 200)}"
-    columns = [np.stack(column) for column in zip(*results, strict=True)]
-    return [y if y.dtype == DType(port["type"]).numpy else None for y, port in zip(columns, entry["outputs"], strict=True)]
+    return [np.stack(column) for column in zip(*results, strict=True)]
+
+
+def compared_outputs(model: Path, entry: Document, samples: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray | None] | str:
+    """The same, None where an output has not the network's type (``--quantised-io``)."""
+    outputs = run_litert(model, samples)
+    if isinstance(outputs, str):
+        return outputs
+    return [y if y.dtype == DType(port["type"]).numpy else None for y, port in zip(outputs, entry["outputs"], strict=True)]

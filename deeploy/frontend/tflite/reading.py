@@ -84,7 +84,16 @@ def read_network(content: bytes, name: str, is_exact: bool = True) -> onnx.Model
     read = {name for node in nodes for name in node.input} | {tensor.name for tensor in ports[1]}
     constants += [numpy_helper.from_array(t.data, t.name) for t in tensors if t.data is not None and t.name in read]
     given, computed = ([_port(tensor) for tensor in side] for side in ports)
+    constants += [
+        numpy_helper.from_array(array[0], f"{tensor.name} {key}")
+        for tensor in {each.name: each for side in ports for each in side if each.is_quantised and each.scale.size == 1}.values()
+        for key, array in (("scale", tensor.scale), ("zero point", tensor.zero))
+    ]
     built = helper.make_graph(nodes, shorten(graph["name"]) or "network", given, computed, constants)
+    for tensor in (tensor for side in ports for tensor in side if tensor.is_quantised and tensor.scale.size == 1):
+        parameters = {"SCALE_TENSOR": f"{tensor.name} scale", "ZERO_POINT_TENSOR": f"{tensor.name} zero point"}
+        note = built.quantization_annotation.add(tensor_name=tensor.name)
+        note.quant_parameter_tensor_names.extend(onnx.StringStringEntryProto(key=key, value=name) for key, name in parameters.items())
     imports = [helper.make_opsetid("", _OPSET), helper.make_opsetid(TFLITE_DOMAIN, 1)]
     return helper.make_model(built, opset_imports=imports, ir_version=10)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import deeploy
+from deeploy.execution.verification import litert_reference
 from tests.frontend.tflite import files
 
 Arrays = Sequence[Sequence[np.ndarray]]
@@ -73,3 +74,36 @@ def test_other_targets_compute_the_same(tmp_path: Path) -> None:
     content, samples = files.build_case("residual_network")
     project = compiled(tmp_path, content, "siracusa")
     assert_equal([project.run(sample) for sample in samples], list(files.expected("residual_network")))
+
+
+def test_verify_compares_with_litert(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert", reason="no LiteRT: install the extra tflite-verify")
+    content, samples = files.build_case("residual_network")
+    project = compiled(tmp_path, content)
+    verdict = project.verify()
+    assert verdict.passed and [(name, c.rule) for name, c in verdict.comparisons] == [
+        ("interpreter", "every bit"),
+        ("LiteRT", "every bit"),
+    ]
+    images = {project.report()["inputs"][0]["name"]: np.stack([sample[0] for sample in samples])}
+    labels = np.array([scores[0].argmax() for scores in files.expected("residual_network")])
+    assert dict(project.evaluate(images, labels, model=tmp_path / "model.tflite").values) == {"quantised, in LiteRT": 1.0, "C": 1.0}
+
+
+def test_verify_says_where_litert_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(litert_reference.importlib.util, "find_spec", lambda name: None)
+    verdict = compiled(tmp_path, files.build_case("dense_i1")[0]).verify()
+    assert verdict.passed and any("not compared with LiteRT" in note and "pip install" in note for note in verdict.notes)
+
+
+def test_rounding_once_is_another_choice(tmp_path: Path) -> None:
+    """Halves go up then, and nothing else does."""
+    draft = files.Draft("conv_ties")
+    path = tmp_path / "model.tflite"
+    path.write_bytes(draft.content(files.CASES["conv_ties"](draft)))
+    (x,), (w, bias) = draft.samples(1)[0], (draft.tensors[at].data for at in (1, 2))
+    assert w is not None and bias is not None
+    quarters = x.astype(int) @ w[:, 0, 0].T.astype(int) + bias
+    (got,) = deeploy.compile(path, "generic", exact="onnx").interpret([x])
+    np.testing.assert_array_equal(got, np.clip((quarters + 2) // 4 - 5, -128, 127))
+    assert not np.array_equal(got, deeploy.compile(path, "generic").interpret([x])[0])
