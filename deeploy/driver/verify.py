@@ -162,8 +162,7 @@ def verify_compiled(
 ) -> Verdict:
     """Compare the C of a compiled model with the interpreter, with onnxruntime, and with golden outputs; it runs on what ``on`` names.
 
-    Files of TensorFlow Lite are compared with LiteRT instead: integers are equal, unless they were compiled to round as ``exact`` says.
-
+    Files of TensorFlow Lite are compared with LiteRT instead: every bit of integers, unless ``exact`` says that they round otherwise.
     Outputs that differ from onnxruntime's pass where the C is what the interpreter says, every layer agrees with onnxruntime from the
     same inputs, and the difference is explained by its optimiser or by how the network amplifies rounding; never where this is ``strict``.
 
@@ -193,26 +192,38 @@ def verify_compiled(
             notes.append(said)
             if tolerance is None:
                 compared, program, runtime = meant, network.requantisation.plan.program, "onnxruntime, the exact network"
-        is_lite = is_tflite(model.read_bytes())
-        if is_lite:
-            runtime, reference_outputs = "LiteRT", litert_reference.compared_outputs(model, entry, samples)
+        against = _outputs_of_runtime(model, entry, samples, sequence, network, runtime, exact)
+        if isinstance(against.outputs, str):
+            notes.append(f"not compared with {against.runtime}: {against.outputs}")
         else:
-            reference_outputs = _of_onnxruntime(in_floats(model), entry, samples, sequence, network.dialect == "declared")
-        if isinstance(reference_outputs, str):
-            notes.append(f"not compared with {runtime}: {reference_outputs}")
-        else:
-            rules = _exact_integers(entry) if is_lite and exact == "tflite" else entry
-            against = _compare_outputs(rules, compared, reference_outputs, tolerance, runtime)
-            if tolerance is None and not is_lite and "chips" not in entry and all(c.passed for _, c in comparisons):
-                evidence = _explain_outputs(program, entry, samples, in_floats(model), compared, [c for _, c in against])
+            found = _compare_outputs(against.rules, compared, against.outputs, tolerance, against.runtime)
+            if tolerance is None and not against.is_lite and "chips" not in entry and all(c.passed for _, c in comparisons):
+                evidence = _explain_outputs(program, entry, samples, in_floats(model), compared, [c for _, c in found])
             notes += [evidence.text] if evidence is not None else []
-            comparisons += [(name, _judge_comparison(c, evidence, strict)) for name, c in against]
+            comparisons += [(name, _judge_comparison(c, evidence, strict)) for name, c in found]
         if expect is not None:
-            golden, more = _load_golden(expect, entry["outputs"], len(samples) if stacked else None)
-            notes += more
-            comparisons += _compare_outputs(entry, outputs, golden, tolerance, expect.name)
+            comparisons += _compare_golden(expect, entry, outputs, len(samples) if stacked else None, tolerance, notes)
         notes += _compare_layers(folder, entry, network, samples[0], model, device) if layers else []
     return Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes, evidence=evidence)
+
+
+@dataclass(frozen=True)
+class _Against:
+    """The outputs of the runtime of a model's own kind, or why there are none, and the rules by which they are compared."""
+
+    runtime: str
+    outputs: list[np.ndarray | None] | str
+    rules: Document
+    is_lite: bool
+
+
+def _outputs_of_runtime(
+    model: Path, entry: Document, samples: Samples, sequence: bool, network: Network, runtime: str, exact: Exact
+) -> _Against:
+    if is_tflite(model.read_bytes()):
+        rules = _exact_integers(entry) if exact == "tflite" else entry
+        return _Against("LiteRT", litert_reference.compared_outputs(model, entry, samples), rules, True)
+    return _Against(runtime, _of_onnxruntime(in_floats(model), entry, samples, sequence, network.dialect == "declared"), entry, False)
 
 
 def _compare_layers(folder: Path, entry: Document, network: Network, sample: list[np.ndarray], model: Path, device: Runner) -> list[str]:
@@ -242,6 +253,15 @@ def _of_onnxruntime(
     if is_dialect and any(y.dtype.kind == "f" and not np.array_equal(y, np.rint(y)) for y in integers):
         return "it computes fractions where operators of the integer dialect round"
     return expected
+
+
+def _compare_golden(
+    expect: Path, entry: Document, outputs: Sequence[np.ndarray], samples: int | None, tolerance: float | None, notes: list[str]
+) -> list[tuple[str, Comparison]]:
+    """The comparisons with golden outputs of a file, whose notices are added."""
+    golden, more = _load_golden(expect, entry["outputs"], samples)
+    notes += more
+    return _compare_outputs(entry, outputs, golden, tolerance, expect.name)
 
 
 def _exact_integers(entry: Document) -> Document:
