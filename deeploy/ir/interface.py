@@ -16,7 +16,7 @@ from deeploy.documents import Document
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.ir import epilogue, names
 from deeploy.ir.expr import Value, Variable, multiply_values
-from deeploy.ir.kernel import SUMS, Kernel
+from deeploy.ir.kernel import SUMS, Kernel, Variant
 from deeploy.ir.nest import Geometry, Map, Nest, Window
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.templates import TemplateLookup
@@ -122,7 +122,7 @@ def make_instance(call: Bound, stored: Mapping[str, DType], project: str = "") -
             macros += [(f"{name.upper()}_BITS", str(dtype.bits)), (f"{name.upper()}_IS_SIGNED", str(int(dtype.range[0] < 0)))]
     macros += [(f"EPILOGUE_{stage.upper()}", "1") for stage in stages]
     further = dict(call.kernel.macros(call.node)) if call.kernel.macros is not None else {}
-    macros += further.items()
+    macros += ((name, str(int(bool(text))) if isinstance(text, Variant) else text) for name, text in further.items())
     even = call.node.attrs.get("even") if "requantise" in stages else None
     if even is not None:
         macros.append(("EPILOGUE_EVEN", str(even)))
@@ -131,7 +131,7 @@ def make_instance(call: Bound, stored: Mapping[str, DType], project: str = "") -
     if even is not None:
         suffix.append(f"even{even}")
     owner = [project, "kernel"] if project else []
-    name = "_".join([*owner, call.kernel.name, *codes, *suffix, *further.values()])
+    name = "_".join([*owner, call.kernel.name, *codes, *suffix, *filter(None, further.values())])
     if not names.is_name(name):
         label = f"node {shorten(call.node.name)} ({call.node.op})"
         raise UnsupportedError(

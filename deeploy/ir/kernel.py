@@ -121,6 +121,15 @@ class Scratch:
         return self.bytes(node, extents) * self.cores
 
 
+class Variant(str):
+    """A word of an instance's name, whose macro is 1, or 0 where the word is empty."""
+
+
+def variant(word: str, holds: bool) -> Variant:
+    """The value of a macro that is 1 where a node ``holds``, which the name of the instance says by ``word``."""
+    return Variant(word if holds else "")
+
+
 @dataclass(frozen=True, eq=False)
 class Second:
     """The second part of an accelerator's kernel: a team of cores makes the outputs of the sums that the first part left.
@@ -279,7 +288,7 @@ class Kernel:
         overwrites: pairs (output, input) that may share memory when the input dies in this call.
         strided: operands whose outer axes may have any stride; the number is how many trailing axes must be dense.
         scratch: working memory, by name.
-        macros: further macros of the instance that a node needs; their values become part of its name.
+        macros: further macros of the instance that a node needs; their values become part of its name. Those of ``variant`` are 1 or 0.
         settings: further values that the template of the call sees, by name.
         resident: constants that the engine reads where they lie for good, by the name of that memory; it is on no transfer path.
         cores: dimensions that may be divided over the cores of an engine, best first: one alone, or two or three at once.

@@ -148,7 +148,7 @@ def instance_words(call: Call) -> frozenset[str]:
     packings = (call.kernel.packing(name, t) for name, t in zip(names, node.inputs, strict=False) if t is not None)
     types |= {packing.value for packing in packings if packing is not None}
     if call.kernel.macros is not None:
-        types |= set(call.kernel.macros(node).values())
+        types |= {*filter(None, call.kernel.macros(node).values())}
     if "requantise" in node.epilogue and not types & {"narrow", "split", "high"}:
         types.add("wide")
     if node.attrs.get("trans_b") and "b" not in call.kernel.layouts:

@@ -76,6 +76,7 @@ from deeploy.ir.kernel import (
     packed,
     permuted,
     types,
+    variant,
 )
 from deeploy.ir.nest import Geometry, Map, Nest, coupled, encoded, parallel, reduction
 from deeploy.ir.nodes import Node, Tensor, compute
@@ -175,4 +176,5 @@ __all__ = [
     "resource",
     "standard",
     "types",
+    "variant",
 ]

@@ -14,7 +14,7 @@ void KERNEL(const struct integer_norm *k) {
         const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
         int32_t mean = 0;
-#ifdef CENTRED
+#if CENTRED
         const BIAS_T *const bias = (const BIAS_T *)k->bias;
         SQUARES_T total = 0;
         for (int i = 0; i < columns; i++) total += x[i];
@@ -28,7 +28,7 @@ void KERNEL(const struct integer_norm *k) {
         const int32_t deviation = (int32_t)integer_root((uint64_t)(squares / columns) + 1);
         for (int i = 0; i < columns; i++) {
             const PRODUCT_T product = (PRODUCT_T)(x[i] - mean) * weight[i] / deviation;
-#ifdef CENTRED
+#if CENTRED
             y[i] = (Y_T)((product + bias[i]) >> shift);
 #else
             const PRODUCT_T value = product >> shift;

@@ -15,9 +15,9 @@
 #define MEET(k) (void)0
 #endif
 
-#if defined(LSTM)
+#if LSTM
 enum { GATES = 4 };
-#elif defined(GRU)
+#elif GRU
 enum { GATES = 3 };
 #else
 enum { GATES = 1 };
@@ -36,7 +36,7 @@ static inline float gate(const struct recurrent *k, float x) {
     return APPLY(F_FUNCTION, 0, limited);
 }
 
-#ifndef CELL
+#if !CELL
 /* Adds the products of the state and the weights of a unit in `gates` gates, `next` elements apart. */
 static inline void multiply(float *acc, const float *h, const R_T *r, int units, int next, int gates) {
     for (int from = 0; from < units; from += RUN) {
@@ -50,7 +50,7 @@ static inline void multiply(float *acc, const float *h, const R_T *r, int units,
 }
 #endif
 
-#ifdef LSTM
+#if LSTM
 /* The state of unit `u` from the sums of its gates. */
 static float lstm(const struct recurrent *k, const float *a, const float *c, float *cells, int u) {
     const float *const w = k->w;
@@ -64,7 +64,7 @@ static float lstm(const struct recurrent *k, const float *a, const float *c, flo
 }
 #endif
 
-#ifdef GRU
+#if GRU
 static float gru(const struct recurrent *k, float update, float candidate, float before) {
     const float limited = within(k, candidate);
     (void)k;
@@ -72,7 +72,7 @@ static float gru(const struct recurrent *k, float update, float candidate, float
 }
 #endif
 
-#ifdef CELL
+#if CELL
 void KERNEL(const struct recurrent *k) {
     for (int n = 0; n < k->batch; n++) {
         const float *const p = (const float *)k->p + n * k->p_batch, *const q = (const float *)k->q + n * k->q_batch;
@@ -80,7 +80,7 @@ void KERNEL(const struct recurrent *k) {
         for (int u = 0; u < k->units; u++) {
             float a[GATES];
             for (int g = 0; g < GATES; g++) a[g] = p[g * k->p_gate + u];
-#ifdef LSTM
+#if LSTM
             for (int g = 0; g < GATES; g++) a[g] += q[g * k->q_gate + u];
             y[u] = lstm(k, a, (const float *)k->c + n * k->c_batch, (float *)k->cells + n * k->cells_batch, u);
 #else
@@ -98,7 +98,7 @@ static void step(const struct recurrent *k, const float *p, const float *h, cons
     const R_T *const r = (const R_T *)k->r;
     (void)c;
     (void)cells;
-#if defined(GRU) && !defined(RESETS_PRODUCT)
+#if GRU && !RESETS_PRODUCT
     for (int u = begin; u < end; u++) {
         float a[GATES] = {p[u], p[k->p_gate + u]};
         multiply(a, h, r + u * units, units, next, 2);
@@ -114,10 +114,10 @@ static void step(const struct recurrent *k, const float *p, const float *h, cons
     for (int u = begin; u < end; u++) {
         float a[GATES] = {0};
         multiply(a, h, r + u * units, units, next, GATES);
-#if defined(LSTM)
+#if LSTM
         for (int g = 0; g < GATES; g++) a[g] += p[g * k->p_gate + u];
         y[u] = lstm(k, a, c, cells, u);
-#elif defined(GRU)
+#elif GRU
         const float update = gate(k, p[u] + a[0]), reset = gate(k, p[k->p_gate + u] + a[1]);
         y[u] = gru(k, update, p[2 * k->p_gate + u] + reset * (a[2] + ((const float *)k->b)[u]), h[u]);
 #else
@@ -137,7 +137,7 @@ void KERNEL(const struct recurrent *k) {
         for (int n = 0; n < k->batch; n++) {
             const float *const p = (const float *)k->p + t * k->p_step + n * k->p_batch;
             const float *const h = before ? before + n * k->y_batch : (const float *)k->h + n * k->h_batch;
-#ifdef LSTM
+#if LSTM
             float *const cells = (float *)k->cells + n * k->cells_batch;
             const float *const c = before ? cells : (const float *)k->c + n * k->c_batch;
 #else

@@ -24,7 +24,7 @@ void KERNEL(const struct standardise *k) {
         const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
         SQUARES_T squares = 0;
-#ifdef CENTRED
+#if CENTRED
         int32_t total = 0;
         for (int i = 0; i < columns; i++) {
             total += x[i];

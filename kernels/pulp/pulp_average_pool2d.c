@@ -1,4 +1,12 @@
+/* y = epilogue(mean over a window of (x - zero_point), with 16 bits behind the point), of a channels-last image of
+ * bytes; a mean divides by the taps inside the image, or by all.
+ *
+ * x and y are [batch, height, width, channels]. Four channels take 5 instructions a tap, then a mean each: one shift
+ * where taps are a power of two and all count (IS_POWER), else some 20 instructions. Instructions bound it.
+ */
 #include "pulp_average_pool2d.h"
+
+#include "pulp_finish.h"
 
 #include "pulp_window.h"
 
@@ -19,16 +27,16 @@ static inline uint32_t quotient(uint32_t n, uint32_t by, uint32_t inverse) {
  * byte less a zero point is below -ABOVE. */
 enum { ABOVE = 512 };
 static inline int32_t mean(int32_t sum, const struct divisor *by) {
-#ifdef IS_POWER /* windows of 2 to 64 taps, a power of two, all of which count: 16 bits behind the point are exact */
-    const int shift = xp_last_bit(by->count);
-    return (sum * 65536 + (1 << (shift - 1))) >> shift;
-#else
+    if (IS_POWER) { /* windows of 2 to 64 taps, a power of two, all of which count: 16 bits behind the point are exact
+                     */
+        const int shift = xp_last_bit(by->count);
+        return (sum * 65536 + (1 << (shift - 1))) >> shift;
+    }
     const uint32_t above = (uint32_t)(sum + ABOVE * (int32_t)by->count),
                    whole = quotient(above, by->count, by->inverse);
     const uint32_t rest = above - whole * by->count;
     const uint32_t fraction = quotient(rest * 131072u + by->count, 2 * by->count, by->inverse >> 1);
     return ((int32_t)whole - ABOVE) * 65536 + (int32_t)fraction;
-#endif
 }
 
 static inline int32_t dot4(uint32_t x, uint32_t w, int32_t acc) {
@@ -38,21 +46,18 @@ static inline int32_t dot4(uint32_t x, uint32_t w, int32_t acc) {
 /* sum[j] += channel j of `count` taps that lie `step` apart, at least one: inner products with a one at the channel. */
 static inline void add_row(const X_T *x, int step, int count, int32_t sum[4]) {
     int32_t s0 = sum[0], s1 = sum[1], s2 = sum[2], s3 = sum[3];
-#ifdef XPULP_INSN
-    __asm__ volatile(
-        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 10\n.insn r 0x0b, 7, 0x10, t0, %[x], %[step]\n"
+    XP_BLOCK(
+        BEGIN LOOP("%[n]", 5) ".insn r 0x0b, 7, 0x10, t0, %[x], %[step]\n"
         ".insn r 0x57, 1, %[dot], %[s0], t0, %[first]\n.insn r 0x57, 1, %[dot], %[s1], t0, %[second]\n"
-        ".insn r 0x57, 1, %[dot], %[s2], t0, %[third]\n.insn r 0x57, 1, %[dot], %[s3], t0, %[fourth]\n.option pop\n"
+        ".insn r 0x57, 1, %[dot], %[s2], t0, %[third]\n.insn r 0x57, 1, %[dot], %[s3], t0, %[fourth]\n" END
         : [x] "+r"(x), [s0] "+r"(s0), [s1] "+r"(s1), [s2] "+r"(s2), [s3] "+r"(s3)
         : [n] "r"(count), [step] "r"(step), [dot] "i"((X_T)-1 > 0 ? XP_SDOTUP : XP_SDOTSP), [first] "r"(1),
           [second] "r"(1 << 8), [third] "r"(1 << 16), [fourth] "r"(1 << 24)
         : "t0", "memory");
-#else
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && !XPULP_INSN; i++) {
         const uint32_t word = xp_load(x + i * step);
         s0 = dot4(word, 1, s0), s1 = dot4(word, 1 << 8, s1), s2 = dot4(word, 1 << 16, s2), s3 = dot4(word, 1 << 24, s3);
     }
-#endif
     sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
 }
 

@@ -1,4 +1,8 @@
-/* Copy between any two layouts of elements of 1, 2 or 4 bytes. */
+/* y = x, between any two layouts of elements of 1, 2 or 4 bytes.
+ *
+ * x and y have any strides along six axes. Dense runs take 4 instructions for eight bytes, pieces of a word 4 for two,
+ * planes of bytes that are turned 18 for sixteen. Loads and stores bound it.
+ */
 #include "../portable/copy.h"
 
 #include "pulp_rows.h"
@@ -7,34 +11,33 @@
 enum { SIZE = sizeof(X_T), SHORT = 32 /* bytes of runs that are moved piece by piece, the same piece of all runs */ };
 
 /* `count` pieces of 1, 2 or 4 bytes, any distance apart. */
-#ifdef XPULP_INSN
-#define LOAD(funct7, to) ".insn r 0x0b, 7, " funct7 ", " to ", %[x], %[x_step]\n"
-#define STORE(funct3, from) ".insn r 0x2b, " funct3 ", 0, %[y_step], %[y], " from "\n"
-#define STRIDED(name, bytes, load, store)                                                                   \
-    OUT_OF_LINE void name(const uint8_t *x, int x_step, uint8_t *y, int y_step, int count) {                \
-        if (count & 1) {                                                                                    \
-            __asm__ volatile(LOAD(load, "t0") STORE(store, "t0")                                            \
-                             : [x] "+r"(x), [y] "+r"(y)                                                     \
-                             : [x_step] "r"(x_step), [y_step] "r"(y_step)                                   \
-                             : "t0", "memory");                                                             \
-        }                                                                                                   \
-        if (count > 1) {                                                                                    \
-            __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 8\n" LOAD(load, "t0") \
-                                 LOAD(load, "t1") STORE(store, "t0") STORE(store, "t1") ".option pop\n"     \
-                             : [x] "+r"(x), [y] "+r"(y)                                                     \
-                             : [n] "r"(count >> 1), [x_step] "r"(x_step), [y_step] "r"(y_step)              \
-                             : "t0", "t1", "memory");                                                       \
-        }                                                                                                   \
+#define LOAD(to) ".insn r 0x0b, 7, %[load], " to ", %[x], %[x_step]\n"
+#define STORE(from) ".insn r 0x2b, %[store], 0, %[y_step], %[y], " from "\n"
+FOLDED void strided(const uint8_t *x, int x_step, uint8_t *y, int y_step, int count, int bytes) {
+    const int load = bytes == 1 ? 0x20 : bytes == 2 ? 0x28 : 0x10, store = bytes == 1 ? 4 : bytes == 2 ? 5 : 6;
+    if (XPULP_INSN && (count & 1)) {
+        XP_BLOCK(LOAD("t0") STORE("t0") : [x] "+r"(x), [y] "+r"(y) : [x_step] "r"(x_step), [y_step] "r"(y_step),
+                 [load] "i"(load), [store] "i"(store) : "t0", "memory");
     }
-#else
-#define STRIDED(name, bytes, load, store)                                                    \
-    OUT_OF_LINE void name(const uint8_t *x, int x_step, uint8_t *y, int y_step, int count) { \
-        for (int i = 0; i < count; i++) memcpy(y + i * y_step, x + i * x_step, bytes);       \
+    if (XPULP_INSN && count > 1) {
+        XP_BLOCK(BEGIN LOOP("%[n]", 4) LOAD("t0") LOAD("t1") STORE("t0") STORE("t1") END : [x] "+r"(x),
+                 [y] "+r"(y) : [n] "r"(count >> 1), [x_step] "r"(x_step), [y_step] "r"(y_step), [load] "i"(load),
+                 [store] "i"(store) : "t0", "t1", "memory");
     }
-#endif
-STRIDED(strided_1, 1, "0x20", "4")
-STRIDED(strided_2, 2, "0x28", "5")
-STRIDED(strided_4, 4, "0x10", "6")
+    for (int i = 0; i < count && !XPULP_INSN; i++) memcpy(y + i * y_step, x + i * x_step, (size_t)bytes);
+}
+
+OUT_OF_LINE void strided_1(const uint8_t *x, int x_step, uint8_t *y, int y_step, int count) {
+    strided(x, x_step, y, y_step, count, 1);
+}
+
+OUT_OF_LINE void strided_2(const uint8_t *x, int x_step, uint8_t *y, int y_step, int count) {
+    strided(x, x_step, y, y_step, count, 2);
+}
+
+OUT_OF_LINE void strided_4(const uint8_t *x, int x_step, uint8_t *y, int y_step, int count) {
+    strided(x, x_step, y, y_step, count, 4);
+}
 
 /* One axis of what is moved: steps in bytes. */
 struct axis {
@@ -55,30 +58,23 @@ OUT_OF_LINE void long_runs(const uint8_t *x, uint8_t *y, const struct axis *a, i
     for (int i = 0; i < a->count; i++) xp_copy(y + i * a->y_step, x + i * a->x_step, bytes);
 }
 
-#ifdef XPULP_INSN
 #define GET(to, step) ".insn r 0x0b, 7, 0x10, " to ", %[x], %[" step "]\n"
-#define SHUFFLE(to, other, mask) ".insn r 0x57, 1, 0x64, " to ", " other ", %[" mask "]\n"
-#define PACK(to, high, low) ".insn r 0x57, 0, 0x68, " to ", " high ", " low "\n"
 #define PUT(from, step) ".insn r 0x2b, 6, 0, %[" step "], %[y], " from "\n"
-#endif
 
 /* `count` blocks of four by four bytes become their transposes; the next one is x_next and y_next further. */
 static inline void blocks(const uint8_t *x, int x_step, int x_next, uint8_t *y, int y_step, int y_next, int count) {
     const uint32_t lower = 0x05010400, upper = 0x07030602, ends = 0x07060302;
-#ifdef XPULP_INSN
-    __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 36\n" GET("t0", "x_step")
-                         GET("t1", "x_step") GET("t2", "x_step")
-                             GET("t3", "x_back") "mv t4, t0\n" SHUFFLE("t4", "t1", "lower")
-                                 SHUFFLE("t0", "t1", "upper") "mv t5, t2\n" SHUFFLE("t5", "t3", "lower")
-                                     SHUFFLE("t2", "t3", "upper") PACK("t1", "t5", "t4") SHUFFLE("t4", "t5", "ends")
-                                         PACK("t3", "t2", "t0") SHUFFLE("t0", "t2", "ends") PUT("t1", "y_step")
-                                             PUT("t4", "y_step") PUT("t3", "y_step") PUT("t0", "y_back") ".option pop\n"
-                     : [x] "+r"(x), [y] "+r"(y)
-                     : [n] "r"(count), [x_step] "r"(x_step), [x_back] "r"(x_next - 3 * x_step), [y_step] "r"(y_step),
-                       [y_back] "r"(y_next - 3 * y_step), [lower] "r"(lower), [upper] "r"(upper), [ends] "r"(ends)
-                     : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
-#else
-    for (int i = 0; i < count; i++) {
+    XP_BLOCK(
+        BEGIN LOOP("%[n]", 18) GET("t0", "x_step") GET("t1", "x_step") GET("t2", "x_step")
+            GET("t3", "x_back") "mv t4, t0\n" XP_SHUFFLE("t4", "t1", "lower")
+                XP_SHUFFLE("t0", "t1", "upper") "mv t5, t2\n" XP_SHUFFLE("t5", "t3", "lower")
+                    XP_SHUFFLE("t2", "t3", "upper") XP_PACK("t1", "t5", "t4") XP_SHUFFLE("t4", "t5", "ends")
+                        XP_PACK("t3", "t2", "t0") XP_SHUFFLE("t0", "t2", "ends") PUT("t1", "y_step") PUT("t4", "y_step")
+                            PUT("t3", "y_step") PUT("t0", "y_back") END : [x] "+r"(x),
+        [y] "+r"(y) : [n] "r"(count), [x_step] "r"(x_step), [x_back] "r"(x_next - 3 * x_step), [y_step] "r"(y_step),
+        [y_back] "r"(y_next - 3 * y_step), [lower] "r"(lower), [upper] "r"(upper), [ends] "r"(ends) : "t0", "t1", "t2",
+        "t3", "t4", "t5", "memory");
+    for (int i = 0; i < count && !XPULP_INSN; i++) {
         const uint8_t *const from = x + i * x_next;
         uint8_t *const to = y + i * y_next;
         const uint32_t r0 = xp_load(from), r1 = xp_load(from + x_step);
@@ -88,7 +84,6 @@ static inline void blocks(const uint8_t *x, int x_step, int x_next, uint8_t *y, 
         xp_store(to, xp_pack(t2, t0)), xp_store(to + y_step, xp_shuffle2(t0, t2, ends));
         xp_store(to + 2 * y_step, xp_pack(t3, t1)), xp_store(to + 3 * y_step, xp_shuffle2(t1, t3, ends));
     }
-#endif
 }
 
 /* A matrix of bytes becomes its transpose: `width` bytes follow each other in x, `height` in y. What blocks leave over

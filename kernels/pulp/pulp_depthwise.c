@@ -1,6 +1,16 @@
+/* y[n, oh, ow, c] = epilogue(sum over 3x3 taps of x[n, oh*sh + fh - top, ow*sw + fw - left, c] * w[c, fw, fh]), of
+ * bytes.
+ *
+ * x and y are channels-last images, w is [channels, 9], columns of taps first; steps are 1 or 2. A column of a row is
+ * turned by 18 instructions for four channels under a pair of rows, 28 at a step of two. Two positions of a channel
+ * take 3 or 6 loads, 6 products and a bias, twice STAGES (pulp_finish.h) and 2 stores: 17 to 32 instructions for 18
+ * products, about 1 to 2 each. Instructions bound it.
+ */
 #include "pulp_depthwise.h"
 
 #include <stddef.h>
+
+#include "pulp_finish.h"
 
 /* Four channels of pairs of neighbouring rows of y at a time, in two steps with small loops: a core holds 512 bytes of
  * instructions. First the columns under the positions: what the rows of x hold at one place is one word each, one byte
@@ -35,49 +45,32 @@ static inline void fill_columns(uint32_t *to, int count, uint32_t word) {
     for (count *= STRIDE_H; count > 0; count--, to += 4) to[0] = to[1] = to[2] = to[3] = word;
 }
 
-#ifdef XPULP_INSN
 #define LOAD(to, row) ".insn r 0x0b, 7, 0x10, " to ", %[" row "], %[" row "_step]\n"
-#define SHUFFLE(to, by, mask) ".insn r 0x57, 1, 0x64, " to ", " by ", %[" mask "]\n"
-#define PACK(to, high, low) ".insn r 0x57, 0, 0x68, " to ", " high ", " low "\n"
 #define STORE(from) ".insn s 0x2b, 2, " from ", 4(%[to])\n"
-#define FOUR                                                                                                    \
-    "mv t4, t0\nmv t5, t2\n" SHUFFLE("t4", "t1", "even") SHUFFLE("t0", "t1", "odd") SHUFFLE("t5", "t3", "even") \
-        SHUFFLE("t2", "t3", "odd") PACK("t1", "t5", "t4") PACK("t3", "t2", "t0") SHUFFLE("t4", "t5", "upper")   \
-            SHUFFLE("t0", "t2", "upper") STORE("t1") STORE("t3") STORE("t4") STORE("t0")
-#if STRIDE_H == 2
-#define FIFTH LOAD("t6", "e")
-#define THREE                                                                                     \
-    "srli t4, t6, 8\n" PACK("t1", "t6", "t5") PACK("t3", "t4", "t2") SHUFFLE("t5", "t6", "upper") \
-        SHUFFLE("t2", "t4", "upper") STORE("t1") STORE("t3") STORE("t5") STORE("t2")
-#else
-#define FIFTH
-#define THREE
-#endif
+#define FOUR                                                                                                      \
+    "mv t4, t0\nmv t5, t2\n" XP_SHUFFLE("t4", "t1", "even") XP_SHUFFLE("t0", "t1", "odd")                         \
+        XP_SHUFFLE("t5", "t3", "even") XP_SHUFFLE("t2", "t3", "odd") XP_PACK("t1", "t5", "t4")                    \
+            XP_PACK("t3", "t2", "t0") XP_SHUFFLE("t4", "t5", "upper") XP_SHUFFLE("t0", "t2", "upper") STORE("t1") \
+                STORE("t3") STORE("t4") STORE("t0")
+#define THREE                                                                                              \
+    "srli t4, t6, 8\n" XP_PACK("t1", "t6", "t5") XP_PACK("t3", "t4", "t2") XP_SHUFFLE("t5", "t6", "upper") \
+        XP_SHUFFLE("t2", "t4", "upper") STORE("t1") STORE("t3") STORE("t5") STORE("t2")
+#define IS_FAR "%[stride] == 2"
 enum { COLUMN_LENGTH = STRIDE_H == 2 ? 28 : 18 };
-#endif
 
 /* Neighbouring columns inside x, of the rows from a on. */
 static inline uint32_t *turn_columns(struct walk a, struct walk b, struct walk c, struct walk d, struct walk e,
                                      int count, uint32_t *to) {
     const uint32_t even_bytes = 0x06020400, odd_bytes = 0x07030501, upper_bytes = 0x07060302;
-#ifdef XPULP_INSN
-    if (count > 0)
-        __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n" LOAD("t0", "a")
-                             LOAD("t1", "b") LOAD("t2", "c") LOAD("t3", "d") FIFTH FOUR THREE ".option pop\n"
-                         : [a] "+r"(a.at), [b] "+r"(b.at), [c] "+r"(c.at), [d] "+r"(d.at), [to] "+r"(to)
-#if STRIDE_H == 2
-                                                                                               ,
-                           [e] "+r"(e.at)
-#endif
-                         : [n] "r"(count), [length] "i"(2 * COLUMN_LENGTH), [a_step] "r"(a.step), [b_step] "r"(b.step),
-                           [c_step] "r"(c.step), [d_step] "r"(d.step),
-#if STRIDE_H == 2
-                           [e_step] "r"(e.step),
-#endif
-                           [even] "r"(even_bytes), [odd] "r"(odd_bytes), [upper] "r"(upper_bytes)
-                         : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
-#else
-    for (int i = 0; i < count; i++, to += WORDS) {
+    if (XPULP_INSN && count > 0)
+        XP_BLOCK(BEGIN ".insn i 0x7b, 4, x0, %[n], %[length]\n" LOAD("t0", "a") LOAD("t1", "b") LOAD("t2", "c")
+                     LOAD("t3", "d") IF(IS_FAR, LOAD("t6", "e")) FOUR IF(IS_FAR, THREE) END : [a] "+r"(a.at),
+                 [b] "+r"(b.at), [c] "+r"(c.at), [d] "+r"(d.at), [e] "+r"(e.at), [to] "+r"(to) : [n] "r"(count),
+                 [length] "i"(2 * COLUMN_LENGTH), [a_step] "r"(a.step), [b_step] "r"(b.step), [c_step] "r"(c.step),
+                 [d_step] "r"(d.step), [e_step] "ri"(STRIDE_H == 2 ? e.step : 0), [stride] "i"(STRIDE_H),
+                 [even] "r"(even_bytes), [odd] "r"(odd_bytes), [upper] "r"(upper_bytes) : "t0", "t1", "t2", "t3", "t4",
+                 "t5", "t6", "memory");
+    for (int i = 0; i < count && !XPULP_INSN; i++, to += WORDS) {
         const uint32_t row_0 = xp_load(a.at + i * a.step), row_1 = xp_load(b.at + i * b.step),
                        row_2 = xp_load(c.at + i * c.step), row_3 = xp_load(d.at + i * d.step);
         const uint32_t even = xp_shuffle2(row_0, row_1, even_bytes), odd = xp_shuffle2(row_0, row_1, odd_bytes);
@@ -91,8 +84,6 @@ static inline uint32_t *turn_columns(struct walk a, struct walk b, struct walk c
             to[6] = xp_shuffle2(next_even, row_4, upper_bytes), to[7] = xp_shuffle2(next_odd, row_4 >> 8, upper_bytes);
         }
     }
-#endif
-    (void)e;
     return to;
 }
 
@@ -137,15 +128,10 @@ struct channel {
     uint32_t w[3]; /* the words of its filter; the fourth byte is zero */
 };
 
-#ifdef XP_STAGES_OF_2
-enum { IN_ASSEMBLY = sizeof(Y_T) == 1 };
-#ifdef EPILOGUE_BIAS
-#define FIRST(acc, x, w) "mv " acc ", %[bias]\n.insn r 0x57, 1, %[sdot], " acc ", " x ", %[" w "]\n"
-enum { FIRSTS = 2 };
-#else
-#define FIRST(acc, x, w) ".insn r 0x57, 1, %[dot], " acc ", " x ", %[" w "]\n"
-enum { FIRSTS = 1 };
-#endif
+/* Accumulators begin with the bias, or by a product that adds nothing. */
+#define FIRST(acc, x, w)                                       \
+    EITHER(IS_BIASED, "mv " acc ", %[bias]\n" NEXT(acc, x, w), \
+           ".insn r 0x57, 1, %[sdot] - 0x10, " acc ", " x ", %[" w "]\n")
 #define NEXT(acc, x, w) ".insn r 0x57, 1, %[sdot], " acc ", " x ", %[" w "]\n"
 #define TEXT(macro) TEXT_OF(macro)
 #define TEXT_OF(value) #value
@@ -155,47 +141,40 @@ enum { FIRSTS = 1 };
 #define LOAD_OTHER(to, at) "lw " to ", " at "-" FORTH "(%[column])\n"
 /* The accumulators of both rows. */
 #define LOADED LOAD_FIRST("t0") LOAD_OTHER("t1", COLUMN) LOAD_OTHER("t2", "2*" COLUMN)
-#if STRIDE_H == 1
 #define BOTH(add, x, i) add("t3", x, "w" i) add("t4", x, "v" i)
-#define PRODUCTS LOADED BOTH(FIRST, "t0", "0") BOTH(NEXT, "t1", "1") BOTH(NEXT, "t2", "2")
-#define SECOND_FILTER [v0] "r"(c->w[0] << 8), [v1] "r"(c->w[1] << 8), [v2] "r"(c->w[2] << 8)
-enum { LOADS = 3 };
-#else
+#define NEAR BOTH(FIRST, "t0", "0") BOTH(NEXT, "t1", "1") BOTH(NEXT, "t2", "2")
 #define ROW_0 FIRST("t3", "t0", "w0") LOAD_OTHER("t0", "16") NEXT("t3", "t1", "w1") LOAD_OTHER("t1", "16+" COLUMN)
 #define ROW_1 NEXT("t3", "t2", "w2") LOAD_OTHER("t2", "16+2*" COLUMN) FIRST("t4", "t0", "w0") NEXT("t4", "t1", "w1")
-#define PRODUCTS LOADED ROW_0 ROW_1 NEXT("t4", "t2", "w2")
-#define SECOND_FILTER [v0] "i"(0)
-enum { LOADS = 6 };
-#endif
+#define PRODUCTS LOADED EITHER(IS_FAR, ROW_0 ROW_1 NEXT("t4", "t2", "w2"), NEAR)
 /* The assembly finds them by their offsets. */
-#define AT(field, offset) _Static_assert(offsetof(struct channel, field) == (offset), "where the assembly looks for it")
+#define AT(field, offset) \
+    _Static_assert(!XPULP_INSN || offsetof(struct channel, field) == (offset), "where the assembly looks for it")
 AT(pairs, 0);
 AT(count, 4);
 AT(skip, 8);
 AT(forth, 12);
 AT(row, 16);
 AT(last, 20);
-#undef AT
 
 /* A hardware loop over the positions of a pair of rows, in one over pairs. */
-enum { POSITION = 2 + LOADS + 2 * (2 + FIRSTS + STAGES) };
+enum { POSITION = 2 + (STRIDE_H == 1 ? 3 : 6) + 2 * (3 + ADDS_BIAS + STAGES) };
 static inline void positions(struct channel *c, struct stages stages, const struct pulp_epilogue *e,
                              const struct pulp_requantisation *r) {
     const uint32_t *column = c->column;
     Y_T *y = c->y, *second = y + c->row;
-    __asm__ volatile(
-        ".option push\n.option norvc\nlw t0, 0(%[c])\nlw t5, 4(%[c])\nlw t6, 8(%[c])\n"
-        ".insn i 0x7b, 4, x1, t0, %[all]\n.insn i 0x7b, 4, x0, t5, %[length]\n" PRODUCTS XP_STAGES_OF_2("t3", "t0", "t4", "t1", "%[mul]", "%[upper]", "%[add]") ".insn r 0x2b, 4, 0, %[step], %[second], t4\n.insn r 0x2b, 4, 0, %[step], %[y], t3\n"
+    XP_BLOCK(
+        BEGIN "lw t0, 0(%[c])\nlw t5, 4(%[c])\nlw t6, 8(%[c])\n"
+        ".insn i 0x7b, 4, x1, t0, %[length] + 16\n.insn i 0x7b, 4, x0, t5, %[length]\n" PRODUCTS XP_STAGES_OF_2("t3", "t0", "t4", "t1", "%[mul]", "%[upper]", "%[add]") ".insn r 0x2b, 4, 0, %[step], %[second], t4\n.insn r 0x2b, 4, 0, %[step], %[y], t3\n"
         "lw t2, 12(%[c])\nlw t3, 20(%[c])\nlw t4, 16(%[c])\nadd %[column], %[column], t6\n"
-        "add %[y], %[y], t2\n.insn r 0x33, 5, 2, %[y], %[y], t3\nadd %[second], %[y], t4\n.option pop\n"
+        "add %[y], %[y], t2\n.insn r 0x33, 5, 2, %[y], %[y], t3\nadd %[second], %[y], t4\n" END
         : [column] "+r"(column), [y] "+r"(y), [second] "+r"(second)
-        : [c] "r"(c), [length] "i"(2 * POSITION), [all] "i"(2 * (POSITION + 8)), [bias] "r"(stages.bias),
-          [w0] "r"(c->w[0]), [w1] "r"(c->w[1]), [w2] "r"(c->w[2]), SECOND_FILTER,
-          [sdot] "i"(SDOT_UNSIGNED ? XP_SDOTUSP : XP_SDOTSP), [dot] "i"(SDOT_UNSIGNED ? 0x44 : 0x4c),
-          XP_STAGE_OPERANDS(stages, e, r), [step] "r"(c->step)
+        : [c] "r"(c), [length] "i"(2 * POSITION), [stride] "i"(STRIDE_H), [bias] "ri"(ADDS_BIAS ? stages.bias : 0),
+          [w0] "r"(c->w[0]), [w1] "r"(c->w[1]), [w2] "r"(c->w[2]), [v0] "ri"(STRIDE_H == 1 ? c->w[0] << 8 : 0),
+          [v1] "ri"(STRIDE_H == 1 ? c->w[1] << 8 : 0), [v2] "ri"(STRIDE_H == 1 ? c->w[2] << 8 : 0),
+          [sdot] "i"(SDOT_UNSIGNED ? XP_SDOTUSP : XP_SDOTSP),
+          XP_OPERANDS_OF_2(stages, e, r), [step] "r"(c->step)
         : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
 }
-#endif
 
 static inline int32_t position(const uint32_t *column, const uint32_t *w, int shift) {
     return dot4(column[2 * WORDS], w[2] << shift,
@@ -205,12 +184,10 @@ static inline int32_t position(const uint32_t *column, const uint32_t *w, int sh
 /* One channel of a box. */
 static inline void one_channel(struct channel *c, struct stages stages, const struct pulp_epilogue *e,
                                const struct pulp_requantisation *r) {
-#ifdef XP_STAGES_OF_2
-    if (IN_ASSEMBLY) {
+    if (IN_ASSEMBLY && sizeof(Y_T) == 1) {
         positions(c, stages, e, r);
         return;
     }
-#endif
     const uint32_t *column = c->column;
     Y_T *y = c->y;
     for (; c->pairs > 0; c->pairs--, column += c->skip / 4, y += c->forth) {

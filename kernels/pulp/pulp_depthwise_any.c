@@ -1,6 +1,15 @@
+/* y[n, oh, ow, c] = epilogue(sum over taps of x[n, oh*sh + fh*dh - top, ow*sw + fw*dw - left, c] * w[c, fh, fw]), of
+ * bytes, for any window.
+ *
+ * x and y are channels-last images; lines of w, or columns, are filled up to whole words. Four positions of a channel
+ * take 9 instructions for a word of taps, 16 products at most, and copies before that some 20 for 16 bytes.
+ * Instructions bound it.
+ */
 #include "pulp_depthwise_any.h"
 
+enum { IS_PACKED = 0 };
 #include "pulp_dots.h"
+#include "pulp_finish.h"
 
 /* What a box of y sees of four channels is copied first, one plane per channel: lines along which neighbouring taps are
  * neighbouring bytes. Where taps are `dilation` apart, every line is as many segments, one for each remainder of a
@@ -108,20 +117,17 @@ struct sums {
 /* Four positions, `step` bytes apart. */
 static inline struct sums four(const struct words *s, const X_T *x, int step) {
     struct sums r = {0, 0, 0, 0};
-#ifdef XPULP_INSN
     const W_T *w = s->w;
-    __asm__ volatile(BEGIN ".insn i 0x7b, 4, x1, %[rows], 2*12\n" LOOP("%[count]", 9) LOAD("t4", "w")
-                         WALK("t0", "x", "%[step]") WALK("t1", "x", "%[step]") WALK("t2", "x", "%[step]")
-                             WALK("t3", "x", "%[back]") DOT("a", "t0", "t4") DOT("b", "t1", "t4") DOT("c", "t2", "t4")
-                                 DOT("d", "t3", "t4") "add %[x], %[x], %[skip]\nnop\n" END
-                     : [a] "+r"(r.a), [b] "+r"(r.b), [c] "+r"(r.c), [d] "+r"(r.d), [x] "+r"(x), [w] "+r"(w)
-                     : [rows] "r"(s->rows), [count] "r"(s->count), [skip] "r"(s->skip), [step] "r"(step),
-                       [back] "r"(4 - 3 * step), [sdot] "i"(SDOT)
-                     : "t0", "t1", "t2", "t3", "t4", "memory");
-#else
-    r.a = one(s, x), r.b = one(s, x + step), r.c = one(s, x + 2 * step), r.d = one(s, x + 3 * step);
-#endif
-    return r;
+    XP_BLOCK(
+        BEGIN ".insn i 0x7b, 4, x1, %[rows], 2*12\n" LOOP("%[count]", 9) XP_LOAD("t4", "w") WALK("t0", "x", "%[step]")
+            WALK("t1", "x", "%[step]") WALK("t2", "x", "%[step]") WALK("t3", "x", "%[back]") DOT("a", "t0", "t4")
+                DOT("b", "t1", "t4") DOT("c", "t2", "t4")
+                    DOT("d", "t3", "t4") "add %[x], %[x], %[skip]\nnop\n" END : [a] "+r"(r.a),
+        [b] "+r"(r.b), [c] "+r"(r.c), [d] "+r"(r.d), [x] "+r"(x), [w] "+r"(w) : [rows] "r"(s->rows),
+        [count] "r"(s->count), [skip] "r"(s->skip), [step] "r"(step), [back] "r"(4 - 3 * step), [sdot] "i"(SDOT) : "t0",
+        "t1", "t2", "t3", "t4", "memory");
+    if (XPULP_INSN) return r;
+    return (struct sums){one(s, x), one(s, x + step), one(s, x + 2 * step), one(s, x + 3 * step)};
 }
 
 /* How many positions there are, and how far apart in x and in y. */

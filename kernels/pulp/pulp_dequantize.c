@@ -1,3 +1,8 @@
+/* y = (x - zero_point) * scale, bytes to floats.
+ *
+ * x and y have any strides along six axes. Four elements of dense rows take 4 loads, subtractions, conversions,
+ * multiplications and stores: 5 instructions each, which bound it.
+ */
 #include "pulp_dequantize.h"
 
 #include "pulp_rows.h"

@@ -1,5 +1,11 @@
-/* Norms of dense rows of bytes. The deviation of a row divides all its elements: they are multiplied by an inverse of
+/* y = clip((x * weight / deviation) >> shift), or CENTRED (((x - mean) * weight / deviation) + bias) >> shift, of rows
+ * of bytes, in whole numbers: the deviation is the root of the mean of squares and one.
+ *
+ * x and y are rows with dense columns, any strides along five more axes; weight and bias have one entry per column.
+ * Measuring takes 4 instructions for eight elements, 6 CENTRED, and writing 22 for two, 26 CENTRED: instructions bound
  * it.
+ *
+ * The deviation of a row divides all its elements: they are multiplied by an inverse of it.
  *
  * Products of elements and weights lie within 29 bits. With 2^length >= deviation, length at least 1, the inverse is
  * floor(2^(29 + length) / deviation) + 1: the product with it, shifted right by 29 + length, is the quotient rounded
@@ -9,9 +15,7 @@
 #include "pulp_integer_norm.h"
 
 #include "pulp_rows.h"
-#ifdef CENTRED
-#define WITH_TOTAL
-#endif
+enum { WITH_TOTAL = CENTRED };
 #include "pulp_squares.h"
 
 enum { FRACTION = 29 };
@@ -42,14 +46,17 @@ static inline struct row inverted(int32_t mean, int32_t deviation) {
 static inline struct row measure(const X_T *x, int columns) {
     struct sums s = sums_of(x, columns);
     int32_t mean = 0;
-#ifdef CENTRED
-    mean = s.total / columns;
-    s.squares += mean * (columns * mean - 2 * s.total);
-#endif
+    if (CENTRED) {
+        mean = s.total / columns;
+        s.squares += mean * (columns * mean - 2 * s.total);
+    }
     return inverted(mean, root(s.squares / columns + 1));
 }
 
-#ifdef XPULP_INSN
+/* Root mean squares have no bias: as a pointer that nothing reads. */
+#ifndef BIAS_T
+#define BIAS_T int32_t
+#endif
 #define LOADS(type) ((sizeof(type) == 4 ? 2 : (int)sizeof(type) - 1) | ((type) - 1 > 0 ? 4 : 0))
 /* Steps of an element, in registers for it, its weight and product, and its quotient. */
 #define ELEMENT(x, w, q) ".insn i 0x0b, %[x_load], " x ", %[x], 1\n"
@@ -62,19 +69,11 @@ static inline struct row measure(const X_T *x, int columns) {
 #define TOWARDS_ZERO(x, w, q) "add " q ", " q ", " w "\n"
 #define SHIFT(x, w, q) "sra " q ", " q ", %[shift]\n"
 #define STORE(x, w, q) ".insn s 0x2b, 0, " q ", 1(%[y])\n"
-#ifdef CENTRED
-#define DISTANCE(x, w, q) "sub " x ", " x ", %[mean]\n"
-#define BIAS(x, w, q) ".insn i 0x0b, %[bias_load], " x ", %[bias], %[bias_bytes]\n"
-#define PLUS_BIAS(x, w, q) "add " q ", " q ", " x "\n"
-#define CLIP(x, w, q)
-enum { STEPS = 13 };
-#else
-#define DISTANCE(x, w, q)
-#define BIAS(x, w, q)
-#define PLUS_BIAS(x, w, q)
-#define CLIP(x, w, q) ".insn r 0x33, 5, 0x0a, " q ", " q ", %[high]\n"
-enum { STEPS = 11 };
-#endif
+#define DISTANCE(x, w, q) IF("%[centred]", "sub " x ", " x ", %[mean]\n")
+#define BIAS(x, w, q) IF("%[centred]", ".insn i 0x0b, %[bias_load], " x ", %[bias], %[bias_bytes]\n")
+#define PLUS_BIAS(x, w, q) IF("%[centred]", "add " q ", " q ", " x "\n")
+#define CLIP(x, w, q) EITHER("%[centred]", "", XP_CLIP(q, q, "%[high]"))
+enum { STEPS = CENTRED ? 13 : 11 };
 #define ONE(STEP) STEP("t0", "t1", "t2")
 #define TWO(STEP) STEP("t0", "t1", "t2") STEP("t3", "t4", "t5")
 #define EVERY(OF) \
@@ -86,41 +85,26 @@ enum { STEPS = 11 };
 #define OPERANDS                                                                                              \
     [inverse] "r"(row.inverse), [right] "r"(row.length - 1), [shift] "r"(k->shift), [x_load] "i"(LOADS(X_T)), \
         [weight_load] "i"(LOADS(WEIGHT_T)), [weight_bytes] "i"(sizeof(WEIGHT_T)), [mean] "r"(row.mean),       \
-        [high] "r"(127)
-#ifdef CENTRED
+        [high] "r"(127), [centred] "i"(CENTRED), [bias_load] "i"(LOADS(BIAS_T)), [bias_bytes] "i"(sizeof(BIAS_T))
 #define POINTERS [x] "+r"(x), [weight] "+r"(weight), [y] "+r"(y), [bias] "+r"(bias)
-#define BIASES , [bias_load] "i"(LOADS(BIAS_T)), [bias_bytes] "i"(sizeof(BIAS_T))
-#else
-#define POINTERS [x] "+r"(x), [weight] "+r"(weight), [y] "+r"(y)
-#define BIASES
-#endif
-#endif
 
 /* Two at a time: few instructions wait for the one before them. */
 static inline void scale(const struct pulp_integer_norm *k, const X_T *x, Y_T *y, struct row row) {
     const WEIGHT_T *weight = (const WEIGHT_T *)k->weight;
-#ifdef CENTRED
-    const BIAS_T *bias = (const BIAS_T *)k->bias;
-#endif
-#ifdef XPULP_INSN
-    if (k->extent[LAST] & 1) __asm__ volatile(EVERY(ONE) : POINTERS : OPERANDS BIASES : "t0", "t1", "t2", "memory");
-    if (k->extent[LAST] > 1)
-        __asm__ volatile(
-            ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n" EVERY(TWO) ".option pop\n"
-            : POINTERS
-            : [n] "r"(k->extent[LAST] >> 1), [length] "i"(4 * STEPS), OPERANDS BIASES
-            : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
-#else
+    const BIAS_T *bias = CENTRED ? (const BIAS_T *)k->bias : 0;
+    if (XPULP_INSN) {
+        if (k->extent[LAST] & 1) XP_BLOCK(EVERY(ONE) : POINTERS:OPERANDS : "t0", "t1", "t2", "memory");
+        if (k->extent[LAST] > 1)
+            XP_BLOCK(BEGIN ".insn i 0x7b, 4, x0, %[n], %[length]\n" EVERY(TWO) END:POINTERS :
+                     [n] "r"(k->extent[LAST] >> 1), [length] "i"(4 * STEPS), OPERANDS : "t0", "t1", "t2", "t3", "t4",
+                     "t5", "memory");
+        return;
+    }
     for (int i = 0; i < k->extent[LAST]; i++) {
         const int32_t product = (x[i] - row.mean) * weight[i];
         const int32_t quotient = (xp_mulh(product * 4, row.inverse) >> (row.length - 1)) + (product < 0);
-#ifdef CENTRED
-        y[i] = (Y_T)((quotient + bias[i]) >> k->shift);
-#else
-        y[i] = (Y_T)xp_clip(quotient >> k->shift, 127);
-#endif
+        y[i] = (Y_T)(CENTRED ? (quotient + bias[i]) >> k->shift : xp_clip(quotient >> k->shift, 127));
     }
-#endif
 }
 
 void KERNEL(const struct pulp_integer_norm *k) {

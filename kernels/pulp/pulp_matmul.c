@@ -1,33 +1,17 @@
+/* y[m, n] = epilogue(sum over k of a[m, k] * b[n, k]), bytes: see pulp_multiply.h.
+ *
+ * a is [batch, rows, depth], b [batch, columns, depth], y [batch, rows, columns]; the depth of a and b and the columns
+ * of y are dense. The inner loop takes 24 instructions for 64 products where a depth of whole words leaves four rows,
+ * 0.375 each: 21.3 products a cycle on eight cores. What bounds it is instructions: 8 of the 24 load.
+ */
 #define X_T A_T
 #define W_T B_T
-#ifdef B_BITS
-#define W_BITS B_BITS
-#define W_IS_SIGNED B_IS_SIGNED
-#endif
-#include "pulp_matmul.h"
+#define OUT_T Y_T
+enum { IS_PARTIAL = 0 };
 
-#ifdef PARTIAL
-static inline void multiply(const struct pulp_matmul *k) {
-#else
+#include "pulp_bytes.h"
+#include "pulp_rows_by_columns.h"
+
 void KERNEL(const struct pulp_matmul *k) {
-#endif
-    struct batch at = {{0}, 0, 0, 0};
-#ifdef ZEROS
-    const struct pulp_product p = with_sums(k->product, k->zeros);
-#endif
-    do {
-        const B_T *const b = (const B_T *)k->b + at.b;
-        struct rows r = {.x = (const A_T *)k->a + at.a,
-                         .y = (OUT_T *)k->y + at.y,
-                         .x_step = k->a_row,
-                         .y_step = k->y_row,
-                         .count = k->rows};
-#ifdef ZEROS
-        sum_rows(k->zeros, r, p.depth), sum_filters(&k->product, k->zeros, b, 0, p.filters);
-        r.sums = k->zeros->rows;
-        product(&p, r, b, 0);
-#else
-        product(&k->product, r, b, 0);
-#endif
-    } while (k->batches && next_batch(&at, k->batches));
+    multiply(k);
 }

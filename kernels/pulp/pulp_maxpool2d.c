@@ -1,3 +1,8 @@
+/* y[n, oh, ow, c] = the maximum over taps of x[n, oh*sh + fh*dh - top, ow*sw + fw*dw - left, c], of bytes; without taps
+ * inside the image the least byte.
+ *
+ * x and y are channels-last images. Eight channels take 4 instructions a tap, 2 of them loads: instructions bound it.
+ */
 #include "../portable/maxpool2d.h"
 
 #include "pulp_window.h"
@@ -19,25 +24,20 @@ struct inside {
 static inline void pair(struct inside t, const X_T *x, int first, int second, Y_T *y) {
     uint32_t a = (LOWEST & 255) * 0x01010101u, b = a;
     const X_T *p = x + first, *q = x + second;
-#ifdef XPULP_INSN
-    __asm__ volatile(
-        ".option push\n.option norvc\n"
+    XP_BLOCK(
+        BEGIN
         ".insn i 0x7b, 4, x1, %[rows], 14\n.insn i 0x7b, 4, x0, %[columns], 8\n"
         ".insn r 0x0b, 7, 0x10, t0, %[p], %[column]\n.insn r 0x0b, 7, 0x10, t1, %[q], %[column]\n"
         ".insn r 0x57, 1, %[max], %[a], %[a], t0\n.insn r 0x57, 1, %[max], %[b], %[b], t1\n"
-        "add %[p], %[p], %[next]\nadd %[q], %[q], %[next]\n.option pop\n"
-        : [p] "+r"(p), [q] "+r"(q), [a] "+r"(a), [b] "+r"(b)
-        : [rows] "r"(t.rows), [columns] "r"(t.columns), [column] "r"(t.column),
-          [next] "r"(t.row - t.columns * t.column), [max] "i"(IS_SIGNED ? XP_MAX4 : XP_MAX4U)
-        : "t0", "t1", "memory");
-#else
-    for (int i = 0; i < t.rows; i++, p += t.row, q += t.row) {
+        "add %[p], %[p], %[next]\nadd %[q], %[q], %[next]\n" END : [p] "+r"(p),
+        [q] "+r"(q), [a] "+r"(a), [b] "+r"(b) : [rows] "r"(t.rows), [columns] "r"(t.columns), [column] "r"(t.column),
+        [next] "r"(t.row - t.columns * t.column), [max] "i"(IS_SIGNED ? XP_MAX4 : XP_MAX4U) : "t0", "t1", "memory");
+    for (int i = 0; i < t.rows && !XPULP_INSN; i++, p += t.row, q += t.row) {
         for (int j = 0; j < t.columns; j++) {
             a = larger4(a, xp_load(p + j * t.column));
             b = larger4(b, xp_load(q + j * t.column));
         }
     }
-#endif
     xp_store(y + first, a), xp_store(y + second, b);
 }
 

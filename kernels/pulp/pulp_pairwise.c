@@ -1,4 +1,8 @@
-/* Functions of two tensors of bytes, four elements at a time. FUNCTION is a name of `enum function`. */
+/* y = FUNCTION(a, b), of bytes, four elements at a time; FUNCTION is a name of `enum function`.
+ *
+ * All operands have any strides along six axes. Dense rows, and operands that are one for a row, take 8 instructions
+ * for eight elements, comparisons 10, logic 12: loads and stores bound it. Others are loops over elements.
+ */
 #include "../portable/pairwise.h"
 
 #include "pulp_rows.h"
@@ -65,7 +69,6 @@ static inline int of_two(int a, int b) {
 /* A row of dense elements of y; those of a and of b are dense, or one for all. */
 static inline void dense_row(const A_T *a, int a_step, const B_T *b, int b_step, Y_T *y, int count) {
     int done = 0;
-#ifdef XPULP_INSN
     const uint32_t a_all = (uint8_t)a[0] * 0x01010101u, b_all = (uint8_t)b[0] * 0x01010101u;
     const uint32_t *p = a_step ? (const uint32_t *)a : &a_all, *q = b_step ? (const uint32_t *)b : &b_all;
     const int pairs = count >> 3;
@@ -78,17 +81,16 @@ static inline void dense_row(const A_T *a, int a_step, const B_T *b, int b_step,
 #define ONES "and t0, t0, %[ones]\nand t2, t2, %[ones]\n"
 #define STORES ".insn s 0x2b, 2, t0, 4(%[to])\n.insn s 0x2b, 2, t2, 4(%[to])\n"
 #define EIGHT_EACH(length, results)                                                                                    \
-    __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], " #length "\n" LOADS FIND results STORES \
-                     ".option pop\n"                                                                                   \
-                     : [p] "+r"(p), [q] "+r"(q), [to] "+r"(to)                                                         \
-                     : [n] "r"(pairs), [p_step] "r"(4 * a_step), [q_step] "r"(4 * b_step),                             \
-                       [funct7] "i"(CHOSEN & FUNCT7), [differ] "i"(XP_DIFFER4), [ones] "r"(0x01010101)                 \
-                     : "t0", "t1", "t2", "t3", "memory")
-    if (pairs && CHOSEN < COMPARED) EIGHT_EACH(16, "");
-    if (pairs && (CHOSEN & COMPARED)) EIGHT_EACH(20, ONES);
-    if (pairs && (CHOSEN & NOT_ZERO)) EIGHT_EACH(24, TRUE ONES);
-    done = count & ~7;
-#endif
+    XP_BLOCK(BEGIN LOOP("%[n]", length) LOADS FIND results STORES END : [p] "+r"(p), [q] "+r"(q),                      \
+             [to] "+r"(to) : [n] "r"(pairs), [p_step] "r"(4 * a_step), [q_step] "r"(4 * b_step),                       \
+             [funct7] "i"(CHOSEN & FUNCT7), [differ] "i"(XP_DIFFER4), [ones] "r"(0x01010101) : "t0", "t1", "t2", "t3", \
+             "memory")
+    if (XPULP_INSN && pairs) {
+        if (CHOSEN < COMPARED) EIGHT_EACH(8, "");
+        if (CHOSEN & COMPARED) EIGHT_EACH(10, ONES);
+        if (CHOSEN & NOT_ZERO) EIGHT_EACH(12, TRUE ONES);
+    }
+    if (XPULP_INSN) done = count & ~7;
     for (int i = done; i < count; i++) y[i] = (Y_T)of_two(a[i * a_step], b[i * b_step]);
 }
 

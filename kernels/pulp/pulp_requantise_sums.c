@@ -1,9 +1,16 @@
-/* (sum * factor + summand) >> shift of channel after channel, whose parameters stay in registers. The factor has two
- * parts, so that products have 32 bits: sum * high + (sum * low >> bits) is sum * factor >> bits.
+/* y[h, w, c] = clip((sums[h, w, c] * factor[c] + summand[c]) >> shift[c]), or that by a table.
+ *
+ * sums are int32, [rows, rows, pixels, channels], y bytes, any strides. Two pixels of a channel take 14 instructions,
+ * 16 beyond the range of Y_T, 4 more where sums are limited and 2 for a table: 7 to 11 a sum. Instructions bound it,
+ * and the banks of memory that neighbouring pixels share.
+ *
+ * Channel after channel, whose parameters stay in registers. The factor has two parts, so that products have 32 bits:
+ * sum * high + (sum * low >> bits) is sum * factor >> bits.
  *
  * Beside the macros of docs/kernels.md an instance may have CLIP_WHOLE: low and high are the limits of Y_T. */
 #include "pulp_requantise_sums.h"
 
+#include "../portable/instance.h"
 #include "xpulp.h"
 
 enum { AXES = REQUANTISE_SUMS_AXES, WIDE = -1, FREE = INT32_MAX - 1 };
@@ -14,21 +21,12 @@ struct channel {
 };
 
 static inline int32_t within_output(const struct pulp_requantise_sums *k, int32_t value) {
-#ifdef CLIP_WHOLE
-    (void)k;
-    return (Y_T)-1 < 0 ? xp_clip(value, 127) : xp_clipu(value, 255);
-#else
+    if (CLIP_WHOLE) return (Y_T)-1 < 0 ? xp_clip(value, 127) : xp_clipu(value, 255);
     return xp_max(k->low, xp_min(k->high, value));
-#endif
 }
 
 static inline Y_T output(const struct pulp_requantise_sums *k, int32_t value) {
-#ifdef EPILOGUE_LOOKUP
-    return ((const Y_T *)k->table)[value - k->low];
-#else
-    (void)k;
-    return (Y_T)value;
-#endif
+    return HAS_TABLE ? ((const Y_T *)k->table)[value - k->low] : (Y_T)value;
 }
 
 static inline Y_T requantised(const struct pulp_requantise_sums *k, const struct channel *c, int32_t sum) {
@@ -42,93 +40,71 @@ OUT_OF_LINE void wide_pixels(const struct pulp_requantise_sums *k, const int32_t
     const int64_t add = k->add[number];
     for (; count > 0; count--, sums += k->sums_step[AXES - 1], y += k->y_step[AXES - 1]) {
         const int64_t sum = (int64_t)*sums * mul + add;
-#ifndef EPILOGUE_EVEN
-        if (k->shift >= 32) { /* the upper word is enough */
+        if (EVEN < 0 && k->shift >= 32) { /* the upper word is enough */
             *y = output(k, within_output(k, (int32_t)(sum >> 32) >> (k->shift - 32)));
             continue;
         }
-#endif
         int64_t wide = sum >> k->shift;
-#ifdef EPILOGUE_EVEN
-        wide -= wide * ((int64_t)1 << k->shift) == sum && ((wide - EPILOGUE_EVEN) & 1);
-#endif
+        if (EVEN >= 0) wide -= wide * ((int64_t)1 << k->shift) == sum && ((wide - EVEN) & 1);
         *y = output(k, (int32_t)(wide < k->low ? k->low : wide > k->high ? k->high : wide));
     }
 }
 
-#ifdef XPULP_INSN
 #define LOAD(to) ".insn r 0x0b, 7, 0x10, " to ", %[sums], %[sums_step]\n"
 #define CENTRE(of) "add " of ", " of ", %[centre]\n"
-#define LIMIT(of) ".insn r 0x33, 5, 0x0a, " of ", " of ", %[limit]\n"
-#define PLUS(to, of, by) ".insn r 0x33, 0, 0x21, " to ", " of ", %[" by "]\n"
+#define LIMIT(of) XP_CLIP(of, of, "%[limit]")
 #define RIGHT(of) "sra " of ", " of ", %[bits]\n"
-#define SCALE(of) ".insn r 0x5b, 2, 0x20, " of ", %[add], %[shift]\n"
+#define SCALE(of) XP_ADD_SHIFT(of, "%[add]", "%[shift]")
 #define STORE(from) ".insn r 0x2b, 4, 0, %[y_step], %[y], " from "\n"
-#ifdef CLIP_WHOLE
-#define CLIP(of) ".insn r 0x33, %[clip], 0x0a, " of ", " of ", %[most]\n"
-#define RANGE(k) [most] "r"((k)->high), [clip] "i"((Y_T) - 1 < 0 ? 5 : 6)
-enum { CLIPS = 2 };
-#else
-#define CLIP(of) ".insn r 0x33, 6, 2, " of ", " of ", %[least]\n.insn r 0x33, 4, 2, " of ", " of ", %[most]\n"
-#define RANGE(k) [most] "r"((k)->high), [least] "r"((k)->low)
-enum { CLIPS = 4 };
-#endif
-#ifdef EPILOGUE_LOOKUP
-#define TABLE(k) , [table] "r"((uintptr_t)(k)->table - (uintptr_t)(intptr_t)(k)->low)
-#define FIND(of) ".insn r 0x03, 7, 0x20, " of ", %[table], " of "\n"
-enum { FINDS = 2 };
-#else
-#define FIND(of)
-#define TABLE(k)
-enum { FINDS = 0 };
-#endif
-/* Products with the lower part of the factor: a multiplication takes two cycles, a multiplication and addition one.
- * Where the summand leaves room for it, they are added to what the registers hold, which is nothing or the results of
- * the pair before. */
-#define ADDED(to, of) PLUS(to, of, "low")
-#define ALONE(to, of) "mul " to ", " of ", %[low]\n"
-/* Pairs of pixels, in turns. */
-#define PAIRS(lower, limits, count, ...)                                                                           \
-    __asm__ volatile(                                                                                              \
-        ".option push\n.option norvc\nli t5, 0\nli t6, 0\n.insn i 0x7b, 4, x0, %[pairs], %[length]\n" LOAD("t3")   \
-            LOAD("t4") limits lower("t5", "t3") lower("t6", "t4") RIGHT("t5") RIGHT("t6") PLUS("t5", "t3", "high") \
-                PLUS("t6", "t4", "high") SCALE("t5") SCALE("t6") CLIP("t5") CLIP("t6") FIND("t5") FIND("t6")       \
-                    STORE("t5") STORE("t6") ".option pop\n"                                                        \
-        : [sums] "+r"(sums), [y] "+r"(y)                                                                           \
-        : [pairs] "r"(pairs), [length] "i"(2 * (12 + CLIPS + FINDS + (count))), [sums_step] "r"(sums_step),        \
-          [y_step] "r"(y_step), [low] "r"(c->low), [high] "r"(c->high), [bits] "r"(c->bits), [add] "r"(c->add),    \
-          [shift] "r"(c->shift), RANGE(k) TABLE(k) __VA_ARGS__                                                     \
-        : "t3", "t4", "t5", "t6", "memory")
+#define CLIP(of)                                                                 \
+    EITHER("%[whole]", ".insn r 0x33, %[clip], 0x0a, " of ", " of ", %[most]\n", \
+           XP_MAX(of, of, "%[least]") XP_MIN(of, of, "%[most]"))
+#define FIND(of) IF("%[looks_up]", ".insn r 0x03, 7, 0x20, " of ", %[table], " of "\n")
+#define MULTIPLY(to, of) EITHER("%[is_alone]", "mul " to ", " of ", %[low]\n", XP_MAC(to, of, "%[low]"))
 #define NEAR CENTRE("t3") CENTRE("t4") LIMIT("t3") LIMIT("t4")
-#define LIMITS , [limit] "r"(c->limit), [centre] "r"(c->centre)
-#endif
+
+/* Pairs of pixels, in turns. Products with the lower part of the factor: a multiplication takes two cycles, a
+ * multiplication and addition one. Where the summand leaves room for it (not is_alone), they are added to what the
+ * registers hold, which is nothing or the results of the pair before. is_near: sums are limited. */
+FOLDED void pairs_of(const struct pulp_requantise_sums *k, const struct channel *c, const int32_t *sums, Y_T *y,
+                     int pairs, int is_alone, int is_near) {
+    XP_BLOCK(
+        BEGIN "li t5, 0\nli t6, 0\n.insn i 0x7b, 4, x0, %[pairs], %[length]\n" LOAD("t3") LOAD("t4")
+            IF("%[is_near]", NEAR) MULTIPLY("t5", "t3") MULTIPLY("t6", "t4") RIGHT("t5") RIGHT("t6")
+                XP_MAC("t5", "t3", "%[high]") XP_MAC("t6", "t4", "%[high]") SCALE("t5") SCALE("t6") CLIP("t5")
+                    CLIP("t6") FIND("t5") FIND("t6") STORE("t5") STORE("t6") END : [sums] "+r"(sums),
+        [y] "+r"(y) : [pairs] "r"(pairs), [length] "i"(2 * (12 + (CLIP_WHOLE ? 2 : 4) + 2 * HAS_TABLE + 4 * is_near)),
+        [sums_step] "r"(4 * k->sums_step[AXES - 1]), [y_step] "r"(k->y_step[AXES - 1]), [low] "r"(c->low),
+        [high] "r"(c->high), [bits] "r"(c->bits), [add] "r"(c->add), [shift] "r"(c->shift), [most] "r"(k->high),
+        [least] "ri"(CLIP_WHOLE ? 0 : k->low), [clip] "i"((Y_T)-1 < 0 ? 5 : 6), [whole] "i"(CLIP_WHOLE),
+        [looks_up] "i"(HAS_TABLE), [is_alone] "i"(is_alone), [is_near] "i"(is_near),
+        [table] "ri"(HAS_TABLE ? (uintptr_t)k->table - (uintptr_t)(intptr_t)k->low : 0),
+        [limit] "ri"(is_near ? c->limit : 0), [centre] "ri"(is_near ? c->centre : 0) : "t3", "t4", "t5", "t6",
+        "memory");
+}
 
 /* A channel of neighbouring pixels; is_alone: its summand leaves no room for what is added to the lower product. */
 static inline void pixels(const struct pulp_requantise_sums *k, const struct channel *c, const int32_t *sums, Y_T *y,
                           int count, int is_alone) {
-    (void)is_alone;
-    const int y_step = k->y_step[AXES - 1];
-#ifdef XPULP_INSN
-    const int sums_step = 4 * k->sums_step[AXES - 1], pairs = count >> 1;
+    const int y_step = k->y_step[AXES - 1], pairs = count >> 1;
+    for (int i = 0; i < count && !XPULP_INSN; i++) y[i * y_step] = requantised(k, c, sums[i * k->sums_step[AXES - 1]]);
+    if (!XPULP_INSN) return;
     if (count & 1) {
         *y = requantised(k, c, *sums);
         if (!pairs) return;
-        sums = (const int32_t *)((uintptr_t)sums + (uintptr_t)sums_step), y += y_step;
+        sums += k->sums_step[AXES - 1], y += y_step;
     }
     if (c->limit == FREE) {
         if (is_alone)
-            PAIRS(ALONE, "", 0, );
+            pairs_of(k, c, sums, y, pairs, 1, 0);
         else
-            PAIRS(ADDED, "", 0, );
+            pairs_of(k, c, sums, y, pairs, 0, 0);
     } else {
         if (is_alone)
-            PAIRS(ALONE, NEAR, 4, LIMITS);
+            pairs_of(k, c, sums, y, pairs, 1, 1);
         else
-            PAIRS(ADDED, NEAR, 4, LIMITS);
+            pairs_of(k, c, sums, y, pairs, 0, 1);
     }
-#else
-    for (int i = 0; i < count; i++) y[i * y_step] = requantised(k, c, sums[i * k->sums_step[AXES - 1]]);
-#endif
 }
 
 /* The parameters of a channel. */

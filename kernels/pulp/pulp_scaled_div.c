@@ -1,3 +1,9 @@
+/* y = clip(round((a - a_zero_point) * factor / (b - b_zero_point)) + zero_point, low, high), of bytes; halves are
+ * rounded up.
+ *
+ * All operands have any strides along six axes. An element takes one division of 35 cycles, which bounds it, and some
+ * 20 instructions.
+ */
 #include "pulp_scaled_div.h"
 
 #include "pulp_rows.h"

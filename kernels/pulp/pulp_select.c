@@ -1,4 +1,8 @@
-/* One of two tensors of bytes, four elements at a time: b ^ ((a ^ b) & mask). */
+/* y = condition ? a : b, of bytes, four elements at a time: b ^ ((a ^ b) & mask).
+ *
+ * All operands have any strides along six axes. Dense rows, and operands that are one for a row, take 16 instructions
+ * for eight elements, half of them loads and stores: instructions bound it. Others are loops over elements.
+ */
 #include "../portable/select.h"
 
 #include "pulp_rows.h"
@@ -8,7 +12,6 @@
 static inline void dense_row(const CONDITION_T *c, int c_step, const A_T *a, int a_step, const B_T *b, int b_step,
                              Y_T *y, int count) {
     int done = 0;
-#ifdef XPULP_INSN
     const uint32_t c_all = (uint8_t)c[0] * 0x01010101u, a_all = (uint8_t)a[0] * 0x01010101u,
                    b_all = (uint8_t)b[0] * 0x01010101u;
     const uint32_t *p = c_step ? (const uint32_t *)c : &c_all, *q = a_step ? (const uint32_t *)a : &a_all,
@@ -20,16 +23,14 @@ static inline void dense_row(const CONDITION_T *c, int c_step, const A_T *a, int
     ".insn r 0x57, 1, %[differ], " c ", " c ", x0\nxor " a ", " a ", " b "\nand " c ", " c ", " a "\nxor " b ", " b \
     ", " c "\n"
 #define STORES ".insn s 0x2b, 2, t2, 4(%[to])\n.insn s 0x2b, 2, t5, 4(%[to])\n"
-    if (count >> 3) {
-        __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 32\n" LOADS("t0", "t1", "t2") LOADS(
-                             "t3", "t4", "t5") FIND("t0", "t1", "t2") FIND("t3", "t4", "t5") STORES ".option pop\n"
-                         : [p] "+r"(p), [q] "+r"(q), [r] "+r"(r), [to] "+r"(to)
-                         : [n] "r"(count >> 3), [p_step] "r"(4 * c_step), [q_step] "r"(4 * a_step),
-                           [r_step] "r"(4 * b_step), [differ] "i"(XP_DIFFER4)
-                         : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
+    if (XPULP_INSN && count >> 3) {
+        XP_BLOCK(BEGIN LOOP("%[n]", 16) LOADS("t0", "t1", "t2") LOADS("t3", "t4", "t5") FIND("t0", "t1", "t2")
+                     FIND("t3", "t4", "t5") STORES END : [p] "+r"(p),
+                 [q] "+r"(q), [r] "+r"(r), [to] "+r"(to) : [n] "r"(count >> 3), [p_step] "r"(4 * c_step),
+                 [q_step] "r"(4 * a_step), [r_step] "r"(4 * b_step), [differ] "i"(XP_DIFFER4) : "t0", "t1", "t2", "t3",
+                 "t4", "t5", "memory");
     }
-    done = count & ~7;
-#endif
+    if (XPULP_INSN) done = count & ~7;
     for (int i = done; i < count; i++) y[i] = (Y_T)(c[i * c_step] ? a[i * a_step] : b[i * b_step]);
 }
 

@@ -1,4 +1,9 @@
-/* Softmax of dense rows of bytes by a table of exponentials, where sums and numerators fit 32 bits.
+/* y = quotient(table[max - x] * levels, sum of table[max - x]) + zero_point, or that by another table: softmax of rows
+ * of bytes by a table of exponentials, where sums and numerators fit 32 bits.
+ *
+ * x and y are rows with dense columns, any strides along five more axes. The maximum takes 4 instructions for eight
+ * elements, the sum 18 for four, and quotients 25 for two (ROUNDED), 12 for one (CORRECTED) or 18 for two, and 1 to 3
+ * each for limits and the other table. Loads of the table are most of what waits: instructions bound it.
  *
  * The sum of a row divides all its elements: they are multiplied by an inverse of it. An instance defines ROUNDED where
  * quotients are rounded half to even instead of down, or CORRECTED where they are rounded down and the sum is too wide
@@ -24,20 +29,15 @@ static inline int32_t maximum(const X_T *x, int columns) {
     int32_t result = x[0];
     if (columns >= 4) {
         uint32_t most = xp_load(x + columns - 4);
-#ifdef XPULP_INSN
-        if (columns >= 8)
-            __asm__ volatile(
-                ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 8\n"
-                ".insn i 0x0b, 2, t0, %[x], 4\n.insn i 0x0b, 2, t1, %[x], 4\n"
-                ".insn r 0x57, 1, %[max], %[most], %[most], t0\n"
-                ".insn r 0x57, 1, %[max], %[most], %[most], t1\n.option pop\n"
-                : [x] "+r"(x), [most] "+r"(most)
-                : [n] "r"(columns >> 3), [max] "i"(IS_SIGNED ? XP_MAX4 : XP_MAX4U)
-                : "t0", "t1", "memory");
-        if (columns & 4) most = larger4(most, xp_load(x));
-#else
-        for (int i = 0; i + 4 < columns; i += 4) most = larger4(most, xp_load(x + i));
-#endif
+        if (XPULP_INSN && columns >= 8)
+            XP_BLOCK(BEGIN LOOP("%[n]", 4) XP_LOAD("t0", "x") XP_LOAD("t1", "x")
+                     ".insn r 0x57, 1, %[max], %[most], %[most], t0\n"
+                     ".insn r 0x57, 1, %[max], %[most], %[most], t1\n" END
+                     : [x] "+r"(x), [most] "+r"(most)
+                     : [n] "r"(columns >> 3), [max] "i"(IS_SIGNED ? XP_MAX4 : XP_MAX4U)
+                     : "t0", "t1", "memory");
+        if (XPULP_INSN && (columns & 4)) most = larger4(most, xp_load(x));
+        for (int i = 0; i + 4 < columns && !XPULP_INSN; i += 4) most = larger4(most, xp_load(x + i));
         most = larger4(most, most >> 16);
         most = larger4(most, most >> 8);
         return (X_T)(most & 255);
@@ -46,25 +46,25 @@ static inline int32_t maximum(const X_T *x, int columns) {
     return result;
 }
 
+#define BYTE(to, at) ".insn r 0x33, 1, 0x67, " to ", t0, x" at "\n" /* p.extractu of 8 bits */
+#define OFFSET(r) "slli " r ", " r ", 2\n"
+#define ENTRY(r) ".insn r 0x03, 7, 0x10, " r ", %[table], " r "\n"
+#define FETCH(r) OFFSET(r) ENTRY(r)
+
 static inline uint32_t sum_of(const uint32_t *table, const X_T *x, int32_t max, int columns) {
     uint32_t sum = 0;
-#ifdef XPULP_INSN
-#define BYTE(to, at) ".insn r 0x33, 1, 0x67, " to ", t0, x" at "\n" /* p.extractu of 8 bits */
-#define ENTRY(at) "slli " at ", " at ", 2\n.insn r 0x03, 7, 0x10, " at ", %[table], " at "\n"
-    if (columns >= 4)
-        __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 36\n"
-                         ".insn i 0x0b, 2, t0, %[x], 4\n.insn r 0x57, 1, 4, t0, %[max], t0\n" BYTE("t1", "0")
-                             BYTE("t2", "8") BYTE("t3", "16") "srli t0, t0, 24\n" ENTRY("t1") ENTRY("t2") ENTRY("t3")
-                                 ENTRY("t0") "add %[sum], %[sum], t1\nadd %[sum], %[sum], t2\nadd %[sum], %[sum], t3\n"
-                                             "add %[sum], %[sum], t0\n.option pop\n"
+    if (XPULP_INSN && columns >= 4)
+        XP_BLOCK(BEGIN LOOP("%[n]", 18) XP_LOAD("t0", "x") ".insn r 0x57, 1, 4, t0, %[max], t0\n" BYTE("t1", "0")
+                             BYTE("t2", "8") BYTE("t3", "16") "srli t0, t0, 24\n" FETCH("t1") FETCH("t2") FETCH("t3")
+                                 FETCH("t0") "add %[sum], %[sum], t1\nadd %[sum], %[sum], t2\nadd %[sum], %[sum], t3\n"
+                                             "add %[sum], %[sum], t0\n" END
                          : [x] "+r"(x), [sum] "+r"(sum)
                          : [n] "r"(columns >> 2), [max] "r"((uint32_t)(max & 255) * 0x01010101u), [table] "r"(table)
                          : "t0", "t1", "t2", "t3", "memory");
-    columns &= 3;
-    XP_UNKNOWN(columns);
-#undef BYTE
-#undef ENTRY
-#endif
+    if (XPULP_INSN) {
+        columns &= 3;
+        XP_UNKNOWN(columns);
+    }
     for (int i = 0; i < columns; i++) sum += table[max - x[i]];
     return sum;
 }
@@ -77,7 +77,6 @@ struct shares {
     int more;
 };
 
-#ifdef ROUNDED
 enum { MOST_BITS = 16, UNCERTAIN = 3 };
 
 /* 2^(63 - n) / sum from below, where 2^n <= sum < 2^(n + 1), too small by less than 13: a division by its 16 highest
@@ -88,7 +87,8 @@ static inline uint32_t inverse_of(uint32_t sum, int last) {
     return rough + (uint32_t)((int64_t)(2 * error) * rough >> 32);
 }
 
-static inline struct shares shares(const struct pulp_softmax *k, const uint32_t *table, int32_t max, uint32_t sum) {
+static inline struct shares rounded_shares(const struct pulp_softmax *k, const uint32_t *table, int32_t max,
+                                           uint32_t sum) {
     const uint32_t levels = (uint32_t)k->levels;
     const int last = xp_last_bit(sum), bits = xp_max(0, xp_min(MOST_BITS, last - xp_last_bit(levels) - 1));
     const uint32_t offset = bits ? ((uint32_t)k->zero_point << bits) + ((uint32_t)1 << (bits - 1)) + UNCERTAIN - 1 : 0;
@@ -96,24 +96,26 @@ static inline struct shares shares(const struct pulp_softmax *k, const uint32_t 
     return (struct shares){table, max, levels, sum, offset, ((uint32_t)1 << bits) - 1, inverse, bits};
 }
 
-static inline int32_t share(const struct pulp_softmax *k, const struct shares *s, uint32_t e) {
+static inline int32_t rounded_share(const struct pulp_softmax *k, const struct shares *s, uint32_t e) {
     const uint32_t found = (uint32_t)((uint64_t)e * s->inverse >> 32) + s->offset;
     if ((found & s->divisor) >= UNCERTAIN) return (int32_t)found >> s->more;
     const uint32_t top = 2 * e * s->levels + s->sum, divisor = 2 * s->sum, quotient = top / divisor;
     return (int32_t)(quotient - (quotient * divisor == top ? quotient & 1 : 0)) + k->zero_point;
 }
-#elif defined(CORRECTED)
-static inline struct shares shares(const struct pulp_softmax *k, const uint32_t *table, int32_t max, uint32_t sum) {
+
+static inline struct shares corrected_shares(const struct pulp_softmax *k, const uint32_t *table, int32_t max,
+                                             uint32_t sum) {
     return (struct shares){table, max, (uint32_t)k->levels, sum, 0, sum, UINT32_MAX / sum, 0};
 }
 
-static inline int32_t share(const struct pulp_softmax *k, const struct shares *s, uint32_t e) {
+static inline int32_t corrected_share(const struct pulp_softmax *k, const struct shares *s, uint32_t e) {
     const uint32_t top = e * s->levels, quotient = (uint32_t)((uint64_t)top * s->inverse >> 32);
     return (int32_t)(quotient + (top - quotient * s->divisor >= s->divisor)) + k->zero_point;
 }
-#else
+
 /* A sum of one is taken twice, and so are numerators: the inverse of one has 33 bits. */
-static inline struct shares shares(const struct pulp_softmax *k, const uint32_t *table, int32_t max, uint32_t sum) {
+static inline struct shares exact_shares(const struct pulp_softmax *k, const uint32_t *table, int32_t max,
+                                         uint32_t sum) {
     const uint32_t divisor = sum == 1 ? 2 : sum, levels = (uint32_t)k->levels << (sum == 1);
     const int least = k->bits + xp_last_bit(divisor - 1) + 1 - 32, more = xp_max(least, 0);
     const uint32_t whole = UINT32_MAX / divisor, rest = UINT32_MAX - whole * divisor + 1;
@@ -121,73 +123,66 @@ static inline struct shares shares(const struct pulp_softmax *k, const uint32_t 
     return (struct shares){table, max, levels, sum, 0, divisor, inverse, more};
 }
 
-static inline int32_t share(const struct pulp_softmax *k, const struct shares *s, uint32_t e) {
+static inline int32_t exact_share(const struct pulp_softmax *k, const struct shares *s, uint32_t e) {
     return (int32_t)((uint32_t)((uint64_t)(e * s->levels) * s->inverse >> 32) >> s->more) + k->zero_point;
 }
+
+static inline struct shares shares(const struct pulp_softmax *k, const uint32_t *table, int32_t max, uint32_t sum) {
+    return ROUNDED     ? rounded_shares(k, table, max, sum)
+           : CORRECTED ? corrected_shares(k, table, max, sum)
+                       : exact_shares(k, table, max, sum);
+}
+
+/* The other table is there. */
+#ifdef RESULTS_T
+enum { LOOKS_UP = 1 };
+#else
+enum { LOOKS_UP = 0 };
+#define RESULTS_T int8_t
 #endif
 
 /* What becomes of an element. */
 static inline Y_T finished(const struct pulp_softmax *k, const struct shares *s, X_T x) {
-    int32_t result = share(k, s, s->table[s->max - x]);
-#ifdef CLIPPED
-    result = xp_max(k->low, xp_min(k->high, result));
-#endif
-#ifdef RESULTS_T
-    return (Y_T)((const RESULTS_T *)k->results)[result - k->smallest];
-#else
-    return (Y_T)result;
-#endif
+    const uint32_t e = s->table[s->max - x];
+    int32_t result = ROUNDED ? rounded_share(k, s, e) : CORRECTED ? corrected_share(k, s, e) : exact_share(k, s, e);
+    if (CLIPPED) result = xp_max(k->low, xp_min(k->high, result));
+    return (Y_T)(LOOKS_UP ? (int32_t)((const RESULTS_T *)k->results)[result - k->smallest] : result);
 }
 
-#ifdef XPULP_INSN
-#ifdef CLIPPED
-#define CLIP(r) ".insn r 0x33, 6, 2, " r ", " r ", %[low]\n.insn r 0x33, 4, 2, " r ", " r ", %[high]\n"
-enum { CLIPPING = 2 };
-#else
-#define CLIP(r)
-enum { CLIPPING = 0 };
-#endif
-#ifdef RESULTS_T
-#define FIND(r) ".insn r 0x03, 7, 0x20, " r ", %[results], " r "\n"
-#define RESULTS (uintptr_t)k->results - (uintptr_t)(intptr_t)k->smallest
-enum { FINDING = 1 };
-#else
-#define FIND(r)
-#define RESULTS 0
-enum { FINDING = 0 };
-#endif
+/* What the loops have for an element in a register, and instructions for limits and the other table. */
+enum { ENDS = 2 * CLIPPED + LOOKS_UP };
+#define CLIP(r) IF("%[form] & 1", XP_MAX(r, r, "%[low]") XP_MIN(r, r, "%[high]"))
+#define FIND(r) IF("%[form] & 2", ".insn r 0x03, 7, 0x20, " r ", %[results], " r "\n")
 #define LOAD(r) ".insn i 0x0b, %[load], " r ", %[x], 1\n"
 #define DISTANCE(r) "sub " r ", %[max], " r "\n"
-#define OFFSET(r) "slli " r ", " r ", 2\n"
-#define ENTRY(r) ".insn r 0x03, 7, 0x10, " r ", %[table], " r "\n"
 #define TOP(r) "mul " r ", " r ", %[levels]\n"
 #define SHIFT(r) "add " r ", " r ", %[zero]\n"
 #define STORE(r) ".insn s 0x2b, %[store], " r ", %[bytes](%[y])\n"
 #define OPERANDS                                                                                      \
     [load] "i"(IS_SIGNED ? 0 : 4), [max] "r"(s->max), [table] "r"(s->table), [levels] "r"(s->levels), \
-        [inverse] "r"(s->inverse), [zero] "r"(k->zero_point), [low] "r"(k->low), [high] "r"(k->high), \
-        [results] "r"(RESULTS), [store] "i"(sizeof(Y_T) == 4 ? 2 : 0), [bytes] "i"(sizeof(Y_T))
-#endif
+        [inverse] "r"(s->inverse), [zero] "r"(k->zero_point), [low] "ri"(CLIPPED ? k->low : 0),       \
+        [high] "ri"(CLIPPED ? k->high : 0),                                                           \
+        [results] "ri"(LOOKS_UP ? (uintptr_t)k->results - (uintptr_t)(intptr_t)k->smallest : 0),      \
+        [store] "i"(sizeof(Y_T) == 4 ? 2 : 0), [bytes] "i"(sizeof(Y_T)), [form] "i"(CLIPPED | LOOKS_UP << 1)
 
 #define QUOTIENT(r) "mulhu " r ", " r ", %[inverse]\n"
 #define BOTH(STEP) STEP("t0") STEP("t1")
-#if defined(XPULP_INSN) && defined(ROUNDED)
 #define MOVED(r) "add " r ", " r ", %[offset]\n"
-#define MORE(r) "sra " r ", " r ", %[more]\n"
+#define SIGNED_MORE(r) "sra " r ", " r ", %[more]\n"
 
 /* Two at a time: no instruction waits for the one before it. The loop is left where one of both is uncertain. */
-static inline void divide(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
+static inline void divide_rounded(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
     const X_T *const end = x + k->extent[LAST];
     while (end - x > 1) {
         const X_T *const from = x;
         const Y_T *const to = y;
-        __asm__ volatile(
-            ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n" BOTH(LOAD) BOTH(DISTANCE) BOTH(OFFSET)
+        XP_BLOCK(
+            BEGIN ".insn i 0x7b, 4, x0, %[n], %[length]\n" BOTH(LOAD) BOTH(DISTANCE) BOTH(OFFSET)
                 BOTH(ENTRY) BOTH(QUOTIENT) BOTH(MOVED)
             "and t2, t0, %[fraction]\nand t3, t1, %[fraction]\n.insn r 0x33, 5, 2, t2, t2, t3\n"
-            "bltu t2, %[uncertain], 1f\n" BOTH(MORE) BOTH(CLIP) BOTH(FIND) BOTH(STORE) "1:\n.option pop\n"
+            "bltu t2, %[uncertain], 1f\n" BOTH(SIGNED_MORE) BOTH(CLIP) BOTH(FIND) BOTH(STORE) "1:\n" END
             : [x] "+r"(x), [y] "+r"(y)
-            : [n] "r"((end - x) >> 1), [length] "i"(4 * (10 + CLIPPING + FINDING)), [more] "r"(s->more),
+            : [n] "r"((end - x) >> 1), [length] "i"(4 * (10 + ENDS)), [more] "r"(s->more),
               [offset] "r"(s->offset), [fraction] "r"(s->divisor), [uncertain] "r"(UNCERTAIN), OPERANDS
             : "t0", "t1", "t2", "t3", "memory");
         if (x - from == y - to) break;
@@ -196,43 +191,45 @@ static inline void divide(const struct pulp_softmax *k, const struct shares *s, 
     }
     if (x != end) *y = finished(k, s, *x);
 }
-#elif defined(XPULP_INSN) && defined(CORRECTED)
-static inline void divide(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
-    __asm__ volatile(
-        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n" LOAD("t0") DISTANCE("t0") OFFSET("t0")
+
+static inline void divide_corrected(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
+    XP_BLOCK(
+        BEGIN ".insn i 0x7b, 4, x0, %[n], %[length]\n" LOAD("t0") DISTANCE("t0") OFFSET("t0")
             ENTRY("t0") TOP("t0")
         "mulhu t1, t0, %[inverse]\n"
         ".insn r 0x33, 1, 0x21, t0, t1, %[divisor]\nsltu t2, t0, %[divisor]\nxori t2, t2, 1\nadd t1, t1, t2\n" SHIFT(
-            "t1") CLIP("t1") FIND("t1") STORE("t1") ".option pop\n"
+            "t1") CLIP("t1") FIND("t1") STORE("t1") END
         : [x] "+r"(x), [y] "+r"(y)
-        : [n] "r"(k->extent[LAST]), [length] "i"(2 * (12 + CLIPPING + FINDING)), [divisor] "r"(s->divisor), OPERANDS
+        : [n] "r"(k->extent[LAST]), [length] "i"(2 * (12 + ENDS)), [divisor] "r"(s->divisor), OPERANDS
         : "t0", "t1", "t2", "memory");
 }
-#elif defined(XPULP_INSN)
+
 #define MORE(r) "srl " r ", " r ", %[more]\n"
 
 /* Two at a time: no instruction waits for the one before it. */
-static inline void divide(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
+static inline void divide_exactly(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
     if (k->extent[LAST] & 1)
-        __asm__ volatile(LOAD("t0") DISTANCE("t0") OFFSET("t0") ENTRY("t0") TOP("t0") QUOTIENT("t0") MORE("t0")
-                             SHIFT("t0") CLIP("t0") FIND("t0") STORE("t0")
-                         : [x] "+r"(x), [y] "+r"(y)
-                         : [more] "r"(s->more), OPERANDS
-                         : "t0", "memory");
+        XP_BLOCK(LOAD("t0") DISTANCE("t0") OFFSET("t0") ENTRY("t0") TOP("t0") QUOTIENT("t0") MORE("t0") SHIFT("t0")
+                     CLIP("t0") FIND("t0") STORE("t0") : [x] "+r"(x),
+                 [y] "+r"(y) : [more] "r"(s->more), OPERANDS : "t0", "memory");
     if (k->extent[LAST] > 1)
-        __asm__ volatile(
-            ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n" BOTH(LOAD) BOTH(DISTANCE) BOTH(OFFSET)
-                BOTH(ENTRY) BOTH(TOP) BOTH(QUOTIENT) BOTH(MORE) BOTH(SHIFT) BOTH(CLIP) BOTH(FIND)
-                    BOTH(STORE) ".option pop\n"
-            : [x] "+r"(x), [y] "+r"(y)
-            : [n] "r"(k->extent[LAST] >> 1), [length] "i"(4 * (9 + CLIPPING + FINDING)), [more] "r"(s->more), OPERANDS
-            : "t0", "t1", "memory");
+        XP_BLOCK(BEGIN ".insn i 0x7b, 4, x0, %[n], %[length]\n" BOTH(LOAD) BOTH(DISTANCE) BOTH(OFFSET) BOTH(ENTRY)
+                     BOTH(TOP) BOTH(QUOTIENT) BOTH(MORE) BOTH(SHIFT) BOTH(CLIP) BOTH(FIND) BOTH(STORE)
+                         END : [x] "+r"(x),
+                 [y] "+r"(y) : [n] "r"(k->extent[LAST] >> 1), [length] "i"(4 * (9 + ENDS)), [more] "r"(s->more),
+                 OPERANDS : "t0", "t1", "memory");
 }
-#else
+
 static inline void divide(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
-    for (int i = 0; i < k->extent[LAST]; i++) y[i] = finished(k, s, x[i]);
+    for (int i = 0; i < k->extent[LAST] && !XPULP_INSN; i++) y[i] = finished(k, s, x[i]);
+    if (!XPULP_INSN) return;
+    if (ROUNDED)
+        divide_rounded(k, s, x, y);
+    else if (CORRECTED)
+        divide_corrected(k, s, x, y);
+    else
+        divide_exactly(k, s, x, y);
 }
-#endif
 
 static inline void row(const struct pulp_softmax *k, const X_T *x, Y_T *y) {
     const uint32_t *const table = (const uint32_t *)k->table;

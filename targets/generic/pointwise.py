@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from deeploy.operators import coupling, dynamic, movement, scaled, trees
 from deeploy.operators import elementwise as ew
-from deeploy.target import BYTES, FEW, FLOAT, Kernel, Node, Operator, packed, types
+from deeploy.target import BYTES, FEW, FLOAT, Kernel, Node, Operator, packed, types, variant
 
 # What functions.h calls the functions whose own names mean something else in C.
 _C_FUNCTIONS = {
@@ -59,7 +59,7 @@ def _sum_form(node: Node) -> dict[str, str]:
     """The macro of ``scaled_sum.c``."""
     form = scaled.of_node(node)
     assert form is not None
-    return {f"SUM_{form.form.upper()}": form.form}
+    return {"SUM_NARROW": variant("narrow", form.form == "narrow"), "SUM_HALVES": variant("halves", form.form == "halves")}
 
 
 _BINARY = tuple(map(_binary, (ew.ADD, ew.SUB, ew.MUL, ew.DIV)))

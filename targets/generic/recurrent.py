@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deeploy.operators import integer_recurrent, recurrent
-from deeploy.target import Count, Node, Scratch
+from deeploy.target import Count, Node, Scratch, variant
 
 from .pointwise import c_function
 
 
 def _macros(node: Node) -> Mapping[str, str]:
     functions = {f"{gate}_FUNCTION": c_function(name) for gate, name in zip("FGH", node.attrs["functions"], strict=False)}
-    resets = {"RESETS_PRODUCT": "product"} if node.op == "GRU" and len(node.inputs) > 3 else {}
+    resets = variant("product", node.op == "GRU" and len(node.inputs) > 3)
     op = node.op.removesuffix("Cell")
-    return {op: op.lower(), **({} if op == node.op else {"CELL": "cell"}), **functions, **resets}
+    return {**_is(op), "CELL": variant("cell", op != node.op), **functions, "RESETS_PRODUCT": resets}
+
+
+def _is(op: str) -> dict[str, str]:
+    return {name: variant(name.lower(), name == op) for name in ("LSTM", "GRU", "RNN")}
 
 
 def _state(node: Node, tile: Mapping[str, Count]) -> Count:
@@ -28,8 +32,7 @@ def _sums(node: Node, tile: Mapping[str, Count]) -> Count:
 
 
 def _integer_macros(node: Node) -> Mapping[str, str]:
-    cell = node.op.removeprefix("Integer")
-    return {cell: cell.lower()}
+    return _is(node.op.removeprefix("Integer"))
 
 
 _SOURCE = "portable/recurrent.c"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from deeploy.operators import integer, norms, pairs, rotate, rows
-from deeploy.target import Kernel, Layout, Node, Sample
+from deeploy.target import Kernel, Layout, Node, Sample, variant
 
 # What pairwise.c calls the functions.
 _PAIRS = {
@@ -36,15 +36,15 @@ _PAIRS = {
 }
 
 
-def _softmax(node: Node) -> Mapping[str, str]:
-    wide = {"WIDE_T": "uint64_t" if rows.softmax_is_wide(node) else "uint32_t"}
-    return {**wide, "ROUNDED": "rounded"} if node.attrs.get("rounded", True) else wide
+def _softmax(node: Node, is_curve: bool = False) -> Mapping[str, str]:
+    wide = "uint64_t" if rows.softmax_is_wide(node) else "uint32_t"
+    rounded = variant("rounded", bool(node.attrs.get("rounded", True)))
+    return {"CURVE": variant("curve", is_curve), "WIDE_T": wide, "ROUNDED": rounded}
 
 
 def _norm(node: Node) -> Mapping[str, str]:
     squares, product = rows.norm_types(node)
-    centred = {"CENTRED": "centred"} if node.op == "IntegerLayerNorm" else {}
-    return {"SQUARES_T": squares, "PRODUCT_T": product, **centred}
+    return {"SQUARES_T": squares, "PRODUCT_T": product, "CENTRED": variant("centred", node.op == "IntegerLayerNorm")}
 
 
 def _function(node: Node) -> Mapping[str, str]:
@@ -53,7 +53,7 @@ def _function(node: Node) -> Mapping[str, str]:
 
 def _standardise(node: Node) -> Mapping[str, str]:
     wide = 255 * 255 * rows.columns(node) >= 2**31
-    return {"SQUARES_T": "int64_t" if wide else "int32_t", **({"CENTRED": "centred"} if node.attrs["centred"] else {})}
+    return {"SQUARES_T": "int64_t" if wide else "int32_t", "CENTRED": variant("centred", bool(node.attrs["centred"]))}
 
 
 def _pair(node: Node) -> Mapping[str, str]:
@@ -84,7 +84,7 @@ KERNELS: tuple[Kernel, ...] = (
         "curve_softmax",
         (lambda node: _curve(node) is not None, "a table of exponentials that is a parabola and its halves"),
         layouts={"table": Layout(lambda table, node: rows.curve_of(table))},
-        macros=lambda node: {"CURVE": "curve", **_softmax(node)},
+        macros=lambda node: _softmax(node, True),
         samples=(_sampled_curve(),),
     ),
     rows.SOFTMAX.kernel("softmax", "portable/softmax.c"),

@@ -11,7 +11,7 @@ from deeploy.operators import elementwise as ew
 from deeploy.operators import reduce, requantise, rotate, rows, scaled, staircase
 from deeploy.operators.joined import joined
 from deeploy.operators.pairs import COMPARISONS
-from deeploy.target import BYTES, DType, Kernel, Need, Nest, Node, types
+from deeploy.target import BYTES, DType, Kernel, Need, Nest, Node, types, variant
 
 from . import forms
 from .kernels import CORES, GENERIC
@@ -58,10 +58,12 @@ def _softmax(node: Node) -> dict[str, str]:
     attrs = node.attrs
     low, high = attrs["zero_point"], attrs["zero_point"] + attrs["levels"]
     length = (2 * _largest(node) * rows.columns(node)).bit_length()
-    macros = {"ROUNDED": "rounded"} if attrs.get("rounded", True) else {}
-    if not macros and _numerator(node).bit_length() + 2 * length >= 64:
-        macros = {"CORRECTED": "corrected"}
-    return macros | ({"CLIPPED": "clipped"} if low < attrs["low"] or high > attrs["high"] else {})
+    is_rounded = bool(attrs.get("rounded", True))
+    return {
+        "ROUNDED": variant("rounded", is_rounded),
+        "CORRECTED": variant("corrected", not is_rounded and _numerator(node).bit_length() + 2 * length >= 64),
+        "CLIPPED": variant("clipped", low < attrs["low"] or high > attrs["high"]),
+    }
 
 
 def _short_products(node: Node) -> bool:
@@ -80,8 +82,12 @@ def _short_rows(node: Node) -> bool:
 
 
 def _product(node: Node) -> dict[str, str]:
-    zeros = {"ZEROS": "zeros"} if node.attrs["a_zero_point"] or node.attrs["b_zero_point"] else {}
-    return {"OPERANDS": "2", "PRODUCT": "product", **zeros, **forms.macros(node)}
+    has_zeros = bool(node.attrs["a_zero_point"] or node.attrs["b_zero_point"])
+    return {**_sum(node), "PRODUCT": variant("product", True), "ZERO_POINTS": variant("zeros", has_zeros)}
+
+
+def _sum(node: Node) -> dict[str, str]:
+    return {"OPERANDS": "2", "PRODUCT": variant("", False), "ZERO_POINTS": variant("", False), **forms.macros(node)}
 
 
 def _operands_in_32_bits(node: Node) -> bool:
@@ -100,7 +106,7 @@ def _mean_macros(node: Node) -> dict[str, str]:
     """Whether all means are of one power of two of taps, few enough for sums with 16 bits behind the point in 32 bits."""
     taps, attrs = math.prod(node.attrs["kernel"]), node.attrs
     is_whole = bool(attrs["count_include_pad"]) or not any(attrs["pads"])
-    return {**forms.macros(node), **({"IS_POWER": "power"} if is_whole and 1 < taps <= 64 and taps & (taps - 1) == 0 else {})}
+    return {**forms.macros(node), "IS_POWER": variant("power", is_whole and 1 < taps <= 64 and taps & (taps - 1) == 0)}
 
 
 def _terms(node: Node) -> bool:
@@ -131,16 +137,14 @@ def _rotation(node: Node) -> dict[str, str]:
     words = rotate.in_words(node)
     assert words is not None
     by_cosine, by_sine, joined = words
-    result = {"COSINE_NARROW": "cosine_narrow"} if by_cosine.form == "narrow" else {}
-    result |= {"SINE_NARROW": "sine_narrow"} if by_sine.form == "narrow" else {}
-    result |= {
-        f"{name}_CLIPPED": f"{name.lower()}_clipped" for name, of in (("COSINE", by_cosine), ("SINE", by_sine)) if of.limit is not None
+    held = {
+        **{"cosine_narrow": by_cosine.form == "narrow", "sine_narrow": by_sine.form == "narrow"},
+        **{"cosine_clipped": by_cosine.limit is not None, "sine_clipped": by_sine.limit is not None},
+        "products_whole": all(node.attrs[name][5:7] == (-128, 127) for name in ("cosine", "sine")),
     }
-    if all(node.attrs[name][5:7] == (-128, 127) for name in ("cosine", "sine")):
-        result["PRODUCTS_WHOLE"] = "products_whole"
-    if node.attrs["sum"][4:6] == tuple(node.outputs[0].dtype.range):
-        result["CLIP_WHOLE"] = "whole"
-    return result | ({"SUM_HALVES": "sum_halves"} if joined.form == "halves" else {})
+    whole = variant("whole", node.attrs["sum"][4:6] == tuple(node.outputs[0].dtype.range))
+    variants = {word.upper(): variant(word, holds) for word, holds in held.items()}
+    return {**variants, "CLIP_WHOLE": whole, "SUM_HALVES": variant("sum_halves", joined.form == "halves")}
 
 
 def _divides_in_words(node: Node) -> bool:
@@ -159,8 +163,8 @@ def _reduction(name: str, reduction: str) -> Kernel:
     def macros(node: Node) -> dict[str, str]:
         x = node.inputs[0]
         assert x is not None
-        columns = {} if len(x.shape) - 1 in node.attrs["axes"] else {"COLUMNS": "columns"}
-        return {"REDUCTION": reduction, **columns, **forms.macros(node)}
+        columns = variant("columns", len(x.shape) - 1 not in node.attrs["axes"])
+        return {"REDUCTION": reduction, "COLUMNS": columns, **forms.macros(node)}
 
     return GENERIC.kernel(name).variant(
         f"pulp_{name}",
@@ -199,9 +203,7 @@ def _norm(name: str, accepted: frozenset[DType], *per_element: str) -> Kernel:
 
 
 SUMS_OF_TWO: tuple[Kernel, ...] = (
-    _of_bytes("add", "a", "b").variant(
-        "pulp_add", ONE_FACTOR, source="pulp/pulp_scale.c", macros=lambda node: {"OPERANDS": "2", **forms.macros(node)}
-    ),
+    _of_bytes("add", "a", "b").variant("pulp_add", ONE_FACTOR, source="pulp/pulp_scale.c", macros=_sum),
     _of_bytes("requant_add", "a", "b").variant(
         "pulp_requant_add",
         (_operands_in_32_bits, "operands requantised in 32 bits, and one multiplier for the sum"),
@@ -218,7 +220,7 @@ NORMS: tuple[Kernel, ...] = (
         nest=_few_rows(),
         cores=FEW_ROWS,
         layouts=forms.PER_CHANNEL,
-        macros=lambda node: {**({"CENTRED": "centred"} if node.attrs["centred"] else {}), **forms.macros(node)},
+        macros=lambda node: {"CENTRED": variant("centred", bool(node.attrs["centred"])), **forms.macros(node)},
         settings=forms.settings,
     ),
     _norm("layer", BYTES, "weight", "bias"),
@@ -228,7 +230,11 @@ KERNELS: tuple[Kernel, ...] = (
     *SUMS_OF_TWO,
     _of_bytes("mul", "a", "b").variant("pulp_mul", ONE_FACTOR, source="pulp/pulp_scale.c", macros=_product),
     _of_bytes("requant_shift", "x").variant(
-        "pulp_requant_shift", ONE_FACTOR, source="pulp/pulp_scale.c", macros=lambda node: {"OPERANDS": "1", **forms.macros(node)}
+        "pulp_requant_shift",
+        ONE_FACTOR,
+        source="pulp/pulp_requant_shift.c",
+        struct="pulp_scale",
+        macros=lambda node: {"OPERANDS": "1", **forms.macros(node)},
     ),
     GENERIC.kernel("quantize").variant("pulp_quantize", ONE_SCALE, source="pulp/pulp_quantize.c", types={"y": BYTES}),
     GENERIC.kernel("dequantize").variant("pulp_dequantize", ONE_SCALE, source="pulp/pulp_dequantize.c", types={"x": BYTES}),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.operators import requantise, scaled, staircase
-from deeploy.target import Layout, Node
+from deeploy.target import Layout, Node, variant
 
 
 def _per_channel(array: np.ndarray, node: Node) -> np.ndarray:
@@ -57,38 +57,30 @@ def is_whole(node: Node) -> bool:
 
 
 def macros(node: Node) -> dict[str, str]:
-    """The macros of ``pulp_epilogue.h``: the form of the requantisation of the output."""
+    """The macros of ``pulp_finish.h``: the form of the requantisation of the output."""
     requantised_form = requantise.of_node(node)
-    if requantised_form is None:
-        return {}
-    form = "upper" if requantised_form.form == "wide" and requantised_form.shift >= 32 else requantised_form.form
-    if form == "wide":
-        return {}
-    result: dict[str, str] = {f"REQUANT_{form.upper()}": form}
-    if requantised_form.limit is not None:
-        result["REQUANT_CLIPPED"] = "clipped"
-    if is_whole(node):
-        result["CLIP_WHOLE"] = "whole"
-    if of_all(node) is not None:
-        result["REQUANT_ONE"] = "one"
-    return result
+    form, limit = ("wide", None) if requantised_form is None else (str(requantised_form.form), requantised_form.limit)
+    if requantised_form is not None and form == "wide" and requantised_form.shift >= 32:
+        form = "upper"
+    return {
+        **{f"REQUANT_{word.upper()}": variant(word, word == form) for word in ("narrow", "split", "high", "upper")},
+        "REQUANT_CLIPPED": variant("clipped", form != "wide" and limit is not None),
+        "CLIP_WHOLE": variant("whole", form != "wide" and is_whole(node)),
+        "REQUANT_ONE": variant("one", form != "wide" and of_all(node) is not None),
+    }
 
 
 def operand_macros(node: Node) -> dict[str, str]:
     """The macros of ``pulp_requant_add.c``: what the requantisations of the operands have to do."""
-    result = {}
+    result: dict[str, str] = {}
     for index, name in enumerate("ab"):
         form, (least, most) = staircase.of_operand(node, index), staircase.operand_results(node, index)
         low, high = (node.attrs[f"{end}_{name}"] for end in ("low", "high"))
         is_same = form.mul.item() == 1 << form.shift and 0 <= form.add.item() < 1 << form.shift
         is_below, is_above = min(least, most) < low, max(least, most) > high
-        if not is_same:
-            result[f"{name.upper()}_SCALED"] = f"{name}_scaled"
-        if is_below and is_above and low == -high - 1:
-            result[f"{name.upper()}_EITHER"] = f"{name}_either"
-        else:
-            result |= {f"{name.upper()}_BELOW": f"{name}_below"} if is_below else {}
-            result |= {f"{name.upper()}_ABOVE": f"{name}_above"} if is_above else {}
+        is_either = is_below and is_above and low == -high - 1
+        held = {"scaled": not is_same, "either": is_either, "below": is_below and not is_either, "above": is_above and not is_either}
+        result |= {f"{name}_{word}".upper(): variant(f"{name}_{word}", holds) for word, holds in held.items()}
     return result
 
 
@@ -96,22 +88,23 @@ def sum_macros(node: Node) -> dict[str, str]:
     """The macros of ``pulp_scaled_add.c``: the form of a ``ScaledAdd``, which has one."""
     form = scaled.of_node(node)
     assert form is not None
-    return {f"SUM_{form.form.upper()}": form.form, **({"CLIP_WHOLE": "whole"} if is_whole(node) else {})}
+    halves = {"SUM_NARROW": variant("narrow", form.form == "narrow"), "SUM_HALVES": variant("halves", form.form == "halves")}
+    return {**halves, "CLIP_WHOLE": variant("whole", is_whole(node))}
 
 
 def residual_macros(node: Node) -> dict[str, str]:
     """The macros of ``pulp_sum.c`` for a ``ResidualSum``: the forms of both of its stages, which it has."""
     form, attrs = scaled.of_node(node), node.attrs
     assert form is not None
-    result = {name: text for name, text in macros(node).items() if name != "CLIP_WHOLE"}
-    if -(2**15) <= form.mul_a < 2**15:
-        result["SUM_SHORT"] = "sum_short"
-    if (attrs["low"], attrs["high"]) == (-128, 127):
-        result["CLIP_WHOLE"] = "clip_whole"
-    if (attrs["low_sum"], attrs["high_sum"]) == tuple(node.outputs[0].dtype.range):
-        sign = "SIGNED" if node.outputs[0].dtype.range[0] < 0 else "UNSIGNED"
-        result[f"RESULT_{sign}"] = sign.lower()
-    return result
+    least, most = node.outputs[0].dtype.range
+    is_range = (attrs["low_sum"], attrs["high_sum"]) == (least, most)
+    return {
+        **{name: text for name, text in macros(node).items() if name != "CLIP_WHOLE"},
+        "SUM_SHORT": variant("sum_short", -(2**15) <= form.mul_a < 2**15),
+        "CLIP_WHOLE": variant("clip_whole", (attrs["low"], attrs["high"]) == (-128, 127)),
+        "RESULT_SIGNED": variant("signed", is_range and least < 0),
+        "RESULT_UNSIGNED": variant("unsigned", is_range and least == 0),
+    }
 
 
 FIELDS = ("bias", "mul", "add", "table", "bias_step", "mul_step", "add_step", "shift", "low", "high")  # of struct pulp_epilogue

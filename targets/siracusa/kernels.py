@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.operators import conv, matmul
-from deeploy.target import BYTES, SUMS, Count, DType, Kernel, Layout, Need, Node, Sample, Scratch, Tiling, accumulated, load, types
+from deeploy.target import BYTES, SUMS, Count, DType, Kernel, Layout, Need, Node, Sample, Scratch, Tiling, accumulated, load, types, variant
 
 from . import forms
 
@@ -124,29 +124,36 @@ def _gathering(room: int, fills: bool = False, bits: int = 8) -> Callable[[Node]
     return settings
 
 
-def _rest(depth: int, node: Node) -> dict[str, str]:
-    """The form of the requantisation, and whether rows of so many elements end within a word."""
-    return {**({"DEPTH_REST": "rest"} if depth % 4 else {}), **forms.macros(node)}
+_VARIANTS = {  # of products, and what instances of them are called by; ``pulp_product.h`` says what they are
+    **{"ZEROS": "zeros", "RUNS": "runs", "GATHERED": "gathered", "FILLED": "filled"},
+    **{"DEPTH_REST": "rest", "DEPTH_VARIES": "varies"},
+}
 
 
-def _pixel_macros(node: Node) -> dict[str, str]:
-    return _rest(_depth(node), node)
+def _product_macros(node: Node, *held: str) -> dict[str, str]:
+    """Which variants of a product hold, and the form of the requantisation."""
+    return {**{name: variant(word, word in held) for name, word in _VARIANTS.items()}, **forms.macros(node)}
+
+
+def _pixel_macros(node: Node, *held: str) -> dict[str, str]:
+    """The same with rows that may end within a word."""
+    return _product_macros(node, *held, "rest" if _depth(node) % 4 else "")
 
 
 def _window_macros(node: Node) -> dict[str, str]:
-    """How windows are read, whose rows may end within a word."""
-    return {"RUNS": "runs", **forms.macros(node)} if _runs(node) else {"GATHERED": "gathered", **_pixel_macros(node)}
+    """How windows are read."""
+    return _product_macros(node, "runs") if _runs(node) else _pixel_macros(node, "gathered")
 
 
 def _filling_macros(node: Node) -> dict[str, str]:
     """The same where a copy of the filters is filled up."""
-    return {"GATHERED": "gathered", "FILLED": "filled", **forms.macros(node)} if _is_filled(node) else _window_macros(node)
+    return _product_macros(node, "gathered", "filled") if _is_filled(node) else _window_macros(node)
 
 
 def _row_macros(node: Node) -> dict[str, str]:
     x = node.inputs[0]
     assert x is not None
-    return _rest(x.shape[-1], node)
+    return _product_macros(node, "rest" if x.shape[-1] % 4 else "")
 
 
 def _in_lines(w: np.ndarray, is_down: bool) -> np.ndarray:
@@ -241,9 +248,9 @@ def _turned(node: Node, tile: Mapping[str, Count]) -> Count:
     return pitch * np.clip(-(-tile["n"] // 4), 1, np.maximum(1, TURNED // pitch // 4)) * 4
 
 
-def _varying_macros(node: Node) -> dict[str, str]:
+def _varying_macros(node: Node, *held: str) -> dict[str, str]:
     """A depth that may end within a word, which is seen when the code runs."""
-    return {"DEPTH_REST": "rest", "DEPTH_VARIES": "varies", **forms.macros(node)}
+    return _product_macros(node, *held, "rest", "varies")
 
 
 def _group(bits: int) -> int:
@@ -313,7 +320,7 @@ def _with_zeros(kernel: Kernel, is_transposed: bool) -> Kernel:
         f"{kernel.name}_zeros",
         accepts=_MATMUL_ANY.accepts,
         needs=(_is_product(is_transposed, True), f"{_ROWS_OF_BOTH if is_transposed else _ROWS_AND_COLUMNS}, {SIMD_WITH_ZEROS}"),
-        macros=lambda node: {"ZEROS": "zeros", **_varying_macros(node)},
+        macros=lambda node: _varying_macros(node, "zeros"),
         scratch={**kernel.scratch, "row_sums": _sums("m"), "column_sums": _sums("n")},
         cores=_MATMUL_COLUMNS.cores,  # cores that share b would all add it up
     )
@@ -351,7 +358,7 @@ _MATMUL_SUMS = _MATMUL.variant(
     nest=accumulated(matmul.nest("rows"), "k"),
     tiling=Tiling(multiple={"n": 4, "k": 4}),
     scratch={SUMS: _kept("m", "n")},
-    macros=lambda node: _varying_macros(node) if _row_macros(node).keys() & {"DEPTH_REST"} else forms.macros(node),
+    macros=lambda node: _varying_macros(node) if _row_macros(node)["DEPTH_REST"] else _product_macros(node),
     cores=("m", "n"),
 )
 _POINTWISE_SUMS = _SHARED.variant(
@@ -362,7 +369,7 @@ _POINTWISE_SUMS = _SHARED.variant(
     tiling=Tiling(whole=("fh", "fw"), multiple={"k": 4, "c": 4}),
     scratch={SUMS: _kept("oh", "ow", "k")},
     settings=forms.settings,
-    macros=forms.macros,
+    macros=_product_macros,
 )
 _CONVOLUTION_SUMS = _POINTWISE_SUMS.variant(
     "pulp_conv2d_sums",
@@ -385,16 +392,20 @@ def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
     product = _MATMUL.variant(
         "product",
         (lambda node: node.inputs[1] is not None and len(node.inputs[1].shape) == 2, "one matrix b"),
+        source="pulp/pulp_matmul_packed.c",
+        struct="pulp_matmul",
         samples=(_WHOLE_WORDS,),
         **matmul.PACKED_ROWS,
     )
     convolution = _in_words(
         _few_windows("packed", 2, "two for every core fit").variant(
             "packed",
+            source="pulp/pulp_conv2d_packed.c",
+            struct="pulp_conv2d",
             **conv.PACKED_FILTERS,
             settings=_gathering(2, bits=bits),
             scratch={"strip": _strip(2), "windows": _windows(2, lambda node: True)},
-            macros=lambda node: {"GATHERED": "gathered", **forms.macros(node)},
+            macros=lambda node: _product_macros(node, "gathered"),
         ),
         f"pulp_conv2d{suffix}",
         "w",
@@ -405,7 +416,7 @@ def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
         (_is_pointwise, "a kernel of 1x1 and no padding"),
         scratch={},
         settings=_gathering(2, bits=bits),
-        macros=forms.macros,
+        macros=_product_macros,
     )
     of_blocks = GENERIC.kernel("block_matmul_packed").variant(
         "blocks",

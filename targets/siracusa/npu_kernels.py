@@ -34,6 +34,7 @@ from deeploy.target import (
     parallel,
     reduction,
     types,
+    variant,
 )
 
 from .forms import is_whole
@@ -300,7 +301,7 @@ def _with_sums(
     second = _SUMS.kernel(
         "pulp_requantise_sums",
         "pulp/pulp_requantise_sums.c",
-        macros=lambda node: {"CLIP_WHOLE": "whole"} if is_whole(node) else {},
+        macros=lambda node: {"CLIP_WHOLE": variant("whole", is_whole(node))},
         settings=lambda node: {"sums_steps": steps(node)},
     )
     whole = (*(dim for dim in kernel.tiling.whole if dim not in (reduced or ())), "ow")

@@ -82,7 +82,7 @@ def test_inverses_of_sums_are_exact(levels: int, largest: int) -> None:
         x[50:] *= 15
         given = {"x": x, "table": table}
         chosen = kernel("pulp_softmax").macros
-        assert chosen is not None and not chosen(harness.make_node(kernel("pulp_softmax"), given, "s32", attrs))
+        assert chosen is not None and not any(chosen(harness.make_node(kernel("pulp_softmax"), given, "s32", attrs)).values())
         harness.check(kernel("pulp_softmax"), given, "s32", attrs)
 
 
