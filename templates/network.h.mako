@@ -152,6 +152,12 @@ static inline enum deeploy_status ${prefix}_run_typed(${parameters}) {
     return ${prefix}_run(inputs, outputs);
 }
 
+% if test:
+/* Runs the samples of the self-test, after ${prefix}_init. `put` prints a character, as putchar does; `clock` counts cycles and may be NULL.
+ * It prints a line for every layer, names the first that differs, and returns how many do; -1 where an inference failed. */
+int ${prefix}_test(int (*put)(int), uint32_t (*clock)(void));
+
+% endif
 #ifdef DEEPLOY_STEPS
 % if steps_refused:
 #error "DEEPLOY_STEPS: ${prefix} cannot stop between layers, since ${steps_refused}. Call ${prefix}_run without it."

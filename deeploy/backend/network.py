@@ -80,11 +80,13 @@ def emit_network(
         "alignment": target.memories[0].alignment if is_flat else 1,
         "offsets": sorted((offset, offset_macro(name)) for name, offset in plan.offsets.items()),
         "steps_refused": "" if is_flat else "transfers for a layer begin before the one in front of it ends",
+        "test": description.get("self_test"),
         "blocks": _list_blocks(plan),
         "steps": len(program.calls),
     }
     templates = {f"include/{prefix}.h": "network.h.mako", f"src/{prefix}.c": "network.c.mako"}
     templates |= {} if is_flat else {f"src/{prefix}_checks.h": "checks.h.mako"}
+    templates |= {f"src/{prefix}_test.c": "network_test.c.mako"} if values["test"] else {}
     files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in templates.items()}
     read_by = version + _COMMENT.sub("", str(files[f"src/{prefix}.c"])) + repr(instances)
     code = 0 if values["has_messages"] else zlib.crc32(read_by.encode())

@@ -15,6 +15,7 @@ from deeploy.cli import build_file
 from deeploy.cli.options import (
     BoardOption,
     ExpectOption,
+    InputsOption,
     JobsOption,
     JsonOption,
     Model,
@@ -26,6 +27,7 @@ from deeploy.cli.options import (
     SequenceOption,
     ToleranceOption,
     complete_words,
+    print_self_test,
     print_text,
     takes_options,
     target_names,
@@ -133,7 +135,7 @@ def _read_stamps(models: dict[str, Path], options: Options) -> dict[str, str]:
     from deeploy.target import origin
 
     files = [file for model in models.values() for file in files_of(model)]
-    named = [Path(file) for file in (options.inputs, options.topology, options.timing) if file is not None]
+    named = [Path(file) for file in (options.inputs, options.topology, options.timing, options.self_test) if file is not None]
     return stamp_paths([*files, *named, origin(str(options.target))])
 
 
@@ -319,12 +321,7 @@ def advise(project: Project, as_json: JsonOption = False) -> None:
 @app.command()
 def run(
     project: Project,
-    inputs: Annotated[
-        Path,
-        typer.Option(
-            "--inputs", help="npz file with the inputs of one sample, or of several stacked on a new first axis.", show_default=False
-        ),
-    ],
+    inputs: InputsOption = None,
     expect: ExpectOption = None,
     tolerance: ToleranceOption = None,
     save: Annotated[Path | None, typer.Option("--save", help="npz file to write the outputs to.")] = None,
@@ -347,6 +344,7 @@ def run(
     sanitize: SanitizeOption = False,
     network: NetworkOption = None,
     sequence: SequenceOption = False,
+    layers: Annotated[bool, typer.Option("--layers", help="Run the self-test that was compiled in (--self-test), layer by layer.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Build a project, run it on inputs, and compare the outputs."""
@@ -360,6 +358,12 @@ def run(
         raise UsageError("--hostfile without --on mpi", "Say --on mpi, or leave --hostfile out.")
     tolerance_of(tolerance)
     check_seconds(time_limit, "--time-limit")
+    if layers:
+        entry, log = checks.run_self_test(project, network, on, time_limit, board, port)
+        print_self_test(log, entry, as_json)
+        return
+    if inputs is None:
+        raise UsageError("no inputs are named", "Give them: --inputs IN.npz, or run the self-test: --layers.")
     if save is not None:
         files.check_file(save, "--save")
     with Progress() as progress:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from deeploy.documents import Document
 from deeploy.errors import UsageError, make_printable
 from deeploy.options import OptionField, Options, list_options
 
@@ -46,6 +48,9 @@ DimOption = Annotated[list[str] | None, _SPELLED["dims"]]
 PinOption = Annotated[list[str] | None, _SPELLED["pins"]]
 SequenceOption = Annotated[
     bool, typer.Option("--sequence", help="Samples are steps of one sequence: states carry over from one to the next.")
+]
+InputsOption = Annotated[
+    Path | None, typer.Option("--inputs", help="npz file with the inputs of one sample, or of several stacked on a new first axis.")
 ]
 ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz file with the expected outputs.")]
 ToleranceOption = Annotated[
@@ -103,3 +108,13 @@ def tolerance_of(value: float | None) -> None:
 def print_text(text: str, *, to_errors: bool = False) -> None:
     """Print what may hold names and other texts of files."""
     print(make_printable(text), file=sys.stderr if to_errors else sys.stdout)
+
+
+def print_self_test(log: str, entry: Document, as_json: bool) -> None:
+    """Print what a self-test said, beside the project's entry of the network, and leave with status 1 where something differs."""
+    from deeploy.report.self_test import describe_log, read_log
+
+    told = read_log(log, entry)
+    print_text(json.dumps(told, indent=1) if as_json else describe_log(told))
+    if not told["passed"]:
+        raise typer.Exit(1)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, PinOption, Project, print_text, target_names
+from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, PinOption, Project, print_self_test, print_text, target_names
 from deeploy.options import Options, parse_dims, parse_pins
 from deeploy.version import VERSION
 
@@ -62,15 +62,18 @@ def explain(
 @app.command()
 def compare(
     before: Annotated[Path, typer.Argument(metavar="A", help="A folder that deeploy compile wrote.", show_default=False)],
-    after: Annotated[Path, typer.Argument(metavar="B", help="Another one.", show_default=False)],
+    after: Annotated[Path, typer.Argument(metavar="B", help="Another one, or a file with what A's self-test printed.", show_default=False)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML file to write the comparison to as a page.")] = None,
     network: NetworkOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what changed between two projects, and why: cycles, memory, layers."""
-    from deeploy.backend.project import read_manifest, select_network, write_file
+    """Show what changed between two projects, and why; or what a self-test found (docs/firmware.md)."""
+    from deeploy.backend.project import read_file, read_manifest, select_network, write_file
     from deeploy.report import compare as comparison
 
+    if after.is_file():
+        print_self_test(read_file(after).decode(errors="replace"), select_network(read_manifest(before), network), as_json)
+        return
     entries = [select_network(read_manifest(folder), network) for folder in (before, after)]
     differences, names = comparison.compare_entries(entries[0], entries[1]), (str(before), str(after))
     if output is not None:

@@ -14,6 +14,7 @@ from deeploy.driver.lower import Clock, Lowered, check_options, lower_model, low
 from deeploy.driver.plan import bind_and_plan, machine_resources, plan_chips, plan_requantised, plan_together
 from deeploy.driver.prefixes import check_prefixes, select_options
 from deeploy.driver.project import CompiledProject, Distributed, Network
+from deeploy.driver.self_test import describe_self_test
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend import readers_first
 from deeploy.ir.target import Target, load_timing
@@ -69,6 +70,8 @@ def compile_networks(models: Models, target: Target, options: Options, additions
     """
     check_options(options)
     options.check_one_chip()
+    if options.self_test is not None and len(models) > 1:
+        raise UsageError("--self-test: several networks have no self-test together", "Compile them one by one.")
     if options.package is not None:
         check_package(options.package, target)
     target = options.set_clock(target)
@@ -108,6 +111,8 @@ def compile_networks(models: Models, target: Target, options: Options, additions
         plans, notes = plan_together(plans, again)
     told = {prefix: (*networks[prefix].notes, *([notes[prefix]] if prefix in notes else [])) for prefix in models}
     result = {prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}
+    if options.self_test is not None:
+        result = {name: replace(one, self_test=describe_self_test(one.plan, options.self_test, one.pinned)) for name, one in result.items()}
     return CompiledProject(result, clock.seconds, additions, options.budgets, options.package, options.certify)
 
 
@@ -134,6 +139,8 @@ def compile_chips(model: Path, target: Target, options: Options) -> Distributed:
         raise UsageError("--fix with --chips: what is fixed is of the plan of one chip", "Leave one of them out.")
     if options.package is not None:
         raise UsageError("--package with --chips: a package is code for one chip", "Leave one of them out.")
+    if options.self_test is not None:
+        raise UsageError("--self-test with --chips: a self-test is of one chip", "Leave one of them out.")
     topology = topology_of(target, options)
     target = options.set_clock(target, topology.mhz)
     chips = check_cut(options)

@@ -13,7 +13,16 @@ from deeploy.options import Options
 
 _T = TypeVar("_T")
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_]{0,63}")
-_PARTS = ("weights", "kernels", "kernel", "constant", "instance", "input", "output")  # what belongs to a network NAME begins with NAME_PART
+_PARTS = (
+    "weights",
+    "kernels",
+    "kernel",
+    "constant",
+    "instance",
+    "input",
+    "output",
+    "test",
+)  # of NAME_PART
 _HEADERS = frozenset(
     [
         *("assert", "complex", "ctype", "errno", "fenv", "float", "inttypes", "iso646", "limits", "locale", "math", "setjmp", "signal"),

@@ -81,6 +81,7 @@ class Network:
     graph: Graph | None = None
     samples: str | Path | None = None
     digest: str = ""
+    self_test: Contents | None = None
 
     @property
     def program(self) -> Program:
@@ -148,6 +149,7 @@ class Unit:
             **{side: [_describe_entries(p) for p in side_ports] for side, side_ports in ports.items()},
             "timing": timing,
             "requantised": self.network.requantised,
+            "self_test": self.network.self_test,
         }
 
 

@@ -125,6 +125,28 @@ def run_project(
     return Verdict(comparisons, result.outputs, names, len(samples), stacked, notes, result.cycles, result.layers)
 
 
+def run_self_test(
+    folder: Path,
+    network: str | None = None,
+    on: str = "host",
+    time_limit: float | None = None,
+    board: str | None = None,
+    port: str | None = None,
+) -> tuple[Document, str]:
+    """Run a project's self-test; the entry of the network in ``deploy.json``, and what was printed.
+
+    Raises:
+        UsageError: the project has none, or it does not run there.
+    """
+    entry = select_network(project.read_manifest(folder), network)
+    if "self_test" not in entry:
+        raise UsageError("--layers: the project has no self-test", "Compile it with --self-test IN.npz.")
+    runner = make_runner(on, time_limit=time_limit, board=board, port=port)
+    if not isinstance(runner, host.Host | qemu.Qemu | boards.Board):
+        raise UsageError(f"--layers --on {on}: a self-test runs on host, qemu or board", "Leave --on out, or name one of them.")
+    return entry, runner.self_test(folder, entry)
+
+
 def make_runner(
     on: str,
     sanitize: bool = False,

@@ -7,6 +7,7 @@ projects say of themselves in JSON.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ MANIFEST = "deploy.json"
 PLAN = "plan.json"  # of targets for which no code is made
 REASONS = "explain.json"
 BUILD = "deeploy.toml"
+SELF_TEST_END = re.compile(r"deeploy-test \w+ (?:end [^\r\n]+|failed \d+)\r?\n")  # the last line that a self-test prints on a device
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from deeploy.errors import BuildError, DeeployError, FitError, UsageError, short
 from deeploy.execution.runners.link import Facts, HostLine, Line, NoAnswer, Ran
 from deeploy.execution.runners.processes import MORE_TIME, last_lines, run_make, run_together
 from deeploy.execution.runners.qemu import FIT, OVERFLOW, compiler_of, require_tools
-from deeploy.execution.runners.runner import Result, Samples, output_bytes, sample_bytes, split_outputs
+from deeploy.execution.runners.runner import Result, Samples, output_bytes, sample_bytes, self_test_macro, split_outputs
+from deeploy.schemas import SELF_TEST_END
 
 SECONDS = 60.0  # that an inference may take
 _LOADING = 300.0  # seconds that loading a program may take
@@ -64,7 +65,7 @@ class Board:
         if importlib.util.find_spec("serial") is None:
             raise BuildError("--on board needs the package pyserial", "pip install pyserial")
 
-    def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
+    def build(self, project: Path, entry: Document, sequence: bool = False, defines: str = "") -> Sequence[Path]:
         """Builds the program for the board; returns the folder with it."""
 
         def failure(text: str, command: Sequence[str]) -> DeeployError:
@@ -75,8 +76,24 @@ class Board:
                 f"the project in {project} does not build for the board:\n{last_lines(text)}", f"See all of it: {' '.join(command)}"
             )
 
-        run_make(project, [*self._options(project, entry), "board"], failure)
-        return [project / self._place(entry)]
+        run_make(project, [*self._options(project, entry, defines), "board"], failure)
+        return [project / self._place(entry, defines)]
+
+    def self_test(self, project: Path, entry: Document) -> str:
+        """What the project's self-test prints on the board (``SelfTests``)."""
+        self.check(project, entry)
+        self.build(project, entry, defines=self_test_macro(entry))
+        self._load(project, entry, self_test_macro(entry))
+        text, silent = "", 0
+        with _open_line(self._port(), self._baud(project)) as line:
+            while SELF_TEST_END.search(text) is None and silent < self.seconds:  # a read waits for a second
+                if not text:
+                    line.write(b"\n")
+                piece = line.read(256)
+                text, silent = text + piece.decode("ascii", "replace"), 0 if piece else silent + 1
+        if not text:
+            raise BuildError(f"the board printed nothing for {self.seconds:g} seconds", MORE_TIME)
+        return text
 
     def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
         """One inference per sample; cycles are those of the board's clock, of layers in the first sample.
@@ -134,8 +151,8 @@ class Board:
                 what, "See that --port is the board's serial line, that no other program reads it, and reset the board."
             ) from None
 
-    def _load(self, project: Path, entry: Document) -> None:
-        (done,) = run_together([["make", "-s", "-C", str(project), *self._options(project, entry), "load-board"]], _LOADING)
+    def _load(self, project: Path, entry: Document, defines: str = "") -> None:
+        (done,) = run_together([["make", "-s", "-C", str(project), *self._options(project, entry, defines), "load-board"]], _LOADING)
         if done.returncode is None:
             raise BuildError(f"loading the program took more than {_LOADING:g} seconds", "See that the board is connected and has power.")
         if done.returncode:
@@ -171,8 +188,8 @@ class Board:
             )
         return str(ports[0])
 
-    def _place(self, entry: Document) -> str:
-        return f"build/board/{entry['name']}_{hashlib.sha256(str(self.board).encode()).hexdigest()[:8]}"
+    def _place(self, entry: Document, defines: str) -> str:
+        return f"build/board/{entry['name']}_{hashlib.sha256(f'{self.board}{defines}'.encode()).hexdigest()[:8]}"
 
     def _number(self, project: Path, entry: Document) -> int:
         """A number that other programs hardly have: a hash of the project's files and of its network."""
@@ -184,14 +201,22 @@ class Board:
             whole.update(path.read_bytes())
         return int.from_bytes(whole.digest()[:4], "little")
 
-    def _options(self, project: Path, entry: Document) -> list[str]:
+    def _options(self, project: Path, entry: Document, defines: str = "") -> list[str]:
         """The variables of the Makefile for the program."""
         manifest = read_manifest(project)
         names = [other["name"] for other in manifest.get("networks") or [manifest]]
-        given = f"-DNETWORK={names.index(entry['name'])} -DLAYERS={len(entry['calls'])} -DPROGRAM_ID={self._number(project, entry)}u"
+        given = (
+            f"-DNETWORK={names.index(entry['name'])} -DLAYERS={len(entry['calls'])} -DPROGRAM_ID={self._number(project, entry)}u {defines}"
+        )
         is_known = (project / _FOLDER / "boards" / str(self.board) / "board.mk").is_file()
         board = self.board if is_known else Path(str(self.board)).resolve()
-        return [f"BOARD={board}", f"BOARD_PORT={self._port()}", f"BOARD_BUILD={self._place(entry)}", f"DEFINES={given}"]
+        return [
+            f"BOARD={board}",
+            f"BOARD_PORT={self._port()}",
+            f"BOARD_BUILD={self._place(entry, defines)}",
+            f"DEFINES={given}",
+            *(["BOARD_PROGRAM=test"] if defines else []),
+        ]
 
 
 @contextmanager

@@ -24,8 +24,18 @@ import numpy as np
 
 from deeploy.documents import Document
 from deeploy.errors import BuildError, UsageError
-from deeploy.execution.runners.processes import REPORT, SECONDS, Ended, first_lines, last_lines, require, run_make, run_program
-from deeploy.execution.runners.runner import Result, Samples, gather_outputs, project_parts, split_outputs, write_samples
+from deeploy.execution.runners.processes import (
+    REPORT,
+    SECONDS,
+    Ended,
+    first_lines,
+    last_lines,
+    require,
+    run_make,
+    run_program,
+    run_together,
+)
+from deeploy.execution.runners.runner import Result, Samples, gather_outputs, project_parts, self_test_macro, split_outputs, write_samples
 from deeploy.jobs import in_order, workers
 
 ADVERSARIES = tuple((mode, seed) for mode in ("early", "late", "random") for seed in (1, 2))
@@ -93,6 +103,12 @@ class Host:
     def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """Builds the application for this machine; returns its path."""
         return [build_application(project, "address" if self.sanitize else None, self.flags)]
+
+    def self_test(self, project: Path, entry: Document) -> str:
+        """What the project's self-test prints here (``SelfTests``)."""
+        application = build_application(project, "address" if self.sanitize else None, network_flags=f"-O1 {self_test_macro(entry)}")
+        (done,) = run_together([[str(application.resolve()), entry["name"], "--self-test"]], self.seconds)
+        return done.stdout
 
     def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
         """One inference per sample; where memories are managed, the first sample twice in a row under every adversary, or the sequence.

@@ -17,7 +17,7 @@ from deeploy.backend.project import read_manifest
 from deeploy.documents import Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
 from deeploy.execution.runners.processes import MORE_TIME, require, run_make, run_together
-from deeploy.execution.runners.runner import Result, Samples, output_bytes, split_outputs, write_samples
+from deeploy.execution.runners.runner import Result, Samples, output_bytes, self_test_macro, split_outputs, write_samples
 
 PROFILED = "-DDEEPLOY_PROFILE"  # for programs that write what memory holds after every layer,
 CHECKED = "-DRT_CHECKED"  # where there are several memories
@@ -98,6 +98,12 @@ class Qemu:
         defines = PROFILED if entry["machine"] is None else CHECKED
         return (self._run(project, entry, [sample], False, defines) / "snapshots.bin").read_bytes()
 
+    def self_test(self, project: Path, entry: Document) -> str:
+        """What the project's self-test prints under the emulator (``SelfTests``)."""
+        self.check(project, entry)
+        self.build(project, entry, False, self_test_macro(entry))
+        return self._execute(project, entry, False, self_test_macro(entry))
+
     def _run(self, project: Path, entry: Document, samples: Samples, sequence: bool, defines: str = "") -> Path:
         """Build the program and let it work on samples; the folder with what it wrote."""
         self.check(project, entry)
@@ -105,19 +111,24 @@ class Qemu:
         write_samples(work / "inputs.bin", entry, samples)
         for name in ("outputs.bin", "snapshots.bin"):
             (work / name).unlink(missing_ok=True)
+        self._execute(project, entry, sequence, defines)
+        return work
+
+    def _execute(self, project: Path, entry: Document, sequence: bool, defines: str) -> str:
+        """Run the program that was built; what it prints."""
         _, options = self._options(project, entry, sequence, defines)
         (done,) = run_together([["make", "-s", "-C", str(project), *options, "run-qemu"]], self.seconds)
         if done.returncode is None:
             raise BuildError(f"the run did not end within {self.seconds:g} seconds", MORE_TIME)
         if done.returncode:
             raise _explain_failure(done.stdout)
-        return work
+        return done.stdout
 
     def _options(self, project: Path, entry: Document, sequence: bool, defines: str) -> tuple[Path, list[str]]:
         """The folder of a program, and the variables of the Makefile for it."""
         manifest = read_manifest(project)
         names = [other["name"] for other in manifest.get("networks") or [manifest]]
-        folder = f"build/qemu/{entry['name']}{'_sequence' * sequence}{'_layers' * bool(defines)}"
+        folder = f"build/qemu/{entry['name']}{'_sequence' * sequence}{defines.replace('-D', '_')}"
         given = f"-DNETWORK={names.index(entry['name'])}{' -DSEQUENCE' * sequence} {defines}".rstrip()
         return project / folder, [f"QEMU_BUILD={folder}", f"DEFINES={given}"]
 

@@ -62,6 +62,18 @@ class Runner(Protocol):
         """
 
 
+class SelfTests(Protocol):
+    """A runner that runs the self-test of a project."""
+
+    def self_test(self, project: Path, entry: Document) -> str:
+        """Build the project's self-test and run it; what it prints."""
+
+
+def self_test_macro(entry: Document) -> str:
+    """The option of a C compiler that makes a program run the self-test of a network."""
+    return f"-DSELF_TEST={entry['name']}_test"
+
+
 class Snapshots(Protocol):
     """A runner that shows what memory holds while a program runs."""
 

@@ -6,7 +6,7 @@
 #   BOARD_RUNTIME   files of the runtime that it needs besides, if any
 # and how programs are loaded: BOARD_OPENOCD, BOARD_PYOCD, BOARD_ESPTOOL, BOARD_WEST, the options for these tools, of which the
 # first that is installed is taken; or BOARD_LOAD, a command of its own. It may set BOARD_BAUD and BOARD_DEFINES (-D options).
-# BOARD_PROGRAM is the main file: link (for `deeploy run --on board`) or mlperf. DEFINES are macros for all files.
+# BOARD_PROGRAM is the main file: link (for `deeploy run --on board`), test (with DEFINES=-DSELF_TEST=NAME_test) or mlperf. DEFINES are macros for all files.
 BOARD_BAUD ?= 115200
 BOARD_PROGRAM ?= link
 BOARD_BUILD ?= build/board/$(BOARD_PROGRAM)

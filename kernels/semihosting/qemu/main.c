@@ -2,8 +2,8 @@
  * samples one after the other, as raw bytes, and `outputs.bin` receives the outputs in the same way. With SEQUENCE the
  * samples are steps of one sequence; without it, states begin anew with every sample. With DEEPLOY_PROFILE,
  * `snapshots.bin` receives the arena and all outputs as they are after every layer of the first sample; with
- * RT_CHECKED, on a machine with several memories, all of them (snapshots.h). What goes wrong is printed as `error:
- * ...`, and ends it with 1. */
+ * RT_CHECKED, on a machine with several memories, all of them (snapshots.h). With SELF_TEST, the name of a function, it
+ * runs that alone. What goes wrong is printed as `error: ...`, and ends it with 1. */
 #include "program.h"
 #include "semihost.h"
 
@@ -53,9 +53,23 @@ void deeploy_profile(const char *layer, int index, int end) {
 }
 #endif
 
+#ifdef SELF_TEST
+int SELF_TEST(int (*put)(int), uint32_t (*clock)(void));
+
+static int put(int byte) {
+    const char text[] = {(char)byte, 0};
+    semihost_print(text);
+    return byte;
+}
+#endif
+
 int main(void) {
     const struct program program = program_begin(deeploy_networks[NETWORK]);
     const struct deeploy_network *const net = program.net;
+#ifdef SELF_TEST
+    SELF_TEST(put, 0);
+    semihost_exit(0);
+#endif
     const uint32_t bytes = program_bytes(net->inputs, net->input_count);
     const int in = bytes ? semihost_open("inputs.bin", SEMIHOST_READ) : -1;
     const int out = semihost_open("outputs.bin", SEMIHOST_WRITE);

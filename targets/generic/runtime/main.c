@@ -7,6 +7,7 @@
  * samples are steps of one sequence; without it, states begin anew with every sample.
  *
  * application NETWORK --generate ...: writes tokens (see tokens.h).
+ * application NETWORK --self-test: runs SELF_TEST, the network's self-test, if it was built with that.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,15 +92,35 @@ static int generate(const struct deeploy_network *net, int argc, char **argv) {
     return status;
 }
 
+#ifdef SELF_TEST
+int SELF_TEST(int (*put)(int), uint32_t (*clock)(void));
+
+static uint32_t nanoseconds(void) {
+    return (uint32_t)(uint64_t)now();
+}
+
+static int test(const struct deeploy_network *net) {
+    void *arena = allocate(net->arena_bytes);
+    if (!arena || net->init(arena, net->arena_bytes) != DEEPLOY_OK) return fail("init failed");
+    SELF_TEST(putchar, nanoseconds);
+    free(arena);
+    return 0;
+}
+#endif
+
 int main(int argc, char **argv); /* a chip among others gives it another name */
 
 int main(int argc, char **argv) {
-    if (argc < 5) return fail("usage: application NETWORK INPUTS OUTPUTS SAMPLES [REPEAT]");
+    const int fewest = argc > 2 && !strcmp(argv[2], "--self-test") ? 3 : 5;
+    if (argc < fewest) return fail("usage: application NETWORK INPUTS OUTPUTS SAMPLES [REPEAT]");
     const struct deeploy_network *net = NULL;
     for (int i = 0; i < deeploy_network_count; i++) {
         if (!strcmp(deeploy_networks[i]->name, argv[1])) net = deeploy_networks[i];
     }
     if (!net) return fail("no network of that name");
+#ifdef SELF_TEST
+    if (!strcmp(argv[2], "--self-test")) return test(net);
+#endif
     if (!strcmp(argv[2], "--generate")) return generate(net, argc - 3, argv + 3);
     void **inputs = calloc((size_t)net->input_count + 1, sizeof(void *));
     void **outputs = calloc((size_t)net->output_count + 1, sizeof(void *));

@@ -105,6 +105,17 @@ def test_the_first_wrong_layer_on_a_board(model: Path, port: Path) -> None:
     assert "all 2 layers agree with the interpreter" in verdict.notes
 
 
+def test_the_self_test_on_a_board(model: Path, port: Path, tmp_path: Path) -> None:
+    need(ARM)
+    out = tmp_path / "out"
+    deeploy.compile(model / "two.onnx", "cortex_m4", self_test=model / "inputs.npz").write(out)
+    options = ["--on", "board", "--board", "qemu_mps2", "--port", str(port), "--layers", "--json"]
+    said = CliRunner().invoke(cli.app, ["run", str(out), *options])
+    assert said.exit_code == 0, said.output
+    layers = json.loads(said.output)["layers"]
+    assert [layer["verdict"] for layer in layers] == ["same", "same"] and all(layer["cycles"] for layer in layers)
+
+
 @pytest.mark.slow
 def test_a_board_of_ones_own(model: Path, port: Path, tmp_path: Path) -> None:
     """A folder with a board.mk; and the registers of an STM32F4, as QEMU has them."""
