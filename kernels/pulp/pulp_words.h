@@ -61,26 +61,21 @@ static inline int32_t dot4_here(uint32_t x, uint32_t w, int32_t acc) {
 
 /* The same in assembly for 2 and 4 bits, on bytes where one instruction does: shifts up and down by twice as much, and
  * masks of six bits, the lowest of which is one or not. 0xc0 is none of them, and lies in a7. */
-enum { SDOT_OF_WORDS = (int)SDOT | (W_BITS == 2) << 8 | W_IS_SIGNED << 9 };
-#define HAS_2_BITS "(%[sdot] & 256)"
-#define W_SIGNED "(%[sdot] & 512)"
+enum { SDOT_OF_WORDS = (int)SDOT | W_IS_SIGNED << 8 };
+#define BY_SIGN(is_signed, other) EITHER("%[sdot] & 256", is_signed, other)
 #define SHIFT_UP(to, from, half) ".insn r 0x57, 7, 0x28, " to ", " from ", x" #half "\n"
 #define SHIFT_DOWN(to, from, half) ".insn r 0x57, 7, 0x20, " to ", " from ", x" #half "\n"
 #define KEEP(to, from, half, lowest) ".insn r 0x57, 7, 0x34 + " #lowest ", " to ", " from ", x" #half "\n"
 #define TOP(to, from) "and " to ", " from ", a7\n"
 #define MOVE(instruction, to, from, by) instruction " " to ", " from ", " by "\n"
-#define OF_2_BITS_0(to, from) EITHER(W_SIGNED, SHIFT_UP(to, from, 3), KEEP(to, from, 1, 1))
+#define OF_4_BITS_0(to, from) BY_SIGN(SHIFT_UP(to, from, 2), KEEP(to, from, 7, 1))
+#define OF_4_BITS_1(to, from) BY_SIGN(KEEP(to, from, 24, 0), SHIFT_DOWN(to, from, 2))
+#define OF_2_BITS_0(to, from) BY_SIGN(SHIFT_UP(to, from, 3), KEEP(to, from, 1, 1))
 #define OF_2_BITS_1(to, from) \
-    EITHER(W_SIGNED, MOVE("slli", to, from, "4") TOP(to, to), MOVE("srli", to, from, "2") KEEP(to, to, 1, 1))
-#define OF_4_BITS_0(to, from) EITHER(W_SIGNED, SHIFT_UP(to, from, 2), KEEP(to, from, 7, 1))
-#define OF_4_BITS_1(to, from) EITHER(W_SIGNED, KEEP(to, from, 24, 0), SHIFT_DOWN(to, from, 2))
-#define FOUR_0(to, from) EITHER(HAS_2_BITS, OF_2_BITS_0(to, from), OF_4_BITS_0(to, from))
-#define FOUR_1(to, from) EITHER(HAS_2_BITS, OF_2_BITS_1(to, from), OF_4_BITS_1(to, from))
-#define FOUR_2(to, from) \
-    EITHER(W_SIGNED, MOVE("slli", to, from, "2") TOP(to, to), MOVE("srli", to, from, "4") KEEP(to, to, 1, 1))
-#define FOUR_3(to, from) EITHER(W_SIGNED, TOP(to, from), SHIFT_DOWN(to, from, 3))
-#define FIRST_MASK IF("(%[sdot] & 768) == 768", "li a7, 0xc0c0c0c0\n")
-#define ALL_FOURS(of) of(FOUR_0) of(FOUR_1) IF(HAS_2_BITS, of(FOUR_2) of(FOUR_3))
+    BY_SIGN(MOVE("slli", to, from, "4") TOP(to, to), MOVE("srli", to, from, "2") KEEP(to, to, 1, 1))
+#define OF_2_BITS_2(to, from) \
+    BY_SIGN(MOVE("slli", to, from, "2") TOP(to, to), MOVE("srli", to, from, "4") KEEP(to, to, 1, 1))
+#define OF_2_BITS_3(to, from) BY_SIGN(TOP(to, from), SHIFT_DOWN(to, from, 3))
 #define LOAD_W XP_LOAD("t0", "w0") XP_LOAD("t1", "w1") XP_LOAD("t2", "w2") XP_LOAD("t3", "w3")
 #define BY_1(four, w, j) four("t6", w) DOT("a" j, "t4", "t6")
 #define BY_2(four, w, j) BY_1(four, w, j) DOT("b" j, "t5", "t6")
@@ -89,6 +84,20 @@ enum { SDOT_OF_WORDS = (int)SDOT | (W_BITS == 2) << 8 | W_IS_SIGNED << 9 };
 #define TWO_ROWS(four)  \
     XP_LOAD("t4", "x0") \
     XP_LOAD("t5", "x1") BY_2(four, "t0", "0") BY_2(four, "t1", "1") BY_2(four, "t2", "2") BY_2(four, "t3", "3")
+#define FOURS_OF_4_BITS(of) LOAD_W of(OF_4_BITS_0) of(OF_4_BITS_1)
+#define FOURS_OF_2_BITS(of) LOAD_W of(OF_2_BITS_0) of(OF_2_BITS_1) of(OF_2_BITS_2) of(OF_2_BITS_3)
+#define FIRST_MASK BY_SIGN("li a7, 0xc0c0c0c0\n", "")
+#define OF_ONE_ROW(fours)                                                                                            \
+    XP_BLOCK(                                                                                                        \
+        BEGIN fours END : [a0] "+r"(a0), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [x0] "+r"(x0), [w0] "+r"(w0),  \
+        [w1] "+r"(w1), [w2] "+r"(w2), [w3] "+r"(w3) : [n] "r"(groups), [sdot] "i"(SDOT_OF_WORDS) : "t0", "t1", "t2", \
+        "t3", "t4", "t6", "a7", "memory")
+#define OF_TWO_ROWS(fours)                                                                                             \
+    XP_BLOCK(BEGIN fours END : [a0] "+r"(a0), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [b0] "+r"(b0),              \
+             [b1] "+r"(b1), [b2] "+r"(b2), [b3] "+r"(b3), [x0] "+r"(x0), [x1] "+r"(x1), [w0] "+r"(w0), [w1] "+r"(w1),  \
+             [w2] "+r"(w2), [w3] "+r"(w3) : [n] "r"(groups), [sdot] "i"(SDOT_OF_WORDS) : "t0", "t1", "t2", "t3", "t4", \
+             "t5", "t6", "a7", "memory")
+
 /* Where rows are read: two of x and four of w. */
 struct places {
     const X_T *x0, *x1;
@@ -144,18 +153,16 @@ FOLDED void dots(struct places *at, int groups, int rows, int32_t *acc) {
     const void *x0 = at->x0, *x1 = at->x1, *w0 = at->w0, *w1 = at->w1, *w2 = at->w2, *w3 = at->w3;
     int32_t a0 = acc[0], a1 = acc[1], a2 = acc[2], a3 = acc[3];
     if (rows == 1) {
-        XP_BLOCK(BEGIN FIRST_MASK EITHER(HAS_2_BITS, LOOP("%[n]", 48), LOOP("%[n]", 22)) LOAD_W ALL_FOURS(ONE_ROW) END :
-                 [a0] "+r"(a0), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [x0] "+r"(x0), [w0] "+r"(w0),
-                 [w1] "+r"(w1), [w2] "+r"(w2), [w3] "+r"(w3) : [n] "r"(groups), [sdot] "i"(SDOT_OF_WORDS) : "t0", "t1",
-                 "t2", "t3", "t4", "t6", "a7", "memory");
+        if (W_BITS == 4)
+            OF_ONE_ROW(LOOP("%[n]", 22) FOURS_OF_4_BITS(ONE_ROW));
+        else
+            OF_ONE_ROW(FIRST_MASK LOOP("%[n]", 48) FOURS_OF_2_BITS(ONE_ROW));
     } else {
         int32_t b0 = acc[4], b1 = acc[5], b2 = acc[6], b3 = acc[7];
-        XP_BLOCK(BEGIN FIRST_MASK EITHER(HAS_2_BITS, LOOP("%[n]", 68), LOOP("%[n]", 32)) LOAD_W ALL_FOURS(TWO_ROWS)
-                     END : [a0] "+r"(a0),
-                 [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [b0] "+r"(b0), [b1] "+r"(b1), [b2] "+r"(b2),
-                 [b3] "+r"(b3), [x0] "+r"(x0), [x1] "+r"(x1), [w0] "+r"(w0), [w1] "+r"(w1), [w2] "+r"(w2),
-                 [w3] "+r"(w3) : [n] "r"(groups), [sdot] "i"(SDOT_OF_WORDS) : "t0", "t1", "t2", "t3", "t4", "t5", "t6",
-                 "a7", "memory");
+        if (W_BITS == 4)
+            OF_TWO_ROWS(LOOP("%[n]", 32) FOURS_OF_4_BITS(TWO_ROWS));
+        else
+            OF_TWO_ROWS(FIRST_MASK LOOP("%[n]", 68) FOURS_OF_2_BITS(TWO_ROWS));
         acc[4] = b0, acc[5] = b1, acc[6] = b2, acc[7] = b3;
     }
     acc[0] = a0, acc[1] = a1, acc[2] = a2, acc[3] = a3;

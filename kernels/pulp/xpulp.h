@@ -45,6 +45,7 @@
 /* XP_UNKNOWN keeps the compiler from unrolling a loop that it knows to be short: a core holds 512 bytes of
  * instructions. Functions OUT_OF_LINE keep their registers to themselves. */
 #ifdef __GNUC__
+#pragma GCC diagnostic ignored "-Woverlength-strings" /* a block is one string, with all of its variants */
 #define XP_UNKNOWN(count) __asm__("" : "+r"(count))
 #define OUT_OF_LINE static __attribute__((noinline, unused))
 #else
