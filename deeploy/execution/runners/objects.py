@@ -23,6 +23,7 @@ from deeploy.resources import cache_folder, prune_folder, write_whole
 MOST_SOURCE = 1 << 24  # bytes of a source whose object is kept: to hash and copy larger constants takes longer than what is saved
 _ASSEMBLED = b".incbin"  # a file that the assembler puts in as it is: the source does not say what it holds, and it is made fast
 _INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_KINDS = (".d", ".o")  # what an object depends on, by which make compiles it again, and the object
 _TOOL = re.compile(r"[\w.+-]*(?:gcc|g\+\+|clang|cc)\b")
 
 
@@ -43,16 +44,21 @@ def keep_objects(project: Path, options: Sequence[str]) -> Iterator[None]:
         prune_folder(place)
         object_files = {place / key: project / build / name.with_suffix(".o") for name, key in _object_keys(project, options).items()}
         for object_, target in object_files.items():
-            if object_.is_file() and not target.exists():
-                _copy_object(object_.with_suffix(".d"), target.with_suffix(".d"))
-                _copy_object(object_, target)
-                os.utime(object_)
+            if _is_whole(object_) and not target.exists():
+                for kind in _KINDS:  # the object last: make compiles what has no object
+                    _copy_object(object_.with_suffix(kind), target.with_suffix(kind))
+                    os.utime(object_.with_suffix(kind))
     yield
     with contextlib.suppress(OSError):
         for object_, target in object_files.items():
-            if target.is_file() and target.with_suffix(".d").is_file() and not object_.exists():
-                _copy_object(target.with_suffix(".d"), object_.with_suffix(".d"))
-                _copy_object(target, object_)
+            if _is_whole(target) and not _is_whole(object_):
+                for kind in _KINDS:
+                    _copy_object(target.with_suffix(kind), object_.with_suffix(kind))
+
+
+def _is_whole(object_: Path) -> bool:
+    """Whether an object is there with what it depends on: either may have been removed alone."""
+    return all(object_.with_suffix(kind).is_file() for kind in _KINDS)
 
 
 def _copy_object(source: Path, target: Path) -> None:

@@ -71,6 +71,18 @@ def test_only_what_is_new_is_compiled(tmp_path: Path) -> None:
     assert printed(same) == ("7", [])
 
 
+@pytest.mark.parametrize("kind", [".d", ".o"])
+def test_a_half_that_was_removed_alone_is_made_again_and_hides_no_other(kind: str, tmp_path: Path, cache: Path) -> None:
+    """An object and what it depends on are two files, and either may have been removed as what was not used for longest."""
+    assert printed(project(tmp_path / "one"))[1] == ["main.c", "src/a.c"]
+    halves = sorted((cache / "objects").glob(f"*{kind}"))
+    assert len(halves) == 2
+    for number, half in enumerate(halves):
+        half.unlink()
+        assert len(printed(project(tmp_path / f"without {number}"))[1]) == 1
+        assert half.is_file() and printed(project(tmp_path / f"with {number}")) == ("7", [])
+
+
 def test_files_that_the_assembler_puts_in_are_always_read(tmp_path: Path) -> None:
     """Large constants are such files: their C is the same whatever they hold."""
     text = '__asm__(".globl number\\n.pushsection .rodata\\nnumber: .incbin \\"number.bin\\"\\n.popsection");\n'
