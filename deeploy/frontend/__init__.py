@@ -14,6 +14,7 @@ from onnx import numpy_helper
 
 from deeploy.errors import shorten
 from deeploy.frontend.dynamic_axis import Imported, has_caches, import_dynamic
+from deeploy.frontend.exported import is_exported
 from deeploy.frontend.graph_io import annotated_scales, bind_outputs, check_tensors, name_dims, read_inputs
 from deeploy.frontend.labels import Labels, number_labels
 from deeploy.frontend.load import opset_version, read_model
@@ -156,7 +157,7 @@ def in_floats(path: Path) -> Path | bytes:
     Its floats of 16 bits are float32, its texts are their places in a list, and scores are no dictionaries.
     """
     model = read_model(path)
-    if not has_halves(model) and all(node.domain != ML for node in model.graph.node):
+    if not has_halves(model) and all(node.domain != ML for node in model.graph.node) and not is_exported(path.read_bytes()):
         return path
     number_labels(model)
     widen_types(model)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deeploy.errors import shorten
 
-_PYTORCH = "export it to ONNX, or pass the module itself to deeploy.compile: docs/from-pytorch.md"
+_PYTORCH = "save it by torch.export.save as .pt2, or pass the module itself to deeploy.compile: docs/from-pytorch.md"
 _TENSORFLOW = "convert it to ONNX with tf2onnx: docs/from-tflite.md"
 _UNPACK = "unpack it, and give the path of the model in it"
 _WEIGHTS = "export the model to ONNX with the program that made it: docs/from-pytorch.md"
@@ -40,9 +40,9 @@ _MAGIC: Sequence[tuple[int, bytes, str, str]] = (
     (0, b"%PDF", "a PDF document", "give the path of a .onnx file"),
     (0, b"\x7fELF", "a program", "give the path of a .onnx file"),
 )
+_EXPORTED = r"(.*/)?(serialized_exported_program\.json|archive_format)|(.*/)?models/[^/]*\.json"  # members of a program of PyTorch
 # What members of a zip archive are called, what it is then, and what to do.
 _MEMBERS: Sequence[tuple[str, str, str]] = (
-    (r"(.*/)?(serialized_exported_program\.json|archive_format)|(.*/)?models/[^/]*\.json", "a program exported by PyTorch", _PYTORCH),
     (r"(.*/)?(constants\.pkl|bytecode\.pkl)|(.*/)?code/.*\.py", "a TorchScript module", _PYTORCH),
     (r"(.*/)?data\.pkl", "a file of PyTorch: a module or its weights", _PYTORCH),
     (r"(.*/)?model\.weights\.h5", "a model of Keras", _TENSORFLOW),
@@ -82,6 +82,11 @@ def recognise_format(path: Path, content: bytes) -> tuple[str, str] | None:
     if content[8:10] in (b'{"', b"{}", b"{ ") and int.from_bytes(content[:8], "little") <= len(content):
         return _by_name(Path("weights.safetensors"))
     return _recognise_text(path, content) or _graph_of_tensorflow(content) or _by_name(path)
+
+
+def is_exported_program(members: Sequence[str]) -> bool:
+    """Whether a zip archive with members of these names is a program that PyTorch exported."""
+    return any(re.fullmatch(_EXPORTED, name, re.DOTALL) for name in members[:_MOST_MEMBERS])
 
 
 def recognise_folder(path: Path) -> tuple[str, str] | None:

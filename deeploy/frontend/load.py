@@ -20,6 +20,7 @@ from onnx import helper
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.constraints import check_constraints
+from deeploy.frontend.exported import is_exported, read_exported
 from deeploy.frontend.formats import recognise_folder, recognise_format
 from deeploy.frontend.labels import without_dictionaries
 from deeploy.frontend.schemas import DIALECT_DOMAINS, ONNX_FAILURES, RECORDS, canonical_domain, keeps_shape
@@ -117,6 +118,8 @@ def _parse_model(path: Path, exact: Exact = "tflite") -> onnx.ModelProto:
         raise ModelError(f"{name} is empty", _EXPORT_AGAIN)
     if is_tflite(content):
         return read_network(content, name, exact == "tflite")
+    if is_exported(content):
+        return read_exported(content, name)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)

@@ -26,6 +26,7 @@ from deeploy.execution.simulation.interpreter import StateRows, access_at, begin
 from deeploy.execution.verification.compare import absolute_differences as far
 from deeploy.execution.verification.compare import allowed_difference, compare_output, relative_excess
 from deeploy.execution.verification.onnxruntime_tensors import run_inside
+from deeploy.frontend.tflite import is_tflite
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Call, Operand, Program, Role
 from deeploy.schedule.build import build_schedule, row_values
@@ -95,6 +96,8 @@ def compare_tensors(program: Program, entry: Document, samples: Sequence[Sequenc
     """Every tensor that both have, or why there is no comparison."""
     if program.growth is not None:
         return "the network has states"
+    if is_tflite(model.read_bytes()):
+        return "it does not read TensorFlow Lite files"
     places = {place.name: place for place in find_places(program, onnx.load(model, load_external_data=False).graph)}
     inner_tensors = run_inside(model, entry, samples, {name: _place_dtype(program, place) for name, place in places.items()})
     if isinstance(inner_tensors, str):
