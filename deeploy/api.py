@@ -6,14 +6,13 @@ Every function raises a subclass of ``deeploy.errors.DeeployError``, which says 
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import onnx
@@ -23,19 +22,16 @@ from deeploy.documents import Contents, Document
 from deeploy.driver.compile import compile_networks, load_target, select_target
 from deeploy.driver.evaluate import Accuracy
 from deeploy.driver.evaluate import evaluate_project as measured
+from deeploy.driver.inspect import inspect_model
 from deeploy.driver.project import CompiledProject, Network
 from deeploy.driver.verify import Verdict
 from deeploy.driver.verify import verify_compiled as compared
-from deeploy.errors import UnsupportedError, UsageError, shorten
-from deeploy.frontend import import_model
-from deeploy.frontend.integer_graphs import computes_integers
-from deeploy.frontend.load import opset_version, read_model
-from deeploy.frontend.unknown import check_known
+from deeploy.errors import DeeployError, UnsupportedError, UsageError, shorten
 from deeploy.generation.generate import find_generators
 from deeploy.ir.target import Target
-from deeploy.options import Options, PinnedValue
+from deeploy.options import Options, PinnedValue, list_options, name_arguments, option_parameter
 from deeploy.quantization.form import DEFAULT, Form
-from deeploy.report import advice, text
+from deeploy.report import advice
 from deeploy.report.explanations import find_explanations
 
 __all__ = [
@@ -67,6 +63,42 @@ class Module(Protocol):
 
 Model: TypeAlias = str | Path | onnx.ModelProto | Module
 Arrays: TypeAlias = str | Path | Mapping[str, np.ndarray]  # an npz file, or what is in one
+
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def speak_python(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """The function, whose errors name the arguments of Python instead of options of the command line, and end in one frame."""
+    names = frozenset(signature(function).parameters)
+
+    @wraps(function)
+    def called(*args: _Given.args, **given: _Given.kwargs) -> _Result:
+        try:
+            return function(*args, **given)
+        except DeeployError as error:
+            told = type(error)(name_arguments(error.what, names), name_arguments(error.remedy, names))
+        raise told
+
+    return called
+
+
+def _take_options(
+    function: Callable[[Model | Mapping[str, str | Path], Options], _Result], record: Callable[_Given, Options]
+) -> Callable[Concatenate[Model | Mapping[str, str | Path], _Given], _Result]:
+    """The function with the options as arguments of its own, for checkers of types, editors and ``help``."""
+
+    def called(model: Model | Mapping[str, str | Path], /, *args: _Given.args, **given: _Given.kwargs) -> _Result:
+        return function(model, record(*args, **given))
+
+    own = [option_parameter(parameter) for parameter in signature(record).parameters.values()]
+    first = Parameter("model", Parameter.POSITIONAL_ONLY, annotation="Model | Mapping[str, str | Path]")
+    called.__signature__ = Signature([first, *own], return_annotation="Compiled")  # type: ignore[attr-defined]
+    called.__name__ = called.__qualname__ = function.__name__.strip("_")
+    meanings = [f"    {option.field}: {option.describe_argument()}" for option in list_options()]
+    called.__doc__ = "\n".join([cleandoc(function.__doc__ or ""), "", "Options:", *meanings])
+    return speak_python(called)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,6 +135,7 @@ class Compiled(CompiledProject):
         """What a network costs and where everything lies; see the function ``report``."""
         return report(self, network)
 
+    @speak_python
     def explain(self, layer: str, network: str | None = None) -> list[Contents]:
         """Why a layer, or all layers of a node of the model, have their engines, tiles and memories.
 
@@ -121,24 +154,6 @@ class Compiled(CompiledProject):
     def evaluate(self, inputs: Arrays, labels: Arrays | np.ndarray, metric: str = "top1", **models: Any) -> Accuracy:
         """The accuracy of the C on labelled samples; ``models`` are further arguments of the function ``evaluate``."""
         return evaluate(self, inputs, labels, metric, **models)
-
-
-_Given = ParamSpec("_Given")
-
-
-def _take_options(
-    function: Callable[[Model | Mapping[str, str | Path], Options], Compiled], record: Callable[_Given, Options]
-) -> Callable[Concatenate[Model | Mapping[str, str | Path], _Given], Compiled]:
-    """The function with the fields of a record of options as arguments of its own, for checkers of types, editors and ``help``."""
-
-    @wraps(function)
-    def called(model: Model | Mapping[str, str | Path], /, *args: _Given.args, **given: _Given.kwargs) -> Compiled:
-        return function(model, record(*args, **given))
-
-    own = list(signature(record).parameters.values())
-    first = Parameter("model", Parameter.POSITIONAL_ONLY, annotation="Model | Mapping[str, str | Path]")
-    called.__signature__ = Signature([first, *own], return_annotation="Compiled")  # type: ignore[attr-defined]
-    return called
 
 
 def _compile(model: Model | Mapping[str, str | Path], options: Options) -> Compiled:
@@ -165,9 +180,9 @@ def _compile(model: Model | Mapping[str, str | Path], options: Options) -> Compi
 
 
 compile = _take_options(_compile, Options)
-compile.__name__ = compile.__qualname__ = "compile"
 
 
+@speak_python
 def quantize(
     model: Model,
     calibration: Arrays,
@@ -196,6 +211,7 @@ def quantize(
         return onnx.load(path)
 
 
+@speak_python
 def verify(
     compiled: CompiledProject | Model,
     model: Model | None = None,
@@ -233,6 +249,7 @@ def verify(
         return compared(compiled, path, *wanted, tolerance, False, sanitize, sequence, exact=exact)
 
 
+@speak_python
 def evaluate(
     project: str | Path | CompiledProject,
     inputs: Arrays,
@@ -263,6 +280,7 @@ def evaluate(
             return measured(Path(project), given, told, metric, *models, output)
 
 
+@speak_python
 def inspect(model: Model, *, dims: Mapping[str, int] | None = None, pins: Mapping[str, PinnedValue] | None = None) -> Contents:
     """What a model holds: operators, inputs, outputs, bytes of constants.
 
@@ -272,15 +290,10 @@ def inspect(model: Model, *, dims: Mapping[str, int] | None = None, pins: Mappin
         ModelError, UnsupportedError, UsageError: it cannot be read, or does not have what ``dims`` or ``pins`` name.
     """
     with _file(model) as path:
-        model = read_model(path)
-        open_ = _list_open_dims(model, dims or {}, pins or {})
-        if not open_:
-            graph = import_model(path, dims, pins=pins)
-            return {**text.graph_contents(graph), "integers": computes_integers(graph)}
-        check_known(model.graph, None)
-        return _inspect_symbolic(model, open_)
+        return inspect_model(path, dims, pins)
 
 
+@speak_python
 def report(project: str | Path | CompiledProject, network: str | None = None) -> Contents:
     """What a network costs and where everything lies: its entry of ``deploy.json``, with what ``deeploy advise`` found as ``advice``.
 
@@ -295,6 +308,7 @@ def report(project: str | Path | CompiledProject, network: str | None = None) ->
     return {**entry, "advice": list(advice.read_advice(Path(project)).get(entry["name"], []))}
 
 
+@speak_python
 def advise(compiled: CompiledProject) -> Mapping[str, list[Contents]]:
     """What would make the networks of a project faster, by their names: the project is compiled again with every change that could.
 
@@ -311,6 +325,7 @@ def advise(compiled: CompiledProject) -> Mapping[str, list[Contents]]:
     return advised(compiled, *compiled.origin)
 
 
+@speak_python
 def explore(
     models: Sequence[str | Path], hardware: str | Path, configs: int = 2, objective: str = "edp", target: str | Path = "generic"
 ) -> Contents:
@@ -332,6 +347,7 @@ def explore(
     return exploration
 
 
+@speak_python
 def sweep(
     matrix: str | Path | Document,
     output: str | Path,
@@ -364,40 +380,6 @@ def sweep(
     except ImportError:
         return rows
     return DataFrame(rows)
-
-
-def _list_open_dims(model: onnx.ModelProto, dims: Mapping[str, int], pins: Mapping[str, PinnedValue]) -> dict[str, str]:
-    """The dimensions of inputs without an extent, by what ``--dim`` calls them, with a value to begin with."""
-    constants = {tensor.name for tensor in model.graph.initializer}
-    sessions = {}
-    for value in (value for value in model.graph.input if value.name not in constants and value.name not in pins):
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            names = [name for name in (dim.dim_param, f"{value.name}:{axis}") if name]
-            if not dim.HasField("dim_value") and not any(name in dims for name in names):
-                sessions[names[0]] = "1" if "batch" in names[0].lower() else "VALUE"
-    return sessions
-
-
-def _inspect_symbolic(model: onnx.ModelProto, open_: Mapping[str, str]) -> Contents:
-    """``inspect`` of a model with dimensions that have no extent."""
-    graph, constants = model.graph, {tensor.name: tensor for tensor in model.graph.initializer}
-
-    def port(value: onnx.ValueInfoProto) -> Contents:
-        tensor = value.type.tensor_type
-        shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in tensor.shape.dim]
-        return {"name": value.name, "type": onnx.TensorProto.DataType.Name(tensor.elem_type).lower(), "shape": shape}
-
-    operators = Counter(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in graph.node)
-    return {
-        "opset": opset_version(model),
-        "nodes": len(graph.node),
-        "operators": dict(sorted(operators.items())),
-        "inputs": [port(value) for value in graph.input if value.name not in constants],
-        "outputs": [port(value) for value in graph.output],
-        "constants": len(constants),
-        "constant_bytes": sum(onnx.numpy_helper.to_array(tensor).nbytes for tensor in constants.values()),
-        "flags": [word for name, value in open_.items() for word in ("--dim", f"{name}={value}")],
-    }
 
 
 @contextmanager
@@ -452,3 +434,7 @@ def _npz(arrays: Arrays) -> Iterator[Path]:
         path = Path(scratch) / "arrays.npz"
         np.savez(path, allow_pickle=False, **arrays)
         yield path
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

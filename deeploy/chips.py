@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from deeploy.api import speak_python
 from deeploy.devices.compile import Planned, plan_pipeline
 from deeploy.driver.compile import build, compile_chips, select_target
 from deeploy.driver.project import Distributed
@@ -14,6 +15,7 @@ from deeploy.options import Options
 __all__ = ["Distributed", "Options", "Planned", "build", "compile", "plan"]
 
 
+@speak_python
 def compile(model: str | Path, target: str | Path | Target, chips: int | Literal["auto"], **options: Any) -> Distributed:
     """Compile an ONNX model for several chips.
 
@@ -27,6 +29,7 @@ def compile(model: str | Path, target: str | Path | Target, chips: int | Literal
     return compile_chips(Path(model), select_target(wanted), wanted)
 
 
+@speak_python
 def plan(model: str | Path, target: str | Path | Target, chips: int | Literal["auto"], **options: Any) -> Planned:
     """Plan a pipeline for a target with a ``device``, for which no code is made; arguments are those of ``compile``.
 
@@ -35,3 +38,7 @@ def plan(model: str | Path, target: str | Path | Target, chips: int | Literal["a
     """
     wanted = Options(target, chips=chips, **{"partition": "pipeline", **options})
     return plan_pipeline(Path(model), select_target(wanted), wanted)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,11 +3,14 @@ the reference page are made of the fields of ``Options``."""
 
 from __future__ import annotations
 
+import ast
 import difflib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
+from inspect import Parameter
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -38,6 +41,7 @@ DETERMINISTIC_SECONDS = 20.0  # of one problem
 MOST_EXTENT, MOST_CHIPS, MOST_SECONDS, MOST_BYTES = 2**31 - 1, 1024, 366 * 24 * 3600, 2**50
 MOST_UNROLLED = 10_000  # nodes of the rounds of loops
 FASTEST = 1_000_000  # megahertz: more is a mistake
+_NUMBER = re.compile(r"-?[0-9.]+|N|VALUE|BYTES|FILE|NAME|ROWS|SIZE|TYPE")  # or what stands for one
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
@@ -294,6 +298,11 @@ class OptionField:
         """The name of the option in ``deeploy.toml``."""
         return self.flag[2:].replace("-", "_")
 
+    def describe_argument(self) -> str:
+        """The help of the option as that of Python's argument, which switches on what an option of the command line switches off."""
+        told = name_arguments(self.spelling.help)
+        return f"False: {told[0].lower()}{told[1:]}" if self.default is True else told
+
     def parse(self, text: Any) -> Any:
         """The value of the field that a text says, or a list of them for pairs.
 
@@ -317,6 +326,22 @@ class OptionField:
         if self.kind == "switch":
             return True
         return ",".join(value) if isinstance(value, tuple) else str(value) if self.kind == "text" else value
+
+    def name_argument(self, value: str, rest: str) -> str:
+        """The argument of Python with a value, where the word behind the option is one; ``rest`` is the message from that word on."""
+        name, equals, given = value.rpartition("=")
+        if self.kind == "switch":
+            return f"{self.field}={not self.default}" + (f" {value}" if value else "")
+        if self.kind == "pairs":
+            is_number = _NUMBER.fullmatch(given) is not None
+            shown = given if is_number else f'"{given}"'
+            return f'{self.field}={{"{name}": {shown}}}' if equals else f"{self.field} {value}".rstrip()
+        if _NUMBER.fullmatch(value):
+            return f"{self.field}={value}"
+        is_value = (
+            value in self.choices or re.fullmatch("[0-9]+[kKmM]|L[0-9]", value) or rest.startswith((f"{value}:", f"{value} is unknown"))
+        )
+        return f'{self.field}="{value}"' if value and is_value else f"{self.field} {value}".rstrip()
 
 
 class _Other:
@@ -434,3 +459,33 @@ def check_seconds(value: float | None, option: str) -> None:
     """Refuse what is no time: no number, infinite, not above 0 or longer than a year."""
     if value is not None and not 0 < value <= MOST_SECONDS:
         raise UsageError(f"{option} {value:g} is not a number above 0, up to {MOST_SECONDS}", f"For example: {option} 10")
+
+
+# ---- the options in Python's words
+
+
+def name_arguments(text: str, arguments: Collection[str] = ()) -> str:
+    """A message about options of the command line with the names of Python's arguments.
+
+    Args:
+        arguments: further names of arguments, which are options of the same name on a command line.
+    """
+    known = {option.flag[2:]: option for option in list_options()}
+
+    def name(match: re.Match[str]) -> str:
+        flag, value, end = match[1], match[2] or "", match[3] or ""
+        if flag in known:
+            return known[flag].name_argument(value, f"{value}{end}{text[match.end() :]}") + end
+        own = flag.replace("-", "_")
+        return f"{own}{f'={value}' if value else ''}{end}" if own in arguments else match[0]
+
+    return re.sub(r"--([a-z][a-z0-9-]*)(?:[ =]([^\s,;:?)]*[^\s,;:.?)]))?([,;:.?)](?=[\s,.]|$))?", name, text)
+
+
+def option_parameter(parameter: Parameter) -> Parameter:
+    """A parameter of ``Options`` as a reader wants to see it: its type without the spelling, and what is empty as ``{}``."""
+    text = parameter.annotation
+    if isinstance(text, str) and text.startswith("Annotated["):
+        text = ast.unparse(ast.parse(text, mode="eval").body.slice.elts[0])  # type: ignore[attr-defined]
+    is_empty = repr(parameter.default) == "<factory>"
+    return parameter.replace(annotation=text, default={} if is_empty else parameter.default)

@@ -89,7 +89,7 @@ def test_the_objective_is_an_argument(compiled: deeploy.Compiled) -> None:
     assert compiled.plan.machine.objective == "cycles"
     assert deeploy.compile(PATHS[0], "siracusa", objective="edp").plan.machine.objective == "edp"
     assert deeploy.compile(PATHS[0], "cortex_m4", objective="ram").plan.machine.objective == "ram"
-    with pytest.raises(UsageError, match="--objective fast is unknown"):
+    with pytest.raises(UsageError, match='objective="fast" is unknown'):
         deeploy.compile(PATHS[0], "siracusa", objective="fast")  # type: ignore[arg-type]
 
 
@@ -98,3 +98,14 @@ def test_what_is_fixed_is_a_mapping(compiled: deeploy.Compiled, fix: object) -> 
     assert compiled.networks
     with pytest.raises(UsageError, match="is a mapping"):
         deeploy.compile(PATHS[0], "siracusa", fix=fix)  # type: ignore[arg-type]
+
+
+def test_outputs_have_names_and_samples_may_be_stacked(compiled: deeploy.Compiled) -> None:
+    one = compiled.run({"a": A, "b": B})
+    assert one.names == ("y",) and np.array_equal(one["y"], A - B) and np.array_equal(one[0], A - B)
+    many = compiled.run({"a": np.stack([A, B, A]), "b": np.stack([B, A, A])})
+    assert np.array_equal(many["y"], np.stack([A - B, B - A, A - A]))
+    with pytest.raises(KeyError, match="'z' is none of the outputs 'y'"):
+        one["z"]
+    with pytest.raises(UsageError, match=r"input a has shape \[2, 2, 3\] instead of \[2, 3\]"):
+        compiled.run({"a": np.stack([A, B]), "b": B})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import errno
 import gc
+import inspect
 import math
 import os
 import re
@@ -26,7 +27,7 @@ from deeploy import cli
 from deeploy.bringup import commands
 from deeploy.cli.options import tolerance_of
 from deeploy.errors import FitError, UsageError
-from deeploy.options import MOST_SECONDS, OptionField, Options, check_seconds, list_options, parse_dims
+from deeploy.options import MOST_SECONDS, OptionField, Options, check_seconds, list_options, name_arguments, parse_dims
 
 SOURCES = [*sorted(Path(str(cli.__file__)).parent.glob("*.py")), Path(str(commands.__file__))]
 
@@ -192,3 +193,37 @@ def test_numbers_that_overflow_print_no_warning_of_python(tmp_path: Path) -> Non
     command = [sys.executable, "-m", "deeploy", "compile", tmp_path / "m.onnx", "-t", "siracusa", "-o", tmp_path / "out"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "Warning" not in done.stderr, done.stderr
+
+
+NAMED = {
+    "--l1 64000: too much": "l1=64000: too much",
+    "--l1 64q: that is no size": 'l1="64q": that is no size',
+    "--objective speed is unknown": 'objective="speed" is unknown',
+    "Leave out --cores, --engines.": "Leave out cores, engines.",
+    "more (--memory RAM=5760), beside": 'more (memory={"RAM": 5760}), beside',
+    "--no-chains: one flat memory": "chains=False: one flat memory",
+    "--dim batch=VALUE": 'dims={"batch": VALUE}',
+    "Did you mean --requantise engine?": 'Did you mean requantise="engine"?',
+    "--metric mse: of numbers": "metric=mse: of numbers",
+    "Leave --on out": "Leave --on out",
+}
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_messages_name_arguments_in_python(text: str) -> None:
+    assert name_arguments(text, ("metric",)) == NAMED[text]
+
+
+def test_an_error_ends_in_one_frame() -> None:
+    with pytest.raises(UsageError, match="there is no file") as refused:
+        deeploy.compile("nowhere.onnx", "siracusa", inputs="nowhere.npz")
+    assert len(refused.traceback) == 2 and refused.value.__cause__ is None and refused.value.__context__ is None
+
+
+def test_the_interface_shows_itself_alone() -> None:
+    """What a shell completes is the interface, and its functions have the options with their meanings."""
+    assert set(dir(deeploy)) == set(deeploy.__all__) and set(dir(deeploy.chips)) == set(deeploy.chips.__all__)
+    shown = inspect.signature(deeploy.compile)
+    assert list(shown.parameters)[:2] == ["model", "target"] and shown.parameters["memory"].default == {}
+    assert not any("Annotated" in str(parameter.annotation) for parameter in shown.parameters.values())
+    assert all(f"    {option.field}: " in str(deeploy.compile.__doc__) for option in list_options())

@@ -119,7 +119,7 @@ def inspect(
 ) -> None:
     """Show a model's operators, inputs, outputs and quantisation, and the options that it needs to be compiled."""
     from deeploy import target as registry
-    from deeploy.api import inspect as inspected
+    from deeploy.driver.inspect import inspect_model
     from deeploy.driver.lower import graph_after
     from deeploy.report import text
     from deeploy.report.progress import Progress
@@ -129,7 +129,7 @@ def inspect(
         return
     with Progress() as progress:
         progress("read")
-        contents = inspected(model, dims=parse_dims(dim), pins=parse_pins(pin))
+        contents = inspect_model(model, parse_dims(dim), parse_pins(pin))
     print_text(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
 
 

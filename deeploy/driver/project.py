@@ -27,7 +27,8 @@ from deeploy.documents import Contents, Document
 from deeploy.driver.certificate import collect_printed, of_chip, text_of
 from deeploy.driver.plan import Requantisation, over_budget
 from deeploy.driver.prefixes import check_files
-from deeploy.errors import UsageError, shorten
+from deeploy.driver.samples import Arrays, Outputs, read_sample, split_samples
+from deeploy.errors import shorten
 from deeploy.execution.runners.host import Host
 from deeploy.execution.runners.sizes import measure_sizes
 from deeploy.execution.simulation import chips as golden
@@ -56,7 +57,6 @@ from deeploy.report.page import report_page
 from deeploy.report.quantised import quantise_first
 
 STREAMED = 6  # inferences that are predicted beyond those that fill a pipeline
-Arrays = Sequence[np.ndarray] | Mapping[str, np.ndarray]  # one per input, in order or by name
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,46 +322,39 @@ class CompiledProject(Project):
         manifest = {**json.loads(sources["deploy.json"]), "sizes": sizes.contents()}
         return {**sources, "deploy.json": json.dumps(manifest, indent=1) + "\n"}
 
-    def run(self, inputs: Arrays, sanitize: bool = False) -> list[np.ndarray]:
-        """Build the C for this machine and run one inference; returns the outputs in order."""
-        sample = self._sample(inputs)
+    def run(self, inputs: Arrays, sanitize: bool = False, sequence: bool = False) -> Outputs:
+        """Build the C of the first network for this machine and run it.
+
+        Args:
+            inputs: of one sample, by name or in order; or of several, all inputs stacked on a new first axis, as the outputs are then.
+            sanitize: build with the address and undefined-behaviour sanitizers.
+            sequence: samples are steps of one sequence: states carry over from one to the next.
+
+        Returns:
+            The outputs in the network's order, each also by its name: ``outputs[0]`` or ``outputs["scores"]``.
+
+        Raises:
+            UsageError, BuildError: arrays do not fit, or the C cannot be built here.
+        """
+        samples, is_stacked = split_samples(self.network.program, self.network.inputs, inputs)
         with TemporaryDirectory() as scratch:
             folder = Path(scratch) / "project"
             project.write_project(folder, self.sources())
             entry = project.select_network(project.read_manifest(folder), next(iter(self.networks)))
-            return [stack[0] for stack in Host(sanitize).run(folder, entry, [sample]).outputs]
+            stacks = Host(sanitize).run(folder, entry, samples, sequence=sequence).outputs
+        return Outputs([port.name for port in self.network.outputs], stacks if is_stacked else [stack[0] for stack in stacks])
 
     def interpret(self, inputs: Arrays) -> list[np.ndarray]:
         """One inference by the kernels' NumPy references."""
-        return network_outputs(self.network.program, self._sample(inputs))
+        return network_outputs(self.network.program, read_sample(self.network.program, self.network.inputs, inputs))
 
     def interpret_sequence(self, steps: Sequence[Arrays]) -> list[list[np.ndarray]]:
         """Consecutive inferences of one sequence by the kernels' NumPy references; the states begin empty."""
-        return self.references([self._sample(step) for step in steps], sequence=True)
+        return self.references([read_sample(self.network.program, self.network.inputs, step) for step in steps], sequence=True)
 
     def references(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool) -> list[list[np.ndarray]]:
         rows = StateRows() if sequence else None
         return [network_outputs(self.network.program, sample, rows) for sample in samples]
-
-    def _sample(self, inputs: Arrays) -> list[np.ndarray]:
-        if isinstance(inputs, Mapping):
-            missing = [p.name for p in self.network.inputs if p.name not in inputs]
-            if missing:
-                raise UsageError(f"input {shorten(missing[0])} is missing", "Pass an array for every input of the model.")
-            inputs = [inputs[p.name] for p in self.network.inputs]
-        program = self.network.program
-        if len(inputs) != len(program.inputs):
-            raise UsageError(f"{len(inputs)} arrays were passed for {len(program.inputs)} inputs", "Pass one array per input.")
-        result = []
-        for array, name in zip(inputs, program.inputs, strict=True):
-            buffer = program.buffers[name]
-            if tuple(np.shape(array)) != buffer.shape:
-                raise UsageError(
-                    f"input {shorten(buffer.tensor)} has shape {list(np.shape(array))} instead of {list(buffer.shape)}",
-                    "Pass arrays of the model's own shapes.",
-                )
-            result.append(np.asarray(array, buffer.dtype.numpy))
-        return result
 
 
 @dataclass(frozen=True, eq=False)

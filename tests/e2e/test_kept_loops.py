@@ -205,4 +205,4 @@ def test_what_cannot_stay_a_loop(tmp_path: Path) -> None:
         deeploy.compile(model, unroll=10)
     assert "takes more than 10 nodes when its rounds stand one behind the other" in caught.value.what
     assert "cannot stay a loop: node 'rounds' (Loop) ends by a condition" in caught.value.what
-    assert caught.value.remedy == "allow more: --unroll 100, or export the model with a shorter loop"
+    assert caught.value.remedy == "allow more: unroll=100, or export the model with a shorter loop"

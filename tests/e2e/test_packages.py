@@ -288,7 +288,7 @@ def test_what_is_no_package(tmp_path: Path) -> None:
     path = model(tmp_path, "rise", 2.0)
     with pytest.raises(UsageError, match="runtime that moves data"):
         deeploy.compile(path, "siracusa", package="cmake")
-    with pytest.raises(UsageError, match="--package rpm is unknown"):
+    with pytest.raises(UsageError, match='package="rpm" is unknown'):
         deeploy.compile(path, package="rpm")  # type: ignore[arg-type]
     assert all(deeploy.compile(path, package=kind).package == kind for kind in PACKAGES)
 

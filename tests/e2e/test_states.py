@@ -312,7 +312,7 @@ def test_a_cache_that_fits_no_memory(tmp_path: Path) -> None:
     with pytest.raises(DeeployError) as error:
         deeploy.compile(decoders.decoder(tmp_path), "siracusa", context=64, **options.given())
     assert error.value.exit_status == 3
-    assert "L2 is too small" in error.value.what and "--l2" in error.value.remedy and "--context" in error.value.remedy
+    assert "L2 is too small" in error.value.what and "l2=" in error.value.remedy and "context" in error.value.remedy
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared models are not here")

@@ -87,5 +87,5 @@ def test_states_are_described(tmp_path: Path) -> None:
 
 
 def test_a_context_is_only_for_states_that_grow(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--context: the states of the model do not grow\nLeave --context out\."):
+    with pytest.raises(UsageError, match=r"context: the states of the model do not grow\nLeave context out\."):
         deeploy.compile(stream(tmp_path / "m.onnx", "GRU", 2), states=STATES["GRU"], context=10)

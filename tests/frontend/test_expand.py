@@ -106,4 +106,4 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert isinstance(error, ModelError) and "correct the model" in error.remedy
     steps = build([node("GRU", ["x", "w", "r"], ["y"], hidden_size=2)], {"x": f32(2000, 1, 2), "w": f32(1, 6, 2), "r": f32(1, 6, 2)}, ["y"])
     error = refusal(tmp_path, steps)
-    assert isinstance(error, UnsupportedError) and "--unroll" in error.remedy
+    assert isinstance(error, UnsupportedError) and "unroll=" in error.remedy

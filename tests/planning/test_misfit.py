@@ -95,7 +95,7 @@ def test_no_capacity_is_asked_for_that_the_target_does_not_have(tmp_path: Path) 
             nets.compiled(tmp_path, nodes, *shapes, {}, Options())
         assert f"and {8 * size * size} of inputs and outputs" in error.value.what
         assert ("siracusa has no more than" if fits_far else "siracusa is full of inputs and outputs") in error.value.remedy
-        assert ("--default-memory L3" in error.value.remedy) == fits_far, "only what helps is advised"
+        assert ('default_memory="L3"' in error.value.remedy) == fits_far, "only what helps is advised"
         if fits_far:
             memory = load("siracusa").memory("L2")
             assert memory.capacity is not None and memory.reserved > 0
@@ -139,7 +139,7 @@ def test_integers_at_the_edges_leave_the_bytes_that_are_told(tmp_path: Path) -> 
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
     with pytest.raises(FitError) as error:
         deeploy.compile(tmp_path / "m.onnx", "siracusa")
-    found = re.search(r"--quantised-io, (\d+) bytes of inputs and outputs then", error.value.remedy)
+    found = re.search(r"quantised_io=True, (\d+) bytes of inputs and outputs then", error.value.remedy)
     assert found, error.value.remedy
     assert deeploy.compile(tmp_path / "m.onnx", "siracusa", quantised_io=True).memory["L2"].io == int(found[1])
 
@@ -155,7 +155,7 @@ def test_the_command_line_ends_with_status_3(tmp_path: Path) -> None:
 ORDER = (
     r"int8 \(deeploy quantize",
     r"weights of 4 bits",
-    r"--[a-z-]+",
+    r"--[a-z-]+|[a-z_]+=",
     r"smaller inputs",
     r"a larger memory|a chip with more|another target",
 )
@@ -189,12 +189,12 @@ def test_what_a_misfit_advises_can_be_done_and_helps(target: str, memory: str, i
     assert memory in ("FLASH", "L1", "L2") or not any(item.startswith("weights") for item in items), "constants lie in flash"
     assert memory != "FLASH" or "smaller inputs" not in items, "the size of inputs changes no constant"
     for item in items:
-        found = re.fullmatch(r"--default-memory (\w+), about (\d+) bytes then", item)
-        assert (found is not None) == item.startswith("--default-memory")
+        found = re.fullmatch(r'default_memory="(\w+)", about (\d+) bytes then', item)
+        assert (found is not None) == item.startswith("default_memory")
         if found is not None:
             assert fit(160, default_memory=found[1]).memory[memory].peak <= 160
             assert fit(int(found[2]), default_memory=found[1]).memory[memory].peak <= int(found[2])
-    (size,) = re.findall(r"--(?:memory \w+=|l[12] )(\d+)", items[-1])
+    (size,) = re.findall(r'(?:memory={"\w+": |l[12]=)(\d+)', items[-1])
     largest = fit(int(size))
     assert memory not in largest.memory or largest.memory[memory].peak <= int(size)
     with pytest.raises(FitError):

@@ -302,7 +302,7 @@ def test_the_loop_over_clocks_is_one_loop(fused: tuple[str, deeploy.Compiled]) -
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [(Options(objective="traffic"), "--objective traffic"), (Options(chains=False), "--no-chains")]
+    ("options", "message"), [(Options(objective="traffic"), 'objective="traffic"'), (Options(chains=False), "chains=False")]
 )
 def test_options_of_machines_with_several_memories(options: Options, message: str, model: Path) -> None:
     with pytest.raises(UsageError, match=f"{message}: target generic has one flat memory"):

@@ -114,7 +114,7 @@ def test_engines_may_be_left_out(model: Path) -> None:
     assert "no engine npu" in unknown.value.what and "cores, array" in unknown.value.remedy
     with pytest.raises(UnsupportedError) as missing:
         deeploy.compile(model, ARRAY, engines=("array",))
-    assert "only cores could run it, which --engines leaves out" in missing.value.what
+    assert "only cores could run it, which engines leaves out" in missing.value.what
 
 
 def test_it_is_explained_who_runs_a_layer(model: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_target_without_energies_says_so(name: str, tmp_path: Path) -> None:
     assert told["energy_uj"] is None
     assert told["energy_missing"][0].startswith("engine ") and told["energy_missing"][-1] == "static power"
     for objective in ("energy", "edp"):
-        with pytest.raises(UsageError, match=f"--objective {objective}: target {name} has no energy of engine"):
+        with pytest.raises(UsageError, match=f'objective="{objective}": target {name} has no energy of engine'):
             compiled(perceptron(tmp_path, 16, 8), name, objective=objective)
 
 

@@ -182,5 +182,5 @@ def test_who_has_no_such_engine_refuses_in_two_lines(model: Path, tmp_path: Path
 
 def test_an_unknown_choice_is_refused(model: Path) -> None:
     unknown: Any = "nearest"
-    with pytest.raises(UsageError, match="--requantise nearest is unknown"):
+    with pytest.raises(UsageError, match='requantise="nearest" is unknown'):
         deeploy.compile(model, "siracusa", requantise=unknown)

@@ -123,7 +123,7 @@ def test_shapes_are_the_published_ones(tmp_path: Path, name: str, macs: int) -> 
 def test_engines_that_cannot_run_all_of_a_network(tmp_path: Path) -> None:
     with pytest.raises(DeeployError) as raised:
         _compiled("EEGFormer", tmp_path, Options(engines=("npu",)))
-    assert raised.value.exit_status == 2 and "only cluster could run it, which --engines leaves out" in str(raised.value)
+    assert raised.value.exit_status == 2 and "only cluster could run it, which engines leaves out" in str(raised.value)
 
 
 @pytest.mark.gvsoc
