@@ -14,15 +14,19 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from deeploy.errors import UnsupportedError
 from deeploy.ir.types import Array
 from deeploy.operators.staircase import LONGEST, Staircase
 
 WORD = 2**31
-Rounding: TypeAlias = Literal["twice", "away", "up"]
+Rounding: TypeAlias = Literal["twice", "away", "up", "short"]
 Factor: TypeAlias = tuple[Array, Array]  # multiplier and shift
+_MOST_STEPS = 1024  # results that are looked at one by one
 _FAR = 2**40  # beyond all accumulators
 _HIGH = 31  # the shift behind the product of two words
+
+
+class NoConstants(Exception):
+    """Factors differ so much that no constants of 32 bits have the results of all channels."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +72,16 @@ def requantise(factor: Factor, zero_point: int, limits: tuple[int, int], ends: t
         factor: of channels, or one for all.
         limits: the least and the largest result.
         ends: the least and the most accumulator, per channel; int64, of 32 bits.
-        rounding: of halves: twice, as ``multiply`` does; once, away from zero or up.
+        rounding: of halves: twice, as ``multiply`` does; once, away from zero or up; ``short``: up, by multipliers of 15 bits.
 
     Raises:
-        UnsupportedError: factors that differ so much that no constants of 32 bits have these results.
+        NoConstants: no constants of 32 bits have these results.
     """
     (low, high), count = limits, max(factor[0].size, ends[0].size)
     multiplier, shift, least, most = (np.broadcast_to(each.ravel(), (count,)) for each in (*factor, *ends))
+    if high - low > _MOST_STEPS:
+        yield from _requantise_words(multiplier, shift, zero_point, limits, (least, most), rounding)
+        return
     total, steps = _HIGH - shift, np.arange(low + 1, high + 1, dtype=np.int64) - zero_point
     wanted = (steps.astype(object) << total[:, None].astype(object)) - ((1 << total.astype(object))[:, None] >> 1)
     if rounding == "twice":
@@ -97,12 +104,40 @@ def requantise(factor: Factor, zero_point: int, limits: tuple[int, int], ends: t
     second = _fit(upper, np.where(is_large, real, 2.0**-right))
     is_beyond = is_large & (np.maximum(-least, most) > WORD // 2)
     if second is None or rounding != "twice" or is_beyond.any():
-        raise UnsupportedError(
-            "a requantisation has factors that differ so much that no constants of 32 bits have its results",
-            "Quantise the weights again: some of their scales are far from all others.",
-        )
+        raise NoConstants
     yield Shift(words, np.array([WORD // 2]), _HIGH, -WORD, WORD - 1)
     yield Shift(second[0], second[1] + (zero_point << second[2]), second[2], low, high)
+
+
+def _requantise_words(
+    multiplier: Array, shift: Array, zero_point: int, limits: tuple[int, int], ends: tuple[Array, Array], rounding: Rounding
+) -> Iterator[Shift]:
+    """The same for results of 16 bits, of which there are too many to look at one by one."""
+    if rounding != "twice":
+        bits = 16 if rounding == "short" else 0
+        factor, total = np.minimum((multiplier + ((1 << bits) >> 1)) >> bits, (WORD >> bits) - 1), _HIGH - bits - shift
+        common = int(total.min()) if rounding == "up" else int(total.max())
+        mul = factor >> (total - common) if rounding == "up" else factor << (common - total)
+        halves = (1 << np.clip(total - 1, 0, 62)) // np.maximum(multiplier & -multiplier, 1)  # the least sum in the middle between results
+        is_tied = rounding == "away" and (np.maximum(-ends[0], ends[1]) >= halves).any()
+        if is_tied or total.min() < 1 or mul.max() >= WORD or common > LONGEST:
+            raise NoConstants
+        yield Shift(mul, np.array([(1 << (common - 1)) + (zero_point << common)]), common, *limits)
+        return
+    if int(shift.min()) == int(shift.max()) >= 0:
+        common = _HIGH - int(shift[0])
+        yield Shift(multiplier, np.array([((1 << common) >> 1) + (zero_point << common)]), common, *limits)
+        return
+    # high / 2^right, half away from zero, is (high * (2^k + 1) + half * 2^k) >> (right + k), if high has at most k bits.
+    right, (low, high) = -shift, limits
+    reached = max(int(np.abs((end * multiplier + WORD // 2) >> _HIGH).max()) for end in ends)
+    k = min(int(right.max()) + (high - low).bit_length() + 1, reached.bit_length())
+    longest = int(right.max()) + k
+    mul = np.where(right > 0, ((1 << k) + 1) << (longest - k - np.minimum(right, longest - k)), 1 << longest)
+    if right.min() < 0 or mul.max() >= WORD or longest > LONGEST:
+        raise NoConstants
+    yield Shift(multiplier, np.array([WORD // 2]), _HIGH, -(1 << k), (1 << k) - 1)
+    yield Shift(mul, np.where(right > 0, 1 << (longest - 1), 0) + (zero_point << longest), longest, low, high)
 
 
 def _fit(stairs: Staircase, factor: Array) -> tuple[Array, Array, int] | None:

@@ -124,6 +124,8 @@ def _pool(call: LiteCall) -> None:
     op, image = "MaxPool" if call.op == "MAX_POOL_2D" else "AveragePool", _first(call, call.x)
     if call.x.is_quantised:
         quantised.check_same(call, call.x)
+        if op == "AveragePool" and call.x.dtype.itemsize > 1:
+            raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
         if op == "AveragePool":
             low, high = quantised.limits(call)
             return call.result(_last(call, call.add("RoundedAveragePool", image, low=low, high=high, **attributes)))
@@ -217,8 +219,11 @@ def _reduce(op: str, of_quantised: Builder) -> Builder:
 
 def _quantise(call: LiteCall) -> None:
     y = call.y
+    if call.x.dtype.kind in "iu":
+        return quantised.rescale(call)
     call.need(y.is_quantised and y.scale.size == 1, "has no scale for its result")
     call.add("QuantizeLinear", call.x, np.array(y.s, np.float32), np.array(y.z, y.dtype), outputs=[y])
+    return None
 
 
 def _dequantise(call: LiteCall) -> None:
@@ -243,7 +248,7 @@ _SHAPED = moves.move("Reshape", moves.reshaped)
 _PAD = moves.move("Pad", moves.padded)
 
 OPERATORS: Mapping[int | str, LiteOperator] = {
-    0: LiteOperator("ADD", "fused:b", _ADD),
+    0: LiteOperator("ADD", "fused:b pot_scale:B=1", _ADD),
     1: LiteOperator("AVERAGE_POOL_2D", _POOL, _pool),
     2: LiteOperator("CONCATENATION", "axis:i fused:b", moves.concatenate),
     3: LiteOperator("CONV_2D", f"{_WINDOW} fused:b {_DILATED}", _convolve),
@@ -270,7 +275,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     38: LiteOperator("SPACE_TO_BATCH_ND", "", moves.batch_and_space),
     39: LiteOperator("TRANSPOSE", "", moves.transpose),
     40: LiteOperator("MEAN", "keeps_axes:B", _reduce("ReduceMean", quantised.reduce_sum)),
-    41: LiteOperator("SUB", "fused:b", _SUB),
+    41: LiteOperator("SUB", "fused:b pot_scale:B=1", _SUB),
     42: LiteOperator("DIV", "fused:b", _either(_plain("Div"), _refused)),
     43: LiteOperator("SQUEEZE", "axes:[i]", _SHAPED),
     45: LiteOperator("STRIDED_SLICE", _SLICE, moves.cut_strided),
@@ -323,7 +328,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     106: LiteOperator("ADD_N", "", _either(_plain("Sum"), _refused)),
     108: LiteOperator("COS", "", _unary("Cos", of_quantised=_refused)),
     111: LiteOperator("ELU", "", _either(_plain("Elu"), quantised.of_reals(lambda x: np.where(x < 0, np.expm1(x), x)))),
-    114: LiteOperator("QUANTIZE", "", _either(_quantise, quantised.rescale)),
+    114: LiteOperator("QUANTIZE", "", _quantise),
     116: LiteOperator("ROUND", "", _unary("Round", of_quantised=_refused)),
     117: LiteOperator("HARD_SWISH", "", _either(_plain("HardSwish"), quantised.hard_swish)),
     123: LiteOperator("SELECT_V2", "", moves.choose("Where")),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
 
 from deeploy.frontend.tflite import fixed_point
-from deeploy.frontend.tflite.fixed_point import Factor, Rounding
+from deeploy.frontend.tflite.fixed_point import Factor, Rounding, Shift
 from deeploy.frontend.tflite.network import Builder, LiteCall, LiteTensor, axes
 from deeploy.ir.types import Array
 from deeploy.operators.accumulate import sums
@@ -31,6 +31,27 @@ def limits(call: LiteCall) -> tuple[int, int]:
     return (low if least is None else max(low, call.y.steps(least))), (high if most is None else min(high, call.y.steps(most)))
 
 
+def find_steps(call: LiteCall, factor: Factor, limits: tuple[int, int], ends: tuple[Array, Array], rounding: Rounding) -> list[Shift]:
+    """The steps of a requantisation to the zero point of the result, or to 0 where a word is wanted."""
+    zero = call.y.z if limits[1] < fixed_point.WORD - 1 else 0
+    try:
+        return list(fixed_point.requantise(factor, zero, limits, ends, rounding if call.is_exact else "up"))
+    except fixed_point.NoConstants as error:
+        what = "has factors that differ so much that no constants of 32 bits have its results"
+        raise call.refused(what, "Quantise the weights again: some of their scales are far from all others.") from error
+
+
+def emit(call: LiteCall, total: str, steps: Sequence[Shift], is_result: bool = True) -> str:
+    """Nodes for the steps of a requantisation; the last gives the result of the operator, or another word."""
+    for step in steps:
+        is_last = is_result and step is steps[-1]
+        mul, add = (each if np.ptp(each) else each.ravel()[:1] for each in (step.mul, step.add))
+        attributes = {"shift": step.shift, "low": step.low, "high": step.high}
+        kind = np.array(0, call.y.dtype if is_last else np.int32)
+        total = call.add("Requantise", total, mul.astype(np.int32), add, kind, outputs=[call.y] if is_last else [], **attributes)
+    return total
+
+
 def requantise(call: LiteCall, total: str, factor: Factor, ends: tuple[Array, Array], rounding: Rounding = "twice") -> None:
     """Accumulators (int32) as the result of the operator.
 
@@ -41,12 +62,7 @@ def requantise(call: LiteCall, total: str, factor: Factor, ends: tuple[Array, Ar
     call.need(low <= high, "has an activation that no number of its result has")
     if int(ends[0].min()) < -fixed_point.WORD or int(ends[1].max()) >= fixed_point.WORD:
         raise call.refused("has sums that 32 bits may not hold", "Quantise with 8 bits, or divide the layer.")
-    steps = list(fixed_point.requantise(factor, call.y.z, (low, high), ends, rounding if call.is_exact else "up"))
-    for step in steps:
-        kind = np.array(0, call.y.dtype if step is steps[-1] else np.int32)
-        mul, add = (each if np.ptp(each) else each[:1] for each in (step.mul, step.add))
-        outputs, attributes = [call.y] if step is steps[-1] else [], {"shift": step.shift, "low": step.low, "high": step.high}
-        total = call.add("Requantise", total, mul.astype(np.int32), add, kind, outputs=outputs, **attributes)
+    emit(call, total, find_steps(call, factor, (low, high), ends, rounding))
 
 
 def finish_product(
@@ -66,13 +82,15 @@ def finish_product(
     is_dense = call.op == "FULLY_CONNECTED" and w.scale.size == 1
     product = np.float64(np.float32(x.s) * np.float32(w.s)) if is_dense else np.float64(x.s) * w.scale.astype(np.float64)
     factor = fixed_point.quantise_factor(np.atleast_1d(product / np.float64(y.s)))
-    requantise(call, total, factor, (least, most), "away" if call.op == "FULLY_CONNECTED" else "twice")
+    is_long = x.dtype.itemsize == 2 and (bias is None or bias.dtype.itemsize == 8)  # sums of 64 bits, in the reference kernels
+    requantise(call, total, factor, (least, most), "away" if call.op == "FULLY_CONNECTED" else "short" if is_long else "twice")
 
 
 def softmax(call: LiteCall) -> None:
     """By exponentials of the distance from the maximum; the result has a step of 1/256 from the least number on."""
     y, (low, high) = call.y, call.y.range
-    call.need(call.x.dtype.itemsize == y.dtype.itemsize == 1, "is no softmax of 8 bits")
+    if not call.x.dtype.itemsize == y.dtype.itemsize == 1:
+        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
     if (y.z, y.s) != (low, 1 / 256):
         raise call.refused("has a result in other steps than 1/256", "Quantise the model again; the converter chooses these.")
     call.add("QuantisedSoftmax", call.x, fixed_point.softmax_exponentials(call.x.s, call.options["beta"]), outputs=[y], low=low, high=high)
@@ -82,19 +100,27 @@ def add(call: LiteCall) -> None:
     """ADD, SUB: both operands in steps of a common scale with bits behind the point, then the sum in steps of the result."""
     a, b, y = call.x, call.needed(1), call.y
     call.need(a.is_quantised and b.is_quantised, "adds quantised and other numbers")
-    sign = -1 if call.op == "SUB" else 1
     left = 15 if a.dtype.itemsize == 2 else 20
-    largest = 2 * np.float64(max(np.float32(a.s), np.float32(b.s)))
-    parts = []
-    for side, way in ((a, 1), (b, sign)):
+    if left == 15 and call.options["pot_scale"]:
+        raise call.refused("adds numbers of 16 bits whose scales are powers of two", "Convert the model with a recent converter.")
+    largest, parts, ends = 2 * np.float64(max(np.float32(a.s), np.float32(b.s))), list[str](), list[Array]()
+    for side in (a, b):
         multiplier, shift = fixed_point.quantise_factor(np.array([np.float64(side.s) / largest]))
-        parts.append(way * fixed_point.multiply((side.every() - side.z) << left, multiplier, shift))
+        table = fixed_point.multiply((side.every() - side.z) << left, multiplier, shift)
+        ends.append(np.array([table.min(), table.max()]))
+        if left == 20:
+            parts.append(call.add("LookUp", side, table.astype(np.int32)))
+            continue
+        # x * 2^15 times the factor, whose second rounding is that of a number of 30 bits.
+        right = int(-shift[0])
+        steps = [Shift(multiplier, np.array([1 << 15]), 16, -fixed_point.WORD, fixed_point.WORD - 1)]
+        if right:
+            steps.append(Shift(np.array([2**30 + 1]), np.array([1 << (right + 29)]), right + 30, -fixed_point.WORD, fixed_point.WORD - 1))
+        parts.append(emit(call, call.add("Cast", side, to=_INT32), steps, is_result=False))
+    total = call.add("Sub" if call.op == "SUB" else "Add", *parts)
+    ends[1] = -ends[1][::-1] if call.op == "SUB" else ends[1]
     factor = fixed_point.quantise_factor(np.array([largest / (2.0**left * np.float64(y.s))]))
-    call.need(a.dtype.itemsize == 1, "adds numbers of 16 bits")
-    names = [call.add("LookUp", side, part.astype(np.int32)) for side, part in zip((a, b), parts, strict=True)]
-    total = call.add("Add", *names)
-    least, most = (np.array([sum(int(end(part)) for part in parts)]) for end in (np.min, np.max))
-    requantise(call, total, factor, (least, most))
+    requantise(call, total, factor, (ends[0][:1] + ends[1][:1], ends[0][1:] + ends[1][1:]))
 
 
 def multiply(call: LiteCall) -> None:
@@ -130,7 +156,8 @@ Real = Callable[[Array], Array]
 
 def tabulate(call: LiteCall, results: Array) -> None:
     """A function of one 8-bit tensor as a table of its results, which are limited to the type."""
-    call.need(call.x.dtype.itemsize == 1 and call.y.is_quantised, "is no function of numbers of 8 bits")
+    if call.x.dtype.itemsize > 1 or not call.y.is_quantised:
+        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
     call.add("LookUp", call.x, np.clip(results, *limits(call)).astype(call.y.dtype), outputs=[call.y])
 
 
@@ -139,6 +166,8 @@ def of_reals(function: Real) -> Builder:
 
     def build(call: LiteCall) -> None:
         x, y = call.x, call.y
+        if x.dtype.itemsize > 1:
+            return tabulate(call, x.every())  # which says that it is not handled
         real = np.float32(x.s) * (x.every() - x.z).astype(np.float32)
         with np.errstate(all="ignore"):
             steps = np.asarray(function(real), np.float32) * (np.float32(1) / np.float32(y.s))
@@ -153,6 +182,8 @@ _LIMITS = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)
 
 def rescale(call: LiteCall) -> None:
     """RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, QUANTIZE of quantised numbers: by one factor above zero and one below."""
+    if call.x.dtype.itemsize > 1:
+        return _rescale_words(call)
     x, y, alpha = call.x, call.y, call.options["alpha"] if call.op == "LEAKY_RELU" else 1.0
     steps = x.every() - x.z
     above, below = (
@@ -162,13 +193,34 @@ def rescale(call: LiteCall) -> None:
     results = np.where(steps >= 0, above, below * (-1 if alpha < 0 else 1)) + y.z
     low, high = _LIMITS.get(call.op, (None, None))
     results = results if low is None else np.maximum(results, y.steps(low))
-    tabulate(call, results if high is None else np.minimum(results, y.steps(high)))
+    return tabulate(call, results if high is None else np.minimum(results, y.steps(high)))
+
+
+def _rescale_words(call: LiteCall) -> None:
+    """The same of numbers of 16 and 32 bits without zero points: QUANTIZE, and LEAKY_RELU as the sum of both sides."""
+    x, y = call.x, call.y
+    call.need(y.scale.size and x.z == 0, "has a zero point, or no scale for its result")
+    low, high = x.range
+    total = call.add("Cast", x, to=_INT32)
+    whole = (-fixed_point.WORD, fixed_point.WORD - 1)
+    if call.op == "QUANTIZE":
+        factor = fixed_point.quantise_factor(np.array([np.float64(x.s) / np.float64(y.s)]))
+        return requantise(call, total, factor, (np.array([low]), np.array([high])))
+    if call.op != "LEAKY_RELU" or call.options["alpha"] < 0:
+        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+    parts = []
+    for a, ends in ((1.0, (0, high)), (call.options["alpha"], (low, 0))):
+        factor = fixed_point.quantise_factor(np.array([np.float64(x.s) * a / np.float64(y.s)]))
+        side = call.add("Clip", total, *(np.array(end, np.int32) for end in ends))
+        steps = find_steps(call, factor, whole, (np.array(ends[:1]), np.array(ends[1:])), "twice")
+        parts.append(emit(call, side, steps, is_result=False))
+    emit(call, call.add("Add", *parts), [Shift(np.array([1]), np.array([y.z]), 0, *limits(call))])
+    return None
 
 
 def hard_swish(call: LiteCall) -> None:
     """x * clip(x + 3, 0, 6) / 6 with words of 16 bits (reference/hard_swish.h)."""
     x, y = call.x, call.y
-    call.need(x.dtype.itemsize == 1 and y.is_quantised, "is no function of numbers of 8 bits")
     fine = np.float32(1 / 128) * np.float32(x.s)
     first, right = _half_word(np.float64(fine / np.float32(y.s)))
     second, left = _half_word(np.float64(fine / np.float32(3 / 32768)))

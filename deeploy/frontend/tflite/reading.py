@@ -158,6 +158,7 @@ def _read_scales(name: str, shape: Sequence[int], about: Attributes) -> tuple[Ar
     scale, zero, axis = np.array(about["scale"], np.float32), np.array(about["zero"], np.int64), int(about["axis"])
     if about["details"]:
         raise UnsupportedError(f"tensor '{shorten(name)}' has a quantisation of its own", "Convert the model with scales and zero points.")
+    axis = 0 if len(shape) == 1 else axis  # files say that of the weights of a bias
     zero = zero if zero.size else np.zeros(1, np.int64)
     zero = np.broadcast_to(zero, scale.shape) if zero.size == 1 and scale.size else zero
     is_sound = bool((np.isfinite(scale) & (scale >= 0)).all()) and bool((np.abs(zero) < 2**31).all())

@@ -129,6 +129,8 @@ _TYPES = {"i1": {"dtype": "i1"}, "f4": {"dtype": "f4"}}
         "one_scale": {"each": False},
         "large_factor": {"out": 0.002},
         "float": {"dtype": "f4", "fused": 3},
+        "words": {"dtype": "i2", "out": 0.5},
+        "words_relu": {"dtype": "i2", "fused": 1},
     },
 )
 def conv(d: Draft, padding: int = 0, stride: int = 1, dilation: int = 1, extent: int = 7, fused: int = 0, each: bool = True,
@@ -141,7 +143,8 @@ def conv(d: Draft, padding: int = 0, stride: int = 1, dilation: int = 1, extent:
     return [d.op("CONV_2D", [x, *w], y, **options)]
 
 
-@_many("depthwise", {"i1": {"dtype": "i1"}, "twofold": {"dtype": "i1", "multiplier": 2}, "f4": {"dtype": "f4"}})
+@_many("depthwise", {"i1": {"dtype": "i1"}, "twofold": {"dtype": "i1", "multiplier": 2}, "f4": {"dtype": "f4"},
+                     "words": {"dtype": "i2"}})  # fmt: skip
 def depthwise(d: Draft, dtype: str, multiplier: int = 1) -> Sequence[int]:
     x = d.given(1, 6, 9, 4, dtype=dtype)
     w = d.weights(x, (1, 3, 5, 4 * multiplier), 3, 4 * multiplier)
@@ -149,7 +152,8 @@ def depthwise(d: Draft, dtype: str, multiplier: int = 1) -> Sequence[int]:
     return [d.op("DEPTHWISE_CONV_2D", [x, *w], y, padding=0, stride_w=2, stride_h=2, multiplier=multiplier)]
 
 
-@_many("dense", {"i1": {"dtype": "i1"}, "each": {"dtype": "i1", "each": True}, "relu": {"dtype": "i1", "fused": 1}, "f4": {"dtype": "f4"}})
+@_many("dense", {"i1": {"dtype": "i1"}, "each": {"dtype": "i1", "each": True}, "relu": {"dtype": "i1", "fused": 1}, "f4": {"dtype": "f4"},
+                 "words": {"dtype": "i2"}})  # fmt: skip
 def dense(d: Draft, dtype: str, each: bool = False, fused: int = 0) -> Sequence[int]:
     x = d.given(3, 40, dtype=dtype)
     y = d.tensor(3, 11, dtype=dtype, scale=0.3)
@@ -208,13 +212,14 @@ def softmax(d: Draft, scale: float = 0.1, columns: int = 12, beta: float = 1.0, 
 @_many(
     "binary",
     {
-        **{f"{op.lower()}_{dtype}": {"op": op, "dtype": dtype} for op in ("ADD", "SUB", "MUL") for dtype in ("i1", "f4")},
+        **{f"{op.lower()}_{dtype}": {"op": op, "dtype": dtype} for op in ("ADD", "SUB", "MUL") for dtype in ("i1", "f4", "i2")},
         **{"add_relu": {"op": "ADD", "fused": 1}, "add_row": {"op": "ADD", "other": (1, 1, 5)}, "mul_relu6": {"op": "MUL", "fused": 3}},
     },
 )
 def binary(d: Draft, op: str, dtype: str = "i1", fused: int = 0, other: Sequence[int] = (3, 4, 5)) -> Sequence[int]:
     a, b = d.given(3, 4, 5, dtype=dtype), d.given(*other, dtype=dtype)
-    return [d.op(op, [a, b], d.tensor(3, 4, 5, dtype=dtype), fused=fused)]
+    scale = {"pot_scale": 0} if op != "MUL" else {}
+    return [d.op(op, [a, b], d.tensor(3, 4, 5, dtype=dtype), fused=fused, **scale)]
 
 
 @_many("table", {op.lower(): {"op": op} for op in ("LOGISTIC", "TANH", "RELU", "RELU6", "EXP", "LOG", "HARD_SWISH", "QUANTIZE")}
@@ -222,6 +227,19 @@ def binary(d: Draft, op: str, dtype: str = "i1", fused: int = 0, other: Sequence
 def table(d: Draft, op: str, **options: Any) -> Sequence[int]:
     scale, zero = (1 / 256, -128) if op == "LOGISTIC" else (1 / 128, 0) if op == "TANH" else (None, None)
     return [d.op(op, [d.given(16, 32)], d.tensor(16, 32, scale=scale, zero=zero), **options)]
+
+
+@_many(
+    "words",
+    {
+        "leaky_relu": {"op": "LEAKY_RELU", "alpha": 0.1},
+        "unchanged": {"op": "LEAKY_RELU", "alpha": 0.3, "scale": 0.03},
+        "quantize": {"op": "QUANTIZE"},
+        "narrow": {"op": "QUANTIZE", "dtype": "i1"},
+    },
+)
+def words(d: Draft, op: str, dtype: str = "i2", scale: float | None = None, **options: Any) -> Sequence[int]:
+    return [d.op(op, [d.given(8, 16, dtype="i2", scale=scale)], d.tensor(8, 16, dtype=dtype, scale=scale), **options)]
 
 
 @_many("function", {op.lower(): {"op": op} for op in ("LOGISTIC", "TANH", "RELU", "RELU6", "EXP", "HARD_SWISH", "ABS", "NEG", "FLOOR",
