@@ -5,7 +5,10 @@ Every message has two parts: what is wrong with which node or option, and what t
 
 from __future__ import annotations
 
+import difflib
+import shlex
 import signal
+from collections.abc import Iterable
 
 __all__ = [
     "AccuracyError",
@@ -18,8 +21,13 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "make_printable",
+    "quote_words",
     "shorten",
+    "suggest",
 ]
+
+
+_LONGEST_NAME = 200  # letters of names that are compared with others: hostile ones take long
 
 
 class DeeployError(Exception):
@@ -105,3 +113,24 @@ def shorten(name: str, limit: int = 80) -> str:
 def make_printable(text: str) -> str:
     """Return ``text`` with everything escaped but line breaks and characters that terminals print: no file may write to them."""
     return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def suggest(name: str, known: Iterable[str], option: str = "") -> str:
+    """A question with a blank behind it, where a known name is nearly the one that was given; nothing where none is.
+
+    Args:
+        option: stands in front of the name, with a blank behind it.
+    """
+    by_letters = {each.lower(): each for each in known if len(each) <= _LONGEST_NAME}
+    near = difflib.get_close_matches(name[:_LONGEST_NAME].lower(), by_letters, 1)
+    return f"Did you mean {option}{shorten(by_letters[near[0]])}? " if near else ""
+
+
+def quote_words(words: Iterable[str]) -> str:
+    """Words as they are typed to a shell, such as bash or zsh: what cannot be printed is escaped, and very long ones are cut."""
+    return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escape(word)}'" for word in (each[:_LONGEST_NAME] for each in words))
+
+
+def _escape(word: str) -> str:
+    data = word.encode("utf-8", "surrogateescape")
+    return "".join(chr(byte) if 32 <= byte < 127 and byte not in b"\\'" else f"\\x{byte:02x}" for byte in data)

@@ -4,7 +4,6 @@ the reference page are made of the fields of ``Options``."""
 from __future__ import annotations
 
 import ast
-import difflib
 import itertools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from deeploy.errors import UsageError, shorten
+from deeploy.errors import UsageError, shorten, suggest
 from deeploy.ir.topology import Collective
 
 if TYPE_CHECKING:  # which are slow to import, and no text says one
@@ -180,8 +179,7 @@ class Options:
         for option in (option for option in list_options() if option.choices):
             value = getattr(self, option.field)
             if value is not None and value not in option.choices:
-                near = difflib.get_close_matches(str(value).lower(), option.choices, 1)
-                told = f"Did you mean {option.flag} {near[0]}? " if near else ""
+                told = suggest(str(value), option.choices, f"{option.flag} ")
                 listed = f"{told}Use {option.flag} {', '.join(option.choices[:-1])} or {option.choices[-1]}."
                 raise UsageError(f"{option.flag} {shorten(str(value))} is unknown", listed)
         check_seconds(self.seconds, "--seconds")

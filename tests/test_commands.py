@@ -142,9 +142,9 @@ def test_what_a_symbolic_model_needs_is_shown(symbolic: onnx.ModelProto, tmp_pat
     onnx.save(symbolic, tmp_path / "m.onnx")
     text = run("inspect", tmp_path / "m.onnx")
     assert "input x: float['batch', 3, 'width']" in text and "Mul" in text
-    assert text.rstrip().endswith("compile with: --dim batch=1 --dim width=VALUE")
+    assert text.rstrip().endswith("compile with: --dim batch=1 --dim width=16")
     found = json.loads(run("inspect", tmp_path / "m.onnx", "--json", "--dim", "batch=1"))
-    assert found["flags"] == ["--dim", "width=VALUE"]
+    assert found["flags"] == ["--dim", "width=16"]
     assert "flags" not in json.loads(run("inspect", tmp_path / "m.onnx", "--json", "--dim", "batch=1", "--dim", "width=4"))
 
 

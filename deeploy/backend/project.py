@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deeploy.documents import Contents, Document, check_document, load_document, read_document
-from deeploy.errors import UsageError, shorten
+from deeploy.errors import UsageError, shorten, suggest
 from deeploy.schemas import GENERATOR, KINDS, MANIFEST, PLAN, SCHEMA
 
 _ANOTHER_FOLDER = "Name another output folder (-o); it is replaced as a whole, so the folder around it must be yours to write."
@@ -213,6 +213,7 @@ def select_network(manifest: Document, name: str | None = None) -> Document:
     entries: list[Document] = manifest.get("networks") or [manifest]
     matching = [entry for entry in entries if name in (None, entry["name"])]
     if len(matching) != 1:
-        known = ", ".join(str(entry["name"]) for entry in entries)
-        raise UsageError(f"the project holds the networks {known}; {name or 'none'} was named", "Name one of them with --network.")
+        known = [str(entry["name"]) for entry in entries]
+        what = f"the project holds the networks {', '.join(known)}; {shorten(name or 'none')} was named"
+        raise UsageError(what, f"{suggest(name or '', known)}Name one of them with --network.")
     return matching[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,7 +33,7 @@ from deeploy.cli.options import (
     target_names,
     tolerance_of,
 )
-from deeploy.errors import UsageError, shorten
+from deeploy.errors import UsageError, shorten, suggest
 from deeploy.options import Options, check_seconds
 from deeploy.report.progress import Progress
 from deeploy.schemas import BUILD
@@ -194,6 +194,13 @@ def compile(
     print_text(json.dumps(manifest, indent=1) if as_json else summary(manifest, output))
 
 
+def _check_word(on: str, known: Sequence[str], does: str) -> None:
+    """Raise UsageError where ``--on`` names no place."""
+    if on not in known:
+        what = f"--on {shorten(on)}: {does} on {', '.join(known[:-1])} or {known[-1]}"
+        raise UsageError(what, f"{suggest(on, known)}Leave --on out, or name one of them.")
+
+
 def _check_place(on: str, sanitize: bool, board: str | None, port: str | None) -> None:
     if on != "host" and sanitize:
         raise UsageError("--sanitize: only the host has sanitizers", "Leave --sanitize out, or --on.")
@@ -238,8 +245,7 @@ def verify(
 ) -> None:
     """Compile a model and compare its C with the reference interpreter (bit for bit), onnxruntime and expected outputs."""
     tolerance_of(tolerance)
-    if on not in ("host", "gvsoc", "qemu", "board"):
-        raise UsageError(f"--on {shorten(on)}: a model is verified on host, gvsoc, qemu or board", "Leave --on out, or name one of them.")
+    _check_word(on, ("host", "gvsoc", "qemu", "board"), "a model is verified")
     _check_place(on, sanitize, board, port)
     options.check_one_chip()
     from deeploy.jobs import workers
@@ -351,8 +357,7 @@ def run(
     from deeploy.backend import project as files
     from deeploy.driver import verify as checks
 
-    if on not in ("host", "gvsoc", "qemu", "board", "mpi"):
-        raise UsageError(f"--on {shorten(on)}: projects run on host, gvsoc, qemu, board or mpi", "Leave --on out, or name one of them.")
+    _check_word(on, ("host", "gvsoc", "qemu", "board", "mpi"), "projects run")
     _check_place(on, sanitize, board, port)
     if hostfile is not None and on != "mpi":
         raise UsageError("--hostfile without --on mpi", "Say --on mpi, or leave --hostfile out.")

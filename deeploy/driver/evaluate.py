@@ -13,7 +13,7 @@ import numpy as np
 from deeploy.backend import project
 from deeploy.documents import Contents, Document
 from deeploy.driver.verify import run_project
-from deeploy.errors import UnsupportedError, UsageError, shorten
+from deeploy.errors import UnsupportedError, UsageError, shorten, suggest
 from deeploy.execution.verification.litert_reference import run_litert
 from deeploy.execution.verification.metrics import METRICS, Metric, agreement
 from deeploy.frontend import in_floats
@@ -131,7 +131,10 @@ def metric_of(name: str) -> Metric:
         return METRICS[name]
     file, _, function = name.rpartition(":")
     if not file.endswith(".py") or not Path(file).is_file() or not function.isidentifier():
-        raise UsageError(f"--metric {shorten(name)} is unknown", f"Use one of {', '.join(METRICS)}, or FILE.py:NAME of a function.")
+        raise UsageError(
+            f"--metric {shorten(name)} is unknown",
+            f"{suggest(name, METRICS)}Use one of {', '.join(METRICS)}, or FILE.py:NAME of a function.",
+        )
     spec = importlib.util.spec_from_file_location("deeploy_metric", file)
     assert spec is not None and spec.loader is not None  # of a file that ends with .py
     module = importlib.util.module_from_spec(spec)

@@ -14,7 +14,7 @@ import onnx
 
 from deeploy.backend import project
 from deeploy.driver.loops import with_loops
-from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten, suggest
 from deeploy.frontend import CustomShapes, Imported, import_model, import_read, import_states
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import Integers, is_dialect, resolve_input_types
@@ -105,7 +105,9 @@ def input_types_of(options: Options) -> dict[str, DType]:
     known = {name: dtype for dtype in WHOLE for name in (dtype.value, dtype.name.lower())}
     types = {name: given if isinstance(given, DType) else known.get(given) for name, given in options.input_types.items()}
     if unknown := [str(options.input_types[name]) for name, dtype in types.items() if dtype is None]:
-        raise UsageError(f"{unknown[0]} is no element type", f"Use one of {', '.join(t.name.lower() for t in WHOLE)}.")
+        raise UsageError(
+            f"{unknown[0]} is no element type", f"{suggest(unknown[0], known)}Use one of {', '.join(t.name.lower() for t in WHOLE)}."
+        )
     return {name: dtype for name, dtype in types.items() if dtype is not None}
 
 
@@ -170,7 +172,7 @@ def _lower_graph(graph: Graph, model: Imported, target: Target, options: Options
     """Assign element types and run the target's passes; returns the graph, what says that it is in the dialect, and notices."""
     saved, path = options.save_after or (None, Path())
     if saved is not None and saved not in [p.name for p in target.passes]:
-        raise UsageError(f"there is no pass {saved}", f"Passes of this target: {', '.join(p.name for p in target.passes)}.")
+        raise _unknown_pass(saved, [p.name for p in target.passes])
     graph, dialect, notes = _assign_types(graph, model, target, options)
     for step in target.passes:
         graph = step(graph)
@@ -178,6 +180,10 @@ def _lower_graph(graph: Graph, model: Imported, target: Target, options: Options
             project.write_file(path, write_model(graph).SerializeToString(), "--save-after")
     graph = append_states(note_narrow(graph, model.narrow | packed_types(options.weight_bits or 0)), model.pairs)
     return begin_states(graph, model.begun), dialect, notes
+
+
+def _unknown_pass(name: str, known: Sequence[str]) -> UsageError:
+    return UsageError(f"there is no pass {shorten(name)}", f"{suggest(name, known)}Passes of this target: {', '.join(known)}.")
 
 
 def graph_after(model: Path, target: Target, name: str, options: Options) -> Graph:
@@ -189,7 +195,7 @@ def graph_after(model: Path, target: Target, name: str, options: Options) -> Gra
     """
     names = ["import", *(step.name for step in target.passes)]
     if name not in names:
-        raise UsageError(f"there is no pass {shorten(name)}", f"Passes of target {target.name}: {', '.join(names)}.")
+        raise _unknown_pass(name, names)
     graph = import_model(model, dict(options.dims), partial(inferred_shapes, target.kernels), options.pins)
     graph, _, _ = _assign_types(graph, Imported(graph), target, options)
     return rewrite_graph(graph, target.passes[: names.index(name)])

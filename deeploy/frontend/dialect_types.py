@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from deeploy.errors import UsageError, shorten
+from deeploy.errors import UsageError, shorten, suggest
 from deeploy.frontend.schemas import DIALECT_OPS
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
@@ -39,9 +39,8 @@ def resolve_input_types(
     names = [t.name for t in graph.inputs]
     for name in declared:
         if name not in names:
-            raise UsageError(
-                f"--input-type {shorten(name)}: the model has no input of that name", f"Its inputs: {', '.join(shorten(n) for n in names)}."
-            )
+            listed = f"{suggest(name, names)}Its inputs: {', '.join(shorten(n) for n in names)}."
+            raise UsageError(f"--input-type {shorten(name)}: the model has no input of that name", listed)
     types: dict[str, DType] = {}
     notes: list[str] = []
     for position, tensor in enumerate(graph.inputs):

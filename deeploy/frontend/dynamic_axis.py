@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import onnx
 
-from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError, shorten
+from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError, quote_words, shorten, suggest
 from deeploy.frontend.labels import Labels
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.position_tables import (
@@ -119,7 +119,7 @@ def import_dynamic(
         listed = ", ".join(shorten(s) for s in sorted(lengths.before))
         raise UsageError(
             f"the caches grow along the dimension {listed}: how many rows they hold at most is not known",
-            f"Give --context ROWS, or fix the length (--dim '{sorted(lengths.before)[0]}=VALUE').",
+            f"Give --context ROWS, or fix the length ({quote_words(['--dim', f'{sorted(lengths.before)[0]}=VALUE'])}).",
         )
     graph, rows = _import_full(load, names, lengths, dims, context, _fixed_extents(model.graph, names))
     shorter = load(_axis_extents(lengths, dims, context - 1, rows)) if context - 1 > rows else None
@@ -228,9 +228,8 @@ def _check_names(graph: onnx.GraphProto, declared: Mapping[str, str]) -> None:
         for name, known, kind in ((past, inputs, "input"), (present, outputs, "output")):
             if name not in known:
                 listed = ", ".join(shorten(n) for n in known[:10])
-                raise UsageError(
-                    f"--state {shorten(past)}={shorten(present)}: the model has no {kind} {shorten(name)}", f"Its {kind}s: {listed}."
-                )
+                what = f"--state {shorten(past)}={shorten(present)}: the model has no {kind} {shorten(name)}"
+                raise UsageError(what, f"{suggest(name, known)}Its {kind}s: {listed}.")
 
 
 def _find_states(graph: onnx.GraphProto, dims: Mapping[str, int]) -> dict[str, str]:

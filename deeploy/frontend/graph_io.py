@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx
 
-from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+from deeploy.errors import ModelError, UnsupportedError, UsageError, quote_words, shorten, suggest
 from deeploy.frontend.attributes import read_array
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import open_inputs
@@ -77,7 +77,8 @@ def _check_dims(graph: onnx.GraphProto, inputs: Sequence[onnx.ValueInfoProto], d
         unnamed = {f"{value.name}:{axis}" for value in inputs for axis in range(len(value.type.tensor_type.shape.dim))}
         if name not in known | unnamed:
             listed = ", ".join(shorten(item) for item in sorted(known)[:10]) or "none"
-            raise UsageError(f"--dim names '{shorten(name)}', which the model does not have", f"its symbolic dimensions: {listed}")
+            near = suggest(name, known)
+            raise UsageError(f"--dim names '{shorten(name)}', which the model does not have", f"{near}Its symbolic dimensions: {listed}.")
         if extent < 0:
             raise UsageError(f"--dim {shorten(name)}={extent} is negative", "give the number of elements")
 
@@ -117,8 +118,8 @@ def _value_shapes(values: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]
             shapes[-1].append(0 if key is None else dims[key])
     if unknown:
         told = [f"'{shorten(option)}' ({', '.join(places[:_MOST_PLACES])})" for option, places in unknown.items()]
-        flags = " ".join(f"--dim '{shorten(option)}={1 if 'batch' in option.lower() else 'VALUE'}'" for option in unknown)
-        raise UnsupportedError(f"dimensions of unknown extent: {'; '.join(told)}", f"pin them: {flags}")
+        flags = [word for option in unknown for word in ("--dim", f"{option}={1 if 'batch' in option.lower() else 'VALUE'}")]
+        raise UnsupportedError(f"dimensions of unknown extent: {'; '.join(told)}", f"pin them: {quote_words(flags)}")
     for value, shape in zip(values, shapes, strict=True):
         check_size(value.name, shape)
     return shapes

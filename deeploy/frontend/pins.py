@@ -14,7 +14,7 @@ import onnx
 from onnx import numpy_helper
 
 from deeploy.documents import Contents, Document
-from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten, suggest
 from deeploy.frontend.graph_io import input_shape
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import open_inputs
@@ -89,7 +89,8 @@ def pin_inputs(model: onnx.ModelProto, pins: Mapping[str, PinnedValue], dims: Ma
     for name in pins:
         if name not in [value.name for value in inputs]:
             listed = ", ".join(shorten(value.name) for value in inputs[:10]) or "none"
-            raise UsageError(f"--pin names '{shorten(name)}', which is no input of the model", f"Its inputs: {listed}.")
+            near = suggest(name, (value.name for value in inputs))
+            raise UsageError(f"--pin names '{shorten(name)}', which is no input of the model", f"{near}Its inputs: {listed}.")
     if pins and len(pins) == len(inputs):
         raise UsageError("--pin names every input: nothing is left to compute", "Leave one of them out.")
     pinned = []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deeploy.documents import Contents, Document
-from deeploy.errors import shorten
+from deeploy.errors import quote_words, shorten
 
 if TYPE_CHECKING:
     from deeploy.ir.nodes import Tensor
@@ -170,7 +169,7 @@ def describe_model(entry: Document) -> str:
     if entry.get("integers"):
         lines += ["", "floats that hold integers only: compiled as integers, unless a sample or --dialect standard says otherwise"]
     if entry.get("flags"):
-        lines += ["", f"dimensions without an extent; compile with: {' '.join(map(shlex.quote, entry['flags']))}"]
+        lines += ["", f"dimensions without an extent; compile with: {quote_words(entry['flags'])}"]
     return "\n".join(lines)
 
 

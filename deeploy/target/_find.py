@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import importlib.util
 import sys
@@ -11,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from deeploy.errors import DeeployError, Stopped, TargetError, UsageError, shorten
+from deeploy.errors import DeeployError, Stopped, TargetError, UsageError, shorten, suggest
 from deeploy.ir.target import API_VERSION, Target
 from deeploy.resources import resource
 from deeploy.target._validate import problems
@@ -100,8 +99,7 @@ def _unknown_target(text: str) -> UsageError:
         return UsageError(
             f"there is no target {shorten(text)}; the target for it is {target.name}", f"Use {target.name}: {target.summary}."
         )
-    near = near or difflib.get_close_matches(text.lower(), known, 1)
-    told = f"Did you mean {near[0]}? " if near else ""
+    told = f"Did you mean {near[0]}? " if near else suggest(text, known)
     listed = f"{told}Name one of {', '.join(known)}, or the folder of a target (it holds a target.py)."
     return UsageError(f"there is no target {shorten(text)}", listed)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from deeploy.backend.project import read_manifest
 from deeploy.documents import Document
-from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
+from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten, suggest
 from deeploy.execution.runners.link import Facts, HostLine, Line, NoAnswer, Ran
 from deeploy.execution.runners.processes import MORE_TIME, last_lines, run_make, run_together
 from deeploy.execution.runners.qemu import FIT, OVERFLOW, compiler_of, require_tools
@@ -170,7 +170,8 @@ class Board:
         if rules.is_file():
             return rules.read_text(encoding="utf-8", errors="replace")
         raise UsageError(
-            f"--board {shorten(self.board)}: there is no such board", f"Name one of {', '.join(known)}, or a folder with a board.mk."
+            f"--board {shorten(self.board)}: there is no such board",
+            f"{suggest(self.board, known)}Name one of {', '.join(known)}, or a folder with a board.mk.",
         )
 
     def _baud(self, project: Path) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deeploy.errors import UsageError
+from deeploy.errors import UsageError, suggest
 from deeploy.ir.kernel import Kernel
 from deeploy.ir.target import Target
 from deeploy.ir.topology import Topology
@@ -67,7 +67,9 @@ def machine_of(target: Target, options: Options) -> Machine:
     for key, value in options.capacities.items():
         memory = names.get(key)
         if memory is None:
-            raise UsageError(f"target {target.name} has no memory {key}", f"Its memories: {', '.join(m.name for m in target.memories)}.")
+            near = suggest(key, (m.name for m in target.memories))
+            listed = f"{near}Its memories: {', '.join(m.name for m in target.memories)}."
+            raise UsageError(f"target {target.name} has no memory {key}", listed)
         least = 0 if memory.name in resident else 1
         if not least <= value <= capacities[memory.name]:
             raise UsageError(
@@ -82,7 +84,8 @@ def machine_of(target: Target, options: Options) -> Machine:
     outer = [path.far for path in target.outward(target.engines[0].memory)]
     default = "" if target.is_flat else options.default_memory or target.default_memory
     if outer and default.upper() not in outer:
-        raise UsageError(f"--default-memory {default}: constants of target {target.name} lie in {' or '.join(outer)}", f"Use {outer[0]}.")
+        what = f"--default-memory {default}: constants of target {target.name} lie in {' or '.join(outer)}"
+        raise UsageError(what, f"{suggest(default, outer)}Use {outer[0]}.")
     engines = _chosen_engines(target, options)
     check_energies(target, options.objective, engines)
     return Machine(capacities, cores, options.buffering, default.upper(), engines, objective=options.objective, chains=options.chains)
@@ -106,7 +109,7 @@ def _chosen_engines(target: Target, options: Options) -> tuple[str, ...]:
     if unknown or not wanted:
         raise UsageError(
             f"--engines {','.join(wanted)}: target {target.name} has no engine {unknown[0]}" if unknown else "--engines names no engine",
-            f"Its engines: {', '.join(known)}.",
+            f"{suggest(unknown[0], known) if unknown else ''}Its engines: {', '.join(known)}.",
         )
     return tuple(name for name in known if name in wanted)
 
