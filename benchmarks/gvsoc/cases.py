@@ -181,3 +181,41 @@ def pool(op: Literal["MaxPool", "AveragePool"], size: tuple[int, int, int], taps
         operands |= {"mul": np.array([1 << 14], np.int32), "add": np.array([1 << 29], np.int32)}
         attrs |= {"count_include_pad": False, "zero_point": 3, "epilogue": ("requantise",), "shift": 30, "low": -128, "high": 127}
     return Case(f"{op} {taps}x{taps} {size} {x}", op, ("x",), operands, x, attrs)
+
+
+CASES: tuple[Case, ...] = (
+    matmul(64, 256, 64),
+    matmul(64, 256, 64, "split"),
+    matmul(64, 256, 64, "plain"),
+    matmul(1, 640, 128, "split"),
+    matmul(1, 128, 128, "split"),
+    matmul(13, 61, 17),
+    attention(1, 64, 192, 64, False),
+    attention(1, 64, 64, 192, True),
+    attention(16, 1, 65, 4, False),
+    attention(16, 1, 4, 65, True),
+    attention(3, 13, 17, 11, False, "u8"),
+    conv((32, 32, 16), 32),
+    conv((32, 32, 16), 32, form="split"),
+    conv((16, 16, 32), 32),
+    conv((8, 8, 64), 64),
+    conv((32, 32, 3), 16),
+    conv((25, 5, 1), 64, (10, 4), 2, 4, "split", "s8"),
+    conv((17, 13, 7), 11),
+    pointwise((25, 5, 64), 64, "split", "s8"),
+    pointwise((20, 5, 64), 64),
+    add(32, 32, 16),
+    add(7, 11, 13),
+    requant_shift(32, 32, 16),
+    requant_add(32, 32, 16),
+    scaled_add(32, 32, 16),
+    pool("MaxPool", (32, 32, 16), 2),
+    pool("MaxPool", (8, 8, 64), 8),
+    pool("AveragePool", (8, 8, 64), 8),
+    pool("AveragePool", (25, 5, 64), 5),
+    quantize(3072),
+    dequantize(640),
+    depthwise((32, 32, 32)),
+    depthwise((25, 5, 64), 1, "split", "s8"),
+    depthwise((24, 24, 64), 2, "split", "s8"),
+)

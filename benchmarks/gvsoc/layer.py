@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.binding.kernels import operand_names
 from deeploy.planning.planner.machine import machine_of
 from deeploy.planning.planner.network import make_plan
-from deeploy.target import Target
+from deeploy.target import Target, load
 
 ROOT = Path(__file__).resolve().parents[2]
 HAL = ROOT / "kernels" / "hal"
@@ -79,6 +80,17 @@ class Case:
             data = None if name in self.variables else array
             found[name] = Tensor(f"{name}{suffix}", array.shape, DType.of(array.dtype), data, narrow)
         return found
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Cycles of the team with warm and with cold instruction caches, multiply-accumulates, the kernel's name, bytes of code."""
+
+    kernel: str
+    macs: int
+    outputs: int
+    cycles: int
+    cold: int
 
 
 def node(case: Case, shape: tuple[int, ...] = ()) -> Node:
@@ -208,3 +220,32 @@ def simulate(program: Path, folder: Path, target: Target) -> list[str]:
     if running.returncode:
         raise SimulationError(said + complaints)
     return said.splitlines()
+
+
+def check_and_measure(
+    case: Case, cores: int = 8, flags: str = "", compiler: str = "gcc", target: Target | None = None, keep: Path | None = None
+) -> Measured:
+    """Simulate the case twice in one run and compare both results, bit for bit.
+
+    Raises:
+        SimulationError: no simulator, or a result that differs.
+    """
+    target = target or load("siracusa")
+    wanted = expected(case, target)
+    layer = compiled(case, target, wanted.shape, cores)
+    call = next(c for c in layer.networks["network"].plan.program.calls if c.node.op == case.op)
+    with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
+        folder = keep or Path(scratch)
+        project, work = folder / "project", folder / "work"
+        write_forked(layer, project)
+        program = build(project, work, target, flags, compiler)
+        sample = b"".join(case.operands[name].tobytes() for name in case.variables)
+        (work / "inputs.bin").write_bytes(2 * sample)
+        (work / "weights.bin").write_bytes((project / "network_weights.bin").read_bytes())
+        lines = simulate(program, work, target)
+        got = np.frombuffer((work / "outputs.bin").read_bytes(), wanted.dtype).reshape(2, *wanted.shape)
+    for result in got:
+        if not np.array_equal(result, wanted):
+            raise SimulationError(f"{case.name} on {cores} cores: {np.count_nonzero(result != wanted)} of {wanted.size} outputs differ")
+    cycles = [int(line.split()[2]) for line in lines if line.startswith("fork ")]
+    return Measured(call.kernel.name, call.geometry.macs(), wanted.size, cycles[1], cycles[0])
