@@ -32,13 +32,14 @@ def best_division(
 
     Several dimensions are only divided where no single one gives all cores about as much to do.
     """
-    alone = np.broadcast_to(tile_cycles(work, geometry.extents, size, ()), len(tiles)).astype(float)
+    undivided: dict[tuple[str, int], Numeric] = {}
+    alone = np.broadcast_to(tile_cycles(work, geometry.extents, size, (), undivided=undivided), len(tiles)).astype(float)
     fewest, compared, which = alone, alone, np.full(len(tiles), -1)
     for number, division in enumerate(divisions):
         is_several, cores = len(division) > 1, math.prod(parts for _, parts in division)
         if is_several and np.all(fewest <= EVEN * alone / cores + tiles * barrier):
             break
-        shared = tile_cycles(work, geometry.extents, size, division) + tiles * barrier
+        shared = tile_cycles(work, geometry.extents, size, division, undivided=undivided) + tiles * barrier
         wanted = shared * (BETTER if is_several or (number and division[0][0] in geometry.dynamic) else 1)
         is_better = wanted < compared
         fewest, which, compared = np.where(is_better, shared, fewest), np.where(is_better, number, which), np.minimum(wanted, compared)
@@ -52,20 +53,30 @@ def tile_cycles(
     division: Division,
     tile: Tile | None = None,
     once: Collection[str] = (),
+    undivided: dict[tuple[str, int], Numeric] | None = None,
 ) -> Numeric:
-    """Cycles of all tiles of these sizes, or of one of them; those along dimensions in ``once`` count as one."""
+    """Cycles of all tiles of these sizes, or of one of them; those along dimensions in ``once`` count as one.
+
+    ``undivided`` keeps what dimensions add up to that the cores do not divide, for other divisions of the same tiles.
+    """
     parts, own = dict(division), work.divided(division)
+    known = {} if undivided is None else undivided
 
     def added(name: str, step: int, weight: Weight) -> Numeric:
         """The largest parts of tiles along a dimension in whole steps, for step 0 their number, by the weight of their cores."""
         extent, cores = extents[name], parts.get(name, 1)
+        if cores == 1 and (name, step) in known:
+            return known[name, step]
         first = size.get(name, extent)
         trips = -(-extent // first)
         last = extent - (trips - 1) * first
         whole, rest = (cost.whole_steps(-(-n // cores), step) if step else 1 for n in (first, last))
         if cores > 1:
             whole, rest = whole * weight(cost.active_cores(first, cores)), rest * weight(cost.active_cores(last, cores))
-        return whole if tile is Tile.FIRST else rest if tile is Tile.LAST else (trips - 1) * whole + rest
+        found = whole if tile is Tile.FIRST else rest if tile is Tile.LAST else (trips - 1) * whole + rest
+        if cores == 1:
+            known[name, step] = found
+        return found
 
     def total(weight: Weight) -> Numeric:
         return own.cycles(lambda name, step: 1 if name in once else added(name, step, weight))
