@@ -32,6 +32,7 @@ CASES: list[tuple[Callable[[Path, Options], deeploy.Compiled], int, int, Bufferi
 ]
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize(("build", "l1", "l2", "buffering", "kinds"), CASES, ids=[case[0].__name__ for case in CASES])
 def test_the_c_is_right_under_an_adversary(
     build: Callable[[Path, Options], deeploy.Compiled], l1: int, l2: int, buffering: Buffering, kinds: tuple[str, ...], tmp_path: Path

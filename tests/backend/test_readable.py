@@ -38,6 +38,7 @@ def _functions(text: str) -> Iterator[tuple[str, str]]:
         yield match[1], match[2]
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_emitted_c_is_readable(tmp_path: Path, name: str) -> None:
     compiled = NETWORKS[name](tmp_path)

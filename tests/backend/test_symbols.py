@@ -129,6 +129,7 @@ def test_networks_with_states_link_with_each_other(tmp_path: Path, flags: tuple[
     assert {name for name in seen if not name.startswith(("ask_", "tell_", "prompt_", "step_", "one_"))} <= SHARED
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 @pytest.mark.parametrize("name", PROJECTS)
 def test_the_linker_sees_names_of_the_project_alone(tmp_path: Path, name: str, target: str) -> None:

@@ -22,6 +22,7 @@ NETWORKS: dict[str, Make] = {
 }
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("level", ["-O2", "-O3"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_compiles_without_a_warning(tmp_path: Path, name: str, level: str) -> None:

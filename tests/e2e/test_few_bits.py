@@ -243,6 +243,7 @@ def test_any_number_of_bits(bits: int, tmp_path: Path) -> None:
     assert weights(compiled)[DType(f"s{bits}")] == 96 * 12 * bits + 32 * 4 * bits
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("bits", [1, 3, 5, 6, 7])
 def test_cores_read_any_number_of_bits(bits: int, tmp_path: Path) -> None:
     """Where there is no memory for more."""

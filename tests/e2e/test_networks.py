@@ -55,6 +55,7 @@ def check(folder: Path, integer: bool, every_bit: bool) -> deeploy.Compiled:
     return compiled
 
 
+@pytest.mark.share(0.34)
 @needs_models
 @pytest.mark.parametrize("name", [f"Models/{n}" for n in NETWORKS] + [f"Kernels/Integer/{n}" for n in INTEGER.split()])
 def test_dialect_networks_are_exact(name: str) -> None:
@@ -67,6 +68,7 @@ def test_float_and_mixed_networks(name: str) -> None:
     check(SHARED / "dialect" / name, integer=False, every_bit=False)
 
 
+@pytest.mark.share(0.34)
 @needs_models
 @pytest.mark.parametrize("name", sorted(PEAKS))
 def test_mlperf_tiny(name: str) -> None:

@@ -96,6 +96,7 @@ def attributes(op: str, given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name != "linear_before_reset" or op == "GRU"}
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 @pytest.mark.parametrize("option", OPTIONS)
 def test_results_are_those_of_onnxruntime(tmp_path: Path, option: str, target: str) -> None:

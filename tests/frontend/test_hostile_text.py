@@ -35,6 +35,7 @@ def hostile(model: onnx.ModelProto) -> onnx.ModelProto:
     return result
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("name", SAMPLES)
 def test_hostile_texts_are_in_no_code(tmp_path: Path, name: str) -> None:
     path = tmp_path / "model.onnx"

@@ -38,6 +38,7 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return subject_of(compiled, folder / "project", folder / "inputs.npz")
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize(
     "flavour",
     [PLAIN, pytest.param(ASAN, marks=pytest.mark.slow), pytest.param(THREADS, marks=pytest.mark.slow)],

@@ -32,6 +32,7 @@ def saved(path: Path, *widths: int) -> Path:
     return path
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("name", COLLECTIVES)
 @pytest.mark.parametrize("count", [3, 8])
 def test_sums_and_copies_move_as_is_asked(name: str, count: int, tmp_path: Path) -> None:

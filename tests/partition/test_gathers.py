@@ -97,6 +97,7 @@ def elements(graph: Graph) -> Effort:
     return Effort() if graph.nodes[0].op == "Transpose" else Effort(1e-6 * math.prod(graph.outputs[0].shape))
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("by_rows", [False, True])
 @pytest.mark.parametrize(("count", "heads", "rows"), [(2, 4, 6), (3, 4, 1), (4, 5, 3), (8, 8, 5), (8, 8, 16), (16, 16, 1), (13, 16, 4)])
 def test_decoders_whose_inputs_are_put_together(tmp_path: Path, count: int, heads: int, rows: int, by_rows: bool) -> None:

@@ -75,6 +75,7 @@ def test_groups_that_are_not_full_have_no_rows() -> None:
     assert divide_rows(0, 1, 4, 4) is None
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize(("count", "heads", "rows"), [(2, 4, 6), (4, 4, 6), (4, 5, 3), (8, 8, 5), (16, 16, 3)])
 def test_encoders_by_rows(tmp_path: Path, count: int, heads: int, rows: int) -> None:
     graph = transformer(tmp_path, Shape(8 * heads, 96, heads, 2, rows), False)

@@ -111,6 +111,7 @@ def with_alternatives(seed: int) -> ChoiceProblem:
     return ChoiceProblem(candidates, operands, residences, [*problem.capacities, numbers.randint(4, 20)], shares)
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("seeds", [range(start, start + 20) for start in range(0, 160, 20)], ids=str)
 def test_the_cheapest_way_to_run_every_call_is_found(seeds: range) -> None:
     solved = second = 0

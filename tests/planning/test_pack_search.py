@@ -200,6 +200,7 @@ def read(path: Path) -> list[Block]:
         return [Block((row["id"],), int(row["lower"]), int(row["upper"]) - 1, int(row["size"])) for row in csv.DictReader(file)]
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("letter", ["A", "C", "E", "G", "I", "K"])
 def test_benchmarks_go_into_their_capacity(letter: str, shared_models: Path) -> None:
     blocks = read(shared_models / "allocation" / f"{letter}.1048576.csv")

@@ -31,6 +31,7 @@ def test_every_time_says_its_clock(tmp_path: Path) -> None:
         assert "ms at 360 MHz" in shown and not WITHOUT_CLOCK.search(shown)
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(("asked", "in_file", "wanted"), [(None, None, 360), (500, None, 500), (None, 400, 400), (500, 400, 500)])
 def test_chips_run_at_the_clock_of_one_chip(tmp_path: Path, count: int, asked: float | None, in_file: int | None, wanted: int) -> None:
@@ -71,6 +72,7 @@ def test_a_clock_that_cannot_be_is_refused(tmp_path: Path, target: str, mhz: flo
         deeploy.compile(tmp_path / "model.onnx", target, mhz=mhz)
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("build", [convolutions, perceptron])
 @pytest.mark.parametrize("l1", [3000, 6000])
 def test_the_bound_is_that_of_the_planners_count(

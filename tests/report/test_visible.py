@@ -70,6 +70,7 @@ def clean(found: dict[str, Any]) -> None:
     assert found["texts"] > 5
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_report_fits_its_window(small: dict[str, Any], tmp_path: Path, width: int, theme: str) -> None:

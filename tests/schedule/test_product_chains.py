@@ -115,6 +115,7 @@ def test_the_hidden_layer_is_nowhere_and_outputs_are_the_same(name: str, folder:
     assert np.unique(outputs[0]).size > 8
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("name", [name for name in CASES if name.endswith("L3")])
 def test_weights_come_from_l3_through_windows_of_a_few_tiles(name: str, folder: Path) -> None:
     one = compiled(folder, name)

@@ -34,6 +34,7 @@ def save(path: Path, nodes: list[onnx.NodeProto], x: tuple[int, list[int]], y: t
 TRANSFORMATIONS = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize(("mode", "transformation"), itertools.product(("linear", "cubic"), TRANSFORMATIONS))
 @pytest.mark.parametrize("sizes", [(7, 11), (3, 4), (5, 1), (10, 8)])
 @pytest.mark.parametrize("further", [{}, {"antialias": 1}, {"exclude_outside": 1}])

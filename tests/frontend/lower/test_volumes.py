@@ -58,6 +58,7 @@ def floats(op: str, filters: np.ndarray) -> Steps:
     return [helper.make_node(op, ["x", "w", "b"], ["y"], name="c")], {"w": filters}
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize(
     ("case", "form", "target"),
     [
