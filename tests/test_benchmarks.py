@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -44,6 +45,16 @@ def test_every_module_is_a_measurement_or_is_used() -> None:
         for one in others
         if str(one) not in measurements and not re.search(rf"import [\w, ]*\b{one.name}\b|\b{one.name} import", text)
     ] == []
+
+
+def test_every_measurement_can_be_read() -> None:
+    """Up to what is not installed here."""
+    ours = {path.stem for path in ROOT.glob("benchmarks/**/*.py")}
+    for name in find_measurements():
+        try:
+            assert callable(importlib.import_module(f"benchmarks.{name.replace('/', '.')}").main)
+        except ModuleNotFoundError as error:
+            assert error.name not in ours and not str(error.name).startswith("benchmarks")
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
