@@ -44,6 +44,15 @@ def multiply_centred(m: Match, a: Tensor, kind: Tensor, b: Tensor) -> Tensor:
     return m.replace("Mul", a, b, **m.attrs)
 
 
+@_integer("AddScaled")
+def add_scaled(m: Match, a: Tensor, b: Tensor, constants: np.ndarray, *, shift: int, low: int, high: int) -> Tensor:
+    """clip((a*constants[0] + b*constants[1] + constants[2]) >> shift, low, high)."""
+    require(constants.size == 3, max(a.dtype.bytes, b.dtype.bytes) == 1, m.y.dtype.holds(low, high), low <= high)
+    mul_a, mul_b, add = map(int, constants.ravel())
+    require(max(abs(mul_a), abs(mul_b)) < 2**31, abs(add) < 2**61)
+    return m.replace("ScaledAdd", a, b, mul_a=mul_a, mul_b=mul_b, add=add, shift=shift, low=low, high=high)
+
+
 @_integer("RoundedAveragePool")
 def rounded_average(m: Match, x: Tensor) -> Result:
     """The mean of the elements inside the image, rounded half away from zero."""
@@ -60,4 +69,4 @@ def rounded_average(m: Match, x: Tensor) -> Result:
     return compute("RequantShift", means, *operands, dtype=m.y.dtype, shift=shift, **limits).transpose((0, 3, 1, 2))
 
 
-PASS = Pass("fixed point", (requantise, look_up, fixed_softmax, multiply_centred, rounded_average))
+PASS = Pass("fixed point", (requantise, look_up, fixed_softmax, multiply_centred, add_scaled, rounded_average))

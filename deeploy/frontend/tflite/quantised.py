@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 import onnx
@@ -100,27 +101,55 @@ def add(call: LiteCall) -> None:
     """ADD, SUB: both operands in steps of a common scale with bits behind the point, then the sum in steps of the result."""
     a, b, y = call.x, call.needed(1), call.y
     call.need(a.is_quantised and b.is_quantised, "adds quantised and other numbers")
-    left = 15 if a.dtype.itemsize == 2 else 20
+    left, sign = (15 if a.dtype.itemsize == 2 else 20), (-1 if call.op == "SUB" else 1)
     if left == 15 and call.options["pot_scale"]:
         raise call.refused("adds numbers of 16 bits whose scales are powers of two", "Convert the model with a recent converter.")
-    largest, parts, ends = 2 * np.float64(max(np.float32(a.s), np.float32(b.s))), list[str](), list[Array]()
-    for side in (a, b):
-        multiplier, shift = fixed_point.quantise_factor(np.array([np.float64(side.s) / largest]))
-        table = fixed_point.multiply((side.every() - side.z) << left, multiplier, shift)
-        ends.append(np.array([table.min(), table.max()]))
-        if left == 20:
-            parts.append(call.add("LookUp", side, table.astype(np.int32)))
-            continue
-        # x * 2^15 times the factor, whose second rounding is that of a number of 30 bits.
-        right = int(-shift[0])
-        steps = [Shift(multiplier, np.array([1 << 15]), 16, -fixed_point.WORD, fixed_point.WORD - 1)]
-        if right:
-            steps.append(Shift(np.array([2**30 + 1]), np.array([1 << (right + 29)]), right + 30, -fixed_point.WORD, fixed_point.WORD - 1))
-        parts.append(emit(call, call.add("Cast", side, to=_INT32), steps, is_result=False))
-    total = call.add("Sub" if call.op == "SUB" else "Add", *parts)
-    ends[1] = -ends[1][::-1] if call.op == "SUB" else ends[1]
+    largest = 2 * np.float64(max(np.float32(a.s), np.float32(b.s)))
+    factors = [fixed_point.quantise_factor(np.array([np.float64(side.s) / largest])) for side in (a, b)]
+    terms = [fixed_point.multiply((t.every() - t.z) << left, *f) * way for t, f, way in zip((a, b), factors, (1, sign), strict=True)]
     factor = fixed_point.quantise_factor(np.array([largest / (2.0**left * np.float64(y.s))]))
-    requantise(call, total, factor, (ends[0][:1] + ends[1][:1], ends[0][1:] + ends[1][1:]))
+    if (
+        left == 20
+        and y.dtype == a.dtype == b.dtype
+        and _add_at_once(call, a, b, sign, fixed_point.multiply(terms[0][:, None] + terms[1], *factor))
+    ):
+        return
+    parts = [
+        call.add("LookUp", side, term.astype(np.int32)) if left == 20 else _scale_word(call, side, f, way)
+        for side, term, f, way in zip((a, b), terms, factors, (1, sign), strict=True)
+    ]
+    ends = (np.array([sum(int(end(term)) for term in terms)]) for end in (np.min, np.max))
+    requantise(call, call.add("Add", *parts), factor, (next(ends), next(ends)))
+
+
+def _add_at_once(call: LiteCall, a: LiteTensor, b: LiteTensor, sign: int, steps: Array) -> bool:
+    """One sum by two factors, where some have the results of all pairs of bytes."""
+    (low, high), x, other, y = limits(call), a.every()[:, None], b.every(), call.y
+    wanted = np.clip(steps + y.z, low, high)
+    real = np.float64(a.s) / np.float64(y.s), sign * np.float64(b.s) / np.float64(y.s)
+    shift = min(30 - int(np.frexp(max(map(abs, real)))[1]), 45)
+    for nudges in [(0, 0), *product((0, 1, -1), repeat=2)] if shift > 8 else ():
+        mul = [round(factor * 2.0**shift) + nudge for factor, nudge in zip(real, nudges, strict=True)]
+        sums = x * mul[0] + other * mul[1]
+        least = int(np.where(wanted > low, (wanted << shift) - sums, -(2**62)).max())
+        most = int(np.where(wanted < high, ((wanted + 1) << shift) - 1 - sums, 2**62).min())
+        if least <= most:
+            middle = min(max((y.z << shift) + (1 << (shift - 1)) - a.z * mul[0] - b.z * mul[1], least), most)
+            constants = np.array([*mul, middle], np.int64)
+            call.add("AddScaled", a, b, constants, shift=shift, low=low, high=high, outputs=[y])
+            return True
+    return False
+
+
+def _scale_word(call: LiteCall, x: LiteTensor, factor: Factor, sign: int) -> str:
+    """x * 2^15 times a factor: a product whose upper part is rounded twice, as one of 30 bits is."""
+    word, right = call.add("Cast", x, to=_INT32), int(-factor[1][0])
+    whole = (-fixed_point.WORD, fixed_point.WORD - 1)
+    steps = [Shift(factor[0], np.array([1 << 15]), 16, *whole)]
+    if right:
+        steps.append(Shift(np.array([2**30 + 1]), np.array([1 << (right + 29)]), right + 30, *whole))
+    result = emit(call, word, steps, is_result=False)
+    return result if sign > 0 else call.add("Neg", result)
 
 
 def multiply(call: LiteCall) -> None:
@@ -180,16 +209,19 @@ def of_reals(function: Real) -> Builder:
 _LIMITS = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}
 
 
+def _ratio(call: LiteCall, factor: float = 1.0) -> Factor:
+    """A factor times the scale of the input by that of the result; but for QUANTIZE, in float32."""
+    kind = np.float64 if call.op == "QUANTIZE" else np.float32
+    return fixed_point.quantise_factor(np.array([kind(kind(kind(call.x.s) * kind(factor)) / kind(call.y.s))]))
+
+
 def rescale(call: LiteCall) -> None:
     """RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, QUANTIZE of quantised numbers: by one factor above zero and one below."""
     if call.x.dtype.itemsize > 1:
         return _rescale_words(call)
     x, y, alpha = call.x, call.y, call.options["alpha"] if call.op == "LEAKY_RELU" else 1.0
     steps = x.every() - x.z
-    above, below = (
-        fixed_point.multiply(steps, *fixed_point.quantise_factor(np.array([np.float64(x.s) * abs(a) / np.float64(y.s)])))
-        for a in (1.0, alpha)
-    )
+    above, below = (fixed_point.multiply(steps, *_ratio(call, abs(a))) for a in (1.0, alpha))
     results = np.where(steps >= 0, above, below * (-1 if alpha < 0 else 1)) + y.z
     low, high = _LIMITS.get(call.op, (None, None))
     results = results if low is None else np.maximum(results, y.steps(low))
@@ -204,13 +236,12 @@ def _rescale_words(call: LiteCall) -> None:
     total = call.add("Cast", x, to=_INT32)
     whole = (-fixed_point.WORD, fixed_point.WORD - 1)
     if call.op == "QUANTIZE":
-        factor = fixed_point.quantise_factor(np.array([np.float64(x.s) / np.float64(y.s)]))
-        return requantise(call, total, factor, (np.array([low]), np.array([high])))
+        return requantise(call, total, _ratio(call), (np.array([low]), np.array([high])))
     if call.op != "LEAKY_RELU" or call.options["alpha"] < 0:
         raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
     parts = []
     for a, ends in ((1.0, (0, high)), (call.options["alpha"], (low, 0))):
-        factor = fixed_point.quantise_factor(np.array([np.float64(x.s) * a / np.float64(y.s)]))
+        factor = _ratio(call, a)
         side = call.add("Clip", total, *(np.array(end, np.int32) for end in ends))
         steps = find_steps(call, factor, whole, (np.array(ends[:1]), np.array(ends[1:])), "twice")
         parts.append(emit(call, side, steps, is_result=False))

@@ -222,6 +222,13 @@ def binary(d: Draft, op: str, dtype: str = "i1", fused: int = 0, other: Sequence
     return [d.op(op, [a, b], d.tensor(3, 4, 5, dtype=dtype), fused=fused, **scale)]
 
 
+@case
+def add_ties(d: Draft) -> Sequence[int]:
+    """Sums in the middle between results, below and above zero, which no two factors round as the reference kernel does."""
+    a, b = d.given(8, 32, scale=0.5, zero=0), d.given(8, 32, scale=0.5, zero=0)
+    return [d.op("ADD", [a, b], d.tensor(8, 32, scale=1.0, zero=0), pot_scale=0)]
+
+
 @_many("table", {op.lower(): {"op": op} for op in ("LOGISTIC", "TANH", "RELU", "RELU6", "EXP", "LOG", "HARD_SWISH", "QUANTIZE")}
        | {"leaky_relu": {"op": "LEAKY_RELU", "alpha": 0.1}, "leaky_relu_negative": {"op": "LEAKY_RELU", "alpha": -0.3}})  # fmt: skip
 def table(d: Draft, op: str, **options: Any) -> Sequence[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import numpy as np
 import pytest
 
 import deeploy
+from deeploy.errors import DeeployError
 from deeploy.execution.verification import litert_reference
+from deeploy.frontend.tflite import quantised
+from deeploy.ir.types import DType
 from tests.frontend.tflite import files
 
 Arrays = Sequence[Sequence[np.ndarray]]
@@ -107,3 +111,41 @@ def test_rounding_once_is_another_choice(tmp_path: Path) -> None:
     (got,) = deeploy.compile(path, "generic", exact="onnx").interpret([x])
     np.testing.assert_array_equal(got, np.clip((quarters + 2) // 4 - 5, -128, 127))
     assert not np.array_equal(got, deeploy.compile(path, "generic").interpret([x])[0])
+
+
+def test_sums_of_bytes_are_one_operator_where_that_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content, samples = files.build_case("binary_add_i1")
+    project = compiled(tmp_path, content)
+    assert [call.node.op for call in project.network.program.calls] == ["ScaledAdd"]
+    monkeypatch.setattr(quantised, "_add_at_once", lambda *operands: False)
+    project = compiled(tmp_path, content)
+    assert [call.node.op for call in project.network.program.calls][:2] == ["Lookup", "Lookup"]
+    assert_equal([project.interpret(sample) for sample in samples], list(files.expected("binary_add_i1")))
+
+
+@pytest.mark.slow
+def test_files_of_a_folder_compute_what_litert_does(tmp_path: Path) -> None:
+    """All that are read of the files in the folder that TFLITE_MODELS names; at least 25 of integers, if there are so many."""
+    pytest.importorskip("ai_edge_litert", reason="no LiteRT: install the extra tflite-verify")
+    folder = os.environ.get("TFLITE_MODELS")
+    if not folder:
+        pytest.skip("TFLITE_MODELS names no folder with .tflite files")
+    rng, equal = np.random.default_rng(0), 0
+    for path in sorted(Path(folder).rglob("*.tflite")):
+        try:
+            project = deeploy.compile(path, "generic")
+            ports = [(DType(port["type"]).numpy, port["shape"]) for port in project.report()["inputs"]]
+            samples = [[_draw(rng, kind, shape) for kind, shape in ports] for _ in range(2)]
+            wanted = files.interpret(path.read_bytes(), samples)
+        except (DeeployError, RuntimeError, ValueError):  # the last two of LiteRT
+            continue
+        assert_equal([project.run(sample) for sample in samples], wanted)
+        equal += all(array.dtype.kind in "iu" for sample in wanted for array in sample)
+    assert equal >= 25
+
+
+def _draw(rng: np.random.Generator, kind: np.dtype[np.generic], shape: Sequence[int]) -> np.ndarray:
+    if kind == np.float32:
+        return rng.normal(0, 1, shape).astype(np.float32)
+    info = np.iinfo(kind)
+    return rng.integers(max(info.min, -(2**20)), min(info.max, 2**20) + 1, shape).astype(kind)
