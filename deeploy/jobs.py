@@ -205,7 +205,8 @@ class _Process:
             Thread(target=_follow_parent, args=(self.parent,), daemon=True).start()
         _begin_worker()
         if self.memory:
-            resource.setrlimit(resource.RLIMIT_DATA, (self.memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+            with contextlib.suppress(ValueError, OSError):  # not every system limits the memory of a process
+                resource.setrlimit(resource.RLIMIT_DATA, (self.memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def _begin_worker() -> None:

@@ -151,7 +151,7 @@ class Options:
     )
     package: Annotated[Package | None, Spelling("Make the project a package for that as well (docs/firmware.md).")] = None
     self_test: Annotated[
-        Path | None, Spelling("Compile a self-test into the C: an npz file with the samples that it runs (docs/firmware.md).")
+        str | Path | None, Spelling("Compile a self-test into the C: an npz file with the samples that it runs (docs/firmware.md).")
     ] = None
     chips: Annotated[int | Literal["auto"] | None, Spelling("Distribute the model over several chips.", metavar="N|auto")] = None
     partition: Annotated[Partition, Spelling("tensor: every layer over all chips. pipeline: consecutive layers on each chip.")] = "tensor"

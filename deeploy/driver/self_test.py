@@ -21,7 +21,7 @@ from deeploy.planning.program import Call, Role
 _ALIGNMENT = 16  # bytes, of every array in flash
 
 
-def describe_self_test(plan: Plan, samples: Path, pinned: Sequence[Pinned] = ()) -> Contents:
+def describe_self_test(plan: Plan, samples: str | Path, pinned: Sequence[Pinned] = ()) -> Contents:
     """What the template of a network's self-test is told.
 
     Raises:
@@ -32,7 +32,7 @@ def describe_self_test(plan: Plan, samples: Path, pinned: Sequence[Pinned] = ())
         what = f"--self-test: layers of {plan.target.name} have their results in several memories"
         raise UsageError(what, "Compile for a target with one memory, or compare layers with deeploy verify --layers.")
     expected = [Expected(program.buffers[name].tensor, program.buffers[name].shape) for name in program.inputs]
-    given = load_arrays(samples, expected, "input", pinned).samples
+    given = load_arrays(Path(samples), expected, "input", pinned).samples
     layers: list[Contents] = [{"name": call.name, "regions": _list_regions(plan, call), "expected": list[int]()} for call in program.calls]
     outputs, inputs = [], []
     for sample in given:

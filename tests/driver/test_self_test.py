@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _compiled(folder: Path, out: Path, target: str = "generic", **options: object) -> Path:
-    deeploy.compile(folder / "m.onnx", target, self_test=folder / "in.npz", **options).write(out)  # type: ignore[arg-type]
+    deeploy.compile(folder / "m.onnx", target, self_test=str(folder / "in.npz"), **options).write(out)  # type: ignore[arg-type]
     return out
 
 

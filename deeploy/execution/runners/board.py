@@ -29,7 +29,7 @@ SECONDS = 60.0  # that an inference may take
 _LOADING = 300.0  # seconds that loading a program may take
 _BAUD = 115200
 _FOLDER = Path("runtime/board")
-_PORTS = Path("/dev/serial/by-id")
+_PORTS = ("serial/by-id/*", "cu.usb*")  # in /dev: the serial lines of boards on Linux, and on macOS
 _TARGETS = re.compile(r"^BOARD_TARGETS\s*:?=\s*(.*)$", re.MULTILINE)
 _SET_BAUD = re.compile(r"^BOARD_BAUD\s*[:?]?=\s*(\d+)", re.MULTILINE)
 
@@ -181,7 +181,7 @@ class Board:
     def _port(self) -> str:
         if self.port is not None:
             return self.port
-        ports = sorted(_PORTS.iterdir()) if _PORTS.is_dir() else []
+        ports = find_ports()
         if len(ports) != 1:
             problem = f"there are {len(ports)} boards: {', '.join(map(str, ports))}" if ports else "no board is plugged in"
             raise UsageError(
@@ -218,6 +218,11 @@ class Board:
             f"DEFINES={given}",
             *(["BOARD_PROGRAM=test"] if defines else []),
         ]
+
+
+def find_ports(devices: Path = Path("/dev")) -> list[Path]:
+    """The serial lines of boards that are plugged in."""
+    return sorted(path for pattern in _PORTS for path in devices.glob(pattern))
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from deeploy.documents import Contents
+from deeploy.execution.runners.board import find_ports
 
 _SECONDS = 10  # that a tool may take to tell its version
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
-_BOARDS = "/dev/serial/by-id"
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,7 @@ def _tell_version(command: Sequence[str]) -> str:
 def _find_boards() -> list[Tool]:
     """Boards that are plugged in, by the names that the system gives their serial ports."""
     enables = "programs on a real chip (deeploy run --on board)"
-    folder = Path(_BOARDS)
-    ports = sorted(folder.iterdir()) if folder.is_dir() else []
-    boards = [Tool("board", port.name, enables, str(port), "", "") for port in ports]
+    boards = [Tool("board", port.name, enables, str(port), "", "") for port in find_ports()]
     return boards or [Tool("board", "serial port", enables, "", "", "plug a board in")]
 
 

@@ -133,7 +133,7 @@ def _end_processes(running: Sequence[subprocess.Popen[str]]) -> None:
     """End what still runs or prints, with all that it started."""
     for process in running:
         if process.poll() is None or (process.stdout is not None and not process.stdout.closed):
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # as macOS says of processes that have ended
                 os.killpg(process.pid, signal.SIGKILL)
 
 
