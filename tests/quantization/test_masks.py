@@ -70,7 +70,6 @@ def attention(kind: str, path: Path) -> dict[str, np.ndarray]:
     return {name: samples[name] for name in inputs}
 
 
-@pytest.mark.share(0.34)
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("form", [Form(), Form(symmetric=True, powers=True), Form(activations="uint8", method="percentile")], ids=str)
 def test_scores_keep_their_steps(kind: str, form: Form, tmp_path: Path) -> None:
