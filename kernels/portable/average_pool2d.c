@@ -3,21 +3,17 @@
 #include "block.h"
 #include "window.h"
 
-#ifdef ACC_IS_FLOAT
+/* Of integers floor((2*sum*65536 + count) / (2*count)): whole part and fraction apart, so that 32-bit machines divide
+ * 32 bits. */
 static inline ACC_T mean(ACC_T sum, int count) {
-    return sum / (ACC_T)count;
-}
-#else
-/* floor((2*sum*65536 + count) / (2*count)): whole part and fraction apart, so that 32-bit machines divide 32 bits. */
-static inline ACC_T mean(ACC_T sum, int count) {
-    int32_t whole = sum / count, rest = sum % count;
+    if (IS_FLOAT) return sum / (ACC_T)count;
+    int32_t whole = (int32_t)sum / count, rest = (int32_t)sum % count;
     if (rest < 0) whole--, rest += count;
     const uint32_t fraction = count < 32768
                                   ? ((uint32_t)rest * 131072u + (uint32_t)count) / (2u * (uint32_t)count)
                                   : (uint32_t)(((uint64_t)rest * 131072u + (uint64_t)count) / (2u * (uint64_t)count));
-    return whole * 65536 + (int32_t)fraction;
+    return (ACC_T)(whole * 65536 + (int32_t)fraction);
 }
-#endif
 
 static inline void block(const struct average_pool2d *k, int first, int lanes) {
     for (int n = 0; n < k->batch; n++) {

@@ -17,13 +17,8 @@ static inline ACC_T combine(enum binary_operation operation, ACC_T a, ACC_T b) {
             return a - b;
         case BINARY_MUL:
             return a * b;
-#ifdef ACC_IS_FLOAT
         default:
-            return a / b;
-#else
-        default:
-            return b ? a / b : 0;
-#endif
+            return IS_FLOAT || b != 0 ? a / b : 0;
     }
 }
 

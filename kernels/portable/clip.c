@@ -1,14 +1,11 @@
 #include "clip.h"
 
+#include "instance.h"
 #include "loops.h"
 
 void KERNEL(const struct clip *k) {
     const int x_step = k->x_step[LAST], y_step = k->y_step[LAST];
-#ifdef ACC_IS_FLOAT
-    const float low = k->low_f, high = k->high_f;
-#else
-    const X_T low = (X_T)k->low, high = (X_T)k->high;
-#endif
+    const X_T low = IS_FLOAT ? (X_T)k->low_f : (X_T)k->low, high = IS_FLOAT ? (X_T)k->high_f : (X_T)k->high;
     int index[AXES] = {0};
     do {
         const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);

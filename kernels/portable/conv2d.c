@@ -36,7 +36,6 @@ static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *row, i
     }
 }
 
-#ifdef ACCUMULATE_ALL
 /* POSITIONS outputs of a row, whose columns are all inside the image. */
 static inline void positions(const struct conv2d *k, const X_T *image, const W_T *w, int ih, int iw, struct span rows,
                              Y_T *y, int channel, int lanes) {
@@ -54,7 +53,6 @@ static inline void positions(const struct conv2d *k, const X_T *image, const W_T
     }
     for (int p = 0; p < POSITIONS; p++) finish_row(acc[p], y + p * k->y_column, &k->epilogue, channel, lanes);
 }
-#endif
 
 static inline void block(const struct conv2d *k, int group, int first, int lanes) {
     const int channel = group * k->filters + first;
@@ -69,14 +67,13 @@ static inline void block(const struct conv2d *k, int group, int first, int lanes
                 const int iw = ow * k->stride_w - k->left;
                 const struct span columns = inside(iw, k->dilation_w, k->kernel_w, k->width);
                 const struct span none = {0, 0};
-#ifdef ACCUMULATE_ALL
                 const int last_iw = iw + (POSITIONS - 1) * k->stride_w + (k->kernel_w - 1) * k->dilation_w;
-                if (iw >= 0 && last_iw < k->width && ow + POSITIONS <= k->out_width && lanes % 8 == 0) {
+                if (HAS_POSITIONS && iw >= 0 && last_iw < k->width && ow + POSITIONS <= k->out_width &&
+                    lanes % 8 == 0) {
                     positions(k, image, w, ih, iw, rows, y + ow * k->y_column, channel, lanes);
                     ow += POSITIONS - 1;
                     continue;
                 }
-#endif
                 ACC_T acc[LANES];
                 for (int j = 0; j < lanes; j++) acc[j] = 0;
                 for (int fh = 0; fh < k->kernel_h; fh++) {
@@ -100,9 +97,8 @@ static inline void flatten(struct conv2d *k) {
     }
 }
 
-#ifndef ACC_IS_FLOAT
 #include "x86.h"
-#ifdef HAS_WIDE
+#if defined(HAS_WIDE) && !defined(ACC_IS_FLOAT)
 #define CONV struct conv2d
 #include "conv2d_x86.h"
 
@@ -117,16 +113,22 @@ static inline void wide_pack(const CONV *k, int channel, int count, int lanes, i
         }
     }
 }
-#endif
+#else
+static inline int is_wide(const struct conv2d *k) {
+    (void)k;
+    return 0;
+}
+
+static inline void wide_conv2d(const struct conv2d *k) {
+    (void)k;
+}
 #endif
 
 void KERNEL(const struct conv2d *whole) {
-#if defined(HAS_WIDE) && !defined(ACC_IS_FLOAT)
     if (is_wide(whole)) {
         wide_conv2d(whole);
         return;
     }
-#endif
     struct conv2d flattened = *whole;
     flatten(&flattened);
     const struct conv2d *const k = &flattened;

@@ -88,7 +88,7 @@ static inline void positions(const struct conv2d_dot *k, const X_T *image, int i
     }
 }
 
-#if defined(HAS_WIDE) && !defined(DOT_BITS)
+#ifdef HAS_WIDE
 #define CONV struct conv2d_dot
 #include "conv2d_x86.h"
 
@@ -101,15 +101,22 @@ static inline void wide_pack(const CONV *k, int channel, int count, int lanes, i
         for (int d = depth & ~3; d < depth; d++) to[(depth & ~3) * lanes + d % 4] = (int8_t)w[d];
     }
 }
+#else
+static inline int is_wide(const struct conv2d_dot *k) {
+    (void)k;
+    return 0;
+}
+
+static inline void wide_conv2d(const struct conv2d_dot *k) {
+    (void)k;
+}
 #endif
 
 void KERNEL(const struct conv2d_dot *k) {
-#if defined(HAS_WIDE) && !defined(DOT_BITS)
-    if (is_wide(k)) {
+    if (!IS_PACKED && is_wide(k)) {
         wide_conv2d(k);
         return;
     }
-#endif
     for (int n = 0; n < k->batch; n++) {
         for (int oh = 0; oh < k->out_height; oh++) {
             for (int ow = 0; ow < k->out_width; ow += VECTORS) {

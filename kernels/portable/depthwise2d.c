@@ -29,13 +29,9 @@ struct taps {
             }                                                                                  \
         }                                                                                      \
     }
-#if LANES > 16
 MULTIPLY_ADD(multiply_add_64, 64)
 MULTIPLY_ADD(multiply_add_32, 32)
-#endif
-#if LANES > 8
 MULTIPLY_ADD(multiply_add_16, 16)
-#endif
 MULTIPLY_ADD(multiply_add_8, 8)
 MULTIPLY_ADD(multiply_add_any, width)
 
@@ -55,26 +51,16 @@ OUT_OF_LINE void multiply_add_shared(ACC_T *restrict acc, const struct taps *t, 
 }
 
 static inline void multiply_add(ACC_T *acc, const struct taps *t, int lanes) {
-    switch (lanes) {
-#if LANES > 16
-        case 64:
-            multiply_add_64(acc, t, lanes);
-            break;
-        case 32:
-            multiply_add_32(acc, t, lanes);
-            break;
-#endif
-#if LANES > 8
-        case 16:
-            multiply_add_16(acc, t, lanes);
-            break;
-#endif
-        case 8:
-            multiply_add_8(acc, t, lanes);
-            break;
-        default:
-            multiply_add_any(acc, t, lanes);
-    }
+    if (LANES > 16 && lanes == 64)
+        multiply_add_64(acc, t, lanes);
+    else if (LANES > 16 && lanes == 32)
+        multiply_add_32(acc, t, lanes);
+    else if (LANES > 8 && lanes == 16)
+        multiply_add_16(acc, t, lanes);
+    else if (lanes == 8)
+        multiply_add_8(acc, t, lanes);
+    else
+        multiply_add_any(acc, t, lanes);
 }
 
 /* Taps outside the image read the zero point. */
@@ -126,20 +112,25 @@ static void block(const struct depthwise2d *k, int first, int lanes) {
     }
 }
 
-#ifndef ACC_IS_FLOAT
 #include "x86.h"
-#ifdef HAS_WIDE
+#if defined(HAS_WIDE) && !defined(ACC_IS_FLOAT)
 #include "depthwise_x86.h"
-#endif
+#else
+static inline int is_wide(const struct depthwise2d *k) {
+    (void)k;
+    return 0;
+}
+
+static inline void wide_depthwise2d(const struct depthwise2d *k) {
+    (void)k;
+}
 #endif
 
 void KERNEL(const struct depthwise2d *k) {
-#if defined(HAS_WIDE) && !defined(ACC_IS_FLOAT)
     if (is_wide(k)) {
         wide_depthwise2d(k);
         return;
     }
-#endif
     for (int first = 0, lanes; first < k->filters; first += lanes) {
         lanes = block_width(&first, k->filters);
         block(k, first, lanes);

@@ -22,27 +22,22 @@ enum { DEPTH = 512, BLOCK = 64, VECTORS = 1 };
 #endif
 
 #ifdef DOT_BITS
+enum { IS_PACKED = 1 };
+#else
+enum { IS_PACKED = 0 };
+#define DOT_BITS 8
+#define DOT_IS_SIGNED 0
+#endif
 enum { UNIT = PACKED_UNIT(DOT_BITS), PER_UNIT = PACKED_PER_UNIT(DOT_BITS) };
 
-static inline int element(const uint8_t *row, int i) {
-    return packed_element(row, i, DOT_BITS, DOT_IS_SIGNED);
+static inline int element(const DOT_T *row, int i) {
+    return IS_PACKED ? packed_element((const uint8_t *)row, i, DOT_BITS, DOT_IS_SIGNED) : row[i];
 }
 
 /* How many elements of DOT_T hold so many elements of a row. */
 static inline int stored(int elements) {
-    return PACKED_BYTES(elements, DOT_BITS);
+    return IS_PACKED ? PACKED_BYTES(elements, DOT_BITS) : elements;
 }
-#else
-enum { UNIT = 1, PER_UNIT = 1 };
-
-static inline int element(const DOT_T *row, int i) {
-    return row[i];
-}
-
-static inline int stored(int elements) {
-    return elements;
-}
-#endif
 
 /* acc[j] += sum over i of vector[i] * w[j][i], for `rows` rows of w, w_row elements of DOT_T apart. A function of its
  * own: inlined, its sums would leave their registers. */
@@ -80,7 +75,6 @@ VECTORISED void dots(int32_t *restrict acc, const int16_t *restrict vector, cons
 
 /* The same of four vectors and four rows, which share all loads. Runs whose lengths are whole vector registers need no
  * loop for what is left. */
-#ifndef DOT_BITS
 #define PRODUCTS(row)                      \
     const int16_t y##row = w##row[at + i]; \
     s0##row += x0 * y##row, s1##row += x1 * y##row, s2##row += x2 * y##row, s3##row += x3 * y##row;
@@ -118,28 +112,25 @@ VECTORISED void dots_of_4(int32_t (*restrict acc)[BLOCK], const int16_t (*restri
         ADD_TO(3)
     }
 }
-#endif
 
 #include "x86.h"
-#if !defined(DOT_BITS) && defined(HAS_WIDE)
+#ifdef HAS_WIDE
 #include "dot_x86.h"
+#else
+#define wide_dots_of_4 dots_of_4 /* never called */
 #endif
 
 /* The same of `count` vectors, at most VECTORS. */
 static inline void dots_of_vectors(int32_t (*restrict acc)[BLOCK], const int16_t (*restrict vectors)[DEPTH], int count,
                                    const DOT_T *restrict w, int w_row, int depth, int rows) {
     int done = 0;
-#ifndef DOT_BITS
-    if (VECTORS == 4 && count == VECTORS) {
+    if (!IS_PACKED && VECTORS == 4 && count == VECTORS) {
         done = rows & ~3;
-#ifdef HAS_WIDE
         if (sizeof(DOT_T) == 1 && has_wide())
             wide_dots_of_4(acc, vectors, w, w_row, depth, done);
         else
-#endif
             dots_of_4(acc, vectors, w, w_row, depth, done);
     }
-#endif
     for (int i = 0; i < count && done < rows; i++)
         dots(acc[i] + done, vectors[i], w + done * w_row, w_row, depth, rows - done);
 }

@@ -36,13 +36,12 @@ struct epilogue {
 #if defined(ACC_T) && !defined(DEEPLOY_FINISH)
 #define DEEPLOY_FINISH
 
-#ifdef EPILOGUE_REQUANTISE
+#include "instance.h"
+
 static inline int32_t requantise(ACC_T value, MUL_T mul, ADD_T add, int shift, int32_t low, int32_t high) {
     const int64_t sum = (int64_t)value * mul + add;
     int64_t wide = sum >> shift;
-#ifdef EPILOGUE_EVEN
-    wide -= wide * ((int64_t)1 << shift) == sum && ((wide - EPILOGUE_EVEN) & 1);
-#endif
+    if (EVEN >= 0) wide -= wide * ((int64_t)1 << shift) == sum && ((wide - EVEN) & 1);
     return (int32_t)(wide < low ? low : wide > high ? high : wide);
 }
 
@@ -54,37 +53,34 @@ static inline void requantise_row(ACC_T *restrict acc, const struct epilogue *e,
     const int shift = e->shift;
     const int32_t low = e->low, high = e->high;
     ROLLED for (int j = 0; j < count; j++) acc[j] =
-        requantise(acc[j], mul[mul_step * j], add[add_step * j], shift, low, high);
+        (ACC_T)requantise(acc[j], mul[mul_step * j], add[add_step * j], shift, low, high);
 }
-#endif
+
+/* One comparison after the other, without a branch. */
+static inline void clamp_row(ACC_T *restrict acc, const struct epilogue *e, int count) {
+    const ACC_T low = IS_FLOAT ? (ACC_T)e->low_f : (ACC_T)e->low, high = IS_FLOAT ? (ACC_T)e->high_f : (ACC_T)e->high;
+    ROLLED for (int j = 0; j < count; j++) {
+        const ACC_T least = acc[j] < low ? low : acc[j];
+        acc[j] = least > high ? high : least;
+    }
+}
 
 /* The epilogue of `count` accumulators of neighbouring channels, the first of which is `channel`. */
 VECTORISED void finish_row(ACC_T *restrict acc, Y_T *restrict y, const struct epilogue *e, int channel, int count) {
-    (void)e, (void)channel;
-#ifdef EPILOGUE_BIAS
-    const BIAS_T *bias = (const BIAS_T *)e->bias + e->bias_step * channel;
-    ROLLED for (int j = 0; j < count; j++) acc[j] += bias[e->bias_step * j];
-#endif
-#ifdef EPILOGUE_REQUANTISE
-    if (e->mul_step && e->add_step) {
-        requantise_row(acc, e, channel, count, 1, 1);
-    } else if (e->add_step) {
-        requantise_row(acc, e, channel, count, 0, 1);
-    } else {
-        requantise_row(acc, e, channel, count, e->mul_step, 0);
+    const BIAS_T *bias = HAS_BIAS ? (const BIAS_T *)e->bias + e->bias_step * channel : 0;
+    ROLLED for (int j = 0; j < count && HAS_BIAS; j++) acc[j] += (ACC_T)bias[e->bias_step * j];
+    if (HAS_REQUANTISATION) {
+        if (e->mul_step && e->add_step) {
+            requantise_row(acc, e, channel, count, 1, 1);
+        } else if (e->add_step) {
+            requantise_row(acc, e, channel, count, 0, 1);
+        } else {
+            requantise_row(acc, e, channel, count, e->mul_step, 0);
+        }
     }
-#elif defined(EPILOGUE_CLAMP) && defined(ACC_IS_FLOAT)
-    const float low = e->low_f, high = e->high_f;
-    ROLLED for (int j = 0; j < count; j++) { /* one comparison after the other, without a branch */
-        const float least = acc[j] < low ? low : acc[j];
-        acc[j] = least > high ? high : least;
-    }
-#elif defined(EPILOGUE_CLAMP)
-    ROLLED for (int j = 0; j < count; j++) acc[j] = acc[j] < e->low ? e->low : acc[j] > e->high ? e->high : acc[j];
-#endif
-#ifdef EPILOGUE_LOOKUP
-    ROLLED for (int j = 0; j < count; j++) acc[j] = ((const TABLE_T *)e->table)[acc[j] - e->low];
-#endif
+    if (HAS_CLAMP && !HAS_REQUANTISATION) clamp_row(acc, e, count);
+    ROLLED for (int j = 0; j < count && HAS_TABLE; j++) acc[j] =
+        (ACC_T)((const TABLE_T *)e->table)[(int32_t)acc[j] - e->low];
     ROLLED for (int j = 0; j < count; j++) y[j] = (Y_T)acc[j];
 }
 

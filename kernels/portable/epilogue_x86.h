@@ -8,35 +8,26 @@ enum { WIDE_LANES = 16, WIDE_OUTPUTS = 256 }; /* sums of a vector; the most outp
 /* Constants of every output. */
 struct wide_epilogue {
     struct epilogue each;
-#ifdef EPILOGUE_BIAS
-    BIAS_T bias[WIDE_OUTPUTS];
-#endif
-#ifdef EPILOGUE_REQUANTISE
-    MUL_T mul[WIDE_OUTPUTS];
-    ADD_T add[WIDE_OUTPUTS];
-#endif
+    BIAS_T bias[HAS_BIAS ? WIDE_OUTPUTS : 1];
+    MUL_T mul[HAS_REQUANTISATION ? WIDE_OUTPUTS : 1];
+    ADD_T add[HAS_REQUANTISATION ? WIDE_OUTPUTS : 1];
 };
 
 /* The constants of `count` channels from `channel` on, again and again up to `outputs`. */
 static inline void wide_repeat(struct wide_epilogue *to, const struct epilogue *e, int channel, int count,
                                int outputs) {
     to->each = *e;
-    (void)channel, (void)count, (void)outputs;
-#ifdef EPILOGUE_BIAS
-    for (int i = 0; i < outputs; i++) to->bias[i] = ((const BIAS_T *)e->bias)[e->bias_step * (channel + i % count)];
+    for (int i = 0; i < outputs && HAS_BIAS; i++)
+        to->bias[i] = ((const BIAS_T *)e->bias)[e->bias_step * (channel + i % count)];
     to->each.bias = to->bias, to->each.bias_step = 1;
-#endif
-#ifdef EPILOGUE_REQUANTISE
-    for (int i = 0, j = 0; i < outputs; i++, j = j + 1 == count ? 0 : j + 1) {
+    for (int i = 0, j = 0; i < outputs && HAS_REQUANTISATION; i++, j = j + 1 == count ? 0 : j + 1) {
         to->mul[i] = ((const MUL_T *)e->mul)[e->mul_step * (channel + j)];
         to->add[i] = ((const ADD_T *)e->add)[e->add_step * (channel + j)];
     }
     to->each.mul = to->mul, to->each.mul_step = 1;
     to->each.add = to->add, to->each.add_step = 1;
-#endif
 }
 
-#if defined(EPILOGUE_REQUANTISE) && !defined(EPILOGUE_EVEN) && !defined(EPILOGUE_LOOKUP)
 /* The upper words of sums of 64 bits, which hold all that shifts of 32 and more leave. */
 WIDE_PART void wide_requantise(const int32_t *acc, Y_T *y, const struct wide_epilogue *e, int count) {
     const __m512i odd = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
@@ -45,11 +36,11 @@ WIDE_PART void wide_requantise(const int32_t *acc, Y_T *y, const struct wide_epi
     for (int i = 0; i < count; i += WIDE_LANES) {
         const __mmask16 mask = count - i < WIDE_LANES ? (__mmask16)((1u << (count - i)) - 1) : (__mmask16)~0u;
         __m512i sums = _mm512_maskz_loadu_epi32(mask, acc + i);
-#ifdef EPILOGUE_BIAS
-        int32_t bias[WIDE_LANES];
-        for (int j = 0; j < WIDE_LANES; j++) bias[j] = i + j < count ? (int32_t)e->bias[i + j] : 0;
-        sums = _mm512_add_epi32(sums, _mm512_loadu_si512(bias));
-#endif
+        if (HAS_BIAS) {
+            int32_t bias[WIDE_LANES];
+            for (int j = 0; j < WIDE_LANES; j++) bias[j] = i + j < count ? (int32_t)e->bias[i + j] : 0;
+            sums = _mm512_add_epi32(sums, _mm512_loadu_si512(bias));
+        }
         const __m512i mul = _mm512_maskz_loadu_epi32(mask, e->mul + i);
         __m512i front = _mm512_mul_epi32(_mm512_cvtepi32_epi64(_mm512_castsi512_si256(sums)),
                                          _mm512_cvtepi32_epi64(_mm512_castsi512_si256(mul)));
@@ -65,18 +56,15 @@ WIDE_PART void wide_requantise(const int32_t *acc, Y_T *y, const struct wide_epi
             _mm_storeu_si128((__m128i *)(void *)(y + i), bytes);
     }
 }
-#define HAS_WIDE_REQUANTISE
-#endif
 
 /* The epilogue of `count` sums, which lie one behind the other as their outputs do. */
 WIDE_PART void wide_finish(int32_t *acc, Y_T *y, const struct wide_epilogue *e, int count) {
-#ifdef HAS_WIDE_REQUANTISE
-    const int is_word = sizeof(MUL_T) == 4 && (MUL_T)-1 < 0 && sizeof(ADD_T) == 8 && sizeof(Y_T) == 1;
+    const int is_word = HAS_REQUANTISATION && EVEN < 0 && !HAS_TABLE && sizeof(MUL_T) == 4 && (MUL_T)-1 < 0 &&
+                        sizeof(ADD_T) == 8 && sizeof(Y_T) == 1;
     if (is_word && e->each.shift >= 32) {
         wide_requantise(acc, y, e, count);
         return;
     }
-#endif
     finish_row(acc, y, &e->each, 0, count);
 }
 

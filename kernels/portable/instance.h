@@ -9,7 +9,6 @@
 enum { HAS_BIAS = 1 };
 #else
 enum { HAS_BIAS = 0 };
-#define BIAS_T int32_t
 #endif
 
 #ifdef EPILOGUE_REQUANTISE
@@ -37,7 +36,17 @@ enum { EVEN = EPILOGUE_EVEN };
 enum { EVEN = -1 };
 #endif
 
+/* Whether ACC_T is float. */
+#ifdef ACC_IS_FLOAT
+enum { IS_FLOAT = 1 };
+#else
+enum { IS_FLOAT = 0 };
+#endif
+
 /* Types of what may be absent. */
+#ifndef BIAS_T
+#define BIAS_T int32_t
+#endif
 #ifndef MUL_T
 #define MUL_T int32_t
 #endif

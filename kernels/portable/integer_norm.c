@@ -1,5 +1,6 @@
 #include "integer_norm.h"
 
+#include "instance.h"
 #include "loops.h"
 #include "roots.h"
 
@@ -8,18 +9,18 @@
 
 void KERNEL(const struct integer_norm *k) {
     const WEIGHT_T *const weight = (const WEIGHT_T *)k->weight;
+    const BIAS_T *const bias = CENTRED ? (const BIAS_T *)k->bias : 0;
     const int columns = k->extent[LAST], shift = k->shift;
     int index[AXES] = {0};
     do {
         const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
         int32_t mean = 0;
-#if CENTRED
-        const BIAS_T *const bias = (const BIAS_T *)k->bias;
-        SQUARES_T total = 0;
-        for (int i = 0; i < columns; i++) total += x[i];
-        mean = (int32_t)(total / columns);
-#endif
+        if (CENTRED) {
+            SQUARES_T total = 0;
+            for (int i = 0; i < columns; i++) total += x[i];
+            mean = (int32_t)(total / columns);
+        }
         SQUARES_T squares = 0;
         for (int i = 0; i < columns; i++) {
             const SQUARES_T distance = (SQUARES_T)x[i] - mean;
@@ -28,12 +29,8 @@ void KERNEL(const struct integer_norm *k) {
         const int32_t deviation = (int32_t)integer_root((uint64_t)(squares / columns) + 1);
         for (int i = 0; i < columns; i++) {
             const PRODUCT_T product = (PRODUCT_T)(x[i] - mean) * weight[i] / deviation;
-#if CENTRED
-            y[i] = (Y_T)((product + bias[i]) >> shift);
-#else
-            const PRODUCT_T value = product >> shift;
-            y[i] = (Y_T)(value < -128 ? -128 : value > 127 ? 127 : value);
-#endif
+            const PRODUCT_T value = (CENTRED ? product + bias[i] : product) >> shift;
+            y[i] = (Y_T)(CENTRED ? value : value < -128 ? -128 : value > 127 ? 127 : value);
         }
     } while (next_row(index, k->extent));
 }

@@ -12,11 +12,7 @@
 #include "products.h"
 
 /* Products that are added up before they enter the accumulator: short runs keep the rounding errors of floats small. */
-#ifdef ACC_IS_FLOAT
-enum { RUN = 16 };
-#else
-enum { RUN = 1 << 30 };
-#endif
+enum { RUN = IS_FLOAT ? 16 : 1 << 30 };
 
 /* acc = row of a times `lanes` columns of b, zero points aside. */
 static void multiply(const struct matmul *k, const A_T *a, const B_T *b, ACC_T *acc, int lanes) {
@@ -32,13 +28,10 @@ static void multiply(const struct matmul *k, const A_T *a, const B_T *b, ACC_T *
 }
 
 /* Floats have no zero points. */
-#ifdef ACC_IS_FLOAT
-#define ZERO_POINT(k, operand) 0
-#else
-#define ZERO_POINT(k, operand) ((k)->operand##_zero_point)
-#endif
+static inline int zero_point(int given) {
+    return IS_FLOAT ? 0 : given;
+}
 
-#ifdef ACCUMULATE_ALL
 /* Some columns of POSITIONS rows. */
 static inline void rows_of_floats(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y, int first, int lanes) {
     ACC_T acc[POSITIONS][LANES], part[POSITIONS][LANES];
@@ -54,30 +47,27 @@ static inline void rows_of_floats(const struct matmul *k, const A_T *a, const B_
     }
     for (int p = 0; p < POSITIONS; p++) finish_row(acc[p], y + p * k->y_row, &k->epilogue, first, lanes);
 }
-#endif
 
 /* Columns of y whose neighbours in b are neighbours in memory. The zero points are taken off apart from the products:
  * (a - za) * (b - zb) = a*b - za*b - zb*(a - za), summed over the depth. */
 OUT_OF_LINE void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y, int first, int lanes) {
     ACC_T column_sums[LANES];
     for (int j = 0; j < lanes; j++) column_sums[j] = 0;
-    if (ZERO_POINT(k, a) != 0) {
+    if (zero_point(k->a_zero_point) != 0) {
         const A_T one = 1;
         accumulate(column_sums, &one, 0, b + first, k->b_depth, k->depth, lanes);
     }
     int m = 0;
-#ifdef ACCUMULATE_ALL
-    for (; m + POSITIONS <= k->rows && lanes % 8 == 0; m += POSITIONS)
+    for (; HAS_POSITIONS && m + POSITIONS <= k->rows && lanes % 8 == 0; m += POSITIONS)
         rows_of_floats(k, a + m * k->a_row, b + first, y + m * k->y_row + first, first, lanes);
-#endif
     for (; m < k->rows; m++) {
         const A_T *row = a + m * k->a_row;
         ACC_T acc[LANES];
         multiply(k, row, b + first, acc, lanes);
-        if (ZERO_POINT(k, a) != 0) {
+        if (zero_point(k->a_zero_point) != 0) {
             for (int j = 0; j < lanes; j++) acc[j] -= (ACC_T)k->a_zero_point * column_sums[j];
         }
-        if (ZERO_POINT(k, b) != 0) {
+        if (zero_point(k->b_zero_point) != 0) {
             ACC_T sum = 0;
             for (int d = 0; d < k->depth; d++) sum += (ACC_T)row[d * k->a_depth] - (ACC_T)k->a_zero_point;
             for (int j = 0; j < lanes; j++) acc[j] -= (ACC_T)k->b_zero_point * sum;

@@ -1,5 +1,6 @@
 #include "pad.h"
 
+#include "instance.h"
 #include "loops.h"
 
 /* The index of x that position `at` (relative to x's first element) reads, or -1 for the constant. */
@@ -11,11 +12,7 @@ static inline int source(enum pad_mode mode, int at, int size) {
 }
 
 void KERNEL(const struct pad *k) {
-#ifdef ACC_IS_FLOAT
-    const X_T value = k->value_f;
-#else
-    const X_T value = (X_T)k->value;
-#endif
+    const X_T value = IS_FLOAT ? (X_T)k->value_f : (X_T)k->value;
     int index[AXES] = {0};
     do {
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);

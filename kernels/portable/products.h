@@ -25,47 +25,33 @@
             for (int j = 0; j < lanes; j++) acc[j] += value * WEIGHT(row[j]);                                \
         }                                                                                                    \
     }
-#if LANES > 16
 ACCUMULATE(accumulate_64, 64)
 ACCUMULATE(accumulate_32, 32)
-#endif
-#if LANES > 8
 ACCUMULATE(accumulate_16, 16)
-#endif
 ACCUMULATE(accumulate_8, 8)
 ACCUMULATE(accumulate_any, width)
 #undef ACCUMULATE
 
 /* acc[j] += sum over i < count of x[i * x_step] * w[i * w_step + j], for j < lanes; an x_step of 0 repeats x. */
 static inline void accumulate(ACC_T *acc, const X_T *x, int x_step, const W_T *w, int w_step, int count, int lanes) {
-    switch (lanes) {
-#if LANES > 16
-        case 64:
-            accumulate_64(acc, x, x_step, w, w_step, count, lanes);
-            break;
-        case 32:
-            accumulate_32(acc, x, x_step, w, w_step, count, lanes);
-            break;
-#endif
-#if LANES > 8
-        case 16:
-            accumulate_16(acc, x, x_step, w, w_step, count, lanes);
-            break;
-#endif
-        case 8:
-            accumulate_8(acc, x, x_step, w, w_step, count, lanes);
-            break;
-        default:
-            accumulate_any(acc, x, x_step, w, w_step, count, lanes);
-    }
+    if (LANES > 16 && lanes == 64)
+        accumulate_64(acc, x, x_step, w, w_step, count, lanes);
+    else if (LANES > 16 && lanes == 32)
+        accumulate_32(acc, x, x_step, w, w_step, count, lanes);
+    else if (LANES > 8 && lanes == 16)
+        accumulate_16(acc, x, x_step, w, w_step, count, lanes);
+    else if (lanes == 8)
+        accumulate_8(acc, x, x_step, w, w_step, count, lanes);
+    else
+        accumulate_any(acc, x, x_step, w, w_step, count, lanes);
 }
 
 /* Floats at several positions at once, which share the loads of w: their sums stay in vector registers. */
 #if defined(ACC_IS_FLOAT) && !defined(W_FROM) && defined(__GNUC__) && (defined(__SSE2__) || defined(__ARM_NEON))
 #ifdef __AVX512F__
-enum { POSITIONS = 8 };
+enum { HAS_POSITIONS = 1, POSITIONS = 8 };
 #else
-enum { POSITIONS = 4 };
+enum { HAS_POSITIONS = 1, POSITIONS = 4 };
 #endif
 
 /* A product and its sum are one instruction where the build says that the machine has one. */
@@ -141,6 +127,13 @@ static inline void accumulate_all(float (*acc)[LANES], const float *x, int x_nex
 #endif
         accumulate_all_8(acc[0] + j, x, x_next, x_step, w + j, w_step, count);
     }
+}
+#else
+enum { HAS_POSITIONS = 0, POSITIONS = 1 };
+
+static inline void accumulate_all(ACC_T (*acc)[LANES], const X_T *x, int x_next, int x_step, const W_T *w, int w_step,
+                                  int count, int lanes) {
+    (void)acc, (void)x, (void)x_next, (void)x_step, (void)w, (void)w_step, (void)count, (void)lanes;
 }
 #endif
 

@@ -34,21 +34,16 @@ static int advance(int index[5], const int *extent, const int *stride, int *offs
 }
 
 /* Extremes of what is no number are none. */
-#ifdef ACC_IS_FLOAT
-#define IS_NAN(x) isnan(x)
-#else
-#define IS_NAN(x) 0
-#endif
+static inline int is_nan(ACC_T x) {
+    return IS_FLOAT && isnan((float)x);
+}
 
 static inline ACC_T combine(enum reduce_operation operation, ACC_T acc, ACC_T value) {
-    if (operation == REDUCE_MAX) return value > acc || IS_NAN(value) ? value : acc;
-    if (operation == REDUCE_MIN) return value < acc || IS_NAN(value) ? value : acc;
-#ifdef ACC_IS_FLOAT
-    return operation == REDUCE_PRODUCT ? acc * value : acc + value;
-#else /* what is too large wraps around, as in NumPy */
-    const WRAPPED_T a = (WRAPPED_T)acc, b = (WRAPPED_T)value;
+    if (operation == REDUCE_MAX) return value > acc || is_nan(value) ? value : acc;
+    if (operation == REDUCE_MIN) return value < acc || is_nan(value) ? value : acc;
+    if (IS_FLOAT) return operation == REDUCE_PRODUCT ? acc * value : acc + value;
+    const WRAPPED_T a = (WRAPPED_T)acc, b = (WRAPPED_T)value; /* what is too large wraps around, as in NumPy */
     return (ACC_T)(operation == REDUCE_PRODUCT ? a * b : a + b);
-#endif
 }
 
 /* One run along the innermost reduced axis, `step` apart, of `lanes` results, `lane` apart. */

@@ -24,22 +24,14 @@ void KERNEL(const struct standardise *k) {
         const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
         SQUARES_T squares = 0;
-#if CENTRED
         int32_t total = 0;
         for (int i = 0; i < columns; i++) {
+            const int32_t distance = x[i] - (CENTRED ? 0 : k->zero_point);
             total += x[i];
-            squares += (int32_t)x[i] * x[i];
-        }
-        const int64_t scale = columns, centre = total;
-        const int64_t spread = squares * scale - centre * centre;
-#else
-        for (int i = 0; i < columns; i++) {
-            const int32_t distance = x[i] - k->zero_point;
             squares += distance * distance;
         }
-        const int64_t scale = 1, centre = k->zero_point;
-        const int64_t spread = squares;
-#endif
+        const int64_t scale = CENTRED ? columns : 1, centre = CENTRED ? total : k->zero_point;
+        const int64_t spread = CENTRED ? squares * scale - centre * centre : squares;
         int shift = 1;
         const int64_t factor =
             spread ? reciprocal_root(((uint64_t)spread << 16) + (uint64_t)k->epsilon, k->fraction, &shift) : 0;

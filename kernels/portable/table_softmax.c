@@ -8,21 +8,15 @@
 /* The exponential of a distance from the maximum; with CURVE, k->table holds a, b, c and a period p in place of
  * entries: (a r^2 + b r + c) >> z, modulo 2^32, where distance = z p + r. */
 static inline uint32_t entry(const TABLE_T *table, uint32_t distance) {
-#if CURVE
+    if (!CURVE) return table[distance];
     const uint32_t z = distance / table[3], r = distance - z * table[3];
     return ((table[0] * r + table[1]) * r + table[2]) >> z;
-#else
-    return table[distance];
-#endif
 }
 
 static inline int64_t share(WIDE_T e, WIDE_T levels, WIDE_T sum) {
-#if ROUNDED
+    if (!ROUNDED) return (int64_t)(e * levels / sum);
     const WIDE_T top = 2 * e * levels + sum, quotient = top / (2 * sum);
     return (int64_t)(quotient - ((quotient & 1) && quotient * 2 * sum == top));
-#else
-    return (int64_t)(e * levels / sum);
-#endif
 }
 
 void KERNEL(const struct table_softmax *k) {

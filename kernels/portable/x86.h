@@ -22,6 +22,10 @@ static inline int has_wide(void) {
     return 1;
 #endif
 }
+#else
+static inline int has_wide(void) {
+    return 0;
+}
 #endif
 
 #endif

@@ -14,6 +14,7 @@
  */
 #include "pulp_integer_norm.h"
 
+#include "../portable/instance.h"
 #include "pulp_rows.h"
 enum { WITH_TOTAL = CENTRED };
 #include "pulp_squares.h"
@@ -53,10 +54,6 @@ static inline struct row measure(const X_T *x, int columns) {
     return inverted(mean, root(s.squares / columns + 1));
 }
 
-/* Root mean squares have no bias: as a pointer that nothing reads. */
-#ifndef BIAS_T
-#define BIAS_T int32_t
-#endif
 #define LOADS(type) ((sizeof(type) == 4 ? 2 : (int)sizeof(type) - 1) | ((type) - 1 > 0 ? 4 : 0))
 /* Steps of an element, in registers for it, its weight and product, and its quotient. */
 #define ELEMENT(x, w, q) ".insn i 0x0b, %[x_load], " x ", %[x], 1\n"

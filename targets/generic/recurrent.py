@@ -35,13 +35,12 @@ def _integer_macros(node: Node) -> Mapping[str, str]:
     return _is(node.op.removeprefix("Integer"))
 
 
-_SOURCE = "portable/recurrent.c"
 KERNELS = (
-    recurrent.LSTM.kernel("lstm", _SOURCE, macros=_macros),
-    recurrent.GRU.kernel("gru", _SOURCE, macros=_macros, scratch={"state": Scratch(_state)}),
-    recurrent.RNN.kernel("rnn", _SOURCE, macros=_macros),
-    recurrent.LSTM_CELL.kernel("lstm_cell", _SOURCE, macros=_macros),
-    recurrent.GRU_CELL.kernel("gru_cell", _SOURCE, macros=_macros),
+    recurrent.LSTM.kernel("lstm", "portable/lstm.c", struct="recurrent", macros=_macros),
+    recurrent.GRU.kernel("gru", "portable/gru.c", struct="recurrent", macros=_macros, scratch={"state": Scratch(_state)}),
+    recurrent.RNN.kernel("rnn", "portable/rnn.c", struct="recurrent", macros=_macros),
+    recurrent.LSTM_CELL.kernel("lstm_cell", "portable/lstm_cell.c", struct="recurrent", macros=_macros),
+    recurrent.GRU_CELL.kernel("gru_cell", "portable/gru_cell.c", struct="recurrent", macros=_macros),
     *(
         operator.kernel(f"integer_{cell}", "portable/integer_recurrent.c", macros=_integer_macros, scratch={"sums": Scratch(_sums)})
         for cell, operator in (

@@ -15,7 +15,7 @@ def _states(node: Node, tile: Mapping[str, Count]) -> Count:
 
 
 FLOATS = tuple(
-    GENERIC.kernel(name).variant(f"pulp_{name}", source="pulp/pulp_recurrent.c", struct="recurrent", team="k")
+    GENERIC.kernel(name).variant(f"pulp_{name}", source=f"pulp/pulp_{name}.c", struct="recurrent", team="k")
     for name in ("lstm", "gru", "rnn")
 )
 INTEGERS = tuple(
