@@ -43,17 +43,17 @@ enum { IS_FLOAT = 1 };
 enum { IS_FLOAT = 0 };
 #endif
 
-/* Types of what may be absent. */
-#ifndef BIAS_T
+/* Types of what may be absent; not by #ifndef, which says that users may define them. */
+#if !defined(BIAS_T)
 #define BIAS_T int32_t
 #endif
-#ifndef MUL_T
+#if !defined(MUL_T)
 #define MUL_T int32_t
 #endif
-#ifndef ADD_T
+#if !defined(ADD_T)
 #define ADD_T int32_t
 #endif
-#ifndef TABLE_T
+#if !defined(TABLE_T)
 #define TABLE_T Y_T
 #endif
 

@@ -19,7 +19,7 @@
 #include "xpulp.h"
 
 /* Products with zero points have a summand per channel, as a bias (see pulp_zeros.h); nothing else has. */
-#ifndef ZEROS
+#if !defined(ZEROS)
 #define ZEROS 0
 #endif
 enum { ADDS_BIAS = HAS_BIAS || ZEROS };
