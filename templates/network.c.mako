@@ -13,11 +13,6 @@ instance = f"struct {lead}_instance"
  * fetched while one is computed.
 % endif
  */
-% if test:
-#if !defined(DEEPLOY_NO_SELF_TEST) && !defined(DEEPLOY_PROFILE)
-#define DEEPLOY_PROFILE
-#endif
-% endif
 #include "${prefix}.h"
 
 #include <math.h>

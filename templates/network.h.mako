@@ -16,6 +16,11 @@ given = {side: ", ".join(port["parameter"] for port in ports) or "0" for side, p
 #ifndef ${P}_H
 #define ${P}_H
 
+% if test:
+#if !defined(DEEPLOY_NO_SELF_TEST) && !defined(DEEPLOY_PROFILE)
+#define DEEPLOY_PROFILE /* the self-test observes layers */
+#endif
+% endif
 #include "deeploy_network.h"
 % if lead != prefix:
 #include "${lead}.h"

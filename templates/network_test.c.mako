@@ -3,10 +3,8 @@ P = prefix.upper()
 base = levels[0].lower()
 %>\
 /* The self-test of network ${prefix}: inputs and expected outputs, and the CRC-32 of what every layer leaves in memory, as the reference
- * computes them. It is compiled with DEEPLOY_PROFILE; -DDEEPLOY_NO_SELF_TEST leaves all of it out. */
-#if !defined(DEEPLOY_NO_SELF_TEST) && !defined(DEEPLOY_PROFILE)
-#define DEEPLOY_PROFILE
-#endif
+ * computes them. It observes layers by DEEPLOY_PROFILE, which the header defines; -DDEEPLOY_NO_SELF_TEST
+ * leaves all of it out. */
 #include "${prefix}.h"
 
 #ifndef DEEPLOY_NO_SELF_TEST

@@ -50,6 +50,8 @@ def plan_pipeline(model: Path, target: Target, options: Options) -> Planned:
         raise UsageError(f"target {target.name} describes no device to plan pipelines for", "Compile for it: deeploy.chips.compile.")
     check_options(options)
     options.check_exact("a target for planning only")
+    if (given := next((name for name in ("package", "self_test") if getattr(options, name) is not None), None)) is not None:
+        raise UsageError(f"--{given.replace('_', '-')}: no code is made for target {target.name}", "Leave it out, or name another target.")
     options.set_clock(target)
     chips = check_cut(options)
     members = load_members(options.topology) if options.topology is not None else {}

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import deeploy
 from deeploy import cli
+from deeploy.driver.verify import verify_compiled
 from deeploy.errors import UsageError
 from tests.e2e import decoders
 from tests.random.projects import base
@@ -122,6 +123,34 @@ def test_it_runs_under_qemu_and_a_log_of_it_is_read(folder: Path, tmp_path: Path
         (tmp_path / "log.txt").write_text(text)
         refused = RUN.invoke(cli.app, ["compare", str(out), str(tmp_path / "log.txt")])
         assert isinstance(refused.exception, UsageError) and words in str(refused.exception)
+
+
+MAIN = """#include <stdio.h>
+#include "network.h"
+static _Alignas(NETWORK_ARENA_ALIGNMENT) unsigned char arena[NETWORK_ARENA_BYTES + 1];
+int main(void) {
+    return network_init(arena, sizeof arena) || network_test(putchar, 0);
+}
+"""
+
+
+def test_it_is_part_of_one_file(folder: Path, tmp_path: Path) -> None:
+    out = _compiled(folder, tmp_path / "out", package="single")
+    (out / "single/main.c").write_text(MAIN)
+    command = ["gcc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "network.c", "main.c", "-lm", "-o", "main"]
+    subprocess.run(command, cwd=out / "single", check=True)
+    said = subprocess.run(["./main"], cwd=out / "single", capture_output=True, text=True, check=True).stdout
+    assert said.endswith("deeploy-test network end all equal\n")
+    subprocess.run(["gcc", "-c", "-DDEEPLOY_NO_SELF_TEST", "network.c", "-o", "off.o"], cwd=out / "single", check=True)
+    assert "network_test" not in subprocess.run(["nm", "off.o"], cwd=out / "single", capture_output=True, text=True, check=True).stdout
+
+
+def test_a_project_with_one_runs_and_is_verified_as_others(folder: Path, tmp_path: Path) -> None:
+    out = _compiled(folder, tmp_path / "out")
+    said = RUN.invoke(cli.app, ["run", str(out), "--inputs", str(folder / "in.npz")])
+    assert said.exit_code == 0 and "2 samples run on the host" in said.output
+    verdict = verify_compiled(deeploy.compile(folder / "m.onnx", self_test=folder / "in.npz"), folder / "m.onnx", layers=True)
+    assert verdict.passed and any("agree with the interpreter" in note for note in verdict.notes)
 
 
 def _size(out: Path, *flags: str) -> int:
