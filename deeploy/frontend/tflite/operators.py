@@ -133,6 +133,15 @@ def _pool(call: LiteCall) -> None:
     return call.activate(_last(call, call.add(op, image, **attributes)))
 
 
+def _resize(call: LiteCall) -> None:
+    """RESIZE_BILINEAR of floats."""
+    call.need(len(call.x.shape) == len(call.y.shape) == 4, "has no image of four axes")
+    mode = "align_corners" if call.options["align_corners"] else "half_pixel" if call.options["half_pixel"] else "asymmetric"
+    sizes = np.array([call.x.shape[0], call.x.shape[3], *call.y.shape[1:3]], np.int64)
+    image = call.add("Resize", _first(call, call.x), None, None, sizes, mode="linear", coordinate_transformation_mode=mode)
+    call.result(_last(call, image))
+
+
 # ---- products
 
 
@@ -153,13 +162,16 @@ def _dense(call: LiteCall) -> None:
 
 
 def _product(call: LiteCall) -> None:
-    """BATCH_MATMUL of floats, of which the last two axes may be swapped."""
+    """BATCH_MATMUL, of whose operands the last two axes may be swapped."""
     a, b = call.x, call.needed(1)
+    call.need(min(len(a.shape), len(b.shape)) > 1, "multiplies vectors")
     swapped = [
-        call.add("Transpose", t, perm=[*range(len(t.shape) - 2), len(t.shape) - 1, len(t.shape) - 2]) if call.options[name] else t
+        call.add("Transpose", t, perm=[*range(len(t.shape) - 2), len(t.shape) - 1, len(t.shape) - 2]) if call.options[name] else t.name
         for t, name in ((a, "swaps_x"), (b, "swaps_y"))
     ]
-    call.result(call.add("MatMul", *swapped))
+    if a.is_quantised:
+        return quantised.multiply_matrices(call, *swapped)
+    return call.result(call.add("MatMul", *swapped))
 
 
 # ---- functions
@@ -266,6 +278,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     20: LiteOperator("RELU_N1_TO_1", "", _clip(-1, 1)),
     21: LiteOperator("RELU6", "", _clip(0, 6)),
     22: LiteOperator("RESHAPE", "", _SHAPED),
+    23: LiteOperator("RESIZE_BILINEAR", "-:i -:i align_corners:B half_pixel:B", _either(_resize, _refused)),
     25: LiteOperator("SOFTMAX", "beta:f", _either(_softmax, quantised.softmax)),
     26: LiteOperator("SPACE_TO_DEPTH", "block:i", moves.depth_and_space),
     28: LiteOperator("TANH", "", _unary("Tanh")),
@@ -282,7 +295,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     47: LiteOperator("EXP", "", _unary("Exp")),
     49: LiteOperator("SPLIT", "count:i", moves.split),
     53: LiteOperator("CAST", "", _cast),
-    54: LiteOperator("PRELU", "", _either(_prelu, _refused)),
+    54: LiteOperator("PRELU", "", _either(_prelu, quantised.prelu)),
     55: LiteOperator("MAXIMUM", "", moves.choose("Max")),
     56: LiteOperator("ARG_MAX", "kind:b", moves.find_extreme),
     57: LiteOperator("MINIMUM", "", moves.choose("Min")),
@@ -332,7 +345,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     116: LiteOperator("ROUND", "", _unary("Round", of_quantised=_refused)),
     117: LiteOperator("HARD_SWISH", "", _either(_plain("HardSwish"), quantised.hard_swish)),
     123: LiteOperator("SELECT_V2", "", moves.choose("Where")),
-    126: LiteOperator("BATCH_MATMUL", "swaps_x:B swaps_y:B", _either(_product, _refused)),
+    126: LiteOperator("BATCH_MATMUL", "swaps_x:B swaps_y:B", _product),
     130: LiteOperator("BROADCAST_TO", "", moves.move("Expand", lambda call: [call.x, np.array(call.y.shape, np.int64)])),
     150: LiteOperator("GELU", "approximate:B", _either(lambda call: call.result(call.add("Gelu", call.x)), _refused)),
     158: LiteOperator("SIGN", "", _either(_plain("Sign"), _refused)),

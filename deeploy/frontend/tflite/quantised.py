@@ -270,3 +270,35 @@ def _half_word(factor: np.float64) -> tuple[int, int]:
     """A multiplier of 15 bits, rounded from that of 31, and its shift."""
     multiplier, shift = fixed_point.quantise_factor(np.array([factor]))
     return min(int(multiplier[0] + 2**15) >> 16, 2**15 - 1), int(shift[0])
+
+
+def prelu(call: LiteCall) -> None:
+    """What is above zero by one factor, what is below times its slope by another one."""
+    x, alpha, y = call.x, call.needed(1), call.y
+    if x.dtype.itemsize > 1 or not alpha.is_quantised or not y.is_quantised:
+        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+    steps, ratio = x.every() - x.z, np.float64(x.s) / np.float64(y.s)
+    above = np.where(steps >= 0, fixed_point.multiply(steps, *fixed_point.quantise_factor(np.array([ratio]))), 0)
+    below = call.add("Clip", x, None, np.array(x.z, x.dtype))
+    slopes = call.add("MultiplyCentred", below, np.array(0, np.int32), alpha, a_zero_point=x.z, b_zero_point=alpha.z)
+    ends = [(x.range[0] - x.z) * (end - alpha.z) for end in alpha.range]
+    factor = fixed_point.quantise_factor(np.array([np.float64(x.s) * np.float64(alpha.s) / np.float64(y.s)]))
+    whole = (-fixed_point.WORD, fixed_point.WORD - 1)
+    slopes = emit(
+        call, slopes, find_steps(call, factor, whole, (np.array([min(*ends, 0)]), np.array([max(*ends, 0)])), "twice"), is_result=False
+    )
+    total = call.add("Add", call.add("LookUp", x, above.astype(np.int32)), slopes)
+    emit(call, total, [Shift(np.array([1]), np.array([y.z]), 0, *limits(call))])
+
+
+def multiply_matrices(call: LiteCall, a: str, b: str) -> None:
+    """BATCH_MATMUL of two tensors that are both computed, or one of which is."""
+    x, w, y = call.x, call.needed(1), call.y
+    call.need(w.is_quantised and y.is_quantised, "multiplies quantised and other numbers")
+    if max(x.dtype.itemsize, w.dtype.itemsize) > 1:
+        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+    total = call.add("MatMulInteger", a, b, np.array(x.z, x.dtype), np.array(w.z, w.dtype))
+    depth = x.shape[-2 if call.options["swaps_x"] else -1]
+    ends = [depth * int(p) * int(q) for p in np.array(x.range) - x.z for q in np.array(w.range) - w.z]
+    factor = fixed_point.quantise_factor(np.array([np.float64(x.s) * np.float64(w.s) / np.float64(y.s)]))
+    requantise(call, total, factor, (np.array([min(ends)]), np.array([max(ends)])))

@@ -273,6 +273,25 @@ def extreme(d: Draft, op: str) -> Sequence[int]:
 
 
 @case
+def prelu(d: Draft) -> Sequence[int]:
+    x = d.given(1, 4, 5, 6)
+    slopes = d.constant(d.rng.integers(-100, 100, (1, 1, 6)).astype(np.int8), [0.01], 0, [5])
+    return [d.op("PRELU", [x, slopes], d.tensor(1, 4, 5, 6))]
+
+
+@_many("matrices", {"i1": {}, "swapped": {"swaps_y": 1}, "f4": {"dtype": "f4"}})
+def matrices(d: Draft, swaps_y: int = 0, dtype: str = "i1") -> Sequence[int]:
+    a, b = d.given(2, 5, 7, dtype=dtype), d.given(2, *((4, 7) if swaps_y else (7, 4)), dtype=dtype)
+    return [d.op("BATCH_MATMUL", [a, b], d.tensor(2, 5, 4, dtype=dtype, scale=0.3), swaps_x=0, swaps_y=swaps_y)]
+
+
+@_many("bilinear", {"half_pixel": {"half_pixel": 1}, "corners": {"align_corners": 1}, "plain": {}})
+def bilinear(d: Draft, **options: int) -> Sequence[int]:
+    x = d.given(1, 3, 4, 2, dtype="f4")
+    return [d.op("RESIZE_BILINEAR", [x, d.constant(np.array([7, 6], np.int32))], d.tensor(1, 7, 6, 2, dtype="f4"), **options)]
+
+
+@case
 def arg_max(d: Draft) -> Sequence[int]:
     return [d.op("ARG_MAX", [d.given(3, 9), d.constant(np.array(1, np.int32))], d.tensor(3, dtype="i8"), kind=4)]
 
