@@ -1,3 +1,8 @@
+/* y = the index of the largest or smallest x of a row, of the first one or the last of equal ones.
+ *
+ * x and y have any strides along six axes of results; elements of a row are any distance apart. An element is a load
+ * and a comparison, and a branch where it is better: loads bound it.
+ */
 #include "arg_extreme.h"
 
 #include "loops.h"

@@ -1,3 +1,8 @@
+/* y[n, oh, ow, c] = epilogue(the mean over taps of x - zero_point, of integers with 16 bits behind the point).
+ *
+ * x and y are channels-last images. A tap of a channel is a load and an addition, in vectors over channels where there
+ * are any; then a division for each output, which bounds small windows on machines without vectors.
+ */
 #include "average_pool2d.h"
 
 #include "block.h"

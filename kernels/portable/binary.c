@@ -1,3 +1,8 @@
+/* y = epilogue(a + b, a - b, a * b or a / b), element by element, less zero points.
+ *
+ * All operands have any strides along six axes. An element is two loads, two subtractions of zero points and the
+ * operation, in blocks on the stack that the epilogue takes: loads and stores bound it, of quotients the division.
+ */
 #include "binary.h"
 
 #include "loops.h"

@@ -1,4 +1,9 @@
-/* Products of some rows and columns at once: parts of blocks are unpacked once for all rows.
+/* y[m, n] = epilogue(the sum over blocks of scale[n, block] * (the sum over k of a[m, k] * (b[n, k] - zero[n,
+ * block]))); sums over blocks are floats.
+ *
+ * a is [batch, rows, depth], b [columns, depth], perhaps packed, scales and zeros [columns, blocks], y [batch, rows,
+ * columns]. Parts of blocks are unpacked once for four rows: then a product is a quarter of a load of a, a load of what
+ * was unpacked, and a multiplication and addition. Multiplications bound it, of single rows what unpacks.
  *
  * PART_T is the type of the sums of a block: int32_t where a holds integers, else float.
  */

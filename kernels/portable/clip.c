@@ -1,3 +1,8 @@
+/* y = clip(x, low, high), element by element.
+ *
+ * x and y have any strides along six axes. An element is a load, two comparisons and a store: loads and stores bound
+ * it.
+ */
 #include "clip.h"
 
 #include "instance.h"

@@ -1,3 +1,10 @@
+/* y[n, oh, ow, k] = epilogue(the sum over fh, fw, c of x[n, oh*sh + fh*dh - top, ow*sw + fw*dw - left, c] * w[fh, fw,
+ * c, k]); what lies outside x is its zero point.
+ *
+ * x and y are channels-last images, w holds neighbouring filters side by side. A block of up to 64 filters takes a load
+ * of x for all, and for each filter a load of w, a multiplication and an addition: 3 instructions a product without
+ * vectors. Loads of w bound it, which several positions share for floats.
+ */
 #include "conv2d.h"
 
 #include "products.h"

@@ -1,3 +1,8 @@
+/* The convolution of conv2d.c with any layout of w, which may be a variable.
+ *
+ * x and y are channels-last images, w has any strides. A product is a load of x, one of w, a multiplication and an
+ * addition: 4 operations, which bound it.
+ */
 #include "conv2d_any.h"
 
 static ACC_T pixel(const struct conv2d_any *k, const X_T *image, const W_T *w, int oh, int ow) {

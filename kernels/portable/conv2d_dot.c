@@ -1,3 +1,11 @@
+/* The convolution of conv2d.c where windows are long: each is widened to 16 bits once, then multiplied with the rows of
+ * w.
+ *
+ * x and y are channels-last images of bytes, w is [filters, kernel_h, kernel_w, channels], perhaps packed in 1 to 7
+ * bits. Four filters share the loads of a window: 1.25 loads and a multiplication and addition a product, in vectors of
+ * pairs where there are any. Multiplications bound it; packed elements take 4 to 6 operations each to unpack, which
+ * bound theirs.
+ */
 #include "conv2d_dot.h"
 
 #define DOT_T W_T

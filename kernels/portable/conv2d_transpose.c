@@ -1,3 +1,9 @@
+/* y[n, oh, ow, k] = epilogue(the sum over taps and c of x[n, ih, iw, c] * w[fh, fw, c, k] where oh = ih*sh + fh*dh -
+ * top, and ow alike).
+ *
+ * x and y are channels-last images, w holds neighbouring filters side by side. A block of filters takes a load of x for
+ * all, and for each filter a load of w and a multiplication and addition: loads of w bound it.
+ */
 #include "conv2d_transpose.h"
 
 #include "products.h"

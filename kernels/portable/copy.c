@@ -1,3 +1,7 @@
+/* y = x, between any two layouts.
+ *
+ * x and y have any strides along six axes. An element is a load and a store, which bound it.
+ */
 #include "copy.h"
 
 #include "loops.h"

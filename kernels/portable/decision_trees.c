@@ -1,3 +1,8 @@
+/* y = the sum, average, least or greatest over trees of what the leaves hold that a row of x leads to.
+ *
+ * x is [rows, features], y [rows, outputs], nodes [nodes, 4]. A node of the way takes loads of its feature's number,
+ * mode and child, of the threshold and of the feature, and a comparison: loads that wait for each other bound it.
+ */
 #include "decision_trees.h"
 
 #include <math.h>

@@ -1,3 +1,9 @@
+/* y[n, oh, ow, k] = epilogue(the sum over fh, fw of x[n, oh*sh + fh*dh - top, ow*sw + fw*dw - left, k / multiplier] *
+ * w[fh, fw, k]); what lies outside x is its zero point.
+ *
+ * x and y are channels-last images, w holds neighbouring filters side by side. A product is a load of x, one of w, and
+ * a multiplication and addition, in vectors over channels where there are any: loads bound it.
+ */
 #include "depthwise2d.h"
 
 #include <stddef.h>

@@ -1,3 +1,8 @@
+/* y = (x - zero_point) * scale, integers to floats.
+ *
+ * x and y have any strides along six axes. An element is a load, a subtraction, a conversion, a multiplication and a
+ * store: instructions bound it.
+ */
 #include "dequantize.h"
 
 #include "loops.h"

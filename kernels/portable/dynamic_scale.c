@@ -1,3 +1,8 @@
+/* scale and zero_point of bytes for floats from low to high, with zero among them: scale = (high - low) / 255,
+ * zero_point = round(-low / scale).
+ *
+ * All are arrays of `count` entries with any strides. An entry takes two divisions, which bound it.
+ */
 #include "dynamic_scale.h"
 
 #include <math.h>

@@ -1,3 +1,8 @@
+/* y = table[max - x] / sum of table[max - x], in whole numbers of 32 bits by a reciprocal of Newton's method.
+ *
+ * x and y are rows with dense columns, any strides along five more axes; the table has 31 bits behind the point. An
+ * element is read three times, with two loads of the table, a 64-bit product and a shift: instructions bound it.
+ */
 #include "fixed_softmax.h"
 
 #include "loops.h"

@@ -1,3 +1,8 @@
+/* y[outer, i] = x[outer, indices[i]], rows that may be packed or of 16 bits.
+ *
+ * x is [outer, size, inner], y [outer, count, inner]. A row is copied, widened or unpacked: loads and stores bound it,
+ * of packed ones what unpacks.
+ */
 #include "gather.h"
 
 #include "halves.h"

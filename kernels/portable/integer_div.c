@@ -1,3 +1,7 @@
+/* y = (a + b / 2) / b, of whole numbers, towards zero.
+ *
+ * All operands have any strides along six axes. An element takes a division of 64 bits, which bounds it.
+ */
 #include "integer_div.h"
 
 #include "loops.h"

@@ -1,3 +1,8 @@
+/* y = FUNCTION(x) of whole numbers: a GELU by a polynomial, or a clipped ramp.
+ *
+ * x and y have any strides along six axes. An element is a load, some comparisons, at most two products of 64 bits and
+ * a store: instructions bound it.
+ */
 #include "integer_function.h"
 
 #include "loops.h"

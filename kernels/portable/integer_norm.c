@@ -1,3 +1,9 @@
+/* y = clip((x * weight / deviation) >> shift), or CENTRED ((x - mean) * weight / deviation + bias) >> shift, in whole
+ * numbers: the deviation is the root of the mean of squares and one.
+ *
+ * x and y are rows with dense columns, any strides along five more axes; weight and bias have one entry per column. An
+ * element is read two or three times and takes a division, which bounds it.
+ */
 #include "integer_norm.h"
 
 #include "instance.h"

@@ -1,3 +1,7 @@
+/* y = table[x - smallest].
+ *
+ * x and y have any strides along six axes. An element is two loads and a store, which bound it.
+ */
 #include "lookup.h"
 
 #include "loops.h"

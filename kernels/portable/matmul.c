@@ -1,3 +1,10 @@
+/* y[m, n] = epilogue(the sum over k of (a[m, k] - a_zero_point) * (b[k, n] - b_zero_point)).
+ *
+ * All operands have batches and any strides. Where neighbours in b are neighbours in memory, a block of up to 64
+ * columns takes a load of a for all, and for each column a load of b and a multiplication and addition, in vectors
+ * where there are any: loads of b bound it, which several rows share for floats. Elsewhere a product is two loads, two
+ * subtractions of zero points, a multiplication and an addition.
+ */
 #ifdef WIDE /* elements of 64 bits */
 #undef ACC_T
 #define ACC_T int64_t

@@ -1,3 +1,10 @@
+/* y[m, n] = epilogue(the sum over k of (a[m, k] - a_zero_point) * (b[n, k] - b_zero_point)): rows of a are widened to
+ * 16 bits once, then multiplied with the rows of b.
+ *
+ * a is [rows, depth] of bytes, b [columns, depth], perhaps packed in 1 to 7 bits, y [rows, columns]. Four columns share
+ * the loads of a row: 1.25 loads and a multiplication and addition a product, in vectors of pairs where there are any.
+ * Multiplications bound it; packed elements take 4 to 6 operations each to unpack, which bound theirs.
+ */
 #include "matmul_dot.h"
 
 #define DOT_T B_T

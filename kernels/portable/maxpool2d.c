@@ -1,3 +1,9 @@
+/* y[n, oh, ow, c] = the maximum over taps of x[n, oh*sh + fh*dh - top, ow*sw + fw*dw - left, c]; without taps inside
+ * the image the least element.
+ *
+ * x and y are channels-last images. A tap of a channel is a load and a comparison, in vectors over channels where there
+ * are any: loads bound it.
+ */
 #include "maxpool2d.h"
 
 #include <math.h>

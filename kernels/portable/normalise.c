@@ -1,3 +1,10 @@
+/* y = (x - mean) / sqrt(mean of squares + epsilon) * scale + offset, of rows of floats; the mean is taken off where it
+ * is centred.
+ *
+ * x and y are rows with dense columns, any strides along five more axes; scale and offset have one entry per column. An
+ * element is read two or three times, with 2 multiplications and 3 additions: sums whose additions wait for each other
+ * bound it.
+ */
 #include "normalise.h"
 
 #include <math.h>

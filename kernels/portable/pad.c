@@ -1,3 +1,8 @@
+/* y = x with what is around it: a constant, its edges, or its reflection.
+ *
+ * x and y have any strides along six axes. An element is some comparisons for its index, a load and a store:
+ * instructions bound it.
+ */
 #include "pad.h"
 
 #include "instance.h"

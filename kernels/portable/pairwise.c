@@ -1,3 +1,8 @@
+/* y = FUNCTION(a, b), element by element.
+ *
+ * All operands have any strides along six axes. An element is two loads, the function and a store: loads and stores
+ * bound it, or the function.
+ */
 #include "pairwise.h"
 
 #include <math.h>

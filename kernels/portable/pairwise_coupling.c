@@ -1,3 +1,9 @@
+/* y = the probabilities of classes of which x says those of each pair, by rounds of Wu, Lin and Weng's second method
+ * (pairwise_coupling.h).
+ *
+ * x is [rows, pairs], y [rows, classes], all floats; the work is a matrix of [classes, classes]. A round takes, for
+ * each pair of classes, two multiplications and additions and two divisions, which bound it.
+ */
 #include "pairwise_coupling.h"
 
 #include <math.h>

@@ -1,3 +1,8 @@
+/* y = clip(round(x / scale) + zero_point, low, high), of floats, ties to even.
+ *
+ * x and y have any strides along six axes; scales and zero points may differ along them. An element is a load, a
+ * division, two comparisons, two additions that round, a conversion and a store: the division bounds it.
+ */
 #include "quantize.h"
 
 #include <math.h>

@@ -1,3 +1,8 @@
+/* y = epilogue(the sum, product, mean, maximum or minimum of x over any axes).
+ *
+ * x and y have any strides along six axes that are kept and six that are reduced. An element is a load and one
+ * operation, up to 64 neighbours at a time: loads bound it.
+ */
 #ifdef WIDE /* elements of 64 bits */
 #undef ACC_T
 #define ACC_T int64_t

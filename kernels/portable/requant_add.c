@@ -1,3 +1,8 @@
+/* y = epilogue(a' + b'), where a' = clip((a*a_mul + a_add) >> a_shift, a_low, a_high) and b' is the same of b.
+ *
+ * All operands have any strides along six axes. An element is two loads, for each a multiplication, addition, shift and
+ * two comparisons, and the epilogue: instructions bound it.
+ */
 #include "requant_add.h"
 
 #include "loops.h"

@@ -1,3 +1,8 @@
+/* y = clip((x * mul + add) >> shift, low, high).
+ *
+ * All operands have any strides along six axes; mul and add may differ along them. An element is three loads, a product
+ * and sum of 64 bits, a shift, two comparisons and a store: instructions bound it.
+ */
 #include "requant_shift.h"
 
 #include "loops.h"

@@ -1,3 +1,8 @@
+/* y = clip((clip(((the sum over i of x[i])*mul + add) >> shift) * a_mul + b*b_mul + offset) >> result_shift).
+ *
+ * x is [terms, ...], all have any strides along six axes of results. A term is a load and an addition; a result two
+ * products and sums of 64 bits, shifts and limits: instructions bound it.
+ */
 #include "residual_sum.h"
 
 #include "loops.h"

@@ -1,3 +1,9 @@
+/* y = x * cosine + turned(x) * sine, rotary position embeddings: turned(x) is the other element of a pair, by a table
+ * with its sign.
+ *
+ * All operands have any strides along six axes, the last one the row. A pair is 6 loads, 4 products, of integers with a
+ * requantisation each, 2 sums and 2 stores: instructions bound it.
+ */
 #include "rotate.h"
 
 #include "loops.h"

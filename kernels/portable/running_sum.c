@@ -1,3 +1,7 @@
+/* y[i] = the sum of x up to i along an axis, or before it.
+ *
+ * x and y are [outer, count, width] with any strides. An element is two loads, an addition and a store, which bound it.
+ */
 #include "running_sum.h"
 
 #include <stddef.h>

@@ -1,3 +1,8 @@
+/* y = clip((a*mul_a + b*mul_b + add) >> shift, low, high), in 64 bits; ties go to even where it is asked.
+ *
+ * All operands have any strides along six axes. An element is two loads, two products and sums of 64 bits, a shift, two
+ * comparisons and a store: instructions bound it.
+ */
 #include "scaled_add.h"
 
 #include "loops.h"

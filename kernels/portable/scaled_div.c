@@ -1,3 +1,9 @@
+/* y = clip(round((a - a_zero_point) * mul / ((b - b_zero_point) << shift)) + zero_point, low, high); halves are rounded
+ * up.
+ *
+ * All operands have any strides along six axes. An element takes a product of 64 bits and a division of 32, which
+ * bounds it.
+ */
 #include "scaled_div.h"
 
 #include "loops.h"

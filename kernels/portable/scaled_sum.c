@@ -1,3 +1,9 @@
+/* y = clip((add + a*a_mul + b*b_mul) >> shift, low, high), in 32 bits; with SUM_HALVES factors have 16 further bits
+ * below these.
+ *
+ * All operands have any strides along six axes. An element is two loads, two multiplications and additions, a shift,
+ * two comparisons and a store, in vectors where there are any: instructions bound it.
+ */
 #include "scaled_sum.h"
 
 #include "loops.h"

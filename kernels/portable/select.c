@@ -1,3 +1,7 @@
+/* y = condition ? a : b, element by element.
+ *
+ * All operands have any strides along six axes. An element is three loads and a store, which bound it.
+ */
 #include "select.h"
 
 #include "loops.h"

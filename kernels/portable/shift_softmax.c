@@ -1,3 +1,8 @@
+/* y = inverse of the sum >> octaves(max - x): a softmax by powers of two, with a maximum that grows group by group.
+ *
+ * x and y are rows with dense columns, any strides along five more axes. An element is read three times, with two
+ * shifts: instructions bound it.
+ */
 #include "shift_softmax.h"
 
 #include "loops.h"

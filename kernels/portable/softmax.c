@@ -1,3 +1,8 @@
+/* y = exp(x - max) / sum of exp(x - max), of rows of floats.
+ *
+ * x and y are rows with dense columns, any strides along five more axes. An element takes an exponential and a
+ * division, which bound it.
+ */
 #include "softmax.h"
 
 #include <math.h>

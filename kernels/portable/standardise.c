@@ -1,3 +1,9 @@
+/* y = epilogue((x - mean) / sqrt(mean of squares of (x - mean) + epsilon)), of rows of integers, CENTRED; else the zero
+ * point stands for the mean, and the squares' own sum for their mean.
+ *
+ * x and y are rows with dense columns, any strides along five more axes. An element is read twice: a multiplication and
+ * additions for its square, then two products of 64 bits, a shift and the epilogue: instructions bound it.
+ */
 #include "standardise.h"
 
 #include "loops.h"

@@ -1,3 +1,8 @@
+/* y = quotient(table[max - x] * levels, sum of table[max - x]) + zero_point, or that by another table.
+ *
+ * x and y are rows with dense columns, any strides along five more axes. An element is read three times, with two loads
+ * of the table and a division, which bounds it.
+ */
 #include "table_softmax.h"
 
 #include "loops.h"

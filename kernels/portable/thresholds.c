@@ -1,3 +1,8 @@
+/* y = how many thresholds of its channel x reaches.
+ *
+ * x and y are [outer, channels, inner] with any strides, thresholds [channels, count]. An element is a binary search,
+ * log2(count) loads and comparisons: branches bound it.
+ */
 #include "thresholds.h"
 
 #include <stddef.h>

@@ -1,3 +1,7 @@
+/* y = FUNCTION(x) of floats, element by element.
+ *
+ * x and y have any strides along six axes. An element is a load, the function and a store: the function bounds it.
+ */
 #include "unary.h"
 
 #include "functions.h"

@@ -1,9 +1,9 @@
 /* y[m, n] = epilogue(sum over k of a[m, k] * b[k, n]), of bytes, where b holds its rows densely and is no constant.
  *
  * a is [batch, rows, depth], b [batch, depth, columns], y [batch, rows, columns]. Columns of b are turned into rows
- * first, 16 bytes by 16 instructions, which all rows of a share; then the inner loop is that of pulp_matmul.c, 24
- * instructions for 64 products. One or two rows of a turn columns in registers, 19 instructions for 16 products.
- * Instructions bound it.
+ * first, 16 bytes by 16 instructions and a loop's, which all rows of a share; then the inner loop is that of
+ * pulp_matmul.c, 24 instructions for 64 products. One or two rows of a turn columns in registers, 19 instructions for
+ * 16 products. Instructions bound it.
  */
 #define X_T A_T
 #define W_T B_T

@@ -1,8 +1,8 @@
 /* y = clip((x * cosine)' + (turned(x) * sine)'), rotary position embeddings of rows of bytes: both products are
  * requantised, and so is their sum; turned(x) is the other element of a pair, by a table with its sign.
  *
- * x, cosine, sine and y are rows, any strides along six axes. The loop takes one pair: 6 loads, 4 products of 4 to 8
- * instructions each, 2 sums of 5 to 9, and 2 stores. Instructions bound it.
+ * x, cosine, sine and y are rows, any strides along six axes. The loop takes one pair: 6 loads, 4 products of 6 to 9
+ * instructions each, 2 sums of 5 to 11, and 2 stores. Instructions bound it.
  *
  * COSINE_NARROW and SINE_NARROW: the requantisation of that product is (acc*mul + add) >> shift in 32 bits.
  * COSINE_CLIPPED and SINE_CLIPPED: its accumulator is limited first. PRODUCTS_WHOLE: both are of the range of int8.

@@ -2,7 +2,7 @@
  * of bytes by a table of exponentials, where sums and numerators fit 32 bits.
  *
  * x and y are rows with dense columns, any strides along five more axes. The maximum takes 4 instructions for eight
- * elements, the sum 18 for four, and quotients 25 for two (ROUNDED), 12 for one (CORRECTED) or 18 for two, and 1 to 3
+ * elements, the sum 18 for four, and quotients 20 for two (ROUNDED), 12 for one (CORRECTED) or 18 for two, and 1 to 3
  * each for limits and the other table. Loads of the table are most of what waits: instructions bound it.
  *
  * The sum of a row divides all its elements: they are multiplied by an inverse of it. An instance defines ROUNDED where

@@ -2,7 +2,7 @@
  * point stands for the mean, and the squares' own sum for their mean.
  *
  * x and y are rows with dense columns, any strides along five more axes. Measuring takes 6 instructions for eight
- * elements, writing 18 to 22 and twice STAGES (pulp_finish.h) for two: instructions bound it, for short rows a root and
+ * elements, writing 16 or 20 and twice STAGES (pulp_finish.h) for two: instructions bound it, for short rows a root and
  * a division.
  *
  * An element is the upper word of a product: of its distance from the mean, shifted left as far as the row allows, and
