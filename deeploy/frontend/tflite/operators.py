@@ -79,7 +79,8 @@ def _convolve(call: LiteCall) -> None:
     attributes = {"strides": strides, "dilations": dilations, "pads": pads, "group": groups}
     image = _first(call, call.x)
     if call.x.is_quantised:
-        total = _last(call, call.add("ConvInteger", image, weights, np.array(call.x.z, call.x.dtype), **attributes))
+        zeros = quantised.zero_points(call, call.x, call.needed(1))
+        total = _last(call, call.add("ConvInteger", image, weights, *zeros, **attributes))
         return quantised.finish_product(call, total, weights.reshape(len(weights), -1), call.needed(1), bias)
     return call.activate(_last(call, call.add("Conv", image, weights, *([bias] if bias else []), **attributes)))
 
@@ -112,7 +113,8 @@ def _convolve_transposed(call: LiteCall) -> None:
     wide = moves.slice_tensor(call, wide, [0, 0], [n + min(0, r) for n, r in zip(extents, rest, strict=True)], [1, 2])
     weights = np.ascontiguousarray(filters[:, ::-1, ::-1].transpose(0, 3, 1, 2))
     pads = [*borders, *(max(0, r) for r in rest)]
-    total = _last(call, call.add("ConvInteger", _first(call, wide), weights, np.array(image.z, image.dtype), pads=pads))
+    zeros = quantised.zero_points(call, image, call.needed(1))
+    total = _last(call, call.add("ConvInteger", _first(call, wide), weights, *zeros, pads=pads))
     return quantised.finish_product(call, total, weights.reshape(len(weights), -1), call.needed(1), bias, image)
 
 
@@ -156,9 +158,8 @@ def _dense(call: LiteCall) -> None:
     if not call.x.is_quantised:
         return call.activate(call.add("Reshape", call.add("Gemm", data, weights, *([bias] if bias else []), transB=1), shape))
     w = call.needed(1)
-    call.need(w.is_quantised, "has weights without a scale")
-    total = call.add("MatMulInteger", data, np.ascontiguousarray(weights.T), np.array(call.x.z, call.x.dtype), np.array(w.z, w.dtype))
-    return quantised.finish_product(call, call.add("Reshape", total, shape), weights.astype(np.int64) - w.z, w, bias)
+    total = call.add("MatMulInteger", data, np.ascontiguousarray(weights.T), *quantised.zero_points(call, call.x, w))
+    return quantised.finish_product(call, call.add("Reshape", total, shape), weights, w, bias)
 
 
 def _product(call: LiteCall) -> None:

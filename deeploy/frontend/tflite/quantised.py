@@ -66,22 +66,28 @@ def requantise(call: LiteCall, total: str, factor: Factor, ends: tuple[Array, Ar
     emit(call, total, find_steps(call, factor, (low, high), ends, rounding))
 
 
+def zero_points(call: LiteCall, x: LiteTensor, w: LiteTensor) -> list[np.ndarray]:
+    """The zero points of data and weights, of which the latter are one number."""
+    call.need(w.is_quantised and np.ptp(w.zero) == 0, "has no scale for its weights, or several zero points")
+    return [np.array(x.z, x.dtype), np.array(w.z, w.dtype)]
+
+
 def finish_product(
     call: LiteCall, total: str, weights: Array, w: LiteTensor, bias: LiteTensor | None, data: LiteTensor | None = None
 ) -> None:
-    """Bias and requantisation of a product: of rows ``weights`` (int64, without a zero point) with the data."""
+    """Bias and requantisation of a product: of the rows of ``weights`` with the data."""
     x, y = data or call.x, call.y
     call.need(y.is_quantised and w.is_quantised, "has no scale for its weights or its result")
     low, high = x.range
-    least, most = sums(weights, low - x.z, high - x.z)
+    least, most = sums(weights.astype(np.int64) - w.z, low - x.z, high - x.z)
     if bias is not None:
         call.need(bias.data is not None, "computes its bias at run time")
         values = np.asarray(bias.data, np.int64).ravel()
         call.need(values.size == len(weights), f"has {values.size} numbers in its bias for {len(weights)} outputs")
         call.need(np.abs(values).max(initial=0) < fixed_point.WORD, "has a bias beyond 32 bits")
         least, most, total = least + values, most + values, call.add("Add", total, values.astype(np.int32))
-    is_dense = call.op == "FULLY_CONNECTED" and w.scale.size == 1
-    product = np.float64(np.float32(x.s) * np.float32(w.s)) if is_dense else np.float64(x.s) * w.scale.astype(np.float64)
+    is_whole = w.scale.size == 1 and (call.op == "FULLY_CONNECTED" or x.dtype.kind == "u")
+    product = np.float64(np.float32(x.s) * np.float32(w.s)) if is_whole else np.float64(x.s) * w.scale.astype(np.float64)
     factor = fixed_point.quantise_factor(np.atleast_1d(product / np.float64(y.s)))
     is_long = x.dtype.itemsize == 2 and (bias is None or bias.dtype.itemsize == 8)  # sums of 64 bits, in the reference kernels
     requantise(call, total, factor, (least, most), "away" if call.op == "FULLY_CONNECTED" else "short" if is_long else "twice")

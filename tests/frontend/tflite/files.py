@@ -34,7 +34,8 @@ class Draft:
         scales, zeros = list[float](), list[int]()
         if dtype in ("i1", "u1", "i2"):
             scales = [float(np.float32(self.rng.uniform(0.01, 0.1) if scale is None else scale))]
-            zeros = [(0 if dtype == "i2" else int(self.rng.integers(-20, 20))) if zero is None else zero]
+            origin = 0 if dtype == "i2" else int(self.rng.integers(-20, 20)) + 128 * (dtype == "u1")
+            zeros = [origin if zero is None else zero]
         self.tensors.append(Spec(shape, dtype, scales, zeros))
         return len(self.tensors) - 1
 
@@ -43,7 +44,7 @@ class Draft:
         return self.inputs[-1]
 
     def constant(self, data: np.ndarray, scale: Sequence[float] = (), axis: int = 0, zero: Sequence[int] = ()) -> int:
-        self.tensors.append(Spec(data.shape, data.dtype.str[1:], list(scale), list(zero) or [0] * len(scale), data, axis))
+        self.tensors.append(Spec(data.shape, data.dtype.str[1:], list(scale), list(zero) if len(zero) else [0] * len(scale), data, axis))
         return len(self.tensors) - 1
 
     def op(self, name: str, inputs: Sequence[int], output: int | Sequence[int], **options: Any) -> int:
@@ -63,11 +64,13 @@ class Draft:
         if spec.dtype == "f4":
             w = self.rng.normal(0, 0.3, shape).astype(np.float32)
             return [self.constant(w), self.constant(self.rng.normal(0, 1, count).astype(np.float32))]
-        scales = self.rng.uniform(0.002, 0.02, count if each else 1).astype(np.float32)
-        w = self.rng.integers(-127, 128, shape).astype(np.int8)
+        is_old = spec.dtype == "u1"  # weights of one scale, with a zero point
+        scales = self.rng.uniform(0.002, 0.02, count if each and not is_old else 1).astype(np.float32)
+        w = self.rng.integers(-127, 128, shape)
+        w = (w + 127).astype(np.uint8) if is_old else w.astype(np.int8)
         units = [float(s) for s in scales * np.float32(spec.scale[0])]
         bias = self.rng.integers(-2000, 2000, count).astype(np.int64 if spec.dtype == "i2" else np.int32)
-        return [self.constant(w, [float(s) for s in scales], axis), self.constant(bias, units)]
+        return [self.constant(w, [float(s) for s in scales], axis, [120] if is_old else ()), self.constant(bias, units)]
 
     def content(self, outputs: Sequence[int]) -> bytes:
         return write_file(self.tensors, self.ops, self.inputs, outputs)
@@ -129,6 +132,7 @@ _TYPES = {"i1": {"dtype": "i1"}, "f4": {"dtype": "f4"}}
         "one_scale": {"each": False},
         "large_factor": {"out": 0.002},
         "float": {"dtype": "f4", "fused": 3},
+        "old": {"dtype": "u1"},
         "words": {"dtype": "i2", "out": 0.5},
         "words_relu": {"dtype": "i2", "fused": 1},
     },
@@ -144,7 +148,7 @@ def conv(d: Draft, padding: int = 0, stride: int = 1, dilation: int = 1, extent:
 
 
 @_many("depthwise", {"i1": {"dtype": "i1"}, "twofold": {"dtype": "i1", "multiplier": 2}, "f4": {"dtype": "f4"},
-                     "words": {"dtype": "i2"}})  # fmt: skip
+                     "words": {"dtype": "i2"}, "old": {"dtype": "u1"}})  # fmt: skip
 def depthwise(d: Draft, dtype: str, multiplier: int = 1) -> Sequence[int]:
     x = d.given(1, 6, 9, 4, dtype=dtype)
     w = d.weights(x, (1, 3, 5, 4 * multiplier), 3, 4 * multiplier)
@@ -153,7 +157,7 @@ def depthwise(d: Draft, dtype: str, multiplier: int = 1) -> Sequence[int]:
 
 
 @_many("dense", {"i1": {"dtype": "i1"}, "each": {"dtype": "i1", "each": True}, "relu": {"dtype": "i1", "fused": 1}, "f4": {"dtype": "f4"},
-                 "words": {"dtype": "i2"}})  # fmt: skip
+                 "words": {"dtype": "i2"}, "old": {"dtype": "u1"}})  # fmt: skip
 def dense(d: Draft, dtype: str, each: bool = False, fused: int = 0) -> Sequence[int]:
     x = d.given(3, 40, dtype=dtype)
     y = d.tensor(3, 11, dtype=dtype, scale=0.3)
@@ -193,7 +197,7 @@ def transposed(d: Draft, padding: int = 0, stride: int = 2, dtype: str = "i1") -
     return [d.op("TRANSPOSE_CONV", [shape, w, x, bias], y, padding=padding, stride_w=stride, stride_h=stride)]
 
 
-@_many("pool", {f"{op.lower()}_{dtype}": {"op": op, "dtype": dtype} for op in ("MAX", "AVERAGE") for dtype in ("i1", "f4")})
+@_many("pool", {f"{op.lower()}_{dtype}": {"op": op, "dtype": dtype} for op in ("MAX", "AVERAGE") for dtype in ("i1", "f4", "u1")})
 def pool(d: Draft, op: str, dtype: str) -> Sequence[int]:
     x = d.given(1, 7, 8, 3, dtype=dtype)
     y = d.like(x, 1, 4, 4, 3)
@@ -212,7 +216,7 @@ def softmax(d: Draft, scale: float = 0.1, columns: int = 12, beta: float = 1.0, 
 @_many(
     "binary",
     {
-        **{f"{op.lower()}_{dtype}": {"op": op, "dtype": dtype} for op in ("ADD", "SUB", "MUL") for dtype in ("i1", "f4", "i2")},
+        **{f"{op.lower()}_{dtype}": {"op": op, "dtype": dtype} for op in ("ADD", "SUB", "MUL") for dtype in ("i1", "f4", "i2", "u1")},
         **{"add_relu": {"op": "ADD", "fused": 1}, "add_row": {"op": "ADD", "other": (1, 1, 5)}, "mul_relu6": {"op": "MUL", "fused": 3}},
     },
 )
