@@ -144,7 +144,7 @@ def _read_stamps(models: dict[str, Path], options: Options) -> dict[str, str]:
 def compile(
     models: Annotated[
         list[str] | None,
-        typer.Argument(metavar="MODEL", help="The ONNX file; several as NAME=MODEL.onnx, into one project.", show_default=False),
+        typer.Argument(metavar="MODEL", help="The ONNX, TFLite or .pt2 file; several as NAME=FILE, into one project.", show_default=False),
     ] = None,
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the project.", show_default=False)],

@@ -27,7 +27,7 @@ def target_names(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.", show_default=False)]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX, TFLite or .pt2 file.", show_default=False)]
 Project = Annotated[Path, typer.Argument(metavar="OUT", help="A folder that deeploy compile wrote.", show_default=False)]
 
 
