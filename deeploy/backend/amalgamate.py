@@ -22,6 +22,7 @@ _ENUM = re.compile(r"^enum(?: \w+)? \{(.*?)\}", re.MULTILINE | re.DOTALL)
 _LINE = re.compile(r"^(?!struct \w+;|extern |return )[A-Za-z][^\n]*", re.MULTILINE)
 _DECLARED = re.compile(r"(\w+) ?(?=[(\[=;])")
 _INVOKED = re.compile(r"[A-Z_0-9]+\((.*)\)")
+_PASTED = re.compile(r"\b(\w+_)##\w")
 _NOISE = re.compile(r'__attribute__\(\(.*?\)\)|"[^"]*"')
 
 
@@ -68,19 +69,27 @@ def _separate(text: str, number: int, prefixes: Sequence[str], taken: set[str], 
     Args:
         taken: names of earlier sections, to which those of this one are added; with ``struct`` or ``enum`` in front where it is a tag.
     """
-    macros = set(_MACRO.findall(text))
     text = _TYPE.sub(lambda match: "" if match[1] in shared else match[1], text)
-    own = {
-        name for name in _list_names(text) if name not in macros and not name.startswith(("_", "deeploy_", *(f"{p}_" for p in prefixes)))
-    }
+    own = {name for name in _list_names(text) if not name.startswith(("_", "deeploy_", *(f"{p}_" for p in prefixes)))}
     pieces = _TYPE.split(text)  # every second one is a structure, whose fields keep their names, or an enumeration
     own |= {piece.split(" {")[0] for piece in pieces[1::2]}
-    for name in sorted(own & taken):
-        step = 1 if name.isupper() or " " in name else 2
-        pieces[::step] = [re.sub(rf"(?<![.\w])(?<!->){name}\b", f"{name}_{number}", piece) for piece in pieces[::step]]
+    common = own & taken
+    for pasted in set(_PASTED.findall(text)):  # a macro that makes names makes all of them in one way
+        made = {name for name in own if name.startswith(pasted)}
+        if made & common:
+            common |= made
+            pieces = [re.sub(rf"\b{pasted}##(\w+)", rf"{pasted}##\1##_in_{number}", piece) for piece in pieces]
+    pieces[::2] = [_rename(piece, common, number) for piece in pieces[::2]]
+    pieces[1::2] = [_rename(piece, {name for name in common if name.isupper() or " " in name}, number) for piece in pieces[1::2]]
     taken |= own
-    ends = [f"#undef {name}\n" for name in sorted(macros - set(_GIVEN.findall(text)))]
-    return re.sub(r"\n{3,}", "\n\n", "".join(pieces)).strip("\n") + "\n\n" + "".join(ends)
+    text = re.sub(r"\n{3,}", "\n\n", "".join(pieces)).strip("\n")
+    ends = [f"#undef {name}\n" for name in sorted(set(_MACRO.findall(text)) - set(_GIVEN.findall(text)))]
+    return f"{text}\n\n{''.join(ends)}"
+
+
+def _rename(text: str, names: set[str], number: int) -> str:
+    """The text with the number of a section behind these names, but where they are fields."""
+    return re.sub(rf"(?<![.\w])(?<!->)({'|'.join(sorted(names))})\b", rf"\1_in_{number}", text) if names else text
 
 
 def _list_names(text: str) -> Iterator[str]:

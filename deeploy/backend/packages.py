@@ -81,6 +81,8 @@ def make_package(kind: Package, files: Project, manifest: Document) -> Project:
         "target": manifest["target"],
         "ports": {side: [_describe_port(port) for port in entries[0][side]] for side in ("inputs", "outputs")},
     }
+    if kind == "cargo" and not all(f"struct {prefix}_instance {{" in str(text) for prefix, text in values["texts"].items()):
+        raise UsageError("--package cargo: networks that share states have no crate", "Compile them one by one, or use --package single.")
     lookup = template_lookup((resource("templates"),))
     texts = {path: lookup.get_template(f"packages/{file}").render(**values) for path, file in _FILES[kind].items()}
     made = {path.format(name=name): text for path, text in texts.items() if text}

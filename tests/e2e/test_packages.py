@@ -19,6 +19,7 @@ import deeploy
 from deeploy.backend.packages import PACKAGES
 from deeploy.errors import UsageError
 from deeploy.options import Package
+from tests.e2e import decoders
 from tests.random.projects import base
 
 MAIN = """
@@ -246,6 +247,20 @@ def test_one_file_of_any_network_is_the_project(seed: int, tmp_path: Path) -> No
     for program in ("./one", "build/application"):
         done([program, "network", "in", f"{Path(program).name}.bin", "1"], out)
     assert (out / "one.bin").read_bytes() == (out / "application.bin").read_bytes()
+
+
+def test_one_file_of_several_networks(tmp_path: Path) -> None:
+    """Networks with equal layers, and others that share states."""
+    deeploy.compile({name: model(tmp_path, name, 2.0) for name in ("rise", "fall")}, package="single").write(tmp_path / "out")
+    (tmp_path / "out/single/main.cpp").write_text(MAIN.replace('#include "fall.h"\n', "").replace("down[3]", "down[0]"))
+    done(["gcc", *STRICT, "-c", "rise.c"], tmp_path / "out/single")
+    done(["g++", "main.cpp", "rise.o", "-lm", "-o", "firmware"], tmp_path / "out/single")
+    assert done(["./firmware"], tmp_path / "out/single") == "20 20\n"
+    models = {name: decoders.decoder(tmp_path, rows, name=name) for name, rows in (("prompt", 4), ("step", 1))}
+    deeploy.compile(models, context=16, package="single", certify=False).write(tmp_path / "states")
+    done(["gcc", *STRICT, "-c", "prompt.c"], tmp_path / "states/single")
+    with pytest.raises(UsageError, match="networks that share states have no crate"):
+        deeploy.compile(models, context=16, package="cargo", certify=False).write(tmp_path / "crate")
 
 
 RUST = """
