@@ -83,12 +83,13 @@ def requantise(factor: Factor, zero_point: int, limits: tuple[int, int], ends: t
         yield from _requantise_words(multiplier, shift, zero_point, limits, (least, most), rounding)
         return
     total, steps = _HIGH - shift, np.arange(low + 1, high + 1, dtype=np.int64) - zero_point
-    wanted = (steps.astype(object) << total[:, None].astype(object)) - ((1 << total.astype(object))[:, None] >> 1)
+    kind = np.int64 if int(total.max()) < LONGEST and np.abs(steps).max(initial=0) < 2**9 else object  # which is slow, and holds all
+    wanted = (steps.astype(kind) << total[:, None].astype(kind)) - ((1 << total.astype(kind))[:, None] >> 1)
     if rounding == "twice":
         wanted = wanted + np.where(shift[:, None] < 0, np.where(steps <= 0, WORD, 0) - WORD // 2, 0)
     elif rounding == "away":
         wanted = wanted + (steps <= 0)
-    first = -(-wanted // np.maximum(multiplier, 1)[:, None].astype(object))
+    first = -(-wanted // np.maximum(multiplier, 1)[:, None].astype(kind))
     first = np.where((multiplier == 0)[:, None], np.where(steps <= 0, -_FAR, _FAR), first)
     thresholds = np.clip(first, -_FAR, _FAR).astype(np.int64)
     real = multiplier.astype(np.float64) / 2.0**total
