@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -324,6 +324,12 @@ def advise(project: Project, as_json: JsonOption = False) -> None:
         print_text("\n".join([*([f"{name}:"] if len(suggestions) > 1 else []), *advice.advice_lines(entries)]))
 
 
+def _check_self_test(others: Mapping[str, object]) -> None:
+    """Raise UsageError where options are given that a self-test does not have."""
+    if (option := next((name for name, value in others.items() if value is not None), None)) is not None:
+        raise UsageError(f"{option} with --layers: the self-test runs the samples that were compiled in", "Leave one of them out.")
+
+
 @app.command()
 def run(
     project: Project,
@@ -364,9 +370,9 @@ def run(
     tolerance_of(tolerance)
     check_seconds(time_limit, "--time-limit")
     if layers:
+        _check_self_test({"--inputs": inputs, "--expect": expect, "--save": save, "--sequence": sequence or None})
         entry, log = checks.run_self_test(project, network, on, time_limit, board, port)
-        print_self_test(log, entry, as_json)
-        return
+        return print_self_test(log, entry, as_json)
     if inputs is None:
         raise UsageError("no inputs are named", "Give them: --inputs IN.npz, or run the self-test: --layers.")
     if save is not None:

@@ -175,7 +175,8 @@ def test_what_has_no_self_test(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a self-test is of one chip"):
         deeploy.chips.compile(folder / "m.onnx", "generic", chips=2, self_test=folder / "in.npz")
     deeploy.compile(folder / "m.onnx").write(tmp_path / "out")
-    for options, words in ((["--layers"], "the project has no self-test"), ([], "no inputs are named")):
+    both = ["--layers", "--inputs", "in.npz"]
+    for options, words in ((["--layers"], "the project has no self-test"), ([], "no inputs are named"), (both, "--inputs with --layers")):
         refused = RUN.invoke(cli.app, ["run", str(tmp_path / "out"), *options])
         assert isinstance(refused.exception, UsageError) and words in str(refused.exception)
     out = _compiled(folder, tmp_path / "tested")
