@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.errors import UsageError
+from tests.models import save_graph
 
 PATHS: list[Path] = []  # of the model
 A, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)
@@ -22,7 +23,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
     path = tmp_path_factory.mktemp("api") / "m.onnx"
     sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in names] for names in ("ab", "y")]
     graph = helper.make_graph([helper.make_node("Sub", ["a", "b"], ["y"])], "g", *sides)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    save_graph(graph, path)
     PATHS.append(path)
     return deeploy.compile(path)
 

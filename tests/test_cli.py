@@ -28,6 +28,7 @@ from deeploy.bringup import commands
 from deeploy.cli.options import tolerance_of
 from deeploy.errors import FitError, UsageError
 from deeploy.options import MOST_SECONDS, OptionField, Options, check_seconds, list_options, name_arguments, parse_dims
+from tests.models import save_graph
 
 SOURCES = [*sorted(Path(str(cli.__file__)).parent.glob("*.py")), Path(str(commands.__file__))]
 
@@ -154,7 +155,7 @@ def test_quantize_gives_a_scale_per_channel_or_per_tensor(option: list[str], sca
     w = np.array([[1, 0], [0, 8], [64, 64]], np.float32).reshape(3, 2, 1, 1)
     sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, n, 2, 2])] for name, n in (("x", 2), ("y", 3))]
     graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"], "conv")], "g", *sides, [numpy_helper.from_array(w, "w")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "float.onnx")
+    save_graph(graph, tmp_path / "float.onnx")
     np.savez(tmp_path / "data.npz", x=np.ones((1, 2, 2, 2), np.float32))
     files = [str(tmp_path / name) for name in ("float.onnx", "data.npz", "int8.onnx")]
     done = CliRunner().invoke(cli.app, ["quantize", files[0], "--calibrate", files[1], "-o", files[2], *option])
@@ -189,7 +190,7 @@ def test_numbers_that_overflow_print_no_warning_of_python(tmp_path: Path) -> Non
     weights = numpy_helper.from_array(np.full((4, 4), np.inf, np.float32), "w")
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "infinite", ports[:1], ports[1:], [weights])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    save_graph(graph, tmp_path / "m.onnx")
     command = [sys.executable, "-m", "deeploy", "compile", tmp_path / "m.onnx", "-t", "siracusa", "-o", tmp_path / "out"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "Warning" not in done.stderr, done.stderr

@@ -21,6 +21,7 @@ from deeploy.execution.runners.doctor import examine_tools
 from deeploy.options import Options, list_options, parse_size
 from deeploy.schemas import SCHEMAS
 from tests.execution.simulation.nets import convolutions
+from tests.models import model_of
 from tests.report.browser import shown
 
 
@@ -135,7 +136,7 @@ def symbolic(tmp_path_factory: pytest.TempPathFactory) -> onnx.ModelProto:
     sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", n, "width"])] for name, n in (("x", 3), ("y", 3))]
     weight = numpy_helper.from_array(np.ones(1, np.float32), "w")
     graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"], "scale")], "g", *sides, [weight])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model_of(graph)
 
 
 def test_what_a_symbolic_model_needs_is_shown(symbolic: onnx.ModelProto, tmp_path: Path) -> None:

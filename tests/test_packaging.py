@@ -13,9 +13,10 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
+
+from tests.models import save_graph
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ("targets", "kernels", "templates")
@@ -113,7 +114,7 @@ def test_compile_and_run_from_another_directory(environment: Path, tmp_path: Pat
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "ab"],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "tiny.onnx")
+    save_graph(graph, tmp_path / "tiny.onnx")
     a, b = np.arange(6, dtype=np.float32).reshape(2, 3), np.full((2, 3), 0.5, np.float32)
     np.savez(tmp_path / "in.npz", a=a, b=b)
     np.savez(tmp_path / "right.npz", y=a + b)

@@ -252,6 +252,15 @@ def test_every_part_has_its_place() -> None:
     assert [name for name in sorted(BASE | BESIDE | INTERFACES) if f"``{name}``" not in text] == []
 
 
+def test_folders_of_tests_are_those_of_the_compiler() -> None:
+    """Tests of a package lie in a folder of its name; what concerns no single package has folders of its own."""
+    folders = {path.parent.relative_to(ROOT / "tests").as_posix() for path in (ROOT / "tests").glob("*/**/*.py")}
+    of_all = {"docs", "e2e", "hal", "random", "replay"}
+    assert of_all < folders
+    of_one = {folder for folder in folders - of_all if not folder.startswith("targets")}
+    assert {folder for folder in of_one if not (ROOT / "deeploy" / folder).is_dir()} == set()
+
+
 def test_some_parts_need_less_than_all_in_front_of_them() -> None:
     wrong = {
         (str(path.relative_to(ROOT)), other)

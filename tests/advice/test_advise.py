@@ -30,7 +30,7 @@ from deeploy.report import advice as report
 from deeploy.report import quantised
 from deeploy.target import load
 from tests.e2e.systems import towers
-from tests.frontend.lower.nets import Net
+from tests.models import Net, save_graph
 from tests.planning.test_copies import BOARD
 
 Advice = dict[str, dict[str, Any]]  # by kind
@@ -54,7 +54,7 @@ def float_network(folder: Path) -> tuple[Path, Path]:
     arrays = [numpy_helper.from_array(numbers.normal(size=shape).astype(np.float32), name) for name, shape in weights.items()]
     ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, s)] for n, s in (("x", [1, 8, 14, 14]), ("y", [1, 10]))]
     graph = helper.make_graph(nodes, "g", *ends, arrays)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "float.onnx")
+    save_graph(graph, folder / "float.onnx")
     np.savez(folder / "samples.npz", x=numbers.uniform(-1, 1, size=(4, 8, 14, 14)).astype(np.float32))
     return folder / "float.onnx", folder / "samples.npz"
 
@@ -201,7 +201,7 @@ def test_integer_inputs_of_a_network_with_a_state(tmp_path: Path) -> None:
         nodes.append(helper.make_node("DequantizeLinear", [f"{name}.q", "s", "z"], [name]))
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "h", "hn", "y")]
     graph = helper.make_graph(nodes, "state", ports[:2], ports[2:], tensors)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    save_graph(graph, tmp_path / "m.onnx")
     before, after = (deeploy.compile(tmp_path / "m.onnx", "siracusa", states={"h": "hn"}, quantised_io=io) for io in (False, True))
     kept(cycles(before), cycles(after), told(before)["quantised-io"])
 
@@ -264,8 +264,7 @@ def one_convolution(folder: Path, zero_point: int) -> Path:
     ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 32, 10, 10])] for name in "xy"]
     graph = helper.make_graph(nodes, "g", *ends, arrays)
     path = folder / f"zero{zero_point}.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return save_graph(graph, path)
 
 
 @pytest.mark.parametrize("engines", [None, CLUSTER])

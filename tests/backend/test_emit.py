@@ -16,6 +16,7 @@ import deeploy
 from deeploy.backend import project
 from deeploy.errors import UsageError
 from deeploy.target import load
+from tests.models import save_graph
 
 SNAPSHOT = Path(__file__).parent / "network.c.snapshot"
 
@@ -41,8 +42,7 @@ def model(tmp_path: Path) -> Path:
         [numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()],
     )
     path = tmp_path / "small.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
-    return path
+    return save_graph(graph, path, 13)
 
 
 def test_the_network_reads_as_it_did(model: Path) -> None:

@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -15,6 +14,7 @@ from deeploy.backend import project
 from deeploy.execution.runners import host
 from tests.e2e import decoders
 from tests.execution.simulation import nets
+from tests.models import save_graph
 
 STEPS, CONTEXT, TOKENS = 6, 8, 40
 STRICT = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
@@ -159,7 +159,7 @@ def _integers(folder: Path) -> deeploy.Compiled:
     nodes.append(helper.make_node("Add", ["r", "r"], ["y"], "twice"))
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [4, 24]), ("y", [4, 16]))]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), folder / "model.onnx")
+    save_graph(graph, folder / "model.onnx", 13)
     return deeploy.compile(folder / "model.onnx")
 
 

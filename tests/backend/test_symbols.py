@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.chips import compile as compile_chips
 from tests.e2e import decoders
+from tests.models import save_graph
 
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 # What is documented as the interface of the runtime, and what a list of one of several projects is called.
@@ -35,8 +36,7 @@ OWN = [
 def _save(path: Path, nodes: Sequence[onnx.NodeProto], ends: tuple[str, str], shape: Sequence[int], **weights: np.ndarray) -> Path:
     values = [[helper.make_tensor_value_info(end, TensorProto.FLOAT, shape)] for end in ends]
     graph = helper.make_graph(nodes, "g", *values, [numpy_helper.from_array(array, name) for name, array in weights.items()])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return save_graph(graph, path)
 
 
 def product(path: Path, seed: int) -> Path:

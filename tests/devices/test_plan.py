@@ -21,7 +21,7 @@ from deeploy.options import Balance, Options
 from deeploy.quantization.static import quantize_model
 from deeploy.target import load
 from tests.command import deeploy_cli
-from tests.frontend.lower.nets import Net, conv
+from tests.models import Net, conv
 
 EDGETPU = load("edgetpu")
 

@@ -15,6 +15,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tests.models import save_graph
+
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("deeploy", "targets", "kernels", "templates", "tests", "examples", "pyproject.toml")
 
@@ -42,7 +44,7 @@ def hardmax_is_right(tree: Path) -> bool:
     shape = [3, 4, 5]
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Hardmax", ["x"], ["y"], axis=1)], "graph", ports[:1], ports[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tree / "hardmax.onnx")
+    save_graph(graph, tree / "hardmax.onnx")
     result = deeploy(tree, "verify", "hardmax.onnx", "--target", "siracusa")
     return result.returncode == 0 and result.stdout.count("y: ok, 100.00% equal") == 2  # the interpreter and onnxruntime
 

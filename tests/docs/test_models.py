@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import models
+from tests.models import save_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 STATUS = re.compile(r"(agrees|equals the interpreter)(, constants in L3)?$")
@@ -35,7 +35,7 @@ def test_a_row_measured(tmp_path: Path) -> None:
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", c, 8, 8]) for n, c in (("x", 3), ("y", 4))]
     nodes = [helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]), helper.make_node("Relu", ["c"], ["y"])]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [w])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "network.onnx")
+    save_graph(graph, folder / "network.onnx")
     (folder / "dims.json").write_text('{"batch": 1}')
     np.savez(folder / "inputs.npz", x=random.normal(size=(2, 1, 3, 8, 8)).astype(np.float32))
     np.savez(folder / "calib.npz", x=random.normal(size=(4, 3, 8, 8)).astype(np.float32))

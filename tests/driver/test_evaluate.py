@@ -17,6 +17,7 @@ from deeploy.driver.evaluate import evaluate_project, metric_of
 from deeploy.errors import ModelError, UnsupportedError, UsageError
 from deeploy.execution.verification.metrics import auc, mse, top1
 from deeploy.quantization.static import quantize_model
+from tests.models import save_graph
 
 RANDOM = np.random.default_rng(5)
 
@@ -53,7 +54,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights = RANDOM.normal(size=(8, 3)).astype(np.float32)
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size]) for name, size in (("x", 8), ("y", 3)))
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], "p")], "g", [x], [y], [numpy_helper.from_array(weights, "w")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "float.onnx")
+    save_graph(graph, folder / "float.onnx")
     samples = RANDOM.normal(size=(20, 1, 8)).astype(np.float32)
     labels = (samples @ weights).reshape(20, 3).argmax(axis=1)
     labels[4] = (labels[4] + 1) % 3
@@ -114,7 +115,7 @@ def test_what_does_not_fit_is_said(trained: Path, tmp_path: Path) -> None:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size]) for name, size in (("x", 9), ("y", 3)))
     graph = helper.make_graph([helper.make_node("Slice", ["x", "s", "e"], ["y"])], "g", [x], [y])
     graph.initializer.extend(numpy_helper.from_array(np.array(at), name) for name, at in (("s", [0, 0]), ("e", [1, 3])))
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "wider.onnx")
+    save_graph(graph, tmp_path / "wider.onnx")
     with pytest.raises(UnsupportedError, match=r"onnxruntime cannot run wider\.onnx"):
         evaluate_project(project, inputs, labels, "top1", tmp_path / "wider.onnx")
 
@@ -195,7 +196,7 @@ def test_an_output_that_no_metric_fits_is_refused(forest: Path, tmp_path: Path) 
 def test_the_arg_max_of_one_score_is_refused(tmp_path: Path) -> None:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size]) for name, size in (("x", 4), ("y", 1)))
     graph = helper.make_graph([helper.make_node("ReduceMean", ["x"], ["y"], axes=[1])], "g", [x], [y])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "mean.onnx")
+    save_graph(graph, tmp_path / "mean.onnx")
     deeploy.compile(tmp_path / "mean.onnx").write(tmp_path / "out")
     samples = RANDOM.normal(size=(20, 1, 4)).astype(np.float32)
     np.savez(tmp_path / "samples.npz", x=samples)

@@ -12,13 +12,14 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.errors import UsageError
 from deeploy.execution.runners import host
+from tests.models import model_of
 
 
 def product(path: Path) -> Path:
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 2]) for name in "xy"]
     weight = numpy_helper.from_array(np.eye(2, dtype=np.float32), "w")
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", ports[:1], ports[1:], [weight])
-    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString())
+    path.write_bytes(model_of(graph, 13).SerializeToString())
     assert onnx.load(path)
     return path
 

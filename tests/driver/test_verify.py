@@ -18,6 +18,7 @@ from deeploy.driver import project as drivers
 from deeploy.driver import verify
 from deeploy.errors import UsageError
 from deeploy.execution.verification.onnxruntime_reference import Session
+from tests.models import save_graph
 
 REFERENCES = ["interpreter", "onnxruntime", "expected.npz"]
 INPUT = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -29,7 +30,7 @@ def model(tmp_path: Path) -> Path:
     nodes = [helper.make_node("Neg", ["x"], ["a"], "first"), helper.make_node("Clip", ["x", "low"], ["b"], "second")]
     sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 4]) for name in names] for names in ("x", "ab")]
     graph = helper.make_graph(nodes, "g", *sides, [helper.make_tensor("low", TensorProto.FLOAT, [], [-0.75])])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx")
+    save_graph(graph, tmp_path / "model.onnx")
     np.savez(tmp_path / "inputs.npz", x=INPUT)
     np.savez(tmp_path / "expected.npz", a=-INPUT, b=np.maximum(INPUT, np.float32(-0.75)))
     return tmp_path / "model.onnx"
@@ -141,7 +142,7 @@ def test_outputs_without_axes_and_inputs_without_elements(tmp_path: Path, name: 
     ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape), helper.make_tensor_value_info("y", kind, result)]
     graph = helper.make_graph([helper.make_node(op, operands, ["y"], **attributes)], "g", ports[:1], ports[1:], weights)
     path = tmp_path / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    save_graph(graph, path, 13)
     verdict = verify.verify_compiled(deeploy.compile(path, target), path)
     assert [against for against, _ in verdict.comparisons] == ["interpreter", "onnxruntime"]
     assert verdict.passed

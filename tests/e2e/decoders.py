@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.models import save_graph
+
 HEADS, WIDTH = 2, 8
 MODEL = HEADS * WIDTH
 
@@ -88,8 +90,7 @@ def _layer(net: Net, x: str, number: int, rows: int | str, generator: np.random.
 
 def _saved(graph: onnx.GraphProto, folder: Path) -> Path:
     path = folder / f"{graph.name}.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return save_graph(graph, path)
 
 
 def decoder(

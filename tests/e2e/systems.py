@@ -15,6 +15,7 @@ from deeploy.driver.lower import Clock, lower_model
 from deeploy.options import Options
 from deeploy.partition.system import System, order_system
 from deeploy.target import load
+from tests.models import model_of
 from tests.partition.cuts import cut
 
 
@@ -52,7 +53,7 @@ def towers(width: int, count: int) -> onnx.ModelProto:
     shapes = {"x": [4, count * width], "y": [4, width]}
     sides = ([helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)] for name, shape in shapes.items())
     graph = helper.make_graph(nodes, "towers", *sides, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model_of(graph)
 
 
 def distributed(
@@ -103,4 +104,4 @@ def layered(widths: list[int]) -> onnx.ModelProto:
     shapes = {"x": [4, widths[0]], "y": [4, widths[-1]]}
     sides = ([helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)] for name, shape in shapes.items())
     graph = helper.make_graph(nodes, "layered", *sides, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model_of(graph)

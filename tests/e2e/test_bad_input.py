@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.errors import ModelError
 from tests.command import deeploy_cli
+from tests.models import save_graph
 
 FLOAT = TensorProto.FLOAT
 
@@ -207,7 +208,7 @@ def test_arrays_that_do_not_fit(name: str, tmp_path: Path) -> None:
         [helper.make_tensor_value_info(n, FLOAT, [2, 3]) for n in ("x", "z")],
         [helper.make_tensor_value_info("y", FLOAT, [2, 3])],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), tmp_path / "model.onnx")
+    save_graph(graph, tmp_path / "model.onnx", 13)
     deeploy.compile(tmp_path / "model.onnx", dialect="integer").write(tmp_path / "out")
     np.savez(tmp_path / "in.npz", **arrays)
     done = deeploy_cli("run", tmp_path / "out", "--inputs", tmp_path / "in.npz")

@@ -22,9 +22,10 @@ from deeploy.execution.runners import host
 from deeploy.execution.simulation.interpreter import network_outputs as interpreted
 from deeploy.execution.verification.compare import compare_output
 from deeploy.options import Options
-from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
+from tests.frontend.lower.nets import CONSTRUCTS
 from tests.frontend.lower.nets_transformer import OPSETS
 from tests.frontend.lower.test_constructs import FORMS, _sample, _Samples
+from tests.models import OPSET, Net
 
 TOGETHER = 12  # networks in one project
 IN_SHORT_RUN = 4

@@ -13,7 +13,7 @@ import pytest
 
 import deeploy
 from deeploy import chips
-from tests.frontend.lower.nets import Net
+from tests.models import Net, quantised
 
 FRAMES = 250  # of the stack that one compile may take beside the caller's; libraries need about 100
 DEPTH = 200
@@ -28,11 +28,6 @@ def few_frames() -> Iterator[None]:
     sys.setrecursionlimit(len(inspect.stack()) + FRAMES)
     yield
     sys.setrecursionlimit(before)
-
-
-def quantised(net: Net, x: str) -> str:
-    step, zero = net.c(np.float32(0.05)), net.c(np.int8(0))
-    return net.DequantizeLinear(net.QuantizeLinear(x, step, zero), step, zero)
 
 
 def residual(net: Net, depth: int) -> str:

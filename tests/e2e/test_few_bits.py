@@ -14,6 +14,7 @@ import deeploy
 from deeploy.errors import DeeployError
 from deeploy.ir.types import PACKED, DType, pack_elements, unpack_elements
 from deeploy.options import Options
+from tests.models import save_graph
 
 SIGNED, UNSIGNED = (TensorProto.INT4, -8, 7), (TensorProto.UINT4, 0, 15)
 
@@ -144,7 +145,7 @@ def test_rows_of_a_table_of_few_bits(target: str, tmp_path: Path) -> None:
     nodes = [helper.make_node("DequantizeLinear", ["t", "s", "z"], ["f"]), helper.make_node("Gather", ["f", "x"], ["y"])]
     ports = [helper.make_tensor_value_info("x", TensorProto.INT64, [5]), helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, 12])]
     graph = helper.make_graph(nodes, "table", ports[:1], ports[1:], tensors)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "table.onnx")
+    save_graph(graph, tmp_path / "table.onnx", 21)
     compiled = deeploy.compile(tmp_path / "table.onnx", target)
     given = np.array([3, 0, 19, 3, 7])
     assert np.array_equal(compiled.run([given])[0], table[given] * np.float32(0.25))
@@ -228,8 +229,7 @@ def of_bits(bits: int, path: Path) -> Path:
         last = f"{op}.y"
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 32, 5, 96]) for n in ("x", quantised(last))]
     graph = helper.make_graph(nodes, "bits", ports[:1], ports[1:], tensors)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path / "bits.onnx")
-    return path / "bits.onnx"
+    return save_graph(graph, path / "bits.onnx")
 
 
 @pytest.mark.parametrize("bits", range(1, 8))

@@ -15,6 +15,7 @@ import deeploy
 from deeploy.driver.verify import verify_compiled
 from deeploy.ir.types import HALVES, DType, pack_elements, unpack_elements
 from deeploy.options import Options
+from tests.models import save_graph
 
 CODES = {DType.FLOAT16: TensorProto.FLOAT16, DType.BFLOAT16: TensorProto.BFLOAT16}
 UNITS = 6
@@ -156,7 +157,7 @@ def test_infinite_weights_stay_float32(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, [2, n]) for name, n in (("x", 6), ("y", 4))]
     graph = helper.make_graph(nodes, "infinite", ports[:1], ports[1:], [numpy_helper.from_array(weights, "w")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "model.onnx")
+    save_graph(graph, tmp_path / "model.onnx", 21)
     compiled = deeploy.compile(tmp_path / "model.onnx")
     assert weights_of(compiled) == {DType.FLOAT32: 96}
     assert np.isinf(compiled.run([np.ones((2, 6), np.float32)])[0][:, 0]).all()

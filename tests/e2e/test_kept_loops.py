@@ -14,6 +14,7 @@ import deeploy
 from deeploy.errors import UnsupportedError
 from deeploy.ir.types import DType
 from deeploy.planning.program import Role
+from tests.models import save_graph
 
 node = helper.make_node
 UNITS, STEPS, INPUTS = 8, 12, 6
@@ -35,8 +36,7 @@ def weights(*shape: int, kind: type = np.float32) -> np.ndarray:
 
 def saved(path: Path, nodes: list[onnx.NodeProto], ends: tuple[list[onnx.ValueInfoProto], ...], tensors: list[onnx.TensorProto]) -> Path:
     graph = helper.make_graph(nodes, "loops", *ends, tensors)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return save_graph(graph, path)
 
 
 def decoder(path: Path, kind: type = np.float32) -> Path:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.driver.verify import verify_compiled
+from tests.models import save_graph
 
 SHARED = Path(__file__).parents[3] / "shared" / "models"
 NETWORKS = ["CNN_Linear2", "miniMobileNet", "MLPerf/ImageClassification", "MLPerf/KeywordSpotting", "CCT/Int/ICCT"]
@@ -101,7 +101,7 @@ def test_hostile_names_reach_no_code(tmp_path: Path) -> None:
     ends = [helper.make_tensor_value_info(tensors[i], TensorProto.FLOAT, [3]) for i in (0, -1)]
     graph = helper.make_graph(nodes, 'graph "*/ ${name}', ends[:1], ends[1:])
     path = tmp_path / "$(model) ${x}.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    save_graph(graph, path)
     compiled = deeploy.compile(path)
     x = np.array([-1.5, 0.0, 2.0], np.float32)
     assert np.array_equal(compiled.run([x], sanitize=True)[0], compiled.interpret([x])[0])

@@ -25,7 +25,7 @@ from deeploy.partition.system import system_of_one
 from deeploy.quantization.static import quantize_model
 from deeploy.report.chips import report_system
 from deeploy.target import load
-from tests.frontend.lower.nets import Net, conv
+from tests.models import Net, conv
 
 LITTLE = Options(memory={"l2": 14_000}, default_memory="L3", engines=("cluster",))
 DIFFERENT = {0: Member({"l2": 9_500}), 1: Member({"l1": 40_000}, cores=4)}

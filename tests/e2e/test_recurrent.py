@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 import deeploy
 from deeploy.driver.verify import verify_compiled
 from deeploy.errors import DeeployError, UnsupportedError
+from tests.models import model_of
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 UNITS, INPUTS = 7, 6
@@ -56,7 +57,7 @@ def model(
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, results[n]) for n in every if n in outputs],
         [numpy_helper.from_array(rng.normal(scale=0.5, size=shape).astype(np.float32), names[i]) for i, shape in shapes.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    return model_of(graph, 14)
 
 
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -227,7 +228,7 @@ def quantised(
             nodes.append(helper.make_node("DequantizeLinear", [f"{n}_end", "step", "zero"], [f"{n}_out"]))
             results.append(helper.make_tensor_value_info(f"{n}_out", TensorProto.FLOAT, shapes[n]))
     graph = helper.make_graph(nodes, "g", inputs, results, [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    return model_of(graph, 14)
 
 
 QUANTISED: dict[str, tuple[str, dict[str, Any]]] = {

@@ -18,6 +18,7 @@ from deeploy.driver import verify
 from deeploy.execution.verification import layers, onnxruntime_reference, onnxruntime_tensors
 from deeploy.execution.verification.layers import Agreement, Compared, Difference, growing_differences
 from tests.command import deeploy_cli
+from tests.models import save_graph
 
 pytest.importorskip("onnxruntime", reason="the extra verify is not installed")
 SIZE = 16
@@ -47,8 +48,7 @@ def ties(path: Path, depth: int, dtype: type = np.int8) -> Path:
     nodes[-1].output[0] = "y"
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, SIZE]) for name in ("x", "y")]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [numpy_helper.from_array(np.asarray(a), n) for n, a in weights.items()])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return save_graph(graph, path)
 
 
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
@@ -159,7 +159,7 @@ def test_images_and_parts_are_found_where_they_lie(tmp_path: Path) -> None:
     kernels = [numpy_helper.from_array(rng.normal(size=s).astype(np.float32), n) for n, s in (("w", (3, 2, 3, 3)), ("v", (3, 3, 3, 3)))]
     model = tmp_path / "m.onnx"
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], kernels)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
+    save_graph(graph, model)
     compiled = deeploy.compile(model)
     x = rng.normal(size=(1, 2, 6, 5)).astype(np.float32)
     port = {"name": "y", "type": "f32", "shape": [1, 6, 6, 5], "equality": "float", "step": 1.0}

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.driver.verify import verify_compiled
+from tests.models import model_of
 
 FLOAT, INT8, INT32, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL
 UNARY = ["Relu", "Sigmoid", "Tanh", "Exp", "Neg", "Abs", "Floor", "Erf", "HardSigmoid", "LeakyRelu", "Softplus", "Sign", "Transpose"]
@@ -78,7 +79,7 @@ def model(
     nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto], constants: list[onnx.TensorProto]
 ) -> onnx.ModelProto:
     graph = helper.make_graph(nodes, "graph", inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model_of(graph)
 
 
 def gathering() -> onnx.ModelProto:

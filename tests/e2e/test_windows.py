@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 import deeploy
 from deeploy.errors import FitError
+from tests.models import model_of
 
 NODES = 10  # in one network
 SEEDS = 24
@@ -70,7 +71,7 @@ def network(seed: int) -> onnx.ModelProto:
         inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, [batch, channels, *image]))
         outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
     graph = helper.make_graph(nodes, f"windows{seed}", inputs, outputs, weights)
-    return onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9))
+    return onnx.shape_inference.infer_shapes(model_of(graph, 19))
 
 
 def in_little_memory(path: Path) -> deeploy.Compiled:
@@ -112,7 +113,7 @@ def test_taps_that_no_output_reaches_are_passed_over(pads: tuple[int, int, int, 
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2, 3, 1])
     node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], "n", strides=[stride, stride], pads=pads)
     graph = helper.make_graph([node], "g", [x], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [weights])
-    model = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9))
+    model = onnx.shape_inference.infer_shapes(model_of(graph, 19))
     onnx.save(model, tmp_path / "m.onnx")
     given = [values.normal(size=(2, 2, 3, 1)).astype(np.float32)]
     (wanted,) = ReferenceEvaluator(model).run(None, {"x": given[0]})

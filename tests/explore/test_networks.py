@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from deeploy import target
 from deeploy.errors import DeeployError, ModelError, UnsupportedError
 from deeploy.explore import networks
 from deeploy.ir.loops import LOOPS, LayerLoops, distinct_layers, from_geometry
 from deeploy.ir.nest import Geometry, Map, Nest, parallel, reduction
+from tests.models import save_model
 
 MODELS = Path(__file__).parents[2] / "../shared/models/mlperf_tiny"
 
@@ -32,13 +33,9 @@ def model(
     weights: Mapping[str, Sequence[int]],
     second: Sequence[int] = (),
 ) -> Path:
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, x)]
-    inputs += [helper.make_tensor_value_info("z", TensorProto.FLOAT, second)] if second else []
-    constants = [numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in weights.items()]
-    graph = helper.make_graph(list(nodes), "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, y)], constants)
-    path = folder / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    inputs = {"x": x, **({"z": second} if second else {})}
+    constants = {name: np.ones(shape, np.float32) for name, shape in weights.items()}
+    return save_model(folder / "model.onnx", nodes, inputs, {"y": y}, constants)
 
 
 def layers_of(path: Path) -> list[LayerLoops]:

@@ -10,22 +10,20 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import deeploy
 from deeploy.driver.verify import verify_compiled
 from deeploy.errors import FitError, UnsupportedError, UsageError
 from tests.command import deeploy_cli
+from tests.models import save_model
 
 HOSTILE = 'a */ "name\n%s${1}'
 
 
 def save(path: Path, nodes: list[onnx.NodeProto], x: list[int], y: list[int], **constants: np.ndarray) -> Path:
-    ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)] for n, shape in (("x", x), ("y", y))]
-    graph = helper.make_graph(nodes, "g", *ends, [numpy_helper.from_array(a, n) for n, a in constants.items()])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return save_model(path, nodes, {"x": x}, {"y": y}, constants)
 
 
 def mixed(path: Path) -> Path:

@@ -16,8 +16,9 @@ from deeploy.api import verify
 from deeploy.frontend import import_states
 from deeploy.frontend.structure import all_graphs
 from tests.frontend.lower import nets_transformer
-from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
+from tests.frontend.lower.nets import CONSTRUCTS
 from tests.frontend.models import build, read
+from tests.models import OPSET, Net
 
 Node = helper.make_node
 DOUBLE, FLOAT = TensorProto.DOUBLE, TensorProto.FLOAT

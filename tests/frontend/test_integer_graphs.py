@@ -16,7 +16,7 @@ from deeploy.driver import lower
 from deeploy.driver.verify import verify_compiled
 from deeploy.ir.types import DType
 from deeploy.planning.program import Role
-from tests.frontend.lower.nets import Net
+from tests.models import Net
 
 RANDOM = np.random.default_rng(40)
 Graph = Callable[[Net], str]

@@ -15,7 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from tests.frontend.lower import nets_transformer as t
-from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
+from tests.frontend.lower.nets import CONSTRUCTS
+from tests.models import OPSET, Net
 
 
 def _session(path: Path, level: onnxruntime.GraphOptimizationLevel, saved: Path | None = None) -> onnxruntime.InferenceSession:

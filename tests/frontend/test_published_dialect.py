@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.backend import project
 from deeploy.errors import ModelError
 from deeploy.execution.runners import host
+from tests.models import save_model
 
 RNG = np.random.default_rng(5)
 
@@ -25,12 +26,7 @@ def saved(
     result: tuple[int, list[int]],
     opset: int = 13,
 ) -> Path:
-    ports = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
-    output = helper.make_tensor_value_info(nodes[-1].output[0], *result)
-    values = [numpy_helper.from_array(value, name) for name, value in constants.items()]
-    graph = helper.make_graph(nodes, "g", ports, [output], values)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), path)
-    return path
+    return save_model(path, nodes, inputs, {nodes[-1].output[0]: result}, constants, opset)
 
 
 def outputs_of(compiled: deeploy.Compiled, folder: Path, sample: list[np.ndarray]) -> np.ndarray:

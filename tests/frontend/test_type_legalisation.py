@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.errors import UnsupportedError
 from deeploy.ir.types import DType
+from tests.models import save_graph
 
 RANDOM = np.random.default_rng(5)
 
@@ -21,8 +22,7 @@ def save(
 ) -> Path:
     ports = [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in zip("xy", kinds, shapes, strict=True)]
     graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], tensors)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
-    return path
+    return save_graph(graph, path, 21)
 
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])

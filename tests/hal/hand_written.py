@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -22,6 +21,7 @@ from deeploy.options import Options
 from tests.e2e import decoders
 from tests.execution.simulation import nets
 from tests.hal.mutate import Mutant
+from tests.models import save_graph
 from tests.schedule import test_alternating as alternating
 from tests.schedule import test_behind as behind
 from tests.schedule import test_managed_chains as managed
@@ -67,7 +67,7 @@ def attention(folder: Path) -> deeploy.Compiled:
     ports = [helper.make_tensor_value_info(name, TensorProto.INT8, [8, 16, 96] if name == "k" else shape) for name in "qkvy"]
     graph = helper.make_graph(one.nodes, "attention", ports[:3], ports[3:], one.constants)
     path = folder / "attention.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    save_graph(graph, path)
     return deeploy.compile(path, "siracusa", **managed.ATTENTION.given())
 
 

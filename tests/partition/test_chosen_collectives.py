@@ -18,9 +18,9 @@ from deeploy.operators.residual import RESIDUAL_SUM
 from deeploy.partition.collectives import Costs
 from deeploy.partition.joins import join_residuals
 from tests.command import deeploy_cli
-from tests.frontend.lower.nets import Net
+from tests.models import Net, quantised, weights
 from tests.partition.cuts import synchronisations
-from tests.partition.test_tensor import TOPOLOGY, cut, declare, is_equal, perceptron, quantised, transformer, weights
+from tests.partition.test_tensor import TOPOLOGY, cut, declare, is_equal, perceptron, transformer
 
 
 def saved(path: Path, *widths: int) -> Path:

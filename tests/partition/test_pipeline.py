@@ -22,7 +22,7 @@ from deeploy.partition.balance_levels import Levels
 from deeploy.partition.pipeline import choose_cuts_by, cut_stages, levels_of_graph, pipeline, stage_graph
 from deeploy.partition.system import System, check_system, constants_by_chip, find_deadlock, system_of_one
 from deeploy.target import load
-from tests.frontend.lower.nets import Net, conv
+from tests.models import Net, conv
 from tests.partition.cuts import lowered
 
 GENERIC = load("generic")

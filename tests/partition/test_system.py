@@ -15,7 +15,7 @@ from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.partition.system import System, check_system, constants_by_chip, find_deadlock, order_system, system_of_one
 from deeploy.target import Link, Topology, load
-from tests.frontend.lower.nets import Net
+from tests.models import Net
 from tests.partition.cuts import Chip, cut, lowered
 
 GENERIC = load("generic")

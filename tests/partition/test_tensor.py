@@ -31,7 +31,7 @@ from deeploy.partition.tensor import Partition, partition_by_tensor
 from deeploy.planning.binding.kernels import kernel_declarations
 from deeploy.target import Link, Topology, load
 from tests.e2e import decoders
-from tests.frontend.lower.nets import Net, conv
+from tests.models import Net, conv, quantised, weights
 from tests.partition.cuts import lowered, lowered_file, synchronisations
 
 SIRACUSA = load("siracusa")
@@ -78,16 +78,6 @@ def cut(graph: Graph, count: int, topology: Topology = TOPOLOGY, costs: Costs | 
     check_system(found.system, topology)
     prove_partition(graph, declare, found)
     return found
-
-
-def quantised(net: Net, x: str, scale: float = 0.05) -> str:
-    parameters = [net.c(np.float32(scale)), net.c(np.int8(0))]
-    return str(net.DequantizeLinear(net.QuantizeLinear(x, *parameters), *parameters))
-
-
-def weights(net: Net, *shape: int) -> str:
-    values = net.random.integers(-100, 100, shape).astype(np.int8)
-    return str(net.DequantizeLinear(net.c(values), net.c(np.float32(0.004)), net.c(np.int8(0))))
 
 
 def transformer(folder: Path, shape: Shape, is_decoder: bool) -> Graph:

@@ -9,27 +9,20 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.errors import FitError, UnsupportedError
 from deeploy.ir.target import Memory, Target
 from deeploy.planning.packing.lifetimes import block_lifetimes
 from deeploy.target import load
+from tests.models import node, save_model
 
 
 def compiled(
     folder: Path, nodes: Sequence[onnx.NodeProto], inputs: dict[str, list[int]], outputs: dict[str, list[int]], **options: Any
 ) -> deeploy.Compiled:
     """A float graph, compiled for the generic target."""
-    values = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in side.items()] for side in (inputs, outputs)]
-    path = folder / "model.onnx"
-    onnx.save(helper.make_model(helper.make_graph(list(nodes), "g", *values), opset_imports=[helper.make_opsetid("", 17)]), path)
-    return deeploy.compile(path, **options)
-
-
-def node(op: str, inputs: str, outputs: str, **attrs: Any) -> onnx.NodeProto:
-    return helper.make_node(op, inputs.split(), outputs.split(), name=outputs.split()[0] + "_node", **attrs)
+    return deeploy.compile(save_model(folder / "model.onnx", nodes, inputs, outputs), **options)
 
 
 def calls(result: deeploy.Compiled) -> list[str]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -27,6 +26,7 @@ from deeploy.planning.program import Call
 from deeploy.planning.tiling.loops import Footprints, Stream
 from deeploy.target import load
 from tests.execution.simulation import nets
+from tests.models import save_graph
 from tests.planning.tiles import spans
 
 TARGET: Target = load("siracusa")
@@ -246,7 +246,7 @@ def test_what_is_used_in_place_is_packed_as_the_kernel_wants(tmp_path: Path) -> 
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 32, 9, 9])],
         [numpy_helper.from_array(np.ones((32, 8, 3, 3), np.float32), "w")],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "filters.onnx")
+    save_graph(graph, tmp_path / "filters.onnx")
     siracusa = load("siracusa")
     packed = (replace(kernel, strided={"x": 1, "y": 1}) for kernel in siracusa.kernels if kernel.name == "conv2d")
     cutting = replace(siracusa, kernels=(*packed, *(kernel for kernel in siracusa.kernels if kernel.op != "Conv")))

@@ -13,7 +13,7 @@ from deeploy.planning.candidates.candidate import Candidate
 from deeploy.planning.choice.greedy import choose_greedily
 from deeploy.planning.choice.problem import ChoiceProblem, ConditionalConstant, Residence
 from deeploy.planning.tiling.loops import CallTiling
-from tests.frontend.lower.nets import Net
+from tests.models import Net
 
 SIZES = [1000, 1000, 1000]  # bytes of the engines' memory, of the one around it, and of another engine's own
 

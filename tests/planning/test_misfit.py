@@ -21,6 +21,7 @@ from deeploy.target import load
 from tests.advice.test_advise import one_convolution
 from tests.command import deeploy_cli
 from tests.execution.simulation import nets
+from tests.models import save_graph
 
 BUILDERS: dict[str, Callable[[Path, Options], deeploy.Compiled]] = {
     "convolutions": nets.convolutions,
@@ -136,7 +137,7 @@ def test_integers_at_the_edges_leave_the_bytes_that_are_told(tmp_path: Path) -> 
     nodes.insert(2, nets.node("Add", "b b", "c"))
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
     graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], ends)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    save_graph(graph, tmp_path / "m.onnx")
     with pytest.raises(FitError) as error:
         deeploy.compile(tmp_path / "m.onnx", "siracusa")
     found = re.search(r"quantised_io=True, (\d+) bytes of inputs and outputs then", error.value.remedy)

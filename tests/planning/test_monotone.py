@@ -15,7 +15,7 @@ import deeploy
 from deeploy.errors import FitError
 from deeploy.options import Options
 from tests.execution.simulation import nets
-from tests.frontend.lower.nets import Net
+from tests.models import Net
 from tests.planning.test_managed import products, residual
 from tests.planning.test_misfit import replan, stated
 

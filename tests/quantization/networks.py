@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
+
+from tests.models import save_model
 
 Node = tuple[str, str, str, dict[str, object]]
 
@@ -27,11 +28,8 @@ def save(
 ) -> Path:
     """Write a network of floats; nodes are called by their first output."""
     made = [helper.make_node(op, i.split(), o.split(), o.split()[0], **a) for op, i, o, a in nodes]
-    ports = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in each.items()] for each in (inputs, outputs)]
     arrays = {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in constants.items()}
-    graph = helper.make_graph(made, "g", *ports, [numpy_helper.from_array(a, n) for n, a in arrays.items()])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), path)
-    return path
+    return save_model(path, made, inputs, outputs, arrays, opset)
 
 
 def outputs_of(path: Path, samples: Sequence[Mapping[str, np.ndarray]], states: Mapping[str, str] | None = None) -> list[list[np.ndarray]]:

@@ -20,6 +20,7 @@ from deeploy.quantization.forms import FORMS, Trial, choose_trial, quantize_for
 from deeploy.quantization.losses import class_agreement, signal_to_noise
 from deeploy.quantization.static import quantize_model
 from deeploy.target import load
+from tests.models import save_graph
 
 RANDOM = np.random.default_rng(3)
 
@@ -42,7 +43,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])],
         [numpy_helper.from_array(values.astype(np.float32), name) for name, values in weights.items()],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "float.onnx")
+    save_graph(graph, folder / "float.onnx")
     np.savez(folder / "samples.npz", x=RANDOM.uniform(-1, 2, size=(6, 4, 6, 6)).astype(np.float32))
     return folder / "float.onnx", folder / "samples.npz"
 

@@ -14,6 +14,7 @@ from deeploy.errors import UnsupportedError
 from deeploy.quantization import static
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import Loss, LossComparison, compare_networks
+from tests.models import save_graph
 
 RANDOM = np.random.default_rng(11)
 
@@ -37,7 +38,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
         [numpy_helper.from_array(values.astype(np.float32), name) for name, values in weights.items()],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), folder / "float.onnx")
+    save_graph(graph, folder / "float.onnx", 21)
     np.savez(folder / "samples.npz", x=RANDOM.normal(size=(24, 16)).astype(np.float32))
     return folder / "float.onnx", folder / "samples.npz"
 

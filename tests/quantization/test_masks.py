@@ -14,6 +14,7 @@ import deeploy
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import compare_networks, signal_to_noise
 from deeploy.quantization.static import quantize_model, read_source
+from tests.models import save_graph
 
 ROWS, WIDTH = 10, 8
 RANDOM = np.random.default_rng(3)
@@ -64,7 +65,7 @@ def attention(kind: str, path: Path) -> dict[str, np.ndarray]:
     tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in {**weights, **constants}.items()]
     given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
     graph = helper.make_graph(every, "g", given, [helper.make_tensor_value_info("y", TensorProto.FLOAT, (ROWS, WIDTH))], tensors)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    save_graph(graph, path)
     seen = {"product": ~FUTURE, "given": np.where(FUTURE, -1e9, 0)}.get(kind, FUTURE).astype(np.float32)
     samples = {"x": RANDOM.normal(size=(6, ROWS, WIDTH)).astype(np.float32), "seen": np.broadcast_to(seen, (6, ROWS, ROWS))}
     return {name: samples[name] for name in inputs}

@@ -16,6 +16,7 @@ from deeploy.quantization.form import Form
 from deeploy.quantization.losses import compare_networks
 from deeploy.quantization.messages import compare_sizes, constant_sizes
 from deeploy.quantization.static import quantize_model, read_source
+from tests.models import save_graph
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STEPS, INPUTS, UNITS = 12, 10, 14
@@ -39,7 +40,7 @@ def network(path: Path, op: str, samples: Path) -> Path:
     made, found = ([helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in each.items()] for each in (inputs, outputs))
     constants = [numpy_helper.from_array(value, n) for n, value in {**weights, "one": np.array([1])}.items()]
     graph = helper.make_graph(nodes, "g", made, found, constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    save_graph(graph, path)
     np.savez(samples, **{n: RANDOM.uniform(-0.9, 0.9, size=(8, *shape)).astype(np.float32) for n, shape in inputs.items()})
     return path
 
@@ -85,7 +86,7 @@ def test_magnitudes_stay_in_float(tmp_path: Path) -> None:
     ]
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 40]) for name in "aby"]
     graph = helper.make_graph(nodes, "g", values[:2], values[2:], [numpy_helper.from_array(np.float32(2), "two")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "f.onnx")
+    save_graph(graph, tmp_path / "f.onnx")
     np.savez(tmp_path / "c.npz", **{n: RANDOM.normal(size=(8, 40)).astype(np.float32) for n in "ab"})
     quantize_model(tmp_path / "f.onnx", tmp_path / "c.npz", tmp_path / "q.onnx")
     made = {node.name: node for node in onnx.load(tmp_path / "q.onnx").graph.node}

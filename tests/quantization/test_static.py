@@ -15,6 +15,7 @@ from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageErro
 from deeploy.quantization.form import Form
 from deeploy.quantization.samples import Input, _check_sample
 from deeploy.quantization.static import quantize_model
+from tests.models import save_graph
 
 RANDOM = np.random.default_rng(7)
 WEIGHTS = RANDOM.normal(size=(4, 2, 3, 3)).astype(np.float32) * np.array([1, 8, 64, 512], np.float32).reshape(4, 1, 1, 1)
@@ -30,7 +31,7 @@ def convolution(path: Path, *, opset: int = 17, batch: int | str = 1) -> Path:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 4, 4, 4])],
         [numpy_helper.from_array(WEIGHTS, "w")],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), path)
+    save_graph(graph, path, opset)
     return path
 
 
@@ -41,8 +42,7 @@ def two_inputs(path: Path) -> Path:
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "ab"],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return save_graph(graph, path)
 
 
 def run(path: Path, **feed: np.ndarray) -> np.ndarray:

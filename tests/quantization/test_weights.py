@@ -16,6 +16,7 @@ from deeploy.quantization import static
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import run_model
 from deeploy.quantization.weights import Narrowed, choose_weights, scales_of, steps_of
+from tests.models import save_graph
 
 RANDOM = np.random.default_rng(3)
 
@@ -42,7 +43,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])],
         [numpy_helper.from_array(values.astype(np.float32), name) for name, values in weights.items()],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "float.onnx")
+    save_graph(graph, folder / "float.onnx")
     np.savez(folder / "samples.npz", x=RANDOM.normal(size=(12, 1, 3, 8, 8)).astype(np.float32))
     return folder / "float.onnx", folder / "samples.npz"
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -31,6 +30,7 @@ from deeploy.options import Options
 from deeploy.planning.groups import layer_fusion as fuse
 from deeploy.planning.packing.addresses import Overfull
 from deeploy.target import load
+from tests.models import save_graph
 from tests.random.check import Difference, Outcome, _equal, failure
 from tests.random.choices import Choices
 from tests.schedule.proofs import prove
@@ -191,8 +191,7 @@ def _apart(choices: Choices, one: Layers, path: Path, rows: int, width: int, hid
     inputs = [helper.make_tensor_value_info(x, TensorProto.INT8, [rows, width]) for x, *_ in ends]
     outputs = [helper.make_tensor_value_info(y, dtype, [rows, columns]) for _, y, dtype, columns in ends]
     graph = helper.make_graph(one.nodes, "network", inputs, outputs, one.constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return save_graph(graph, path)
 
 
 def given_networks(largest: int = LARGEST) -> list[Path]:

@@ -17,6 +17,7 @@ import deeploy
 from deeploy.chips import compile as compile_chips
 from deeploy.chips import plan as plan_chips
 from deeploy.errors import DeeployError
+from tests.models import model_of
 from tests.random.choices import Choices
 from tests.random.forms import Case, make
 from tests.random.oracle import Invalid
@@ -71,7 +72,7 @@ def chain() -> onnx.ModelProto:
     ]
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8]) for name in "xy"]
     graph = helper.make_graph(nodes, "chain", ports[:1], ports[1:], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return model_of(graph, 13)
 
 
 @cache

@@ -19,6 +19,7 @@ pytest.importorskip("onnxruntime")
 import deeploy
 from deeploy.execution.runners.runner import Result
 from deeploy.planning.planner.machine import machine_of
+from tests.models import model_of
 from tests.random import cases, check, files, memories, tasks
 from tests.random.choices import Choices, shrink
 from tests.random.forms import Case, make
@@ -167,7 +168,7 @@ def small(**plan: Any) -> Case:
     """A sum of two floats."""
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "small", ports[:1], ports[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    model = model_of(graph, 13)
     return Case("float", model, {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}, {}, {}, plan)
 
 

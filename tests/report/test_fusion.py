@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -16,6 +15,7 @@ from deeploy.backend import project
 from deeploy.report import explanations as why
 from deeploy.report import terminal
 from deeploy.report.text import format_number
+from tests.models import save_graph
 from tests.report.browser import Document, shown
 from tests.schedule.test_managed_chains import Quantised
 
@@ -61,7 +61,7 @@ def test_layers_of_a_network_whose_states_grow_say_why_they_are_in_no_chain(tmp_
     ends = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in sizes.items()}
     nodes = [helper.make_node("Concat", ["past", "x"], ["present"], axis=-2), helper.make_node("Sigmoid", ["present"], ["y"])]
     graph = helper.make_graph(nodes, "grows", [ends["x"], ends["past"]], [ends["y"], ends["present"]])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx")
+    save_graph(graph, tmp_path / "model.onnx")
     deeploy.compile(tmp_path / "model.onnx", "siracusa", states={"past": "present"}).write(tmp_path / "out")
     entry = project.select_network(project.read_manifest(tmp_path / "out"))
     for call in entry["calls"]:

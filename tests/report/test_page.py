@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -15,6 +14,7 @@ import deeploy
 from deeploy.options import Options
 from deeploy.report.memory_map import memory_map
 from tests.execution.simulation.nets import convolutions, perceptron
+from tests.models import save_graph
 from tests.report.browser import Document, shown
 
 HOSTILE = '</script><script>document.title="broken"</script><img src=x onerror=alert(1)>"\'&\u2028'
@@ -185,8 +185,7 @@ def hostile_model(path: Path) -> Path:
         helper.make_node("Softmax", ["h" + HOSTILE], ["y" + HOSTILE], name="second" + HOSTILE),
     ]
     graph = helper.make_graph(nodes, HOSTILE, inputs, outputs)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
-    return path
+    return save_graph(graph, path)
 
 
 @pytest.mark.parametrize("target", ["generic", "siracusa"])

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -17,6 +16,7 @@ from deeploy.planning.groups import layer_fusion as fuse
 from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Finish, PostProcess
 from deeploy.schedule.unroll import Unrolled
+from tests.models import save_graph
 from tests.schedule.proofs import prove
 from tests.schedule.test_managed_chains import CHANGES, Quantised, equal_on_the_host, unsafe
 
@@ -88,7 +88,7 @@ def sums_beside_a_product(path: Path, is_behind: bool = False) -> deeploy.Compil
     values = [helper.make_tensor_value_info(name, kind, [rows, 64]) for name, kind, rows in ports]
     outputs = values[:1:-1] if is_behind else values[2:]
     graph = helper.make_graph(nodes, "sums", values[:2], outputs, [numpy_helper.from_array(weights, "w")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    save_graph(graph, path)
     return deeploy.compile(path, "siracusa", memory={"l1": 64_000})
 
 

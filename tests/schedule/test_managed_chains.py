@@ -28,6 +28,7 @@ from deeploy.planning.tiling.fused_group import FusedGroup
 from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Do, Finish, Guard, Loop, Node, PostProcess, Schedule, ShiftRows, Wait
 from deeploy.schedule.unroll import Unrolled
+from tests.models import save_graph
 from tests.schedule.proofs import prove, refuse, refuse_schedules, verdicts
 from tests.schedule.test_chains import mutants
 
@@ -80,8 +81,7 @@ class Quantised:
         self.nodes.append(helper.make_node("Identity", [y], ["y"]))
         ends = [helper.make_tensor_value_info(n, TensorProto.INT8, s) for n, s in (("x", inputs), ("y", outputs))]
         graph = helper.make_graph(self.nodes, "network", ends[:1], ends[1:], self.constants)
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-        return path
+        return save_graph(graph, path)
 
 
 @pytest.fixture(scope="module")
@@ -339,8 +339,7 @@ def attention(path: Path) -> Path:
     shapes = {"q": [heads, rows, width], "k": [heads, width, rows], "v": [heads, rows, width], "y": [heads, rows, width]}
     ports = [helper.make_tensor_value_info(name, TensorProto.INT8, shape) for name, shape in shapes.items()]
     graph = helper.make_graph(one.nodes, "attention", ports[:3], ports[3:], one.constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return save_graph(graph, path)
 
 
 def test_attention_needs_no_scores_of_all_heads(tmp_path: Path) -> None:

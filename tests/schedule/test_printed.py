@@ -12,59 +12,48 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import onnx
 import pytest
 
 import deeploy
 from deeploy.options import Options
 from deeploy.schedule import build_schedule
-from tests.frontend.lower.nets import Net, conv
+from tests.models import Net, conv, quantised, weights
 
 FOLDER = Path(__file__).parent / "printed"
 PATTERN = re.compile(r"; \d+ cycles$", re.MULTILINE)
 
 
-def quantised(n: Net, x: str, scale: float = 0.05) -> str:
-    """Through int8 and back."""
-    return str(n.DequantizeLinear(n.QuantizeLinear(x, n.c(np.float32(scale)), n.c(np.int8(0))), n.c(np.float32(scale)), n.c(np.int8(0))))
-
-
-def filters(n: Net, *shape: int) -> str:
-    """Weights of int8."""
-    return str(n.DequantizeLinear(n.c(n.random.integers(-100, 100, shape).astype(np.int8)), n.c(np.float32(0.004)), n.c(np.int8(0))))
-
-
 def product(n: Net) -> str:
-    return quantised(n, n.MatMul(quantised(n, n.x(8, 32)), filters(n, 32, 24)))
+    return quantised(n, n.MatMul(quantised(n, n.x(8, 32)), weights(n, 32, 24)))
 
 
 def perceptron(n: Net) -> str:
-    hidden = quantised(n, n.Relu(n.MatMul(quantised(n, n.x(16, 24)), filters(n, 24, 96))), 0.1)
-    return quantised(n, n.MatMul(hidden, filters(n, 96, 24)))
+    hidden = quantised(n, n.Relu(n.MatMul(quantised(n, n.x(16, 24)), weights(n, 24, 96))), 0.1)
+    return quantised(n, n.MatMul(hidden, weights(n, 96, 24)))
 
 
 def convolution(n: Net) -> str:
-    return quantised(n, n.Conv(quantised(n, n.x(1, 8, 12, 10)), filters(n, 16, 8, 3, 3), pads=[1, 1, 1, 1]))
+    return quantised(n, n.Conv(quantised(n, n.x(1, 8, 12, 10)), weights(n, 16, 8, 3, 3), pads=[1, 1, 1, 1]))
 
 
 def depthwise(n: Net) -> str:
-    return quantised(n, n.Conv(quantised(n, n.x(1, 16, 9, 9)), filters(n, 16, 1, 3, 3), group=16, strides=[2, 2]))
+    return quantised(n, n.Conv(quantised(n, n.x(1, 16, 9, 9)), weights(n, 16, 1, 3, 3), group=16, strides=[2, 2]))
 
 
 def separable(n: Net) -> str:
-    rows = quantised(n, n.Relu(n.Conv(quantised(n, n.x(1, 16, 10, 10)), filters(n, 16, 1, 3, 3), group=16, pads=[1, 1, 1, 1])), 0.1)
-    return quantised(n, n.Conv(rows, filters(n, 32, 16, 1, 1)))
+    rows = quantised(n, n.Relu(n.Conv(quantised(n, n.x(1, 16, 10, 10)), weights(n, 16, 1, 3, 3), group=16, pads=[1, 1, 1, 1])), 0.1)
+    return quantised(n, n.Conv(rows, weights(n, 32, 16, 1, 1)))
 
 
 def pooled(n: Net) -> str:
-    rows = quantised(n, n.Relu(n.Conv(quantised(n, n.x(1, 4, 12, 12)), filters(n, 8, 4, 3, 3), pads=[1, 1, 1, 1])), 0.1)
+    rows = quantised(n, n.Relu(n.Conv(quantised(n, n.x(1, 4, 12, 12)), weights(n, 8, 4, 3, 3), pads=[1, 1, 1, 1])), 0.1)
     return quantised(n, n.MaxPool(rows, kernel_shape=[2, 2], strides=[2, 2]), 0.1)
 
 
 def residual(n: Net) -> str:
     x = quantised(n, n.Relu(quantised(n, n.x(1, 8, 8, 8))))
-    return quantised(n, n.Add(quantised(n, n.Conv(x, filters(n, 8, 8, 3, 3), pads=[1, 1, 1, 1])), x), 0.1)
+    return quantised(n, n.Add(quantised(n, n.Conv(x, weights(n, 8, 8, 3, 3), pads=[1, 1, 1, 1])), x), 0.1)
 
 
 def scores(n: Net) -> str:
@@ -73,7 +62,7 @@ def scores(n: Net) -> str:
 
 def joined(n: Net) -> str:
     x = quantised(n, n.x(1, 8, 8, 8))
-    return str(n.Concat(*(quantised(n, n.Conv(x, filters(n, 8, 8, 1, 1))) for _ in range(2)), axis=1))
+    return str(n.Concat(*(quantised(n, n.Conv(x, weights(n, 8, 8, 1, 1))) for _ in range(2)), axis=1))
 
 
 def float_convolution(n: Net) -> str:

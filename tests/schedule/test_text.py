@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -17,6 +16,7 @@ from deeploy.planning.plan import Plan
 from deeploy.schedule import build_schedule
 from tests.e2e import systems
 from tests.execution.simulation import nets
+from tests.models import save_graph
 from tests.schedule.test_chains import residual
 
 SNAPSHOT = Path(__file__).with_name("shapes.txt")
@@ -43,7 +43,7 @@ def _requantised(folder: Path, options: Options, weights: dict[str, np.ndarray],
     channels = {"x": weights["w"].shape[1], "y": weights["w"].shape[0]}
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, n, 12, 10]) for name, n in channels.items()]
     graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), folder / "model.onnx")
+    save_graph(graph, folder / "model.onnx", 13)
     return deeploy.compile(folder / "model.onnx", "siracusa", input_types={"x": "int8"}, **options.given())
 
 

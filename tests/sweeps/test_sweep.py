@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pandas
 import pytest
 from onnx import helper, numpy_helper
@@ -24,6 +23,7 @@ from deeploy.errors import UsageError
 from deeploy.jobs import workers
 from deeploy.sweeps import matrix, table
 from deeploy.sweeps.run import run_sweep
+from tests.models import save_graph
 from tests.report.browser import shown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +49,7 @@ def save_product(path: Path, columns: int = 8) -> np.ndarray:
     node = helper.make_node("MatMul", ["x", "w"], ["y"], "product")
     ends = [helper.make_tensor_value_info(name, 1, [1, size]) for name, size in (("x", 4), ("y", columns))]
     graph = helper.make_graph([node], "g", ends[:1], ends[1:], [numpy_helper.from_array(weight, "w")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    save_graph(graph, path)
     return weight
 
 

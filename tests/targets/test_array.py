@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -17,6 +16,7 @@ from deeploy.errors import UnsupportedError, UsageError
 from deeploy.options import Options
 from deeploy.planning.program import Role
 from deeploy.report import explanations as why
+from tests.models import save_graph
 
 ARRAY = Path(__file__).parent / "array"
 
@@ -48,8 +48,7 @@ def model(tmp_path: Path) -> Path:
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     path = tmp_path / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
-    return path
+    return save_graph(graph, path, 13)
 
 
 def engines(compiled: deeploy.Compiled) -> list[str]:

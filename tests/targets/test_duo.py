@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.report import terminal
+from tests.models import save_graph
 
 DUO = Path(__file__).resolve().parents[2] / "examples" / "targets" / "duo" / "deeploy_duo"
 CORES, SMALL, LARGE = "cores", "taps_g4_f3x3", "channels_k16_c16"
@@ -41,8 +41,7 @@ def model(tmp_path: Path) -> Path:
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     path = tmp_path / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
-    return path
+    return save_graph(graph, path, 13)
 
 
 def engines(compiled: deeploy.Compiled) -> list[str]:

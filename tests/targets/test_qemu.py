@@ -33,6 +33,7 @@ from deeploy.options import Options
 from deeploy.report import terminal
 from deeploy.report import text as text_report
 from deeploy.target import load, names
+from tests.models import save_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "examples" / "targets" / "tcm"
@@ -251,7 +252,7 @@ def detector(path: Path, samples: Path) -> Path:
     made = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in ends.items()]
     constants = [numpy_helper.from_array(np.asarray(a), n) for n, a in {**weights, **numbers}.items()]
     graph = helper.make_graph(nodes, "g", made[:2], made[2:], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    save_graph(graph, path)
     x = rng.normal(size=(6, 1, 64)).astype(np.float32)
     np.savez(samples, x=x, state=rng.uniform(-0.5, 0.5, size=(6, 2, 1, units)).astype(np.float32))
     np.savez(samples.with_name("chunks.npz"), x=x)
@@ -286,7 +287,7 @@ def test_weights_of_16_bits_on_a_cortex_m4(tmp_path: Path) -> None:
     ports = [helper.make_tensor_value_info("i", TensorProto.INT64, [40]), helper.make_tensor_value_info("y", TensorProto.FLOAT16, [40, 12])]
     tensors = [numpy_helper.from_array(table, "table"), numpy_helper.from_array(weights, "weights")]
     graph = helper.make_graph(nodes, "halves", ports[:1], ports[1:], tensors)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "model.onnx")
+    save_graph(graph, tmp_path / "model.onnx", 21)
     compiled = deeploy.compile(tmp_path / "model.onnx", "cortex_m4")
     constants = [b.dtype for b in compiled.network.program.buffers.values() if b.data is not None]
     assert constants == [DType.FLOAT16, DType.FLOAT16]

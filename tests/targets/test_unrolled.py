@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -17,6 +16,7 @@ from deeploy.planning import cost
 from deeploy.planning.program import Call
 from deeploy.target import load, load_array
 from tests.command import deeploy_cli
+from tests.models import save_graph
 
 ROOT = Path(__file__).parents[2]
 UNROLLED = Path(__file__).parent / "unrolled"
@@ -55,8 +55,7 @@ def saved(folder: Path) -> Path:
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     path = folder / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
-    return path
+    return save_graph(graph, path, 13)
 
 
 def test_the_description_is_what_exploration_writes(model: Path, tmp_path: Path) -> None:

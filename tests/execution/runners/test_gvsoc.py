@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -22,6 +21,7 @@ from deeploy.errors import DeeployError
 from deeploy.execution.runners import gvsoc
 from deeploy.execution.runners.runner import Result
 from tests.command import deeploy_cli
+from tests.models import save_graph
 
 COMPILER = '#!/bin/sh\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && : > "$2"; shift; done\n'
 RIGHT = "head -c 24 inputs.bin > outputs.bin\necho 'layer 0 0 network_relu 120'\necho 'total 0 150'\n"
@@ -68,7 +68,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     shape = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 3)) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="relu")], "g", shape[:1], shape[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), folder / "model.onnx")
+    save_graph(graph, folder / "model.onnx")
     api.compile(folder / "model.onnx", "siracusa").write(folder / "project")
     np.savez(folder / "inputs.npz", x=np.arange(6, dtype=np.float32).reshape(2, 3))
     return folder

@@ -8,14 +8,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.options import Options
-
-
-def node(op: str, inputs: str, outputs: str, **attrs: Any) -> onnx.NodeProto:
-    return helper.make_node(op, inputs.split(), outputs.split(), name=f"{outputs.split()[0]}_node", **attrs)
+from tests.models import node, save_model
 
 
 def compiled(
@@ -28,13 +24,9 @@ def compiled(
     target: Any = "siracusa",
 ) -> deeploy.Compiled:
     """Constants hold small numbers; the file is called ``model.onnx``."""
-    sources, results = ([helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in side.items()] for side in (inputs, outputs))
     numbers = np.random.default_rng(1)
-    weights = [numpy_helper.from_array(numbers.uniform(-1, 1, s).astype(np.float32), n) for n, s in constants.items()]
-    graph = helper.make_graph(list(nodes), "g", sources, results, weights)
-    path = folder / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
-    return deeploy.compile(path, target, **options.given())
+    weights = {name: numbers.uniform(-1, 1, shape).astype(np.float32) for name, shape in constants.items()}
+    return deeploy.compile(save_model(folder / "model.onnx", nodes, inputs, outputs, weights), target, **options.given())
 
 
 def convolutions(folder: Path, options: Options) -> deeploy.Compiled:

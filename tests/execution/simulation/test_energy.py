@@ -24,13 +24,7 @@ from deeploy.planning.energy import check_energies, core_milliwatt, measure, mis
 from deeploy.planning.planner.machine import machine_of
 from deeploy.report import terminal
 from deeploy.target import Target, load
-from tests.frontend.lower.nets import Net
-
-
-def quantised(net: Net, x: str) -> str:
-    """Through int8 and back."""
-    scale = net.c(0.05), net.c(0, np.int8)
-    return net.DequantizeLinear(net.QuantizeLinear(x, *scale), *scale)
+from tests.models import Net, quantised
 
 
 def perceptron(folder: Path, *widths: int) -> Path:

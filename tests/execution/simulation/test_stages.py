@@ -25,7 +25,7 @@ from deeploy.partition.system import check_system, constants_by_chip, system_of_
 from deeploy.planning.planner.machine import own_options
 from deeploy.quantization.static import quantize_model
 from deeploy.target import load
-from tests.frontend.lower.nets import Net, conv
+from tests.models import Net, conv
 
 SIRACUSA, GENERIC = load("siracusa"), load("generic")
 LITTLE = Options(memory={"l2": 10_500}, default_memory="L3", engines=("cluster",), seconds=0.5)

@@ -22,7 +22,7 @@ from deeploy.planning.plan import Plan
 from deeploy.planning.planner.machine import kernels_of, machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.target import Link, Topology, load
-from tests.frontend.lower.nets import Net
+from tests.models import Net
 from tests.partition.cuts import Chip, lowered
 from tests.partition.test_tensor import cut, transformer
 

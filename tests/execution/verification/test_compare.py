@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -15,6 +14,7 @@ import deeploy
 from deeploy.driver.verify import verify_compiled
 from deeploy.execution.verification.compare import compare_output, relative_excess
 from tests.command import deeploy_cli
+from tests.models import save_graph
 
 PORT = {"name": "y", "equality": "float", "step": 1.0}
 
@@ -63,8 +63,7 @@ def test_a_hundredth_of_a_quantised_output_may_be_one_step_off(wrong: int, by: i
 def _model(path: Path, op: str) -> Path:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "g", ends[:1], ends[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return save_graph(graph, path)
 
 
 def test_large_values_are_compared_by_what_they_are(tmp_path: Path) -> None:

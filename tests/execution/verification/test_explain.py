@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 import deeploy
 from deeploy.driver import verify
@@ -22,6 +22,7 @@ from deeploy.execution.verification.explain import Evidence, explain_difference
 from deeploy.execution.verification.layers import find_places, run_layers
 from deeploy.operators.elementwise import FUNCTIONS
 from tests.command import deeploy_cli
+from tests.models import save_model
 
 pytest.importorskip("onnxruntime", reason="the extra verify is not installed")
 RNG = np.random.default_rng(3)
@@ -31,11 +32,7 @@ X = RNG.normal(size=(2, SIZE)).astype(np.float32)
 
 def save(path: Path, nodes: list[onnx.NodeProto], constants: dict[str, Any], result: str) -> Path:
     """A network of x and one result, both of shape [2, SIZE]."""
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, SIZE]) for name in ("x", result)]
-    stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], stored)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return save_model(path, nodes, {"x": [2, SIZE]}, {result: [2, SIZE]}, constants)
 
 
 def chaotic(path: Path, depth: int = 24) -> Path:

@@ -1,64 +1,12 @@
-"""Small networks made with onnx.helper: a builder, and one function for every construct that the lowering must know."""
+"""Small networks made with onnx.helper: one function for every construct that the lowering must know."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
-OPSET = 17
-
-
-class Net:
-    """Collects inputs, constants and nodes; tensors are their names."""
-
-    def __init__(self) -> None:
-        self.random = np.random.default_rng(7)
-        self.inputs: list[onnx.ValueInfoProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self.nodes: list[onnx.NodeProto] = []
-
-    def x(self, *shape: int) -> str:
-        """A float input."""
-        name = f"x{len(self.inputs)}"
-        self.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
-        return name
-
-    def w(self, *shape: int) -> str:
-        """A constant of standard normal values."""
-        return self.c(self.random.standard_normal(shape).astype(np.float32))
-
-    def c(self, value: Any, dtype: Any = None) -> str:
-        """A constant."""
-        name = f"c{len(self.constants)}"
-        array = np.asarray(value, dtype)
-        self.constants.append(numpy_helper.from_array(array.astype(np.float32) if array.dtype == np.float64 else array, name))
-        return name
-
-    def i(self, *values: int) -> str:
-        """A constant of int64 values."""
-        return self.c(np.array(values, np.int64))
-
-    def __getattr__(self, op: str) -> Callable[..., str]:
-        if not op[0].isupper():
-            raise AttributeError(op)
-        return lambda *inputs, **attrs: self.node(op, inputs, 1, **attrs)[0]
-
-    def node(self, op: str, inputs: Sequence[str], outputs: int, **attrs: Any) -> list[str]:
-        """An operator with several results."""
-        names = [f"t{len(self.nodes)}_{i}" for i in range(outputs)]
-        self.nodes.append(helper.make_node(op, list(inputs), names, f"{op}_{len(self.nodes)}", **attrs))
-        return names
-
-    def model(self, outputs: Sequence[str], opset: int = OPSET) -> onnx.ModelProto:
-        results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
-        graph = helper.make_graph(self.nodes, "net", self.inputs, results, self.constants)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8 if opset <= OPSET else 11)
-        return onnx.shape_inference.infer_shapes(model)
-
+from tests.models import Net, conv
 
 Construct = Callable[[Net], "str | list[str]"]
 CONSTRUCTS: dict[str, Construct] = {}
@@ -67,13 +15,6 @@ CONSTRUCTS: dict[str, Construct] = {}
 def _add(name: str, construct: Construct) -> None:
     assert name not in CONSTRUCTS, name
     CONSTRUCTS[name] = construct
-
-
-def conv(n: Net, x: str, c: int, k: int, f: int = 3, bias: bool = True, **attrs: Any) -> str:
-    """A square convolution from c to k channels, with padding that keeps the size unless ``attrs`` say otherwise."""
-    attrs.setdefault("pads", [f // 2] * 4)
-    w = n.c(n.random.standard_normal((k, c // attrs.get("group", 1), f, f)).astype(np.float32) / np.sqrt(c * f * f / attrs.get("group", 1)))
-    return str(n.Conv(x, w, *([n.w(k)] if bias else []), **attrs))
 
 
 def _relu_conv(n: Net, *shape: int) -> str:

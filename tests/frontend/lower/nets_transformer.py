@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.frontend.lower.nets import CONSTRUCTS, Construct, Net
+from tests.frontend.lower.nets import CONSTRUCTS, Construct
+from tests.models import Net
 
 OPSETS: dict[str, int] = {}  # of constructs with operators that are newer than the others'
 

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 import deeploy
 from deeploy import chips as distributed
 from deeploy.frontend.lower.affine import fold_model
+from tests.models import model_of, save_graph
 
 PRODUCTS = ("conv", "grouped conv", "conv of rows", "transposed conv", "grouped transposed conv", "gemm", "gemm transB", "matmul")
 STEPS = ("norm", "mul", "mul by one", "div", "add", "sub", "sub from")
@@ -78,7 +79,7 @@ class Network:
     def model(self) -> onnx.ModelProto:
         output = helper.make_tensor_value_info(self.nodes[-1].output[0], self.result, self.shape)
         graph = helper.make_graph(self.nodes, "network", [self.source], [output], self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return model_of(graph)
 
     def expected(self, x: np.ndarray) -> np.ndarray:
         """What onnxruntime computes as the file says it: optimised, it rounds to bytes beside weights of bytes."""
@@ -213,7 +214,7 @@ def test_a_constant_and_its_transpose_are_stored_once(chips: int, tmp_path: Path
     output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [3, 40])
     graph = helper.make_graph(nodes, "network", [net.source], [output], tensors)
     path, x = tmp_path / "m.onnx", np.array([0, 39, 7])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    save_graph(graph, path)
     if chips:
         assert len(distributed.compile(path, "siracusa", chips).plans) == chips
         return

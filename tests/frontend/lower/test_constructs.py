@@ -14,8 +14,9 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import deeploy
 from deeploy.execution.verification.compare import compare_output
-from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
+from tests.frontend.lower.nets import CONSTRUCTS
 from tests.frontend.lower.nets_transformer import OPSETS
+from tests.models import OPSET, Net
 
 FORMS: dict[str, dict[str, Any] | None] = {
     "float": None,

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
+from tests.models import model_of, save_graph
 
 FLOAT, LONG = TensorProto.FLOAT, TensorProto.INT64
 RANDOM = np.random.default_rng(5)
@@ -23,7 +24,7 @@ def check(nodes: list[onnx.NodeProto], given: dict[str, np.ndarray], constants: 
     outputs = [helper.make_tensor_value_info("y", kind, None)]
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    model = model_of(graph, 18)
     onnx.save(model, path / "m.onnx")
     (wanted,) = onnxruntime.InferenceSession(path / "m.onnx").run(None, given)
     compiled = deeploy.compile(path / "m.onnx")
@@ -68,7 +69,7 @@ def test_equations_that_do_not_fit(equation: str, shapes: list[tuple[int, ...]],
     inputs = [helper.make_tensor_value_info(f"x{at}", FLOAT, shape) for at, shape in enumerate(shapes)]
     node = helper.make_node("Einsum", [value.name for value in inputs], ["y"], equation=equation)
     graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", FLOAT, None)])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), tmp_path / "m.onnx")
+    save_graph(graph, tmp_path / "m.onnx", 18)
     with pytest.raises(deeploy.errors.DeeployError, match="Einsum"):
         deeploy.compile(tmp_path / "m.onnx")
 
@@ -111,7 +112,7 @@ def test_long_running_sums(
     ports = ([helper.make_tensor_value_info(name, kind, shape)] for name in "xy")
     node = helper.make_node("CumSum", ["x", "axis"], ["y"], exclusive=exclusive, reverse=reverse)
     graph = helper.make_graph([node], "g", *ports, [numpy_helper.from_array(np.array(axis), "axis")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8), tmp_path / "m.onnx")
+    save_graph(graph, tmp_path / "m.onnx", 14)
     compiled = deeploy.compile(tmp_path / "m.onnx", target)
     (wanted,) = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, {"x": x})
     for (got,) in (compiled.run([x]), compiled.interpret([x])):

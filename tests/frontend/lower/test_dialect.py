@@ -18,7 +18,7 @@ from deeploy.ir.nodes import INTEGER_FORM as DOMAIN
 from deeploy.ir.nodes import Node
 from deeploy.planning.binding.kernels import list_mismatches
 from deeploy.target import load
-from tests.frontend.lower.nets import Net
+from tests.models import Net, save_graph
 
 
 def _run(path: Path, net: Net, output: str, inputs: Sequence[np.ndarray], types: Sequence[str]) -> np.ndarray:
@@ -28,7 +28,7 @@ def _run(path: Path, net: Net, output: str, inputs: Sequence[np.ndarray], types:
 
 def _compiled(path: Path, net: Net, output: str, types: Sequence[str], target: str = "generic") -> deeploy.Compiled:
     graph = helper.make_graph(net.nodes, "net", net.inputs, [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], net.constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    save_graph(graph, path, 13)
     names = [v.name for v in net.inputs]
     return deeploy.compile(path, target, dialect="integer", input_types=dict(zip(names, types, strict=True)))
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.errors import DeeployError
-from tests.frontend.lower.nets import Net
+from tests.models import Net, save_graph
 
 RANDOM = np.random.default_rng(11)
 Row = list[int]
@@ -25,7 +24,7 @@ def compiled(
     path: Path, net: Net, output: str, types: list[str], target: str = "generic", options: deeploy.Options | None = None
 ) -> deeploy.Compiled:
     graph = helper.make_graph(net.nodes, "net", net.inputs, [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], net.constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    save_graph(graph, path, 13)
     named = dict(zip([v.name for v in net.inputs], types, strict=True))
     return deeploy.compile(path, target, input_types=named, **options.given())
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from deeploy.errors import UnsupportedError
-from tests.frontend.lower.nets import Net
 from tests.frontend.lower.test_dialect_functions import checked, compiled
+from tests.models import Net
 
 RANDOM = np.random.default_rng(2)
 

@@ -16,8 +16,8 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 import deeploy
 from deeploy.execution.simulation.interpreter import network_outputs
 from tests.frontend.lower import nets_transformer as t
-from tests.frontend.lower.nets import Net
 from tests.frontend.lower.test_constructs import _Samples
+from tests.models import Net
 
 S, D, HEADS, WORDS = 10, 32, 4, 50
 Arrays = dict[str, np.ndarray]

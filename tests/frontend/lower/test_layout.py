@@ -14,7 +14,8 @@ from deeploy.frontend.lower import layout, resize
 from deeploy.ir.surgeon import read_graph
 from deeploy.ir.values import Graph
 from tests.frontend.lower import lowered as build
-from tests.frontend.lower.nets import CONSTRUCTS, Net
+from tests.frontend.lower.nets import CONSTRUCTS
+from tests.models import Net
 
 
 def _copies(name: str, path: Path) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 import deeploy
 from deeploy.execution.simulation.interpreter import network_outputs
-from tests.frontend.lower.nets import Net
+from tests.models import Net
 
 Limits = tuple[float | None, float | None]
 RELU: Limits = (0.0, None)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
+from tests.models import save_graph
 
 COLUMNS = 12
 WEIGHT, BIAS = np.linspace(0.5, 2, COLUMNS, dtype=np.float32), np.linspace(-1, 1, COLUMNS, dtype=np.float32)
@@ -26,7 +26,7 @@ def quantised(path: Path, op: str, epsilon: float, scale: float, step: float) ->
     sides = [[helper.make_tensor_value_info(name, TensorProto.INT8, [8, COLUMNS])] for name in "xy"]
     constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in numbers.items()]
     graph = helper.make_graph(nodes, "g", *sides, constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11), path)
+    save_graph(graph, path, 23)
     return deeploy.compile(path)
 
 

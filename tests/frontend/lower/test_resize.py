@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
+from tests.models import save_model
 
 
 def run(path: Path, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -24,11 +25,7 @@ def run(path: Path, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def save(path: Path, nodes: list[onnx.NodeProto], x: tuple[int, list[int]], y: tuple[int, list[int]], **constants: np.ndarray) -> Path:
-    values = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
-    sides = [[helper.make_tensor_value_info(name, *side)] for name, side in (("x", x), ("y", y))]
-    graph = helper.make_graph(nodes, "resize", *sides, values)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9), path)
-    return path
+    return save_model(path, nodes, {"x": x}, {"y": y}, constants, 19)
 
 
 TRANSFORMATIONS = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")

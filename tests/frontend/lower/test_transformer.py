@@ -18,8 +18,9 @@ from deeploy.frontend.lower import grouped_query as heads
 from deeploy.ir.surgeon import read_graph
 from tests.frontend.lower import lowered as build
 from tests.frontend.lower import nets_transformer as t
-from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
+from tests.frontend.lower.nets import CONSTRUCTS
 from tests.frontend.lower.test_constructs import _Samples
+from tests.models import OPSET, Net
 
 
 def network(path: Path, name: str) -> deeploy.Compiled:

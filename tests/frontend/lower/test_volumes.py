@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
+from tests.models import save_graph
 
 RANDOM = np.random.default_rng(19)
 SIZES = (5, 6, 7)
@@ -79,7 +80,7 @@ def test_convolutions_of_volumes(case: str, form: object, target: str, tmp_path:
     tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, channels, *SIZES))
     graph = helper.make_graph(nodes, "g", [given], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], tensors)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), tmp_path / "m.onnx")
+    save_graph(graph, tmp_path / "m.onnx", 18)
     x = RANDOM.normal(size=(2, channels, *SIZES)).astype(np.float32)
     (wanted,) = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, {"x": x})
     compiled = deeploy.compile(tmp_path / "m.onnx", target)

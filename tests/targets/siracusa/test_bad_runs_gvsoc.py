@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -16,6 +15,7 @@ from deeploy.backend.project import read_manifest, select_network
 from deeploy.errors import DeeployError
 from deeploy.execution.runners import gvsoc
 from deeploy.execution.runners.runner import Result
+from tests.models import save_graph
 
 from .conftest import Simulate, absent
 
@@ -58,7 +58,7 @@ def project(tmp_path: Path) -> Path:
     w = helper.make_tensor("w", TensorProto.FLOAT, (4, 4), np.arange(16, dtype=np.float32))
     node = helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
     graph = helper.make_graph([node], "g", [value("x", TensorProto.FLOAT, (2, 4))], [value("y", TensorProto.FLOAT, (2, 4))], [w])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "model.onnx")
+    save_graph(graph, tmp_path / "model.onnx")
     api.compile(tmp_path / "model.onnx", "siracusa", default_memory="L3").write(tmp_path / "project")
     return tmp_path / "project"
 

@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from deeploy import api
+from tests.models import save_graph
 
 from .conftest import BARE, ROOT, SIMULATED, SOC, absent
 
@@ -100,7 +101,7 @@ def test_emitted_code_tells_a_kernel_its_tile_before_the_barrier(tmp_path: Path)
     shape = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (64, 64)) for name in "xy"]
     constant = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g", shape[:1], shape[1:], [constant])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "model.onnx")
+    save_graph(graph, tmp_path / "model.onnx")
     project = tmp_path / "project"
     api.compile(tmp_path / "model.onnx", "siracusa", memory={"l1": 9000}, buffering="single").write(project)
     includes = [f"-I{project / folder}" for folder in ("include", "runtime", "kernels/portable")]

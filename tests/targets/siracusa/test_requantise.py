@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
@@ -21,6 +20,7 @@ from deeploy.options import Options
 from deeploy.planning.planner.requantise import requantise_graph, with_nearest
 from deeploy.target import Target, load
 from targets.siracusa.npu_kernels import KERNELS
+from tests.models import save_graph
 
 from .npu_networks import check, compiled, graph_of, kernels_of
 from .test_npu_kernels import LAYERS
@@ -104,7 +104,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, WIDE, 12, 12]) for name in ("x", "y")]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [numpy_helper.from_array(np.asarray(a), n) for n, a in tensors.items()])
     path = tmp_path_factory.mktemp("model") / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    save_graph(graph, path)
     np.savez(path.with_suffix(".npz"), x=random.normal(size=(1, WIDE, 12, 12)).astype(np.float32))
     return path
 

@@ -18,6 +18,7 @@ from deeploy.errors import FitError, UnsupportedError
 from deeploy.options import Options
 from deeploy.target import load
 from tests.command import deeploy_cli
+from tests.models import save_graph
 
 from .conftest import SIMULATED, absent
 
@@ -197,7 +198,7 @@ def project(tmp_path: Path) -> Path:
     shape = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (64, 64)) for name in "xy"]
     constant = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g", shape[:1], shape[1:], [constant])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "model.onnx")
+    save_graph(graph, tmp_path / "model.onnx")
     api.compile(tmp_path / "model.onnx", "siracusa").write(tmp_path / "project")
     return tmp_path / "project"
 
