@@ -26,7 +26,7 @@ def compiled(
     graph = helper.make_graph(net.nodes, "net", net.inputs, [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], net.constants)
     save_graph(graph, path, 13)
     named = dict(zip([v.name for v in net.inputs], types, strict=True))
-    return deeploy.compile(path, target, input_types=named, **options.given())
+    return deeploy.compile(path, target, input_types=named, **(options.given() if options else {}))
 
 
 Run = Callable[[Path, Net, str, list[np.ndarray], list[str]], np.ndarray]
