@@ -273,7 +273,7 @@ def _compiled(case: Case) -> deeploy.Compiled:
         case.model,
         machine(case.target),
         inputs=inputs if inputs.is_file() else None,
-        dims=json.loads(dims.read_text()) if dims.is_file() else None,
+        dims=json.loads(dims.read_text()) if dims.is_file() else {},
         dialect="integer" if is_dialect else None,
         **case.options.given(),
     )
