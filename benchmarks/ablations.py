@@ -125,18 +125,18 @@ FULL = "everything"
 VARIANTS: dict[str, Variant] = {
     FULL: Variant("the plan as it is"),
     "layer by layer": Variant("each call tiled for itself: activations return to L2, nothing is fetched ahead", without=layer_by_layer),
-    "largest tiles": Variant("call by call the largest tiles that fit, as one would write it", {"chains": False}, by_hand),
+    "largest tiles": Variant("call by call the largest tiles that fit, as one would write it", {"fusion": False}, by_hand),
     "nothing stays in L1": Variant("activations return to L2 behind every call", without=nothing_stays),
     "no prefetch": Variant("windows and constants of a call start to move when it begins", without=no_prefetch),
     "single buffering": Variant("`--buffering single`", {"buffering": "single"}),
     "double buffering": Variant("`--buffering double`: every call, where the plan chooses by call", {"buffering": "double"}),
     "no layer fusion": Variant("no layers hand rows or heads on", without=no_fusion),
     "engines take turns": Variant("cores and N-EUREKA never work side by side on different layers", without=one_engine_at_a_time),
-    "neither": Variant("`--no-chains`: neither of the two", {"chains": False}),
+    "neither": Variant("`--no-fusion`: neither of the two", {"fusion": False}),
     "no weight memory": Variant("`--memory WM=0`", {"capacities": {"wm": 0}}),
     "no accelerator": Variant("`--engines cluster`", {"engines": ("cluster",)}),
     "by hand": Variant(
-        "largest tiles, single buffering, no accelerator", {"chains": False, "buffering": "single", "engines": ("cluster",)}, by_hand
+        "largest tiles, single buffering, no accelerator", {"fusion": False, "buffering": "single", "engines": ("cluster",)}, by_hand
     ),
 }
 

@@ -49,7 +49,7 @@ def paper_rate() -> float:
 def baselines(workload: Workload, path: Path) -> dict[str, Point]:
     """One chip, in three ways."""
     slow = machine(paper_rate())
-    exposed = replace(OPTIONS, buffering="single", memory={"L2": LITTLE_L2}, chains=False)
+    exposed = replace(OPTIONS, buffering="single", memory={"L2": LITTLE_L2}, fusion=False)
     return {
         "measured": measure(workload, path, 1, 1, machine()),
         "slow L3": measure(workload, path, 1, 1, slow),

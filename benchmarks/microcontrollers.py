@@ -67,7 +67,7 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         others = f"{self.reference / 1e6:.2f} M" if self.reference else "-"
         share = f"{self.instructions / self.reference:.2f}" if self.reference else "-"
-        sizes = (self.code, self.constants, self.arena, self.chains, self.stack)
+        sizes = (self.code, self.constants, self.arena, self.fused_groups, self.stack)
         return (
             self.target,
             self.network,

@@ -141,7 +141,7 @@ class Options:
         ),
     ] = "cycles"
     certify: Annotated[bool, Spelling("Do not compare the C with the graph (docs/trust.md).", "no-certify")] = True
-    chains: Annotated[bool, Spelling("Do not interleave the tiles of several layers (docs/fusion.md).", "no-chains")] = True
+    fusion: Annotated[bool, Spelling("Do not interleave the tiles of several layers (docs/fusion.md).", "no-fusion")] = True
     fix: Annotated[
         Mapping[str, str | int],
         Spelling("Fix the engine, kernel, tile.DIM, buffering or after of a node, or the memory of a tensor.", metavar="NODE.engine=npu"),

@@ -34,7 +34,7 @@ instance = f"struct {lead}_instance"
 % if has_messages:
 #include "deeploy_link.h"
 % endif
-% if not is_flat or has_chains:
+% if not is_flat or has_fused_groups:
 #include "deeploy_tile.h"
 % endif
 
@@ -88,7 +88,7 @@ static void early_${name}(instance *self);
 % if early:
 
 % endif
-% if has_chains:
+% if has_fused_groups:
 #ifdef DEEPLOY_PROFILE
 #define TILE(index, name, t) (deeploy_profile(#name, index, 0), tile_##name(self, t), deeploy_profile(#name, index, 1))
 #else
@@ -140,7 +140,7 @@ ${"        " if is_alone else "    TEAM_"}LAYER(${index}, ${name});
 % else:
 % for _, calls in groups:
 % for index, name, runs in calls:
-% if runs == "chain":
+% if runs == "group":
     layer_${name}(self);
 % else:
     LAYER(${index}, ${name});
@@ -241,7 +241,7 @@ enum deeploy_status ${prefix}_instance_step(${instance} *self, int steps) {
         switch (self->step++) {
 % for number, (index, name, runs) in enumerate((call for _, groups in sections for _, calls in groups for call in calls), 1):
             case ${number}:
-                ${f"layer_{name}(self)" if runs == "chain" else f"LAYER({index}, {name})"};
+                ${f"layer_{name}(self)" if runs == "group" else f"LAYER({index}, {name})"};
                 break;
 % endfor
             default:

@@ -2,7 +2,7 @@
 
     make bench NAME='gvsoc/chains [--l1 BYTES] [--no-gvsoc] [--choices NAME,NAME] [PART OF A NAME ...]'
 
-Every network is compiled four times: ``off`` has neither chains nor anything else that overlaps (``--no-chains --buffering single``), then
+Every network is compiled four times: ``off`` has neither chains nor anything else that overlaps (``--no-fusion --buffering single``), then
 without chains, with those that take fewer cycles, and with those that move fewer bytes. ``--choices`` names those that are wanted.
 MobileNets have seeded weights. ``pooled`` is a convolution that N-EUREKA requantises itself, behind a copy of the caller's image, and a
 pool: here a chain takes fewer cycles. ``hidden`` is the share of what N-EUREKA or the cores do, whichever is less, that is hidden behind
@@ -35,8 +35,8 @@ IMAGES = ("mobilenetv2_0.35_96", "mobilenetv2_0.35_160")
 POOLED = "pooled"
 OFF = "off"
 CHOICES = {
-    OFF: Options(chains=False, buffering="single"),
-    "none": Options(chains=False),
+    OFF: Options(fusion=False, buffering="single"),
+    "none": Options(fusion=False),
     "fewer cycles": Options(),
     "fewer bytes": Options(objective="traffic"),
 }
@@ -100,7 +100,7 @@ def show(name: str, capacities: dict[str, int], has_gvsoc: bool, choices: Sequen
                 cycles, measured, is_right = result.measured, str(result.measured), is_right and result.is_right
             off = cycles if kind == OFF else off
             less = "" if off is None or kind == OFF else f"{100 * (cycles / off - 1):+.1f} %"
-            chained = sum(len(chain.members) for chain in compiled.plan.chains)
+            chained = sum(len(chain.members) for chain in compiled.plan.fused_groups)
             hidden = "" if run.engines.hidden is None else f"{100 * run.engines.hidden:.1f} %"
             bound = round(max(run.engines.accelerators, run.engines.cores))
             moved = run.traffic["L2_L1"].bytes

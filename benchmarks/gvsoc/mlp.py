@@ -49,7 +49,7 @@ SIZES = {
     "ViT-Base-like": Size(640, 2560, 248_000, 420_000),
     "ViT-Base": Size(768, 3072, 248_000, 560_000),
 }
-CHOICES = {"none": Options(chains=False), "fewer cycles": Options(), "fewer bytes": Options(objective="traffic")}
+CHOICES = {"none": Options(fusion=False), "fewer cycles": Options(), "fewer bytes": Options(objective="traffic")}
 
 
 def mlp(size: Size) -> onnx.ModelProto:
@@ -124,7 +124,7 @@ def show(name: str, engines: str, has_gvsoc: bool) -> bool:
             ratio = f"{cycles[kind] / bound:.2f}"
             moved = [run.traffic[path].bytes for path in ("L2_L1", "L3_L2")]
             change = f"{100 * (cycles[kind] / cycles['none'] - 1):+.1f} %, published {PUBLISHED[engines]}" if kind != "none" else ""
-            kind += "" if compiled.plan.chains or kind == "none" else " (no chain)"
+            kind += "" if compiled.plan.fused_groups or kind == "none" else " (no chain)"
             row = f"{name}, {engines}", kind, *moved, round(run.cycles), measured
             print(COLUMNS.format(*row, f"{bound} ({what})", ratio, change), flush=True)
     return is_right

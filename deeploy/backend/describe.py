@@ -59,8 +59,8 @@ def _describe_network(prefix: str, plan: Plan, description: Document, is_alone: 
         "calls": [_describe_call(plan, step, timing) for step in range(len(program.calls))],
         "legend": _explain_names(plan),
         "buffers": [_describe_buffer(plan, p) for p in plan.placements],
-        **({"chains": [_describe_group(chain) for chain in plan.chains]} if plan.chains else {}),
-        **({"chain_choices": [asdict(choice) for choice in plan.chain_choices]} if plan.chain_choices else {}),
+        **({"fused_groups": [_describe_group(fused_group) for fused_group in plan.fused_groups]} if plan.fused_groups else {}),
+        **({"fusion_choices": [asdict(choice) for choice in plan.fusion_choices]} if plan.fusion_choices else {}),
         **({"order": asdict(plan.order)} if plan.order is not None else {}),
         **({"fixed": _describe_fixes(plan)} if plan.machine.fixes else {}),
         **({"arrangements": [asdict(one) for one in plan.arrangements]} if plan.arrangements else {}),
@@ -127,13 +127,13 @@ def _describe_fixes(plan: Plan) -> Contents:
     return {"fixes": fixes, "cycles_free": plan.free_cycles}
 
 
-def _describe_group(chain: FusedGroup) -> Contents:
+def _describe_group(fused_group: FusedGroup) -> Contents:
     return {
-        "first": chain.first,
-        "last": chain.last,
-        "clocks": chain.clocks,
-        "rings": [{"buffer": name, "rows": ring.rows} for name, ring in chain.rings.items()],
-        "slots": [{"buffer": name, "slots": slots.count, "elements": slots.elements} for name, slots in chain.slots.items()],
+        "first": fused_group.first,
+        "last": fused_group.last,
+        "clocks": fused_group.clocks,
+        "line_buffers": [{"buffer": name, "rows": line_buffer.rows} for name, line_buffer in fused_group.line_buffers.items()],
+        "slots": [{"buffer": name, "slots": slots.count, "elements": slots.elements} for name, slots in fused_group.slots.items()],
     }
 
 

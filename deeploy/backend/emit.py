@@ -72,7 +72,7 @@ def chip_files(
             files |= emit_network(prefix, plan, lookup, instances, descriptions[prefix], VERSION, common)
         else:
             files |= constant_files(prefix, plan, lookup, descriptions[prefix], VERSION, common)
-    if any(plan.chains and plan.target.is_flat for plan in plans.values()):
+    if any(plan.fused_groups and plan.target.is_flat for plan in plans.values()):
         files |= runtime_files(resource("kernels") / "hal" / "deeploy_tile.h", "src")
     if has_code:
         files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))

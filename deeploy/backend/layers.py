@@ -94,7 +94,7 @@ class Printer:
     project: str
 
     def layer(self, step: int) -> str:
-        """The functions of one call, under a comment that says what it is; the last call of a chain runs all of them."""
+        """The functions of one call, under a comment that says what it is; the last call of a fused group runs all of them."""
         layer = self.schedule.layers[step]
         types = {operand.buffer: self._dtype(operand.buffer) for operand in layer.call.operands.values()}
         lines = comment_layer(layer, self.target, self.places, types, self._windows(layer))
@@ -276,12 +276,12 @@ class Printer:
         return f"{verb}({ticketed}, &(struct rt_box){{{', '.join(fields)}}});"
 
     def _slide(self, node: ShiftRows, cores: int) -> str:
-        """The move of what stays in a ring; each of several cores moves a part."""
-        ring = self._address(node.ring)
+        """The move of what stays in a line buffer; each of several cores moves a part."""
+        line_buffer = self._address(node.line_buffer)
         size = _print_unsigned(node.bytes)
         if cores > 1:
-            return f"slide_part((unsigned char *)({ring}), {_print_factor(node.begin)}, {size}, (uint32_t){CORE}, {cores});"
-        return f"memmove((void *)({ring}), (const void *)({ring} + {_print_factor(node.begin)}), {size});"
+            return f"slide_part((unsigned char *)({line_buffer}), {_print_factor(node.begin)}, {size}, (uint32_t){CORE}, {cores});"
+        return f"memmove((void *)({line_buffer}), (const void *)({line_buffer} + {_print_factor(node.begin)}), {size});"
 
     # ---- what a core computes
 

@@ -60,8 +60,8 @@ def emit_network(
     kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
     values = template_context(prefix, plan, description, version, common) | {
         "layers": [printer.layer(layer.step) for layer in schedule.layers],
-        "has_chains": bool(plan.chains) and is_flat,
-        "has_strings": any(chain.rings for chain in plan.chains) or (is_flat and bool(plan.fetched)),
+        "has_fused_groups": bool(plan.fused_groups) and is_flat,
+        "has_strings": any(fused_group.line_buffers for fused_group in plan.fused_groups) or (is_flat and bool(plan.fetched)),
         "is_far": is_far,
         "is_flat": is_flat,
         "resident": [name for name, kept in resident.items() if kept],
@@ -103,14 +103,14 @@ def _print_copies(prefix: str, plan: Plan) -> list[str]:
 
 
 def _name_group(layer: Layer) -> str:
-    """What the function of a layer runs: the layer, or a chain that ends with it and measures its calls tile by tile."""
-    return "chain" if "tile" in layer.procedures else "layer"
+    """What the function of a layer runs: the layer, or a fused group that ends with it and measures its calls tile by tile."""
+    return "group" if "tile" in layer.procedures else "layer"
 
 
 def _group_layers(layers: Sequence[Layer]) -> list[tuple[bool, list[tuple[int, str, str]]]]:
     """Neighbouring calls that the first core runs alone, or all cores of a team: numbers, names and what their functions run.
 
-    Calls of a chain, but the last one, have no function.
+    Calls of a fused group, but the last one, have no function.
     """
     groups = groupby((layer for layer in layers if layer.body), key=lambda layer: layer.cores == 1)
     return [(is_alone, [(layer.step, layer.call.name, _name_group(layer)) for layer in group]) for is_alone, group in groups]

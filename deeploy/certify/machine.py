@@ -151,7 +151,7 @@ class CheckedMachine:
 
         self.do(event)
 
-    def slide_part(self, ring: int, begin: int, size: int, core: int, cores: int) -> None:
+    def slide_part(self, line_buffer: int, begin: int, size: int, core: int, cores: int) -> None:
         share = (size // cores + 4) & ~3
         first = core * share
-        self.memmove(ring + first, ring + begin + first, min(first + share, size) - first)
+        self.memmove(line_buffer + first, line_buffer + begin + first, min(first + share, size) - first)

@@ -1,8 +1,9 @@
-"""Which calls of a network on a machine with several memories become chains (``deeploy.planning.groups.layer_fusion``).
+"""Which calls of a network on a machine with several memories become fused groups (``deeploy.planning.groups.layer_fusion``).
 
-What a chain saves is what its calls take alone, in the plan without chains, less what they take in the chain: cycles, or bytes that
-move. First that is an estimate, tile by tile. Those chains are chosen that save the most together; no call is in two. The walk over the
-network with them says what each of them saves; as long as that changes which ones are best, others are chosen. The best plan is taken.
+What a fused group saves is what its calls take alone, in the plan without fused groups, less what they take in the fused group: cycles,
+or bytes that move. First that is an estimate, tile by tile. Those fused groups are chosen that save the most together; no call is in two.
+The walk over the network with them says what each of them saves; as long as that changes which ones are best, others are chosen. The best
+plan is taken.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from deeploy.planning.packing.addresses import Overfull
 from deeploy.planning.plan import ChainReason, FusionChoice, Plan
 from deeploy.planning.program import Program
 
-WORTH = 0.01  # of the cycles of its calls that a chain has to save, which is more than estimates err
-SLOWER = 1.25  # times as many cycles that a chain may take to save bytes
-ATTEMPTS = 6  # networks with chains that are walked over
+WORTH = 0.01  # of the cycles of its calls that a fused group has to save, which is more than estimates err
+SLOWER = 1.25  # times as many cycles that a fused group may take to save bytes
+ATTEMPTS = 6  # networks with fused groups that are walked over
 
 
 class _Cost(NamedTuple):
@@ -44,7 +45,7 @@ class _Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class _Option:
-    """A chain, what its calls take without it and with it, and why it cannot be taken."""
+    """A fused group, what its calls take without it and with it, and why it cannot be taken."""
 
     fused: FusionCandidate
     apart: _Cost
@@ -61,12 +62,12 @@ class _Option:
 
 
 def fuse_layers(plan: Plan, given: Program) -> Plan:
-    """The plan with the chains that save the most; itself, with what was considered, where none saves anything.
+    """The plan with the fused groups that save the most; itself, with what was considered, where none saves anything.
 
     Args:
         given: the program that the plan was made from, with all variants of its calls.
     """
-    if plan.target.is_flat or plan.target.timing is None or not plan.machine.chains:
+    if plan.target.is_flat or plan.target.timing is None or not plan.machine.fusion:
         return plan
     by_bytes = plan.machine.objective == "traffic"
     before, fuser, objective = walk_plan(plan), FusionSearch(plan, given), plan.machine.objective
@@ -90,7 +91,7 @@ def fuse_layers(plan: Plan, given: Program) -> Plan:
         options |= {one.fused: replace(one, together=now.cost(one.fused.steps)) for one in chosen}
         if now.total(after, objective) < least:
             least, taken, best = now.total(after, objective), {one.fused for one in chosen}, predict_savings(fused_plan, before, after)
-    return replace(best, chain_choices=_describe_choices(fuser, list(options.values()), taken, by_bytes))
+    return replace(best, fusion_choices=_describe_choices(fuser, list(options.values()), taken, by_bytes))
 
 
 class _WalkedCosts:
@@ -116,7 +117,7 @@ class _WalkedCosts:
 
 
 def _possible_groups(fuser: FusionSearch, costs: _WalkedCosts, by_bytes: bool) -> list[FusionCandidate]:
-    """The chains of all kinds for which there is room."""
+    """The fused groups of all kinds for which there is room."""
 
     def promises(steps: range, cycles: int, traffic: int) -> bool:
         alone, moved = (row[steps[-1] + 1] - row[steps[0]] for row in (costs.cycles, costs.moved))
@@ -129,7 +130,7 @@ def _possible_groups(fuser: FusionSearch, costs: _WalkedCosts, by_bytes: bool) -
 
 
 def _estimate_option(fuser: FusionSearch, costs: _WalkedCosts, fused: FusionCandidate) -> _Option:
-    """A chain with the estimate of what it takes: besides windows, as much moves as without it."""
+    """A fused group with the estimate of what it takes: besides windows, as much moves as without it."""
     alone = costs.cost(fused.steps)
     moved = Counter(alone.traffic)
     moved.update(fused.traffic)
@@ -142,12 +143,12 @@ def _select_options(options: Sequence[_Option], count: int, by_bytes: bool) -> l
     """Those that save the most together, of which no two share a call: the longest path over the positions between calls."""
     ends: dict[int, list[_Option]] = {}
     for one in options:
-        ends.setdefault(one.fused.chain.last + 1, []).append(one)
+        ends.setdefault(one.fused.fused_group.last + 1, []).append(one)
     best: list[tuple[tuple[float, float], list[_Option]]] = [((0.0, 0.0), [])]
     for end in range(1, count + 1):
         ways = [best[-1]]
         for one in ends.get(end, ()):
-            (first, second), before = best[one.fused.chain.first]
+            (first, second), before = best[one.fused.fused_group.first]
             gains = one.gains(by_bytes)
             ways.append(((first + gains[0], second + gains[1]), [*before, one]))
         best.append(max(ways, key=lambda way: way[0]))
@@ -164,7 +165,7 @@ def _describe_choices(
         reason: ChainReason = "taken" if one.fused in taken else one.reason or "less saved"
         if reason == "less saved" and not gain:
             reason = "more bytes" if by_bytes and one.together.moved >= one.apart.moved else "slower"
-        trips, cycles = one.fused.chain.members[0].trips, (round(one.apart.cycles), round(one.together.cycles))
+        trips, cycles = one.fused.fused_group.members[0].trips, (round(one.apart.cycles), round(one.together.cycles))
         peaks = fuser.peak(steps), one.fused.bytes
         moved = dict(one.apart.traffic), dict(one.together.traffic)
         choice = FusionChoice(steps[0], steps[-1], trips, reason, *cycles, *moved, *peaks)
@@ -177,7 +178,7 @@ def _describe_choices(
 
 
 def predict_savings(plan: Plan, before: Run, after: Run) -> Plan:
-    """The plan with what the walk says that its chains save; the planner's own figures know nothing of them."""
+    """The plan with what the walk says that its fused groups save; the planner's own figures know nothing of them."""
     assert plan.prediction is not None
     cycles = plan.prediction.cycles - round(before.cycles - after.cycles)
     return replace(plan, prediction=replace(plan.prediction, cycles=cycles, bound=min(plan.prediction.bound, cycles)))

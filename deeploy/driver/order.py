@@ -48,7 +48,7 @@ def plan_in_best_order(program: Program, target: Target, machine: Machine, secon
 
 
 def _planned(program: Program, target: Target, machine: Machine, seconds: float) -> Plan:
-    """The plan of a network with its chains, in the order of the file or in the one that is faster.
+    """The plan of a network with its fused groups, in the order of the file or in the one that is faster.
 
     Raises:
         FitError: there is no plan.
@@ -59,7 +59,7 @@ def _planned(program: Program, target: Target, machine: Machine, seconds: float)
     is_wanted = (
         has_engines
         and target.timing is not None
-        and machine.chains
+        and machine.fusion
         and not any(fix.what == "after" for fix in machine.fixes)
         and machine.objective == "cycles"
         and program.growth is None

@@ -74,7 +74,7 @@ def _list_regions(plan: Plan, call: Call) -> list[tuple[int, int, int, tuple[int
 
     None of a layer in a fused group of which only some rows are there.
     """
-    program, held = plan.program, {name for chain in plan.chains for name in chain.held}
+    program, held = plan.program, {name for fused_group in plan.fused_groups for name in fused_group.held}
     buffers = {name: program.buffers[call.operands[name].buffer] for name in call.writes}
     if any(buffer.name in held for buffer in buffers.values()):
         return []

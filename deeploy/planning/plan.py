@@ -55,10 +55,10 @@ class Machine:
         default_memory: where constants lie; empty on a flat machine, where they are part of the program.
         engines: that may run calls; all of the target's where none are named.
         residences: levels of states by buffer, where another network of the project says so.
-        objective: the fewest cycles within the capacities, the least memory of a flat machine, chains that move the fewest bytes, the
+        objective: the fewest cycles within the capacities, the least memory of a flat machine, fused groups that move the fewest bytes, the
             least energy, or the least product of energy and cycles.
         price: picojoules that count as much as a cycle when tiles and engines are chosen; 0: energy counts nothing.
-        chains: calls may be computed together; on a flat machine always.
+        fusion: calls may be computed together; on a flat machine always.
         copies: constants of a flat machine may be copied to RAM for ever.
         fixes: what the user fixes of calls and buffers.
     """
@@ -70,7 +70,7 @@ class Machine:
     engines: tuple[str, ...] = ()
     residences: Mapping[str, str] = field(default_factory=dict)
     objective: Objective = "cycles"
-    chains: bool = True
+    fusion: bool = True
     copies: bool = True
     fixes: tuple[Fix, ...] = ()
     price: float = 0.0
@@ -122,16 +122,16 @@ class FusionChoice:
     """Neighbouring calls that could be computed together, what that takes, and what became of it.
 
     Attributes:
-        tiles: of the first call; 0 where no chain of these calls is possible.
+        tiles: of the first call; 0 where no fused group of these calls is possible.
         reason: ``taken``, or why not: a call ``cannot be cut`` into rows; another call reads what should stay inside (``read elsewhere``);
-            windows, rings and weights need more than there is (``no room``); it does not save enough cycles (``slower``); it moves no
-            fewer bytes (``more bytes``); other chains with these calls save more (``less saved``); no addresses were found for it
+            windows, line buffers and weights need more than there is (``no room``); it does not save enough cycles (``slower``); it moves
+            no fewer bytes (``more bytes``); other fused groups with these calls save more (``less saved``); no addresses were found for it
             (``not packed``).
-        cycles_apart: of the calls one after the other, by the walk; None where no chain of them is possible.
-        cycles_chained: of the chain: by the walk where it was chosen once, else estimated.
-        bytes_apart: that the calls move, by path; empty where no chain of them is possible, as for ``bytes_chained``.
+        cycles_apart: of the calls one after the other, by the walk; None where no fused group of them is possible.
+        cycles_fused: of the fused group: by the walk where it was chosen once, else estimated.
+        bytes_apart: that the calls move, by path; empty where no fused group of them is possible, as for ``bytes_fused``.
         peak_apart: bytes of the engines' memory while the calls run one after the other.
-        peak_chained: bytes of it that the chain needs; None where it cannot be cut.
+        peak_fused: bytes of it that the fused group needs; None where it cannot be cut.
     """
 
     first: int
@@ -139,11 +139,11 @@ class FusionChoice:
     tiles: int
     reason: ChainReason
     cycles_apart: int | None
-    cycles_chained: int | None
+    cycles_fused: int | None
     bytes_apart: Mapping[str, int]
-    bytes_chained: Mapping[str, int]
+    bytes_fused: Mapping[str, int]
     peak_apart: int
-    peak_chained: int | None
+    peak_fused: int | None
 
     @property
     def is_taken(self) -> bool:
@@ -180,9 +180,9 @@ class Plan:
         prediction: None where the target has no timing.
         offered: the candidates that every call could choose from, where the target has a timing.
         variants: the calls that their numbers of variants mean.
-        chains: calls that are computed together, a few rows at a time.
-        arrangements: where there are chains, what other limits would give: from the least memory to none of them.
-        chain_choices: chains that were taken, and that were not; none where chains are switched off.
+        fused_groups: calls that are computed together, a few rows at a time.
+        arrangements: where there are fused groups, what other limits would give: from the least memory to none of them.
+        fusion_choices: fused groups that were taken, and that were not; none where fused groups are switched off.
         order: another order of calls that was planned as well; None where none was.
         free_cycles: of the plan in which nothing is fixed; None where nothing is, or cycles are not known.
     """
@@ -198,9 +198,9 @@ class Plan:
     prediction: Prediction | None = None
     offered: tuple[tuple[Candidate, ...], ...] = ()
     variants: tuple[tuple[Call, ...], ...] = ()
-    chains: tuple[FusedGroup, ...] = ()
+    fused_groups: tuple[FusedGroup, ...] = ()
     arrangements: tuple[Arrangement, ...] = ()
-    chain_choices: tuple[FusionChoice, ...] = ()
+    fusion_choices: tuple[FusionChoice, ...] = ()
     order: OrderChoice | None = None
     free_cycles: int | None = None
 

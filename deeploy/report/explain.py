@@ -22,7 +22,7 @@ from deeploy.planning.planner.machine import levels_of
 from deeploy.planning.planner.occupancy import Occupancy
 from deeploy.planning.program import Call, Role, calls_ahead
 from deeploy.planning.tiling.loops import Stream
-from deeploy.report import fusion as chains
+from deeploy.report import fusion as fused_groups
 from deeploy.schedule import build_schedule
 
 SAME, OTHER = 4, 4  # candidates shown with the residences chosen, and with others
@@ -71,7 +71,7 @@ class _Explanation:
         self.levels = levels
         self.entry = entry["calls"][step]
         self.entry_cycles: int | None = entry["cycles"]
-        self.chain = chains.group_reason(entry, step) or chains.growing_reason(entry)
+        self.fused_group = fused_groups.group_reason(entry, step) or fused_groups.growing_reason(entry)
         self.call: Call = plan.program.calls[step]
         self.chosen = plan.calls[step]
         self.variants: Sequence[Call] = plan.variants[step] if plan.variants else (self.call,)
@@ -94,7 +94,7 @@ class _Explanation:
                 *self.fixed(),
                 self.engine(),
                 self.tile(),
-                *([self.chain] if self.chain else []),
+                *([self.fused_group] if self.fused_group else []),
                 *self.order(),
                 self.residence(),
                 self.time(),

@@ -8,7 +8,7 @@ from pathlib import Path
 from deeploy.documents import Contents, Document, read_document
 from deeploy.errors import UsageError, shorten
 from deeploy.report import advice
-from deeploy.report import fusion as chains
+from deeploy.report import fusion as fused_groups
 from deeploy.report.text import align_table, call_instance, format_number
 from deeploy.schemas import KINDS, REASONS
 
@@ -88,12 +88,16 @@ def _indent_text(text: str) -> str:
 
 
 def _explain_flat(entry: Document, step: int) -> Contents:
-    """All there is to say on a machine with one flat memory: nothing moves, and only calls of chains are cut."""
+    """All there is to say on a machine with one flat memory: nothing moves, and only calls of fused groups are cut."""
     call = entry["calls"][step]
     placed = {name: buffer for buffer in entry["buffers"] for name in buffer["name"].split("=")}
     constants = {constant["name"]: constant for constant in entry["constants"]}
-    chain = next((chain for chain in entry.get("chains", ()) if chain["first"] <= step <= chain["last"]), None)
-    rings = {ring["buffer"]: ring["rows"] for ring in chain["rings"]} if chain is not None else {}
+    fused_group = next(
+        (fused_group for fused_group in entry.get("fused_groups", ()) if fused_group["first"] <= step <= fused_group["last"]), None
+    )
+    line_buffers = (
+        {line_buffer["buffer"]: line_buffer["rows"] for line_buffer in fused_group["line_buffers"]} if fused_group is not None else {}
+    )
     operands = []
     for name, buffer in call["operands"].items():
         where = "the caller's"
@@ -101,7 +105,7 @@ def _explain_flat(entry: Document, step: int) -> Contents:
             block = placed[buffer]
             steps = f"steps {block['first']} to {block['last']}"
             where = f"{format_number(block['bytes'])} bytes at {format_number(block['offset'])} of {block['level']}, {steps}"
-            where += f", rows kept: {rings[buffer]}" if buffer in rings else ""
+            where += f", rows kept: {line_buffers[buffer]}" if buffer in line_buffers else ""
         elif buffer in constants:
             stored = constants[buffer].get("stored")
             where = f"constant{f' in {stored}' if stored else ''}, {format_number(constants[buffer]['bytes'])} bytes of read-only data"
@@ -110,15 +114,15 @@ def _explain_flat(entry: Document, step: int) -> Contents:
     if call.get("generator"):
         why = f", in C from {call['generator']} (--fallback): no kernel of {entry['target']} has this operator"
     tile = f"Tile: the whole layer at once, since {entry['target']} has one flat memory."
-    if chain is not None:
+    if fused_group is not None:
         dim, trips, rows = call["loops"][0]
-        first, last = (entry["calls"][end]["name"] for end in (chain["first"], chain["last"]))
+        first, last = (entry["calls"][end]["name"] for end in (fused_group["first"], fused_group["last"]))
         tile = (
-            f"Tile: {rows} of {dim}, {trips} tiles. It is in a chain, from {first} to {last}: layers that are computed together, a few rows"
-            " at a time, so that the tensors between them need not be kept as a whole."
+            f"Tile: {rows} of {dim}, {trips} tiles. It is in a fused group, from {first} to {last}: layers that are computed together,"
+            " a few rows at a time, so that the tensors between them need not be kept as a whole."
         )
     reasons = [f"Engine: {call['engine']}, by {call_instance(call)}{why}.", tile]
-    reasons += [told] if (told := chains.group_reason(entry, step)) is not None else []
+    reasons += [told] if (told := fused_groups.group_reason(entry, step)) is not None else []
     head = {"step": step, "steps": len(entry["calls"]), "levels": list(entry["memory"]), "name": call["name"], "node": call["node"]}
     return {
         **head,

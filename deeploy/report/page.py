@@ -96,8 +96,8 @@ def network_article(entry: Document, timeline: Document | None, explanation: Doc
     parts += [sections.arrangements_section(entry), sections.bounds_section(entry)]
     parts += [sections.requantised_section(entry), sections.traffic_section(entry)]
     if timeline is not None:
-        together = [[chain["first"], chain["last"], chain["tiles"]] for chain in taken_groups(entry)]
-        parts.append(data(f"timeline-data-{entry['name']}", {**timeline, "chains": together}))
+        together = [[fused_group["first"], fused_group["last"], fused_group["tiles"]] for fused_group in taken_groups(entry)]
+        parts.append(data(f"timeline-data-{entry['name']}", {**timeline, "groups": together}))
     if explanation is not None and explanation["calls"]:
         calls = [{key: value for key, value in call.items() if key != "schedule"} for call in explanation["calls"]]
         parts.append(packed(f"explain-data-{entry['name']}", {"levels": explanation["levels"], "calls": calls}))

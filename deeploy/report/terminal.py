@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report import advice
-from deeploy.report.fusion import chain_lines
+from deeploy.report.fusion import group_lines
 from deeploy.report.text import align_table, call_instance, clock_mhz, format_number, headline_text, of_peak, size_lines, sizes_of_layers
 
 _WIDTH = 64  # characters of the memory picture
@@ -32,7 +32,7 @@ def report_network(entry: Document, advised: Sequence[Document] | None = None, v
     lines += [*size_lines(entry), "", _memory_table(entry), ""]
     if verbose:
         lines += [*([_path_table(entry), ""] if entry["cycles"] is not None and entry["traffic"] else []), *_draw_arenas(entry), ""]
-    lines += [*_layer_rows(entry), *_legend_lines(entry), *(chain_lines(entry) if verbose else []), ""]
+    lines += [*_layer_rows(entry), *_legend_lines(entry), *(group_lines(entry) if verbose else []), ""]
     if verbose and (measured := sizes_of_layers(entry)):
         shown = [(shorten(layer, 40), *figures) for layer, *figures in measured[:_MOST_LAYERS]]
         more = f"of {len(measured)} layers; deploy.json lists all" if len(shown) < len(measured) else ""

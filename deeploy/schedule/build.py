@@ -95,10 +95,12 @@ def build_schedule(plan: Plan) -> Schedule:
     tokens = list(dict.fromkeys(Token(_path_to(plan, name), "constants", ONCE) for name in copies))
     initialise: list[Node] = [_fetch_whole(plan, name, ONCE, 0) for name in copies]
     layers = [_Builder(plan, step).layer() for step in range(len(plan.program.calls))]
-    for chain in plan.chains:
-        body = schedule_group(plan, chain, layers)
-        layers[chain.first : chain.last + 1] = [replace(layer, body=()) for layer in layers[chain.first : chain.last + 1]]
-        layers[chain.last] = body
+    for fused_group in plan.fused_groups:
+        body = schedule_group(plan, fused_group, layers)
+        layers[fused_group.first : fused_group.last + 1] = [
+            replace(layer, body=()) for layer in layers[fused_group.first : fused_group.last + 1]
+        ]
+        layers[fused_group.last] = body
     found_sections = team_sections(layers)
     return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), join_layers(plan, layers, found_sections), found_sections)
 
@@ -146,13 +148,13 @@ class _Builder:
         second = self.call.kernel.second
         self.team = min(plan.machine.cores, plan.target.engine(second.kernel.engine).cores) if second is not None else 0
         self.late = stage_operands(self.call.node.epilogue) if second is not None else ()  # what the second part reads
-        self.chain = next((chain for chain in plan.chains if chain.first <= step <= chain.last), None)
+        self.fused_group = next((fused_group for fused_group in plan.fused_groups if fused_group.first <= step <= fused_group.last), None)
         self.partial = self.tiling.partial(self.geometry)
 
     def layer(self) -> Layer:
         """The procedures of the call, and what runs them."""
         procedures = {
-            "tile": self._tile(self.chain) if self.chain is not None and self.plan.target.is_flat else [],
+            "tile": self._tile(self.fused_group) if self.fused_group is not None and self.plan.target.is_flat else [],
             "early": self._moves(0, False, "early"),
             "fetch": self._moves(0, False, "in"),
             "supply": self._moves(0, False, "in", is_late=True),
@@ -171,13 +173,13 @@ class _Builder:
             self._sums() if self.team else None,
             self.procedures,
             self._work(),
-            (*self._constants(), *(self._tiles() if self.chain is None else ())),
+            (*self._constants(), *(self._tiles() if self.fused_group is None else ())),
             partial=self.partial,
         )
 
-    def _tile(self, chain: FusedGroup) -> list[Node]:
-        """A tile of a call of a chain; before it, rows that stay in the ring that it writes make room."""
-        return [*slide_rows(self.plan, chain, self.step, self.tiling.index), Compute(self.step, self.tiling.index)]
+    def _tile(self, fused_group: FusedGroup) -> list[Node]:
+        """A tile of a call of a fused group; before it, rows that stay in the line buffer that it writes make room."""
+        return [*slide_rows(self.plan, fused_group, self.step, self.tiling.index), Compute(self.step, self.tiling.index)]
 
     # ---- windows
 
@@ -284,7 +286,7 @@ class _Builder:
         """What the calling core sees of an operand: in its buffer, or in the window that holds the tile's part of it."""
         stream = next((s for s in self.tiling.streams if s.operand == name and s.path == self.paths[0].name), None)
         label = f"{name}_part"
-        slots = self.chain.slots.get(self.call.operands[name].buffer) if self.chain is not None else None
+        slots = self.fused_group.slots.get(self.call.operands[name].buffer) if self.fused_group is not None else None
         strides: Sequence[Value]
         element: Value = 0
         firsts: Sequence[Value]
@@ -321,11 +323,11 @@ class _Builder:
         return OperandView(Address(self.call.scratch[SUMS], 0, self.engine.memory), element, part, tuple(plain_value(s) for s in strides))
 
     def _base(self, buffer: str) -> Value:
-        """Elements of a buffer that its ring no longer holds when a tile is computed; 0 where it is no ring."""
-        if self.chain is None or buffer not in self.chain.rings:
+        """Elements of a buffer that its line buffer no longer holds when a tile is computed; 0 where it is no line buffer."""
+        if self.fused_group is None or buffer not in self.fused_group.line_buffers:
             return 0
-        first = self.chain.base(buffer, self.chain.seen(buffer, self.step, self.tiling.index))
-        return first * self.chain.rings[buffer].pitch
+        first = self.fused_group.base(buffer, self.fused_group.seen(buffer, self.step, self.tiling.index))
+        return first * self.fused_group.line_buffers[buffer].pitch
 
     # ---- the order
 

@@ -1,6 +1,7 @@
-"""The order of a chain: its calls clock by clock, and the rows that move in its rings (``deeploy.planning.tiling.fused_group``).
+"""The order of a fused group: its calls clock by clock, and the rows that move in its line buffers
+(``deeploy.planning.tiling.fused_group``).
 
-Where there are several memories, what comes in for the next tile of a call, and what goes out of the last one, moves while the chain
+Where there are several memories, what comes in for the next tile of a call, and what goes out of the last one, moves while the fused group
 computes. An accelerator starts on its tile of a clock before cores compute the call in front of it in the program, so both work at once.
 """
 
@@ -35,31 +36,32 @@ from deeploy.schedule.ir import (
 )
 
 
-def schedule_group(plan: Plan, chain: FusedGroup, layers: Sequence[Layer]) -> Layer:
-    """The last call of a chain, which runs all of them."""
-    last = layers[chain.last]
-    clock = Variable(CLOCK, 0, chain.clocks - 1)
+def schedule_group(plan: Plan, fused_group: FusedGroup, layers: Sequence[Layer]) -> Layer:
+    """The last call of a fused group, which runs all of them."""
+    last = layers[fused_group.last]
+    clock = Variable(CLOCK, 0, fused_group.clocks - 1)
     if plan.target.is_flat:
         body = [
             node
-            for member in chain.members
+            for member in fused_group.members
             for node in guard_nodes(_runs_at(member, clock), [Do(member.step, "tile", _tile_at(member, clock))])
         ]
-        return replace(last, body=(Loop(clock, chain.clocks, tuple(body)),))
-    members = [_ScheduledMember(plan, chain, member, layers[member.step]) for member in chain.members]
-    group = _GroupSchedule(members, clock, chain.clocks, chain.is_ahead, plan.followers.get(chain.last))
+        return replace(last, body=(Loop(clock, fused_group.clocks, tuple(body)),))
+    members = [_ScheduledMember(plan, fused_group, member, layers[member.step]) for member in fused_group.members]
+    group = _GroupSchedule(members, clock, fused_group.clocks, fused_group.is_ahead, plan.followers.get(fused_group.last))
     return replace(
-        last, body=tuple(group.nested() if chain.is_nested else group.body()), others=max(member.layer.cores for member in members)
+        last, body=tuple(group.nested() if fused_group.is_nested else group.body()), others=max(member.layer.cores for member in members)
     )
 
 
-def slide_rows(plan: Plan, chain: FusedGroup, step: int, tile: Value) -> list[Node]:
-    """What makes room for a tile of a call in the ring that it writes: nothing where there is none, or it holds one tile, or all rows."""
+def slide_rows(plan: Plan, fused_group: FusedGroup, step: int, tile: Value) -> list[Node]:
+    """What makes room for a tile of a call in the line buffer that it writes: nothing where there is none, or it holds one tile, or all
+    rows."""
     call = plan.program.calls[step]
     buffer = call.operands[call.writes[0]].buffer
-    if buffer not in chain.rings:
+    if buffer not in fused_group.line_buffers:
         return []
-    one, rows = chain.rings[buffer], chain.member(step).rows
+    one, rows = fused_group.line_buffers[buffer], fused_group.member(step).rows
     if one.rows == rows:
         return []
     full, moved, row = one.rows // rows, one.tiles * rows, one.pitch * plan.program.buffers[buffer].dtype.bytes
@@ -94,11 +96,11 @@ def _tile_at(member: GroupMember, clock: Value) -> Value:
 
 
 class _ScheduledMember:
-    """What a call of a chain does for a tile, on a machine with several memories."""
+    """What a call of a fused group does for a tile, on a machine with several memories."""
 
-    def __init__(self, plan: Plan, chain: FusedGroup, member: GroupMember, layer: Layer) -> None:
+    def __init__(self, plan: Plan, fused_group: FusedGroup, member: GroupMember, layer: Layer) -> None:
         self.plan = plan
-        self.chain = chain
+        self.fused_group = fused_group
         self.member = member
         self.layer = layer
         self.step = member.step
@@ -137,8 +139,8 @@ class _ScheduledMember:
         return guard_nodes(further, [Do(self.step, "stage", tile + 2)]) if self.is_staged_again else []
 
     def slid(self, tile: Value) -> list[Node]:
-        """Makes room in the ring that the call writes."""
-        return slide_rows(self.plan, self.chain, self.step, tile)
+        """Makes room in the line buffer that the call writes."""
+        return slide_rows(self.plan, self.fused_group, self.step, tile)
 
     def begun(self, clock: Value) -> list[Node]:
         """Starts the accelerator, or computes, on what has arrived, while what the next tile needs begins to move."""
@@ -231,7 +233,7 @@ def _unique_nodes(nodes: Iterable[Node]) -> list[Node]:
 
 
 class _GroupSchedule:
-    """All calls of a chain on a machine with several memories.
+    """All calls of a fused group on a machine with several memories.
 
     Args:
         is_ahead: the accelerator begins with the first call's tile of the next clock before cores compute the last call's of this one.

@@ -95,17 +95,17 @@ class Move:
 
 @dataclass(frozen=True)
 class ShiftRows:
-    """Moves what stays in a ring to its beginning, and makes room behind it: ``bytes`` from the offset ``begin`` on.
+    """Moves what stays in a line buffer to its beginning, and makes room behind it: ``bytes`` from the offset ``begin`` on.
 
     Every core of a team moves a part: what is moved does not overlap with where it goes.
     """
 
-    ring: Address
+    line_buffer: Address
     begin: Value
     bytes: Value
 
     def __str__(self) -> str:
-        return f"slide {self.ring} <- {self.ring} + {self.begin}, {self.bytes} bytes"
+        return f"slide {self.line_buffer} <- {self.line_buffer} + {self.begin}, {self.bytes} bytes"
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class Layer:
         begins_at_barrier: the call before may still be computed when this one begins, until the barrier of its first tile.
         sums: the slot in which the first part of a tile leaves what the second one reads; None where there is none.
         procedures: by name, over the variable ``TILE``.
-        body: what runs the call; that of the last call of a chain runs all of them, and the others have none.
+        body: what runs the call; that of the last call of a fused group runs all of them, and the others have none.
         others: the largest team of the calls that the body runs besides its own.
         partial: how many tiles, one behind the other, add up to the same outputs, which the last of them makes of the sums.
     """

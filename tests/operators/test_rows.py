@@ -231,7 +231,7 @@ def test_an_integer_softmax_fits_where_its_table_does_not(tmp_path: Path) -> Non
     graph = onnx.helper.make_graph([onnx.helper.make_node("iSoftmax", ["x"], ["y"], **coefficients)], "softmax", ends[:1], ends[1:])
     onnx.save(onnx.helper.make_model(graph), tmp_path / "model.onnx")
     options = Options(memory={"l1": 300})
-    compiled = compile_model(tmp_path / "model.onnx", "siracusa", dialect="integer", input_types={"x": "int8"}, options=options)
+    compiled = compile_model(tmp_path / "model.onnx", "siracusa", dialect="integer", input_types={"x": "int8"}, **options.given())
     (call,) = compiled.plan.program.calls
     assert call.kernel.name == "curve_softmax"
     (wanted,) = compiled.interpret([x])

@@ -144,7 +144,7 @@ def test_what_does_not_fit_names_the_bytes(tmp_path: Path) -> None:
         return replace(load("generic"), memories=(Memory("tiny", capacity=capacity),))
 
     nodes = [node("Neg", "x", "a"), node("Softmax", "a", "b"), node("Softmax", "b", "y")]
-    assert compiled(tmp_path, nodes, {"x": [4, 8]}, {"y": [4, 8]}, target=small(64)).plan.chains  # one row of both
+    assert compiled(tmp_path, nodes, {"x": [4, 8]}, {"y": [4, 8]}, target=small(64)).plan.fused_groups  # one row of both
     with pytest.raises(FitError) as error:
         compiled(tmp_path, nodes, {"x": [4, 8]}, {"y": [4, 8]}, target=small(63))
     assert error.value.exit_status == 3

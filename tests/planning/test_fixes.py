@@ -80,7 +80,7 @@ def test_windows_have_as_many_slots_as_are_fixed(how: str, is_double: bool, mode
 def test_activations_lie_where_that_is_fixed(level: str, model: Path) -> None:
     one = plan_with(model, {"b.memory": level}, options=Options())
     buffer = one.plan.program.calls[layer(one, "b")].operands["y"].buffer
-    assert one.plan.residences[buffer] == level and not any(buffer in chain.held for chain in one.plan.chains)
+    assert one.plan.residences[buffer] == level and not any(buffer in chain.held for chain in one.plan.fused_groups)
 
 
 def test_constants_lie_where_that_is_fixed(model: Path) -> None:

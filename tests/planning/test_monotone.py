@@ -85,7 +85,7 @@ def test_constants_that_just_fit_near_do_not_make_a_plan_slow(tmp_path: Path) ->
     onnx.save(net.model([x]), tmp_path / "network.onnx")
     cycles = []
     for l2 in (20_000, 24_000):
-        options = Options(memory={"l1": 16_000, "l2": l2}, default_memory="L3", chains=False, engines=("cluster",))
+        options = Options(memory={"l1": 16_000, "l2": l2}, default_memory="L3", fusion=False, engines=("cluster",))
         run = deeploy.compile(tmp_path / "network.onnx", "siracusa", **options.given()).network.predicted
         assert run is not None
         cycles.append(run.cycles)

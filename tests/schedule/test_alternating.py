@@ -50,7 +50,7 @@ def chained(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
 def test_the_accelerator_works_on_one_tile_while_cores_compute_another(chained: deeploy.Compiled) -> None:
     plan = chained.plan
     engines = [call.kernel.engine for call in plan.program.calls]
-    chain = max(plan.chains, key=lambda one: len(one.members))
+    chain = max(plan.fused_groups, key=lambda one: len(one.members))
     assert engines[chain.first : chain.last + 1].count("npu") == 2
     running, beside, tiles = set[int](), Counter[tuple[int, int]](), Counter[int]()
     for event in Unrolled(build_schedule(plan), {}).events(chain.last):

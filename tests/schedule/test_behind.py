@@ -35,7 +35,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[deeploy.Compiled, de
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "WORTH", 0.0)
         patch.setattr(chains, "parallel_groups", lambda fuser: ())
-        behind, alone = (deeploy.compile(model, "siracusa", chains=has_chains) for has_chains in (True, False))
+        behind, alone = (deeploy.compile(model, "siracusa", fusion=has_chains) for has_chains in (True, False))
     return behind, alone
 
 
@@ -43,7 +43,7 @@ def test_calls_that_follow_each_other_closely_are_faster_and_the_same(
     both: tuple[deeploy.Compiled, deeploy.Compiled], tmp_path: Path
 ) -> None:
     behind, alone = both
-    (chain,) = behind.plan.chains
+    (chain,) = behind.plan.fused_groups
     assert chain.is_nested and len(chain.members) >= 3 and not chain.held
     runs = walk_plan(behind.plan), walk_plan(alone.plan)
     assert runs[0].cycles < runs[1].cycles
@@ -54,7 +54,7 @@ def test_calls_that_follow_each_other_closely_are_faster_and_the_same(
 def test_a_job_begins_while_cores_complete_the_call_before(both: tuple[deeploy.Compiled, deeploy.Compiled]) -> None:
     plan = both[0].plan
     running, found = set[int](), set[tuple[int, int]]()
-    for event in Unrolled(build_schedule(plan), {}).events(plan.chains[0].last):
+    for event in Unrolled(build_schedule(plan), {}).events(plan.fused_groups[0].last):
         node = event.node
         if isinstance(node, Compute) and event.table.layer.accelerator:
             running.add(node.step)
@@ -62,7 +62,7 @@ def test_a_job_begins_while_cores_complete_the_call_before(both: tuple[deeploy.C
             running.discard(node.step)
         elif isinstance(node, Compute | PostProcess):
             found |= {(node.step, step) for step in running}
-    steps = [member.step for member in plan.chains[0].members if plan.program.calls[member.step].kernel.second is not None]
+    steps = [member.step for member in plan.fused_groups[0].members if plan.program.calls[member.step].kernel.second is not None]
     assert {(step, step + 1) for step in steps[:-1]} <= found
 
 
@@ -74,7 +74,7 @@ def test_what_makes_such_a_chain_unsafe_is_found(what: str, both: tuple[deeploy.
 def test_first_tiles_need_all_tiles_but_the_last(both: tuple[deeploy.Compiled, deeploy.Compiled]) -> None:
     """With a row more in the first tile of a 3x3 convolution, it would read what is not there yet."""
     plan = both[0].plan
-    (chain,) = plan.chains
+    (chain,) = plan.fused_groups
     number, member = next((n, m) for n, m in enumerate(chain.members) if "fh" in plan.program.calls[m.step].geometry.extents and n)
     loop = member.loops[0]
     before = chain.members[number - 1].loops[0]
@@ -83,7 +83,7 @@ def test_first_tiles_need_all_tiles_but_the_last(both: tuple[deeploy.Compiled, d
     calls[member.step] = replace(calls[member.step], tiling=replace(calls[member.step].tiling, loops=longer.loops))
     members = tuple(longer if one is member else one for one in chain.members)
     with pytest.raises(CertificateError, match="does not hold element"):
-        prove(both[0], replace(plan, calls=tuple(calls), chains=(replace(chain, members=members),)))
+        prove(both[0], replace(plan, calls=tuple(calls), fused_groups=(replace(chain, members=members),)))
 
 
 def test_the_same_network_has_the_same_chains(both: tuple[deeploy.Compiled, deeploy.Compiled], tmp_path: Path) -> None:
@@ -91,4 +91,4 @@ def test_the_same_network_has_the_same_chains(both: tuple[deeploy.Compiled, deep
         patch.setattr(chains, "WORTH", 0.0)
         patch.setattr(chains, "parallel_groups", lambda fuser: ())
         again = deeploy.compile(network(tmp_path / "again.onnx"), "siracusa").plan
-    assert again.chains == both[0].plan.chains
+    assert again.fused_groups == both[0].plan.fused_groups

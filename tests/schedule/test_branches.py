@@ -41,12 +41,12 @@ def compiled(model: Path, has_chains: bool) -> deeploy.Compiled:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "pipelined_groups", lambda fuser: ())
         patch.setattr(fuse, "TRIPS", ())
-        return deeploy.compile(model, "siracusa", chains=has_chains)
+        return deeploy.compile(model, "siracusa", fusion=has_chains)
 
 
 def test_branches_beside_each_other_are_faster_and_the_same(both: tuple[deeploy.Compiled, deeploy.Compiled], tmp_path: Path) -> None:
     beside, alone = both
-    (chain,) = beside.plan.chains
+    (chain,) = beside.plan.fused_groups
     calls = beside.plan.program.calls[chain.first : chain.last + 1]
     assert chain.is_nested and not chain.held and calls[0].operands["x"].buffer == calls[1].operands["x"].buffer
     runs = walk_plan(beside.plan), walk_plan(alone.plan)
@@ -58,7 +58,7 @@ def test_branches_beside_each_other_are_faster_and_the_same(both: tuple[deeploy.
 def test_cores_are_busy_with_one_while_the_accelerator_works_on_the_other(both: tuple[deeploy.Compiled, deeploy.Compiled]) -> None:
     plan = both[0].plan
     running, beside = set[int](), 0
-    for event in Unrolled(build_schedule(plan), {}).events(plan.chains[0].last):
+    for event in Unrolled(build_schedule(plan), {}).events(plan.fused_groups[0].last):
         node = event.node
         if isinstance(node, Compute) and event.table.layer.accelerator:
             running.add(node.step)
@@ -76,8 +76,8 @@ def test_what_makes_branches_unsafe_is_found(what: str, both: tuple[deeploy.Comp
 
 def test_the_same_network_has_the_same_branches_beside_each_other(both: tuple[deeploy.Compiled, deeploy.Compiled], tmp_path: Path) -> None:
     again = compiled(network(tmp_path / "again.onnx"), True).plan
-    assert again.chains == both[0].plan.chains
-    assert again.chain_choices == both[0].plan.chain_choices
+    assert again.fused_groups == both[0].plan.fused_groups
+    assert again.fusion_choices == both[0].plan.fusion_choices
 
 
 def sums_beside_a_product(path: Path, is_behind: bool = False) -> deeploy.Compiled:

@@ -59,7 +59,7 @@ def peak(plan: Plan) -> int:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_chains_take_less_memory_and_compute_the_same(name: str, tmp_path: Path) -> None:
     whole, small = NETWORKS[name](tmp_path, Options()), NETWORKS[name](tmp_path, RAM)
-    assert not whole.plan.chains and small.plan.chains
+    assert not whole.plan.fused_groups and small.plan.fused_groups
     assert peak(small.plan) < 0.6 * peak(whole.plan)
     found = []
     for one in (whole, small):
@@ -161,9 +161,9 @@ def test_what_makes_a_chain_unsafe_is_found(what: str, tmp_path: Path) -> None:
 
 
 def with_member(plan: Plan, number: int, member: GroupMember) -> Plan:
-    chain = plan.chains[0]
+    chain = plan.fused_groups[0]
     members = (*chain.members[:number], member, *chain.members[number + 1 :])
-    return replace(plan, chains=(FusedGroup(members, chain.rings), *plan.chains[1:]))
+    return replace(plan, fused_groups=(FusedGroup(members, chain.line_buffers), *plan.fused_groups[1:]))
 
 
 def test_no_call_of_a_chain_could_begin_earlier_and_no_ring_be_smaller(tmp_path: Path) -> None:
@@ -171,10 +171,12 @@ def test_no_call_of_a_chain_could_begin_earlier_and_no_ring_be_smaller(tmp_path:
     one = residual(tmp_path)
     plan = one.plan
     prove(one)
-    waiting = [(n, m) for n, m in enumerate(plan.chains[0].members) if m.start > 0]
+    waiting = [(n, m) for n, m in enumerate(plan.fused_groups[0].members) if m.start > 0]
     assert len(waiting) > 3
     refuse(one, (with_member(plan, number, replace(member, start=member.start - 1)) for number, member in waiting))
-    chain = plan.chains[0]
-    shrinkable = {name: ring for name, ring in chain.rings.items() if ring.rows > chain.member(ring.producer).rows}
-    smaller = ({**chain.rings, name: replace(ring, rows=ring.rows - chain.member(ring.producer).rows)} for name, ring in shrinkable.items())
-    assert refuse(one, (replace(plan, chains=(FusedGroup(chain.members, rings), *plan.chains[1:])) for rings in smaller))
+    chain = plan.fused_groups[0]
+    shrinkable = {name: ring for name, ring in chain.line_buffers.items() if ring.rows > chain.member(ring.producer).rows}
+    smaller = (
+        {**chain.line_buffers, name: replace(ring, rows=ring.rows - chain.member(ring.producer).rows)} for name, ring in shrinkable.items()
+    )
+    assert refuse(one, (replace(plan, fused_groups=(FusedGroup(chain.members, rings), *plan.fused_groups[1:])) for rings in smaller))

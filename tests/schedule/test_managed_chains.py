@@ -92,8 +92,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cache
-def compiled(model: Path, name: str, objective: Objective = "traffic", chains: bool = True, l2: int = L2) -> deeploy.Compiled:
-    options = Options(memory={"l1": L1}, engines=ENGINES[name.removesuffix(", L3")], objective=objective, chains=chains)
+def compiled(model: Path, name: str, objective: Objective = "traffic", fusion: bool = True, l2: int = L2) -> deeploy.Compiled:
+    options = Options(memory={"l1": L1}, engines=ENGINES[name.removesuffix(", L3")], objective=objective, fusion=fusion)
     if name.endswith("L3"):
         options = replace(options, memory={"l1": L1, "l2": l2}, default_memory="L3")
     return deeploy.compile(model, target="siracusa", **options.given())
@@ -111,11 +111,11 @@ def moved(one: deeploy.Compiled) -> int:
 @pytest.mark.share(0.25)
 def test_chains_move_fewer_bytes_and_compute_the_same(fused: tuple[str, deeploy.Compiled], model: Path, tmp_path: Path) -> None:
     name, one = fused
-    assert one.plan.chains and any(chain.rings for chain in one.plan.chains)
-    assert moved(one) < 0.95 * moved(compiled(model, name, "cycles", chains=False))
+    assert one.plan.fused_groups and any(chain.line_buffers for chain in one.plan.fused_groups)
+    assert moved(one) < 0.95 * moved(compiled(model, name, "cycles", fusion=False))
     one.write(tmp_path / "out")
     entry = project.select_network(project.read_manifest(tmp_path / "out"))
-    assert [(c["first"], c["last"]) for c in entry["chains"]] == [(c.first, c.last) for c in one.plan.chains]
+    assert [(c["first"], c["last"]) for c in entry["fused_groups"]] == [(c.first, c.last) for c in one.plan.fused_groups]
     sample = [np.random.default_rng(3).integers(-128, 128, entry["inputs"][0]["shape"]).astype(np.int8)]
     (outputs,) = host.Host(sanitize=True).run(tmp_path / "out", entry, [sample]).outputs
     np.testing.assert_array_equal(outputs[0], one.interpret(sample)[0])
@@ -126,7 +126,7 @@ def test_chains_move_fewer_bytes_and_compute_the_same(fused: tuple[str, deeploy.
 def test_what_lies_in_l3_comes_through_l2(name: str, l2: int, model: Path, tmp_path: Path) -> None:
     """Constants that are fetched whole and activations that go out to L3 are in chains as well, and the same is computed."""
     one = compiled(model, f"{name}, L3", l2=l2)
-    inside = {step for chain in one.plan.chains for step in range(chain.first, chain.last + 1)}
+    inside = {step for chain in one.plan.fused_groups for step in range(chain.first, chain.last + 1)}
     assert any(max(one.plan.calls[step].distances) > 1 for step in inside) or inside & set(one.plan.first_uses.values())
     assert one.plan.memory["L2"].peak <= l2
     prove(one)
@@ -151,51 +151,51 @@ def test_what_its_calls_take_adds_up(fused: tuple[str, deeploy.Compiled]) -> Non
 def test_what_was_considered_is_recorded(fused: tuple[str, deeploy.Compiled], model: Path) -> None:
     """Every chain that is taken, and of neighbouring calls of which none is, why."""
     plan = fused[1].plan
-    taken = [choice for choice in plan.chain_choices if choice.is_taken]
-    assert [(choice.first, choice.last) for choice in taken] == [(chain.first, chain.last) for chain in plan.chains]
+    taken = [choice for choice in plan.fusion_choices if choice.is_taken]
+    assert [(choice.first, choice.last) for choice in taken] == [(chain.first, chain.last) for chain in plan.fused_groups]
     for choice in taken:
-        assert sum(choice.bytes_chained.values()) < sum(choice.bytes_apart.values())
-        assert choice.peak_chained is not None and choice.peak_chained <= L1 and 0 < choice.peak_apart <= L1
-    for choice in plan.chain_choices:
-        assert (choice.cycles_apart is None) == (choice.cycles_chained is None)
+        assert sum(choice.bytes_fused.values()) < sum(choice.bytes_apart.values())
+        assert choice.peak_fused is not None and choice.peak_fused <= L1 and 0 < choice.peak_apart <= L1
+    for choice in plan.fusion_choices:
+        assert (choice.cycles_apart is None) == (choice.cycles_fused is None)
         assert (choice.tiles == 0) == (choice.cycles_apart is None)
-        assert choice.reason != "no room" or (choice.peak_chained is not None and choice.peak_chained > L1)
+        assert choice.reason != "no room" or (choice.peak_fused is not None and choice.peak_fused > L1)
     chained = {step for choice in taken for step in range(choice.first, choice.last)}
-    known = {choice.first for choice in plan.chain_choices if choice.last == choice.first + 1}
+    known = {choice.first for choice in plan.fusion_choices if choice.last == choice.first + 1}
     calls = plan.program.calls
     for step in range(len(calls) - 1):
         written = calls[step].operands[calls[step].writes[0]].buffer
         if any(operand.buffer == written for operand in calls[step + 1].operands.values()):
             assert step in chained | known
-    assert not compiled(model, fused[0], "cycles", chains=False).plan.chain_choices
-    by_cycles = compiled(model, fused[0], "cycles").plan.chain_choices
+    assert not compiled(model, fused[0], "cycles", fusion=False).plan.fusion_choices
+    by_cycles = compiled(model, fused[0], "cycles").plan.fusion_choices
     assert by_cycles and {choice.reason for choice in by_cycles} & {"slower", "less saved", "no room", "cannot be cut"}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_fewer_cycles_are_never_more(name: str, model: Path) -> None:
-    alone, one = compiled(model, name, "cycles", chains=False), compiled(model, name, "cycles")
-    assert not alone.plan.chains
+    alone, one = compiled(model, name, "cycles", fusion=False), compiled(model, name, "cycles")
+    assert not alone.plan.fused_groups
     assert walk_plan(one.plan).cycles <= walk_plan(alone.plan).cycles
 
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_the_estimate_of_a_chain_is_what_the_walk_finds(name: str, model: Path) -> None:
     """Where all windows arrive in time: with all of L1, every tenth chain that there could be."""
-    plan = deeploy.compile(model, target="siracusa", engines=ENGINES[name], chains=False).plan
+    plan = deeploy.compile(model, target="siracusa", engines=ENGINES[name], fusion=False).plan
     fuser = fuse.FusionSearch(plan, plan.program)
     every = [*fuser.found(lambda *_: True), *beside.parallel_groups(fuser), *behind.pipelined_groups(fuser)][::10]
     assert len(every) > 3
     for one in every:
         run = walk_plan(fuse.apply_groups(plan, [one], fuser.buffers))
-        assert abs(sum(run.calls[step].cycles for step in one.steps) / one.cycles - 1) < 0.05, one.chain
+        assert abs(sum(run.calls[step].cycles for step in one.steps) / one.cycles - 1) < 0.05, one.fused_group
 
 
 def test_jobs_run_while_cores_compute(model: Path) -> None:
     """Between the start of a job and the wait for it, cores compute another call."""
     plan = compiled(model, "both engines").plan
     unrolled, beside = Unrolled(build_schedule(plan), {}), 0
-    for chain in plan.chains:
+    for chain in plan.fused_groups:
         running: int | None = None
         for event in unrolled.events(chain.last):
             node = event.node
@@ -244,7 +244,7 @@ def of_chains(schedule: Schedule, chains: tuple[FusedGroup, ...], change: Callab
 def unsafe(one: deeploy.Compiled, what: str) -> int:
     """In how many nodes of a plan's chains a change gives other C; with any of them changed, that is not certified."""
     schedule = build_schedule(one.plan)
-    return refuse_schedules(one, mutants(schedule, of_chains(schedule, one.plan.chains, CHANGES[what])))
+    return refuse_schedules(one, mutants(schedule, of_chains(schedule, one.plan.fused_groups, CHANGES[what])))
 
 
 def equal_on_the_host(one: deeploy.Compiled, folder: Path) -> Document:
@@ -262,10 +262,10 @@ def equal_on_the_host(one: deeploy.Compiled, folder: Path) -> Document:
 def test_what_makes_a_chain_unsafe_is_found(what: str, fused: tuple[str, deeploy.Compiled]) -> None:
     one = fused[1]
     schedule = build_schedule(one.plan)
-    found = verdicts(one, mutants(schedule, of_chains(schedule, one.plan.chains, CHANGES[what])))
+    found = verdicts(one, mutants(schedule, of_chains(schedule, one.plan.fused_groups, CHANGES[what])))
     assert found or fused[0].startswith("cores")
     # A later call's first tile waits for its constants once more, where the wait of an earlier call has covered them: that changes nothing.
-    waits = [*mutants(schedule, of_chains(schedule, one.plan.chains, first_waits))] if what == "nobody waits for transfers" else []
+    waits = [*mutants(schedule, of_chains(schedule, one.plan.fused_groups, first_waits))] if what == "nobody waits for transfers" else []
     assert sum(found) <= len(waits) and (sum(found) < len(found) or not found)
 
 
@@ -279,30 +279,32 @@ def test_no_call_could_begin_earlier_and_no_ring_be_smaller(fused: tuple[str, de
     one = fused[1]
     plan = one.plan
     plans = list[Plan]()
-    for position, chain in enumerate(plan.chains):
+    for position, chain in enumerate(plan.fused_groups):
         others = [
             replace(chain, members=tuple(replace(m, start=m.start - 1) if m is member else m for m in chain.members))
             for member in chain.members
             if member.start
         ]
-        for name, ring in chain.rings.items():
+        for name, ring in chain.line_buffers.items():
             rows = chain.member(ring.producer).rows
             if ring.rows > rows and ring.tiles == 1:
-                others.append(replace(chain, rings={**chain.rings, name: replace(ring, rows=ring.rows - rows)}))
-        plans += [replace(plan, chains=(*plan.chains[:position], other, *plan.chains[position + 1 :])) for other in others]
+                others.append(replace(chain, line_buffers={**chain.line_buffers, name: replace(ring, rows=ring.rows - rows)}))
+        plans += [
+            replace(plan, fused_groups=(*plan.fused_groups[:position], other, *plan.fused_groups[position + 1 :])) for other in others
+        ]
     assert refuse(one, plans)
 
 
 def test_the_loop_over_clocks_is_one_loop(fused: tuple[str, deeploy.Compiled]) -> None:
     plan = fused[1].plan
     layers = build_schedule(plan).layers
-    for chain in plan.chains:
+    for chain in plan.fused_groups:
         assert sum(isinstance(node, Loop) for node in layers[chain.last].body) == 1
         assert not any(layers[step].body for step in range(chain.first, chain.last))
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [(Options(objective="traffic"), 'objective="traffic"'), (Options(chains=False), "chains=False")]
+    ("options", "message"), [(Options(objective="traffic"), 'objective="traffic"'), (Options(fusion=False), "fusion=False")]
 )
 def test_options_of_machines_with_several_memories(options: Options, message: str, model: Path) -> None:
     with pytest.raises(UsageError, match=f"{message}: target generic has one flat memory"):
@@ -317,9 +319,9 @@ def test_cores_and_the_accelerator_beside_each_other_are_faster(tmp_path: Path) 
     np.savez(tmp_path / "inputs.npz", x=np.random.default_rng(0).integers(-128, 128, (1, 32, 64, 64)).astype(np.int8))
     runs = []
     for chains in (True, False):
-        options = Options(chains=chains)
+        options = Options(fusion=chains)
         found = deeploy.compile(model, "siracusa", inputs=tmp_path / "inputs.npz", requantise="engine", **options.given())
-        assert [(chain.first, chain.last) for chain in found.plan.chains] == [(0, 1)] * chains
+        assert [(chain.first, chain.last) for chain in found.plan.fused_groups] == [(0, 1)] * chains
         runs.append(walk_plan(found.plan).cycles)
     assert runs[0] < 0.96 * runs[1]
 
@@ -346,9 +348,9 @@ def test_attention_needs_no_scores_of_all_heads(tmp_path: Path) -> None:
     """Scores, softmax and values are computed head by head; in L1 lie the scores of one head, and none leave it."""
     heads, rows, width = HEADS
     model = attention(tmp_path / "attention.onnx")
-    found, alone = (deeploy.compile(model, "siracusa", **o.given()) for o in (ATTENTION, replace(ATTENTION, chains=False)))
-    (chain,) = found.plan.chains
-    assert (chain.first, chain.last) == (0, 2) and all(ring.rows * ring.pitch == rows * rows for ring in chain.rings.values())
+    found, alone = (deeploy.compile(model, "siracusa", **o.given()) for o in (ATTENTION, replace(ATTENTION, fusion=False)))
+    (chain,) = found.plan.fused_groups
+    assert (chain.first, chain.last) == (0, 2) and all(ring.rows * ring.pitch == rows * rows for ring in chain.line_buffers.values())
     assert moved(found) == 4 * heads * rows * width
     assert moved(alone) > moved(found) + 2 * heads * rows * rows
     found.write(tmp_path / "out")
@@ -360,15 +362,18 @@ def test_attention_needs_no_scores_of_all_heads(tmp_path: Path) -> None:
 
 def test_what_makes_a_chain_of_attention_unsafe_is_found(tmp_path: Path) -> None:
     one = deeploy.compile(attention(tmp_path / "attention.onnx"), "siracusa", **ATTENTION.given())
-    (chain,) = one.plan.chains
+    (chain,) = one.plan.fused_groups
     for what in CHANGES:
         absent = ("a move of rows", "nobody waits for a job")  # a ring holds one head, and cores compute alone
         assert bool(unsafe(one, what)) is not what.startswith(absent), what
-    others = [replace(chain, rings={**chain.rings, name: replace(ring, rows=ring.rows - 1)}) for name, ring in chain.rings.items()]
+    others = [
+        replace(chain, line_buffers={**chain.line_buffers, name: replace(ring, rows=ring.rows - 1)})
+        for name, ring in chain.line_buffers.items()
+    ]
     others += [
         replace(chain, members=tuple(replace(m, start=m.start - 1) if m is member else m for m in chain.members))
         for member in chain.members
         if member.start
     ]
-    assert chain.rings
-    assert refuse(one, (place_addresses(replace(one.plan, chains=(other,))) for other in others))
+    assert chain.line_buffers
+    assert refuse(one, (place_addresses(replace(one.plan, fused_groups=(other,))) for other in others))

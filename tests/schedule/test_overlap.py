@@ -67,7 +67,7 @@ def test_the_order_that_is_faster_is_taken_and_computes_the_same(both: deeploy.C
 
 def test_what_saves_too_little_is_planned_in_the_order_of_the_file(both: deeploy.Compiled, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "walk_plan", lambda plan: walk_plan(both.plan if plan.chain_choices else plan))  # both orders take as long
+        patch.setattr(order, "walk_plan", lambda plan: walk_plan(both.plan if plan.fusion_choices else plan))  # both orders take as long
         plan = deeploy.compile(network(tmp_path / "model.onnx"), "siracusa").plan
     assert plan.order is not None and not plan.order.is_taken
     assert [call.name for call in plan.program.calls] == [*plan.order.file]
@@ -89,8 +89,8 @@ def test_the_chosen_order_is_faster_on_the_simulator(both: deeploy.Compiled, tmp
 
 def test_the_same_network_has_the_same_order(both: deeploy.Compiled, tmp_path: Path) -> None:
     again = deeploy.compile(network(tmp_path / "again.onnx"), "siracusa").plan
-    assert again.order == both.plan.order and again.chains == both.plan.chains
-    assert deeploy.compile(tmp_path / "again.onnx", "siracusa", chains=False).plan.order is None
+    assert again.order == both.plan.order and again.fused_groups == both.plan.fused_groups
+    assert deeploy.compile(tmp_path / "again.onnx", "siracusa", fusion=False).plan.order is None
 
 
 def test_a_plan_in_another_order_is_carried_over(both: deeploy.Compiled) -> None:

@@ -97,8 +97,8 @@ class Machine(NamedTuple):
 
 
 MACHINES = {
-    "one window": Machine(Options("siracusa", l1=3000, buffering="single", engines=("cluster",), chains=False)),
-    "two windows": Machine(Options("siracusa", l1=4000, buffering="double", engines=("cluster",), chains=False)),
+    "one window": Machine(Options("siracusa", l1=3000, buffering="single", engines=("cluster",), fusion=False)),
+    "two windows": Machine(Options("siracusa", l1=4000, buffering="double", engines=("cluster",), fusion=False)),
     "fused groups": Machine(
         Options("siracusa", l1=5000, engines=("cluster",), objective="traffic"), ("perceptron", "separable", "pooled", "residual")
     ),

@@ -60,10 +60,10 @@ def network(path: Path, rows: int, width: int, hidden: int) -> Path:
 
 
 @functools.cache
-def compiled(folder: Path, name: str, chains: bool = True) -> deeploy.Compiled:
+def compiled(folder: Path, name: str, fusion: bool = True) -> deeploy.Compiled:
     """The network with the chain of one kind that moves the fewest bytes, however long it takes."""
     shape, l1, l2, engines, target, _, is_nested = CASES[name]
-    options = Options(memory={"l1": l1}, engines=engines, objective="traffic" if chains else "cycles", chains=chains)
+    options = Options(memory={"l1": l1}, engines=engines, objective="traffic" if fusion else "cycles", fusion=fusion)
     if l2 is not None:
         options = replace(options, memory={"l1": l1, "l2": l2}, default_memory="L3")
     every, choose = driver.product_groups, order.fuse_layers
@@ -71,7 +71,7 @@ def compiled(folder: Path, name: str, chains: bool = True) -> deeploy.Compiled:
         patch.setattr(driver, "SLOWER", 100)
         patch.setattr(fuse, "TRIPS", ())
         patch.setattr(driver, "product_groups", lambda fuser: filter(functools.partial(is_wanted, is_nested), every(fuser)))
-        if chains and name == DEARER:
+        if fusion and name == DEARER:
             patch.setattr(order, "fuse_layers", lambda alone, given: cheapest(choose(alone, given), given))
         return deeploy.compile(network(folder / f"{name}.onnx", *shape), target, **options.given())
 
@@ -85,12 +85,12 @@ def cheapest(alone: Plan, given: Program) -> Plan:
 
 def is_wanted(is_nested: bool, one: fuse.FusionCandidate) -> bool:
     """A chain of one kind, in several rounds, of which each has several tiles of both calls."""
-    loops = [member.loops for member in one.chain.members]
-    return one.chain.is_nested is is_nested and all(len(each) == 2 for each in loops) and loops[0][0].trips > 2
+    loops = [member.loops for member in one.fused_group.members]
+    return one.fused_group.is_nested is is_nested and all(len(each) == 2 for each in loops) and loops[0][0].trips > 2
 
 
 def chain_of(one: deeploy.Compiled) -> FusedGroup:
-    (chain,) = one.plan.chains
+    (chain,) = one.plan.fused_groups
     return chain
 
 
@@ -104,11 +104,11 @@ def test_the_hidden_layer_is_nowhere_and_outputs_are_the_same(name: str, folder:
     ((buffer, slots),) = chain.slots.items()
     assert buffer == calls[0].operands["y"].buffer and slots.elements * slots.count < rows * hidden / 1.5
     assert (slots.loops == 1) is is_nested and (one.plan.tiling(1).partial(calls[1].geometry) > 1) is not is_nested
-    assert (moved(one) < moved(compiled(folder, name, chains=False))) is (name != DEARER)
+    assert (moved(one) < moved(compiled(folder, name, fusion=False))) is (name != DEARER)
     assert one.plan.memory["L1"].peak <= l1
     one.write(tmp_path / "out")
     entry = project.select_network(project.read_manifest(tmp_path / "out"))
-    assert entry["chains"][0]["slots"] == [{"buffer": buffer, "slots": slots.count, "elements": slots.elements}]
+    assert entry["fused_groups"][0]["slots"] == [{"buffer": buffer, "slots": slots.count, "elements": slots.elements}]
     sample = [np.random.default_rng(3).integers(-128, 128, entry["inputs"][0]["shape"]).astype(np.int8)]
     (outputs,) = host.Host(sanitize=True).run(tmp_path / "out", entry, [sample]).outputs
     np.testing.assert_array_equal(outputs[0], one.interpret(sample)[0])
@@ -162,4 +162,4 @@ def test_no_call_could_begin_earlier_and_no_slot_be_left_out(name: str, folder: 
     for buffer, slots in chain.slots.items():
         others += [replace(chain, slots={buffer: replace(slots, count=slots.count - 1)})] if slots.count > 1 else []
         others.append(replace(chain, slots={buffer: replace(slots, elements=slots.elements - room)}))
-    assert refuse(one, (fuse.place_addresses(replace(one.plan, chains=(other,))) for other in others))
+    assert refuse(one, (fuse.place_addresses(replace(one.plan, fused_groups=(other,))) for other in others))

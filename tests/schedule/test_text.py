@@ -54,7 +54,7 @@ SHAPES: dict[str, tuple[Callable[[Path, Options], deeploy.Compiled], Options, st
     "staged": (nets.convolutions, Options(memory={"l1": 2500, "l2": 14_000}, buffering="double", default_memory="L3"), "y_node"),
     "prefetched": (nets.convolutions, Options(memory={"l1": 2500, "l2": 9000}, buffering="double", default_memory="L3"), "c_node"),
     "accelerator": (pointwise, Options(memory={"l1": 3000}, buffering="double", engines=("cluster", "npu")), "conv"),
-    "two parts": (pointwise_sums, Options(memory={"l1": 60_000}, buffering="single", engines=("cluster", "npu"), chains=False), "conv"),
+    "two parts": (pointwise_sums, Options(memory={"l1": 60_000}, buffering="single", engines=("cluster", "npu"), fusion=False), "conv"),
     "two parts that overlap": (pointwise_sums, Options(memory={"l1": 24_000}, buffering="double", engines=("cluster", "npu")), "conv"),
 }
 

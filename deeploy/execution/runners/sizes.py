@@ -192,7 +192,7 @@ def _layer_sizes(
     for entry in manifest.get("networks") or [manifest]:
         source = str(files[f"src/{entry['name']}.c"])
         kernels: dict[str, set[str]] = {}
-        for match in _LAYER.finditer(source):  # a layer of a chain is a function of a tile
+        for match in _LAYER.finditer(source):  # a layer of a fused group is a function of a tile
             kernels.setdefault(match[1], set()).update(_KERNEL.findall(match[0]))
         constants = {one["name"]: one["bytes"] for one in entry["constants"]}
         callers = [depth for name, depth in below.items() if name == f"{entry['name']}_run"]

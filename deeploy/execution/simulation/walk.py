@@ -133,21 +133,21 @@ class Walk:
         """Walks through the call of a step, which begins at the current cycle."""
         self.step = step
         self.timings.append(CallTiming(self.calls[step].name, self.now))
-        chain = next((chain for chain in self.plan.chains if chain.first <= step <= chain.last), None)
-        steps = range(step if chain is None else chain.first, step + 1)
-        layers = {one: _LayerWalk(self, self.unrolled.schedule.layers[one], chain is not None) for one in steps}
+        fused_group = next((fused_group for fused_group in self.plan.fused_groups if fused_group.first <= step <= fused_group.last), None)
+        steps = range(step if fused_group is None else fused_group.first, step + 1)
+        layers = {one: _LayerWalk(self, self.unrolled.schedule.layers[one], fused_group is not None) for one in steps}
         if step in self.forked:
             self.forks += 1
             layers[step].overheads(cost.fork_cycles(self.calls[step].parts[-1], self.plan.target), "fork and join", -1)
         for event in self.unrolled.events(step):
             self.event(event, layers)
         self.step = step
-        if chain is not None and step == chain.last:
+        if fused_group is not None and step == fused_group.last:
             self.share(steps)
         self.current.end = self.now
 
     def event(self, event: Event, layers: Mapping[int, _LayerWalk]) -> None:
-        """What happens next in a call, or in the calls of a chain."""
+        """What happens next in a call, or in the calls of a fused group."""
         node, tile, table = event
         if isinstance(node, Compute | Finish | PostProcess):
             self.step = node.step
@@ -160,7 +160,7 @@ class Walk:
             cores = max(one.layer.cores for one in layers.values())
             part = table.at(node.bytes, tile) * self.timing.loops.move / cores
             cycles = part + cost.barrier_cycles(self.calls[self.step].parts[-1], self.plan.target)
-            self.note("overhead", cycles, f"rows of {node.ring.block}", tile)
+            self.note("overhead", cycles, f"rows of {node.line_buffer.block}", tile)
             self.current.overhead += cycles
         elif isinstance(node, Compute):
             layers[node.step].compute(tile, self.compute(table)[tile])
@@ -170,7 +170,7 @@ class Walk:
             layers[node.step].joined(tile, table)
 
     def share(self, steps: range) -> None:
-        """The cycles of a chain, call by call, each with what it took: they follow each other, though they ran side by side."""
+        """The cycles of a fused group, call by call, each with what it took: they follow each other, though they ran side by side."""
         moment = self.timings[steps[0]].start
         for step in steps:
             timing = self.timings[step]
@@ -285,7 +285,7 @@ class _LayerWalk:
             cost.call_once(layer.call, is_cached(walk.codes, layer.step), target),
         )
         self.second = cost.second_part_cost(layer.call, target, layer.team)
-        # of a chain, other kernels ran since the last tile
+        # of a fused group, other kernels ran since the last tile
         self.again = (
             cost.call_once(layer.call, False, target) - cost.call_once(layer.call, True, target) if is_chained and not self.second else 0.0
         )

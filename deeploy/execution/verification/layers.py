@@ -233,7 +233,7 @@ def first_wrong(project: Path, entry: Document, plan: Plan, sample: Sequence[np.
         execute_call(program, call, memory, 0)
         for name in call.writes:
             if name not in outputs:
-                return f"{_label_call(call)} is part of a chain, of which only some rows are in memory"
+                return f"{_label_call(call)} is part of a fused group, of which only some rows are in memory"
             place = window_view(memory[call.operands[name].buffer], access_at(program, call, name))
             is_loose = place.dtype.kind == "f" and not call.kernel.is_exact(call.node)
             if (far(outputs[name], place) > (allowed_difference(place) if is_loose else 0)).any():
@@ -251,13 +251,13 @@ def _layer_outputs(
         return _flat_outputs(project, entry, plan, sample, device)
     data = _checked_snapshots(project, entry, sample) if device is None else device.snapshots(project, entry, sample)
     memory = _by_step(data, [m.name for m in plan.target.memories], len(entry["calls"]))
-    ends = {step: chain.last for chain in plan.chains for step in range(chain.first, chain.last + 1)}
-    rings = {name for chain in plan.chains for name in chain.held}  # of these, some rows or tiles are left
+    ends = {step: fused_group.last for fused_group in plan.fused_groups for step in range(fused_group.first, fused_group.last + 1)}
+    line_buffers = {name for fused_group in plan.fused_groups for name in fused_group.held}  # of these, some rows or tiles are left
     return [
         {
             name: _cut_operand(plan, memory[ends.get(step, step)], call, name)
             for name in call.writes
-            if call.operands[name].buffer not in rings
+            if call.operands[name].buffer not in line_buffers
         }
         for step, call in enumerate(program.calls)
     ]
@@ -266,7 +266,7 @@ def _layer_outputs(
 def _flat_outputs(
     project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], device: Snapshots | None
 ) -> list[dict[str, np.ndarray]]:
-    """What every call wrote, by operand; that of a call of a chain tile by tile, since of its tensor only some rows are there at a time."""
+    """What every call wrote, by operand; that of a call of a group tile by tile, since of its tensor only some rows are there at a time."""
     unrolled = Unrolled(build_schedule(plan), row_values(plan.program, 0) if plan.program.growth is not None else {})
     tiles = [event for layer in unrolled.schedule.layers for event in unrolled.events(layer.step) if isinstance(event.node, Compute)]
     outputs: list[dict[str, np.ndarray]] = [{} for _ in plan.program.calls]
@@ -323,7 +323,7 @@ def _checked_snapshots(project: Path, entry: Document, sample: Sequence[np.ndarr
 
 
 def _by_step(data: bytes, levels: Sequence[str], steps: int) -> dict[int, dict[str, np.ndarray]]:
-    """Memory at the end of every step: bytes by level, and ``outputs``; the calls of a chain are the step of its last one."""
+    """Memory at the end of every step: bytes by level, and ``outputs``; the calls of a fused group are the step of its last one."""
     count = int(np.frombuffer(data, np.uint32, 1)[0])
     sizes = np.frombuffer(data, np.uint32, count + 1, 4).tolist()
     record = np.dtype([("step", np.int32), *((name, np.uint8, (size,)) for name, size in zip([*levels, "outputs"], sizes, strict=True))])
@@ -338,7 +338,7 @@ def _cut_operand(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, ope
 
 
 def _stored_elements(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:
-    """The buffer of an operand in a snapshot, flat; of a ring, more than there is of it."""
+    """The buffer of an operand in a snapshot, flat; of a line buffer, more than there is of it."""
     program = plan.program
     buffer = program.buffers[call.operands[operand].buffer]
     if buffer.role is Role.OUTPUT:
@@ -366,7 +366,7 @@ def _against_interpreter(program: Program, got: list[dict[str, np.ndarray]], mem
         return f"all {len(program.calls)} layers agree with the interpreter"
     listed = partial[:_SHOWN] + ([f"{len(partial) - _SHOWN} more"] if len(partial) > _SHOWN else [])
     agree = f"{len(program.calls) - len(partial)} of {len(program.calls)} layers agree with the interpreter"
-    return f"{agree}; of others only a part is in memory at a time (chains): {', '.join(listed)}"
+    return f"{agree}; of others only a part is in memory at a time (fused groups): {', '.join(listed)}"
 
 
 def _label_call(call: Call) -> str:

@@ -60,7 +60,7 @@ class Candidate:
 
 
 class TiledOp(NamedTuple):
-    """A call as a call of a chain has it: cycles of an accelerator, and bytes that move, by path.
+    """A call as a call of a fused group has it: cycles of an accelerator, and bytes that move, by path.
 
     ``busy`` are cycles of the first core, those in which it starts transfers among them, without ``set_up``, those in which it sets tiles
     of an accelerator up, which ``job`` has as well.

@@ -256,7 +256,7 @@ class Tiler:
         return self._candidates(distances, front)
 
     def along(self, loops: tuple[TileLoop, ...], distances: Distances, is_double: bool = False) -> TiledOp:
-        """The call in the tiles of some loops, as a call of a chain has them: two slots for each window that moves, in every memory.
+        """The call in the tiles of some loops, as a call of a fused group has them: two slots for each window that moves, in every memory.
 
         Args:
             is_double: there are two for the sums of an accelerator as well. What only cores read then is fetched a tile later than
@@ -288,7 +288,7 @@ class Tiler:
                 for stream, _, _, transfers in moved
             )
         )
-        # other kernels run between two tiles of a chain
+        # other kernels run between two tiles of a fused group
         again, set_up = self.cold * (tiles - 1) * (self.second is None), (tiles * self.overhead + self.once) * bool(job)
         return TiledOp(candidate, job, self.traffic(tiling), int(busy + again), int(set_up))
 

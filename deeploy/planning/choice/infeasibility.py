@@ -41,7 +41,7 @@ def suggest_remedy(
     whole = [sum(size for buffer, size in held if (buffer.role is Role.CONSTANT) is is_constant) for is_constant in (False, True)]
     constants = min(needed, whole[True])
     others = needed - constants  # what is there at the same time, and depends on the size of the inputs
-    parts = min(1.0, others / max(1, whole[False])), constants / max(1, whole[True])  # of what lies there; chains hold less at once
+    parts = min(1.0, others / max(1, whole[False])), constants / max(1, whole[True])  # of what lies there; fused groups hold less at once
 
     def total(measure: Callable[[Buffer, int], int], is_constant: bool = True) -> int:
         total_bytes = sum(measure(buffer, size) for buffer, size in held if (buffer.role is Role.CONSTANT) is is_constant)

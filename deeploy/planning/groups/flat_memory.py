@@ -1,9 +1,9 @@
-"""Which calls of a network on a flat machine become chains (``tiling.chain``), so that its arena is small.
+"""Which calls of a network on a flat machine become fused groups (``tiling.fused_group``), so that its arena is small.
 
-The calls keep their order, so chains are intervals of it. First the least peak of all ways to divide the calls into intervals is found;
-then, among those ways that keep a peak, the one that costs the least: rows that are moved, and kernels that are called more often. Both
-are shortest paths over the positions between calls. A tile has some rows, and rings have room for some tiles more than they need: larger
-ones cost less and take more memory.
+The calls keep their order, so fused groups are intervals of it. First the least peak of all ways to divide the calls into intervals is
+found; then, among those ways that keep a peak, the one that costs the least: rows that are moved, and kernels that are called more often.
+Both are shortest paths over the positions between calls. A tile has some rows, and line buffers have room for some tiles more than they
+need: larger ones cost less and take more memory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from deeploy.planning.plan import UNLIMITED, FusionChoice, Machine, Plan
 from deeploy.planning.program import Program, Role, buffer_spans
 from deeploy.planning.tiling.fused_group import Arrangement, FusedGroup, GrowingGroup, LineBuffer, RowCut, tile_rows
 
-LONGEST = 64  # calls of a chain
+LONGEST = 64  # calls of a fused group
 ROWS = (1, 2, 4, 8)  # of a tile
-ROOM = (1, 4)  # tiles between two moves of the rows that stay in a ring
+ROOM = (1, 4)  # tiles between two moves of the rows that stay in a line buffer
 CALL = 400  # what one more call of a kernel costs, in bytes that could be moved instead
 ATTEMPTS = 4  # to pack a choice
 MOST_ARRANGEMENTS = 16  # that are shown
@@ -32,8 +32,8 @@ MOST_ARRANGEMENTS = 16  # that are shown
 class _CallInterval:
     """The calls from a step on, together or one by itself: bytes that are there at once, and what it costs.
 
-    ``rows`` and ``tiles`` are those of a chain (``ROWS``, ``ROOM``); 0 where there is none. A chain adds ``calls`` of kernels, and
-    ``moved`` bytes in its rings.
+    ``rows`` and ``tiles`` are those of a fused group (``ROWS``, ``ROOM``); 0 where there is none. A fused group adds ``calls`` of
+    kernels, and ``moved`` bytes in its line buffers.
     """
 
     first: int
@@ -50,17 +50,18 @@ class _CallInterval:
 
 
 class _GrowingCandidate:
-    """A chain that grows call by call: bytes that are there while it runs, and what it costs, without and with what is needed for rings."""
+    """A group that grows call by call: bytes that are there while it runs, and what it costs, without and with what is needed for line
+    buffers."""
 
     def __init__(self, network: _FlatNetwork, first: int, tiles: int) -> None:
         self.network = network
         self.first = first
         self.tiles = tiles
         self.scratch, self.calls, self.moved = 0, 0, 0
-        self.rings: dict[str, LineBuffer] = {}
+        self.line_buffers: dict[str, LineBuffer] = {}
         ends = network.local.items()
         self.bytes = network.states + sum(network.whole[name] for name, (begin, end) in ends if begin < first <= end)
-        self.certain = self.bytes  # that no further call takes away: what is read from before the chain, and rings
+        self.certain = self.bytes  # that no further call takes away: what is read from before the fused group, and line buffers
 
     def add(self, sweep: GrowingGroup, step: int) -> None:
         """The call of a step, which the sweep has."""
@@ -71,15 +72,15 @@ class _GrowingCandidate:
         for name in network.over[step]:
             makers = sweep.makers.get(name, ())
             if network.local[name][0] >= self.first and len(makers) == 1 and sweep.cuts[makers[0]].is_all:
-                self._ring(name, sweep.cuts[makers[0]], self.first + makers[0], sweep.ring(name))
+                self._ring(name, sweep.cuts[makers[0]], self.first + makers[0], sweep.line_buffer(name))
 
     def _ring(self, name: str, made: RowCut, producer: int, needed: int) -> None:
-        """A buffer that nothing behind the chain reads is a ring, where that is smaller."""
+        """A buffer that nothing behind the fused group reads is a line buffer, where that is smaller."""
         tiles = self.tiles if needed > made.rows else 1
         held = needed + made.rows * (tiles - 1)
         if held >= made.extent:
             return
-        self.rings[name] = LineBuffer(producer, held, made.pitch, tiles)
+        self.line_buffers[name] = LineBuffer(producer, held, made.pitch, tiles)
         row = made.pitch * self.network.program.buffers[name].dtype.bytes
         size = self.network.aligned(held * row)
         self.bytes += size - self.network.whole[name]
@@ -111,12 +112,12 @@ class _FlatNetwork:
         for rows, first in itertools.product(ROWS, range(self.count)):
             growing = [_GrowingCandidate(self, first, tiles) for tiles in ROOM]
             for sweep, step in self._sweeps(rows, first):
-                for chain in growing:
-                    chain.add(sweep, step)
-                    if step > first and (interval := chain.interval(rows)).peak < most:
+                for fused_group in growing:
+                    fused_group.add(sweep, step)
+                    if step > first and (interval := fused_group.interval(rows)).peak < most:
                         self.found[step + 1].append(interval)
-                if min(chain.certain for chain in growing) >= most:
-                    break  # no longer chain is smaller than the calls one by one
+                if min(fused_group.certain for fused_group in growing) >= most:
+                    break  # no longer fused group is smaller than the calls one by one
 
     def aligned(self, size: int) -> int:
         """Bytes that a block of ``size`` bytes takes in the arena."""
@@ -138,7 +139,7 @@ class _FlatNetwork:
         return peaks
 
     def _sweeps(self, rows: int, first: int) -> Iterator[tuple[GrowingGroup, int]]:
-        """A chain from a step on, as it grows, and the step that came last."""
+        """A fused group from a step on, as it grows, and the step that came last."""
         sweep = GrowingGroup()
         for step in range(first, min(first + LONGEST, self.count)):
             one = self.cuts[rows][step]
@@ -155,7 +156,7 @@ class _FlatNetwork:
             growing.add(sweep, step)
             if step + 1 == end:
                 break
-        return FusedGroup(sweep.members(interval.first), growing.rings)
+        return FusedGroup(sweep.members(interval.first), growing.line_buffers)
 
     def least(self) -> int:
         """The least peak of all ways to divide the calls."""
@@ -180,19 +181,21 @@ class _FlatNetwork:
             end = way[1].first
         return intervals[::-1]
 
-    def chains(self, limit: int) -> tuple[FusedGroup, ...] | None:
-        """The chains of the cheapest way whose peak is at most ``limit`` bytes."""
+    def fused_groups(self, limit: int) -> tuple[FusedGroup, ...] | None:
+        """The fused groups of the cheapest way whose peak is at most ``limit`` bytes."""
         fused = self.cheapest(limit)
         return None if fused is None else tuple(self._chain(interval, end) for interval, end in fused if interval.rows)
 
     def choices(self, plan: Plan) -> tuple[FusionChoice, ...]:
-        """The chains of a plan, and what its memory holds at most during them."""
+        """The fused groups of a plan, and what its memory holds at most during them."""
         options = []
-        for chain in plan.chains:
-            steps = range(chain.first, chain.last + 1)
+        for fused_group in plan.fused_groups:
+            steps = range(fused_group.first, fused_group.last + 1)
             held = [sum(self.aligned(p.size) for p in plan.placements if p.first <= step <= p.last) for step in steps]
             peaks = max(self.single[step] for step in steps), max(held)
-            options.append(FusionChoice(chain.first, chain.last, chain.members[0].trips, "taken", None, None, {}, {}, *peaks))
+            options.append(
+                FusionChoice(fused_group.first, fused_group.last, fused_group.members[0].trips, "taken", None, None, {}, {}, *peaks)
+            )
         return tuple(options)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
@@ -212,7 +215,8 @@ class _FlatNetwork:
 
 
 def best_of(plans: Sequence[Plan], machine: Machine) -> Plan:
-    """The plan of a flat machine: of several orders of its calls without limits, the smallest one, or with chains where that does not fit.
+    """The plan of a flat machine: of several orders of its calls without limits, the smallest one, or with fused groups where that does
+    not fit.
 
     Raises:
         FitError: no plan is small enough.
@@ -234,10 +238,10 @@ def best_of(plans: Sequence[Plan], machine: Machine) -> Plan:
 
 
 def fuse_flat_plan(plan: Plan, machine: Machine) -> Plan:
-    """The plan of a flat machine with chains: the fastest one within its capacity, or one in as few bytes as possible.
+    """The plan of a flat machine with fused groups: the fastest one within its capacity, or one in as few bytes as possible.
 
     Args:
-        plan: without chains, whatever its size.
+        plan: without fused groups, whatever its size.
 
     Raises:
         FitError: no plan is that small; says how many bytes would do.
@@ -248,10 +252,10 @@ def fuse_flat_plan(plan: Plan, machine: Machine) -> Plan:
     least = network.least()
     limit, best = least if machine.objective == "ram" else room, None
     for _ in range(ATTEMPTS):
-        chains = network.chains(limit)
-        if chains is None:
+        fused_groups = network.fused_groups(limit)
+        if fused_groups is None:
             break
-        placed = _place_groups(plan, chains, machine)
+        placed = _place_groups(plan, fused_groups, machine)
         if best is None or placed.memory[name].peak < best.memory[name].peak:
             best = placed
         over = placed.memory[name].peak - placed.memory[name].constants - limit
@@ -259,7 +263,7 @@ def fuse_flat_plan(plan: Plan, machine: Machine) -> Plan:
             break
         limit -= over
     if best is not None and best.memory[name].peak <= machine.capacities[name]:
-        return replace(best, arrangements=network.arrangements(), chain_choices=network.choices(best))
+        return replace(best, arrangements=network.arrangements(), fusion_choices=network.choices(best))
     needed = best.memory[name].peak if best is not None else least + plan.memory[name].constants
     program, target = plan.program, plan.target
     there = [(b.name, b.bytes) for b in program.buffers.values() if b.role in (Role.LOCAL, Role.STATE)]
@@ -269,14 +273,14 @@ def fuse_flat_plan(plan: Plan, machine: Machine) -> Plan:
     )
 
 
-def _place_groups(plan: Plan, chains: tuple[FusedGroup, ...], machine: Machine) -> Plan:
-    """The plan with these chains and new addresses."""
+def _place_groups(plan: Plan, fused_groups: tuple[FusedGroup, ...], machine: Machine) -> Plan:
+    """The plan with these fused groups and new addresses."""
     name = plan.target.memories[0].name
-    members = {member.step: member for chain in chains for member in chain.members}
+    members = {member.step: member for fused_group in fused_groups for member in fused_group.members}
     calls = tuple(
         replace(candidate, tiling=members[step].tiling) if step in members else candidate for step, candidate in enumerate(plan.calls)
     )
-    blocks = [b for b in block_lifetimes(plan.program, chains) if plan.program.buffers[b.buffers[0]].role is not Role.SCRATCH]
+    blocks = [b for b in block_lifetimes(plan.program, fused_groups) if plan.program.buffers[b.buffers[0]].role is not Role.SCRATCH]
     residences = dict.fromkeys((block.buffers[0] for block in blocks), name)
     placements, packings = place_wanted(
         wanted_blocks(plan.program, plan.target, calls, residences, blocks, {}), plan.target, {name: UNLIMITED}
@@ -284,7 +288,9 @@ def _place_groups(plan: Plan, chains: tuple[FusedGroup, ...], machine: Machine) 
     beside = plan.memory[name].constants
     use = plan.memory[name]
     use = replace(use, peak=packings[name].peak + beside, lower_bound=packings[name].lower_bound + beside)
-    return fit_smaller_machine(replace(plan, placements=placements, memory={**plan.memory, name: use}, calls=calls, chains=chains), machine)
+    return fit_smaller_machine(
+        replace(plan, placements=placements, memory={**plan.memory, name: use}, calls=calls, fused_groups=fused_groups), machine
+    )
 
 
 def fit_smaller_machine(plan: Plan, machine: Machine) -> Plan:

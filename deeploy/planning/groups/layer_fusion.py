@@ -1,11 +1,11 @@
-"""Chains on a machine with several memories (``tiling.chain``): which there could be, and a plan with some of them.
+"""Fused groups on a machine with several memories (``tiling.fused_group``): which there could be, and a plan with some of them.
 
-What is between the calls of a chain stays in the memory of the engines, a few rows of it at a time. What comes from outside, and what goes
-there, moves tile by tile as it does for single calls; weights are fetched once, and stay while the chain runs. Where calls run on an
-accelerator, it works on a tile of one call while cores compute another one.
+What is between the calls of a fused group stays in the memory of the engines, a few rows of it at a time. What comes from outside, and
+what goes there, moves tile by tile as it does for single calls; weights are fetched once, and stay while the fused group runs. Where
+calls run on an accelerator, it works on a tile of one call while cores compute another one.
 
-A chain is an interval of the calls of a plan without chains, and a number of tiles into which all of its calls are cut. Where buffers
-outside of it lie, and all other calls, stay as they are.
+A fused group is an interval of the calls of a plan without fused groups, and a number of tiles into which all of its calls are cut. Where
+buffers outside of it lie, and all other calls, stay as they are.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from deeploy.planning.tiling.fused_group import (
 )
 from deeploy.planning.tiling.loops import TileLoop
 
-TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
-ROOM = (4, 2, 1)  # tiles between two moves of the rows that stay in a ring, the most first
-LONGEST = 8  # calls of a chain
+TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a fused group
+ROOM = (4, 2, 1)  # tiles between two moves of the rows that stay in a line buffer, the most first
+LONGEST = 8  # calls of a fused group
 WAYS = 1 << 13  # groups of calls in a number of tiles that are looked at: in long networks, fewer numbers of tiles and shorter groups
 
 
 @dataclass(frozen=True, eq=False)
 class FusionCandidate:
-    """A chain, with the candidates of its calls; cycles are an estimate.
+    """A fused group, with the candidates of its calls; cycles are an estimate.
 
     Attributes:
-        programmed: its calls, which may run by other kernels than in the plan without chains.
+        programmed: its calls, which may run by other kernels than in the plan without fused groups.
         bytes: in the memory of the engines.
         traffic: bytes of windows that move for it, by path.
     """
 
-    chain: FusedGroup
+    fused_group: FusedGroup
     programmed: tuple[Call, ...]
     calls: tuple[Candidate, ...]
     bytes: int
@@ -62,7 +62,7 @@ class FusionCandidate:
     @property
     def steps(self) -> range:
         """The steps of the calls that the group fuses."""
-        return range(self.chain.first, self.chain.last + 1)
+        return range(self.fused_group.first, self.fused_group.last + 1)
 
     @property
     def moved(self) -> int:
@@ -72,7 +72,7 @@ class FusionCandidate:
 
 @dataclass(frozen=True)
 class _Group:
-    """Calls that may be a chain of rows: the buffers that they write, and whether only they use them; by call, how far its operands lie."""
+    """Calls that may be a group of rows: the buffers that they write, and whether only they use them; by call, how far its operands lie."""
 
     steps: range
     inside: Mapping[str, bool]
@@ -80,7 +80,7 @@ class _Group:
 
 
 def tile_limits(count: int) -> tuple[tuple[int, ...], int]:
-    """Numbers of tiles that are tried of chains in a network of so many calls, and the calls of the longest ones."""
+    """Numbers of tiles that are tried of fused groups in a network of so many calls, and the calls of the longest ones."""
     for longest, every in itertools.product((LONGEST, LONGEST // 2, 2), (1, 2, 3)):
         if count * (longest - 1) * len(TRIPS[::every]) <= WAYS:
             return TRIPS[::every], longest
@@ -88,7 +88,7 @@ def tile_limits(count: int) -> tuple[tuple[int, ...], int]:
 
 
 class FusionSearch:
-    """The chains that a plan could have.
+    """The fused groups that a plan could have.
 
     Args:
         given: the program that it was made from, with all variants of its calls.
@@ -116,15 +116,17 @@ class FusionSearch:
         self._alike: dict[tuple[object, ...], Tiler] = {}  # by what equal calls have in common
         self.lines: dict[int, FusionAxis | None] = {}
         self.cuts: dict[tuple[int, int], RowCut | None] = {}
-        self.misses: dict[int, tuple[ChainReason, int | None]] = {}  # why a call and the next one are no chain, and bytes that they need
+        self.misses: dict[
+            int, tuple[ChainReason, int | None]
+        ] = {}  # why a call and the next one are no fused group, and bytes that they need
         self.strips: dict[tuple[Tiler, tuple[TileLoop, ...], tuple[int, ...], bool], TiledOp] = {}
         self._groups: dict[range, _Group | None] = {}
 
     def found(self, promises: Callable[[range, int, int], bool]) -> Iterator[FusionCandidate]:
-        """The chains of rows that promise something and for which there is room; of two calls that promise nothing, the fastest one.
+        """The fused groups of rows that promise something and for which there is room; of two calls that promise nothing, the fastest one.
 
         Args:
-            promises: whether a chain of some steps is wanted that is estimated at so many cycles and bytes that move.
+            promises: whether a fused group of some steps is wanted that is estimated at so many cycles and bytes that move.
         """
         if self.program.growth is not None:
             return
@@ -148,7 +150,7 @@ class FusionSearch:
             yield from itertools.islice((fused for fused in built if fused is not None), 1)
 
     def _groups_from(self, first: int, trips: int) -> Iterator[_Group]:
-        """The calls that may be a chain in so many tiles and begin with a given one, one more each time."""
+        """The calls that may be a fused group in so many tiles and begin with a given one, one more each time."""
         for step in range(first, min(first + self.longest, len(self.program.calls))):
             if self.loop(step, trips) is None:
                 if step - first < 2:
@@ -197,18 +199,18 @@ class FusionSearch:
         return self.tilers[call]
 
     def traffic(self, step: int) -> Mapping[str, int]:
-        """Bytes of all windows that a call moves without chains, by path."""
+        """Bytes of all windows that a call moves without fused groups, by path."""
         return self.tiler(self.program.calls[step]).traffic(self.plan.tiling(step))
 
     def along(self, step: int) -> FusionAxis | None:
-        """How a call is cut into rows; None where it cannot be part of a chain."""
+        """How a call is cut into rows; None where it cannot be part of a fused group."""
         call = self.program.calls[step]
         if step not in self.lines:
             self.lines[step] = cut_into_rows(self.program, call) if self.may(step, call) else None
         return self.lines[step]
 
     def loop(self, step: int, trips: int) -> TileLoop | None:
-        """The loop of a call in so many tiles, or about as many, where it can be part of a chain."""
+        """The loop of a call in so many tiles, or about as many, where it can be part of a fused group."""
         along = self.along(step)
         loop = along.loop(-(-along.extent // trips)) if along is not None else None
         return loop if loop is not None and loop.trips > 1 else None
@@ -274,13 +276,13 @@ class FusionSearch:
         near = {name: distance for name, distance in distances.items() if distance is not None}
         return near if len(near) == len(distances) else None
 
-    # ---- chains
+    # ---- fused groups
 
     def _calls(self, steps: range) -> tuple[Call, ...]:
         return self.program.calls[steps[0] : steps[-1] + 1]
 
     def _fused(self, group: _Group, trips: int) -> FusionCandidate | None:
-        """Calls as a chain, where there is room for it."""
+        """Calls as a fused group, where there is room for it."""
         sweep, steps = GrowingGroup(), group.steps
         for step in steps:
             loop = self.loop(step, trips)
@@ -291,30 +293,30 @@ class FusionSearch:
             sweep.add(one, step > steps[0] and self.is_beside(*self.program.calls[step - 1 : step + 1]))
         strips, inside = self._strips(group, trips), group.inside
         free = self.room[self.near.name] - self._beside(steps, inside) - sum(strip.candidate.bytes[0] for strip in strips)
-        rows = {name: sweep.ring(name) for name, makers in sweep.makers.items() if len(makers) == 1}
+        rows = {name: sweep.line_buffer(name) for name, makers in sweep.makers.items() if len(makers) == 1}
         for tiles in ROOM:
-            rings, size = self._rings(sweep, steps, inside, rows, tiles)
+            line_buffers, size = self._rings(sweep, steps, inside, rows, tiles)
             if size <= free:
                 break
-        return self.together(sweep.members(steps[0]), self._calls(steps), strips, rings, inside, size)
+        return self.together(sweep.members(steps[0]), self._calls(steps), strips, line_buffers, inside, size)
 
     def estimate(self, calls: Sequence[Call], strips: Sequence[TiledOp]) -> int:
-        """Cycles that a chain of rows takes at least: all that cores do of a call hides what an accelerator does of the next one."""
+        """Cycles that a fused group of rows takes at least: all that cores do of a call hides what an accelerator does of the next one."""
         is_ahead = self._is_ahead(calls)
         jobs, cores = [max(strip.job - strip.set_up, 0) for strip in strips], [strip.busy for strip in strips]
         behind = [*jobs[1:], jobs[0] if is_ahead else 0]
         cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead)
         return cycles + sum(strip.set_up for strip in strips)
 
-    def cycles(self, chain: FusedGroup, calls: Sequence[Call], strips: Sequence[TiledOp]) -> int:
-        """Cycles of a chain in the order of its schedule (``deeploy.schedule.fused_group``), with tiles of equal length.
+    def cycles(self, fused_group: FusedGroup, calls: Sequence[Call], strips: Sequence[TiledOp]) -> int:
+        """Cycles of a fused group in the order of its schedule (``deeploy.schedule.fused_group``), with tiles of equal length.
 
         Transfers are taken to arrive in time.
         """
-        rows = zip(strips, calls, chain.members, strict=True)
+        rows = zip(strips, calls, fused_group.members, strict=True)
         costs = [(s.set_up / m.trips, max(s.job - s.set_up, 0) / m.trips, s.busy / m.trips, self.tiler(c).slower) for s, c, m in rows]
         now, running, ends = 0.0, 0, [0.0] * len(costs)
-        for turn, number in chain.turns([bool(self.accelerator(call)) for call in calls]):
+        for turn, number in fused_group.turns([bool(self.accelerator(call)) for call in calls]):
             set_up, job, cores, _ = costs[number]
             if turn is StepAction.BEGIN:
                 now += set_up
@@ -334,13 +336,13 @@ class FusionSearch:
         members: tuple[GroupMember, ...],
         calls: Sequence[Call],
         strips: Sequence[TiledOp],
-        rings: Mapping[str, LineBuffer] | None = None,
+        line_buffers: Mapping[str, LineBuffer] | None = None,
         inside: Mapping[str, bool] | None = None,
         size: int = 0,
         slots: Mapping[str, TileBuffers] | None = None,
         is_nested: bool = False,
     ) -> FusionCandidate | None:
-        """Calls as a chain, where there is room for it.
+        """Calls as a fused group, where there is room for it.
 
         Args:
             size: bytes of what is between the calls and not in ``slots``, and ``inside`` whether it is only there.
@@ -353,11 +355,13 @@ class FusionSearch:
         if used > self.room[self.near.name] or not self._is_held(steps, inside, strips):
             self._missed(steps, "no room", used)
             return None
-        chain = FusedGroup(members, rings or {}, self._is_ahead(calls) and not is_nested, slots or {}, is_nested)
+        fused_group = FusedGroup(members, line_buffers or {}, self._is_ahead(calls) and not is_nested, slots or {}, is_nested)
         traffic = Counter[str]()
         for strip in strips:
             traffic.update(strip.traffic)
-        return FusionCandidate(chain, tuple(calls), tuple(s.candidate for s in strips), used, self.cycles(chain, calls, strips), traffic)
+        return FusionCandidate(
+            fused_group, tuple(calls), tuple(s.candidate for s in strips), used, self.cycles(fused_group, calls, strips), traffic
+        )
 
     def _is_held(self, steps: range, inside: Mapping[str, bool], strips: Sequence[TiledOp]) -> bool:
         """Whether the memories around that of the engines have room for the windows that come through them."""
@@ -368,7 +372,7 @@ class FusionSearch:
         return True
 
     def _missed(self, steps: range, reason: ChainReason, needed: int | None) -> None:
-        """Notes why two calls are no chain: of several ways to cut them, that which needs the least."""
+        """Notes why two calls are no fused group: of several ways to cut them, that which needs the least."""
         known = self.misses.get(steps[0])
         if len(steps) == 2 and (known is None or known[1] is None or (needed is not None and needed < known[1])):
             self.misses[steps[0]] = reason, needed
@@ -383,7 +387,7 @@ class FusionSearch:
         return bool({before.operands[name].buffer for name in before.writes} & {operand.buffer for operand in call.operands.values()})
 
     def _inside(self, steps: range) -> dict[str, bool] | None:
-        """The buffers that calls of the chain write, and whether only these use them; None where others need what they read."""
+        """The buffers that calls of the fused group write, and whether only these use them; None where others need what they read."""
         buffers, calls = {}, self._calls(steps)
         read = {operand.buffer for call in calls for name, operand in call.operands.items() if name not in call.writes}
         for name in (call.operands[call.writes[0]].buffer for call in calls):
@@ -397,8 +401,8 @@ class FusionSearch:
     def _rings(
         self, sweep: GrowingGroup, steps: range, inside: Mapping[str, bool], rows: Mapping[str, int], tiles: int
     ) -> tuple[dict[str, LineBuffer], int]:
-        """What holds the buffers that are in the chain alone, and bytes of all of them; ``rows`` are those that are needed of each."""
-        rings, size = {}, 0
+        """What holds the buffers that are in the group alone, and bytes of all of them; ``rows`` are those that are needed of each."""
+        line_buffers, size = {}, 0
         for name in (name for name, is_inner in inside.items() if is_inner):
             buffer, makers = self.program.buffers[name], sweep.makers[name]
             made = sweep.cuts[makers[0]]
@@ -406,11 +410,11 @@ class FusionSearch:
             room = tiles if needed > made.rows else 1
             held = needed + made.rows * (room - 1)
             if held < made.extent and needed - made.rows <= room * made.rows:
-                rings[name] = LineBuffer(steps[0] + makers[0], held, made.pitch, room)
+                line_buffers[name] = LineBuffer(steps[0] + makers[0], held, made.pitch, room)
                 size += self.aligned(held * made.pitch * buffer.dtype.bytes)
             else:
                 size += self.aligned(buffer.bytes)
-        return rings, size
+        return line_buffers, size
 
     def _is_ahead(self, calls: Sequence[Call]) -> bool:
         """Whether the first call may begin with its next tile while cores compute the last call: that one reads nothing that it writes."""
@@ -421,7 +425,7 @@ class FusionSearch:
         return bool(self.accelerator(first)) and has_cores and not is_read
 
     def _beside(self, steps: range, inside: Mapping[str, bool], level: str = "") -> int:
-        """Bytes of what lies in a memory, by default that of the engines, while a chain runs, and is not the chain's own."""
+        """Bytes of what lies in a memory, by default that of the engines, while a fused group runs, and is not the fused group's own."""
         own = {name for name, is_inner in inside.items() if is_inner}
         own |= {scratch for step in steps for scratch in self.program.calls[step].scratch.values()}
         windows = {self.program.calls[step].name for step in steps}
@@ -435,8 +439,8 @@ class FusionSearch:
         return -(-size // self.near.alignment) * self.near.alignment
 
 
-def apply_groups(plan: Plan, chains: Sequence[FusionCandidate], buffers: Mapping[str, Buffer]) -> Plan:
-    """The plan with some chains, in the order of their calls; addresses are those without them.
+def apply_groups(plan: Plan, fused_groups: Sequence[FusionCandidate], buffers: Mapping[str, Buffer]) -> Plan:
+    """The plan with some fused groups, in the order of their calls; addresses are those without them.
 
     Args:
         buffers: of the program that the plan was made from, with those of all variants of its calls.
@@ -445,8 +449,8 @@ def apply_groups(plan: Plan, chains: Sequence[FusionCandidate], buffers: Mapping
     residences, programmed = dict(plan.residences), list(plan.program.calls)
     near = plan.target.engines[0].memory
     users = buffer_spans(plan.program)
-    for one in chains:
-        for member, call, candidate in zip(one.chain.members, one.programmed, one.calls, strict=True):
+    for one in fused_groups:
+        for member, call, candidate in zip(one.fused_group.members, one.programmed, one.calls, strict=True):
             variant = calls[member.step].variant
             if call is not programmed[member.step]:
                 known = variants[member.step]
@@ -457,31 +461,31 @@ def apply_groups(plan: Plan, chains: Sequence[FusionCandidate], buffers: Mapping
             calls[member.step] = own
             offered[member.step] = (*offered[member.step], own)
             ends = users.get(call.operands[call.writes[0]].buffer)
-            if ends is not None and one.chain.first <= ends[0] and ends[1] <= one.chain.last:
+            if ends is not None and one.fused_group.first <= ends[0] and ends[1] <= one.fused_group.last:
                 residences[call.operands[call.writes[0]].buffer] = near
     scratch = {name: buffers[name] for call in programmed for name in call.scratch.values() if name not in plan.program.buffers}
     program = replace(plan.program, calls=tuple(programmed), buffers={**plan.program.buffers, **scratch})
     result = replace(plan, program=program, calls=tuple(calls), offered=tuple(offered), variants=tuple(variants), residences=residences)
-    result = replace(result, chains=tuple(one.chain for one in chains))
+    result = replace(result, fused_groups=tuple(one.fused_group for one in fused_groups))
     return replace(result, calls=tuple(c if _may_be_early(result, step) else with_early(c, False) for step, c in enumerate(result.calls)))
 
 
 def _may_be_early(plan: Plan, step: int) -> bool:
-    """Whether what a call fetches early is there: another kernel of a call in a chain may leave a whole constant to a later one."""
+    """Whether what a call fetches early is there: another kernel of a call in a fused group may leave a whole constant to a later one."""
     used = {plan.program.calls[step].operands[stream.operand].buffer for stream in plan.tiling(step).streams if stream.is_early}
     return not any(plan.first_uses.get(name) == step for name in used)
 
 
 def place_addresses(plan: Plan) -> Plan:
-    """The plan with addresses for its chains.
+    """The plan with addresses for its fused groups.
 
     Raises:
         Overfull: there is no room.
     """
     program = plan.program
-    kept = {n: extend_lifetime((p.first, p.last), plan.chains) for p in plan.placements for n in p.buffers if n in plan.fetched}
-    blocks = [b for b in block_lifetimes(program, plan.chains) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
-    everything = wanted_blocks(program, plan.target, plan.calls, plan.residences, blocks, kept, plan.chains)
+    kept = {n: extend_lifetime((p.first, p.last), plan.fused_groups) for p in plan.placements for n in p.buffers if n in plan.fetched}
+    blocks = [b for b in block_lifetimes(program, plan.fused_groups) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
+    everything = wanted_blocks(program, plan.target, plan.calls, plan.residences, blocks, kept, plan.fused_groups)
     room = {name: (UNLIMITED if use.capacity is None else use.capacity) - use.constants for name, use in plan.memory.items()}
     placements, packings = place_wanted(everything, plan.target, room)
     memory = {

@@ -1,4 +1,5 @@
-"""Chains of calls that follow each other: an accelerator begins with one while cores complete the one before (``groups.fuse``).
+"""Fused groups of calls that follow each other: an accelerator begins with one while cores complete the one before
+(``groups.layer_fusion``).
 
 An accelerator whose sums cores complete waits for them once in every call: its first tile has nothing to run beside. Where the first tile
 of a call needs nothing of the last tile of the call in front of it, the accelerator begins with it while cores complete that one. So calls
@@ -37,7 +38,7 @@ class _CallPart:
 
 
 def pipelined_groups(fuser: FusionSearch) -> Iterator[FusionCandidate]:
-    """The chains of calls that follow each other for which there is room."""
+    """The fused groups of calls that follow each other for which there is room."""
     for last in range(1, len(fuser.program.calls)):
         for trips in TRIPS:
             parts: list[_CallPart] = []
@@ -64,7 +65,7 @@ def _is_hidden(fuser: FusionSearch, before: _CallPart, behind: _CallPart) -> boo
 
 
 def _part_of_call(fuser: FusionSearch, step: int, trips: int, behind: _CallPart | None) -> _CallPart | None:
-    """A call in about so many tiles, without the last of which the next one can begin; None where it cannot be part of such a chain."""
+    """A call in about so many tiles, without the last of which the next one can begin; None where it cannot be part of such a group."""
     call, along = fuser.program.calls[step], fuser.along(step)
     if along is None:
         return None
@@ -92,7 +93,7 @@ def _first_tile_rows(made: RowCut, behind: RowCut) -> int:
 
 
 def _fuse_parts(fuser: FusionSearch, first: int, parts: Sequence[_CallPart]) -> FusionCandidate | None:
-    """The calls as a chain, where there is room for it."""
+    """The calls as a fused group, where there is room for it."""
     last = first + len(parts) - 1
     inside = _inner_buffers(fuser, first, parts)
     if inside is None:

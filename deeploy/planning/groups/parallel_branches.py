@@ -1,7 +1,8 @@
-"""Chains of neighbours of which none needs the other: an accelerator works on one while cores compute the other (``groups.fuse``).
+"""Fused groups of neighbours of which none needs the other: an accelerator works on one while cores compute the other
+(``groups.layer_fusion``).
 
-Branches of a network have such calls. Each of them is cut as in the plan without chains, or, on an accelerator, into a few tiles along one
-dimension. Nothing stays between them; what is gained is that one engine begins before the other one is through.
+Branches of a network have such calls. Each of them is cut as in the plan without fused groups, or, on an accelerator, into a few tiles
+along one dimension. Nothing stays between them; what is gained is that one engine begins before the other one is through.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ TRIPS = (2, 3, 4)  # tiles
 
 
 def parallel_groups(fuser: FusionSearch) -> Iterator[FusionCandidate]:
-    """The chains of independent calls for which there is room."""
+    """The fused groups of independent calls for which there is room."""
     calls = fuser.program.calls
     for first in range(len(calls) - 1):
         for last in range(first + 1, min(first + LONGEST, len(calls))):
@@ -42,7 +43,7 @@ def _tried_loops(fuser: FusionSearch, step: int) -> list[tuple[TileLoop, ...]]:
 
 
 def _may_join(fuser: FusionSearch, step: int, call: Call) -> bool:
-    """Whether a call can be part of such a chain."""
+    """Whether a call can be part of such a fused group."""
     is_simple = call.kernel.link is None and not call.kernel.forks and not call.geometry.nest.updates and not call.geometry.dynamic
     return is_simple and fuser.may(step, call)
 
@@ -73,7 +74,7 @@ def _start_steps(fuser: FusionSearch, calls: Sequence[Call], tiles: Sequence[int
 
 
 def _fuse_branches(fuser: FusionSearch, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> FusionCandidate | None:
-    """The calls with these loops as a chain, where there is room for it."""
+    """The calls with these loops as a fused group, where there is room for it."""
     tiles = [math.prod(loop.trips for loop in own) for own in loops]
     starts = _start_steps(fuser, calls, tiles)
     strips = [fuser.strip(call, own, [], True) for call, own in zip(calls, loops, strict=True)] if starts is not None else []

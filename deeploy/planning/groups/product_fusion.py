@@ -1,6 +1,6 @@
-"""Chains of products tile by tile in several dimensions, such as the MLP of a transformer (``groups.fuse``).
+"""Fused groups of products tile by tile in several dimensions, such as the MLP of a transformer (``groups.layer_fusion``).
 
-A chain of rows keeps the weights of all its calls. Weights that are larger than the memory of the engines move tile by tile
+A fused group of rows keeps the weights of all its calls. Weights that are larger than the memory of the engines move tile by tile
 instead, once for every tile of rows, and columns are cut as well. There are two ways to do that:
 
 * *Nested*: for a tile of rows, the first call computes all columns, tile by tile; then the next call reads all of them. What is
@@ -23,14 +23,14 @@ from deeploy.planning.program import Call, Role
 from deeploy.planning.tiling.fused_group import GroupMember, TileBuffers
 from deeploy.planning.tiling.loops import Footprints, TileLoop, cut_dims, tile_sizes
 
-LONGEST = 4  # calls of such a chain
+LONGEST = 4  # calls of such a fused group
 GROWTH = 0.5  # between numbers of tiles along a dimension
 COLUMNS = 1.0  # the same along columns of nested calls
-KEPT = 8  # ways to cut a chain that are walked over
+KEPT = 8  # ways to cut a fused group that are walked over
 
 
 def product_groups(fuser: FusionSearch) -> Iterator[FusionCandidate]:
-    """The chains for which there is room: of the ways to cut each, those that no other one beats in cycles and bytes that move."""
+    """The fused groups for which there is room: of the ways to cut each, those that no other one beats in cycles and bytes that move."""
     for last in range(1, len(fuser.program.calls)):
         for call in fuser.others(last):
             if not fuser.may(last, call):
@@ -130,7 +130,7 @@ def _read_operand(maker: Call, reader: Call) -> str:
 
 
 def _fuse_products(fuser: FusionSearch, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> FusionCandidate | None:
-    """The chain along a reduction with some loops, where there is room for it."""
+    """The fused group along a reduction with some loops, where there is room for it."""
     strips = [fuser.strip(call, own, _buffers_between(calls)) for call, own in zip(calls, loops, strict=True)]
     if any(strip is None for strip in strips):
         return None
@@ -159,7 +159,7 @@ def _round_elements(call: Call, loops: Sequence[TileLoop]) -> int:
 
 
 def _nested_groups(fuser: FusionSearch, first: int, calls: Sequence[Call]) -> Iterator[FusionCandidate]:
-    """The nested chains of some calls for which there is room."""
+    """The nested fused groups of some calls for which there is room."""
     rows = _row_dimensions(calls)
     if rows is None:
         return
@@ -209,7 +209,7 @@ def _column_loops(call: Call, rows: str) -> list[tuple[TileLoop, ...]]:
 def _fuse_nested(
     fuser: FusionSearch, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]], strips: Sequence[TiledOp]
 ) -> FusionCandidate | None:
-    """A nested chain with some loops, where there is room for it.
+    """A nested fused group with some loops, where there is room for it.
 
     In a clock an accelerator begins with its tile of the next one before cores compute theirs. So what it reads has to be there two clocks
     before, where cores make it, and what it writes may be read by cores that long.

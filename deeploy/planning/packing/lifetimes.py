@@ -29,18 +29,18 @@ def most_alive(blocks: Iterable[Block], steps: int) -> int:
     return max(itertools.accumulate(change))
 
 
-def block_lifetimes(program: Program, chains: Sequence[FusedGroup] = ()) -> list[Block]:
+def block_lifetimes(program: Program, fused_groups: Sequence[FusedGroup] = ()) -> list[Block]:
     """The blocks of states, live for ever, and of buffers, united where a call may overwrite a dying operand.
 
-    The calls of a chain run side by side: what one of them needs is there during all of it, and nothing is overwritten.
+    The calls of a fused group run side by side: what one of them needs is there during all of it, and nothing is overwritten.
     """
-    alive = {name: extend_lifetime(ends, chains) for name, ends in buffer_spans(program).items()}
-    inside = {step for chain in chains for step in range(chain.first, chain.last + 1)}
+    alive = {name: extend_lifetime(ends, fused_groups) for name, ends in buffer_spans(program).items()}
+    inside = {step for fused_group in fused_groups for step in range(fused_group.first, fused_group.last + 1)}
     successor = {x: y for step, (y, x) in united_buffers(program).items() if step not in inside}
     end = len(program.calls)
     states = [Block((b.name,), FOR_EVER, end, b.bytes) for b in program.buffers.values() if b.role is Role.STATE]
     heads = [name for name in alive if name not in successor.values()]
-    held = {name: elements for chain in chains for name, elements in chain.held.items()}
+    held = {name: elements for fused_group in fused_groups for name, elements in fused_group.held.items()}
     result = []
     for head in heads:
         shared = [head]
@@ -63,7 +63,7 @@ def wanted_blocks(
     residences: Mapping[str, str],
     blocks: Sequence[Block],
     kept: Mapping[str, tuple[int, int]],
-    chains: Sequence[FusedGroup] = (),
+    fused_groups: Sequence[FusedGroup] = (),
 ) -> dict[str, list[Block]]:
     """Everything that needs an address, by memory.
 
@@ -71,7 +71,7 @@ def wanted_blocks(
         residences: the level of every block's first buffer.
         blocks: of local buffers and states.
         kept: first and last step of the copies of far constants.
-        chains: calls that run side by side, so that what each of them has is there during all of them.
+        fused_groups: calls that run side by side, so that what each of them has is there during all of them.
     """
     result: dict[str, list[Block]] = {memory.name: [] for memory in target.memories}
     for block in blocks:
@@ -85,7 +85,7 @@ def wanted_blocks(
     for step, (call, candidate) in enumerate(zip(program.calls, candidates, strict=True)):
         tiling = candidate.tiling
         inner = target.engine(call.kernel.engine).memory
-        first, last = extend_lifetime((step, step), chains)
+        first, last = extend_lifetime((step, step), fused_groups)
         for stream in tiling.streams:
             level = next(path.near for path in target.paths if path.name == stream.path)
             name = window_name(call.name, stream.operand, level, inner)
@@ -98,12 +98,12 @@ def wanted_blocks(
     return result
 
 
-def extend_lifetime(ends: tuple[int, int], chains: Sequence[FusedGroup]) -> tuple[int, int]:
-    """The steps in which a buffer is alive, with all of the chains in which it is."""
+def extend_lifetime(ends: tuple[int, int], fused_groups: Sequence[FusedGroup]) -> tuple[int, int]:
+    """The steps in which a buffer is alive, with all of the fused groups in which it is."""
     first, last = ends
-    for chain in chains:
-        first = chain.first if chain.first <= first <= chain.last else first
-        last = chain.last if chain.first <= last <= chain.last else last
+    for fused_group in fused_groups:
+        first = fused_group.first if fused_group.first <= first <= fused_group.last else first
+        last = fused_group.last if fused_group.first <= last <= fused_group.last else last
     return first, last
 
 

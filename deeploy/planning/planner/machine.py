@@ -51,10 +51,11 @@ def machine_of(target: Target, options: Options) -> Machine:
     given = (options.cores is not None, options.default_memory, options.buffering != "auto", options.engines)
     if target.is_flat and any(given):
         raise UsageError(f"target {target.name} has one flat memory and one core", "Leave out --cores, --engines, --buffering.")
-    if target.is_flat and (options.objective == "traffic" or not options.chains):
-        given_as = "--objective traffic" if options.objective == "traffic" else "--no-chains"
+    if target.is_flat and (options.objective == "traffic" or not options.fusion):
+        given_as = "--objective traffic" if options.objective == "traffic" else "--no-fusion"
         raise UsageError(
-            f"{given_as}: target {target.name} has one flat memory", "Leave it out: there, only --memory and --objective ram make chains."
+            f"{given_as}: target {target.name} has one flat memory",
+            "Leave it out: there, only --memory and --objective ram make fused groups.",
         )
     if options.objective == "ram" and not target.is_flat:
         name = target.engines[0].memory
@@ -88,7 +89,7 @@ def machine_of(target: Target, options: Options) -> Machine:
         raise UsageError(what, f"{suggest(default, outer)}Use {outer[0]}.")
     engines = _chosen_engines(target, options)
     check_energies(target, options.objective, engines)
-    return Machine(capacities, cores, options.buffering, default.upper(), engines, objective=options.objective, chains=options.chains)
+    return Machine(capacities, cores, options.buffering, default.upper(), engines, objective=options.objective, fusion=options.fusion)
 
 
 def _memory_option(memory: str) -> str:

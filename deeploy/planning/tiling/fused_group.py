@@ -1,16 +1,17 @@
-"""Chains: consecutive calls that are computed together, a few rows of each at a time.
+"""Fused groups: consecutive calls that are computed together, a few rows of each at a time.
 
-What is between them need not exist as a whole: of a tensor that only calls of the chain read, as many rows stay as are still needed.
+What is between them need not exist as a whole: of a tensor that only calls of the fused group read, as many rows stay as are still needed.
 
-A call of a chain is cut into tiles along the outermost axis of its output. The chain counts *clocks*: call ``i`` computes tile ``t`` at
-clock ``start[i] + every[i] * t``, in every clock in the order of the program. ``every`` follows from the strides of the maps: a call that
-takes two rows for one of its own runs in every second clock. ``start`` is the least for which every row that a tile reads is there:
+A call of a fused group is cut into tiles along the outermost axis of its output. The fused group counts *clocks*: call ``i`` computes
+tile ``t`` at clock ``start[i] + every[i] * t``, in every clock in the order of the program. ``every`` follows from the strides of the
+maps: a call that takes two rows for one of its own runs in every second clock. ``start`` is the least for which every row that a tile
+    reads is there:
 
     start[j] = max over t of (start[i] + every[i] * (last tile of i that tile t of j reads) - every[j] * t)
 
-This is the order of line buffers in hardware. Nothing is computed twice. A *ring* holds the last rows of a tensor: as many as lie, at
-any time, between the first one that a tile reads and the last one that has been computed. Kernels see rows that lie one after the other, so
-rows that stay are moved to the beginning of the ring when its end is reached.
+This is the order of line buffers in hardware. Nothing is computed twice. A *line buffer* holds the last rows of a tensor: as many as lie,
+at any time, between the first one that a tile reads and the last one that has been computed. Kernels see rows that lie one after the
+other, so rows that stay are moved to the beginning of the line buffer when its end is reached.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ CLOCK = "clock"  # the variable that counts clocks
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A call of a chain: the tiles of its loops, ``burst`` of them in a row, and again ``every`` so many clocks.
+    """A call of a fused group: the tiles of its loops, ``burst`` of them in a row, and again ``every`` so many clocks.
 
     Tile ``t`` is computed at clock ``start + every * (t // burst) + t % burst``.
     """
@@ -51,7 +52,7 @@ class GroupMember:
 
     @property
     def rows(self) -> int:
-        """Iterations of a tile along the innermost loop; where the call writes a ring, there is no other loop."""
+        """Iterations of a tile along the innermost loop; where the call writes a line buffer, there is no other loop."""
         return self.loops[-1].tile
 
     @property
@@ -62,7 +63,7 @@ class GroupMember:
 
 @dataclass(frozen=True)
 class LineBuffer:
-    """The last rows of a tensor between two calls of a chain.
+    """The last rows of a tensor between two calls of a fused group.
 
     Attributes:
         producer: the step that computes it.
@@ -79,7 +80,8 @@ class LineBuffer:
 
 @dataclass(frozen=True)
 class TileBuffers:
-    """Parts of a tensor between two calls of a chain, which have loops in common: one reads in a round of those what the other wrote in it.
+    """Parts of a tensor between two calls of a fused group, which have loops in common: one reads in a round of those what the other
+    wrote in it.
 
     Attributes:
         elements: of a slot: the largest part.
@@ -102,7 +104,7 @@ class StepAction(IntEnum):
 
 @dataclass(frozen=True)
 class FusedGroup:
-    """Calls of consecutive steps, and what lies between them by buffer: the last rows in a ring, or single tiles in slots.
+    """Calls of consecutive steps, and what lies between them by buffer: the last rows in a line buffer, or single tiles in slots.
 
     Attributes:
         is_ahead: an accelerator begins with the first call's tile of the next clock while cores compute the last call's of this one.
@@ -110,7 +112,7 @@ class FusedGroup:
     """
 
     members: tuple[GroupMember, ...]
-    rings: Mapping[str, LineBuffer]
+    line_buffers: Mapping[str, LineBuffer]
     is_ahead: bool = False
     slots: Mapping[str, TileBuffers] = field(default_factory=dict)
     is_nested: bool = False
@@ -133,8 +135,8 @@ class FusedGroup:
     @cached_property
     def held(self) -> Mapping[str, int]:
         """Elements for which there is room of what lies between calls, by buffer."""
-        rings = {name: ring.rows * ring.pitch for name, ring in self.rings.items()}
-        return rings | {name: slots.elements * slots.count for name, slots in self.slots.items()}
+        line_buffers = {name: line_buffer.rows * line_buffer.pitch for name, line_buffer in self.line_buffers.items()}
+        return line_buffers | {name: slots.elements * slots.count for name, slots in self.slots.items()}
 
     @cached_property
     def clocks(self) -> int:
@@ -166,15 +168,15 @@ class FusedGroup:
         return self.members[step - self.first]
 
     def base(self, buffer: str, tile: Value) -> Value:
-        """The first row that a ring holds when a tile of its tensor is computed."""
-        ring = self.rings[buffer]
-        rows = self.member(ring.producer).rows
-        more = maximum(tile + (1 - ring.rows // rows), 0)  # tiles for which there was no room
-        return plain_value(quotient(more + (ring.tiles - 1), ring.tiles) * (ring.tiles * rows))
+        """The first row that a line buffer holds when a tile of its tensor is computed."""
+        line_buffer = self.line_buffers[buffer]
+        rows = self.member(line_buffer.producer).rows
+        more = maximum(tile + (1 - line_buffer.rows // rows), 0)  # tiles for which there was no room
+        return plain_value(quotient(more + (line_buffer.tiles - 1), line_buffer.tiles) * (line_buffer.tiles * rows))
 
     def seen(self, buffer: str, step: int, tile: Value) -> Value:
-        """The last tile of a ring's tensor that is computed before a tile of another call."""
-        reader, producer = self.member(step), self.member(self.rings[buffer].producer)
+        """The last tile of a line buffer's tensor that is computed before a tile of another call."""
+        reader, producer = self.member(step), self.member(self.line_buffers[buffer].producer)
         if reader is producer:
             return tile
         last = quotient(reader.every * tile + (reader.start - producer.start), producer.every)
@@ -231,7 +233,7 @@ class FusionAxis:
 
 
 def cut_into_rows(program: Program, call: Call) -> FusionAxis | None:
-    """How a call is cut into rows; None where it cannot be part of a chain of them."""
+    """How a call is cut into rows; None where it cannot be part of a fused group of them."""
     kernel, nest = call.kernel, call.geometry.nest
     if kernel.link is not None or kernel.forks or nest.updates or call.geometry.dynamic or len(call.writes) != 1:
         return None
@@ -247,7 +249,7 @@ def cut_into_rows(program: Program, call: Call) -> FusionAxis | None:
 
 
 def tile_rows(program: Program, call: Call, rows: int) -> RowCut | None:
-    """A call in tiles of at least so many rows of its output; None where it cannot be part of a chain."""
+    """A call in tiles of at least so many rows of its output; None where it cannot be part of a fused group."""
     along = cut_into_rows(program, call)
     if along is None:
         return None
@@ -293,7 +295,7 @@ def _tile_reads(call: Call, name: str, operand: Operand, dim: str, rows: int, tr
 
 
 class GrowingGroup:
-    """A chain that grows call by call from a first step on."""
+    """A fused group that grows call by call from a first step on."""
 
     def __init__(self) -> None:
         self.cuts: list[RowCut] = []
@@ -336,8 +338,8 @@ class GrowingGroup:
         needed = late[tiles >= 0]
         return self.start[maker] + Fraction(int(needed.max()), unit) if needed.size else Fraction(0)
 
-    def ring(self, buffer: str) -> int:
-        """Rows of a buffer's ring: a multiple of those of a tile."""
+    def line_buffer(self, buffer: str) -> int:
+        """Rows of the line buffer of a tensor: a multiple of those of a tile."""
         (maker,) = self.makers[buffer]
         made, most = self.cuts[maker], 0
         for position, other in enumerate(self.cuts):
@@ -366,7 +368,8 @@ class GrowingGroup:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Bytes that layers take at once in a way to arrange them, and what it adds: calls of kernels, and bytes that are moved in rings."""
+    """Bytes that layers take at once in a way to arrange them, and what it adds: calls of kernels, and bytes that are moved in line
+    buffers."""
 
     bytes: int
     calls: int

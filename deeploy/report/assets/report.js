@@ -85,9 +85,9 @@
       this.draw();
     }
 
-    /* rows over the lanes: the layers, and the chains where there are some */
+    /* rows over the lanes: the layers, and the fused groups where there are some */
     get above() {
-      return this.data.chains.length ? 2 : 1;
+      return this.data.groups.length ? 2 : 1;
     }
 
     get width() {
@@ -164,7 +164,7 @@
       this.svg.setAttribute("height", height);
       this.axis(parts, height);
       this.calls(parts);
-      this.chains(parts);
+      this.groups(parts);
       this.data.lanes.forEach((name, lane) => this.lane(parts, name, lane));
       const y = height - OVERVIEW, scale = (width - GUTTER) / Math.max(1, this.data.cycles);
       parts.push(element("rect", { class: "lane", x: GUTTER, y, width: width - GUTTER, height: OVERVIEW - 2, rx: 3 }));
@@ -212,15 +212,15 @@
       });
     }
 
-    chains(parts) {
-      if (!this.data.chains.length) return;
+    groups(parts) {
+      if (!this.data.groups.length) return;
       const y = AXIS + LANE + GAP;
-      parts.push(element("text", { class: "tick", x: 0, y: y + LANE / 2 + 4 }, "chains"));
-      for (const [first, last, tiles] of this.data.chains) {
+      parts.push(element("text", { class: "tick", x: 0, y: y + LANE / 2 + 4 }, "fused"));
+      for (const [first, last, tiles] of this.data.groups) {
         const { start } = this.data.calls[first], { end } = this.data.calls[last];
         const left = Math.max(GUTTER, this.x(start)), right = Math.min(this.width, this.x(end));
         if (right - left < 0.3) continue;
-        const rect = element("rect", { class: "chain", x: left, y, width: right - left, height: LANE, rx: 2 });
+        const rect = element("rect", { class: "group", x: left, y, width: right - left, height: LANE, rx: 2 });
         const names = `${this.data.calls[first].name} to ${this.data.calls[last].name}`;
         const about = `${last - first + 1} layers computed together, ${tiles} tiles`;
         rect.append(element("title", {}, `${names}\n${about}\n${digits(end - start)} cycles from ${digits(start)} on`));

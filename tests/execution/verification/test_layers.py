@@ -105,11 +105,11 @@ def test_layers_of_chains_are_named(model: Path, tmp_path: Path) -> None:
     """Of what stays inside of a chain only some rows are in memory at a time."""
     options = Options(memory={"l1": 12000}, objective="traffic")
     compiled = deeploy.compile(model, "siracusa", **options.given())
-    assert compiled.plan.chains
+    assert compiled.plan.fused_groups
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
     (found, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), model)
-    held = {name for chain in compiled.plan.chains for name in chain.held}
+    held = {name for chain in compiled.plan.fused_groups for name in chain.held}
     inside = [call.node.name for call in compiled.plan.program.calls if any(call.operands[name].buffer in held for name in call.writes)]
     assert inside and all(name in found.partition("only a part is in memory")[2] for name in inside), found
     count = len(compiled.plan.program.calls)

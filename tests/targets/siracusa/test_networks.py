@@ -78,7 +78,7 @@ def test_outputs_equal_the_golden_ones(shared_models: Path, simulate: Simulate, 
     name, options = CASES[case]
     model = shared_models / "dialect" / "Models" / name
     project = tmp_path / "project"
-    compile_model(model / "network.onnx", "siracusa", inputs=model / "inputs.npz", options=options).write(project)
+    compile_model(model / "network.onnx", "siracusa", inputs=model / "inputs.npz", **options.given()).write(project)
     manifest = json.loads((project / "deploy.json").read_text())
     sources = [
         SIMULATED / "main.c",
