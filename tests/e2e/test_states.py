@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy.backend import project
 from deeploy.cli import app
+from deeploy.driver.samples import read_sample
 from deeploy.driver.verify import verify_compiled
 from deeploy.errors import DeeployError, UsageError
 from deeploy.execution.runners import host
@@ -26,8 +27,8 @@ SHARED = Path(__file__).parents[3] / "shared" / "models" / "dialect" / "Models" 
 CONTEXT = 24
 
 TARGETS = {
-    "generic": ("generic", None),
-    "siracusa": ("siracusa", None),
+    "generic": ("generic", deeploy.Options()),
+    "siracusa": ("siracusa", deeploy.Options()),
     "tight": ("siracusa", deeploy.Options(memory={"l1": 1300})),
     "far": ("siracusa", deeploy.Options(memory={"l1": 2500, "l2": 4500}, default_memory="L3")),
 }
@@ -332,10 +333,12 @@ def test_dialect_network_with_declared_states(tmp_path: Path, name: str, target:
     steps = [{**arrays, "input": generator.integers(-100, 100, given["input"].shape)} for _ in range(growth.context)]
     rows = StateRows()
     for step in steps[:-1]:
-        network_outputs(compiled.network.program, compiled._sample(step), rows)
+        network_outputs(compiled.network.program, read_sample(compiled.network.program, compiled.network.inputs, step), rows)
     caches = {state.past: rows.memory[state.buffer].reshape(state.shape)[:, :, :-1] for state in growth.states}
     want = fixed.interpret({**steps[-1], **caches})[0]
-    assert np.array_equal(network_outputs(compiled.network.program, compiled._sample(steps[-1]), rows)[0], want)
+    assert np.array_equal(
+        network_outputs(compiled.network.program, read_sample(compiled.network.program, compiled.network.inputs, steps[-1]), rows)[0], want
+    )
     verdict = verify_compiled(compiled, path, decoders.stacked(tmp_path / "in.npz", steps), sequence=True)
     assert all(comparison.passed and comparison.rule == "every bit" for _, comparison in verdict.comparisons)
     assert np.array_equal(verdict.outputs[0][-1], want)

@@ -34,7 +34,8 @@ DIMS = {"prompt:rows": ROWS, "step:rows": 1}
 
 
 def _together(path: Path, target: str = "generic", options: deeploy.Options | None = None) -> deeploy.Compiled:
-    return deeploy.compile({"prompt": path, "step": path}, target, dims=DIMS, context=CONTEXT, **options.given())
+    given = (options or deeploy.Options()).given()
+    return deeploy.compile({"prompt": path, "step": path}, target, dims=DIMS, context=CONTEXT, **given)
 
 
 def _written(folder: Path, network: str, prompt: Sequence[int], *arguments: int) -> list[int]:
