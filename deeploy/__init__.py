@@ -1,6 +1,6 @@
 """deeploy: a compiler from quantised ONNX graphs to C for microcontrollers with scratchpad memories instead of caches.
 
-A network goes through these rooms in this order; each imports those in front of it alone, and what they share (``errors``,
+A network goes through these rooms, of which each imports those in front of it alone, and what they share (``errors``,
 ``documents``, ``schemas``, ``jobs``, ``resources``, ``version``):
 
 * ``ir``: values, nodes and graphs, element types, loop nests and maps, expressions, kernels, machines and topologies.

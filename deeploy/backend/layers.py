@@ -251,6 +251,7 @@ class Printer:
         return dict(sorted(tickets_by_token.items(), key=lambda item: (item[0].startswith("FOR_"), item[1])))
 
     def _address(self, address: Address) -> str:
+        """An address in C: a memory, the enumerator of what lies there, and where in it."""
         if address.level:
             base = f"{SELF}->{address.level.lower()} + {offset_macro(address.block)}"
         else:
@@ -336,6 +337,7 @@ class Printer:
         return stored_buffer.dtype
 
     def _pointer(self, layer: Layer, name: str) -> str:
+        """The declaration of the pointer that a kernel gets for an operand: its address in the tile at hand."""
         operand = layer.work.operands[name]
         const = "" if name in (*layer.call.writes, SUMS) else "const "
         kind = f"{const}{(DType.INT32 if name == SUMS else self._dtype(layer.call.operands[name].buffer)).c} *"

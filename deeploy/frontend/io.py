@@ -18,7 +18,7 @@ _FORWARD = ("Reshape", "Transpose", "Slice", "Copy")
 
 
 class Equality(Enum):
-    """How an output is compared with a golden one (ARCHITECTURE.md, Numbers)."""
+    """How an output is compared with a golden one."""
 
     EXACT = "exact"  # integer graphs: bit for bit
     STEPS = "steps"  # quantised graphs: at most one step apart, 99 % equal

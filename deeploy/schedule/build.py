@@ -223,7 +223,7 @@ class _Builder:
         return self.plan.program.buffers[self.call.operands[operand].buffer].dtype
 
     def _slot(self, stream: Stream, tile: Value) -> Address:
-        """The window that serves a tile."""
+        """The address of the window that serves a tile: that of the window, which the plan has, and a slot that takes turns."""
         level = next(path.near for path in self.paths if path.name == stream.path)
         turn = remainder(quotient(tile, stream.period), stream.depth)
         return Address(window_name(self.call.name, stream.operand, level, self.engine.memory), turn * stream.bytes, level)

@@ -1,4 +1,5 @@
-"""Addresses: where every buffer lies in its memory, decided from lifetimes and sizes.
+"""Addresses: where every buffer and every window of tiles lies in its memory, decided from lifetimes and sizes. A schedule adds to a
+window's address the slot that a tile has (``deeploy.schedule.build``), and ``deeploy.backend.layers`` prints both.
 
 Problem. Every block is live from step ``first`` to step ``last`` and occupies a contiguous range of addresses for all of that time. Blocks
 that are live at the same time must not share an address. Find the packing with the smallest peak, or any packing within a capacity.
