@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeploy.errors import DeeployError, UsageError, shorten
-from deeploy.resources import cache_folder, prune_folder, write_whole
+from deeploy.resources import cache_folder, mark_used, write_whole
 from deeploy.schemas import KINDS, SCHEMAS
 from deeploy.schemas.agree import value_agrees
 
@@ -67,13 +67,15 @@ def _read_kept(place: Path | None) -> Contents | None:
         data = json.loads(place.read_text(encoding="utf-8")) if place is not None else None
     except (OSError, ValueError):
         return None
-    return data if isinstance(data, dict) else None
+    if place is None or not isinstance(data, dict):
+        return None
+    mark_used(place)
+    return data
 
 
 def _write_kept(place: Path | None, data: Contents) -> None:
     if place is not None:
         with contextlib.suppress(OSError), write_whole(place) as fresh:
-            prune_folder(place.parent)
             fresh.write_text(json.dumps(data), encoding="utf-8")
 
 

@@ -10,6 +10,7 @@ import typer
 
 from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, PinOption, Project, print_self_test, print_text, target_names
 from deeploy.options import Options, parse_dims, parse_pins
+from deeploy.resources import cache_root, prune_cache
 from deeploy.version import VERSION
 
 app = typer.Typer()
@@ -84,14 +85,19 @@ def compare(
 
 
 @app.command()
-def doctor(as_json: JsonOption = False) -> None:
-    """List the compilers, emulators, simulators, boards and packages found here, and what each is for."""
+def doctor(
+    as_json: JsonOption = False,
+    clear_cache: Annotated[bool, typer.Option("--clear-cache", help="Delete what is kept from run to run.")] = False,
+) -> None:
+    """List the compilers, emulators, simulators, boards and packages found here, what each is for, and the build cache."""
     from deeploy.execution.runners.doctor import examine_tools
     from deeploy.report.progress import Progress
     from deeploy.report.text import align_table
 
     with Progress() as progress:
         progress("look for tools")
+        if clear_cache and (root := cache_root()) is not None:
+            prune_cache(root, 0)
         findings = examine_tools()
     if as_json:
         print_text(json.dumps([tool.contents() for tool in findings], indent=1))

@@ -1,8 +1,7 @@
 """Projects as they were written before: the same request of the same files gives the same project, without compiling again.
 
 A project is kept under the hash of what was asked and of the installation that answered, with a list of the files that were read and what
-they held. It is taken only where all of them still hold the same. What has not been used for longest is removed when the folder of projects
-has become too large.
+they held. It is taken only where all of them still hold the same.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from deeploy.documents import digest_of
-from deeploy.resources import cache_folder, prune_folder, resource, write_whole
+from deeploy.resources import cache_folder, mark_used, resource, write_whole
 
 MOST_BYTES = 1 << 27  # of a project that is kept: writing a larger one takes longer than what is saved is worth
 _FILES, _NOTES, _READ = "project/", "notes.json", "read.json"
@@ -56,8 +55,7 @@ class CachePlace:
                 notes = json.loads(archive.read(_NOTES))
         except (OSError, ValueError, KeyError, zipfile.BadZipFile):
             return None
-        with contextlib.suppress(OSError):
-            os.utime(self.file)
+        mark_used(self.file)
         return CachedProject(files, notes)
 
     def keep(self, folder: Path, notes: Sequence[str], read: Mapping[str, str]) -> None:
@@ -65,14 +63,11 @@ class CachePlace:
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         if sum(path.stat().st_size for path in paths) > MOST_BYTES:
             return
-        with contextlib.suppress(OSError):
-            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            prune_folder(self.file.parent)
-            with write_whole(self.file) as fresh, zipfile.ZipFile(fresh, "w") as archive:
-                archive.writestr(_READ, json.dumps(read))
-                archive.writestr(_NOTES, json.dumps(list(notes)))
-                for path in paths:
-                    archive.write(path, _FILES + path.relative_to(folder).as_posix())
+        with contextlib.suppress(OSError), write_whole(self.file) as fresh, zipfile.ZipFile(fresh, "w") as archive:
+            archive.writestr(_READ, json.dumps(read))
+            archive.writestr(_NOTES, json.dumps(list(notes)))
+            for path in paths:
+                archive.write(path, _FILES + path.relative_to(folder).as_posix())
 
 
 def place_of(request: str, models: Iterable[Path]) -> CachePlace | None:

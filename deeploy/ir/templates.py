@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deeploy.resources import cache_folder
+from deeploy.resources import cache_folder, mark_used, write_whole
 
 if TYPE_CHECKING:
     from mako.lookup import TemplateLookup
@@ -41,10 +41,18 @@ def _make_lookup(folders: tuple[Path, ...], kept: Path | None) -> TemplateLookup
         del uri
         entry = os.stat(filename)
         what = f"{mako.__version__} {os.path.abspath(filename)} {entry.st_size} {entry.st_mtime_ns}"
-        return f"{kept}/{hashlib.sha256(what.encode()).hexdigest()}.py"
+        place = f"{kept}/{hashlib.sha256(what.encode()).hexdigest()}.py"
+        mark_used(Path(place))
+        return place
 
     where = None if kept is None else module
-    return TemplateLookup([str(folder) for folder in folders], strict_undefined=True, modulename_callable=where)
+    paths = [str(folder) for folder in folders]
+    return TemplateLookup(paths, strict_undefined=True, modulename_callable=where, module_writer=_write_module)
+
+
+def _write_module(source: bytes, place: str) -> None:
+    with write_whole(Path(place)) as fresh:
+        fresh.write_bytes(source)
 
 
 def _writable_folder(folder: Path | None) -> Path | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from deeploy.documents import Contents
 from deeploy.execution.runners.board import find_ports
+from deeploy.resources import cache_root, cached_files
 
 _SECONDS = 10  # that a tool may take to tell its version
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
@@ -62,11 +63,21 @@ _PACKAGES = (
     ("onnxscript", "PyTorch's default exporter", "onnxscript"),
     ("emx_onnx_cgen", "generated C for operators without a kernel (--fallback)", "emx-onnx-cgen"),
 )
+_CACHE = "compiling the same again sooner"
 
 
 def examine_tools() -> list[Tool]:
     """Every tool that is known, with where it is."""
-    return [*map(_find_program, _PROGRAMS), *_find_boards(), *map(_find_package, _PACKAGES)]
+    return [*map(_find_program, _PROGRAMS), *_find_boards(), *map(_find_package, _PACKAGES), _measure_cache()]
+
+
+def _measure_cache() -> Tool:
+    """Where the build cache is, and its size."""
+    root = cache_root()
+    if root is None:
+        return Tool("cache", "deeploy", _CACHE, "", "", "unset DEEPLOY_CACHE, or let it name a folder")
+    size = sum(entry.st_size for entry in cached_files(root).values())
+    return Tool("cache", "deeploy", f"{_CACHE}: {root}, {size / 1e6:.1f} MB, which --clear-cache deletes", str(root), "", "")
 
 
 def _find_program(row: tuple[str, str, str, str]) -> Tool:

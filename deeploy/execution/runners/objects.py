@@ -2,14 +2,13 @@
 
 Kernels, the runtime and the model of the machine are the same in most projects; they are compiled once per machine, compiler and flags.
 How a source is compiled is what make says that it would run: Makefiles also hold what differs from network to network and concerns no
-object. What has not been used for longest is removed when the folder has become too large.
+object.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from deeploy.resources import cache_folder, prune_folder, write_whole
+from deeploy.resources import cache_folder, mark_used, write_whole
 
 MOST_SOURCE = 1 << 24  # bytes of a source whose object is kept: to hash and copy larger constants takes longer than what is saved
 _ASSEMBLED = b".incbin"  # a file that the assembler puts in as it is: the source does not say what it holds, and it is made fast
@@ -40,14 +39,13 @@ def keep_objects(project: Path, options: Sequence[str]) -> Iterator[None]:
         return
     object_files: Mapping[Path, Path] = {}
     with contextlib.suppress(OSError):
-        place.mkdir(parents=True, exist_ok=True)
-        prune_folder(place)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
         object_files = {place / key: project / build / name.with_suffix(".o") for name, key in _object_keys(project, options).items()}
         for object_, target in object_files.items():
             if _is_whole(object_) and not target.exists():
                 for kind in _KINDS:  # the object last: make compiles what has no object
                     _copy_object(object_.with_suffix(kind), target.with_suffix(kind))
-                    os.utime(object_.with_suffix(kind))
+                    mark_used(object_.with_suffix(kind))
     yield
     with contextlib.suppress(OSError):
         for object_, target in object_files.items():

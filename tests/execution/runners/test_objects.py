@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from deeploy import resources
 from deeploy.execution.runners import host
 from deeploy.options import Options
 from tests.execution.simulation.nets import perceptron
@@ -120,15 +118,3 @@ def test_without_a_cache_everything_is_compiled(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setenv("DEEPLOY_CACHE", place)
         for number in range(2):
             assert printed(project(tmp_path / f"{number}{len(place)}")) == ("7", ["main.c", "src/a.c"])
-
-
-def test_what_was_not_used_for_longest_goes_first(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    printed(project(tmp_path / "one"))
-    place = cache / "objects"
-    kept = sorted(place.glob("*.o"))
-    assert len(kept) == 2
-    for path in (kept[0], kept[0].with_suffix(".d"), place / "looked"):
-        os.utime(path, (1, 1))
-    monkeypatch.setattr(resources, "MOST_BYTES", sum(path.stat().st_size for path in place.iterdir() if path.name[:8] != kept[0].name[:8]))
-    printed(project(tmp_path / "two"), flags="-O3")
-    assert not kept[0].exists() and kept[1].exists()
