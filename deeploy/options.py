@@ -176,6 +176,8 @@ class Options:
     on_stage: Stage | None = None
 
     def __post_init__(self) -> None:
+        for option in (option for option in list_options() if option.kind == "pairs" and getattr(self, option.field) is None):
+            object.__setattr__(self, option.field, {})  # who computes arguments may have none
         for option in (option for option in list_options() if option.choices):
             value = getattr(self, option.field)
             if value is not None and value not in option.choices:

@@ -216,6 +216,11 @@ def test_messages_name_arguments_in_python(text: str) -> None:
     assert name_arguments(text, ("metric",)) == NAMED[text]
 
 
+@pytest.mark.parametrize("option", [option for option in list_options() if option.kind == "pairs"], ids=lambda option: option.field)
+def test_no_pairs_are_none_as_well(option: OptionField) -> None:
+    assert Options(**{option.field: None}) == Options()
+
+
 def test_an_error_ends_in_one_frame() -> None:
     with pytest.raises(UsageError, match="there is no file") as refused:
         deeploy.compile("nowhere.onnx", "siracusa", inputs="nowhere.npz")
