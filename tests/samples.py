@@ -148,7 +148,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterable[None]:
     with ExitStack() as stack:
         if not is_drawn(f"certificate of {item.nodeid}", CERTIFIED) and not names_certificates(item.module):  # type: ignore[attr-defined]
             for kind in (CompiledProject, Distributed):
-                stack.enter_context(mock.patch.object(kind, "certify", lambda self, files, is_exhaustive=False: None))
+                stack.enter_context(mock.patch.object(kind, "certify", lambda self, files, is_exhaustive=False: []))
         return (yield)
 
 

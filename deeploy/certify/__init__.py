@@ -13,6 +13,16 @@ from __future__ import annotations
 from deeploy.certify.layers import Claim, ClaimedOperand
 from deeploy.certify.memory import CertificateError
 from deeploy.certify.messages import exchange_messages
+from deeploy.certify.proof import NetworkProof, ProofCounts
 from deeploy.certify.run import Printed, certify_network
 
-__all__ = ["CertificateError", "Claim", "ClaimedOperand", "Printed", "certify_network", "exchange_messages"]
+__all__ = [
+    "CertificateError",
+    "Claim",
+    "ClaimedOperand",
+    "NetworkProof",
+    "Printed",
+    "ProofCounts",
+    "certify_network",
+    "exchange_messages",
+]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 from deeploy.certify.memory import CertificateError, Memories
+from deeploy.certify.proof import ProofCounts
 from deeploy.ir.target import Target
 
 
@@ -22,10 +23,14 @@ class MovedBox(TypedDict):
 
 
 class CheckedMachine:
-    """A machine of a target; ``arenas`` and ``beside`` are the addresses of arenas, and of constants beside them, by memory."""
+    """A machine of a target; ``arenas`` and ``beside`` are the addresses of arenas, and of constants beside them, by memory.
 
-    def __init__(self, target: Target) -> None:
+    ``counts`` is what was done, of a network of so many ``layers``.
+    """
+
+    def __init__(self, target: Target, layers: int) -> None:
         self.target, self.memories = target, Memories()
+        self.counts = ProofCounts(layers)
         self.arenas: dict[str, int] = {}
         self.beside: dict[str, int] = {}
         self.cores = 1
@@ -128,6 +133,7 @@ class CheckedMachine:
             return
 
         def begin() -> None:
+            self.counts.transfers += 1
             packed = [math.prod(counts[axis + 1 :]) for axis in range(len(counts))]
             inside = self.memories.span(near, counts, packed, "what is moved")
             outside = self.memories.span(far, counts, (*pitch, 1), "what is moved")

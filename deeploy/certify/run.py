@@ -19,6 +19,7 @@ from deeploy.certify.layers import UNKNOWN, CertifiedLayer, Claim, Seen, Step
 from deeploy.certify.machine import CheckedMachine
 from deeploy.certify.memory import CertificateError, ConstantRegion, Region, Span
 from deeploy.certify.messages import CheckedMessage
+from deeploy.certify.proof import NetworkProof
 from deeploy.ir.interface import Bound
 from deeploy.ir.kernel import SUMS
 from deeploy.ir.nodes import Tensor
@@ -62,8 +63,8 @@ class Printed:
     is_exhaustive: bool = False
 
 
-def certify_network(printed: Printed) -> list[CheckedMessage]:
-    """Check that the C of a network computes every element of every output as the graph says; returns the messages of an inference.
+def certify_network(printed: Printed) -> NetworkProof:
+    """Check that the C of a network computes every element of every output as the graph says.
 
     Raises:
         CertificateError: it does not; the text names the layer, the tile, and what is there instead.
@@ -75,12 +76,12 @@ def certify_network(printed: Printed) -> list[CheckedMessage]:
         raise CertificateError(f"{run.where}: {error}") from error
     except (TextError, SyntaxError, ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
         raise CertificateError(f"{run.where}: the C cannot be read: {type(error).__name__}: {error}") from error
-    return run.messages
+    return NetworkProof(run.counts, run.messages)
 
 
 class _CheckedRun(CheckedMachine):
     def __init__(self, printed: Printed) -> None:
-        super().__init__(printed.target)
+        super().__init__(printed.target, len(printed.calls))
         self.printed = printed
         self.elements = Elements(printed.graph, printed.calls.values())
         self.captured: list[tuple[str, Sequence[Any]]] | None = None
@@ -191,12 +192,14 @@ class _CheckedRun(CheckedMachine):
             raise CertificateError(f"it ends with {status}")
         self.finish()
         self.where = f"the end{when}"
+        self.counts.positions += 1
         rows = slice(getattr(self.instance, "past_rows", None))  # those of the inference as well
         for region, tensor in zip(results, graph.outputs, strict=True):
             live = self.printed.live.get(tensor.name, ())
             part = tuple(rows if axis in live else slice(None) for axis in range(tensor.rank))
             wanted = bytes_of(self.elements.of(tensor), tensor.dtype.bytes)
             self.compare(region.holds.reshape(wanted.shape)[part], wanted[part], region.name)
+            self.counts.elements += wanted[part].size // tensor.dtype.bytes
 
     def held(self, tensor: Tensor) -> np.ndarray:
         return bytes_of(self.elements.of(tensor), tensor.dtype.bytes).ravel()
@@ -254,6 +257,7 @@ class _CheckedRun(CheckedMachine):
             self.where = f"layer {each}, tile {tile}, core {self.core}"
             try:
                 self.match(each, int(kind == "second"), function, arguments, tile)
+                self.counts.calls += 1
                 return
             except CertificateError as error:
                 failures.append(error)

@@ -33,10 +33,11 @@ from deeploy.cli.options import (
     target_names,
     tolerance_of,
 )
+from deeploy.documents import read_document
 from deeploy.errors import UsageError, shorten, suggest
 from deeploy.options import Options, check_seconds
 from deeploy.report.progress import Progress
-from deeploy.schemas import BUILD
+from deeploy.schemas import BUILD, CERTIFICATE
 
 if TYPE_CHECKING:
     from deeploy.devices.compile import Planned
@@ -271,21 +272,25 @@ def certify(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Prove that the C of a project does what the graph of its model says, for all inputs (docs/trust.md)."""
+    """Check a project's certificate: its files are unchanged, and the C does what the graph says for all inputs (docs/trust.md)."""
     from deeploy.backend import project as files
     from deeploy.certify import CertificateError
+    from deeploy.driver.certificate import find_changes
 
     files.read_manifest(project)
+    told = read_document(project / CERTIFICATE, CERTIFICATE) if (project / CERTIFICATE).exists() else None
     models, options = _resolve_options(None, project / BUILD, Options())
     with Progress() as progress:
         made = _compile_models(models, replace(options, on_stage=progress))
-    failure = None
+    contents = {path: files.read_file(project / path) for path in made.sources()}
+    changed = find_changes(told, made.hashes(contents)) if told is not None else []
+    failure = f"changed since {CERTIFICATE} was written: {', '.join(map(shorten, changed))}" if changed else None
     try:
-        made.certify({path: files.read_file(project / path) for path in made.sources()}, every_position)
+        made.certify(contents, every_position)
     except CertificateError as error:
-        failure = str(error)
+        failure = f"{failure}; {error}" if failure is not None else str(error)
     if as_json:
-        print_text(json.dumps({"certified": failure is None, "failure": failure}, indent=1))
+        print_text(json.dumps({"certified": failure is None, "failure": failure, "changed": changed}, indent=1))
     elif failure is None:
         print_text("certified: the C does what the graph says, for all inputs")
     else:

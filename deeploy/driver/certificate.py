@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 
 from deeploy.backend.claims import claim_layers
-from deeploy.certify import Printed
+from deeploy.certify import Printed, ProofCounts
 from deeploy.ir.values import Graph
 from deeploy.planning.plan import Plan
+from deeploy.schemas import GENERATOR, MANIFEST, SCHEMA
+from deeploy.version import VERSION
+
+STATEMENT = "Every element of every output is computed from the elements that the graph says, for all inputs."
+ASSUMPTIONS = (  # as docs/trust.md has them
+    "The declarations of operators and kernels: which elements are read and written, what may be overwritten.",
+    "What printer and certificate share: the nodes that were bound to kernels, how a template is given a window "
+    "(deeploy/ir/interface.py), and which axes of a tensor grow with states.",
+    "The C compiler, and the runtime of the machine: a wait waits, a barrier is one.",
+    "Without --every-position: positions of a state in between those that are run are like them.",
+    "Kernels that a generator wrote for loops of the model: what their C does inside is tested, not proved.",
+)
+Hashes = Mapping[str, Mapping[str, str]]  # SHA-256 by kind and name: of emitted files, and of models
 
 
 def collect_printed(files: Mapping[str, str | bytes], prefix: str, project: str, plan: Plan, graph: Graph) -> Printed:
@@ -33,3 +49,22 @@ def text_of(files: Mapping[str, str | bytes], path: str) -> str:
     """The content of an emitted file as text."""
     content = files[path]
     return content if isinstance(content, str) else content.decode()
+
+
+def hash_files(files: Mapping[str, str | bytes]) -> dict[str, str]:
+    """SHA-256 of emitted files by their paths, in hexadecimal digits; not of ``deploy.json``, which tells people and tools of them."""
+    contents = {path: text if isinstance(text, bytes) else text.encode() for path, text in sorted(files.items()) if path != MANIFEST}
+    return {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
+
+
+def print_certificate(counts: Sequence[ProofCounts], hashes: Hashes) -> str:
+    """The text of ``certificate.json``, of the networks that were proved."""
+    totals = {each.name: sum(getattr(count, each.name) for count in counts) for each in fields(ProofCounts)}
+    head = {"generator": GENERATOR, "version": VERSION, "schema": SCHEMA, "statement": STATEMENT, "assumptions": ASSUMPTIONS}
+    return json.dumps({**head, "counts": {"networks": len(counts), **totals}, **hashes}, indent=1) + "\n"
+
+
+def find_changes(told: Hashes, found: Hashes) -> list[str]:
+    """The files and models whose hashes differ from those that a certificate tells, or that only one of them has."""
+    kinds = [(told[kind], found[kind]) for kind in found]
+    return [name for old, new in kinds for name in sorted({*old, *new}) if old.get(name) != new.get(name)]

@@ -22,9 +22,9 @@ from deeploy.backend import chips, project
 from deeploy.backend.constants import Additions
 from deeploy.backend.emit import arenas_of, emit_networks
 from deeploy.backend.packages import make_package
-from deeploy.certify import CertificateError, Printed, certify_network, exchange_messages
+from deeploy.certify import CertificateError, NetworkProof, Printed, certify_network, exchange_messages
 from deeploy.documents import Contents, Document
-from deeploy.driver.certificate import collect_printed, of_chip, text_of
+from deeploy.driver.certificate import collect_printed, hash_files, of_chip, print_certificate, text_of
 from deeploy.driver.plan import Requantisation, over_budget
 from deeploy.driver.prefixes import check_files
 from deeploy.driver.samples import Arrays, Outputs, read_sample, split_samples
@@ -55,6 +55,7 @@ from deeploy.planning.program import Program
 from deeploy.report.explain import explain_calls
 from deeploy.report.page import report_page
 from deeploy.report.quantised import quantise_first
+from deeploy.schemas import CERTIFICATE
 
 STREAMED = 6  # inferences that are predicted beyond those that fill a pipeline
 
@@ -174,8 +175,8 @@ class Project(ABC):
     is_certified: bool  # whether what is emitted is compared with the graph
 
     @abstractmethod
-    def certify(self, files: Mapping[str, str | bytes], is_exhaustive: bool = False) -> None:
-        """Check that the C in files does what the graph of every network says, for all inputs.
+    def certify(self, files: Mapping[str, str | bytes], is_exhaustive: bool = False) -> Sequence[NetworkProof]:
+        """Prove that the C in files does what the graph of every network says, for all inputs.
 
         Args:
             is_exhaustive: at all positions of states, instead of the first and the last two.
@@ -200,11 +201,18 @@ class Project(ABC):
     def files(self, seconds: dict[str, float] | None = None) -> Mapping[str, str | bytes]:
         """The emitted project: relative paths and contents; what the certificate takes is added to ``seconds``."""
         sources = self.measured(self.sources())
+        certificate = {}
         if self.is_certified:
             start = time.perf_counter()
-            self.certify(sources)
+            proofs = self.certify(sources)
+            certificate[CERTIFICATE] = print_certificate([each.counts for each in proofs], self.hashes(sources))
             (seconds if seconds is not None else {})["certify"] = time.perf_counter() - start
-        return {**sources, **self.reports(json.loads(sources["deploy.json"]))}
+        return {**sources, **certificate, **self.reports(json.loads(sources["deploy.json"]))}
+
+    def hashes(self, files: Mapping[str, str | bytes]) -> Mapping[str, Mapping[str, str]]:
+        """SHA-256 of what a certificate speaks of: emitted files by their paths, and models, where their files are known."""
+        networks = {f"{each.network.model} of {each.title}": each.network.digest for each in self.units.values()}
+        return {"models": {name: digest for name, digest in networks.items() if digest}, "files": hash_files(files)}
 
     def measured(self, sources: Mapping[str, str | bytes]) -> Mapping[str, str | bytes]:
         """The emitted files with what a cross compiler makes of them in ``deploy.json``, where the target has one."""
@@ -301,9 +309,8 @@ class CompiledProject(Project):
             if network.graph is not None:
                 yield collect_printed(files, prefix, next(iter(self.networks)), network.plan, network.graph)
 
-    def certify(self, files: Mapping[str, str | bytes], is_exhaustive: bool = False) -> None:
-        for each in self.printed(files):
-            certify_network(replace(each, is_exhaustive=is_exhaustive))
+    def certify(self, files: Mapping[str, str | bytes], is_exhaustive: bool = False) -> Sequence[NetworkProof]:
+        return [certify_network(replace(each, is_exhaustive=is_exhaustive)) for each in self.printed(files)]
 
     def sources(self) -> Mapping[str, str | bytes]:
         plans = {name: network.plan for name, network in self.networks.items()}
@@ -388,15 +395,16 @@ class Distributed(Project):
             if self.leads[chip] == chip:
                 yield chip, collect_printed(of_chip(files, chip), chips.PREFIX, chips.PREFIX, plan, graph)
 
-    def certify(self, files: Mapping[str, str | bytes], is_exhaustive: bool = False) -> None:
-        messages = {}
+    def certify(self, files: Mapping[str, str | bytes], is_exhaustive: bool = False) -> Sequence[NetworkProof]:
+        proofs = {}
         for chip, each in self.printed(files):
             try:
-                messages[chip] = certify_network(replace(each, is_exhaustive=is_exhaustive))
+                proofs[chip] = certify_network(replace(each, is_exhaustive=is_exhaustive))
             except CertificateError as error:
                 raise CertificateError(f"chip {chip}: {error}") from error
         tables = [text_of(files, f"chips/{chip}/src/messages.c") for chip in range(len(self.plans))]
-        exchange_messages([messages[lead] for lead in self.leads], tables, self.topology.queue)
+        exchange_messages([proofs[lead].messages for lead in self.leads], tables, self.topology.queue)
+        return list(proofs.values())
 
     @property
     def units(self) -> Mapping[str, Unit]:

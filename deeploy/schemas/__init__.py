@@ -18,6 +18,7 @@ SCHEMA = 1  # version of what projects say of themselves
 MANIFEST = "deploy.json"
 PLAN = "plan.json"  # of targets for which no code is made
 REASONS = "explain.json"
+CERTIFICATE = "certificate.json"
 BUILD = "deeploy.toml"
 SELF_TEST_END = re.compile(r"deeploy-test \w+ (?:end [^\r\n]+|failed \d+)\r?\n")  # the last line that a self-test prints on a device
 
@@ -36,6 +37,7 @@ KINDS: Mapping[str, FileKind] = {
     MANIFEST: FileKind("project file", _AGAIN),
     PLAN: FileKind("plan", _AGAIN),
     REASONS: FileKind("file of explanations", _AGAIN),
+    CERTIFICATE: FileKind("certificate", _AGAIN),
     BUILD: FileKind("build file", "docs/getting-started.md shows such a file; every project holds its own."),
     "timing.toml": FileKind("timing file", "Complete or correct the file; docs/targets.md lists what it holds."),
     "topology.toml": FileKind("topology file", "Correct the file; docs/chips.md lists what it holds."),

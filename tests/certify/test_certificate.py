@@ -1,0 +1,99 @@
+"""``certificate.json``: what it says of projects, and that ``deeploy certify`` names every file that is another one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import deeploy
+from deeploy.bringup import new
+from deeploy.certify import ProofCounts
+from deeploy.cli import app
+from deeploy.documents import read_document
+from deeploy.driver.certificate import ASSUMPTIONS, STATEMENT
+from deeploy.schemas import CERTIFICATE, SCHEMAS
+from deeploy.schemas.agree import value_agrees
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "mychip"
+    new.write_skeleton(folder)
+    return folder / "model.onnx"
+
+
+def compile_project(model: Path, out: Path, *options: str) -> None:
+    done = CliRunner().invoke(app, ["compile", str(model), "-t", "siracusa", "-o", str(out), *options])
+    assert done.exit_code == 0, done.output
+
+
+def certify(out: Path) -> tuple[int, dict[str, Any]]:
+    done = CliRunner().invoke(app, ["certify", str(out), "--json"])
+    return done.exit_code, json.loads(done.stdout)
+
+
+def plain(text: str) -> str:
+    """The words of a page without links and marks."""
+    return " ".join(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text).replace("`", "").split())
+
+
+def test_the_page_says_what_certificates_say() -> None:
+    page = plain((ROOT / "docs/trust.md").read_text("utf-8"))
+    listed = page.partition("What is assumed")[2]
+    assert [item.strip() for item in listed.split("* ")[1:]] == list(ASSUMPTIONS)
+    assert STATEMENT[0].lower() + STATEMENT[1:] in page
+
+
+@pytest.mark.parametrize("options", [[], ["--chips", "2", "--partition", "pipeline"]], ids=["one chip", "two chips"])
+def test_a_certificate_is_checked_and_not_rewritten(options: list[str], model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    compile_project(model, out, *options)
+    assert value_agrees(json.loads((out / CERTIFICATE).read_text("utf-8")), SCHEMAS[CERTIFICATE], SCHEMAS[CERTIFICATE])
+    told = read_document(out / CERTIFICATE, CERTIFICATE)
+    assert all(hashlib.sha256((out / path).read_bytes()).hexdigest() == digest for path, digest in told["files"].items())
+    assert {Path(path).suffix for path in told["files"]} >= {".c", ".h"}
+    assert set(told["models"].values()) == {hashlib.sha256(model.read_bytes()).hexdigest()}
+    assert told["counts"]["networks"] == (2 if options else 1)
+    assert told["counts"].keys() == {"networks", *(field.name for field in fields(ProofCounts))}
+    assert min(told["counts"].values()) > 0
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert certify(out) == (0, {"certified": True, "failure": None, "changed": []})
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_what_was_changed_is_named(model: Path, tmp_path: Path) -> None:
+    own, out = tmp_path / "model.onnx", tmp_path / "out"
+    own.write_bytes(model.read_bytes())
+    compile_project(own, out)
+    files = json.loads((out / CERTIFICATE).read_text("utf-8"))["files"]
+    for path in (next(p for p in files if p.startswith("kernels/")), "src/network.c"):
+        content = (out / path).read_bytes()
+        (out / path).write_bytes(content + b"\n")  # which means the same
+        status, found = certify(out)
+        assert (status, found["certified"], found["changed"]) == (1, False, [path])
+        assert found["failure"].endswith(path), "nothing else is wrong"
+        (out / path).write_bytes(content)
+    own.write_bytes(own.read_bytes() + b"\x42\x00")  # an empty documentation string
+    assert certify(out)[1]["changed"] == ["model.onnx of network"]
+
+
+def test_without_certificate_there_is_no_file_and_the_proof_alone(model: Path, tmp_path: Path) -> None:
+    compile_project(model, tmp_path / "out", "--no-certify")
+    assert not (tmp_path / "out" / CERTIFICATE).exists()
+    assert certify(tmp_path / "out") == (0, {"certified": True, "failure": None, "changed": []})
+
+
+def test_certificates_of_equal_projects_are_equal(model: Path, tmp_path: Path) -> None:
+    texts = [deeploy.compile({"one": model, "two": model}, "siracusa").files()[CERTIFICATE] for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert json.loads(texts[0])["counts"]["networks"] == 2
+    assert len(json.loads(texts[0])["models"]) == 2
