@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 
 from deeploy.backend.claims import claim_layers
 from deeploy.certify import Printed, ProofCounts
 from deeploy.ir.values import Graph
 from deeploy.planning.plan import Plan
+from deeploy.planning.program import Call
 from deeploy.schemas import GENERATOR, MANIFEST, SCHEMA
 from deeploy.version import VERSION
 
@@ -21,6 +22,7 @@ ASSUMPTIONS = (  # as docs/trust.md has them
     "(deeploy/ir/interface.py), and which axes of a tensor grow with states.",
     "The C compiler, and the runtime of the machine: a wait waits, a barrier is one.",
     "Without --every-position: positions of a state in between those that are run are like them.",
+    "In time: a choice between two values, and every instruction but a division, takes as long for all values.",
     "Kernels that a generator wrote for loops of the model: what their C does inside is tested, not proved.",
 )
 Hashes = Mapping[str, Mapping[str, str]]  # SHA-256 by kind and name: of emitted files, and of models
@@ -57,11 +59,25 @@ def hash_files(files: Mapping[str, str | bytes]) -> dict[str, str]:
     return {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
 
 
-def print_certificate(counts: Sequence[ProofCounts], hashes: Hashes) -> str:
+def explain_times(networks: Mapping[str, Iterable[Call]]) -> dict[str, object]:
+    """The kernels of networks whose time depends on values of their operands, each with its layers."""
+    layers: dict[tuple[str, str, str], list[str]] = {}
+    for network, calls in networks.items():
+        for call in calls:
+            reason = call.kernel.explain_time(call.node)
+            if reason:
+                layers.setdefault((network, call.kernel.name, reason), []).append(call.name)
+    kernels = [
+        {"network": network, "kernel": kernel, "reason": reason, "layers": names} for (network, kernel, reason), names in layers.items()
+    ]
+    return {"is_constant": not kernels, "kernels": kernels}
+
+
+def print_certificate(counts: Sequence[ProofCounts], hashes: Hashes, times: Mapping[str, object]) -> str:
     """The text of ``certificate.json``, of the networks that were proved."""
     totals = {each.name: sum(getattr(count, each.name) for count in counts) for each in fields(ProofCounts)}
     head = {"generator": GENERATOR, "version": VERSION, "schema": SCHEMA, "statement": STATEMENT, "assumptions": ASSUMPTIONS}
-    return json.dumps({**head, "counts": {"networks": len(counts), **totals}, **hashes}, indent=1) + "\n"
+    return json.dumps({**head, "counts": {"networks": len(counts), **totals}, "time": times, **hashes}, indent=1) + "\n"
 
 
 def find_changes(told: Hashes, found: Hashes) -> list[str]:

@@ -24,7 +24,7 @@ from deeploy.backend.emit import arenas_of, emit_networks
 from deeploy.backend.packages import make_package
 from deeploy.certify import CertificateError, NetworkProof, Printed, certify_network, exchange_messages
 from deeploy.documents import Contents, Document
-from deeploy.driver.certificate import collect_printed, hash_files, of_chip, print_certificate, text_of
+from deeploy.driver.certificate import collect_printed, explain_times, hash_files, of_chip, print_certificate, text_of
 from deeploy.driver.plan import Requantisation, over_budget
 from deeploy.driver.prefixes import check_files
 from deeploy.driver.samples import Arrays, Outputs, read_sample, split_samples
@@ -205,7 +205,8 @@ class Project(ABC):
         if self.is_certified:
             start = time.perf_counter()
             proofs = self.certify(sources)
-            certificate[CERTIFICATE] = print_certificate([each.counts for each in proofs], self.hashes(sources))
+            times = explain_times({name: unit.network.program.calls for name, unit in self.units.items() if unit.is_lead})
+            certificate[CERTIFICATE] = print_certificate([each.counts for each in proofs], self.hashes(sources), times)
             (seconds if seconds is not None else {})["certify"] = time.perf_counter() - start
         return {**sources, **certificate, **self.reports(json.loads(sources["deploy.json"]))}
 

@@ -39,6 +39,7 @@ def types(*names: str) -> Types:
 
 
 CORE = "core"  # the first engine of a target, whatever its name is
+DIVIDES = "It divides values, which takes longer for some of them."  # as ``data_dependent``
 SUMS = "sums"  # what the first one of two parts of a kernel leaves for the second, or a tile along a reduction for the next one
 BYTES = types("s8", "u8")
 INTEGERS = types("s8", "u8", "s16", "u16", "s32")
@@ -219,6 +220,7 @@ class Row(Stored, total=False):
     generator: str
     link: Literal["send", "recv"] | None
     reorders: bool
+    data_dependent: str
     samples: tuple[Sample, ...]
 
 
@@ -303,6 +305,7 @@ class Kernel:
         generator: who wrote its C, where that was a program; reports say so.
         link: the kernel computes nothing, but sends its operand to another chip or receives it; it has no C function (``source``).
         reorders: its C adds up floats in another order than the reference, or fuses products and sums.
+        data_dependent: a sentence on the branch, loop bound or division by which its time depends on values of its operands, if one does.
     """
 
     name: str
@@ -337,6 +340,7 @@ class Kernel:
     generator: str = ""
     link: Literal["send", "recv"] | None = None
     reorders: bool = False
+    data_dependent: str = ""
     samples: tuple[Sample, ...] = ()
 
     @property
@@ -359,6 +363,15 @@ class Kernel:
         if self.generator or self.reorders or any(phase.kernel.reorders for phase in self.phases):
             return False
         return not self.operator.calls_library(node) and not any(p.kernel.operator.calls_library(p.node(node)) for p in self.phases)
+
+    def explain_time(self, node: Node) -> str:
+        """Why the time of a node may depend on values of its operands, as a sentence; empty where it does not."""
+        if self.generator:
+            return "Nobody looked for branches in C that a program wrote."
+        if any(tensor.dtype.is_float for tensor in (*node.operands, *node.outputs)):
+            return "Operations on floats may take longer for some values, above all where they are functions."
+        parts = (self, *(phase.kernel for phase in self.phases), *([self.second.kernel] if self.second is not None else []))
+        return next((part.data_dependent for part in parts if part.data_dependent), "")
 
     def variant(self, name: str, needs: Need | None = None, **row: Unpack[Row]) -> Kernel:
         """Another kernel of the same operator: what is given differs, and ``needs`` is a condition besides those of this one.

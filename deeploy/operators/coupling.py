@@ -78,6 +78,7 @@ COUPLING = Operator(
     Row(
         types={"x": FLOAT, "y": FLOAT},
         strided={"x": 1, "y": 1},
+        data_dependent="Rounds end when they change little.",
         scratch={"work": Scratch(lambda node, tile: 4 * node.attrs["classes"] * (node.attrs["classes"] + 1))},
     ),
     draw=_draw,

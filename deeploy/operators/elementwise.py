@@ -11,7 +11,7 @@ import numpy as np
 
 from deeploy.ir.epilogue import clip_shifted
 from deeploy.ir.expr import Dim
-from deeploy.ir.kernel import ANY, BYTES, FLOAT, INTEGERS, Draw, Operator, Reference, Row, Sample, types
+from deeploy.ir.kernel import ANY, BYTES, DIVIDES, FLOAT, INTEGERS, Draw, Operator, Reference, Row, Sample, types
 from deeploy.ir.nest import Map, Nest, parallel
 from deeploy.ir.nodes import Attributes, Node
 from deeploy.ir.types import Array, DType
@@ -328,9 +328,11 @@ ADD = pointwise("Add", AB, add_reference, SUMMED, PAIR, bounds=_added, addition=
 SUB = pointwise("Sub", AB, subtract_reference, SUMMED, PAIR, affine="offset")
 _ZERO_POINTS = sample("a[~s] b[~s]", a_zero_point=ZERO_POINTS, b_zero_point=ZERO_POINTS)
 MUL = pointwise("Mul", AB, mul_reference, SUMMED, _ZERO_POINTS, bounds=_multiplied, affine="factor")
-DIV = pointwise("Div", AB, div_reference, SUMMED, PAIR, affine="factor")
+DIV = pointwise("Div", AB, div_reference, {**SUMMED, "data_dependent": DIVIDES}, PAIR, affine="factor")
 SCALED_ADD = pointwise("ScaledAdd", AB, scaled_add_reference, _SCALED, sample("a[~s] b[~s]", _draw_scaled_add), addition=_addition)
-SCALED_DIV = pointwise("ScaledDiv", AB, scaled_div_reference, _SCALED, sample("a[~s] b[~s]", _draw_scaled_div))
+SCALED_DIV = pointwise(
+    "ScaledDiv", AB, scaled_div_reference, {**_SCALED, "data_dependent": DIVIDES}, sample("a[~s] b[~s]", _draw_scaled_div)
+)
 
 
 def _draw_requantisation(rng: Random) -> Sample:

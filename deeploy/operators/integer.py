@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 
 from deeploy.ir.epilogue import clip_shifted
-from deeploy.ir.kernel import INTEGERS, types
+from deeploy.ir.kernel import DIVIDES, INTEGERS, types
 from deeploy.ir.nodes import Attributes, Node
 from deeploy.ir.types import Array
 from deeploy.operators.accumulate import Ends, ends
@@ -91,7 +91,7 @@ DIV = pointwise(
     "IntegerDiv",
     AB,
     div_reference,
-    usual(*AB, over=AB, types={"a": INTEGERS, "b": INTEGERS, "y": types("s32")}),
+    usual(*AB, over=AB, types={"a": INTEGERS, "b": INTEGERS, "y": types("s32")}, data_dependent=DIVIDES),
     sample("a[~s] b[~s]", factor=range(1, 5000), scale=(1, 17, -3), offset=range(-300, 300)),
 )
 REQUANT_ADD = pointwise("RequantAdd", AB, requant_add_reference, SUMMED, sample("a[~s] b[~s]", _draw_requantisations), bounds=_bounds)

@@ -76,6 +76,7 @@ STANDARDISE = Operator(
         "types": {"x": BYTES, "y": types("s8", "u8", "s32")},
         "accepts": standardise_accepts,
         "epilogues": ((), ("requantise",), ("requantise", "lookup")),
+        "data_dependent": rows.ROOT,
     },
     draw=sample("x[*s]", centred=FLAG, zero_point=range(-9, 10), fraction=(8, 16, 20), epsilon=(1, 1 << 18)),
 )

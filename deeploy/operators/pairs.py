@@ -134,7 +134,10 @@ PAIRWISE = pointwise(
     "Binary",
     AB,
     reference,
-    usual(*AB, over=AB, types=_ANY, accepts=_pairwise),
+    {
+        **usual(*AB, over=AB, types=_ANY, accepts=_pairwise),
+        "data_dependent": "Where its function divides, it takes longer for some values.",
+    },
     _draw_pair,
     calls_library=lambda node: node.attrs["function"] == "pow",
 )

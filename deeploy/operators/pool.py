@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 
 from deeploy.ir.dimensions import MAX, SUM, Combine
-from deeploy.ir.kernel import BYTES, FLOAT, INTEGERS, Operator, Row, Sample, Tiling, types
+from deeploy.ir.kernel import BYTES, DIVIDES, FLOAT, INTEGERS, Operator, Row, Sample, Tiling, types
 from deeploy.ir.nest import Map, Nest, parallel, reduction
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
@@ -84,6 +84,7 @@ AVERAGE_POOL = Operator(
         "types": {"x": BYTES, "y": INTEGERS, "bias": types("s32")},
         "accepts": stored_whole,
         "epilogues": INTEGER_STAGES,
+        "data_dependent": DIVIDES,
     },
     bounds=_bounds,
     draw=_draw,

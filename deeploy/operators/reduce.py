@@ -11,7 +11,7 @@ import numpy as np
 
 from deeploy.ir.dimensions import MAX, MIN, PRODUCT, SUM, Combine
 from deeploy.ir.expr import Dim, Expr
-from deeploy.ir.kernel import FLOAT, INTEGERS, Operator, Reference, Row, Sample, types
+from deeploy.ir.kernel import DIVIDES, FLOAT, INTEGERS, Operator, Reference, Row, Sample, types
 from deeploy.ir.nest import Map, Nest, parallel, reduction
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
@@ -134,7 +134,12 @@ def integer_mean_reference(node: Node, x: Array) -> Array:
 
 
 def _operator(
-    name: str, combine: Combine, reference: Reference, is_whole: bool = False, stages: tuple[tuple[str, ...], ...] = INTEGER_STAGES
+    name: str,
+    combine: Combine,
+    reference: Reference,
+    is_whole: bool = False,
+    stages: tuple[tuple[str, ...], ...] = INTEGER_STAGES,
+    varies: str = "",
 ) -> Operator:
     """A reduction; where its accumulator ``is_whole``, it never has the type of x for certain."""
 
@@ -148,7 +153,7 @@ def _operator(
         return None if max(reduced, len(x.shape) - reduced) <= AXES else f"at most {AXES} reduced and {AXES} other axes"
 
     accepted = {"x": INTEGERS, "y": INTEGERS, "bias": types("s32")}
-    usual = Row(types=accepted, accepts=accepts, epilogues=stages, strided={"x": 0, "y": 0})
+    usual = Row(types=accepted, accepts=accepts, epilogues=stages, strided={"x": 0, "y": 0}, data_dependent=varies)
     return Operator(name, ("x",), nest(combine), reference, usual, draw=_draw)
 
 
@@ -163,12 +168,17 @@ REDUCE_MAX = _operator("ReduceMax", MAX, folded(np.maximum, -np.inf))
 REDUCE_MIN = _operator("ReduceMin", MIN, folded(np.minimum, np.inf))
 REDUCE_MEAN = _operator("ReduceMean", SUM, mean_reference, is_whole=True)
 REDUCE_PRODUCT = _operator("ReduceProd", PRODUCT, folded(np.multiply, 1), is_whole=True, stages=((),))
-INTEGER_MEAN = _operator("IntegerMean", SUM, integer_mean_reference)
+INTEGER_MEAN = _operator("IntegerMean", SUM, integer_mean_reference, varies=DIVIDES)
 ARG_EXTREME = Operator(
     "ArgMax",
     ("x",),
     extreme_nest,
     extreme_reference,
-    usual=Row(types={"x": INTEGERS | FLOAT | types("u32", "s64"), "y": types("s32", "s64")}, accepts=fits_loops, strided={"x": 0, "y": 0}),
+    usual=Row(
+        types={"x": INTEGERS | FLOAT | types("u32", "s64"), "y": types("s32", "s64")},
+        accepts=fits_loops,
+        strided={"x": 0, "y": 0},
+        data_dependent="It branches where an element is better.",
+    ),
     draw=sample("x[*s]", smallest=FLAG, last=FLAG),
 )

@@ -12,7 +12,7 @@ from random import Random
 import numpy as np
 
 from deeploy.ir.expr import Dim
-from deeploy.ir.kernel import BYTES, FLOAT, INTEGERS, Operator, Reference, Row, Sample, Types, types
+from deeploy.ir.kernel import BYTES, DIVIDES, FLOAT, INTEGERS, Operator, Reference, Row, Sample, Types, types
 from deeploy.ir.nest import Map, Nest, coupled, parallel
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
@@ -179,13 +179,16 @@ def norm_types(node: Node) -> tuple[str, str]:
     return ("int32_t" if largest**2 * columns(node) < 2**31 else "int64_t"), ("int32_t" if product < 2**31 else "int64_t")
 
 
+ROOT = "It takes a square root bit by bit, and divides values."  # as ``data_dependent``
 USUAL = Row(accepts=fits_loops, strided={"x": 1, "y": 1}, overwrites=(("y", "x"),))  # rows are dense, the other axes may have any stride
 
 
 def _norm(name: str, reference: Reference, *per_element: str) -> Operator:
     accepted: dict[str, Types] = {"x": types("s8", "u8", "s16"), **dict.fromkeys(per_element, INTEGERS), "y": types("s8")}
     draw = sample(" ".join(("x[*s,c]", *(f"{operand}[c]" for operand in per_element))), shift=range(9))
-    return Operator(name, ("x", *per_element), nest(*per_element), reference, {**USUAL, "types": accepted}, draw=draw)
+    return Operator(
+        name, ("x", *per_element), nest(*per_element), reference, {**USUAL, "types": accepted, "data_dependent": ROOT}, draw=draw
+    )
 
 
 def _draw_softmax(rng: Random) -> Sample:
@@ -221,6 +224,7 @@ TABLE_SOFTMAX = Operator(  # the same of quantised values
         **USUAL,
         "types": {"x": BYTES, "table": types("u32"), "results": BYTES, "y": types("s8", "u8", "s32")},
         "constants": ("table", "results"),
+        "data_dependent": DIVIDES,
     },
     draw=_draw_softmax,
 )
@@ -229,7 +233,12 @@ FIXED_SOFTMAX = Operator(
     ("x", "table"),
     nest(),
     fixed_softmax_reference,
-    {**USUAL, "types": {"x": BYTES, "table": types("u32"), "y": BYTES}, "constants": ("table",)},
+    {
+        **USUAL,
+        "types": {"x": BYTES, "table": types("u32"), "y": BYTES},
+        "constants": ("table",),
+        "data_dependent": "A loop counts the bits of a sum.",
+    },
     draw=_draw_fixed_softmax,
 )
 SHIFT_SOFTMAX = Operator(
@@ -237,7 +246,7 @@ SHIFT_SOFTMAX = Operator(
     ("x",),
     nest(),
     shift_softmax_reference,
-    {**USUAL, "types": {"x": BYTES, "y": types("u8", "s32")}},
+    {**USUAL, "types": {"x": BYTES, "y": types("u8", "s32")}, "data_dependent": DIVIDES},
     draw=sample("x[*s]", group=range(1, 10), numerator=(127 * 256, 255 * 256)),
 )
 LAYER_NORM = _norm("IntegerLayerNorm", layer_norm_reference, "weight", "bias")

@@ -83,6 +83,7 @@ THRESHOLDS = Operator(
         strided={"x": 1, "y": 1},
         tiling=Tiling(whole=("n",)),
         cores=("o", "c", "i"),
+        data_dependent="A binary search takes more steps for some values.",
     ),
     draw=_draw_thresholds,
 )

@@ -92,6 +92,7 @@ TREES = Operator(
         },
         constants=("nodes", "thresholds", "roots", "targets", "weights"),
         strided={"x": 1, "y": 1},
+        data_dependent="The way to a leaf is longer for some values.",
         tiling=Tiling(whole=("e",)),
         cores=("n",),
     ),

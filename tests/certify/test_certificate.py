@@ -20,6 +20,8 @@ from deeploy.documents import read_document
 from deeploy.driver.certificate import ASSUMPTIONS, STATEMENT
 from deeploy.schemas import CERTIFICATE, SCHEMAS
 from deeploy.schemas.agree import value_agrees
+from tests.certify.networks import NETWORKS
+from tests.hal import hand_written
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,6 +92,23 @@ def test_without_certificate_there_is_no_file_and_the_proof_alone(model: Path, t
     compile_project(model, tmp_path / "out", "--no-certify")
     assert not (tmp_path / "out" / CERTIFICATE).exists()
     assert certify(tmp_path / "out") == (0, {"certified": True, "failure": None, "changed": []})
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "reason"),
+    [("sums", None, ""), ("staged", None, ""), ("attention", "pulp_softmax", "divides"), ("doubled", "unary", "floats")],
+)
+def test_kernels_whose_time_depends_on_data_are_listed(name: str, kernel: str | None, reason: str, tmp_path: Path) -> None:
+    compiled = {**NETWORKS, **hand_written.NETWORKS}[name](tmp_path)
+    time = json.loads(compiled.files()[CERTIFICATE])["time"]
+    assert time["is_constant"] == (not time["kernels"])
+    found = {each["kernel"]: each for each in time["kernels"]}
+    assert (kernel in found) == (kernel is not None)
+    if kernel is None:
+        assert time["is_constant"]
+    else:
+        assert reason in found[kernel]["reason"]
+        assert set(found[kernel]["layers"]) == {call.name for call in compiled.network.program.calls if call.kernel.name == kernel}
 
 
 def test_certificates_of_equal_projects_are_equal(model: Path, tmp_path: Path) -> None:
