@@ -20,7 +20,7 @@ from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import Integers, is_dialect, resolve_input_types
 from deeploy.frontend.dynamic_axis import check_shapes
 from deeploy.frontend.integer_graphs import computes_integers, write_requantisations
-from deeploy.frontend.io import Port, describe_ports, strip_quantisation
+from deeploy.frontend.io import Port, check_integer_ports, describe_ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.lower.reading import TIES
 from deeploy.frontend.pins import Pinned
@@ -129,6 +129,8 @@ def lower_model(clock: Clock, model: Path, target: Target, options: Options, kno
 
     def finished(graph: Graph) -> tuple[Graph, dict[str, tuple[float, int]]]:
         graph, stripped = strip_quantisation(graph, kept) if options.quantised_io else (graph, {})
+        if options.quantised_io:
+            check_integer_ports(graph, {name for pair in source.pairs for name in (pair.past, pair.present)})
         return keep_states(graph, source.pairs), stripped
 
     graph, stripped = finished(graph)

@@ -11,6 +11,7 @@ from enum import Enum
 
 import numpy as np
 
+from deeploy.errors import UsageError, shorten
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.values import Graph, change_nodes, substitute_tensors
 
@@ -41,18 +42,13 @@ class Port:
 def strip_quantisation(graph: Graph, states: Collection[str] = ()) -> tuple[Graph, dict[str, tuple[float, int]]]:
     """Make the integer tensors behind Quantize inputs and before Dequantize outputs the graph's own (``--quantised-io``).
 
-    Returns scale and zero point of every tensor that was stripped, by its name in the graph. An input that is used other
-    than by one quantisation, or an output that is used inside, stays as it is; so do those named in ``states``.
+    What only moves elements between a port and its conversion, as for another layout, moves integers then. Returns scale and zero point
+    of every tensor that was stripped, by its name in the graph. An input that is used other than by equal quantisations, or an output
+    that is used inside, stays as it is (``check_integer_ports``); so do those named in ``states``.
     """
-    ranges: dict[str, tuple[float, int]] = {}
-    inputs, inner = list(graph.inputs), dict[Tensor, Tensor]()  # by quantised tensors, the inputs that are read instead
-    for position, tensor in enumerate(inputs):
-        nodes = graph.readers.get(tensor, [])
-        if tensor.name not in states and len(nodes) == 1 and nodes[0].op == "Quantize" and (parameters := scalar_parameters(nodes[0])):
-            (result,) = nodes[0].outputs
-            inputs[position] = inner[result] = replace(result, name=tensor.name, maker=None)
-            ranges[tensor.name] = parameters
-    graph = substitute_tensors(replace(graph, inputs=tuple(inputs)), inner)
+    graph, ranges = _convert_inputs(graph, states)
+    graph, moved_ranges = _convert_behind_moves(graph, states)
+    ranges |= moved_ranges
     outputs, names = list(graph.outputs), dict[str, str]()
     for position, tensor in enumerate(outputs):
         node = tensor.made_by("Dequantize")
@@ -67,6 +63,88 @@ def strip_quantisation(graph: Graph, states: Collection[str] = ()) -> tuple[Grap
         return node.another(outputs=results) if any(tensor.name in names for tensor in node.outputs) else node
 
     return change_nodes(replace(graph, outputs=tuple(outputs)), renamed), ranges
+
+
+def check_integer_ports(graph: Graph, states: Collection[str]) -> None:
+    """Check that nothing but states enters or leaves the network as floats.
+
+    Raises:
+        UsageError: something does; names the node that needs or computes floats.
+    """
+    for tensor in (*graph.inputs, *graph.outputs):
+        if not tensor.dtype.is_float or tensor.name in states:
+            continue
+        if tensor in graph.inputs:
+            nodes = [node for node in _follow_moves(graph, tensor)[1] if node.op != "Quantize"]
+            reason = f"{nodes[0]} reads floats of it" if nodes else "it is quantised in several ways, per channel, or not at all"
+        else:
+            reason = f"{node} computes floats" if (node := _find_origin(tensor)) is not None else "it is an input"
+            if node is not None and node.op == "Dequantize":
+                reason = f"what {node} computes has several scales, or is used elsewhere too"
+        kind = "input" if tensor in graph.inputs else "output"
+        raise UsageError(
+            f"--quantised-io: {kind} {shorten(tensor.name)} cannot be integers, as {reason}",
+            "Quantise the network from its inputs to its outputs, each with one scale, or leave out --quantised-io.",
+        )
+
+
+def _follow_moves(graph: Graph, tensor: Tensor) -> tuple[list[Tensor], list[Node]]:
+    """A tensor and those with its elements moved, and the nodes that do something else with one of them."""
+    moved, nodes = [tensor], list[Node]()
+    for each in moved:
+        for node in graph.readers.get(each, []):
+            if node.op in _FORWARD and node.operands[0] is each:
+                moved += node.outputs
+            else:
+                nodes.append(node)
+    return moved, nodes
+
+
+def _convert_inputs(graph: Graph, states: Collection[str]) -> tuple[Graph, dict[str, tuple[float, int]]]:
+    """The inputs that are only quantised, all in one way, become integers; what a quantisation limits besides is a Clip of its own then."""
+    inputs, ranges, quantised = dict[Tensor, Tensor](), dict[str, tuple[float, int]](), set[str]()
+    for tensor in graph.inputs:
+        moved, nodes = _follow_moves(graph, tensor)
+        if tensor.name in states or {*moved} & {*graph.outputs, *graph.kept} or any(n.op != "Quantize" or n.epilogue for n in nodes):
+            continue
+        ways = {(scalar_parameters(node), node.outputs[0].dtype) for node in nodes}
+        if len(ways) == 1 and (parameters := scalar_parameters(nodes[0])) is not None:
+            inputs[tensor] = replace(tensor, dtype=nodes[0].outputs[0].dtype)
+            ranges[tensor.name] = parameters
+            quantised |= {node.outputs[0].name for node in nodes}
+
+    def integers(node: Node) -> Node:
+        if node.op == "Quantize" and node.outputs[0].name in quantised:
+            return node.another(op="Clip", inputs=node.operands[:1], attrs={name: node.attrs[name] for name in ("low", "high")})
+        return _retype_moves(node)
+
+    graph = replace(graph, inputs=tuple(inputs.get(tensor, tensor) for tensor in graph.inputs))
+    graph = change_nodes(substitute_tensors(graph, inputs), integers)
+    clips = [node for node in graph.nodes if node.outputs and node.outputs[0].name in quantised]
+    whole = [clip for clip in clips if (clip.attrs["low"], clip.attrs["high"]) == clip.outputs[0].dtype.range]
+    return substitute_tensors(graph, {clip.outputs[0]: clip.operands[0] for clip in whole}), ranges
+
+
+def _convert_behind_moves(graph: Graph, states: Collection[str]) -> tuple[Graph, dict[str, tuple[float, int]]]:
+    """Outputs whose elements are moved after they were converted to floats become integers."""
+    sources, ranges = dict[Tensor, Tensor](), dict[str, tuple[float, int]]()
+    for tensor in graph.outputs:
+        first = tensor
+        while (node := first.made_by(*_FORWARD)) is not None and graph.readers.get(node.operands[0]) == [node]:
+            first = node.operands[0]
+        node = first.made_by("Dequantize")
+        if first is tensor or node is None or tensor.name in states or tensor in graph.readers or {first} & {*graph.outputs, *graph.kept}:
+            continue
+        if (parameters := scalar_parameters(node)) is not None and node.operands[0].data is None:
+            sources[first], ranges[tensor.name] = node.operands[0], parameters
+    return change_nodes(substitute_tensors(graph, sources), _retype_moves), ranges
+
+
+def _retype_moves(node: Node) -> Node:
+    """A node that moves what are integers now, with integers as results."""
+    if node.op not in _FORWARD or node.operands[0].dtype.is_float or not node.outputs[0].dtype.is_float:
+        return node
+    return node.another(outputs=tuple(replace(tensor, dtype=node.operands[0].dtype) for tensor in node.outputs))
 
 
 def scalar_parameters(node: Node) -> tuple[float, int] | None:
