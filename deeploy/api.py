@@ -5,6 +5,7 @@ Every function raises a subclass of ``deeploy.errors.DeeployError``, which says 
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from deeploy.driver.inspect import inspect_model
 from deeploy.driver.project import CompiledProject, Network
 from deeploy.driver.verify import Verdict
 from deeploy.driver.verify import verify_compiled as compared
-from deeploy.errors import DeeployError, UnsupportedError, UsageError, shorten
+from deeploy.errors import DeeployError, UnsupportedError, UsageError, shorten, suggest
 from deeploy.generation.generate import find_generators
 from deeploy.ir.target import Target
 from deeploy.options import Options, PinnedValue, list_options, name_arguments, option_parameter
@@ -90,8 +91,12 @@ def _take_options(
     """The function with the options as arguments of its own, for checkers of types, editors and ``help``."""
 
     def called(model: Model | Mapping[str, str | Path], /, *args: _Given.args, **given: _Given.kwargs) -> _Result:
+        if unknown := [name for name in given if name not in names]:
+            told = suggest(unknown[0], names, "")
+            raise UsageError(f"there is no option {shorten(unknown[0])}", f"{told}help(deeploy.compile) lists them.")
         return function(model, record(*args, **given))
 
+    names = list(signature(record).parameters)
     own = [option_parameter(parameter) for parameter in signature(record).parameters.values()]
     first = Parameter("model", Parameter.POSITIONAL_ONLY, annotation="Model | Mapping[str, str | Path]")
     called.__signature__ = Signature([first, *own], return_annotation="Compiled")  # type: ignore[attr-defined]
@@ -159,10 +164,13 @@ class Compiled(CompiledProject):
 def _compile(model: Model | Mapping[str, str | Path], options: Options) -> Compiled:
     """Compile an ONNX model or a PyTorch module, or several ONNX files into one project (a mapping from C prefix to path).
 
-    Further arguments are the options, as ``deeploy.Options`` describes them; ``l1=64_000`` and ``memory={"l1": "64k"}`` are the same.
+    Further arguments are the options; ``l1=64_000`` and ``memory={"l1": "64k"}`` are the same. ``example_inputs`` is what a PyTorch module
+    is run with once, to export it; ``on_stage`` is called with the name of each stage as it begins. What is returned has ``memory``,
+    ``cycles``, ``energy``, ``layers``, ``advice``, ``run``, ``verify``, ``evaluate``, ``explain`` and ``write``. Limits of ``flash``,
+    ``ram`` and ``stack`` are checked by ``write``, which knows the size of the code.
 
     Raises:
-        DeeployError: a subclass says what is wrong and what to do.
+        deeploy.errors.DeeployError: a subclass says what is wrong and what to do.
     """
     if options.chips is not None:
         raise UsageError("deeploy.compile is for one chip", "Use deeploy.chips.compile(model, target, chips=N).")
@@ -222,6 +230,7 @@ def verify(
     tolerance: float | None = None,
     sanitize: bool = False,
     sequence: bool = False,
+    example_inputs: Sequence[object] | None = None,
 ) -> Verdict:
     """Run a compiled network's C on this machine, and compare it with the interpreter, with onnxruntime, and with golden outputs.
 
@@ -229,13 +238,14 @@ def verify(
         compiled: what ``compile`` returned, or a model, which is compiled for ``target``.
         model: that was compiled; where it is left out, the one that ``compile`` was given.
         inputs: samples by name; random ones where there are none. ``expect`` are their golden outputs.
+        example_inputs: what a PyTorch module is run with once, to export it.
         tolerance: largest absolute difference that counts as equal; without it, the rule of each output.
 
     Raises:
         UsageError, BuildError: arrays do not fit, or the C cannot be built here.
     """
     if not isinstance(compiled, CompiledProject):
-        compiled = compile(compiled, target)
+        compiled = compile(compiled, target, example_inputs=example_inputs)
     examples = compiled.example_inputs if isinstance(compiled, Compiled) and model is None else None
     if model is None and isinstance(compiled, Compiled) and not isinstance(compiled.model, Mapping):
         model = compiled.model
@@ -405,7 +415,10 @@ def _file(model: Model, example_inputs: Sequence[object] | None = None) -> Itera
 def _export_module(model: Module, example_inputs: Sequence[object] | None, path: Path) -> None:
     """Write a PyTorch module as ONNX, by PyTorch's default exporter, in the state in which it is used."""
     if not any((kind.__module__, kind.__name__) == ("torch.nn.modules.module", "Module") for kind in type(model).__mro__):
-        raise UsageError(f"a {type(model).__name__} is no model", "Give a path, an onnx.ModelProto, or a torch.nn.Module.")
+        raise UsageError(
+            f"{type(model).__name__} is no model",
+            "Give the path of an .onnx, .tflite or .pt2 file, an onnx.ModelProto, or a torch.nn.Module.",
+        )
     if example_inputs is None:
         raise UsageError("a torch.nn.Module is exported by running it once", "Pass inputs: example_inputs=(torch.zeros(1, 3, 32, 32),)")
     import torch
@@ -417,7 +430,10 @@ def _export_module(model: Module, example_inputs: Sequence[object] | None, path:
     except ImportError as error:
         raise UsageError(f"PyTorch's exporter needs {error.name}", "pip install torch onnxscript") from error
     except Exception as error:
-        told = (str(error).strip() or type(error).__name__).splitlines()[0]
+        first: BaseException = error
+        while (cause := first.__cause__ or first.__context__) is not None:
+            first = cause
+        told = re.sub(r"\x1b\[[0-9;]*m", "", str(first).strip() or type(first).__name__).splitlines()[0]
         what = f"PyTorch cannot export {type(model).__name__}: {shorten(told, 200)}"
         raise UnsupportedError(what, "Export it to ONNX as PyTorch's documentation says, and pass the file.") from error
     finally:

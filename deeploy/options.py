@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import numbers
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -41,6 +42,7 @@ MOST_EXTENT, MOST_CHIPS, MOST_SECONDS, MOST_BYTES = 2**31 - 1, 1024, 366 * 24 * 
 MOST_UNROLLED = 10_000  # nodes of the rounds of loops
 FASTEST = 1_000_000  # megahertz: more is a mistake
 _NUMBER = re.compile(r"-?[0-9.]+|N|VALUE|BYTES|FILE|NAME|ROWS|SIZE|TYPE")  # or what stands for one
+_KINDS: Mapping[str, tuple[type, ...]] = {"switch": (bool,), "int": (numbers.Integral,), "float": (numbers.Real,)}
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
@@ -176,8 +178,14 @@ class Options:
     on_stage: Stage | None = None
 
     def __post_init__(self) -> None:
-        for option in (option for option in list_options() if option.kind == "pairs" and getattr(self, option.field) is None):
-            object.__setattr__(self, option.field, {})  # who computes arguments may have none
+        given: dict[str, object] = {one.field: {} for one in list_options() if one.kind == "pairs" and getattr(self, one.field) is None}
+        for name, easier in {**given, **({"engines": tuple(self.engines.split(","))} if isinstance(self.engines, str) else {})}.items():
+            object.__setattr__(self, name, easier)
+        for option in list_options():
+            value, kinds = getattr(self, option.field), _KINDS.get(option.kind)
+            if kinds is not None and value is not None and (not isinstance(value, kinds) or (type(value) is bool and bool not in kinds)):
+                like = {"switch": "True or False", "int": "a whole number", "float": "a number"}[option.kind]
+                raise UsageError(f"{option.flag}: {shorten(repr(value))} is not {like}", f"Pass {like}.")
         for option in (option for option in list_options() if option.choices):
             value = getattr(self, option.field)
             if value is not None and value not in option.choices:

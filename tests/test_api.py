@@ -110,3 +110,23 @@ def test_outputs_have_names_and_samples_may_be_stacked(compiled: deeploy.Compile
         one["z"]
     with pytest.raises(UsageError, match=r"input a has shape \[2, 2, 3\] instead of \[2, 3\]"):
         compiled.run({"a": np.stack([A, B]), "b": B})
+
+
+def test_arrays_that_an_element_type_does_not_hold_are_refused(tmp_path: Path) -> None:
+    """As a file with them is."""
+    onnx.save(model_of_integers(), tmp_path / "m.onnx")
+    network = deeploy.compile(tmp_path / "m.onnx", dialect="integer", input_types={"x": "int8"})
+    for wrong in (np.full((2, 3), 0.5), np.full((2, 3), 200, np.uint8), np.full((2, 3), 500, np.int32)):
+        with pytest.raises(UsageError, match="input x has values from"):
+            network.run({"x": wrong})
+    values = np.arange(6).reshape(2, 3)
+    np.savez(tmp_path / "inputs.npz", x=values)
+    for given in (values, {"x": values}, tmp_path / "inputs.npz", str(tmp_path / "inputs.npz")):
+        assert dict(network.run(given))["y"].tolist() == values.tolist()
+
+
+def model_of_integers() -> onnx.ModelProto:
+    """A network of int8 that takes what is below 0 for 0."""
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT8, [2, 3]) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"], "relu")], "g", ports[:1], ports[1:])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)

@@ -221,6 +221,27 @@ def test_no_pairs_are_none_as_well(option: OptionField) -> None:
     assert Options(**{option.field: None}) == Options()
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"cores": "8"}, "cores: '8' is not a whole number\nPass a whole number."),
+        ({"cores": True}, "cores: True is not a whole number\nPass a whole number."),
+        ({"fusion": "no"}, "fusion=False: 'no' is not True or False\nPass True or False."),
+        ({"mhz": "fast"}, "mhz: 'fast' is not a number\nPass a number."),
+        ({"objectiv": "ram"}, "there is no option objectiv\nDid you mean objective? help(deeploy.compile) lists them."),
+    ],
+)
+def test_arguments_of_another_type_are_refused(given: dict[str, Any], wanted: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        deeploy.compile("m.onnx", "siracusa", **given)
+    assert str(refused.value) == wanted
+
+
+def test_engines_may_be_one_text() -> None:
+    wrong: Any = "cluster,npu"
+    assert Options(engines=wrong).engines == ("cluster", "npu") and Options(cores=np.int64(3)).cores == 3
+
+
 def test_an_error_ends_in_one_frame() -> None:
     with pytest.raises(UsageError, match="there is no file") as refused:
         deeploy.compile("nowhere.onnx", "siracusa", inputs="nowhere.npz")

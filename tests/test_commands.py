@@ -162,7 +162,7 @@ def test_models_in_memory_are_compiled(symbolic: onnx.ModelProto) -> None:
 
 def test_what_is_no_model_is_refused() -> None:
     wrong: Any = 5
-    with pytest.raises(UsageError, match="a int is no model"):
+    with pytest.raises(UsageError, match="int is no model"):
         deeploy.compile(wrong)
 
 

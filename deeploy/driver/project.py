@@ -390,6 +390,9 @@ class Distributed(Project):
     digest: str = ""
     is_certified: bool = True
 
+    def __repr__(self) -> str:
+        return f"<Distributed {shorten(self.model)} over {len(self.plans)} chips of {self.target.name}>"
+
     def printed(self, files: Mapping[str, str | bytes]) -> Iterator[tuple[int, Printed]]:
         """What is certified of files of the project, for each first chip with a code."""
         for chip, (graph, plan) in enumerate(zip(self.system.chips, self.plans, strict=True)):

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from deeploy.errors import UsageError, shorten
+from deeploy.frontend.arrays import convert_values
 from deeploy.frontend.io import Port
 from deeploy.planning.program import Program
 
-Arrays = Sequence[np.ndarray] | Mapping[str, np.ndarray]  # one per input, in order or by name
+Arrays = str | Path | np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]  # an npz file, or one per input, in order or by name
 
 
 class Outputs(list[np.ndarray]):
-    """The outputs of a network in their order; each also by its name."""
+    """The outputs of a network in their order; each also by its name, as in ``dict(outputs)``.
+
+    Attributes:
+        names: of the outputs, in the same order.
+    """
 
     def __init__(self, names: Sequence[str], arrays: Iterable[np.ndarray]) -> None:
         super().__init__(arrays)
         self.names = tuple(names)
+
+    def keys(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return self.names
 
     def __getitem__(self, place: Any) -> Any:
         if not isinstance(place, str):
@@ -43,7 +53,7 @@ def read_sample(program: Program, inputs: Sequence[Port], given: Arrays) -> list
                 f"input {shorten(buffer.tensor)} has shape {list(np.shape(array))} instead of {list(buffer.shape)}",
                 "Pass arrays of the model's own shapes, or all of them stacked on a new first axis.",
             )
-        result.append(np.asarray(array, buffer.dtype.numpy))
+        result.append(convert_values(np.asarray(array), buffer.dtype, f"input {shorten(buffer.tensor)}"))
     return result
 
 
@@ -63,6 +73,11 @@ def split_samples(program: Program, inputs: Sequence[Port], given: Arrays) -> tu
 
 def _order_arrays(program: Program, inputs: Sequence[Port], given: Arrays) -> Sequence[np.ndarray]:
     """The arrays in the order of the inputs."""
+    if isinstance(given, str | Path):
+        with np.load(given, allow_pickle=False) as arrays:
+            given = {name: arrays[name] for name in arrays.files}
+    if isinstance(given, np.ndarray):
+        given = [given] if len(inputs) == 1 else list(given)
     if isinstance(given, Mapping):
         missing = [port.name for port in inputs if port.name not in given]
         if missing:

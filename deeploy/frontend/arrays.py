@@ -145,17 +145,26 @@ def _list_names(names: Sequence[str]) -> str:
 
 
 def _convert_array(path: Path, array: np.ndarray, want: Expected, kind: str) -> np.ndarray:
-    if want.dtype is None:
-        return array
-    if want.dtype.is_float or not array.size:
-        return array.astype(want.dtype.numpy)
-    low, high = want.dtype.range
+    return array if want.dtype is None else convert_values(array, want.dtype, f"{shorten(path.name)}: {kind} '{shorten(want.name)}'")
+
+
+def convert_values(array: np.ndarray, dtype: DType, called: str) -> np.ndarray:
+    """The values of an array in an element type that holds all of them.
+
+    Args:
+        called: what messages call the array.
+
+    Raises:
+        UsageError: it does not hold them.
+    """
+    if dtype.is_float or not array.size:
+        return array.astype(dtype.numpy)
+    low, high = dtype.range
     whole = array.dtype.kind != "f" or bool(np.all(array == np.rint(array)))
     if not whole or array.min() < low or array.max() > high:
         value_range = f"{array.min()} to {array.max()}" + ("" if whole else ", not all whole numbers")
-        called = f"{shorten(path.name)}: {kind} '{shorten(want.name)}'"
         raise UsageError(
-            f"{called} has values from {value_range}; its type {want.dtype.name.lower()} holds {low} to {high}",
+            f"{called} has values from {value_range}; its type {dtype.name.lower()} holds {low} to {high}",
             "Store values of the model's own type, or declare another one (--input-type).",
         )
-    return array.astype(want.dtype.numpy)
+    return array.astype(dtype.numpy)

@@ -12,7 +12,7 @@ from deeploy.report.text import format_number as plain
 from deeploy.schemas import REASONS
 
 _LAYERS = 3  # that an entry names in a terminal
-_NONE = "No change that is known here would save a hundredth of the cycles or make the network smaller."
+_NONE = "No change that is known here would save a hundredth of the cycles."
 _UNKNOWN = "deeploy advise OUT plans the changes that could help."
 _NOTE = "Each gain is the difference of two plans, with one change alone. Gains do not add up."
 

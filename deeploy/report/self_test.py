@@ -10,7 +10,7 @@ from deeploy.report.text import align_table, format_number
 from deeploy.schemas import SELF_TEST_END
 
 _BEGIN = re.compile(r"deeploy-test (\w+) begin ([0-9a-f]{8})")
-_LINE = re.compile(r"deeploy-test (\w+) (\d+) (\d+) (\w+) [0-9a-f]{8} [0-9a-f]{8} (\d+) (same|differs|unchecked)")
+_LINE = re.compile(r"deeploy-test (\w+) (\d+) (\d+) (\w+) ([0-9a-f]{8}) ([0-9a-f]{8}) (\d+) (same|differs|unchecked)")
 _OUTPUT = re.compile(r"deeploy-test (\w+) output (\d+) differs")
 
 
@@ -36,9 +36,10 @@ def read_log(log: str, entry: Document) -> Contents:
         what = "is cut off" if end is None else f"says that an inference failed: {end[0].split()[-1]}"
         raise UsageError(f"the log {what}", "Run it again, to its line: end." if end is None else "enum deeploy_status says why.")
     calls, layers = entry["calls"], dict[int, Contents]()
-    for _, _, number, name, cycles, verdict in _LINE.findall(log[: end.start()]):
+    for _, _, number, name, computed, wanted, cycles, verdict in _LINE.findall(log[: end.start()]):
         if int(number) >= len(calls) or calls[int(number)]["name"] != name:
             raise UsageError(f"the log names a layer {shorten(name)} that the project does not have", "Give the log as it was printed.")
+        verdict = "differs" if verdict == "same" and computed != wanted else verdict
         call = calls[int(number)]
         head = {"name": name, "node": call["node"], "op": call["op"], "predicted": call["cycles"], "cycles": int(cycles)}
         layer = layers.setdefault(int(number), {**head, "verdict": verdict})

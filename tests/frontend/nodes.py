@@ -212,10 +212,22 @@ def _of_transformers() -> Iterator[onnx.ModelProto]:
     yield sample("DynamicQuantizeLSTM", [(3, 1, 2), *weights, None, None, None, None, None, *quantised], domain=MS, **gates, **empty)
 
 
+def _of_tensorflow_lite() -> Iterator[onnx.ModelProto]:
+    """What files of TensorFlow Lite are read as; a model may hold it, too."""
+    lite, limits, sums = "deeploy.tflite", {"low": -128, "high": 127}, ((2, 3), np.int32)
+    yield sample("Requantise", [sums, np.array([1 << 30]), np.array([1 << 34]), Z], domain=lite, shift=35, **limits)
+    yield sample("LookUp", [((2, 3), I8), np.arange(256).astype(I8)], domain=lite)
+    yield sample("QuantisedSoftmax", [((2, 3), I8), np.arange(1, 257)], domain=lite, **limits)
+    yield sample("MultiplyCentred", [((2, 3), I8), np.array(0, np.int32), ((2, 3), I8)], domain=lite, a_zero_point=1, b_zero_point=-2)
+    yield sample("AddScaled", [((2, 3), I8), ((2, 3), I8), np.array([3, 5, 7])], domain=lite, shift=4, **limits)
+    window = {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [0, 0, 0, 0]}
+    yield sample("RoundedAveragePool", [(IMAGE, I8)], domain=lite, **window, **limits)
+
+
 def models() -> dict[str, onnx.ModelProto]:
     """Every sample by a name of its own."""
     found: dict[str, onnx.ModelProto] = {}
-    for model in (*_standard(), *_moved(), *_dialect(), *_contributed(), *_of_transformers()):
+    for model in (*_standard(), *_moved(), *_dialect(), *_contributed(), *_of_transformers(), *_of_tensorflow_lite()):
         base = f"{model.graph.node[0].domain}{model.graph.node[0].op_type}"
         found[base if base not in found else f"{base} {len(found)}"] = model
     return found
