@@ -133,7 +133,7 @@ VARIANTS: dict[str, Variant] = {
     "no layer fusion": Variant("no layers hand rows or heads on", without=no_fusion),
     "engines take turns": Variant("cores and N-EUREKA never work side by side on different layers", without=one_engine_at_a_time),
     "neither": Variant("`--no-fusion`: neither of the two", {"fusion": False}),
-    "no weight memory": Variant("`--memory WM=0`", {"capacities": {"wm": 0}}),
+    "no weight memory": Variant("`--memory WM=0`", {"memory": {"wm": 0}}),
     "no accelerator": Variant("`--engines cluster`", {"engines": ("cluster",)}),
     "by hand": Variant(
         "largest tiles, single buffering, no accelerator", {"fusion": False, "buffering": "single", "engines": ("cluster",)}, by_hand
@@ -159,8 +159,8 @@ def without(variant: Variant) -> Iterator[Counter[str]]:
 
 
 def options_of(base: Options, variant: Variant) -> Options:
-    capacities = {**base.capacities, **variant.changed.get("capacities", {})}
-    return replace(base, **{**variant.changed, "capacities": capacities})
+    sizes = {**base.capacities, **variant.changed.get("memory", {})}
+    return replace(base, **{**variant.changed, "memory": sizes})
 
 
 def planned(task: tuple[str, str, str]) -> dict[str, Any] | str:

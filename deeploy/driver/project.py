@@ -331,15 +331,13 @@ class CompiledProject(Project):
         return {**sources, "deploy.json": json.dumps(manifest, indent=1) + "\n"}
 
     def run(self, inputs: Arrays, sanitize: bool = False, sequence: bool = False) -> Outputs:
-        """Build the C of the first network for this machine and run it.
+        """Build the C of the first network for this machine and run it; with ``sanitize``, with sanitizers.
 
         Args:
             inputs: of one sample, by name or in order; or of several, all inputs stacked on a new first axis, as the outputs are then.
-            sanitize: build with the address and undefined-behaviour sanitizers.
             sequence: samples are steps of one sequence: states carry over from one to the next.
 
-        Returns:
-            The outputs in the network's order, each also by its name: ``outputs[0]`` or ``outputs["scores"]``.
+        Returns: the outputs in the network's order, each also by its name: ``outputs["scores"]``.
 
         Raises:
             UsageError, BuildError: arrays do not fit, or the C cannot be built here.

@@ -5,7 +5,7 @@
  */
 #include "clip.h"
 
-#include "instance.h"
+#include "kernel_instance.h"
 #include "loops.h"
 
 void KERNEL(const struct clip *k) {

@@ -36,7 +36,7 @@ struct epilogue {
 #if defined(ACC_T) && !defined(DEEPLOY_FINISH)
 #define DEEPLOY_FINISH
 
-#include "instance.h"
+#include "kernel_instance.h"
 
 static inline int32_t requantise(ACC_T value, MUL_T mul, ADD_T add, int shift, int32_t low, int32_t high) {
     const int64_t sum = (int64_t)value * mul + add;

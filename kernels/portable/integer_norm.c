@@ -6,7 +6,7 @@
  */
 #include "integer_norm.h"
 
-#include "instance.h"
+#include "kernel_instance.h"
 #include "loops.h"
 #include "roots.h"
 

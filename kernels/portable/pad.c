@@ -5,7 +5,7 @@
  */
 #include "pad.h"
 
-#include "instance.h"
+#include "kernel_instance.h"
 #include "loops.h"
 
 /* The index of x that position `at` (relative to x's first element) reads, or -1 for the constant. */

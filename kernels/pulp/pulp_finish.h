@@ -14,7 +14,7 @@
 #ifndef DEEPLOY_PULP_FINISH_H
 #define DEEPLOY_PULP_FINISH_H
 
-#include "../portable/instance.h"
+#include "../portable/kernel_instance.h"
 #include "pulp_epilogue.h"
 #include "xpulp.h"
 

@@ -14,7 +14,7 @@
  */
 #include "pulp_integer_norm.h"
 
-#include "../portable/instance.h"
+#include "../portable/kernel_instance.h"
 #include "pulp_rows.h"
 enum { WITH_TOTAL = CENTRED };
 #include "pulp_squares.h"

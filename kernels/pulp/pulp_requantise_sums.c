@@ -10,7 +10,7 @@
  * Beside the macros of docs/kernels.md an instance may have CLIP_WHOLE: low and high are the limits of Y_T. */
 #include "pulp_requantise_sums.h"
 
-#include "../portable/instance.h"
+#include "../portable/kernel_instance.h"
 #include "xpulp.h"
 
 enum { AXES = REQUANTISE_SUMS_AXES, WIDE = -1, FREE = INT32_MAX - 1 };

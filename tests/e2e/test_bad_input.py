@@ -102,9 +102,9 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "external link that leaves": (linked, "lies outside the model's folder"),
     "dynamic shape": (
         lambda p: save(p, [node("Neg", "x", "y")], ["batch", 3], ["batch", 3]),
-        "--dim 'batch=1'",
+        "--dim batch=1",
     ),
-    "unnamed dimension": (lambda p: save(p, [node("Neg", "x", "y")], ["", 3], ["", 3]), "--dim 'x:0=VALUE'"),
+    "unnamed dimension": (lambda p: save(p, [node("Neg", "x", "y")], ["", 3], ["", 3]), "--dim x:0=VALUE"),
     "opset 6": (lambda p: save(p, [node("Neg", "x", "y")], opset=6), "uses opset 6"),
     "unsupported operator": (lambda p: save(p, [node("Det", "x", "y")], (3, 3), ()), "(Det): f32[3,3]"),
     "complex numbers": (lambda p: save(p, [node("Neg", "x", "y")], type=TensorProto.COMPLEX64), "complex64"),

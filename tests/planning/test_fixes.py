@@ -169,7 +169,7 @@ def test_what_does_not_fit_since_it_is_fixed_says_that_it_would_fit_without(mode
     whole = {"c_node.tile.oh": 16, "c_node.tile.ow": 16, "c_node.tile.k": 16}
     with pytest.raises(FitError) as refused:
         plan_with(model, whole, options=Options(memory={"l1": 8_000}))
-    assert "c_node.tile.oh=16" in refused.value.remedy and "without what is fixed" in refused.value.remedy
+    assert '"c_node.tile.oh": 16' in refused.value.remedy and "without what is fixed" in refused.value.remedy
     assert plan_with(model, {}, options=Options(memory={"l1": 8_000})).plan.memory["L1"].peak <= 8_000
 
 

@@ -38,7 +38,7 @@ def replan(whole: deeploy.Compiled, l1: int, l2: int | None = None, buffering: B
 
 
 def stated(error: FitError, level: str) -> int:
-    found = re.search(rf"--{level.lower()} (\d+)", error.remedy)
+    found = re.search(rf"{level.lower()}[ =](\d+)", error.remedy)
     assert found, error.remedy
     return int(found[1])
 

@@ -1,7 +1,7 @@
 /* What an instance of a kernel is, as constants, on which branches cost nothing: the macros of docs/kernels.md are
  * defined for what it has alone. Included by sources of kernels, not by headers that declare arguments. */
-#ifndef DEEPLOY_INSTANCE_H
-#define DEEPLOY_INSTANCE_H
+#ifndef DEEPLOY_KERNEL_INSTANCE_H
+#define DEEPLOY_KERNEL_INSTANCE_H
 
 #include <stdint.h>
 
