@@ -153,7 +153,7 @@ def compiled_or_enough(case: Case, options: Options, may_fail: bool) -> deeploy.
                 raise
             assert error.exit_status == 3
             assert re.search(r"node .+ \(\w+\) needs \d+ bytes", error.what), error.what
-            level, size = re.findall(r"--(l[12]) (\d+)", error.remedy)[0]
+            level, size = re.findall(r"\b(l[12])[ =](\d+)", error.remedy)[0]
             assert int(size) > options.capacities.get(level, 0)
             options = Options(
                 memory={**options.capacities, level: int(size)}, buffering=options.buffering, default_memory=options.default_memory
