@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-MS, QONNX = "com.microsoft", "qonnx.custom_op.general"
+MS, QONNX, TFLITE = "com.microsoft", "qonnx.custom_op.general", "deeploy.tflite"
 F, I8, U8, I64 = np.float32, np.int8, np.uint8, np.int64
 
 
@@ -214,14 +214,14 @@ def _of_transformers() -> Iterator[onnx.ModelProto]:
 
 def _of_tensorflow_lite() -> Iterator[onnx.ModelProto]:
     """What files of TensorFlow Lite are read as; a model may hold it, too."""
-    lite, limits, sums = "deeploy.tflite", {"low": -128, "high": 127}, ((2, 3), np.int32)
-    yield sample("Requantise", [sums, np.array([1 << 30]), np.array([1 << 34]), Z], domain=lite, shift=35, **limits)
-    yield sample("LookUp", [((2, 3), I8), np.arange(256).astype(I8)], domain=lite)
-    yield sample("QuantisedSoftmax", [((2, 3), I8), np.arange(1, 257)], domain=lite, **limits)
-    yield sample("MultiplyCentred", [((2, 3), I8), np.array(0, np.int32), ((2, 3), I8)], domain=lite, a_zero_point=1, b_zero_point=-2)
-    yield sample("AddScaled", [((2, 3), I8), ((2, 3), I8), np.array([3, 5, 7])], domain=lite, shift=4, **limits)
+    limits, sums = {"low": -128, "high": 127}, ((2, 3), np.int32)
+    yield sample("Requantise", [sums, np.array([1 << 30]), np.array([1 << 34]), Z], domain=TFLITE, shift=35, **limits)
+    yield sample("LookUp", [((2, 3), I8), np.arange(256).astype(I8)], domain=TFLITE)
+    yield sample("QuantisedSoftmax", [((2, 3), I8), np.arange(1, 257)], domain=TFLITE, **limits)
+    yield sample("MultiplyCentred", [((2, 3), I8), np.array(0, np.int32), ((2, 3), I8)], domain=TFLITE, a_zero_point=1, b_zero_point=-2)
+    yield sample("AddScaled", [((2, 3), I8), ((2, 3), I8), np.array([3, 5, 7])], domain=TFLITE, shift=4, **limits)
     window = {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [0, 0, 0, 0]}
-    yield sample("RoundedAveragePool", [(IMAGE, I8)], domain=lite, **window, **limits)
+    yield sample("RoundedAveragePool", [(IMAGE, I8)], domain=TFLITE, **window, **limits)
 
 
 def models() -> dict[str, onnx.ModelProto]:
