@@ -120,6 +120,16 @@ def _interface_page() -> str:
     return "\n".join(parts)
 
 
+def _spell_signature(name: str, signature: inspect.Signature) -> str:
+    """A function and its arguments, one on a line, without the quotes of types."""
+    lines = list[str]()
+    for parameter in signature.parameters.values():
+        lines += ["*"] if parameter.kind is parameter.KEYWORD_ONLY and "*" not in lines else []
+        lines.append(re.sub(r"(?<=: )'([^']*)'|(?<=: )\"([^\"]*)\"", r"\1\2", str(parameter)))
+    arguments = "".join(f"\n    {line}," for line in lines)
+    return f"{name}({arguments}\n) -> {str(signature.return_annotation).strip(chr(39))}"
+
+
 def _python_page() -> str:
     """The functions and results of ``deeploy.api``."""
     parts = ["# The Python interface", _NOTE, f"{inspect.getdoc(api)}\n"]
@@ -129,8 +139,7 @@ def _python_page() -> str:
     )
     for name in api.__all__:
         item = getattr(api, name)
-        signature = str(inspect.signature(item)) if inspect.isfunction(item) else ""
-        told = f"{name}{signature}".replace(", ", ",\n    ") if len(signature) > 80 else f"{name}{signature}"
+        told = _spell_signature(name, inspect.signature(item)) if inspect.isfunction(item) else name
         parts.append(f"## {name}\n\n```text\n{told}\n\n{inspect.getdoc(item)}\n```\n")
         if item is api.Compiled:
             members = sorted((key, value) for key, value in inspect.getmembers(item) if not key.startswith("_") and inspect.getdoc(value))
