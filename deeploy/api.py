@@ -5,7 +5,6 @@ Every function raises a subclass of ``deeploy.errors.DeeployError``, which says 
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from deeploy.driver.inspect import inspect_model
 from deeploy.driver.project import CompiledProject, Network
 from deeploy.driver.verify import Verdict
 from deeploy.driver.verify import verify_compiled as compared
-from deeploy.errors import DeeployError, UnsupportedError, UsageError, shorten, suggest
+from deeploy.errors import DeeployError, UnsupportedError, UsageError, describe_cause, shorten, suggest
 from deeploy.generation.generate import find_generators
 from deeploy.ir.target import Target
 from deeploy.options import Options, PinnedValue, list_options, name_arguments, option_parameter
@@ -430,11 +429,7 @@ def _export_module(model: Module, example_inputs: Sequence[object] | None, path:
     except ImportError as error:
         raise UsageError(f"PyTorch's exporter needs {error.name}", "pip install torch onnxscript") from error
     except Exception as error:
-        first: BaseException = error
-        while (cause := first.__cause__ or first.__context__) is not None:
-            first = cause
-        told = re.sub(r"\x1b\[[0-9;]*m", "", str(first).strip() or type(first).__name__).splitlines()[0]
-        what = f"PyTorch cannot export {type(model).__name__}: {shorten(told, 200)}"
+        what = f"PyTorch cannot export {type(model).__name__}: {describe_cause(error)}"
         raise UnsupportedError(what, "Export it to ONNX as PyTorch's documentation says, and pass the file.") from error
     finally:
         model.train(was_training)

@@ -6,6 +6,7 @@ Every message has two parts: what is wrong with which node or option, and what t
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 import signal
 from collections.abc import Iterable
@@ -113,6 +114,14 @@ def shorten(name: str, limit: int = 80) -> str:
 def make_printable(text: str) -> str:
     """Return ``text`` with everything escaped but line breaks and characters that terminals print: no file may write to them."""
     return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def describe_cause(error: BaseException) -> str:
+    """The first line of what another library says first: that of the error behind all others, without colours."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
+    return shorten(lines[0] if lines else type(error).__name__, 200)
 
 
 def suggest(name: str, known: Iterable[str], option: str = "") -> str:

@@ -178,8 +178,10 @@ class Options:
     on_stage: Stage | None = None
 
     def __post_init__(self) -> None:
-        given: dict[str, object] = {one.field: {} for one in list_options() if one.kind == "pairs" and getattr(self, one.field) is None}
-        for name, easier in {**given, **({"engines": tuple(self.engines.split(","))} if isinstance(self.engines, str) else {})}.items():
+        changed: dict[str, object] = {one.field: {} for one in list_options() if one.kind == "pairs" and getattr(self, one.field) is None}
+        if isinstance(self.engines, str):
+            changed["engines"] = tuple(self.engines.split(","))
+        for name, easier in changed.items():
             object.__setattr__(self, name, easier)
         for option in list_options():
             value, kinds = getattr(self, option.field), _KINDS.get(option.kind)
@@ -467,9 +469,6 @@ def check_seconds(value: float | None, option: str) -> None:
     """Refuse what is no time: no number, infinite, not above 0 or longer than a year."""
     if value is not None and not 0 < value <= MOST_SECONDS:
         raise UsageError(f"{option} {value:g} is not a number above 0, up to {MOST_SECONDS}", f"For example: {option} 10")
-
-
-# ---- the options in Python's words
 
 
 def name_arguments(text: str, arguments: Collection[str] = ()) -> str:

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy.errors import UsageError
+from deeploy.errors import UsageError, describe_cause
 from tests.models import save_graph
 
 PATHS: list[Path] = []  # of the model
@@ -130,3 +130,12 @@ def model_of_integers() -> onnx.ModelProto:
     ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT8, [2, 3]) for name in "xy"]
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"], "relu")], "g", ports[:1], ports[1:])
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_the_first_error_of_another_library_is_told_without_its_colours() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        try:
+            raise ValueError("\x1b[96mthe tensor has 2 channels\x1b[0m\nand more")
+        except ValueError as error:
+            raise RuntimeError("step 1/3 failed. Next steps:") from error
+    assert describe_cause(raised.value) == "the tensor has 2 channels" and describe_cause(KeyError()) == "KeyError"

@@ -6,24 +6,19 @@ PyTorch loads the file, with whatever trust it has in it.
 from __future__ import annotations
 
 import io
-import zipfile
 from functools import lru_cache
 
 import onnx
 
-from deeploy.errors import ModelError, shorten
-from deeploy.frontend.formats import is_exported_program
+from deeploy.errors import ModelError, describe_cause
+from deeploy.frontend.formats import is_exported_program, list_members
 
 
 def is_exported(content: bytes) -> bool:
     """Whether a file is a program that PyTorch exported."""
     if not content.startswith(b"PK\x03\x04"):
         return False
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return is_exported_program(archive.namelist())
-    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
-        return False
+    return is_exported_program(list_members(io.BytesIO(content)) or [])
 
 
 def read_exported(content: bytes, name: str) -> onnx.ModelProto:
@@ -41,8 +36,7 @@ def read_exported(content: bytes, name: str) -> onnx.ModelProto:
         what = f"{name} is a program exported by PyTorch, which reads it: {error.name or 'torch'} is not installed"
         raise ModelError(what, "pip install torch onnxscript, or export it to ONNX: docs/from-pytorch.md") from error
     except Exception as error:  # whatever PyTorch raises for a file
-        told = (str(error).strip() or type(error).__name__).splitlines()[0]
-        what = f"{name} is a program exported by PyTorch that it cannot turn into ONNX: {shorten(told, 200)}"
+        what = f"{name} is a program exported by PyTorch that it cannot turn into ONNX: {describe_cause(error)}"
         raise ModelError(what, "export it to ONNX yourself, and pass that file: docs/from-pytorch.md") from error
     model = onnx.ModelProto()
     model.ParseFromString(exported)

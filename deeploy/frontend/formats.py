@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from deeploy.errors import shorten
 
@@ -98,11 +99,18 @@ def recognise_folder(path: Path) -> tuple[str, str] | None:
     return _by_name(path)
 
 
-def _recognise_archive(path: Path) -> tuple[str, str]:
+def list_members(source: Path | BinaryIO) -> list[str] | None:
+    """The names of the first members of a zip archive; None where it is damaged."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()[:_MOST_MEMBERS]
+        with zipfile.ZipFile(source) as archive:
+            return archive.namelist()[:_MOST_MEMBERS]
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        return None
+
+
+def _recognise_archive(path: Path) -> tuple[str, str]:
+    names = list_members(path)
+    if names is None:
         return _by_name(path) or ("a damaged zip archive", _UNPACK)
     for pattern, what, remedy in _MEMBERS:
         if any(re.fullmatch(pattern, name, re.DOTALL) for name in names):
