@@ -29,7 +29,8 @@ from deeploy.driver.verify import verify_compiled as compared
 from deeploy.errors import DeeployError, UnsupportedError, UsageError, describe_cause, shorten, suggest
 from deeploy.generation.generate import find_generators
 from deeploy.ir.target import Target
-from deeploy.options import Options, PinnedValue, list_options, name_arguments, option_parameter
+from deeploy.options import Options, list_options, name_arguments, option_parameter
+from deeploy.options.texts import PinnedValue
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.report import advice
 from deeploy.report.explanations import find_explanations

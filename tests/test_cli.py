@@ -27,7 +27,8 @@ from deeploy import cli
 from deeploy.bringup import commands
 from deeploy.cli.options import tolerance_of
 from deeploy.errors import FitError, UsageError
-from deeploy.options import MOST_SECONDS, OptionField, Options, check_seconds, list_options, name_arguments, parse_dims
+from deeploy.options import OptionField, Options, list_options, name_arguments
+from deeploy.options.texts import MOST_SECONDS, check_seconds, parse_dims
 from tests.models import save_graph
 
 SOURCES = [*sorted(Path(str(cli.__file__)).parent.glob("*.py")), Path(str(commands.__file__))]

@@ -18,7 +18,8 @@ from deeploy.cli import app
 from deeploy.cli.build_file import build_schema
 from deeploy.errors import UnsupportedError, UsageError
 from deeploy.execution.runners.doctor import examine_tools
-from deeploy.options import Options, list_options, parse_size
+from deeploy.options import Options, list_options
+from deeploy.options.texts import parse_size
 from deeploy.schemas import SCHEMAS
 from tests.execution.simulation.nets import convolutions
 from tests.models import model_of

@@ -35,7 +35,8 @@ from deeploy.cli.options import (
 )
 from deeploy.documents import read_document
 from deeploy.errors import UsageError, shorten, suggest
-from deeploy.options import Options, check_seconds
+from deeploy.options import Options
+from deeploy.options.texts import check_seconds
 from deeploy.report.progress import Progress
 from deeploy.schemas import BUILD, CERTIFICATE
 

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, PinOption, Project, print_self_test, print_text, target_names
-from deeploy.options import Options, parse_dims, parse_pins
+from deeploy.options import Options
+from deeploy.options.texts import parse_dims, parse_pins
 from deeploy.resources import cache_root, prune_cache
 from deeploy.version import VERSION
 

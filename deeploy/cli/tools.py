@@ -22,7 +22,8 @@ from deeploy.cli.options import (
     target_names,
 )
 from deeploy.errors import UsageError, shorten
-from deeploy.options import Options, PinnedValue, parse_dims, parse_pairs, parse_pins, parse_size
+from deeploy.options import Options
+from deeploy.options.texts import PinnedValue, parse_dims, parse_pairs, parse_pins, parse_size
 from deeploy.quantization.form import ACTIVATIONS, FLOAT_SHARE, LEAST, METHODS, PERCENTILE, Form
 from deeploy.report.progress import Progress
 

@@ -14,7 +14,7 @@ from deeploy.frontend import import_model
 from deeploy.frontend.integer_graphs import computes_integers
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.unknown import check_known
-from deeploy.options import PinnedValue
+from deeploy.options.texts import PinnedValue
 from deeploy.report import text
 
 _EXTENTS = (16, 64, 224, 1)  # of dimensions without one, that are tried in this order

@@ -27,7 +27,7 @@ from deeploy.ir.kernel import Kernel, Operator, Scratch, Tiling
 from deeploy.ir.nest import Map, Nest, coupled
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import WHOLE, DType
-from deeploy.options import PinnedValue
+from deeploy.options.texts import PinnedValue
 
 _HELD = frozenset(helper.np_dtype_to_tensor_dtype(dtype.numpy) for dtype in WHOLE)
 

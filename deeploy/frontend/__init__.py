@@ -29,7 +29,8 @@ from deeploy.frontend.validate import check_model
 from deeploy.frontend.walk import CustomShapes
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
-from deeploy.options import MOST_UNROLLED, Exact, PinnedValue
+from deeploy.options import MOST_UNROLLED, Exact
+from deeploy.options.texts import PinnedValue
 
 __all__ = ["CustomShapes", "Imported", "import_model", "import_states", "in_floats", "readers_first", "without_branches"]
 

@@ -18,7 +18,7 @@ from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten, su
 from deeploy.frontend.graph_io import input_shape
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import open_inputs
-from deeploy.options import PinnedValue
+from deeploy.options.texts import PinnedValue
 
 _MOST_ELEMENTS = 1 << 16
 

@@ -34,7 +34,7 @@ from deeploy.frontend.lower.affine import fold_model
 from deeploy.frontend.pins import Pinned, pin_inputs
 from deeploy.frontend.schemas import ONNX_FAILURES
 from deeploy.frontend.unknown import check_known
-from deeploy.options import PinnedValue
+from deeploy.options.texts import PinnedValue
 from deeploy.quantization import masks, recurrent, weights
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.quantization.magnitudes import magnitude_nodes

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from deeploy.frontend import CustomShapes, import_model
 from deeploy.ir.values import Graph
-from deeploy.options import PinnedValue
+from deeploy.options.texts import PinnedValue
 
 Spec = tuple[Sequence[int | str | None], int]  # shape and element type of an input
 

@@ -36,7 +36,7 @@ from deeploy.driver import verify
 from deeploy.errors import DeeployError
 from deeploy.execution.runners.runner import split_outputs
 from deeploy.execution.verification.compare import compare_output
-from deeploy.options import parse_dims
+from deeploy.options.texts import parse_dims
 from tests.hal.equivalent import Equivalence
 from tests.hal.mutate import Mutant, every_mutant
 from tests.hal.subject import ASAN, THREADS, Flavour, Subject
