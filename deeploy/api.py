@@ -33,7 +33,7 @@ from deeploy.options import Options, list_options, name_arguments, option_parame
 from deeploy.options.texts import PinnedValue
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.report import advice
-from deeploy.report.explanations import find_explanations
+from deeploy.report.explain_layer import find_explanations
 
 __all__ = [
     "Accuracy",

@@ -29,11 +29,11 @@ from deeploy.driver.project import CompiledProject, Distributed
 # Files and folders of tests, and the share of each parametrised test's cases that `make test` runs. Lists of what a user can get wrong
 # are not sampled: each of their cases has a message of its own.
 SHARES = {
-    "tests/e2e/test_together.py": 0.4,
+    "tests/e2e/test_co_planned.py": 0.4,
     "tests/bringup/test_check.py": 0.2,
     "tests/frontend/lower/test_constructs.py": 0.1,
     "tests/frontend/lower/test_dialect_functions.py": 0.25,
-    "tests/frontend/test_expand.py": 0.34,
+    "tests/frontend/expand/test_expansion.py": 0.34,
     "tests/hal/test_npu.py": 0.34,
     "tests/operators": 0.12,
     "tests/random/test_random.py": 0.25,

@@ -54,7 +54,7 @@ def explain(
 ) -> None:
     """Explain why a layer has its engine, tile size and memories, and what the alternatives would cost."""
     from deeploy.backend.project import read_manifest, select_network
-    from deeploy.report import explanations as why
+    from deeploy.report import explain_layer as why
 
     manifest = read_manifest(project)
     explanation = why.find_explanations(project, select_network(manifest, network or ("chip0" if "chips" in manifest else None)), node)

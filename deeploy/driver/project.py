@@ -52,9 +52,9 @@ from deeploy.options import Options, Package
 from deeploy.partition.system import System
 from deeploy.planning.plan import LevelUse, Plan
 from deeploy.planning.program import Program
-from deeploy.report.explain import explain_calls
 from deeploy.report.page import report_page
 from deeploy.report.quantised import quantise_first
+from deeploy.report.reasons import explain_calls
 from deeploy.schemas import CERTIFICATE
 
 STREAMED = 6  # inferences that are predicted beyond those that fill a pipeline

@@ -51,7 +51,7 @@ def report_page(
     Args:
         manifest: the contents of ``deploy.json``.
         timelines: by network or ``chipK``, see ``deeploy.execution.simulation.timeline``; none where nothing is known of time.
-        explanations: in the same way, see ``deeploy.report.explain``; none on a flat machine.
+        explanations: in the same way, see ``deeploy.report.reasons``; none on a flat machine.
         rows: of every chip of a system, see ``deeploy.execution.simulation.joint``.
     """
     entries, links, title = manifest.get("networks") or [manifest], list[tuple[str, str]](), str(manifest.get("model"))

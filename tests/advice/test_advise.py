@@ -31,7 +31,7 @@ from deeploy.report import quantised
 from deeploy.target import load
 from tests.e2e.systems import towers
 from tests.models import Net, save_graph
-from tests.planning.test_copies import BOARD
+from tests.planning.planner.test_ram_copies import BOARD
 
 Advice = dict[str, dict[str, Any]]  # by kind
 CLUSTER = ("cluster",)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import deeploy
 from tests.hal.hand_written import doubled, staged, sums
-from tests.schedule.test_chains import residual
+from tests.schedule.test_fused_groups import residual
 
 
 def chained(folder: Path) -> deeploy.Compiled:

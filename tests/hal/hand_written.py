@@ -23,8 +23,8 @@ from tests.execution.simulation import nets
 from tests.hal.mutate import Mutant
 from tests.models import save_graph
 from tests.schedule import test_alternating as alternating
-from tests.schedule import test_behind as behind
-from tests.schedule import test_managed_chains as managed
+from tests.schedule import test_layer_pipelining as behind
+from tests.schedule import test_managed_fused_groups as managed
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ import onnxruntime
 from deeploy.resources import write_whole
 from tests.e2e import test_recurrent
 from tests.e2e.decoders import decoder
-from tests.frontend import nodes, test_classic, test_expand, test_loops
+from tests.frontend import nodes, test_loops
+from tests.frontend.expand import test_ai_onnx_ml, test_expansion
 from tests.frontend.lower.nets import CONSTRUCTS
 from tests.frontend.lower.test_constructs import FORMS, write
 from tests.random.choices import Choices
@@ -99,14 +100,14 @@ def sources() -> Iterator[tuple[str, Callable[[], Made]]]:
 def listed() -> Iterator[tuple[str, onnx.ModelProto]]:
     """The models that tests list by name."""
     yield from nodes.models().items()
-    for name, (x, outputs, attributes) in test_classic.CASES.items():
-        yield f"classic {name}", test_classic.model_of(name.split()[0], x, outputs, attributes)
+    for name, (x, outputs, attributes) in test_ai_onnx_ml.CASES.items():
+        yield f"classic {name}", test_ai_onnx_ml.model_of(name.split()[0], x, outputs, attributes)
     for name in test_loops.CASES:
         yield f"loop {name}", test_loops.model_of(name)
-    for name in test_expand.NAMES:
-        case = test_expand.cases()[name]
+    for name in test_expansion.NAMES:
+        case = test_expansion.cases()[name]
         arrays = [np.asarray(array) for array in case.data_sets[0][0] if array is not None]
-        yield f"onnx {name}", test_expand.fixed(case.model, arrays, True)[0]
+        yield f"onnx {name}", test_expansion.fixed(case.model, arrays, True)[0]
     for name, (op, given) in test_recurrent.OPTIONS.items():
         yield f"recurrent {name}", test_recurrent.model(op, **test_recurrent.attributes(op, given))
     for name, (op, given) in test_recurrent.QUANTISED.items():

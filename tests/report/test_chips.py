@@ -16,7 +16,7 @@ from deeploy.cli import app
 from deeploy.driver.verify import run_project
 from deeploy.errors import UsageError
 from deeploy.report.chips import mean_breakdown, report_system, summarise_system
-from deeploy.report.explanations import find_explanations
+from deeploy.report.explain_layer import find_explanations
 from deeploy.report.page import report_page
 from tests.e2e.systems import star, towers
 from tests.report.browser import Document

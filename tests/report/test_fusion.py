@@ -13,12 +13,12 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.backend import project
-from deeploy.report import explanations as why
+from deeploy.report import explain_layer as why
 from deeploy.report import terminal
 from deeploy.report.text import format_number
 from tests.models import save_graph
 from tests.report.browser import Document, shown
-from tests.schedule.test_managed_chains import Quantised
+from tests.schedule.test_managed_fused_groups import Quantised
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from deeploy.schedule.ir import Compute, Finish
 from deeploy.schedule.unroll import Unrolled
 from deeploy.target import load
 from tests.schedule.proofs import prove
-from tests.schedule.test_managed_chains import Quantised
+from tests.schedule.test_managed_fused_groups import Quantised
 
 L1 = 40000
 

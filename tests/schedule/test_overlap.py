@@ -17,10 +17,10 @@ from deeploy.execution.runners import host
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.planning.packing.order import EngineLoad, arrange_calls, side_by_side
 from deeploy.planning.planner.isomorphic import carry_plan
-from deeploy.report.explain import explain_calls
-from tests.planning.test_order import branches, is_legal
+from deeploy.report.reasons import explain_calls
+from tests.planning.packing.test_order import branches, is_legal
 from tests.schedule.proofs import prove
-from tests.schedule.test_managed_chains import Quantised
+from tests.schedule.test_managed_fused_groups import Quantised
 
 
 def network(path: Path, channels: int = 48, size: int = 16) -> Path:

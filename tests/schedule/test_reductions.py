@@ -21,8 +21,8 @@ from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Do, Finish, Guard, Move, Node, PostProcess
 from deeploy.target import load
 from tests.schedule.proofs import refuse_schedules
-from tests.schedule.test_chains import mutants
-from tests.schedule.test_managed_chains import Quantised
+from tests.schedule.test_fused_groups import mutants
+from tests.schedule.test_managed_fused_groups import Quantised
 
 
 class Deep(Quantised):

@@ -17,7 +17,7 @@ from deeploy.schedule import build_schedule
 from tests.e2e import systems
 from tests.execution.simulation import nets
 from tests.models import save_graph
-from tests.schedule.test_chains import residual
+from tests.schedule.test_fused_groups import residual
 
 SNAPSHOT = Path(__file__).with_name("shapes.txt")
 

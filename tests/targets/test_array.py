@@ -15,7 +15,7 @@ import deeploy
 from deeploy.errors import UnsupportedError, UsageError
 from deeploy.options import Options
 from deeploy.planning.program import Role
-from deeploy.report import explanations as why
+from deeploy.report import explain_layer as why
 from tests.models import save_graph
 
 ARRAY = Path(__file__).parent / "array"

@@ -8,7 +8,7 @@ import pytest
 
 from deeploy.frontend.lower import tables
 from tests.frontend.lower import lowered as build
-from tests.frontend.lower.test_attention import both, constant, named, requantisation
+from tests.frontend.lower.test_attention_rewrites import both, constant, named, requantisation
 
 ENDS = {"low": -128, "high": 127}
 

@@ -23,7 +23,7 @@ from deeploy.planning.program import Program
 from deeploy.planning.tiling.fused_group import FusedGroup
 from deeploy.target import load
 from tests.schedule.proofs import refuse
-from tests.schedule.test_managed_chains import CHANGES, moved, unsafe
+from tests.schedule.test_managed_fused_groups import CHANGES, moved, unsafe
 from tests.schedule.test_reductions import Deep
 
 SIRACUSA = load("siracusa")

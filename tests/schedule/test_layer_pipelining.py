@@ -16,7 +16,7 @@ from deeploy.schedule import build_schedule
 from deeploy.schedule.ir import Compute, Finish, PostProcess
 from deeploy.schedule.unroll import Unrolled
 from tests.schedule.proofs import prove
-from tests.schedule.test_managed_chains import CHANGES, Quantised, equal_on_the_host, unsafe
+from tests.schedule.test_managed_fused_groups import CHANGES, Quantised, equal_on_the_host, unsafe
 
 SIZE = [1, 32, 25, 10]
 

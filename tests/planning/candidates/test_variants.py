@@ -28,10 +28,10 @@ from deeploy.planning.program import Program, Role, choose_variants
 from deeploy.target import load
 from tests.e2e import test_pipeline
 from tests.execution.simulation.nets import compiled, node
-from tests.planning.test_misfit import stated
+from tests.planning.choice.test_infeasibility import stated
 
 GENERIC: Target = load("generic")
-RESIDUAL = Path(__file__).parents[3] / "shared" / "models" / "dialect" / "Models" / "MLPerf" / "ImageClassification"
+RESIDUAL = Path(__file__).parents[4] / "shared" / "models" / "dialect" / "Models" / "MLPerf" / "ImageClassification"
 
 
 def sums() -> Graph:

@@ -14,9 +14,9 @@ import deeploy
 from deeploy.cli import main
 from deeploy.errors import UsageError
 from deeploy.options import Options
-from deeploy.report import explanations as why
+from deeploy.report import explain_layer as why
 from deeploy.report import terminal
-from deeploy.report.explain import explain_calls
+from deeploy.report.reasons import explain_calls
 from tests.execution.simulation.nets import compiled, convolutions, node, perceptron
 from tests.report.browser import shown
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deeploy.errors import UsageError
-from deeploy.report.explanations import find_explanations
+from deeploy.report.explain_layer import find_explanations
 
 CALL = {"op": "Conv", "kernel": "conv2d", "form": "", "engine": "core", "operands": {}}
 ENTRY: dict[str, Any] = {

@@ -232,7 +232,7 @@ print(json.dumps([offsets, packing.peak, packing.lower_bound, packing.work]))
 def test_equal_on_any_number_of_cores_and_in_any_process() -> None:
     printed = set()
     for seed in ("0", "1"):
-        environment = {"PYTHONHASHSEED": seed, "OMP_NUM_THREADS": str(1 + int(seed)), "PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = {"PYTHONHASHSEED": seed, "OMP_NUM_THREADS": str(1 + int(seed)), "PYTHONPATH": str(Path(__file__).parents[3])}
         printed.add(
             subprocess.run([sys.executable, "-c", SCRIPT, seed], env=environment, capture_output=True, text=True, check=True).stdout
         )

@@ -15,7 +15,7 @@ from deeploy.planning.choice.choose import choose_candidates, smallest_capacity
 from deeploy.planning.choice.dominance import undominated_numbers
 from deeploy.planning.choice.problem import Choice, ChoiceProblem, ConditionalConstant, Residence, Search
 from deeploy.planning.tiling.loops import CallTiling
-from tests.planning import exhaustive
+from tests.planning.choice import exhaustive
 
 EXACT = Search(gap=0.0)
 NO_TILING = CallTiling((), (), None)

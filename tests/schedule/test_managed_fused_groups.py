@@ -30,7 +30,7 @@ from deeploy.schedule.ir import Compute, Do, Finish, Guard, Loop, Node, PostProc
 from deeploy.schedule.unroll import Unrolled
 from tests.models import save_graph
 from tests.schedule.proofs import prove, refuse, refuse_schedules, verdicts
-from tests.schedule.test_chains import mutants
+from tests.schedule.test_fused_groups import mutants
 
 L1, L2 = 24000, 24000
 ENGINES = {"cores": ("cluster",), "both engines": ("cluster", "npu")}

@@ -27,7 +27,7 @@ from deeploy.planning.tiling.loops import Footprints, Stream
 from deeploy.target import load
 from tests.execution.simulation import nets
 from tests.models import save_graph
-from tests.planning.tiles import spans
+from tests.planning.tiling.tiles import spans
 
 TARGET: Target = load("siracusa")
 CORES = 8

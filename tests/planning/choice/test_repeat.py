@@ -13,7 +13,7 @@ from deeploy.planning.choice.choose import choose_candidates
 from deeploy.planning.choice.problem import ChoiceProblem, ConditionalConstant, Most, Residence
 from deeploy.planning.choice.repeat import Repetition, expand_choice, find_repetition, shorten_problem
 from deeploy.planning.tiling.loops import CallTiling
-from tests.planning import exhaustive
+from tests.planning.choice import exhaustive
 
 TILING = CallTiling((), (), None)
 

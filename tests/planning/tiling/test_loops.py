@@ -14,7 +14,7 @@ from deeploy.options import Options
 from deeploy.planning.program import Call
 from deeploy.planning.tiling.loops import MOST_TRIPS, CallTiling, TileLoop, cut_dims, tile_sizes, window_period
 from tests.execution.simulation import nets
-from tests.planning.tiles import spans
+from tests.planning.tiling.tiles import spans
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

@@ -18,7 +18,7 @@ from deeploy.schedule.ir import Compute, Finish, PostProcess
 from deeploy.schedule.unroll import Unrolled
 from tests.models import save_graph
 from tests.schedule.proofs import prove
-from tests.schedule.test_managed_chains import CHANGES, Quantised, equal_on_the_host, unsafe
+from tests.schedule.test_managed_fused_groups import CHANGES, Quantised, equal_on_the_host, unsafe
 
 
 def network(path: Path) -> Path:

@@ -20,7 +20,7 @@ from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.network import Planner, make_plan
 from deeploy.planning.program import Program
 from tests.execution.simulation.nets import compiled, node
-from tests.planning import exhaustive
+from tests.planning.choice import exhaustive
 
 FEW = 5  # candidates per combination of residences
 MOST_STATES = 40_000
@@ -144,7 +144,7 @@ def test_with_far_memories_too(name: str, l1: int, l2: int, tmp_path: Path) -> N
     assert plan.prediction.cycles == plan.prediction.bound == best
 
 
-ARRAY = Path(__file__).parents[1] / "targets" / "array"
+ARRAY = Path(__file__).parents[2] / "targets" / "array"
 
 
 def chain(folder: Path, options: Options) -> deeploy.Compiled:

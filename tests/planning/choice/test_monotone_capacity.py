@@ -16,8 +16,8 @@ from deeploy.errors import FitError
 from deeploy.options import Options
 from tests.execution.simulation import nets
 from tests.models import Net
-from tests.planning.test_managed import products, residual
-from tests.planning.test_misfit import replan, stated
+from tests.planning.choice.test_infeasibility import replan, stated
+from tests.planning.planner.test_network import products, residual
 
 NETWORKS = {"products": products, "residual": residual, "filters": nets.filters, "perceptron": nets.perceptron}
 
