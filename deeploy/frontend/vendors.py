@@ -68,5 +68,8 @@ TFLITE: Mapping[str, Record] = {
     "QuantisedSoftmax": vendor_record(2, 2, "low high: word", rank=1, keeps_shape=True),
     "MultiplyCentred": vendor_record(3, 3, "a_zero_point b_zero_point: word", like=("Where", (0, 1, 2))),  # the second has the type
     "AddScaled": vendor_record(3, 3, "shift: shift; low high: word", like=("Add", (0, 1))),  # factors of both and a summand
+    "DivideScaled": vendor_record(
+        3, 3, "a_zero_point b_zero_point zero_point low high: word; shift: shift", like=("Div", (0, 1))
+    ),  # a factor
     "RoundedAveragePool": vendor_record(1, 1, "kernel_shape strides pads: ints; low high: word", rank=4, like=("AveragePool", (0,))),
 }

@@ -53,6 +53,13 @@ def add_scaled(m: Match, a: Tensor, b: Tensor, constants: np.ndarray, *, shift: 
     return m.replace("ScaledAdd", a, b, mul_a=mul_a, mul_b=mul_b, add=add, shift=shift, low=low, high=high)
 
 
+@_integer("DivideScaled")
+def divide_scaled(m: Match, a: Tensor, b: Tensor, factor: np.ndarray, *, shift: int, low: int, high: int) -> Tensor:
+    require(factor.size == 1, max(a.dtype.bytes, b.dtype.bytes) == 1, m.y.dtype.holds(low, high), low <= high)
+    require(0 <= int(factor.item()) < 2**31, shift < 48)
+    return m.replace("ScaledDiv", a, b, mul=int(factor.item()), **m.attrs)
+
+
 @_integer("RoundedAveragePool")
 def rounded_average(m: Match, x: Tensor) -> Result:
     """The mean of the elements inside the image, rounded half away from zero."""
@@ -69,4 +76,4 @@ def rounded_average(m: Match, x: Tensor) -> Result:
     return compute("RequantShift", means, *operands, dtype=m.y.dtype, shift=shift, **limits).transpose((0, 3, 1, 2))
 
 
-PASS = Pass("fixed point", (requantise, look_up, fixed_softmax, multiply_centred, add_scaled, rounded_average))
+PASS = Pass("fixed point", (requantise, look_up, fixed_softmax, multiply_centred, add_scaled, divide_scaled, rounded_average))

@@ -176,6 +176,30 @@ def _product(a: Array, b: Array | int) -> Array:
     return np.asarray((a * b + WORD // 2) >> _HIGH)
 
 
+_HALF_ROOT = 1518500250  # of 2, a half, with 31 bits
+
+
+def inverse_root(x: Array) -> Factor:
+    """1 / sqrt(x) as M and shift of positive numbers below 2^29, by five steps of Newton's method; 1 where x is 1 or less."""
+    pairs = (31 - np.frexp(np.maximum(x, 2).astype(np.float64))[1].astype(np.int64)) // 2 - 1
+    value = x << (2 * pairs) >> 1  # with 28 bits
+    half, root = divide_rounding(value, 1), np.full(np.shape(x), 1 << 28, np.int64)
+    for _ in range(5):
+        cube = _product(_product(root, root), root) << 6
+        root = (_product(root, 3 << 27) - _product(half, cube)) << 3
+    return np.where(x <= 1, WORD - 1, _product(root, _HALF_ROOT)), np.where(x <= 1, 0, pairs - 11)
+
+
+def reciprocal(x: Array) -> Factor:
+    """1 / x as M and shift of positive words, by three steps of Newton's method."""
+    bits = np.frexp(x.astype(np.float64))[1].astype(np.int64)
+    half = x << (31 - bits)  # of a number from 1 to 2
+    inverse = 1515870810 + _product(half, -1010580540)
+    for _ in range(3):
+        inverse = inverse + (_product(inverse, (1 << 29) - _product(half, inverse)) << 2)
+    return np.minimum(inverse << 1, WORD - 1), 1 - bits
+
+
 def exponential(x: Array) -> Array:
     """exp(x) with 31 bits behind the point, of numbers that are not positive with 26 bits."""
     rest = (x & (_QUARTER - 1)) - _QUARTER

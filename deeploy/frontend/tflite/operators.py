@@ -127,7 +127,10 @@ def _pool(call: LiteCall) -> None:
     if call.x.is_quantised:
         quantised.check_same(call, call.x)
         if op == "AveragePool" and call.x.dtype.itemsize > 1:
-            raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+            ones, zeros = np.ones((call.x.shape[3], 1, *size), np.int8), (np.array(0, np.int16), np.array(0, np.int8))
+            window = {name: attributes[name] for name in ("strides", "pads")}
+            total = call.add("ConvInteger", image, ones, *zeros, group=len(ones), **window)
+            return quantised.divide_sums(call, _last(call, total), attributes)
         if op == "AveragePool":
             low, high = quantised.limits(call)
             return call.result(_last(call, call.add("RoundedAveragePool", image, low=low, high=high, **attributes)))
@@ -279,7 +282,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     20: LiteOperator("RELU_N1_TO_1", "", _clip(-1, 1)),
     21: LiteOperator("RELU6", "", _clip(0, 6)),
     22: LiteOperator("RESHAPE", "", _SHAPED),
-    23: LiteOperator("RESIZE_BILINEAR", "-:i -:i align_corners:B half_pixel:B", _either(_resize, _refused)),
+    23: LiteOperator("RESIZE_BILINEAR", "-:i -:i align_corners:B half_pixel:B", _either(_resize, quantised.resize_bilinear)),
     25: LiteOperator("SOFTMAX", "beta:f", _either(_softmax, quantised.softmax)),
     26: LiteOperator("SPACE_TO_DEPTH", "block:i", moves.depth_and_space),
     28: LiteOperator("TANH", "", _unary("Tanh")),
@@ -290,7 +293,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     39: LiteOperator("TRANSPOSE", "", moves.transpose),
     40: LiteOperator("MEAN", "keeps_axes:B", _reduce("ReduceMean", quantised.reduce_sum)),
     41: LiteOperator("SUB", "fused:b pot_scale:B=1", _SUB),
-    42: LiteOperator("DIV", "fused:b", _either(_plain("Div"), _refused)),
+    42: LiteOperator("DIV", "fused:b", _either(_plain("Div"), quantised.divide)),
     43: LiteOperator("SQUEEZE", "axes:[i]", _SHAPED),
     45: LiteOperator("STRIDED_SLICE", _SLICE, moves.cut_strided),
     47: LiteOperator("EXP", "", _unary("Exp")),
@@ -301,7 +304,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     56: LiteOperator("ARG_MAX", "kind:b", moves.find_extreme),
     57: LiteOperator("MINIMUM", "", moves.choose("Min")),
     58: LiteOperator("LESS", "", moves.compare("Less")),
-    59: LiteOperator("NEG", "", _either(_plain("Neg"), _refused)),
+    59: LiteOperator("NEG", "", _either(_plain("Neg"), quantised.negate)),
     60: LiteOperator("PADV2", "", _PAD),
     61: LiteOperator("GREATER", "", moves.compare("Greater")),
     62: LiteOperator("GREATER_EQUAL", "", moves.compare("GreaterOrEqual")),
@@ -317,7 +320,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     73: LiteOperator("LOG", "", _unary("Log")),
     74: LiteOperator("SUM", "keeps_axes:B", _reduce("ReduceSum", quantised.reduce_sum)),
     75: LiteOperator("SQRT", "", _unary("Sqrt", of_quantised=_refused)),
-    76: LiteOperator("RSQRT", "", _either(_inverse_root, _refused)),
+    76: LiteOperator("RSQRT", "", _either(_inverse_root, quantised.invert_root)),
     77: LiteOperator("SHAPE", "kind:b", moves.known(lambda call: np.array(call.x.shape))),
     78: LiteOperator("POW", "", _plain("Pow")),
     79: LiteOperator("ARG_MIN", "kind:b", moves.find_extreme),
@@ -333,9 +336,9 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     93: LiteOperator("ZEROS_LIKE", "", moves.known(lambda call: np.zeros(call.y.shape))),
     97: LiteOperator("RESIZE_NEAREST_NEIGHBOR", "align_corners:B half_pixel:B", moves.resize_nearest),
     98: LiteOperator("LEAKY_RELU", "alpha:f", _either(_leaky, quantised.rescale)),
-    99: LiteOperator("SQUARED_DIFFERENCE", "", _either(_squared_difference, _refused)),
+    99: LiteOperator("SQUARED_DIFFERENCE", "", _either(_squared_difference, quantised.square_difference)),
     100: LiteOperator("MIRROR_PAD", "mode:b", moves.move("Pad", moves.padded, moves.mirror)),
-    101: LiteOperator("ABS", "", _unary("Abs", of_quantised=_refused)),
+    101: LiteOperator("ABS", "", _unary("Abs", of_quantised=quantised.absolute)),
     102: LiteOperator("SPLIT_V", "count:i", moves.split),
     104: LiteOperator("CEIL", "", _unary("Ceil", of_quantised=_refused)),
     105: LiteOperator("REVERSE_V2", "", moves.reverse),

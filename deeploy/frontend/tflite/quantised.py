@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import onnx
 
+from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.tflite import fixed_point
 from deeploy.frontend.tflite.fixed_point import Factor, Rounding, Shift
 from deeploy.frontend.tflite.network import Builder, LiteCall, LiteTensor, axes
@@ -103,6 +104,14 @@ def softmax(call: LiteCall) -> None:
     call.add("QuantisedSoftmax", call.x, fixed_point.softmax_exponentials(call.x.s, call.options["beta"]), outputs=[y], low=low, high=high)
 
 
+def _common_steps(a: LiteTensor, b: LiteTensor, left: int, sign: int) -> tuple[np.float64, list[Factor], list[Array]]:
+    """A scale of both operands, the factors to it, and both with all their numbers in its steps, of which ``left`` bits are a fraction."""
+    largest = 2 * np.float64(max(np.float32(a.s), np.float32(b.s)))
+    factors = [fixed_point.quantise_factor(np.array([np.float64(side.s) / largest])) for side in (a, b)]
+    sides = zip((a, b), factors, (1, sign), strict=True)
+    return largest, factors, [fixed_point.multiply((t.every() - t.z) << left, *f) * way for t, f, way in sides]
+
+
 def add(call: LiteCall) -> None:
     """ADD, SUB: both operands in steps of a common scale with bits behind the point, then the sum in steps of the result."""
     a, b, y = call.x, call.needed(1), call.y
@@ -110,9 +119,7 @@ def add(call: LiteCall) -> None:
     left, sign = (15 if a.dtype.itemsize == 2 else 20), (-1 if call.op == "SUB" else 1)
     if left == 15 and call.options["pot_scale"]:
         raise call.refused("adds numbers of 16 bits whose scales are powers of two", "Convert the model with a recent converter.")
-    largest = 2 * np.float64(max(np.float32(a.s), np.float32(b.s)))
-    factors = [fixed_point.quantise_factor(np.array([np.float64(side.s) / largest])) for side in (a, b)]
-    terms = [fixed_point.multiply((t.every() - t.z) << left, *f) * way for t, f, way in zip((a, b), factors, (1, sign), strict=True)]
+    largest, factors, terms = _common_steps(a, b, left, sign)
     factor = fixed_point.quantise_factor(np.array([largest / (2.0**left * np.float64(y.s))]))
     if (
         left == 20
@@ -169,6 +176,88 @@ def multiply(call: LiteCall) -> None:
     requantise(call, total, factor, (np.array([min(ends)]), np.array([max(ends)])))
 
 
+def square_difference(call: LiteCall) -> None:
+    """SQUARED_DIFFERENCE: the square of a sum as that of SUB, with 7 bits behind the point."""
+    a, b, y = call.x, call.needed(1), call.y
+    if not a.dtype.itemsize == b.dtype.itemsize == 1 or not b.is_quantised or not y.is_quantised:
+        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+    largest, _, terms = _common_steps(a, b, 7, -1)
+    difference = call.add("Add", *(call.add("LookUp", side, term.astype(np.int32)) for side, term in zip((a, b), terms, strict=True)))
+    total = call.add("MultiplyCentred", difference, np.array(0, np.int32), difference, a_zero_point=0, b_zero_point=0)
+    most = max(int(end(terms[0])) + int(end(terms[1])) for end in (np.max, lambda term: -np.min(term)))
+    factor = fixed_point.quantise_factor(np.array([largest * largest / (2.0**14 * np.float64(y.s))]))
+    requantise(call, total, factor, (np.array([0]), np.array([most * most])))
+
+
+def divide(call: LiteCall) -> None:
+    """DIV of bytes, whose results for all pairs are known: by one factor where one has all of them, else as a table."""
+    a, b, y = call.x, call.needed(1), call.y
+    if not a.dtype.itemsize == b.dtype.itemsize == 1 or not b.is_quantised or not y.is_quantised:
+        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+    dividend, divisor = (a.every() - a.z)[:, None], b.every() - b.z
+    (inverse, inverse_shift), steps = fixed_point.reciprocal(np.maximum(np.abs(divisor), 1)), np.sign(divisor) * dividend
+    headroom = 31 - np.frexp(np.where(steps < 0, ~steps, steps).astype(np.float64))[1].astype(np.int64)
+    real = np.float64(np.float32(a.s) / (np.float32(b.s) * np.float32(y.s)))
+    multiplier, shift = fixed_point.quantise_factor(np.array([real]))
+    total = shift + inverse_shift - headroom
+    # Shifts of 32 bits and more are not defined in C, and differ from processor to processor: here the quotient is 0.
+    results = fixed_point.multiply(fixed_point.multiply(steps, inverse, headroom), multiplier, np.minimum(total, 0))
+    call.need((total <= 0).all(), "has a scale that its quotients do not fit")
+    low, high = limits(call)
+    results = np.clip(results + y.z, low, high)
+    if b.data is not None and np.ptp(b.data) == 0:
+        return tabulate(call, results[:, int(b.data.flat[0]) - b.range[0]])
+    bits = min(22, 30 - int(np.frexp(real)[1]), 61)
+    for nudge in (0, 1, -1, 2) if bits > 0 else ():
+        mul = round(real * 2.0**bits) + nudge
+        n, d = steps * mul, np.maximum(np.abs(divisor), 1) << bits
+        if (np.where(divisor == 0, results, np.clip((2 * n + d) // (2 * d) + y.z, low, high)) == results).all():
+            attributes = {"a_zero_point": a.z, "b_zero_point": b.z, "zero_point": y.z, "shift": bits, "low": low, "high": high}
+            call.add("DivideScaled", a, b, np.array([mul]), outputs=[y], **attributes)
+            return None
+    rows, columns = (call.add("LookUp", t, np.arange(256, dtype=np.int32) * f) for t, f in ((a, 256), (b, 1)))
+    call.add("Gather", results.astype(y.dtype).ravel(), call.add("Add", rows, columns), outputs=[y])
+    return None
+
+
+def divide_sums(call: LiteCall, total: str, window: Attributes) -> None:
+    """AVERAGE_POOL_2D of 16 bits: sums of windows, channels last, times a factor for every number of elements in a window."""
+    extents, results = call.x.shape[1:3], call.y.shape[1:3]
+    sides = zip(window["strides"], window["pads"], window["kernel_shape"], extents, results, strict=False)
+    inside = [[min(at * step - pad + size, n) - max(at * step - pad, 0) for at in range(count)] for step, pad, size, n, count in sides]
+    counts = np.outer(*inside)[..., None]
+    call.need(counts.min() > 0, "has a window outside of its image")
+    # A factor slightly above 1/n moves no sum but those in the middle, which it moves away from zero.
+    bits = 17 + 2 * int(counts.max()).bit_length()
+    if (1 << bits) // int(counts.min()) >= fixed_point.WORD - 1 or bits > 53:
+        raise call.refused("has windows that are too large for 16 bits", "Quantise with 8 bits.")
+    emit(call, total, [Shift((1 << bits) // counts + 1, np.array([1 << (bits - 1)]), bits, *limits(call))])
+
+
+def resize_bilinear(call: LiteCall) -> None:
+    """RESIZE_BILINEAR of bytes: weights of both axes have 10 bits, the sum of 20 is rounded half away from zero."""
+    x, y = call.x, call.y
+    if x.dtype.itemsize > 1:
+        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+    check_same(call, x)
+    corners, image = call.options["align_corners"], call.add("Cast", x, to=_INT32)
+    for at in (1, 2):
+        before, after = x.shape[at], y.shape[at]
+        less = int(corners and after > 1)
+        scale = (((before - less) << 10) + (after - less) // 2) // (after - less)
+        places = np.arange(after) * scale + (scale // 2 - 512 if call.options["half_pixel"] else 0)
+        lower = np.minimum(np.maximum(places, 0) >> 10, before - 1)
+        upper = np.minimum(np.maximum(places + 1023, 0) >> 10, before - 1)
+        shape = [-1 if axis == at else 1 for axis in range(4)]
+        shares = [(1024 - (places - (lower << 10)), lower), (places - (lower << 10), upper)]
+        parts = [
+            call.add("Mul", call.add("Gather", image, rows.astype(np.int32), axis=at), weights.astype(np.int32).reshape(shape))
+            for weights, rows in shares
+        ]
+        image = call.add("Add", *parts)
+    emit(call, image, [Shift(np.array([(1 << 28) + 1]), np.array([1 << 47]), 48, *y.range)])
+
+
 def reduce_sum(call: LiteCall) -> None:
     """MEAN, SUM: the multiplier is divided by the number of elements first."""
     x, y = call.x, call.y
@@ -210,6 +299,31 @@ def of_reals(function: Real) -> Builder:
         tabulate(call, (np.sign(steps) * np.floor(np.abs(steps) + 0.5)).clip(-(2**30), 2**30).astype(np.int64) + y.z)
 
     return build
+
+
+def absolute(call: LiteCall) -> None:
+    """ABS: the distance from zero."""
+    x, y = call.x, call.y
+    distance = np.abs(x.every() - x.z)
+    tabulate(call, (distance if x.s == y.s else fixed_point.multiply(distance, *_ratio(call))) + y.z)
+
+
+def negate(call: LiteCall) -> None:
+    """NEG, which the reference kernels have for the integers as they are; the least has no other sign."""
+    check_same(call, call.x)
+    if call.x.z:
+        raise call.refused("has a zero point, which LiteRT's kernel takes for a part of the number", "Use SUB from zero instead.")
+    tabulate(call, -call.x.every() * (call.x.every() > call.x.range[0]) + call.x.range[0] * (call.x.every() == call.x.range[0]))
+
+
+def invert_root(call: LiteCall) -> None:
+    """RSQRT with 20 bits behind the point in between; the largest result where there is none."""
+    x, y, bits = call.x, call.y, 20
+    steps = x.every() - x.z
+    multiplier, shift = fixed_point.inverse_root(np.maximum(steps, 1))
+    roots = fixed_point.multiply(np.array(1), multiplier, shift + bits)
+    factor = fixed_point.quantise_factor(np.array([1 / (np.float64(np.sqrt(np.float32(x.s))) * np.float64(y.s))]))
+    tabulate(call, np.where(steps > 0, fixed_point.multiply(roots, factor[0], factor[1] - bits) + y.z, y.range[1]))
 
 
 _LIMITS = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}

@@ -197,7 +197,7 @@ def transposed(d: Draft, padding: int = 0, stride: int = 2, dtype: str = "i1") -
     return [d.op("TRANSPOSE_CONV", [shape, w, x, bias], y, padding=padding, stride_w=stride, stride_h=stride)]
 
 
-@_many("pool", {f"{op.lower()}_{dtype}": {"op": op, "dtype": dtype} for op in ("MAX", "AVERAGE") for dtype in ("i1", "f4", "u1")})
+@_many("pool", {f"{op.lower()}_{dtype}": {"op": op, "dtype": dtype} for op in ("MAX", "AVERAGE") for dtype in ("i1", "f4", "u1", "i2")})
 def pool(d: Draft, op: str, dtype: str) -> Sequence[int]:
     x = d.given(1, 7, 8, 3, dtype=dtype)
     y = d.like(x, 1, 4, 4, 3)
@@ -227,17 +227,38 @@ def binary(d: Draft, op: str, dtype: str = "i1", fused: int = 0, other: Sequence
 
 
 @case
+def binary_squared_difference(d: Draft) -> Sequence[int]:
+    return [d.op("SQUARED_DIFFERENCE", [d.given(3, 4, 5), d.given(3, 4, 5)], d.tensor(3, 4, 5, scale=0.4))]
+
+
+@_many("div", {"i1": {}, "u1": {"dtype": "u1"}, "halves": {"scale": 0.5, "out": 1 / 128}, "number": {"number": 7}})
+def div(d: Draft, dtype: str = "i1", scale: float = 0.05, out: float = 0.01, number: int | None = None) -> Sequence[int]:
+    """Nothing is divided by zero, which LiteRT refuses, and no quotient is so small that it shifts by more than 31 bits."""
+    a, b = d.given(16, 32, dtype=dtype, scale=scale), d.given(16, 32, dtype=dtype, scale=scale)
+    if number is None:
+        spec = d.tensors[b]
+        least = d.constant(np.array([spec.zero[0] + 1], spec.dtype), spec.scale, 0, spec.zero)
+        divisor = d.op("MAXIMUM", [b, least], d.like(b))
+    else:
+        d.inputs.remove(b)
+        divisor = d.constant(np.full((1, 1), number, np.int8), [0.03], 0, [-2])
+    return [d.op("DIV", [a, divisor], d.tensor(16, 32, dtype=dtype, scale=out))]
+
+
+@case
 def add_ties(d: Draft) -> Sequence[int]:
     """Sums in the middle between results, below and above zero, which no two factors round as the reference kernel does."""
     a, b = d.given(8, 32, scale=0.5, zero=0), d.given(8, 32, scale=0.5, zero=0)
     return [d.op("ADD", [a, b], d.tensor(8, 32, scale=1.0, zero=0), pot_scale=0)]
 
 
-@_many("table", {op.lower(): {"op": op} for op in ("LOGISTIC", "TANH", "RELU", "RELU6", "EXP", "LOG", "HARD_SWISH", "QUANTIZE")}
+@_many("table", {op.lower(): {"op": op} for op in ("LOGISTIC", "TANH", "RELU", "RELU6", "EXP", "LOG", "HARD_SWISH", "QUANTIZE", "ABS", "RSQRT", "NEG")}
+       | {"abs_same": {"op": "ABS", "scale": 0.05}}
        | {"leaky_relu": {"op": "LEAKY_RELU", "alpha": 0.1}, "leaky_relu_negative": {"op": "LEAKY_RELU", "alpha": -0.3}})  # fmt: skip
-def table(d: Draft, op: str, **options: Any) -> Sequence[int]:
-    scale, zero = (1 / 256, -128) if op == "LOGISTIC" else (1 / 128, 0) if op == "TANH" else (None, None)
-    return [d.op(op, [d.given(16, 32)], d.tensor(16, 32, scale=scale, zero=zero), **options)]
+def table(d: Draft, op: str, scale: float | None = None, **options: Any) -> Sequence[int]:
+    given = {"scale": 0.02, "zero": 0} if op == "NEG" else {"zero": -128} if op == "RSQRT" else {"scale": scale}
+    about = {"LOGISTIC": {"scale": 1 / 256, "zero": -128}, "TANH": {"scale": 1 / 128, "zero": 0}, "NEG": given}.get(op, {"scale": scale})
+    return [d.op(op, [d.given(16, 32, **given)], d.tensor(16, 32, **about), **options)]
 
 
 @_many(
@@ -289,10 +310,11 @@ def matrices(d: Draft, swaps_y: int = 0, dtype: str = "i1") -> Sequence[int]:
     return [d.op("BATCH_MATMUL", [a, b], d.tensor(2, 5, 4, dtype=dtype, scale=0.3), swaps_x=0, swaps_y=swaps_y)]
 
 
-@_many("bilinear", {"half_pixel": {"half_pixel": 1}, "corners": {"align_corners": 1}, "plain": {}})
-def bilinear(d: Draft, **options: int) -> Sequence[int]:
-    x = d.given(1, 3, 4, 2, dtype="f4")
-    return [d.op("RESIZE_BILINEAR", [x, d.constant(np.array([7, 6], np.int32))], d.tensor(1, 7, 6, 2, dtype="f4"), **options)]
+@_many("bilinear", {f"{name}{suffix}": {"dtype": dtype, **about} for dtype, suffix in (("f4", ""), ("i1", "_i1"))
+                    for name, about in (("half_pixel", {"half_pixel": 1}), ("corners", {"align_corners": 1}), ("plain", {}))})  # fmt: skip
+def bilinear(d: Draft, dtype: str, **options: int) -> Sequence[int]:
+    x = d.given(1, 3, 4, 2, dtype=dtype)
+    return [d.op("RESIZE_BILINEAR", [x, d.constant(np.array([7, 6], np.int32))], d.like(x, 1, 7, 6, 2), **options)]
 
 
 @case
