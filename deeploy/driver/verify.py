@@ -244,7 +244,7 @@ def _outputs_of_runtime(
 ) -> _Against:
     if is_tflite(model.read_bytes()):
         rules = _exact_integers(entry) if exact == "tflite" else entry
-        return _Against("LiteRT", litert_reference.compared_outputs(model, entry, samples), rules, True)
+        return _Against("LiteRT", litert_reference.compared_outputs(model, entry, samples, sequence), rules, True)
     return _Against(runtime, _of_onnxruntime(in_floats(model), entry, samples, sequence, network.dialect == "declared"), entry, False)
 
 

@@ -28,6 +28,7 @@ from deeploy.frontend.position_tables import (
 )
 from deeploy.frontend.states import CONVERSIONS, KnownState, Pair, check_begun, check_pairs, named_tensor
 from deeploy.frontend.structure import open_inputs
+from deeploy.frontend.vendors import CARRIED, TFLITE_DOMAIN
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
@@ -93,7 +94,7 @@ def import_dynamic(
     def load(extents: Mapping[str, int]) -> Graph:
         return fold(model, extents)
 
-    dims_by_value = {a: b for a, b in _find_states(model.graph, dims).items() if a not in declared and b not in declared.values()}
+    dims_by_value = {a: b for a, b in _find_states(model, dims).items() if a not in declared and b not in declared.values()}
     names = {**declared, **dims_by_value}
     if not names:
         if context is not None:
@@ -131,7 +132,7 @@ def import_dynamic(
 
 def has_caches(model: onnx.ModelProto, dims: Mapping[str, int], declared: Mapping[str, str]) -> bool:
     """Whether inputs of a model are states, declared or found."""
-    return any(v.name in declared for v in model.graph.input) or bool(_find_states(model.graph, dims))
+    return any(v.name in declared for v in model.graph.input) or bool(_find_states(model, dims))
 
 
 def _import_beginning(graph: Graph, known: Sequence[KnownState]) -> Imported:
@@ -232,8 +233,12 @@ def _check_names(graph: onnx.GraphProto, declared: Mapping[str, str]) -> None:
                 raise UsageError(what, f"{suggest(name, known)}Its {kind}s: {listed}.")
 
 
-def _find_states(graph: onnx.GraphProto, dims: Mapping[str, int]) -> dict[str, str]:
-    """Outputs that are an input of unknown length with rows behind it, by that input; by their names where that is not seen."""
+def _find_states(model: onnx.ModelProto, dims: Mapping[str, int]) -> dict[str, str]:
+    """Outputs that are an input of unknown length with rows behind it, by that input; by their names where that is not seen.
+
+    Variables of a TensorFlow Lite file are states, too.
+    """
+    graph = model.graph
     dynamic = {v.name for v in graph.input if any(True for _ in _open_axes(v, dims))}
     makers = {name: node for node in graph.node for name in node.output}
     outputs = {v.name for v in graph.output}
@@ -256,6 +261,8 @@ def _find_states(graph: onnx.GraphProto, dims: Mapping[str, int]) -> dict[str, s
                 present = name.replace(part, other)
                 if present != name and present in outputs and present not in result.values():
                     result.setdefault(name, present)
+    if any(entry.domain == TFLITE_DOMAIN for entry in model.opset_import):
+        result |= {v.name: f"{v.name}{CARRIED}" for v in graph.input if f"{v.name}{CARRIED}" in outputs}
     return {name: result[name] for name in (v.name for v in graph.input) if name in result}
 
 

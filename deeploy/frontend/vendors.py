@@ -61,6 +61,7 @@ QONNX_RECORDS: Mapping[str, Record] = {
     "MultiThreshold": vendor_record(2, 2, "out_scale? out_bias?: float; out_dtype?: string; data_layout?: string NCHW|NHWC", rank=1),
 }
 TFLITE_DOMAIN = "deeploy.tflite"
+CARRIED = " next"  # behind the name of a variable of a TensorFlow Lite file: the output that is its value behind an inference
 # What integer operators of TensorFlow Lite are made of that ONNX has no operator for (``deeploy.frontend.tflite``).
 TFLITE: Mapping[str, Record] = {
     "Requantise": vendor_record(4, 4, "shift: shift; low high: word", like=("QuantizeLinear", (0, 1, 3))),  # the last has the type
@@ -71,5 +72,8 @@ TFLITE: Mapping[str, Record] = {
     "DivideScaled": vendor_record(
         3, 3, "a_zero_point b_zero_point zero_point low high: word; shift: shift", like=("Div", (0, 1))
     ),  # a factor
+    **dict.fromkeys(
+        ("Logistic", "HyperbolicTangent"), vendor_record(2, 2, "whole: natural", like=("Max", (0, 1)))
+    ),  # the second has the type
     "RoundedAveragePool": vendor_record(1, 1, "kernel_shape strides pads: ints; low high: word", rank=4, like=("AveragePool", (0,))),
 }

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import numpy as np
 
 from deeploy.ir.epilogue import clip_shifted
-from deeploy.ir.kernel import DIVIDES, INTEGERS, types
+from deeploy.ir.kernel import DIVIDES, INTEGERS, Sample, types
 from deeploy.ir.nodes import Attributes, Node
-from deeploy.ir.types import Array
+from deeploy.ir.types import Array, DType
 from deeploy.operators.accumulate import Ends, ends
-from deeploy.operators.draws import requantisation, sample
-from deeploy.operators.elementwise import AB, SUMMED, pointwise, usual, wide
+from deeploy.operators.draws import integers, requantisation, sample
+from deeploy.operators.elementwise import AB, SUMMED, fits_loops, pointwise, usual, wide
+from deeploy.operators.fractions import logistic, tangent
 from deeploy.operators.staircase import operand_results
 
 
@@ -30,11 +32,19 @@ def hard_swish(x: Array, a: int, b: int, c: int) -> Array:
 def function_reference(node: Node, x: Array) -> Array:
     """``function`` with a, b and c in int32, modulo 2^32.
 
-    gelu: x * ((b + sign(x) * (b - (min(abs x, -a) + a)^2)) >> 1); hard_swish: x * clip(x + a, 0, b) * c.
+    gelu: x * ((b + sign(x) * (b - (min(abs x, -a) + a)^2)) >> 1); hard_swish: x * clip(x + a, 0, b) * c; logistic, tanh: of 16 bits, a of
+    them in front of the point, with 15 bits behind it (``deeploy.operators.fractions``).
     """
-    a, b, c = (node.attrs[name] for name in "abc")
     with np.errstate(over="ignore"):
-        return (gelu(wide(x), a, b) if node.attrs["function"] == "gelu" else hard_swish(wide(x), a, b, c)).astype(np.int32)
+        return _FUNCTIONS[node.attrs["function"]](wide(x), *(node.attrs[name] for name in "abc")).astype(np.int32)
+
+
+_FUNCTIONS: dict[str, Callable[[Array, int, int, int], Array]] = {
+    "gelu": lambda x, a, b, c: gelu(x, a, b),
+    "hard_swish": hard_swish,
+    "logistic": lambda x, a, b, c: logistic(x, a, 15),
+    "tanh": lambda x, a, b, c: tangent(x, a, 15),
+}
 
 
 def div_reference(node: Node, a: Array, b: Array) -> Array:
@@ -70,22 +80,36 @@ def _bounds(node: Node) -> Ends:
     return ends(least, most)
 
 
-def _draw_function(rng: Random) -> Attributes:
-    if rng.random() < 0.5:
-        return {"function": "gelu", "a": -rng.randint(20, 120), "b": rng.randint(1000, 9000), "c": 0}
-    return {"function": "hard_swish", "a": rng.randint(0, 200), "b": rng.randint(0, 300), "c": rng.randint(1, 60)}
+def _draw_function(rng: Random) -> Sample:
+    function = rng.choice(("gelu", "hard_swish", *FRACTIONS))
+    if function in FRACTIONS:
+        words = sample("x[*s]", function=(function,), a=range(7), b=(0,), c=(0,), x=integers(-(2**15), 2**15 - 1, np.int16))
+        return words(rng)
+    if function == "gelu":
+        return sample("x[*s]", function=(function,), a=range(-120, -19), b=range(1000, 9001), c=(0,))(rng)
+    return sample("x[*s]", function=(function,), a=range(201), b=range(301), c=range(1, 61))(rng)
 
 
 def _draw_requantisations(rng: Random) -> Attributes:
     return {f"{name}_{side}": value for side in "ab" for name, value in requantisation(rng, 0, 7, 12, 20).items()}
 
 
+FRACTIONS = ("logistic", "tanh")  # functions of words of 16 bits
+
+
+def _takes_function(node: Node) -> str | None:
+    wanted, y = (DType.INT16 if node.attrs["function"] in FRACTIONS else None), node.outputs[0].dtype
+    if wanted is None:
+        return fits_loops(node) if y is DType.INT32 else "y of type s32"
+    return fits_loops(node) if node.operands[0].dtype is wanted else "x of type s16"
+
+
 FUNCTION = pointwise(
     "IntegerFunction",
     ("x",),
     function_reference,
-    usual("x", over=("x",), types={"x": INTEGERS, "y": types("s32")}),
-    sample("x[*s]", _draw_function),
+    usual("x", over=("x",), types={"x": INTEGERS, "y": types("s16", "s32")}, accepts=_takes_function),
+    _draw_function,
 )
 DIV = pointwise(
     "IntegerDiv",

@@ -18,6 +18,7 @@ from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
 from deeploy.operators.draws import FLAG, integers, sample
 from deeploy.operators.elementwise import exponential, fits_loops, wide
+from deeploy.operators.fractions import invert_sum, multiply_fractions
 
 
 def nest(*per_element: str) -> Callable[[Node], Nest]:
@@ -116,16 +117,9 @@ def fixed_softmax_reference(node: Node, x: Array, table: Array) -> Array:
     e = wide(table)[wide(x).max(axis=-1, keepdims=True) - x]
     total = np.maximum(((e + 2048) >> 12).sum(axis=-1, keepdims=True), 1)  # with 19 bits behind the point
     bits = np.frexp(total.astype(np.float64))[1].astype(np.int64)
-    half = total << (31 - bits)  # of a number from 1 to 2
-
-    def times(a: Array, b: Array) -> Array:
-        return np.asarray((a * b + (1 << 30)) >> 31)
-
-    inverse = 1515870810 + times(half, np.asarray(-1010580540))
-    for _ in range(3):
-        inverse = inverse + (times(inverse, (1 << 29) - times(half, inverse)) << 2)
+    inverse = np.minimum(invert_sum((total << (32 - bits)) - 2**31) << 1, 2**31 - 1)
     shift = np.maximum(bits + 3, 1)
-    quotient = (times(np.minimum(inverse << 1, 2**31 - 1), e) + (1 << (shift - 1))) >> shift
+    quotient = (multiply_fractions(inverse, e) + (1 << (shift - 1))) >> shift
     return np.asarray(np.clip(quotient + node.attrs["zero_point"], node.attrs["low"], node.attrs["high"]))
 
 

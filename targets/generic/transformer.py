@@ -47,8 +47,11 @@ def _norm(node: Node) -> Mapping[str, str]:
     return {"SQUARES_T": squares, "PRODUCT_T": product, "CENTRED": variant("centred", node.op == "IntegerLayerNorm")}
 
 
+_INTEGER_FUNCTIONS = {"gelu": "polynomial_gelu", "hard_swish": "clipped_ramp", "logistic": "logistic", "tanh": "tangent"}
+
+
 def _function(node: Node) -> Mapping[str, str]:
-    return {"FUNCTION": {"gelu": "polynomial_gelu", "hard_swish": "clipped_ramp"}[node.attrs["function"]]}
+    return {"FUNCTION": _INTEGER_FUNCTIONS[node.attrs["function"]]}
 
 
 def _standardise(node: Node) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,13 @@ def test_integer_functions(dtype: str) -> None:
     x = draw(dtype, 3, 50)
     for attrs in ({"function": "gelu", "a": -83, "b": 6889, "c": 0}, {"function": "hard_swish", "a": 122, "b": 245, "c": 42}):
         check(kernel("integer_function"), {"x": x}, "s32", attrs, strided=True)
+    if dtype == "s16":
+        every = np.arange(-(2**15), 2**15).astype(np.int16).reshape(64, 1024)
+        for function, whole in product(("logistic", "tanh"), range(7)):
+            (y,) = check(kernel("integer_function"), {"x": every}, "s32", {"function": function, "a": whole, "b": 0, "c": 0})
+            real = every / 2.0 ** (15 - whole)
+            wanted = np.tanh(real) if function == "tanh" else 1 / (1 + np.exp(-real))
+            assert np.abs(y / 2.0**15 - wanted).max() < 13 / 2**15
     b = draw("u8", 50)
     attrs = {"factor": 255 * 17, "scale": 17, "offset": -17 * 9}
     b[3] = 9  # a divisor of zero

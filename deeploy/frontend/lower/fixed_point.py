@@ -53,6 +53,12 @@ def add_scaled(m: Match, a: Tensor, b: Tensor, constants: np.ndarray, *, shift: 
     return m.replace("ScaledAdd", a, b, mul_a=mul_a, mul_b=mul_b, add=add, shift=shift, low=low, high=high)
 
 
+@_integer("Logistic", "HyperbolicTangent")
+def fixed_function(m: Match, x: Tensor, kind: Tensor, *, whole: int) -> Tensor:
+    require(x.dtype is DType.INT16, whole <= 6)
+    return m.replace("IntegerFunction", x, function="logistic" if m.op == "Logistic" else "tanh", a=whole, b=0, c=0)
+
+
 @_integer("DivideScaled")
 def divide_scaled(m: Match, a: Tensor, b: Tensor, factor: np.ndarray, *, shift: int, low: int, high: int) -> Tensor:
     require(factor.size == 1, max(a.dtype.bytes, b.dtype.bytes) == 1, m.y.dtype.holds(low, high), low <= high)
@@ -76,4 +82,6 @@ def rounded_average(m: Match, x: Tensor) -> Result:
     return compute("RequantShift", means, *operands, dtype=m.y.dtype, shift=shift, **limits).transpose((0, 3, 1, 2))
 
 
-PASS = Pass("fixed point", (requantise, look_up, fixed_softmax, multiply_centred, add_scaled, divide_scaled, rounded_average))
+PASS = Pass(
+    "fixed point", (requantise, look_up, fixed_softmax, multiply_centred, add_scaled, divide_scaled, fixed_function, rounded_average)
+)

@@ -8,13 +8,14 @@ Both are one requantisation each; where one alone gives the same for all accumul
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from deeploy.ir.types import Array
+from deeploy.operators.fractions import divide_rounding, exponential, invert_sum, multiply_fractions
 from deeploy.operators.staircase import LONGEST, Staircase
 
 WORD = 2**31
@@ -58,11 +59,6 @@ def multiply(x: Array, multiplier: Array, shift: Array) -> Array:
     right = np.maximum(-shift, 0)
     high = ((x << np.maximum(shift, 0)) * multiplier + WORD // 2) >> _HIGH
     return np.asarray((high + ((1 << right) >> 1) - ((high < 0) & (right > 0))) >> right)
-
-
-def divide_rounding(x: Array, bits: int) -> Array:
-    """x / 2^bits to the nearest, half away from zero."""
-    return np.asarray((x + ((1 << bits) >> 1) - ((x < 0) & (bits > 0))) >> bits)
 
 
 def requantise(factor: Factor, zero_point: int, limits: tuple[int, int], ends: tuple[Array, Array], rounding: Rounding) -> Iterator[Shift]:
@@ -165,16 +161,7 @@ def _fit(stairs: Staircase, factor: Array) -> tuple[Array, Array, int] | None:
     return None
 
 
-# ---- exponentials and quotients (https://github.com/google/gemmlowp, fixedpoint/fixedpoint.h)
-
-_POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)  # exp(-1/4), exp(-1/2), ... exp(-16) with 31 bits
-_QUARTER = 1 << 24  # of a number with 26 bits behind the point
-
-
-def _product(a: Array, b: Array | int) -> Array:
-    """The product of two fractions of 31 bits."""
-    return np.asarray((a * b + WORD // 2) >> _HIGH)
-
+# ---- roots, quotients and exponentials
 
 _HALF_ROOT = 1518500250  # of 2, a half, with 31 bits
 
@@ -185,32 +172,15 @@ def inverse_root(x: Array) -> Factor:
     value = x << (2 * pairs) >> 1  # with 28 bits
     half, root = divide_rounding(value, 1), np.full(np.shape(x), 1 << 28, np.int64)
     for _ in range(5):
-        cube = _product(_product(root, root), root) << 6
-        root = (_product(root, 3 << 27) - _product(half, cube)) << 3
-    return np.where(x <= 1, WORD - 1, _product(root, _HALF_ROOT)), np.where(x <= 1, 0, pairs - 11)
+        cube = multiply_fractions(multiply_fractions(root, root), root) << 6
+        root = (multiply_fractions(root, 3 << 27) - multiply_fractions(half, cube)) << 3
+    return np.where(x <= 1, WORD - 1, multiply_fractions(root, _HALF_ROOT)), np.where(x <= 1, 0, pairs - 11)
 
 
 def reciprocal(x: Array) -> Factor:
     """1 / x as M and shift of positive words, by three steps of Newton's method."""
     bits = np.frexp(x.astype(np.float64))[1].astype(np.int64)
-    half = x << (31 - bits)  # of a number from 1 to 2
-    inverse = 1515870810 + _product(half, -1010580540)
-    for _ in range(3):
-        inverse = inverse + (_product(inverse, (1 << 29) - _product(half, inverse)) << 2)
-    return np.minimum(inverse << 1, WORD - 1), 1 - bits
-
-
-def exponential(x: Array) -> Array:
-    """exp(x) with 31 bits behind the point, of numbers that are not positive with 26 bits."""
-    rest = (x & (_QUARTER - 1)) - _QUARTER
-    near = (rest << 5) + (1 << 28)  # the Taylor series around -1/8
-    square = _product(near, near)
-    fourth = divide_rounding(_product(square, square), 2) + _product(square, near)
-    tail = divide_rounding(_product(fourth, 715827883) + square, 1)
-    result = 1895147668 + _product(near + tail, 1895147668)
-    for bit, power in enumerate(_POWERS):
-        result = np.where((rest - x) & (_QUARTER << bit), _product(result, power), result)
-    return np.where(x == 0, WORD - 1, result)
+    return np.minimum(invert_sum((x << (32 - bits)) - WORD) << 1, WORD - 1), 1 - bits
 
 
 def softmax_exponentials(scale: float, beta: float) -> Array:
@@ -220,4 +190,14 @@ def softmax_exponentials(scale: float, beta: float) -> Array:
     distance = np.arange(256, dtype=np.int64)
     farthest = math.floor(31 * 2.0**26 / 2.0**left)
     scaled = multiply(-np.minimum(distance, farthest), multiplier, shift)
-    return np.where(distance <= farthest, exponential(scaled), 0).astype(np.uint32)
+    return np.where(distance <= farthest, exponential(scaled, 5), 0).astype(np.uint32)
+
+
+def tabulate_curve(function: Callable[[Array], Array], low: float, high: float) -> Array:
+    """A function with 15 bits behind the point at 513 places, moved by half of the error that lines have in the middle (gen_lut)."""
+    real = np.linspace(low, high, 1025)
+    exact = function(real) * 2.0**15
+    at, middle = np.floor(exact[::2] + 0.5), np.floor(exact[1::2] + 0.5)
+    error = np.floor((exact[2::2] + at[:-1]) / 2 + 0.5) - middle
+    bias = np.sign(error) * np.floor(np.abs(error) / 2 + 0.5)
+    return np.asarray(np.clip(np.append(at[:-1] - bias, at[-1]), -(2**15), 2**15 - 1), np.int64)

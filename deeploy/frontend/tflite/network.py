@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.schemas import Attributes
-from deeploy.frontend.vendors import TFLITE, TFLITE_DOMAIN
+from deeploy.frontend.vendors import CARRIED, TFLITE, TFLITE_DOMAIN
 from deeploy.ir.types import Array
 
 INTEGERS = ("i1", "u1", "i2")  # that stand for real numbers by a scale
@@ -83,16 +83,21 @@ class LiteCall:
         op: its name in the schema.
         options: its own fields.
         inputs: None in the place of optional ones that are absent.
+        intermediates: tensors of which it has the quantisation alone.
         is_exact: whether requantisations round as the reference kernels do; else once.
+        nodes, constants: of the model, to which it adds its own.
+        states: of the model: inputs and outputs that are variables of the file.
     """
 
     op: str
     options: Attributes
     inputs: Sequence[LiteTensor | None]
     outputs: Sequence[LiteTensor]
+    intermediates: Sequence[LiteTensor]
     is_exact: bool
-    _nodes: list[onnx.NodeProto]
-    _constants: list[onnx.TensorProto]
+    nodes: list[onnx.NodeProto]
+    constants: list[onnx.TensorProto]
+    states: tuple[list[onnx.ValueInfoProto], list[onnx.ValueInfoProto]]
 
     def input(self, position: int) -> LiteTensor | None:
         """An input; None where it is absent."""
@@ -142,19 +147,46 @@ class LiteCall:
         names = []
         for operand in operands:
             if isinstance(operand, np.ndarray):
-                names.append(f"{stem} constant {len(self._constants)}")
-                self._constants.append(numpy_helper.from_array(np.ascontiguousarray(operand).reshape(operand.shape), names[-1]))
+                names.append(f"{stem} constant {len(self.constants)}")
+                self.constants.append(numpy_helper.from_array(np.ascontiguousarray(operand).reshape(operand.shape), names[-1]))
             else:
                 names.append(operand.name if isinstance(operand, LiteTensor) else operand or "")
-        results = [tensor.name for tensor in outputs] or [f"{stem} {op.lower()} {len(self._nodes)}"]
+        results = [tensor.name for tensor in outputs] or [f"{stem} {op.lower()} {len(self.nodes)}"]
         title = stem if op in _NAMED else results[0]
         domain = TFLITE_DOMAIN if op in TFLITE else ""
-        self._nodes.append(helper.make_node(op, names, results, title, domain=domain, **attributes))
+        self.nodes.append(helper.make_node(op, names, results, title, domain=domain, **attributes))
         return results[0]
+
+    def state(self, variable: LiteTensor, dtype: np.dtype[Any] | None = None) -> str:
+        """What a variable holds before an inference, in the type that is given; it begins with zeros."""
+        kind = helper.np_dtype_to_tensor_dtype(dtype or variable.dtype)
+        self.need(all(port.name != variable.name for port in self.states[0]), "shares a variable with another operator")
+        for ports, name in zip(self.states, (variable.name, f"{variable.name}{CARRIED}"), strict=True):
+            ports.append(helper.make_tensor_value_info(name, kind, variable.shape))
+        return variable.name
+
+    def leave(self, variable: LiteTensor, name: str) -> None:
+        """Let a variable hold a value behind the inference."""
+        self.nodes.append(helper.make_node("Identity", [name], [f"{variable.name}{CARRIED}"], f"{variable.name} carried"))
+
+    def loop(self, given: Sequence[str], names: Sequence[str], inner: LiteCall, results: Sequence[str], carried: int) -> list[str]:
+        """A Scan: rounds that ``inner`` has the nodes of, which carry the first tensors and read the others part by part.
+
+        Args:
+            names: what the nodes of a round call what is given.
+            results: of a round, as many carried ones first.
+        """
+        ends = [f"{inner.y.name} {at}" for at in range(len(results))]
+        given_ports, ports = ([onnx.ValueInfoProto(name=name) for name in side] for side in (names, ends))
+        copies = [helper.make_node("Identity", [name], [end]) for name, end in zip(results, ends, strict=True)]
+        body = helper.make_graph([*inner.nodes, *copies], "round", given_ports, ports)
+        rows = [f"{self.y.name} scanned {at}" for at in range(len(results))]
+        self.nodes.append(helper.make_node("Scan", given, rows, self.y.name, body=body, num_scan_inputs=len(given) - carried))
+        return rows
 
     def result(self, name: str) -> None:
         """Let a value be the output: what computes it gets the name of that."""
-        self._nodes.append(helper.make_node("Identity", [name], [self.y.name], f"{self.y.name} result"))
+        self.nodes.append(helper.make_node("Identity", [name], [self.y.name], f"{self.y.name} result"))
 
     def cast(self, name: str) -> None:
         """Let a value in the type of the output be it."""

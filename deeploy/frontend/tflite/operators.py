@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from deeploy.frontend.schemas import Attributes
-from deeploy.frontend.tflite import moves, quantised
+from deeploy.frontend.tflite import moves, quantised, stateful, words
 from deeploy.frontend.tflite.network import Builder, LiteCall, Operand
+from deeploy.frontend.tflite.requantising import limits
 from deeploy.operators.elementwise import FUNCTIONS
 
 
@@ -38,7 +39,7 @@ def _either(of_floats: Builder, of_quantised: Builder) -> Builder:
 
 
 def _refused(call: LiteCall) -> None:
-    raise call.refused("of quantised numbers is not handled", "Leave it in floats, or cut the model in front of it.")
+    raise call.refused("of quantised numbers is not handled", "Leave it in floats, or cut the model in front of it: docs/from-tflite.md")
 
 
 # ---- windows
@@ -130,9 +131,9 @@ def _pool(call: LiteCall) -> None:
             ones, zeros = np.ones((call.x.shape[3], 1, *size), np.int8), (np.array(0, np.int16), np.array(0, np.int8))
             window = {name: attributes[name] for name in ("strides", "pads")}
             total = call.add("ConvInteger", image, ones, *zeros, group=len(ones), **window)
-            return quantised.divide_sums(call, _last(call, total), attributes)
+            return words.divide_sums(call, _last(call, total), attributes)
         if op == "AveragePool":
-            low, high = quantised.limits(call)
+            low, high = limits(call)
             return call.result(_last(call, call.add("RoundedAveragePool", image, low=low, high=high, **attributes)))
     attributes |= {"count_include_pad": 0} if op == "AveragePool" else {}
     return call.activate(_last(call, call.add(op, image, **attributes)))
@@ -285,6 +286,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     23: LiteOperator("RESIZE_BILINEAR", "-:i -:i align_corners:B half_pixel:B", _either(_resize, quantised.resize_bilinear)),
     25: LiteOperator("SOFTMAX", "beta:f", _either(_softmax, quantised.softmax)),
     26: LiteOperator("SPACE_TO_DEPTH", "block:i", moves.depth_and_space),
+    27: LiteOperator("SVDF", "rank:i fused:b", stateful.filter_history),
     28: LiteOperator("TANH", "", _unary("Tanh")),
     34: LiteOperator("PAD", "", _PAD),
     36: LiteOperator("GATHER", "axis:i batch_dims:i", moves.gather),
@@ -295,6 +297,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     41: LiteOperator("SUB", "fused:b pot_scale:B=1", _SUB),
     42: LiteOperator("DIV", "fused:b", _either(_plain("Div"), quantised.divide)),
     43: LiteOperator("SQUEEZE", "axes:[i]", _SHAPED),
+    44: LiteOperator("UNIDIRECTIONAL_SEQUENCE_LSTM", "fused:b cell_clip:f proj_clip:f time_major:B", stateful.run_lstm),
     45: LiteOperator("STRIDED_SLICE", _SLICE, moves.cut_strided),
     47: LiteOperator("EXP", "", _unary("Exp")),
     49: LiteOperator("SPLIT", "count:i", moves.split),

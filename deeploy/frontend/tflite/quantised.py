@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 import onnx
 
-from deeploy.frontend.schemas import Attributes
-from deeploy.frontend.tflite import fixed_point
-from deeploy.frontend.tflite.fixed_point import Factor, Rounding, Shift
+from deeploy.frontend.tflite import fixed_point, words
+from deeploy.frontend.tflite.fixed_point import Factor, Shift
 from deeploy.frontend.tflite.network import Builder, LiteCall, LiteTensor, axes
+from deeploy.frontend.tflite.requantising import WORDS, emit, find_steps, limits, requantise
 from deeploy.ir.types import Array
 from deeploy.operators.accumulate import sums
+from deeploy.operators.fractions import divide_rounding
 
 _INT32 = onnx.TensorProto.INT32
 
@@ -25,46 +26,6 @@ def check_same(call: LiteCall, *tensors: LiteTensor) -> None:
         for other in call.outputs:
             if other.is_quantised and (tensor.scale.tolist(), tensor.zero.tolist()) != (other.scale.tolist(), other.zero.tolist()):
                 raise call.refused("moves numbers between tensors of different scales", "Quantise the model with one scale for both.")
-
-
-def limits(call: LiteCall) -> tuple[int, int]:
-    """The least and the largest result: of the type, within a fused activation."""
-    (low, high), (least, most) = call.y.range, call.real_limits()
-    return (low if least is None else max(low, call.y.steps(least))), (high if most is None else min(high, call.y.steps(most)))
-
-
-def find_steps(call: LiteCall, factor: Factor, limits: tuple[int, int], ends: tuple[Array, Array], rounding: Rounding) -> list[Shift]:
-    """The steps of a requantisation to the zero point of the result, or to 0 where a word is wanted."""
-    zero = call.y.z if limits[1] < fixed_point.WORD - 1 else 0
-    try:
-        return list(fixed_point.requantise(factor, zero, limits, ends, rounding if call.is_exact else "up"))
-    except fixed_point.NoConstants as error:
-        what = "has factors that differ so much that no constants of 32 bits have its results"
-        raise call.refused(what, "Quantise the weights again: some of their scales are far from all others.") from error
-
-
-def emit(call: LiteCall, total: str, steps: Sequence[Shift], is_result: bool = True) -> str:
-    """Nodes for the steps of a requantisation; the last gives the result of the operator, or another word."""
-    for step in steps:
-        is_last = is_result and step is steps[-1]
-        mul, add = (each if np.ptp(each) else each.ravel()[:1] for each in (step.mul, step.add))
-        attributes = {"shift": step.shift, "low": step.low, "high": step.high}
-        kind = np.array(0, call.y.dtype if is_last else np.int32)
-        total = call.add("Requantise", total, mul.astype(np.int32), add, kind, outputs=[call.y] if is_last else [], **attributes)
-    return total
-
-
-def requantise(call: LiteCall, total: str, factor: Factor, ends: tuple[Array, Array], rounding: Rounding = "twice") -> None:
-    """Accumulators (int32) as the result of the operator.
-
-    Args:
-        ends: the least and the most accumulator, per channel or for all.
-    """
-    low, high = limits(call)
-    call.need(low <= high, "has an activation that no number of its result has")
-    if int(ends[0].min()) < -fixed_point.WORD or int(ends[1].max()) >= fixed_point.WORD:
-        raise call.refused("has sums that 32 bits may not hold", "Quantise with 8 bits, or divide the layer.")
-    emit(call, total, find_steps(call, factor, (low, high), ends, rounding))
 
 
 def zero_points(call: LiteCall, x: LiteTensor, w: LiteTensor) -> list[np.ndarray]:
@@ -97,10 +58,11 @@ def finish_product(
 def softmax(call: LiteCall) -> None:
     """By exponentials of the distance from the maximum; the result has a step of 1/256 from the least number on."""
     y, (low, high) = call.y, call.y.range
-    if not call.x.dtype.itemsize == y.dtype.itemsize == 1:
-        raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
+    if call.x.dtype.itemsize > 1:
+        return words.softmax(call)
     if (y.z, y.s) != (low, 1 / 256):
         raise call.refused("has a result in other steps than 1/256", "Quantise the model again; the converter chooses these.")
+    call.need(y.dtype.itemsize == 1, "has a result of another type")
     call.add("QuantisedSoftmax", call.x, fixed_point.softmax_exponentials(call.x.s, call.options["beta"]), outputs=[y], low=low, high=high)
 
 
@@ -157,11 +119,10 @@ def _add_at_once(call: LiteCall, a: LiteTensor, b: LiteTensor, sign: int, steps:
 def _scale_word(call: LiteCall, x: LiteTensor, factor: Factor, sign: int) -> str:
     """x * 2^15 times a factor: a product whose upper part is rounded twice, as one of 30 bits is."""
     word, right = call.add("Cast", x, to=_INT32), int(-factor[1][0])
-    whole = (-fixed_point.WORD, fixed_point.WORD - 1)
-    steps = [Shift(factor[0], np.array([1 << 15]), 16, *whole)]
+    steps = [Shift(factor[0], np.array([1 << 15]), 16, *WORDS)]
     if right:
-        steps.append(Shift(np.array([2**30 + 1]), np.array([1 << (right + 29)]), right + 30, *whole))
-    result = emit(call, word, steps, is_result=False)
+        steps.append(Shift(np.array([2**30 + 1]), np.array([1 << (right + 29)]), right + 30, *WORDS))
+    result = emit(call, word, steps, np.int32)
     return result if sign > 0 else call.add("Neg", result)
 
 
@@ -218,20 +179,6 @@ def divide(call: LiteCall) -> None:
     rows, columns = (call.add("LookUp", t, np.arange(256, dtype=np.int32) * f) for t, f in ((a, 256), (b, 1)))
     call.add("Gather", results.astype(y.dtype).ravel(), call.add("Add", rows, columns), outputs=[y])
     return None
-
-
-def divide_sums(call: LiteCall, total: str, window: Attributes) -> None:
-    """AVERAGE_POOL_2D of 16 bits: sums of windows, channels last, times a factor for every number of elements in a window."""
-    extents, results = call.x.shape[1:3], call.y.shape[1:3]
-    sides = zip(window["strides"], window["pads"], window["kernel_shape"], extents, results, strict=False)
-    inside = [[min(at * step - pad + size, n) - max(at * step - pad, 0) for at in range(count)] for step, pad, size, n, count in sides]
-    counts = np.outer(*inside)[..., None]
-    call.need(counts.min() > 0, "has a window outside of its image")
-    # A factor slightly above 1/n moves no sum but those in the middle, which it moves away from zero.
-    bits = 17 + 2 * int(counts.max()).bit_length()
-    if (1 << bits) // int(counts.min()) >= fixed_point.WORD - 1 or bits > 53:
-        raise call.refused("has windows that are too large for 16 bits", "Quantise with 8 bits.")
-    emit(call, total, [Shift((1 << bits) // counts + 1, np.array([1 << (bits - 1)]), bits, *limits(call))])
 
 
 def resize_bilinear(call: LiteCall) -> None:
@@ -291,7 +238,7 @@ def of_reals(function: Real) -> Builder:
     def build(call: LiteCall) -> None:
         x, y = call.x, call.y
         if x.dtype.itemsize > 1:
-            return tabulate(call, x.every())  # which says that it is not handled
+            return words.curve(call) if call.op in ("LOGISTIC", "TANH") else tabulate(call, x.every())  # which says that it is not handled
         real = np.float32(x.s) * (x.every() - x.z).astype(np.float32)
         with np.errstate(all="ignore"):
             steps = np.asarray(function(real), np.float32) * (np.float32(1) / np.float32(y.s))
@@ -354,7 +301,6 @@ def _rescale_words(call: LiteCall) -> None:
     call.need(y.scale.size and x.z == 0, "has a zero point, or no scale for its result")
     low, high = x.range
     total = call.add("Cast", x, to=_INT32)
-    whole = (-fixed_point.WORD, fixed_point.WORD - 1)
     if call.op == "QUANTIZE":
         return requantise(call, total, _ratio(call), (np.array([low]), np.array([high])))
     if call.op != "LEAKY_RELU" or call.options["alpha"] < 0:
@@ -363,8 +309,8 @@ def _rescale_words(call: LiteCall) -> None:
     for a, ends in ((1.0, (0, high)), (call.options["alpha"], (low, 0))):
         factor = _ratio(call, a)
         side = call.add("Clip", total, *(np.array(end, np.int32) for end in ends))
-        steps = find_steps(call, factor, whole, (np.array(ends[:1]), np.array(ends[1:])), "twice")
-        parts.append(emit(call, side, steps, is_result=False))
+        steps = find_steps(call, factor, WORDS, (np.array(ends[:1]), np.array(ends[1:])), "twice")
+        parts.append(emit(call, side, steps, np.int32))
     emit(call, call.add("Add", *parts), [Shift(np.array([1]), np.array([y.z]), 0, *limits(call))])
     return None
 
@@ -380,10 +326,10 @@ def hard_swish(call: LiteCall) -> None:
     value = ((wide * first + word // 2) >> 15).clip(-word, word - 1)
     ramp = wide if left <= 0 else (wide << (left - 1)).clip(-word, word - 1)
     ramp = ((ramp * second + word // 2) >> 15).clip(-word, word - 1)
-    ramp = (ramp << 1).clip(-word, word - 1) if left > 0 else fixed_point.divide_rounding(ramp, -left)
+    ramp = (ramp << 1).clip(-word, word - 1) if left > 0 else divide_rounding(ramp, -left)
     product = ((ramp + word) >> 1) * value
     product = np.sign(product) * (np.abs(product) >> 15)
-    tabulate(call, fixed_point.divide_rounding(product, -right) + y.z)
+    tabulate(call, divide_rounding(product, -right) + y.z)
 
 
 def _half_word(factor: np.float64) -> tuple[int, int]:
@@ -403,10 +349,7 @@ def prelu(call: LiteCall) -> None:
     slopes = call.add("MultiplyCentred", below, np.array(0, np.int32), alpha, a_zero_point=x.z, b_zero_point=alpha.z)
     ends = [(x.range[0] - x.z) * (end - alpha.z) for end in alpha.range]
     factor = fixed_point.quantise_factor(np.array([np.float64(x.s) * np.float64(alpha.s) / np.float64(y.s)]))
-    whole = (-fixed_point.WORD, fixed_point.WORD - 1)
-    slopes = emit(
-        call, slopes, find_steps(call, factor, whole, (np.array([min(*ends, 0)]), np.array([max(*ends, 0)])), "twice"), is_result=False
-    )
+    slopes = emit(call, slopes, find_steps(call, factor, WORDS, (np.array([min(*ends, 0)]), np.array([max(*ends, 0)])), "twice"), np.int32)
     total = call.add("Add", call.add("LookUp", x, above.astype(np.int32)), slopes)
     emit(call, total, [Shift(np.array([1]), np.array([y.z]), 0, *limits(call))])
 

@@ -28,7 +28,7 @@ TABLES = {
     "Subgraph": "tensors:[@LiteTensor] inputs:[i] outputs:[i] operators:[@LiteOperator] name:s",
     "LiteTensor": "shape:[i] type:b buffer:I name:s quantisation:@Quantisation is_variable:B sparsity:u",
     "Quantisation": "-:u -:u scale:[f] zero:[q] details:B -:u axis:i",
-    "LiteOperator": "code:I inputs:[i] outputs:[i] kind:B options:u",
+    "LiteOperator": "code:I inputs:[i] outputs:[i] kind:B options:u -:u -:b -:u intermediates:[i]",
     "Buffer": "data:[B] offset:Q size:Q",
 }
 _TYPES = {0: "f4", 1: "f2", 2: "i4", 3: "u1", 4: "i8", 6: "?", 7: "i2", 9: "i1", 10: "f8", 12: "u8", 15: "u4", 16: "u2"}
@@ -52,6 +52,7 @@ def read_network(content: bytes, name: str, is_exact: bool = True) -> onnx.Model
     tables = Flatbuffer(content, {**TABLES, **{operator.name: operator.options for operator in OPERATORS.values()}})
     calls = list[tuple[Builder, LiteCall]]()
     nodes, constants = list[onnx.NodeProto](), list[onnx.TensorProto]()
+    states = list[onnx.ValueInfoProto](), list[onnx.ValueInfoProto]()
     try:
         model = tables.read_root("Model")
         if len(model["subgraphs"]) > 1:
@@ -61,14 +62,15 @@ def read_network(content: bytes, name: str, is_exact: bool = True) -> onnx.Model
         for entry in graph["operators"]:
             code = _code_of(model["codes"][entry["code"]])
             inputs = [None if at < 0 else tensors[at] for at in list(entry["inputs"])]
-            outputs = [tensors[_positive(at)] for at in list(entry["outputs"])]
+            outputs, between = ([tensors[_positive(at)] for at in list(entry[name])] for name in ("outputs", "intermediates"))
             if code not in OPERATORS or not outputs:
                 raise UnsupportedError(
                     f"node '{shorten(outputs[0].name if outputs else '')}' has the operator {shorten(str(code))}, which is not handled",
                     "Cut the model in front of it, or convert it to ONNX with tf2onnx: docs/from-tflite.md",
                 )
             known = OPERATORS[code]
-            call = LiteCall(known.name, tables.read_at(entry["options"], known.name), inputs, outputs, is_exact, nodes, constants)
+            options = tables.read_at(entry["options"], known.name)
+            call = LiteCall(known.name, options, inputs, outputs, between, is_exact, nodes, constants, states)
             calls.append((known.build, call))
         ports = [[tensors[_positive(at)] for at in list(graph[side])] for side in ("inputs", "outputs")]
     except (ValueError, IndexError) as error:
@@ -83,7 +85,7 @@ def read_network(content: bytes, name: str, is_exact: bool = True) -> onnx.Model
             raise call.broken("does not fit its tensors") from error
     read = {name for node in nodes for name in node.input} | {tensor.name for tensor in ports[1]}
     constants += [numpy_helper.from_array(t.data, t.name) for t in tensors if t.data is not None and t.name in read]
-    given, computed = ([_port(tensor) for tensor in side] for side in ports)
+    given, computed = ([*map(_port, side), *variables] for side, variables in zip(ports, states, strict=True))
     constants += [
         numpy_helper.from_array(array[0], f"{tensor.name} {key}")
         for tensor in {each.name: each for side in ports for each in side if each.is_quantised and each.scale.size == 1}.values()
@@ -124,7 +126,7 @@ def _check_types(call: LiteCall) -> None:
         )
 
 
-_PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "BATCH_MATMUL", "SVDF")
+_PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "BATCH_MATMUL", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM")
 
 
 def _read_tensors(graph: Attributes, buffers: Sequence[Attributes], content: bytes) -> list[LiteTensor]:

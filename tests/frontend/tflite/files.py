@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,14 @@ class Draft:
         self.tensors.append(Spec(data.shape, data.dtype.str[1:], list(scale), list(zero) if len(zero) else [0] * len(scale), data, axis))
         return len(self.tensors) - 1
 
-    def op(self, name: str, inputs: Sequence[int], output: int | Sequence[int], **options: Any) -> int:
+    def variable(self, *shape: int, **about: Any) -> int:
+        at = self.tensor(*shape, **about)
+        self.tensors[at] = replace(self.tensors[at], is_variable=True)
+        return at
+
+    def op(self, name: str, inputs: Sequence[int], output: int | Sequence[int], intermediates: Sequence[int] = (), **options: Any) -> int:
         outputs = [output] if isinstance(output, int) else list(output)
-        self.ops.append(Op(name, list(inputs), outputs, options))
+        self.ops.append(Op(name, list(inputs), outputs, options, intermediates))
         return outputs[0]
 
     def like(self, at: int, *shape: int) -> int:
@@ -206,11 +212,13 @@ def pool(d: Draft, op: str, dtype: str) -> Sequence[int]:
 
 @_many(
     "softmax",
-    {"narrow": {"scale": 0.2}, "wide": {"scale": 0.02, "columns": 300}, "beta": {"scale": 0.1, "beta": 0.5}, "f4": {"dtype": "f4"}},
-)
+    {"narrow": {"scale": 0.2}, "wide": {"scale": 0.02, "columns": 300}, "beta": {"scale": 0.1, "beta": 0.5}, "f4": {"dtype": "f4"},
+     **{f"words{n}": {"dtype": "i2", "scale": scale, "columns": n} for n, scale in ((10, 0.0002), (1, 0.01), (700, 1e-5))}},
+)  # fmt: skip
 def softmax(d: Draft, scale: float = 0.1, columns: int = 12, beta: float = 1.0, dtype: str = "i1") -> Sequence[int]:
     x = d.given(4, columns, dtype=dtype, scale=scale)
-    return [d.op("SOFTMAX", [x], d.tensor(4, columns, dtype=dtype, scale=1 / 256, zero=-128), beta=beta)]
+    about = {"scale": 2.0**-15, "zero": 0} if dtype == "i2" else {"scale": 1 / 256, "zero": -128}
+    return [d.op("SOFTMAX", [x], d.tensor(4, columns, dtype=dtype, **about), beta=beta)]
 
 
 @_many(
@@ -252,7 +260,8 @@ def add_ties(d: Draft) -> Sequence[int]:
     return [d.op("ADD", [a, b], d.tensor(8, 32, scale=1.0, zero=0), pot_scale=0)]
 
 
-@_many("table", {op.lower(): {"op": op} for op in ("LOGISTIC", "TANH", "RELU", "RELU6", "EXP", "LOG", "HARD_SWISH", "QUANTIZE", "ABS", "RSQRT", "NEG")}
+@_many("table", {op.lower(): {"op": op} for op in ("LOGISTIC", "TANH", "RELU", "RELU6", "EXP", "LOG", "HARD_SWISH", "QUANTIZE", "ABS",
+                                                   "RSQRT", "NEG")}
        | {"abs_same": {"op": "ABS", "scale": 0.05}}
        | {"leaky_relu": {"op": "LEAKY_RELU", "alpha": 0.1}, "leaky_relu_negative": {"op": "LEAKY_RELU", "alpha": -0.3}})  # fmt: skip
 def table(d: Draft, op: str, scale: float | None = None, **options: Any) -> Sequence[int]:
@@ -268,10 +277,12 @@ def table(d: Draft, op: str, scale: float | None = None, **options: Any) -> Sequ
         "unchanged": {"op": "LEAKY_RELU", "alpha": 0.3, "scale": 0.03},
         "quantize": {"op": "QUANTIZE"},
         "narrow": {"op": "QUANTIZE", "dtype": "i1"},
+        **{f"{op.lower()}{suffix}": {"op": op, "scale": scale, "out": 2.0**-15} for op in ("LOGISTIC", "TANH")
+           for suffix, scale in (("", 2.0**-12), ("_twice", 2.0**-11), ("_fine", 0.0001), ("_coarse", 0.003))},
     },
-)
-def words(d: Draft, op: str, dtype: str = "i2", scale: float | None = None, **options: Any) -> Sequence[int]:
-    return [d.op(op, [d.given(8, 16, dtype="i2", scale=scale)], d.tensor(8, 16, dtype=dtype, scale=scale), **options)]
+)  # fmt: skip
+def words(d: Draft, op: str, dtype: str = "i2", scale: float | None = None, out: float | None = None, **options: Any) -> Sequence[int]:
+    return [d.op(op, [d.given(8, 16, dtype="i2", scale=scale)], d.tensor(8, 16, dtype=dtype, scale=out or scale), **options)]
 
 
 @_many("function", {op.lower(): {"op": op} for op in ("LOGISTIC", "TANH", "RELU", "RELU6", "EXP", "HARD_SWISH", "ABS", "NEG", "FLOOR",
@@ -391,6 +402,45 @@ def larger(d: Draft, op: str) -> Sequence[int]:
     return [d.op(op, [a, b], d.like(a))]
 
 
+@_many("svdf", {"i1": {}, "f4": {"dtype": "f4"}, "rank": {"rank": 2}})
+def svdf(d: Draft, dtype: str = "i1", rank: int = 1, fused: int = 1) -> Sequence[int]:
+    x, filters, memory = d.given(1, 12, dtype=dtype, scale=0.05), 6, 5
+    if dtype == "f4":
+        w, h = (d.constant(d.rng.normal(0, 0.4, shape).astype(np.float32)) for shape in ((filters, 12), (filters, memory)))
+        bias = d.constant(d.rng.normal(0, 1, filters // rank).astype(np.float32))
+    else:
+        w = d.constant(d.rng.integers(-127, 128, (filters, 12)).astype(np.int8), [0.004])
+        h = d.constant(d.rng.integers(-6000, 6000, (filters, memory)).astype(np.int16), [0.00003])
+        bias = d.constant(d.rng.integers(-2000, 2000, filters // rank).astype(np.int32), [0.00003 * 0.0002])
+    state = d.variable(1, filters * memory, dtype="f4" if dtype == "f4" else "i2", scale=0.0002, zero=0)
+    return [d.op("SVDF", [x, w, h, bias, state], d.tensor(1, filters // rank, dtype=dtype, scale=0.02), rank=rank, fused=fused)]
+
+
+@_many("lstm", {"i1": {}, "f4": {"dtype": "f4"}, "time_major": {"time_major": 1}, "f4_clipped": {"dtype": "f4", "clip": 0.3},
+                "clipped": {"clip": 0.3}, "long": {"time": 300}})  # fmt: skip
+def lstm(d: Draft, dtype: str = "i1", time_major: int = 0, clip: float = 0.0, time: int = 4) -> Sequence[int]:
+    batch, width, units = 1, 6, 5
+    extents = (time, batch) if time_major else (batch, time)
+    x = d.given(*extents, width, dtype=dtype, scale=0.02)
+    is_float, states = dtype == "f4", {"dtype": dtype, "scale": 1 / 128, "zero": 3}
+
+    def weights(columns: int) -> list[int]:
+        if is_float:
+            return [d.constant(d.rng.normal(0, 0.5, (units, columns)).astype(np.float32)) for _ in range(4)]
+        return [d.constant(d.rng.integers(-127, 128, (units, columns)).astype(np.int8), [0.005 + 0.003 * at]) for at in range(4)]
+
+    w, r = weights(width), weights(units)
+    if is_float:
+        biases = [d.constant(d.rng.normal(0, 0.3, units).astype(np.float32)) for _ in range(4)]
+    else:
+        biases = [d.constant(d.rng.integers(-3000, 3000, units).astype(np.int32), [0.02 * (0.005 + 0.003 * at)]) for at in range(4)]
+    hidden, cell = d.variable(batch, units, **states), d.variable(batch, units, dtype="f4" if is_float else "i2", scale=2.0**-11, zero=0)
+    y = d.tensor(*extents, units, **states)
+    between = () if is_float else [d.tensor(1, dtype="i2", scale=2.0**-12, zero=0) for _ in range(4)] + [d.tensor(1, **states)]
+    inputs = [x, *w, *r, -1, -1, -1, *biases, -1, -1, hidden, cell, -1, -1, -1, -1]
+    return [d.op("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, y, between, fused=4, cell_clip=clip, time_major=time_major)]
+
+
 @case
 def from_float_to_float(d: Draft) -> Sequence[int]:
     x = d.given(1, 6, 6, 2, dtype="f4")
@@ -413,7 +463,7 @@ def residual_network(d: Draft) -> Sequence[int]:
 
 
 def interpret(content: bytes, samples: Sequence[Sequence[np.ndarray]], reference: bool = True) -> list[list[np.ndarray]]:
-    """What LiteRT computes, with its reference kernels or those that it takes by itself."""
+    """What LiteRT computes, with its reference kernels or those that it takes by itself; samples are steps of one sequence."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     kernels = OpResolverType.BUILTIN_REF if reference else OpResolverType.AUTO

@@ -36,18 +36,24 @@ def compiled(tmp_path: Path, content: bytes, target: str = "generic") -> deeploy
     return deeploy.compile(path, target)
 
 
+def run_sequence(project: deeploy.Compiled, samples: Arrays) -> Arrays:
+    """What the C computes of samples, steps of one sequence."""
+    outputs = project.run([np.stack(column) for column in zip(*samples, strict=True)], sequence=True)
+    return [[stack[step] for stack in outputs] for step in range(len(samples))]
+
+
 @pytest.mark.parametrize("name", files.CASES)
 def test_references_compute_what_the_reference_kernels_do(tmp_path: Path, name: str) -> None:
     content, samples = files.build_case(name)
     project = compiled(tmp_path, content)
-    assert_equal([project.interpret(sample) for sample in samples], list(files.expected(name)))
+    assert_equal(project.interpret_sequence(samples), list(files.expected(name)))
 
 
-@pytest.mark.parametrize("name", ["residual_network", "softmax_wide", "binary_add_row"])
+@pytest.mark.parametrize("name", ["residual_network", "softmax_wide", "binary_add_row", "svdf_i1", "lstm_i1", "lstm_long"])
 def test_the_c_computes_what_the_reference_kernels_do(tmp_path: Path, name: str) -> None:
     content, samples = files.build_case(name)
     project = compiled(tmp_path, content)
-    assert_equal([project.run(sample) for sample in samples], list(files.expected(name)))
+    assert_equal(run_sequence(project, samples), list(files.expected(name)))
 
 
 @pytest.mark.slow
@@ -55,7 +61,7 @@ def test_the_c_computes_what_the_reference_kernels_do(tmp_path: Path, name: str)
 def test_the_c_of_all_cases(tmp_path: Path, name: str) -> None:
     content, samples = files.build_case(name)
     project = compiled(tmp_path, content)
-    assert_equal([project.run(sample) for sample in samples], list(files.expected(name)))
+    assert_equal(run_sequence(project, samples), list(files.expected(name)))
 
 
 @pytest.mark.slow
@@ -65,7 +71,7 @@ def test_litert_computes_the_same_of_other_inputs(tmp_path: Path, name: str) -> 
     content, samples = files.build_case(name, 12)
     project = compiled(tmp_path, content)
     wanted = files.interpret(content, samples, name not in files.OTHER_KERNELS)
-    assert_equal([project.interpret(sample) for sample in samples], wanted)
+    assert_equal(project.interpret_sequence(samples), wanted)
 
 
 def test_a_case_is_stored_for_each_file() -> None:
@@ -92,6 +98,15 @@ def test_verify_compares_with_litert(tmp_path: Path) -> None:
     images = {project.report()["inputs"][0]["name"]: np.stack([sample[0] for sample in samples])}
     labels = np.array([scores[0].argmax() for scores in files.expected("residual_network")])
     assert dict(project.evaluate(images, labels, model=tmp_path / "model.tflite").values) == {"quantised, in LiteRT": 1.0, "C": 1.0}
+
+
+def test_states_begin_anew_with_every_sample_or_go_on(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert", reason="no LiteRT: install the extra tflite-verify")
+    project = compiled(tmp_path, files.build_case("svdf_i1")[0])
+    samples = {"t0": np.random.default_rng(0).integers(-128, 128, (4, 1, 12)).astype(np.int8)}
+    for sequence in (False, True):
+        verdict = project.verify(samples, sequence=sequence)
+        assert verdict.passed and ("LiteRT", "every bit") in [(name, c.rule) for name, c in verdict.comparisons]
 
 
 def test_verify_says_where_litert_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

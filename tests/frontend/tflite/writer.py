@@ -23,7 +23,8 @@ KINDS = {
     "LESS_EQUAL": 46, "SLICE": 48, "TRANSPOSE_CONV": 49, "TILE": 51, "EXPAND_DIMS": 52, "EQUAL": 53, "NOT_EQUAL": 54, "POW": 56,
     "ARG_MIN": 57, "PACK": 59, "LOGICAL_OR": 60, "LOGICAL_AND": 62, "LOGICAL_NOT": 63, "UNPACK": 64, "SQUARE": 66,
     "DEPTH_TO_SPACE": 94, "RESIZE_NEAREST_NEIGHBOR": 74, "LEAKY_RELU": 75, "SQUARED_DIFFERENCE": 76, "MIRROR_PAD": 77, "ABS": 78,
-    "SPLIT_V": 79, "SELECT_V2": 98, "QUANTIZE": 91, "HARD_SWISH": 93, "BATCH_MATMUL": 101, "FLOOR_DIV": 65, "FLOOR_MOD": 71,
+    "SPLIT_V": 79, "SELECT_V2": 98, "QUANTIZE": 91, "HARD_SWISH": 93, "BATCH_MATMUL": 101, "FLOOR_DIV": 65,
+    "SVDF": 6, "UNIDIRECTIONAL_SEQUENCE_LSTM": 71,
 }  # fmt: skip
 
 
@@ -38,6 +39,7 @@ class Spec:
     data: np.ndarray | None = None
     axis: int = 0
     name: str = ""
+    is_variable: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Op:
     inputs: Sequence[int]
     outputs: Sequence[int]
     options: Mapping[str, Any] = field(default_factory=dict)
+    intermediates: Sequence[int] = ()
 
 
 class _Tables:
@@ -113,6 +116,7 @@ def write_file(tensors: Sequence[Spec], ops: Sequence[Op], inputs: Sequence[int]
             buffer = len(buffers)
             buffers.append({"data": np.frombuffer(np.ascontiguousarray(spec.data).tobytes(), np.uint8)})
         entry = {"shape": spec.shape, "type": _TYPES[np.dtype(spec.dtype).str[1:]], "buffer": buffer, "name": spec.name or f"t{at}"}
+        entry |= {"is_variable": 1} if spec.is_variable else {}
         if len(spec.scale):
             zero = spec.zero if len(spec.zero) else [0] * len(spec.scale)
             entry["quantisation"] = {"scale": spec.scale, "zero": zero, "axis": spec.axis}
@@ -120,6 +124,7 @@ def write_file(tensors: Sequence[Spec], ops: Sequence[Op], inputs: Sequence[int]
     operators = []
     for op in ops:
         entry = {"code": names.index(op.name), "inputs": op.inputs, "outputs": op.outputs}
+        entry |= {"intermediates": op.intermediates} if op.intermediates else {}
         if op.options or op.name in KINDS:
             entry |= {"kind": KINDS[op.name], "options": tables.write(op.name, op.options)}
         operators.append(entry)
@@ -134,4 +139,5 @@ def write_file(tensors: Sequence[Spec], ops: Sequence[Op], inputs: Sequence[int]
 VERSIONS = {
     **dict.fromkeys(("ADD", "BROADCAST_TO", "CONCATENATION", "LOGISTIC", "MEAN", "MUL", "PAD", "SPLIT", "SUB", "SUM", "TANH"), 2),
     **{"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "AVERAGE_POOL_2D": 2, "MAX_POOL_2D": 2, "SOFTMAX": 2},
+    **{"SVDF": 3, "UNIDIRECTIONAL_SEQUENCE_LSTM": 3},
 }
