@@ -19,8 +19,9 @@ A network goes through these rooms, of which each imports those in front of it a
 * ``driver``: a compilation, a verification and an evaluation as a whole.
 
 Beside them stand ``advice``, ``bringup`` (help for new targets), ``devices`` (plans for devices without code), ``explore``
-(accelerators to build), ``generation`` (of text) and ``quantization`` (of float models). On top of all are the interfaces ``api``
-(with ``chips``), ``cli`` and ``sweeps``, which runs many command lines; nobody else imports what stands beside.
+(accelerators to build), ``generation`` (of text), ``quantization`` (of float models) and ``training`` (steps that learn, as graphs). On top
+of all are the interfaces ``api`` (with ``chips``), ``cli`` and ``sweeps``, which runs many command lines; nobody else imports what stands
+beside.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from deeploy.api import inspect as inspect
     from deeploy.api import quantize as quantize
     from deeploy.api import sweep as sweep
+    from deeploy.api import train_graph as train_graph
     from deeploy.api import verify as verify
     from deeploy.options import Options as Options
 
@@ -60,6 +62,7 @@ __all__ = [
     "inspect",
     "quantize",
     "sweep",
+    "train_graph",
     "verify",
 ]
 

@@ -50,6 +50,7 @@ __all__ = [
     "quantize",
     "report",
     "sweep",
+    "train_graph",
     "verify",
 ]
 
@@ -217,6 +218,41 @@ def quantize(
         path = Path(output) if output is not None else Path(scratch) / "int8.onnx"
         quantised(source, samples, path, form, dims, pins)
         return onnx.load(path)
+
+
+@speak_python
+def train_graph(
+    model: Model,
+    loss: str,
+    train: str = "all",
+    optimizer: str = "sgd",
+    *,
+    batch: int | None = None,
+    accumulate: int = 1,
+    output: str | Path | None = None,
+    example_inputs: Sequence[object] | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> onnx.ModelProto:
+    """The training step of a model as one graph: loss, gradients, and weights that have learned (docs/training.md).
+
+    Args:
+        loss: of the first output by its label: cross_entropy, mse, l1 or bce.
+        train: which weights learn: all, last:N, lora:RANK, bias, norms, or names of nodes with commas between them.
+        optimizer: sgd, momentum or adam.
+        batch: samples of a step, which is the extent of the first axis of all inputs.
+        accumulate: steps whose gradients are averaged before weights change.
+
+    Raises:
+        UsageError: a name is unknown, or the model has no such weights.
+        ModelError, UnsupportedError: the model cannot be read, or has no gradient.
+    """
+    from deeploy.training.step import TrainOptions, make_step
+
+    with _file(model, example_inputs) as path:
+        step = make_step(path, TrainOptions(loss, train, optimizer, batch, accumulate), dims)
+    if output is not None:
+        Path(output).write_bytes(step.SerializeToString())
+    return step
 
 
 @speak_python

@@ -134,8 +134,8 @@ def _python_page() -> str:
     """The functions and results of ``deeploy.api``."""
     parts = ["# The Python interface", _NOTE, f"{inspect.getdoc(api)}\n"]
     parts.append(
-        "`import deeploy` offers `compile`, `verify`, `evaluate`, `quantize`, `inspect`, `advise`, `sweep`, `Compiled`, `Form` and "
-        "`Options`; `deeploy.api` offers all of these:\n"
+        "`import deeploy` offers `compile`, `verify`, `evaluate`, `quantize`, `train_graph`, `inspect`, `advise`, `sweep`, `Compiled`, "
+        "`Form` and `Options`; `deeploy.api` offers all of these:\n"
     )
     for name in api.__all__:
         item = getattr(api, name)

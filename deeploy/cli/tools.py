@@ -1,8 +1,9 @@
-"""The commands for what stands beside the compiler: ``quantize``, ``explore``."""
+"""The commands for what stands beside the compiler: ``quantize``, ``train-graph``, ``explore``, ``sweep``."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -259,6 +260,36 @@ def _quantize_for(
         )
         return
     print_text("\n".join([summarise_trials(trials, best), f"wrote {output}", *warning_of("the worst output", best.signal_to_noise)]))
+
+
+@app.command("train-graph")
+def train_graph(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)],
+    loss: Annotated[
+        str,
+        typer.Option("--loss", metavar="cross_entropy|mse|l1|bce", help="What the first output costs by its label.", show_default=False),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file of the training step to write.", show_default=False)],
+    train: Annotated[
+        str,
+        typer.Option("--train", metavar="all|last:N|lora:RANK|bias|norms|NODE[,NODE]", help="Which weights learn; the others are frozen."),
+    ] = "all",
+    optimizer: Annotated[str, typer.Option("--optimizer", metavar="sgd|momentum|adam", help="How weights change.")] = "sgd",
+    batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Samples of a step; default: as many as the model has.")] = None,
+    accumulate: Annotated[
+        int, typer.Option("--accumulate", metavar="N", help="Steps whose gradients are averaged before weights change.")
+    ] = 1,
+    dim: DimOption = None,
+) -> None:
+    """Write the training step of a model: one graph that computes the loss, its gradients, and weights that have learned."""
+    from deeploy.backend.project import write_file
+    from deeploy.training.step import TrainOptions, make_step
+
+    step = make_step(model, TrainOptions(loss, train, optimizer, batch, accumulate), parse_dims(dim))
+    write_file(output, step.SerializeToString(), "--output")
+    states = {tensor.name for tensor in step.graph.initializer} & {value.name for value in step.graph.input}
+    count = sum(math.prod(tensor.dims) for tensor in step.graph.initializer if tensor.name in states)
+    print_text(f"wrote {output}: {len(step.graph.node)} nodes, {len(states)} states of {count} elements")
 
 
 @app.command()

@@ -20,7 +20,7 @@ from deeploy.frontend.labels import Labels, number_labels
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Pinned, pin_inputs
 from deeploy.frontend.schemas import ML
-from deeploy.frontend.states import KnownState
+from deeploy.frontend.states import KnownState, take_values
 from deeploy.frontend.structure import check_and_sort, describe_node, is_control
 from deeploy.frontend.trace import trace_nodes
 from deeploy.frontend.type_legalisation import double_ports, has_halves, narrow_types, widen_types
@@ -80,7 +80,8 @@ def import_states(
     def fold(part: onnx.ModelProto, extents: Mapping[str, int]) -> Graph:
         return import_read(part, extents, custom_shapes, unroll)
 
-    imported = import_dynamic(checked.model, fold, dims or {}, states or {}, context, known)
+    declared, values = take_values(checked.model.graph, states or {})
+    imported = import_dynamic(checked.model, fold, dims or {}, declared, context, known)
     labels = checked.labels
     told = [
         f"output {shorten(name)} is the index of a label, see deploy.json: {shorten(', '.join(texts))}" for name, texts in labels.items()
@@ -95,6 +96,7 @@ def import_states(
         told.append(f"{shorten(', '.join(checked.halves))}: floats of 16 bits in the model, float32 in C")
     return replace(
         imported,
+        pairs=tuple(replace(pair, initial=values.get(pair.past)) for pair in imported.pairs),
         pinned=checked.pinned,
         narrow=checked.narrow,
         labels=labels,

@@ -2,18 +2,21 @@
 
 A pair is declared by the user, or found where the file makes it plain: an input with an axis of unknown length and an output
 that is this input with rows behind it. In the lowered graph, the concatenation of the pair becomes an ``Append``. A declared pair of one
-shape does not grow: what a step leaves, the next one begins with, and a sequence begins with zeros; a ``Keep`` writes it.
+shape does not grow: what a step leaves, the next one begins with; a ``Keep`` writes it. A sequence begins with the value that the input
+has in the file, or zeros. An input with a value is a state where the file has an output of its name with ``.next`` behind it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import onnx
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+from deeploy.frontend.attributes import read_array
 from deeploy.frontend.io import scalar_parameters
 from deeploy.ir.nodes import Attributes, Node, Tensor
 from deeploy.ir.types import DType
@@ -27,11 +30,15 @@ CONVERSIONS = (*_MOVERS, *_ROWWISE, "QuantizeLinear", "DequantizeLinear", "Ident
 
 @dataclass(frozen=True)
 class Pair:
-    """Input ``past`` and output ``present`` of the model, equal but for the rows along ``axis``; None where nothing grows."""
+    """Input ``past`` and output ``present`` of the model, equal but for the rows along ``axis``; None where nothing grows.
+
+    ``initial`` is what a sequence begins with, where that is not zeros.
+    """
 
     past: str
     present: str
     axis: int | None
+    initial: np.ndarray | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,22 @@ class KnownState:
 def named_tensor(tensors: Iterable[Tensor], name: str) -> Tensor:
     """The tensor of a name, which is there."""
     return next(tensor for tensor in tensors if tensor.name == name)
+
+
+def next_name(past: str) -> str:
+    """The output that an input with a value is in the next inference, where a file has both."""
+    return f"{past}.next"
+
+
+def take_values(graph: onnx.GraphProto, declared: Mapping[str, str]) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """The declared states and those that a file says by names, and the values of their inputs, which the graph loses, in place."""
+    inputs, outputs = {value.name for value in graph.input}, {value.name for value in graph.output}
+    values = {tensor.name: tensor for tensor in graph.initializer if tensor.name in inputs}
+    pairs = {name: next_name(name) for name in values if next_name(name) in outputs - {*declared.values()}} | {**declared}
+    taken = {name: read_array(tensor, name) for name, tensor in values.items() if name in pairs}
+    for name in taken:
+        graph.initializer.remove(values[name])
+    return pairs, taken
 
 
 _BEFORE = frozenset({"in", "input", "inputs", "past", "prev", "previous", "old", "last", "init", "initial"})
@@ -176,7 +199,8 @@ def keep_states(graph: Graph, pairs: Sequence[Pair]) -> Graph:
     states = [replace(past, name=f"{past.name} (state)") for past in pasts]
     inputs = (*graph.inputs, *(() if position in graph.inputs else (position,)))
     graph = replace(_drop_ports(replace(graph, inputs=inputs), *pasts, *sources), kept=tuple(sources))
-    graph = substitute_tensors(graph, {past: _begin_state(past, state, position) for past, state in zip(pasts, states, strict=True)})
+    begun = {past: _begin_state(past, state, position, pair.initial) for pair, past, state in zip(kept, pasts, states, strict=True)}
+    graph = substitute_tensors(graph, begun)
     written = [
         _keep_state(source, state, pair, number) for number, (pair, source, state) in enumerate(zip(kept, graph.kept, states, strict=True))
     ]
@@ -189,13 +213,14 @@ def _keep_state(source: Tensor, state: Tensor, pair: Pair, number: int) -> Tenso
     return Node(f"{pair.past} (keep)", KEEP, (source, state), (replace(state, name=f"{pair.past} (next)"),), attrs).outputs[0]
 
 
-def _begin_state(past: Tensor, state: Tensor, position: Tensor) -> Tensor:
-    """What is read instead of an input: what a state holds, or zeros where a sequence begins."""
-    zeros = Tensor(f"{past.name} (zeros)", past.shape, past.dtype, np.zeros(past.shape, past.dtype.numpy))
+def _begin_state(past: Tensor, state: Tensor, position: Tensor, initial: np.ndarray | None) -> Tensor:
+    """What is read instead of an input: what a state holds, or where a sequence begins its first value, else zeros."""
+    value = np.zeros(past.shape, past.dtype.numpy) if initial is None else initial.astype(past.dtype.numpy).reshape(past.shape)
+    at_first = Tensor(f"{past.name} ({'zeros' if initial is None else 'initial'})", past.shape, past.dtype, value)
     first = Tensor(f"{past.name} (first)", (1,), DType.INT64, np.zeros(1, np.int64))
     name, attrs = f"{past.name} (begun)", {"function": "greater"}
     (begun,) = Node(name, "Binary", (position, first), (Tensor(name, (1,), DType.BOOL),), attrs).outputs
-    return Node(f"{past.name} (begin)", "Where", (begun, state, zeros), (replace(past),)).outputs[0]
+    return Node(f"{past.name} (begin)", "Where", (begun, state, at_first), (replace(past),)).outputs[0]
 
 
 def check_begun(graph: Graph, known: Sequence[KnownState]) -> list[KnownState]:

@@ -53,12 +53,14 @@ class Session:
         """
         states = self.entry.get("states", ())
         feeds = _session_feeds(self.session, self.entry)
-        types = {f.name: _TYPES.get(f.type, np.float32) for f in self.session.get_inputs()}
+        needed = {f.name: _TYPES.get(f.type, np.float32) for f in self.session.get_inputs()}
+        types = needed | {f.name: _TYPES.get(f.type, np.float32) for f in self.session.get_overridable_initializers()}
         shapes = {port["name"]: port["shape"] for port in self.entry["outputs"]}
         results, caches, count = [], dict[str, np.ndarray](), 0
         for sample in samples:
             if not sequence or not caches:
-                caches, count = {s["past"]: np.zeros(_resized_shape(s["shape"], [s["axis"]], 0), types[s["past"]]) for s in states}, 0
+                empty = {s["past"]: _resized_shape(s["shape"], [s["axis"]], 0) for s in states if s["past"] in needed}
+                caches, count = {name: np.zeros(shape, types[name]) for name, shape in empty.items()}, 0
             count += self.entry.get("rows", 0)
             arrays = {**caches, **{name: value.astype(types[name]) for name, value in _pinned_values(self.entry, types).items()}}
             for feed, port, array in zip(feeds, self.entry["inputs"], sample, strict=True):

@@ -46,28 +46,31 @@ def lower_convolution(call: RuleCall) -> Result:
 
 
 def transposed_convolution(call: RuleCall) -> Result:
-    """ConvTranspose with constant filters: a convolution of all phases."""
+    """ConvTranspose: a convolution of all phases; integers need constant filters."""
     x, weights, bias = need(call.operand(0)), call.inputs[1], call.input(2)
     if call.result is None:
-        values, offset = need(weights.data), np.zeros(1) if bias is None else need(bias.data)
         require(x.z == 0)
     else:
         w = need(behind_dequantisation(weights))
         require(w.is_scalar or w.axis == 1, w.scale.size in (1, weights.shape[1]))
         values, repeats = need(centre_weights(w)), call.attrs["group"] if w.scale.size > 1 else 1
         unit = np.tile(w.scale.ravel().astype(np.float64), repeats) * x.s
-        offset = _find_bias(bias, unit, call.y.shape[1])
-    values = two_dimensional_filters(values)
-    phases = Phases.of(call, values.shape[2:])
-    of_phases, offset = phases.filters(values), phases.of_all(offset)
-    operands = [call.image(x.tensor), constant(of_phases, label="weights")]
+        offset, weights = _find_bias(bias, unit, call.y.shape[1]), constant(values, label="weights")
+    weights = weights.reshape([*weights.shape[:2], 1, weights.shape[2]]) if weights.rank == 3 else weights
+    phases = Phases.of(call, (weights.shape[2], weights.shape[3]))
+    of_phases = phases.filters(weights)
+    operands = [call.image(x.tensor), of_phases]
     given = {**phases.attributes, "shape": phases.shape(call), "dtype": call.y.dtype, "zero_point": x.z, "label": "phases"}
     if call.result is not None:
         product = call.create(
-            CONV.name, *operands, ratio=phases.of_all(unit) / call.step, offset=offset - x.z * _sum_filters(of_phases), **given
+            CONV.name,
+            *operands,
+            ratio=phases.of_all(unit) / call.step,
+            offset=phases.of_all(offset) - x.z * _sum_filters(need(of_phases.data)),
+            **given,
         )
     else:
-        stage = [] if bias is None else [widen_bias(constant(np.broadcast_to(offset, of_phases.shape[:1]), bias.dtype, "bias"))]
+        stage = [] if bias is None else [widen_bias(phases.biases(bias))]
         product = call.create(CONV.name, *operands, *stage, epilogue=("bias",) * len(stage), **given)
     return phases.interleave(call, product)
 

@@ -69,13 +69,18 @@ class Phases:
         pads = (self.rows.before, self.columns.before, self.rows.after, self.columns.after)
         return {"strides": (1, 1), "dilations": self.dilations, "pads": pads, "group": self.groups}
 
-    def filters(self, weights: np.ndarray) -> np.ndarray:
+    def filters(self, weights: Tensor) -> Tensor:
         """[g*phases*K/g, C/g, taps, taps] from [C,K/g,FH,FW]: of each group the filters of one phase behind those of another."""
         channels, each, height, width = weights.shape
         (p, j), (q, i) = ((axis.phases, axis.taps) for axis in (self.rows, self.columns))
-        filled = np.pad(weights, ((0, 0), (0, 0), (0, p * j - height), (0, q * i - width)))
-        apart = filled.reshape(self.groups, channels // self.groups, each, j, p, i, q)[:, :, :, ::-1, :, ::-1]
-        return np.ascontiguousarray(apart.transpose(0, 4, 6, 2, 1, 3, 5).reshape(-1, channels // self.groups, j, i))
+        filled = weights.pad([0] * 4, [0, 0, p * j - height, q * i - width])
+        extents, order = (self.groups, channels // self.groups, each, j, p, i, q), (0, 4, 6, 2, 1, 3, 5)
+        many = [axis for axis, extent in enumerate(extents) if extent > 1]
+        apart = filled.reshape([extents[axis] for axis in many])
+        for axis in (axis for axis in (3, 5) if axis in many):
+            apart = apart.take(np.arange(extents[axis])[::-1], many.index(axis))
+        turned = apart.transpose([many.index(axis) for axis in order if axis in many])
+        return turned.reshape([-1, channels // self.groups, j, i])
 
     def of_all(self, values: np.ndarray) -> np.ndarray:
         """What there is one of for each output channel, for each filter of the convolution; one for all as it is."""
@@ -83,6 +88,11 @@ class Phases:
             return values
         count = self.rows.phases * self.columns.phases
         return np.repeat(values.reshape(self.groups, 1, -1), count, axis=1).ravel()
+
+    def biases(self, bias: Tensor) -> Tensor:
+        """A bias for each filter of the convolution."""
+        count = self.rows.phases * self.columns.phases
+        return bias.reshape([self.groups, 1, -1]).repeat([1, count, 1]).reshape([-1])
 
     def interleave(self, call: RuleCall, phases: Tensor) -> Tensor:
         """The result of the operator from that of the convolution, a channels-last image."""

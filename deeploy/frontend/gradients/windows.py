@@ -1,0 +1,172 @@
+"""Gradients of products, convolutions and pools: these are products, convolutions and transposed convolutions again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deeploy.frontend.gradients.rules import Backward, Gradients, by_bias, differentiates, keep_where, sum_copies
+from deeploy.ir.nodes import Attributes, Tensor, compute, concat, constant, where
+
+
+@differentiates("MatMul", weights=(0, 1))
+def _matmul(g: Backward, a: Tensor, b: Tensor) -> Gradients:
+    if b.rank == 2 and a.rank > 1:  # one product, whose rows are those of all matrices
+        rows, dy = a.reshape([-1, a.shape[-1]]), g.dy.reshape([-1, b.shape[1]])
+        return (dy @ b.swap_last()).reshape(a.shape), rows.swap_last() @ dy
+    left, right = a.reshape([1, -1]) if a.rank == 1 else a, b.reshape([-1, 1]) if b.rank == 1 else b
+    batch = g.y.shape[: g.y.rank - (a.rank > 1) - (b.rank > 1)]
+    dy = g.dy.reshape([*batch, left.shape[-2], right.shape[-1]])
+    da, db = dy @ right.swap_last(), left.swap_last() @ dy
+    return sum_copies(da, left.shape).reshape(a.shape), sum_copies(db, right.shape).reshape(b.shape)
+
+
+@differentiates("Gemm", weights=(0, 1), biases=(2,))
+def _gemm(g: Backward, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Gradients:
+    alpha, is_turned = float(g.attrs.get("alpha", 1.0)), [bool(g.attrs.get(name, 0)) for name in ("transA", "transB")]
+    left, right = (x.swap_last() if turned else x for x, turned in zip((a, b), is_turned, strict=True))
+    dy = g.dy if alpha == 1 else g.dy * alpha
+    da = right @ dy.swap_last() if is_turned[0] else dy @ right.swap_last()
+    db = dy.swap_last() @ left if is_turned[1] else left.swap_last() @ dy
+    beta = float(g.attrs.get("beta", 1.0))
+    return da, db, g.dy if beta == 1 else g.dy * beta
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """The window of a convolution or a pool along all spatial axes, and how an image of some extents lies under it."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+
+    @classmethod
+    def of(cls, attrs: Attributes, kernel: Sequence[int]) -> SlidingWindow:
+        rank = len(kernel)
+        return cls(tuple(kernel), tuple(attrs["strides"]), tuple(attrs.get("dilations") or [1] * rank), tuple(attrs["pads"]))
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        return self.pads[: len(self.kernel)]
+
+    def span(self, axis: int, count: int) -> int:
+        """How many elements ``count`` windows cover along an axis."""
+        return (count - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilations[axis] + 1
+
+    def left(self, image: Sequence[int], windows: Sequence[int]) -> list[int]:
+        """How many elements of a padded image the last window does not reach."""
+        axes = range(len(self.kernel))
+        return [image[i] + self.before[i] + self.pads[len(axes) + i] - self.span(i, windows[i]) for i in axes]
+
+    @property
+    def attributes(self) -> Attributes:
+        return {"strides": [*self.strides], "dilations": [*self.dilations], "pads": [*self.pads], "kernel_shape": [*self.kernel]}
+
+
+def scatter_windows(dy: Tensor, weights: Tensor, window: SlidingWindow, group: int, image: Sequence[int]) -> Tensor:
+    """The transposed convolution that gives the elements of an image what the windows over them got.
+
+    Strided groups of several channels are computed one by one, or copies around them would have more axes than kernels move.
+    """
+    if group > 1 < max(window.strides) and weights.shape[1] > 1 < weights.shape[0] // group:
+        pairs = zip(dy.split(1, [dy.shape[1] // group] * group), weights.split(0, [weights.shape[0] // group] * group), strict=True)
+        return concat([scatter_windows(part, filters, window, 1, image) for part, filters in pairs], 1)
+    shape = [dy.shape[0], weights.shape[1] * group, *image]
+    attrs = {**window.attributes, "output_padding": window.left(image, dy.shape[2:])}
+    return compute("ConvTranspose", dy, weights, shape=shape, group=group, label="by data", **attrs)
+
+
+def by_weights(x: Tensor, dy: Tensor, window: SlidingWindow, group: int) -> Tensor:
+    """The gradient of a convolution's weights: a convolution of the image with the gradient of the result, samples being channels.
+
+    Strides and dilations of the forward convolution change places. Where it is in groups, these stay the groups.
+    """
+    samples, channels, image = x.shape[0], x.shape[1], x.shape[2:]
+    inner = channels // group
+    grouped = x.reshape([samples, group, inner, *image])
+    order = [2, 1, 0, *range(3, 3 + len(image))]
+    data = grouped.transpose(order).reshape([inner, group * samples, *image])
+    filters = dy.transpose([1, 0, *range(2, dy.rank)])
+    left = window.left(image, dy.shape[2:])
+    pads = [*window.before, *(p - n for p, n in zip(window.pads[len(image) :], left, strict=True))]
+    for axis, extra in enumerate(pads[len(image) :]):  # the last rows and columns, which no window reached
+        if extra < 0:
+            data = data.cut(2 + axis, 0, data.shape[2 + axis] + extra)
+    pads = [max(p, 0) for p in pads]
+    turned = SlidingWindow(dy.shape[2:], window.dilations, window.strides, tuple(pads))
+    shape = [inner, dy.shape[1], *window.kernel]
+    product = compute("Conv", data, filters, shape=shape, group=group, label="by weights", **turned.attributes)
+    return product.transpose([1, 0, *range(2, dy.rank)])
+
+
+@differentiates("Conv", weights=(1,), biases=(2,))
+def _convolve(g: Backward, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Gradients:
+    window, group = SlidingWindow.of(g.attrs, weights.shape[2:]), int(g.attrs.get("group", 1))
+    return scatter_windows(g.dy, weights, window, group, x.shape[2:]), by_weights(x, g.dy, window, group), by_bias(g.dy)
+
+
+@differentiates("ConvTranspose", weights=(1,), biases=(2,))
+def _convolve_transposed(g: Backward, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Gradients:
+    """Data and result change places with those of the convolution that it is the gradient of."""
+    window, group = SlidingWindow.of(g.attrs, weights.shape[2:]), int(g.attrs.get("group", 1))
+    more = [n // step for n, step in zip(window.left(g.dy.shape[2:], x.shape[2:]), window.strides, strict=True)]
+    shape = [*x.shape[:2], *(n + m for n, m in zip(x.shape[2:], more, strict=True))]
+    by_data = compute("Conv", g.dy, weights, shape=shape, group=group, label="by data", **window.attributes)
+    for axis, size in enumerate(x.shape):
+        by_data = by_data.cut(axis, 0, size)
+    return by_data, by_weights(g.dy, x, window, group), by_bias(g.dy)
+
+
+@differentiates("AveragePool")
+def _average_pool(g: Backward, x: Tensor) -> Tensor:
+    window, channels = SlidingWindow.of(g.attrs, g.attrs["kernel_shape"]), x.shape[1]
+    ones = np.ones((channels, 1, *window.kernel), x.dtype.numpy)
+    share = g.dy * constant(_share_of_window(g.attrs, window, x.shape[2:], g.dy.shape[2:]), x.dtype)
+    return scatter_windows(share, constant(ones, label="windows"), window, channels, x.shape[2:])
+
+
+def _share_of_window(attrs: Attributes, window: SlidingWindow, image: Sequence[int], windows: Sequence[int]) -> np.ndarray:
+    """One over the number of elements that each window averages."""
+    if attrs.get("count_include_pad", 0) or not any(window.pads):
+        return np.array(1 / math.prod(window.kernel))
+    counts = np.ones((1,) * len(image))
+    for axis, size in enumerate(image):
+        starts = np.arange(windows[axis])[:, None] * window.strides[axis] - window.before[axis]
+        places = starts + np.arange(window.kernel[axis]) * window.dilations[axis]
+        inside = np.sum((places >= 0) & (places < size), 1)
+        counts = counts * inside.reshape([-1 if i == axis else 1 for i in range(len(image))])
+    return np.asarray(1 / counts)
+
+
+@differentiates("MaxPool")
+def _max_pool(g: Backward, x: Tensor) -> Tensor:
+    """Each window gives all of it to the first of its largest elements."""
+    window, image, count = SlidingWindow.of(g.attrs, g.attrs["kernel_shape"]), x.shape[2:], g.dy.shape[2:]
+    lowest = float(np.finfo(np.float32).min)
+    padded = x.pad([0, 0, *window.before], [0, 0, *window.pads[len(image) :]], lowest)
+    left, taps = g.dy, list[Tensor]()
+    for place in np.ndindex(*window.kernel):
+        tap = padded
+        for axis, at in enumerate(place):
+            begin, step = at * window.dilations[axis], window.strides[axis]
+            tap = tap.cut(2 + axis, begin, begin + (count[axis] - 1) * step + 1, step)
+        is_largest = tap.apply("Equal", g.y)
+        taps.append(keep_where(is_largest, left).reshape([*g.dy.shape[:2], 1, *count]))
+        left = where(is_largest, constant(0.0, left.dtype), left)
+    return _scatter_taps(concat(taps, 2), window, x.shape)
+
+
+def _scatter_taps(taps: Tensor, window: SlidingWindow, shape: Sequence[int]) -> Tensor:
+    """The elements of windows where they lie in the image: ``taps`` has an image of windows for every place of a window."""
+    (samples, channels, places), count, image = taps.shape[:3], taps.shape[3:], shape[2:]
+    if window.kernel == window.strides and not any(window.pads) and not any(window.left(image, count)):
+        rank = len(count)
+        apart = taps.reshape([samples, channels, *window.kernel, *count])
+        order = [0, 1, *(axis for i in range(rank) for axis in (2 + rank + i, 2 + i))]
+        return apart.transpose(order).reshape(shape)
+    ones = np.tile(np.eye(places, dtype=np.float32), (channels, 1)).reshape(channels * places, 1, *window.kernel)
+    return scatter_windows(taps.reshape([samples, channels * places, *count]), constant(ones, label="places"), window, channels, image)

@@ -1,0 +1,254 @@
+"""Training steps as a whole: optimisers, what is trained, several steps in C, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from typer.testing import CliRunner
+
+import deeploy
+from deeploy import cli
+from deeploy.errors import DeeployError, UnsupportedError, UsageError
+from deeploy.training.step import TrainOptions, make_step
+from tests.frontend.gradients.test_gradients import Arrays, assert_gradients, build_step, evaluator, gradients, values_of
+from tests.models import Net, quantised, weights
+from tests.training.networks import NETWORKS
+
+ROOT = Path(__file__).resolve().parents[2]
+RATE, STEPS = 0.05, 3
+
+
+def run_steps(model: onnx.ModelProto, count: int) -> list[Arrays]:
+    """The states behind every step, in 64 bits, each with other samples."""
+    run, (_, states), every = evaluator(model), values_of(model), list[Arrays]()
+    for step in range(count):
+        results = run({**values_of(model, 3 + step)[0], **states, "learning_rate": np.array([RATE])})
+        states = {name: results[f"{name}.next"] for name in states}
+        every.append(states)
+    return every
+
+
+def gradients_at(model: onnx.ModelProto, states: Arrays, seed: int) -> Arrays:
+    """The gradients of a step of plain descent, at some weights."""
+    feeds, first = values_of(model, seed)
+    return gradients(evaluator(model), feeds, {name: states[name] for name in first})
+
+
+def _descend(w: np.ndarray, g: np.ndarray, memory: dict[str, np.ndarray], step: int) -> np.ndarray:
+    return w - RATE * g
+
+
+def _momentum(w: np.ndarray, g: np.ndarray, memory: dict[str, np.ndarray], step: int) -> np.ndarray:
+    memory["v"] = 0.9 * memory.get("v", 0) + g
+    return w - RATE * memory["v"]
+
+
+def _adam(w: np.ndarray, g: np.ndarray, memory: dict[str, np.ndarray], step: int) -> np.ndarray:
+    memory["m"] = 0.9 * memory.get("m", 0) + 0.1 * g
+    memory["s"] = 0.999 * memory.get("s", 0) + 0.001 * g * g
+    mean, square = memory["m"] / (1 - 0.9**step), memory["s"] / (1 - 0.999**step)
+    return w - RATE * mean / (np.sqrt(square) + 1e-8)
+
+
+OPTIMIZERS: dict[str, Callable[..., np.ndarray]] = {"sgd": _descend, "momentum": _momentum, "adam": _adam}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_optimisers_follow_their_formulas(tmp_path: Path, optimizer: str) -> None:
+    """Those that PyTorch documents for torch.optim.SGD and Adam."""
+    plain, model = build_step(tmp_path, "attention"), build_step(tmp_path, "attention", optimizer=optimizer)
+    behind = run_steps(model, STEPS)
+    _, states = values_of(plain)
+    memory: dict[str, dict[str, np.ndarray]] = {name: {} for name in states}
+    for step in range(STEPS):
+        found = gradients_at(plain, states, 3 + step)
+        states = {name: OPTIMIZERS[optimizer](w, found[name], memory[name], step + 1) for name, w in states.items()}
+        for name, w in states.items():
+            np.testing.assert_allclose(behind[step][name], w, rtol=1e-6, atol=1e-7)  # betas have 32 bits
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_optimisers_are_those_of_pytorch(tmp_path: Path, optimizer: str) -> None:
+    torch = pytest.importorskip("torch")
+    plain, model = build_step(tmp_path, "convolution"), build_step(tmp_path, "convolution", optimizer=optimizer)
+    behind, (_, states) = run_steps(model, STEPS), values_of(plain)
+    parameters = {name: torch.nn.Parameter(torch.from_numpy(w.copy())) for name, w in states.items()}
+    kinds = {"sgd": (torch.optim.SGD, {}), "momentum": (torch.optim.SGD, {"momentum": 0.9}), "adam": (torch.optim.Adam, {})}
+    kind, more = kinds[optimizer]
+    optimiser = kind(parameters.values(), lr=RATE, **more)
+    for step in range(STEPS):
+        found = gradients_at(plain, {name: p.detach().numpy() for name, p in parameters.items()}, 3 + step)
+        for name, parameter in parameters.items():
+            parameter.grad = torch.from_numpy(found[name])
+        optimiser.step()
+        for name, parameter in parameters.items():
+            np.testing.assert_allclose(behind[step][name], parameter.detach().numpy(), rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_that_are_accumulated_are_those_of_all_steps_together(tmp_path: Path) -> None:
+    plain, model = build_step(tmp_path, "convolution"), build_step(tmp_path, "convolution", accumulate=2)
+    (_, states), behind = values_of(plain), run_steps(model, 2)
+    found = [gradients_at(plain, states, 3 + step) for step in range(2)]
+    for name, w in states.items():
+        np.testing.assert_array_equal(behind[0][name], w)
+        np.testing.assert_allclose(behind[1][name], w - RATE * (found[0][name] + found[1][name]) / 2, rtol=1e-6, atol=1e-7)
+        assert not behind[1][f"{name}.gradient"].any()
+
+
+def test_a_batch_is_the_mean_of_its_samples(tmp_path: Path) -> None:
+    one, two = build_step(tmp_path, "Softmax", "cross_entropy", batch=1), build_step(tmp_path, "Softmax", "cross_entropy", batch=2)
+    feeds, states = values_of(two)
+    rows = [{name: array if name == "learning_rate" else array[at : at + 1] for name, array in feeds.items()} for at in range(2)]
+    first, second = (evaluator(one)({**row, **states}) for row in rows)
+    for name, together in evaluator(two)({**feeds, **states}).items():
+        np.testing.assert_allclose(together, (first[name] + second[name]) / 2, rtol=1e-12)
+
+
+def states_of(model: onnx.ModelProto) -> dict[str, list[int]]:
+    names = {value.name for value in model.graph.input}
+    return {tensor.name: list(tensor.dims) for tensor in model.graph.initializer if tensor.name in names}
+
+
+@pytest.mark.parametrize(
+    ("train", "shapes"),
+    [
+        ("all", [[4, 4, 1, 1], [4], [4, 1, 3, 3], [4], [4, 4, 1, 1], [4], [36, 3], [3]]),
+        ("last:1", [[36, 3], [3]]),
+        ("last:2", [[4, 4, 1, 1], [4], [36, 3], [3]]),
+        ("bias", [[4], [4], [4], [3]]),
+        ("lora:2", [[36, 2], [2, 3]]),
+        ("MatMul_7,Conv_3", [[4, 4, 1, 1], [4], [36, 3]]),
+    ],
+)
+def test_what_is_trained_is_what_train_names(tmp_path: Path, train: str, shapes: list[list[int]]) -> None:
+    model = build_step(tmp_path, "residual", train=train)
+    assert sorted(states_of(model).values()) == sorted(shapes)
+    assert_gradients(model, *values_of(model))
+
+
+def test_norms_alone_are_trained(tmp_path: Path) -> None:
+    model = build_step(tmp_path, "norm", train="norms")
+    assert list(states_of(model).values()) == [[6], [6]]
+    assert_gradients(model, *values_of(model))
+
+
+def test_an_update_of_low_rank_changes_nothing_at_first(tmp_path: Path) -> None:
+    losses: list[np.ndarray] = []
+    for train in ("all", "lora:1"):
+        model = build_step(tmp_path, "attention", train=train)
+        feeds, states = values_of(model)
+        losses.append(evaluator(model)({**feeds, **states})["loss"])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
+
+
+def quantised_network() -> tuple[Net, str]:
+    """Two layers, each between quantisations."""
+    n = Net()
+    hidden = quantised(n, n.Relu(n.Add(n.MatMul(quantised(n, n.x(2, 6)), weights(n, 6, 5)), n.w(5))), 0.02)
+    return n, quantised(n, n.Add(n.MatMul(hidden, weights(n, 5, 3)), n.w(3)))
+
+
+def test_layers_behind_what_is_trained_are_in_floats_and_those_in_front_of_it_stay_quantised(tmp_path: Path) -> None:
+    n, last = quantised_network()
+    model = make_step(n.save(tmp_path / "m.onnx", last), TrainOptions("cross_entropy", "last:1"))
+    ops = [node.op_type for node in model.graph.node]
+    assert (ops.count("QuantizeLinear"), sorted(states_of(model).values())) == (2, [[3], [5, 3]])
+    assert_learns_in_c(model, "generic")
+
+
+def samples_of(model: onnx.ModelProto) -> Arrays:
+    """Stacked samples of a sequence of steps."""
+    every = [values_of(model, seed)[0] for seed in range(STEPS)]
+    stacked = {name: np.stack([feeds[name] for feeds in every]) for name in every[0]}
+    stacked["learning_rate"] = np.full((STEPS, 1), RATE)
+    return {name: array if array.dtype == np.int32 else array.astype(np.float32) for name, array in stacked.items()}
+
+
+def assert_learns_in_c(model: onnx.ModelProto, target: str, **options: Any) -> deeploy.Verdict:
+    """Several steps in C equal the interpreter's and onnxruntime's."""
+    verdict = deeploy.compile(model, target=target, **options).verify(samples_of(model), sequence=True)
+    assert verdict.passed, verdict
+    assert [against for against, _ in verdict.comparisons][:1] == ["interpreter"]
+    return verdict
+
+
+@pytest.mark.parametrize("name", ["Relu", "Clip", "convolution", "strides", "groups", "depthwise", "transposed", "average", "residual"])
+def test_steps_in_c_are_the_interpreters_to_the_last_bit(tmp_path: Path, name: str) -> None:
+    verdict = assert_learns_in_c(build_step(tmp_path, name), "generic")
+    assert {comparison.rule for against, comparison in verdict.comparisons if against == "interpreter"} == {"every bit"}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_optimisers_in_c(tmp_path: Path, optimizer: str) -> None:
+    assert_learns_in_c(build_step(tmp_path, "attention", optimizer=optimizer, accumulate=2), "generic")
+
+
+@pytest.mark.parametrize("name", ["largest, overlapping", "norm", "residual"])
+def test_steps_on_a_machine_with_scratchpad_memories(tmp_path: Path, name: str) -> None:
+    assert_learns_in_c(build_step(tmp_path, name), "siracusa")
+
+
+def test_states_begin_with_their_values_in_the_file(tmp_path: Path) -> None:
+    """The loss of the first step is that of the model, and falls."""
+    model = build_step(tmp_path, "convolution")
+    samples = {name: np.repeat(array[:1], STEPS, 0) for name, array in samples_of(model).items()}
+    outputs = deeploy.compile(model).verify(samples, sequence=True).outputs[0].ravel()
+    first = evaluator(model)({**{name: array[0].astype(np.float64) for name, array in samples.items()}, **values_of(model)[1]})
+    np.testing.assert_allclose(outputs[0], first["loss"].item(), rtol=1e-6)
+    assert outputs[0] > outputs[1] > outputs[2]
+
+
+def test_the_command_writes_a_step(tmp_path: Path) -> None:
+    net = Net()
+    path = net.save(tmp_path / "m.onnx", NETWORKS["residual"](net))
+    given = [str(path), "--loss", "cross_entropy", "--train", "last:1", "--optimizer", "adam", "-o", str(tmp_path / "step.onnx")]
+    done = CliRunner().invoke(cli.app, ["train-graph", *given])
+    assert done.exit_code == 0, done.output
+    assert "8 states of 335 elements" in done.output
+    written = onnx.load(tmp_path / "step.onnx")
+    assert written == deeploy.train_graph(path, "cross_entropy", "last:1", "adam")
+    assert [value.name for value in written.graph.input][:3] == ["x0", "label", "learning_rate"]
+    assert numpy_helper.to_array(written.graph.initializer[0]).shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "what"),
+    [
+        ("Relu", {"loss": "mean"}, "--loss mean is unknown"),
+        ("Relu", {"optimizer": "adamw"}, "--optimizer adamw is unknown"),
+        ("Relu", {"train": "last:0"}, "0 is no number above 0"),
+        ("Relu", {"train": "MatMul_7"}, "there is no node MatMul_7 with weights"),
+        ("Relu", {"train": "norms"}, "the model has no such weights"),
+        ("Relu", {"accumulate": 0}, "numbers above 0"),
+        ("Relu", {"train": "lora:9"}, "the model has no such weights"),
+    ],
+)
+def test_what_cannot_be_trained_is_said(tmp_path: Path, name: str, options: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        build_step(tmp_path, name, **options)
+
+
+def test_an_operator_without_a_gradient_is_named(tmp_path: Path) -> None:
+    n = Net()
+    path = n.save(tmp_path / "m.onnx", n.CumSum(n.MatMul(n.x(2, 3), n.w(3, 4)), n.c(np.int64(1))))
+    with pytest.raises(UnsupportedError, match=r"CumSum.*no gradient"):
+        make_step(path, TrainOptions("mse"))
+    with pytest.raises(DeeployError):
+        deeploy.train_graph(path, "mse", "last:1")
+
+
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    n, last = quantised_network()
+    model = n.save(tmp_path / "model.onnx", last)
+    np.savez(tmp_path / "steps.npz", **samples_of(make_step(model, TrainOptions("cross_entropy", "last:1"))), allow_pickle=False)
+    block = (ROOT / "docs" / "training.md").read_text().split("```")[1]
+    for line in block.strip().splitlines():
+        done = CliRunner().invoke(cli.app, line.split()[1:])
+        assert done.exit_code == 0, f"{line}\n{done.output}"
