@@ -13,30 +13,14 @@ import argparse
 import ast
 import contextlib
 import importlib
-import io
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
 
-from benchmarks.common import ROOT, describe_run, recorded, write_results
+from benchmarks.common import ROOT, Copied, describe_run, recorded, write_results
 
 HERE = Path(__file__).resolve().parent
-
-
-class Copied(io.TextIOBase):
-    """A stream of text whose text is also kept."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream, self.text = stream, io.StringIO()
-
-    def write(self, text: str) -> int:
-        self.text.write(text)
-        return self.stream.write(text)
-
-    def flush(self) -> None:
-        self.stream.flush()
 
 
 def find_measurements() -> dict[str, str]:

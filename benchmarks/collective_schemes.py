@@ -9,7 +9,9 @@ three times:
 * *slow L3*: our plan, with the rate at which all weights of a block pass in the paper's time of one chip;
 * *paper's*: the same L3, single buffering, and so little L2 that all weights and tensors of the block pass L3, which nothing hides.
 
-    make bench NAME='collective_schemes [--only NAME ...] [--chips N ...]'
+    make bench NAME='collective_schemes [--only NAME ...] [--chips N ...] [--write]'
+
+``--write`` puts the tables into benchmarks/study-collectives.md.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pathlib import Path
 
 import onnx
 
+from benchmarks.common import ROOT, copied_into, table
 from benchmarks.inference_over_chips import MHZ, OPTIONS, WORKLOADS, Paper, Point, Workload, machine, measure
 from benchmarks.transformer_models import Shape, decoder
 from deeploy.driver.lower import Clock, lower_model
@@ -34,6 +37,8 @@ from deeploy.partition.tensor import partition_by_tensor
 from deeploy.planning.binding.kernels import kernel_declarations
 from deeploy.target import load
 
+PAGE = ROOT / "benchmarks" / "study-collectives.md"
+HEADS = ("workload", "chips", "scheme", "ms", "mJ", "links, kB", "messages", "faster: measured", "slow L3", "paper's", "paper")
 SCHEMES = {"ours": OPTIONS, "paper": replace(OPTIONS, collective="hierarchical", gathers=False)}
 LITTLE_L2 = 200_000  # bytes: a tenth of L2, room for what L1 works on and nothing that stays
 
@@ -57,36 +62,47 @@ def baselines(workload: Workload, path: Path) -> dict[str, Point]:
     }
 
 
-def print_workload(workload: Workload, counts: list[int]) -> None:
-    print(f"\n{workload.title}")
+def print_workload(workload: Workload, counts: list[int], is_written: bool) -> None:
+    """One chip in three ways, then a table of both schemes on every number of chips."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "model.onnx"
         onnx.save(workload.model(1), path)
         ones = baselines(workload, path)
+        print(f"\n{workload.title}, 1 chip:")
         for name, one in ones.items():
             fetched = one.moved("L3_L2") / 1e3
-            print(
-                f"   1 chip, {name:8} {one.run.milliseconds:8.3f} ms {one.millijoules(True):7.3f} mJ, of L3 {fetched:5.0f} kB in the block"
-            )
-        print("chips scheme       ms      mJ  link kB  messages    " + "".join(f"{name:>10}    EDP" for name in ones) + "    paper    EDP")
-        for count in counts:
-            paper = workload.paper.get(count, Paper())
-            for scheme, options in SCHEMES.items():
-                point = measure(workload, path, count, 1, machine(paper_rate()), options)
-                print_line(scheme, point, ones, paper)
+            print(f"* {name}: {one.run.milliseconds:.3f} ms, {one.millijoules(True):.3f} mJ, of L3 {fetched:.0f} kB in the block")
+        print()
+        notes: list[str] = []
+        with copied_into(PAGE, f"collective_schemes {workload.name}", is_written):
+            print("\n".join(table((*HEADS, "EDP: measured", "slow L3", "paper"), ())))
+            for count in counts:
+                for scheme, options in SCHEMES.items():
+                    point = measure(workload, path, count, 1, machine(paper_rate()), options)
+                    titles = (workload.title if not notes else "", str(count) if scheme == "ours" else "")
+                    cells = scheme_cells(scheme, point, ones, workload.paper.get(count, Paper()))
+                    print(f"| {' | '.join((*titles, *cells))} |", flush=True)
+                    moved = next(note.split("between chips: ")[1] for note in point.notes if "between chips: " in note)
+                    notes.append(f"* {count} chips, {scheme}: {moved}")
+        print("\n" + "\n".join(notes))
 
 
-def print_line(scheme: str, point: Point, ones: dict[str, Point], paper: Paper) -> None:
+def scheme_cells(scheme: str, point: Point, ones: dict[str, Point], paper: Paper) -> list[str]:
     """Time, energy and messages on several chips, and how much better than one chip each time."""
     run, mj = point.run, point.millijoules(True)
-    gains = ""
-    for one in ones.values():
-        faster = one.run.cycles / run.cycles
-        gains += f"{faster:9.1f}x {faster * one.millijoules(True) / mj:5.1f}x"
-    said = "".join(f"{value:8}x" if value is not None else "        -" for value in (paper.speedup, paper.edp))
-    moved = next(note.split("between chips: ")[1] for note in point.notes if "between chips: " in note)
-    spent = f"{point.chips:5} {scheme:6} {run.milliseconds:8.3f} {mj:7.3f} {run.link_bytes / 1e3:8.0f} {len(run.deliveries):9}"
-    print(f"{spent}    {gains} {said}   {moved}", flush=True)
+    faster = {name: one.run.cycles / run.cycles for name, one in ones.items()}
+    edp = {name: faster[name] * one.millijoules(True) / mj for name, one in ones.items()}
+    said = ["" if value is None else f"{value}" for value in (paper.speedup, paper.edp)]
+    spent = [f"{run.milliseconds:.3f}", f"{mj:.3f}", f"{run.link_bytes / 1e3:.0f}", str(len(run.deliveries))]
+    return [
+        scheme,
+        *spent,
+        *(f"{gain:.1f}" for gain in faster.values()),
+        said[0],
+        f"{edp['measured']:.1f}",
+        f"{edp['slow L3']:.1f}",
+        said[1],
+    ]
 
 
 @dataclass(frozen=True)
@@ -137,8 +153,9 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", metavar="NAME", choices=[w.name for w in WORKLOADS], help="workloads; all by default")
     parser.add_argument("--chips", nargs="*", type=int, metavar="N", help="numbers of chips; those of the study by default")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     args = parser.parse_args(arguments)
     print(f"L3 of the paper: {paper_rate():.3f} bytes in a cycle")
     for workload in WORKLOADS:
         if not args.only or workload.name in args.only:
-            print_workload(workload, [n for n in workload.chips if n > 1 and (not args.chips or n in args.chips)])
+            print_workload(workload, [n for n in workload.chips if n > 1 and (not args.chips or n in args.chips)], args.write)

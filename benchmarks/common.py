@@ -7,8 +7,10 @@ A file of results is JSON with the name and options of the measurement, when it 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -19,10 +21,10 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from deeploy.execution.runners import gvsoc
 
@@ -152,6 +154,31 @@ class Page:
             write_results(self.file, results, name=self.name)
         self.path.write_text(self.text(json.loads(self.file.read_text())))
         return 0
+
+
+class Copied(io.TextIOBase):
+    """A stream of text whose text is also kept."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self.text = stream, io.StringIO()
+
+    def write(self, text: str) -> int:
+        self.text.write(text)
+        return self.stream.write(text)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+
+@contextlib.contextmanager
+def copied_into(page: Path, name: str, is_written: bool) -> Iterator[None]:
+    """Where ``is_written``, what is printed within goes into a page as well, at the place of ``name``, with the commit that printed it."""
+    printed = Copied(sys.stdout)
+    with contextlib.redirect_stdout(printed):
+        yield
+    if is_written:
+        commit = first_line("git", "-C", ROOT, "rev-parse", "--short", "HEAD")
+        replace_table(page, name, ["", *printed.text.getvalue().strip().splitlines(), "", f"Commit {commit}.", ""])
 
 
 def replace_table(page: Path, name: str, lines: Sequence[str]) -> None:

@@ -3,9 +3,10 @@
 The network is examples/layers/mobilevit_s.json (benchmarks/mobilevit.py makes it), the accelerators are those of examples/hardware.
 Section ``zigzag`` needs the extra of that name and takes seconds per pair; ``readings`` takes minutes, ``compiled``
 needs networks. Exit status 1 when a conclusion that docs/exploration.md
-states does not hold, or all pairs at 8192 elements take more than a minute.
+states does not hold, or all pairs at 8192 elements take more than a minute. ``--write`` puts what is printed into
+benchmarks/exploration.md.
 
-    make bench NAME='exploration [--only SECTION ...] [--pairs N]'
+    make bench NAME='exploration [--only SECTION ...] [--pairs N] [--write]'
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from pathlib import Path
 import numpy as np
 
 import deeploy
-from benchmarks.common import MODELS, ROOT
+from benchmarks.common import MODELS, ROOT, copied_into, table
 from deeploy.errors import UsageError
 from deeploy.explore import zigzag
 from deeploy.explore.choose import UnrollingChoice, best_set
 from deeploy.explore.command import ExploreOptions, run_exploration
-from deeploy.explore.cost import INNER, Assumptions, evaluate_unrollings
+from deeploy.explore.cost import Assumptions, evaluate_unrollings
 from deeploy.explore.hardware import Hardware, load_hardware
 from deeploy.explore.networks import load_layers as load_layers
 from deeploy.explore.study import Study, describe_study, study_unrollings
@@ -38,6 +39,7 @@ from deeploy.ir.loops import LOOPS, LayerLoops
 from deeploy.jobs import in_order
 from deeploy.target import load as load_target
 
+PAGE = ROOT / "benchmarks" / "exploration.md"
 LAYERS = ROOT / "examples" / "layers" / "mobilevit_s.json"
 HARDWARE = ROOT / "examples" / "hardware"
 NETWORKS = (
@@ -136,21 +138,32 @@ def short(result: Study, choice: UnrollingChoice) -> list[str]:
     return texts
 
 
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    print("\n".join(table(heads, rows)), flush=True)
+
+
+def sizes(name: str) -> str:
+    """Elements, and bits per cycle, of an accelerator of Table I."""
+    return name.removeprefix("array").replace("_bw", ", ")
+
+
 def gains(layers: list[LayerLoops]) -> bool:
     """Table I, and the gains of Table II's accelerators; which conclusions hold."""
-    print("Table I: EDP of one unrolling over EDP of two\n")
-    print(f"{'accelerator':18} {'paper':>6} {'ours':>6} {'ratio':>6}   best single unrolling, paper | ours | pair, ours")
     names = (*TABLE_1, *TABLE_2)
     found = dict(zip(names, in_order(studied, [(layers, name) for name in names]), strict=True))
     ours = {name: result.choices[0].edp / result.choices[1].edp for name, result in found.items()}
+    rows = []
     for name, (gain, single) in TABLE_1.items():
         one, two = (short(found[name], choice) for choice in found[name].choices)
-        mark = " " if abs(ours[name] / gain - 1) <= TOLERANCE else "*"
-        print(f"{name:18} {gain:6.3f} {ours[name]:6.3f} {ours[name] / gain:6.2f}{mark}  {single} | {one[0]} | {' + '.join(two)}")
-    print("  * differs by more than 25 %: see the section sensitivity\n\nTable II: accelerators with a memory per operand\n")
+        rows.append((sizes(name), f"{gain:.3f}", f"{ours[name]:.3f}", f"{ours[name] / gain:.2f}", single, one[0], " + ".join(two)))
+    print("Table I: EDP of one unrolling over EDP of two.\n")
+    print_table(("PEs, bits", "paper", "ours", "ratio", "single unrolling, paper", "single unrolling, ours", "pair, ours"), rows)
+    rows = []
     for name in TABLE_2:
         one, two = (short(found[name], choice) for choice in found[name].choices)
-        print(f"{name:18} {'':6} {ours[name]:6.3f} {'':6}   {one[0]} | {' + '.join(two)}")
+        rows.append((name, f"{ours[name]:.3f}", one[0], " + ".join(two)))
+    print("\nTable II: accelerators with a memory per operand.\n")
+    print_table(("accelerator", "EDP of one over two", "single unrolling, ours", "pair, ours"), rows)
     return conclusions(found, ours)
 
 
@@ -189,31 +202,26 @@ def conclusions(found: dict[str, Study], ours: dict[str, float]) -> bool:
         f"of two unrollings one has FX or FY and one has not: {sum(split.values())} of {len(split)}": all(split.values()),
         f"that with FX or FY has G as well: {sum(all(has) for has in grouped.values())} of {len(grouped)}": all(map(all, grouped.values())),
     }
-    print("\nConclusions of the paper\n")
+    print("\nConclusions of the paper:\n")
     for text, holds in checks.items():
-        print(f"  {'holds' if holds else 'FAILS'}  {text}")
+        print(f"* {'holds' if holds else 'FAILS'}: {text}")
     return all(checks.values())
 
 
 def table3(layers: list[LayerLoops]) -> bool:
     """Table III: factors and innermost loops of the sets of one and two."""
     result = study_unrollings(layers, accelerator("table3"), 2)
-    print("Table III: 8192 elements, 1024 bits per cycle for every operand\n")
-    print(f"{'':22} {'Gu':>4} {'Cu':>4} {'Ku':>4} {'Fxyu':>5} {'Oxyu':>5}  innermost, depthwise")
-    for name, factors, other, depthwise in TABLE_3:
-        print(
-            f"{'paper ' + name:22} {factors[0]:4} {factors[1]:4} {factors[2]:4} {factors[3]:5} {factors[4]:5}  for {other}, for {depthwise}"
-        )
+    rows = [(f"paper, {name}", *map(str, factors), f"for {other}", f"for {depthwise}") for name, factors, other, depthwise in TABLE_3]
     for entry in describe_study(result)["sets"]:
         for position, unrolling in enumerate(entry["unrollings"], 1):
             u = unrolling["factors"]
-            label = f"ours {entry['configs']} SU" + (f"s, nr {position}" if entry["configs"] > 1 else "")
-            other, depthwise = (
-                f"for {unrolling['inner'][kind]}" if unrolling["inner"][kind] else "unused" for kind in ("other", "depthwise")
-            )
+            label = f"ours, {entry['configs']} SU" + (f"s, nr {position}" if entry["configs"] > 1 else "")
+            loops = [unrolling["inner"][kind] for kind in ("other", "depthwise")]
+            inner = (f"for {'OX, OY' if loop == 'O' else loop}" if loop else "unused" for loop in loops)
             factors = (u["G"], u["C"], u["K"], u["FX"] * u["FY"], u["OX"] * u["OY"])
-            print(f"{label:22} " + " ".join(f"{factor:{width}}" for factor, width in zip(factors, (4, 4, 4, 5, 5), strict=True)), end="")
-            print(f"  {other}, {depthwise}")
+            rows.append((label, *map(str, factors), *inner))
+    print("Table III: 8192 elements, 1024 bits per cycle for every operand, and the innermost loops that most layers choose.\n")
+    print_table(("unrolling", "Gu", "Cu", "Ku", "Fxyu", "Oxyu", "other layers", "depthwise"), rows)
     return True
 
 
@@ -230,21 +238,20 @@ def gain_under(task: tuple[list[LayerLoops], str, str]) -> float | None:
 def sensitivity(layers: list[LayerLoops]) -> bool:
     """The gain of every accelerator under every assumption, alone; and with EDP summed over layers."""
     names = list(TABLE_1)
-    print("Sensitivity: EDP of one unrolling over EDP of two, one change at a time\n")
-    print(f"{'':32} " + " ".join(f"{name.removeprefix('array'):>12}" for name in names))
-    print(f"{'paper':32} " + " ".join(f"{TABLE_1[name][0]:12.3f}" for name in names))
     gains_of = in_order(gain_under, [(layers, text, name) for text in VARIANTS for name in names])
+    rows = [["paper", *(f"{TABLE_1[name][0]:.3f}" for name in names)]]
     for text in VARIANTS:
-        cells = [f"{'-':>12}" if (gain := next(gains_of)) is None else f"{gain:12.3f}" for _ in names]
-        print(f"{text:32} {' '.join(cells)}", flush=True)
+        rows.append([text, *("" if (gain := next(gains_of)) is None else f"{gain:.3f}" for _ in names)])
     cells = []
     for name in names:
         hardware = accelerator(name)
         costs = evaluate_unrollings(enumerate_unrollings(hardware.pes, layers).factors, layers, hardware)
         product = costs.cycles * costs.energy * np.array([layer.count for layer in layers])
         one, two = (best_set(product, product, size, "energy").energy for size in (1, 2))
-        cells.append(f"{one / two:12.3f}")
-    print(f"{'EDP summed over layers':32} {' '.join(cells)}")
+        cells.append(f"{one / two:.3f}")
+    rows.append(["EDP summed over layers", *cells])
+    print("What moves the gains, one change at a time: EDP of one unrolling over EDP of two.\n")
+    print_table(("change", *map(sizes, names)), rows)
     return True
 
 
@@ -261,57 +268,41 @@ CLOSE = 0.1  # of a gain, up to which a reading reproduces a row of Table I
 
 def readings(layers: list[LayerLoops]) -> bool:
     """The unrollings chosen under every reading of what the paper leaves open, and the rows of its tables that each reproduces."""
-    print("Readings: all combinations of")
-    for letter, (_, _, text) in READINGS.items():
-        print(f"  {letter}  {text}")
-    print(f"Table I: gains within {100 * CLOSE:.0f} % (g) and single unrollings as the paper's (s); Table III: rows with its factors (=).")
-    best: list[tuple[int, str]] = []
-    residuals: list[tuple[float, float, str]] = []
+    rows = []
     for flags in itertools.product((False, True), repeat=len(READINGS)):
-        letters = "".join(letter for letter, is_set in zip(READINGS, flags, strict=True) if is_set)
+        letters = "".join(letter for letter, is_set in zip(READINGS, flags, strict=True) if is_set) or "as stated"
         chosen = {name: value for (name, value, _), is_set in zip(READINGS.values(), flags, strict=True) if is_set}
-        count, text, moved, error = reading(layers, Assumptions(**chosen))
-        residuals.append((moved, error, letters or "as stated"))
-        best.append((count, letters or "as stated"))
-        print(f"\n{letters or 'as stated'}: {text}", flush=True)
-    print("\nresiduals: factors of two by which the five single unrollings differ, mean; error of the five gains, geometric mean, %")
-    for moved, error, letters in sorted(residuals):
-        print(f"  {letters:10} {moved:5.1f} {100 * error:6.0f}")
-    best.sort(key=lambda entry: -entry[0])
+        rows.append(describe_reading(letters, layers, Assumptions(**chosen)))
+    print(f"All combinations of {'; '.join(f'{letter}: {text}' for letter, (_, _, text) in READINGS.items())}.")
     print(
-        "\nmost rows: "
-        + ", ".join(f"{letters} {count}" for count, letters in best[:8])
-        + f"; as stated {dict(map(reversed, best))['as stated']}"
+        f"Gains of Table I count within {100 * CLOSE:.0f} %, unrollings where they are the paper's. Factors of two are those by which the"
     )
+    print("five single unrollings of Table I differ from the paper's, on the mean.\n")
+    heads = ("reading", "figures of 13", "factors of two", "gains off by", "rows whose gain it has", "rows whose single unrolling it has")
+    print_table((*heads, "of Table III"), sorted(rows, key=lambda row: -int(row[1])))
     return True
 
 
-def reading(layers: list[LayerLoops], assumptions: Assumptions) -> tuple[int, str, float, float]:
-    """How many rows of both tables a reading reproduces, gains and unrollings counted apart; what it chooses, as text; factors of two by
-    which single unrollings of Table I differ from the paper's, on the mean; and by how much gains do.
-    """
-    lines, rows = [], 0
+def describe_reading(letters: str, layers: list[LayerLoops], assumptions: Assumptions) -> tuple[str, ...]:
+    """A row of the table of readings: how many figures of both tables a reading reproduces, how far it is from the others, and which."""
+    gains_of, singles, of_three = list[str](), list[str](), list[str]()
     apart, errors = list[float](), list[float]()
     for name, (gain, single) in TABLE_1.items():
         result = study_unrollings(layers, accelerator(name), 2, assumptions=assumptions)
         one, two = result.choices
-        ours, label = one.edp / two.edp, short(result, one)[0]
+        ours = one.edp / two.edp
         apart.append(distance(products(result.unrollings.factors[one.rows[0]]), single))
         errors.append(abs(math.log(ours / gain)))
-        marks = "g" * (abs(ours / gain - 1) <= CLOSE) + "s" * (label == single)
-        rows += len(marks)
-        lines.append(f"  {name:18} {ours:7.3f} ({gain}) {marks:2}  {label} | {' + '.join(short(result, two))}")
+        gains_of += [sizes(name)] * (abs(ours / gain - 1) <= CLOSE)
+        singles += [sizes(name)] * (short(result, one)[0] == single)
     result = study_unrollings(layers, accelerator("table3"), 2, assumptions=assumptions)
-    wanted = [factors for _, factors, _, _ in TABLE_3]
     for choice in result.choices:
-        found = [products(result.unrollings.factors[row]) for row in choice.rows]
-        same = [factors in (wanted[:1] if len(found) == 1 else wanted[1:]) for factors in found]
-        rows += sum(same)
-        texts = [f"{text}{' =' if is_same else ''}" for text, is_same in zip(short(result, choice), same, strict=True)]
-        lines.append(f"  table3, {len(found)} SU  {' + '.join(texts)}")
+        chosen = [products(result.unrollings.factors[row]) for row in choice.rows]
+        of_three += [name for name, factors, _, _ in TABLE_3 if name.startswith(str(len(chosen))) and factors in chosen]
+    count = len(gains_of) + len(singles) + len(of_three)
     moved, error = sum(apart) / len(apart), math.expm1(sum(errors) / len(errors))
-    head = f"{rows} of {2 * len(TABLE_1) + len(TABLE_3)}; singles {moved:.1f} factors of two apart, gains {100 * error:.0f} %\n"
-    return rows, head + "\n".join(lines), moved, error
+    named = ("; ".join(names) for names in (gains_of, singles, of_three))
+    return letters, str(count), f"{moved:.1f}", f"{100 * error:.0f} %", *named
 
 
 def distance(factors: tuple[int, ...], label: str) -> float:
@@ -332,8 +323,10 @@ def compiled(layers: list[LayerLoops]) -> bool:
 
     Networks of MLPerf Tiny and MobileNetV1, compiled for what ``deeploy explore --emit-target`` writes, on the model of the machine.
     """
-    print("Compiled for emitted targets: cycles of layers on the array with one unrolling and with two, predicted | compiled; their gains;")
-    print("the gain of the whole network, with cores beside the array\n")
+    print(
+        "Compiled for emitted targets: cycles of layers on the array with one unrolling and with two, and their gains; whole network: the"
+    )
+    print("gain with cores, whose cycles are placeholders, beside the array.\n")
     print("| network | hardware | predicted | compiled | gain, predicted | compiled | differs by | whole network |\n|" + "---|" * 8)
     worst = 0.0
     for network, name in itertools.product(NETWORKS, ("table3", "array256_bw128", "array256_bw512")):
@@ -359,8 +352,9 @@ def compiled(layers: list[LayerLoops]) -> bool:
 
 def speed(layers: list[LayerLoops]) -> bool:
     """Seconds for all pairs, and whether pruning changes the optimum."""
-    print("All pairs at 8192 elements (the paper's ZigZag: about 0.2 CPU seconds for each)\n")
+    print("All pairs at 8192 elements (the paper's ZigZag: about 0.2 CPU seconds for each).\n")
     slowest = 0.0
+    rows = []
     optima = []
     for prune in (True, False):
         hardware = accelerator("array8192_bw2048")
@@ -370,10 +364,13 @@ def speed(layers: list[LayerLoops]) -> bool:
         slowest = max(slowest, result.seconds["pairs"])
         optima.append([choice.edp for choice in result.choices])
         words = "pruned" if prune else "all that fit the layers"
-        print(f"  {words:24} {len(result.unrollings):6} unrollings, {len(result.unrollings) * len(layers):7} pairs", end="")
-        print(f" in {result.seconds['pairs']:.2f} s, the best pair of unrollings in {seconds - result.seconds['pairs']:.1f} s more")
+        count = len(result.unrollings)
+        times = (f"{each:.1f}" for each in (result.seconds["pairs"], seconds - result.seconds["pairs"]))
+        rows.append((words, str(count), str(count * len(layers)), *times))
+    print_table(("unrollings", "number", "pairs with layers", "s for all pairs", "s for the best two"), rows)
     agree = np.allclose(*optima, rtol=1e-6)
-    print(f"  optimum without pruning: {'the same' if agree else 'better by ' + str([a / b - 1 for a, b in zip(*optima, strict=True)])}")
+    better = ", ".join(f"{100 * (a / b - 1):.1f} %" for a, b in zip(*optima, strict=True))
+    print(f"\nWithout pruning the optimum is {'the same' if agree else f'better by {better} (one unrolling, two)'}.")
     return slowest < SLOWEST
 
 
@@ -391,22 +388,27 @@ def against_zigzag(layers: list[LayerLoops], count: int = 40) -> bool:
     at_rest = evaluate_unrollings(found.factors, layers, hardware, Assumptions(idle_lanes_need_bandwidth=False))
     stated = evaluate_unrollings(found.factors, layers, hardware)
     rows = []
-    print(f"ZigZag: {count} of {len(found) * len(layers)} pairs on {hardware.name}; ours / ZigZag's\n")
     start = time.perf_counter()
     for layer, row in sample(count, layers, len(found)):
         cycles, energy = zigzag.evaluate_layer(layers[layer], found.factors[row], hardware)
         ours = stated.cycles[row, layer], at_rest.cycles[row, layer], at_rest.energy[row, layer]
         rows.append((*ours, cycles, energy))
-        inner = INNER[int(at_rest.inner[row, layer])]
-        print(f"  {layers[layer].loops:36} {found.labels[row]:36} for {inner:2}", end="")
-        print(f"  cycles {ours[1] / cycles:5.2f} (idle lanes fed {ours[0] / cycles:6.2f})  energy {ours[2] / energy:5.2f}", flush=True)
     fed, cycles, energy, theirs, their_energy = np.array(rows).T
-    for name, a, b in (("cycles", cycles, theirs), ("cycles, idle lanes fed", fed, theirs), ("energy", energy, their_energy)):
+    lines = []
+    compared = {
+        "cycles, idle lanes at rest": (cycles, theirs),
+        "cycles, idle lanes fed (the paper's formulas)": (fed, theirs),
+        "energy": (energy, their_energy),
+    }
+    for name, (a, b) in compared.items():
         error = np.abs(a / b - 1)
-        product = f"median error {100 * np.median(error):.1f} %, within 10 %: {np.count_nonzero(error <= 0.1)} of {count}"
-        print(f"  {name:24} rank correlation {rank_correlation(a, b):.3f}, {product}")
+        within = f"{np.count_nonzero(error <= 0.1)} of {count}"
+        lines.append((name, f"{rank_correlation(a, b):.3f}", f"{100 * np.median(error):.1f} %", within))
     edp = rank_correlation(cycles * energy, theirs * their_energy)
-    print(f"  {'EDP':24} rank correlation {edp:.3f}; {(time.perf_counter() - start) / count:.1f} s per pair in ZigZag")
+    lines.append(("EDP, idle lanes at rest", f"{edp:.3f}", "", ""))
+    print(f"ZigZag: {count} of {len(found) * len(layers)} pairs on {hardware.name}; ", end="")
+    print(f"ZigZag takes {(time.perf_counter() - start) / count:.1f} s for a pair.\n")
+    print_table(("figure", "rank correlation", "median error", "within 10 %"), lines)
     return edp > 0.9
 
 
@@ -425,12 +427,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", nargs="+", choices=[*SECTIONS, *LONGER, "zigzag"], default=list(SECTIONS))
     parser.add_argument("--pairs", type=int, default=40, help="pairs that ZigZag evaluates too")
     parser.add_argument("--layers", type=Path, default=LAYERS)
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     options = parser.parse_args(arguments)
     layers = load_layers(options.layers)
     fine = True
     for name in options.only:
         try:
-            fine &= against_zigzag(layers, options.pairs) if name == "zigzag" else (SECTIONS | LONGER)[name](layers)
+            with copied_into(PAGE, f"exploration {name}", options.write):
+                fine &= against_zigzag(layers, options.pairs) if name == "zigzag" else (SECTIONS | LONGER)[name](layers)
         except UsageError as error:
             print(f"  skipped: {error.what}")
         print()

@@ -5,7 +5,9 @@ those of the next block is not part of its time, as in the paper, but of its ene
 any other.
 All figures are those of plans that are executed, walked with the timing of Siracusa at 500 MHz; the single chip's is planned likewise.
 
-    make bench NAME='inference_over_chips [--only NAME ...] [--chips N ...] [--block] [--token] [--l3 B] [--bits 4] [--plots DIR]'
+    make bench NAME='inference_over_chips [--only NAME ...] [--chips N ...] [--block] [--token] [--l3 B] [--bits 4] [--plots DIR] [--write]'
+
+``--write`` puts the tables into benchmarks/study-chips.md.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import onnx
 
+from benchmarks.common import ROOT, copied_into, table
 from benchmarks.distributed_plots import Bar, breakdown, energies, speedups
 from benchmarks.transformer_models import Shape, decoder, encoder
 from deeploy import chips
@@ -27,6 +30,7 @@ from deeploy.options import Options
 from deeploy.planning.program import Role
 from deeploy.target import Target, Topology, load
 
+PAGE = ROOT / "benchmarks" / "study-chips.md"
 L3_BYTES = 64 << 20  # the largest HyperRAM of its kind: all weights of the model, which Siracusa's 8 MiB do not hold
 CONTEXT = 128
 BITS = 8  # of weights, where nothing else is said
@@ -175,43 +179,52 @@ def measure(workload: Workload, path: Path, count: int, layers: int, target: Tar
     )
 
 
+HEADS = ("workload", "chips", "ms", "times faster", "bound", "paper", "mJ", "EDP better by", "weights", "L3, kB", "L2, kB", "links, kB")
+
+
 def print_table(workload: Workload, counts: Sequence[int], is_block: bool, target: Target) -> list[Point]:
-    """Measure on these numbers of chips; a line for each as soon as it is known, then where cycles go."""
+    """Measure on these numbers of chips; a row for each as soon as it is known."""
     layers = 1 if is_block else workload.blocks
-    kind = "block" if is_block else f"token: {workload.blocks} blocks"
-    print(f"\n{workload.title}  ({kind}; weights of a block {workload.weights / 1e6:.2f} MB in {workload.shape.bits} bits)")
-    print(
-        "chips   k cycles       ms  speedup   bound  paper      mJ    mJ ms  EDP gain  paper  weights/chip  where          "
-        "   L3>L2   L2>L1    link wait %",
-        flush=True,
-    )
+    print("\n".join(table((*HEADS, "waits", "share of the bound"), ())), flush=True)
     points: list[Point] = []
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "model.onnx"
         onnx.save(workload.model(layers), path)
         for count in counts:
             points.append(measure(workload, path, count, layers, target))
-            print_line(workload, points[0], points[-1], is_block)
-    for point in points:
-        print_shares(point, points[0])
-    print_cycles(points)
+            print(f"| {' | '.join(row_cells(workload, points[0], points[-1], is_block))} |", flush=True)
     return points
 
 
-def print_line(workload: Workload, one: Point, point: Point, is_block: bool) -> None:
-    """The figures of a number of chips next to those of one, and what the paper has of them."""
+def row_cells(workload: Workload, one: Point, point: Point, is_block: bool) -> list[str]:
+    """The figures of a number of chips next to those of one, and what the paper has of them; empty where one chip has none."""
     run, paper = point.run, workload.paper.get(point.chips, Paper()) if is_block else Paper()
     mj = point.millijoules(is_block)
+    is_one = point.chips == 1
     gain = one.millijoules(is_block) * one.run.cycles / (mj * run.cycles)
     waits = max(run.waited(chip) for chip in range(point.chips)) / run.cycles
-    print(
-        f"{point.chips:5} {run.cycles / 1e3:10.1f} {run.milliseconds:8.3f} {one.run.cycles / run.cycles:7.1f}x"
-        f" {bound(one, point):6.1f}x {_paper(paper.speedup)}"
-        f" {mj:7.3f} {mj * run.milliseconds:8.3f} {gain:8.1f}x {_paper(paper.edp)} {point.weights / 1e3:9.0f} kB  {point.place:15}"
-        f" {_kilo(point.moved('L3_L2'))} {_kilo(point.moved('L2_L1'))} {_kilo(run.link_bytes)} {100 * waits:5.0f}",
-        flush=True,
-    )
-    for text, value in (("ms", paper.ms), ("mJ", paper.mj)):
+    share = point.bound / run.cycles
+    return [
+        workload.title if is_one else "",
+        str(point.chips),
+        f"{run.milliseconds:.3f}",
+        "" if is_one else f"{one.run.cycles / run.cycles:.1f}",
+        "" if is_one else f"{bound(one, point):.1f}",
+        "" if paper.speedup is None else f"{paper.speedup}",
+        f"{mj:.3f}",
+        "" if is_one else f"{gain:.1f}",
+        point.place,
+        *(f"{moved / 1e3:.0f}" for moved in (point.moved("L3_L2"), point.moved("L2_L1"))),
+        "" if is_one else f"{run.link_bytes / 1e3:.0f}",
+        "" if is_one else f"{100 * waits:.0f} %",
+        f"{100 * share:.0f} %" if share >= 0.005 else "",
+    ]
+
+
+def print_paper(workload: Workload, point: Point) -> None:
+    """What the paper says of a number of chips beside how many times faster they are."""
+    run, paper = point.run, workload.paper.get(point.chips, Paper())
+    for text, value in (("ms", paper.ms), ("mJ", paper.mj), ("times less EDP", paper.edp)):
         if value is not None:
             print(f"      paper, {point.chips} chips: {value} {text}")
     if paper.ms is not None and paper.speedup is not None:
@@ -266,14 +279,6 @@ def busiest(point: Point) -> tuple[float, float, int]:
     return sum(moved for moved, _ in most), sum(latency for _, latency in most), len(most)
 
 
-def _paper(value: float | None) -> str:
-    return f"{value:5}x" if value is not None else "     -"
-
-
-def _kilo(value: int) -> str:
-    return f"{value / 1e3:7.0f}"
-
-
 def _shares(point: Point) -> str:
     """What the first chip's cycles are spent on."""
     shares = parts(point)
@@ -313,6 +318,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--token", action="store_true", help="the token accounting alone")
     parser.add_argument("--l3", type=float, metavar="B", help="bytes that L3 gives and takes in a cycle, instead of what was measured")
     parser.add_argument("--bits", type=int, default=BITS, choices=(BITS, 4), help="of weights")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="where SVG files go")
     args = parser.parse_args(arguments)
     target = machine(args.l3)
@@ -323,9 +329,17 @@ def main(arguments: Sequence[str]) -> None:
         if args.only and workload.name not in args.only:
             continue
         counts = [n for n in workload.chips if not args.chips or n == 1 or n in args.chips]
-        if not args.token:
-            results[workload.name] = print_table(workload, counts, True, target)
-        if not args.block:
-            print_table(workload, counts, False, target)
+        for kind, is_asked in (("block", not args.token), ("token", not args.block)):
+            if not is_asked:
+                continue
+            print(f"\n{kind}: weights of a block {workload.weights / 1e6:.2f} MB in {workload.shape.bits} bits\n")
+            with copied_into(PAGE, f"inference_over_chips {workload.name} {kind}", args.write):
+                points = print_table(workload, counts, kind == "block", target)
+            for point in points:
+                print_paper(workload, point)
+                print_shares(point, points[0])
+            print_cycles(points)
+            if kind == "block":
+                results[workload.name] = points
     if args.plots and results:
         draw(args.plots, results)

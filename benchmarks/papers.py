@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from benchmarks import collective_schemes, slm
 from benchmarks.common import ROOT, filled, read_results, record, table, write_results
+from benchmarks.inference_over_chips import WORKLOADS
 from benchmarks.networks import paper
 
 FILE, PAGE = ROOT / "benchmarks" / "papers.json", ROOT / "benchmarks" / "papers.md"
@@ -71,8 +72,8 @@ def recorded(name: str) -> Any:
 
 
 def lying(page: str) -> Path:
-    """Where a page lies: with the others, or beside the benchmarks that wrote it."""
-    found = [folder / page for folder in (ROOT / "docs", ROOT / "benchmarks") if (folder / page).is_file()]
+    """Where a page lies: beside the benchmarks that wrote it, or with the others."""
+    found = [folder / page for folder in (ROOT / "benchmarks", ROOT / "docs") if (folder / page).is_file()]
     if not found:
         raise SystemExit(f"there is no page {page}")
     return found[0]
@@ -207,10 +208,11 @@ SCHEMES, STUDY = "`collective_schemes`", "`inference_over_chips`"
 SLOW = "L3 gives 0.595 bytes in a cycle, which is what the paper's time on one chip says"
 AUTO, PROMPT, BERT = "TinyLlama, autoregressive", "TinyLlama, prompt", "MobileBERT"
 HEADS, HEADS_PROMPT = "64 heads, autoregressive", "64 heads, prompt"
+TITLES = dict(zip((AUTO, PROMPT, BERT, HEADS, HEADS_PROMPT), (workload.title for workload in WORKLOADS), strict=True))
 
 
 def scheme(head: str, *row: str) -> float:
-    return number(cell("study-collectives.md", head, row))
+    return number(cell("study-collectives.md", head, (TITLES[row[0]], *row[1:])))
 
 
 def distributed() -> Iterator[Row]:
@@ -350,9 +352,8 @@ def exploration() -> Iterator[Row]:
     for row in TABLE_1:
         theirs, ours = (number(cell(page, head, (row,))) for head in ("paper", "ours"))
         yield Row(f"Table I, {row} bits: EDP of one unrolling over two", EXPLORATION, theirs, ours, why=LANES)
-        lines = next(one for one in tables(page) if "PEs, bits" in one[0])
-        cells = next(cells for cells in lines if cells[0] == row)
-        yield Row(f"Table I, {row} bits: best single unrolling", EXPLORATION, cells[-2], cells[-1], why=FACTORS)
+        single = (cell(page, f"single unrolling, {whose}", (row,)) for whose in ("paper", "ours"))
+        yield Row(f"Table I, {row} bits: best single unrolling", EXPLORATION, *single, why=FACTORS)
     gains = {row: number(cell(page, "ours", (row,))) for row in TABLE_1}
     small, large = ([gain for row, gain in gains.items() if row.startswith(count)] for count in ("256,", "8192,"))
     yield Row("a second unrolling gains more with more elements", EXPLORATION, "yes", "yes" if min(large) > max(small) else "no", why=LANES)
@@ -366,7 +367,7 @@ def exploration() -> Iterator[Row]:
             words = [cells[at].removeprefix("for ").upper() for cells in (theirs, ours)]
             yield Row(f"Table III, {row}: innermost loop of {what}", EXPLORATION, *words, why=FACTORS)
     for item, theirs, text in CONCLUSIONS:
-        said = re.search(text, " ".join(lying(page).read_text().split()))
+        said = re.search(text, " ".join((ROOT / "docs" / page).read_text().split()))
         if said is None:
             raise SystemExit(f"{page} says nothing like {text!r}")
         yield Row(item, EXPLORATION, theirs, said[1], why=FACTORS)

@@ -4,7 +4,9 @@ The network is built with seeded weights. First every strategy: stages are plann
 added as if they overlapped nothing. Then the cuts by ``cycles`` are compiled, a stream of inferences is predicted by discrete events
 over all chips and links, and the emitted C runs on the host model of the machine: its outputs are compared with those of one chip.
 
-    make bench NAME='pipeline [--channels 40] [--image 32] [--inputs 100] [--chips 2 3 4 6 8] [--engines cluster]'
+    make bench NAME='pipeline [--channels 40] [--image 32] [--inputs 100] [--chips 2 3 4 6 8] [--engines cluster] [--write]'
+
+``--write`` puts the tables into benchmarks/segmentation.md.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import get_args
 
 import numpy as np
 
+from benchmarks.common import ROOT, copied_into
 from benchmarks.networks import resnet
 from deeploy import chips, target
 from deeploy.backend import project
@@ -32,6 +35,8 @@ from deeploy.options import Balance, Options
 from deeploy.partition.balance_levels import Cuts, stage_segments
 from deeploy.partition.pipeline import choose_cuts_by, cut_stages, levels_of_graph
 from deeploy.partition.system import system_of_one
+
+PAGE = ROOT / "benchmarks" / "segmentation.md"
 
 
 def print_cut(costs: PlannedStages, name: str, cuts: Cuts, one: float, seconds: float) -> None:
@@ -109,6 +114,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--inputs", type=int, default=100)
     parser.add_argument("--chips", type=int, nargs="+", default=[2, 3, 4, 6, 8])
     parser.add_argument("--engines", default="cluster")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     options = parser.parse_args(arguments)
     machine = target.load("siracusa").at(500)  # the clock of the other studies
     assert machine.topology is not None and machine.timing is not None
@@ -118,14 +124,17 @@ def main(arguments: Sequence[str]) -> None:
     levels = levels_of_graph(graph)
     settings = Options(default_memory="L3", engines=tuple(options.engines.split(",")))
     costs = PlannedStages(graph, levels, machine, settings, machine.topology)
-    print(f"ResNet18, {options.channels} channels, {options.image} x {options.image}: {sum(levels.weights)} bytes of constants, ", end="")
-    print(f"{len(graph.nodes)} nodes on {levels.depth} levels; thousand cycles; {machine.timing.mhz:.0f} MHz\n")
-    best = strategies(costs, options.chips)
-    print("\nCut by cycles, compiled; microjoule and bytes per input:\n")
-    head = "chips | interval | speedup | inputs/s | latency | idle % | bytes of L3 | of links | uJ | bit-equal | compiling, s"
-    print(f"| {head} |\n|" + "---|" * len(head.split("|")))
-    images = resnet.images(options.inputs, options.image)
-    first: float | None = None
-    for cuts in best.values():
-        pace = run(found, costs, cuts, settings, images, first)
-        first = first or pace
+    with copied_into(PAGE, "pipeline", options.write):
+        print(
+            f"ResNet18, {options.channels} channels, {options.image} x {options.image}: {sum(levels.weights)} bytes of constants, ", end=""
+        )
+        print(f"{len(graph.nodes)} nodes on {levels.depth} levels; thousand cycles; {machine.timing.mhz:.0f} MHz.\n")
+        best = strategies(costs, options.chips)
+        print("\nCut by cycles, compiled; microjoule and bytes per input:\n")
+        head = "chips | interval | speedup | inputs/s | latency | idle % | bytes of L3 | of links | uJ | bit-equal | compiling, s"
+        print(f"| {head} |\n|" + "---|" * len(head.split("|")))
+        images = resnet.images(options.inputs, options.image)
+        first: float | None = None
+        for cuts in best.values():
+            pace = run(found, costs, cuts, settings, images, first)
+            first = first or pace

@@ -4,7 +4,9 @@ Networks come from their summaries (``make summaries`` writes them), the device 
 everything on several devices is a prediction.
 
     make bench NAME='segmentation [device] [table1] [table5] [table7] [uncertainty] [strategies] [synthetic] [differences]'
-        [sizes] [performance] [energy] [small]
+        [sizes] [performance] [energy] [small] [--write]
+
+``--write`` puts what is printed into benchmarks/segmentation.md.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.common import ROOT
+from benchmarks.common import ROOT, copied_into
 from benchmarks.networks import fit_edgetpu, summary
 from benchmarks.networks.paper import BATCH, BEST_ON_THE_DEVICE, MIB, NETWORKS, ON_THE_DEVICE, SYNTHETIC_BEST
 from deeploy.devices.stages import DeviceStages, seconds_per_input
@@ -31,6 +33,7 @@ from deeploy.partition import balance
 from deeploy.partition.balance_levels import Cuts, levels_of, stage_segments
 
 DEVICE = load_device(ROOT / "targets" / "edgetpu" / "device.toml")
+PAGE = ROOT / "benchmarks" / "segmentation.md"
 STRATEGIES = ("layers", "vendor", "profile", "parameters", "cycles")
 FILTERS = range(32, 1153, 10)
 LARGEST_LAYER = 8 * MIB  # the paper's synthetic figures leave out networks with larger ones
@@ -444,7 +447,9 @@ PARTS: dict[str, Callable[[], None]] = {
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all of them by default")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     options = parser.parse_args(arguments)
     for part in options.parts or PARTS:
-        PARTS[part]()
+        with copied_into(PAGE, f"segmentation {part}", options.write):
+            PARTS[part]()
         print()
