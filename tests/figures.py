@@ -42,7 +42,7 @@ NETWORKS = (
 Figures = dict[str, int]
 
 
-def models(folder: Path) -> Iterator[tuple[str, Path]]:
+def list_models(folder: Path) -> Iterator[tuple[str, Path]]:
     """The networks by name; those that are made are written into ``folder``."""
     for path in EXAMPLES:
         yield Path(path).stem, ROOT / path
@@ -69,7 +69,7 @@ def compiler() -> str:
 
 def computed(folder: Path) -> dict[str, Figures]:
     """The figures of all networks on all targets."""
-    return {f"{name} @ {target}": figures_of(model, target) for name, model in models(folder) for target in TARGETS}
+    return {f"{name} @ {target}": figures_of(model, target) for name, model in list_models(folder) for target in TARGETS}
 
 
 def risen(before: dict[str, Figures], now: dict[str, Figures]) -> list[tuple[str, str, int, int]]:

@@ -18,7 +18,7 @@ A, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
+def compiled_difference(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
     """a - b."""
     path = tmp_path_factory.mktemp("api") / "m.onnx"
     sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in names] for names in ("ab", "y")]
@@ -29,8 +29,10 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
 
 
 @pytest.mark.parametrize("inputs", [[A, B], {"a": A, "b": B}, {"b": B, "a": A}, {"c": B[0], "b": B, "a": A}], ids=["list", *"123"])
-def test_names_decide_before_the_order_does(compiled: deeploy.Compiled, inputs: list[np.ndarray] | dict[str, np.ndarray]) -> None:
-    np.testing.assert_array_equal(compiled.interpret(inputs), [A - B])
+def test_names_decide_before_the_order_does(
+    compiled_difference: deeploy.Compiled, inputs: list[np.ndarray] | dict[str, np.ndarray]
+) -> None:
+    np.testing.assert_array_equal(compiled_difference.interpret(inputs), [A - B])
 
 
 @pytest.mark.parametrize(
@@ -42,9 +44,11 @@ def test_names_decide_before_the_order_does(compiled: deeploy.Compiled, inputs: 
         ([A, B.T], r"input b has shape \[3, 2\] instead of \[2, 3\]"),
     ],
 )
-def test_other_inputs_are_refused(compiled: deeploy.Compiled, inputs: list[np.ndarray] | dict[str, np.ndarray], problem: str) -> None:
+def test_other_inputs_are_refused(
+    compiled_difference: deeploy.Compiled, inputs: list[np.ndarray] | dict[str, np.ndarray], problem: str
+) -> None:
     with pytest.raises(UsageError, match=problem):
-        compiled.interpret(inputs)
+        compiled_difference.interpret(inputs)
 
 
 def test_dir_names_all_that_can_be_used() -> None:
@@ -59,9 +63,9 @@ def test_dir_names_all_that_can_be_used() -> None:
         assert {"return"} <= set(function.__annotations__), function
 
 
-def test_a_network_says_what_it_costs_and_is_verified(compiled: deeploy.Compiled) -> None:
+def test_a_network_says_what_it_costs_and_is_verified(compiled_difference: deeploy.Compiled) -> None:
     """From the file, from what was compiled, and from a model in memory that is nowhere on disk."""
-    assert compiled.cycles is None and compiled.energy is None
+    assert compiled_difference.cycles is None and compiled_difference.energy is None
     again = deeploy.compile(onnx.load(PATHS[0]), "siracusa")
     assert again.cycles and again.energy and sum(again.energy.values()) > 0
     assert [layer["op"] for layer in again.layers] == ["Sub"] == [layer["op"] for layer in again.report()["calls"]]
@@ -79,15 +83,15 @@ def test_a_network_says_what_it_costs_and_is_verified(compiled: deeploy.Compiled
         again.explain("nothing")
 
 
-def test_several_networks_are_verified_one_by_one(compiled: deeploy.Compiled) -> None:
-    assert compiled.networks.keys() == {"network"}
+def test_several_networks_are_verified_one_by_one(compiled_difference: deeploy.Compiled) -> None:
+    assert compiled_difference.networks.keys() == {"network"}
     both = deeploy.compile({"one": PATHS[0], "two": PATHS[0]})
     with pytest.raises(UsageError, match="which model is compared"):
         both.verify()
 
 
-def test_the_objective_is_an_argument(compiled: deeploy.Compiled) -> None:
-    assert compiled.plan.machine.objective == "cycles"
+def test_the_objective_is_an_argument(compiled_difference: deeploy.Compiled) -> None:
+    assert compiled_difference.plan.machine.objective == "cycles"
     assert deeploy.compile(PATHS[0], "siracusa", objective="edp").plan.machine.objective == "edp"
     assert deeploy.compile(PATHS[0], "cortex_m4", objective="ram").plan.machine.objective == "ram"
     with pytest.raises(UsageError, match='objective="fast" is unknown'):
@@ -95,21 +99,21 @@ def test_the_objective_is_an_argument(compiled: deeploy.Compiled) -> None:
 
 
 @pytest.mark.parametrize("fix", [["a.engine=npu"], {5: 6}, "a.engine=npu"])
-def test_what_is_fixed_is_a_mapping(compiled: deeploy.Compiled, fix: object) -> None:
-    assert compiled.networks
+def test_what_is_fixed_is_a_mapping(compiled_difference: deeploy.Compiled, fix: object) -> None:
+    assert compiled_difference.networks
     with pytest.raises(UsageError, match="is a mapping"):
         deeploy.compile(PATHS[0], "siracusa", fix=fix)  # type: ignore[arg-type]
 
 
-def test_outputs_have_names_and_samples_may_be_stacked(compiled: deeploy.Compiled) -> None:
-    one = compiled.run({"a": A, "b": B})
+def test_outputs_have_names_and_samples_may_be_stacked(compiled_difference: deeploy.Compiled) -> None:
+    one = compiled_difference.run({"a": A, "b": B})
     assert one.names == ("y",) and np.array_equal(one["y"], A - B) and np.array_equal(one[0], A - B)
-    many = compiled.run({"a": np.stack([A, B, A]), "b": np.stack([B, A, A])})
+    many = compiled_difference.run({"a": np.stack([A, B, A]), "b": np.stack([B, A, A])})
     assert np.array_equal(many["y"], np.stack([A - B, B - A, A - A]))
     with pytest.raises(KeyError, match="'z' is none of the outputs 'y'"):
         one["z"]
     with pytest.raises(UsageError, match=r"input a has shape \[2, 2, 3\] instead of \[2, 3\]"):
-        compiled.run({"a": np.stack([A, B]), "b": B})
+        compiled_difference.run({"a": np.stack([A, B]), "b": B})
 
 
 def test_arrays_that_an_element_type_does_not_hold_are_refused(tmp_path: Path) -> None:

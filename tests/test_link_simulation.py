@@ -19,7 +19,7 @@ BOUND = 0.05  # of all cycles; ports of packets are never kept for a message tha
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def transformer_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     onnx.save(decoder(Shape(32, 64, 8, 1, 4)), folder / "decoder.onnx")
     onnx.save(encoder(Shape(32, 64, 4, 1, 6)), folder / "encoder.onnx")
@@ -37,16 +37,16 @@ def emit(model: Path, count: int, **options: Any) -> tuple[Any, list[str]]:
 @pytest.mark.share(0.34)
 @pytest.mark.parametrize("has_gathers", [True, False])
 @pytest.mark.parametrize(("network", "count"), [("decoder", 2), ("encoder", 4), ("decoder", 8)])
-def test_packets_end_when_the_compiler_says(models: Path, network: str, count: int, has_gathers: bool) -> None:
-    emitted = emit(models / f"{network}.onnx", count, collective=None if has_gathers else "hierarchical", gathers=has_gathers)
+def test_packets_end_when_the_compiler_says(transformer_models: Path, network: str, count: int, has_gathers: bool) -> None:
+    emitted = emit(transformer_models / f"{network}.onnx", count, collective=None if has_gathers else "hierarchical", gathers=has_gathers)
     assert abs(simulate(*emitted, tomllib.loads(SIRACUSA.read_text())) / emitted[0]["cycles"] - 1) < BOUND
 
 
-def test_links_that_are_slower_than_cores(models: Path, tmp_path: Path) -> None:
+def test_links_that_are_slower_than_cores(transformer_models: Path, tmp_path: Path) -> None:
     """Most of the time is spent on links: both say so, and the comparison sees a topology that is not the compiled one."""
     file = tmp_path / "topology.toml"
     file.write_text(SLOW)
-    emitted = emit(models / "decoder.onnx", 8, topology=file, collective="hierarchical", gathers=False)
+    emitted = emit(transformer_models / "decoder.onnx", 8, topology=file, collective="hierarchical", gathers=False)
     compiled = emitted[0]["cycles"]
     assert abs(simulate(*emitted, tomllib.loads(SLOW)) / compiled - 1) < BOUND
     assert simulate(*emitted, tomllib.loads(SIRACUSA.read_text())) < 0.8 * compiled

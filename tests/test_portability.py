@@ -73,6 +73,7 @@ def test_a_system_may_not_limit_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     before = jobs._WORKERS.get()
     try:
         jobs._Process(1 << 30, os.getppid())()
+        assert jobs._WORKERS.get() == jobs._Workers(1)
     finally:
         jobs._WORKERS.set(before)
 

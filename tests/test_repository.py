@@ -255,36 +255,6 @@ def test_every_part_has_its_place() -> None:
     assert [name for name in sorted(BASE | BESIDE | INTERFACES) if f"``{name}``" not in text] == []
 
 
-WITHOUT_SOURCE = {"docs", "e2e", "hal", "random", "replay", "targets"}  # tests that concern no single package
-WITHOUT_TESTS = {"cli", "generation", "options"}  # packages that tests/test_*.py and tests/e2e run
-
-
-def test_folders_of_tests_are_those_of_the_compiler() -> None:
-    """Tests of a package lie in a folder of its name, and each package has one."""
-    folders = {path.parent.relative_to(ROOT / "tests").as_posix() for path in (ROOT / "tests").glob("*/**/test_*.py")}
-    packages = {path.parent.relative_to(ROOT / "deeploy").as_posix() for path in (ROOT / "deeploy").glob("*/**/__init__.py")}
-    assert len(packages) > 30
-    assert {folder for folder in folders if folder.split("/")[0] not in WITHOUT_SOURCE} - packages == set()
-    assert {folder for folder in folders if folder in WITHOUT_SOURCE} == WITHOUT_SOURCE
-    assert packages - folders == WITHOUT_TESTS
-
-
-def test_files_of_tests_lie_where_their_modules_lie() -> None:
-    """``test_NAME.py`` in the folder of a package is not of a module NAME that lies in another folder of that package."""
-    places: dict[tuple[str, str], set[str]] = {}
-    for path in (ROOT / "deeploy").glob("*/**/*.py"):
-        folder = path.parent.relative_to(ROOT / "deeploy")
-        places.setdefault((folder.parts[0], path.stem), set()).add(folder.as_posix())
-    wrong, right = set(), 0
-    for path in (ROOT / "tests").glob("*/**/test_*.py"):
-        folder = path.parent.relative_to(ROOT / "tests")
-        expected = places.get((folder.parts[0], path.stem.removeprefix("test_")), set())
-        right += folder.as_posix() in expected
-        if expected and folder.as_posix() not in expected:
-            wrong.add((path.relative_to(ROOT).as_posix(), *sorted(expected)))
-    assert wrong == set() and right > 80
-
-
 def test_some_parts_need_less_than_all_in_front_of_them() -> None:
     wrong = {
         (str(path.relative_to(ROOT)), other)

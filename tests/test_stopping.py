@@ -40,7 +40,7 @@ SECONDS = 120  # after which a command is taken not to have heard the signal
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def product_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, one = tmp_path_factory.mktemp("model"), Deep()
     np.savez(folder / "inputs.npz", x=np.zeros((64, 64), np.int8))
     return one.save(folder / "model.onnx", one.matmul("x", 64, 64), [64, 64], [64, 64])
@@ -56,9 +56,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("verify {model} -t siracusa --l1 9000 --inputs {inputs}", signal.SIGINT),
     ],
 )
-def test_a_signal_ends_a_search_at_once(command: str, number: signal.Signals, model: Path, tmp_path: Path) -> None:
+def test_a_signal_ends_a_search_at_once(command: str, number: signal.Signals, product_model: Path, tmp_path: Path) -> None:
     examples = {"layers": EXAMPLES / "layers" / "mobilevit_s.json", "hardware": EXAMPLES / "hardware" / "array256_bw128.toml"}
-    words = command.format(model=model, out=tmp_path / "out", inputs=model.parent / "inputs.npz", **examples).split()
+    words = command.format(model=product_model, out=tmp_path / "out", inputs=product_model.parent / "inputs.npz", **examples).split()
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(tmp_path)}
     command_line = [sys.executable, "-c", SCRIPT, *words]
     with subprocess.Popen(

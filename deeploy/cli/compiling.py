@@ -26,12 +26,12 @@ from deeploy.cli.options import (
     SchedulerOption,
     SequenceOption,
     ToleranceOption,
+    check_tolerance,
     complete_words,
     print_self_test,
     print_text,
     takes_options,
     target_names,
-    tolerance_of,
 )
 from deeploy.documents import read_document
 from deeploy.errors import UsageError, shorten, suggest
@@ -246,7 +246,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model and compare its C with the reference interpreter (bit for bit), onnxruntime and expected outputs."""
-    tolerance_of(tolerance)
+    check_tolerance(tolerance)
     _check_word(on, ("host", "gvsoc", "qemu", "board"), "a model is verified")
     _check_place(on, sanitize, board, port)
     options.check_one_chip()
@@ -373,7 +373,7 @@ def run(
     _check_place(on, sanitize, board, port)
     if hostfile is not None and on != "mpi":
         raise UsageError("--hostfile without --on mpi", "Say --on mpi, or leave --hostfile out.")
-    tolerance_of(tolerance)
+    check_tolerance(tolerance)
     check_seconds(time_limit, "--time-limit")
     if layers:
         _check_self_test({"--inputs": inputs, "--expect": expect, "--save": save, "--sequence": sequence or None})

@@ -99,7 +99,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def tolerance_of(value: float | None) -> None:
+def check_tolerance(value: float | None) -> None:
     """Refuse a tolerance that is no number, or below 0."""
     if value is not None and not value >= 0:
         raise UsageError(f"--tolerance {value:g} is not a number from 0 on", "For example: --tolerance 0.001")

@@ -60,7 +60,7 @@ def float_network(folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def int8_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The network in int8."""
     pytest.importorskip("onnxruntime")
     folder = tmp_path_factory.mktemp("models")
@@ -68,7 +68,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "int8.onnx"
 
 
-def compiled(model: Path, **options: Any) -> deeploy.Compiled:
+def compile_for_siracusa(model: Path, **options: Any) -> deeploy.Compiled:
     own = {name: options.pop(name) for name in ("quantised_io", "requantise", "input_types", "dialect") if name in options}
     return deeploy.compile(model, "siracusa", **options, **own)
 
@@ -85,12 +85,12 @@ def cycles(result: deeploy.Compiled) -> float:
 
 
 @pytest.fixture(scope="module")
-def usual(model: Path) -> tuple[float, Advice]:
-    result = compiled(model)
+def usual(int8_model: Path) -> tuple[float, Advice]:
+    result = compile_for_siracusa(int8_model)
     return cycles(result), told(result)
 
 
-def kept(before: float, after: float, advice: dict[str, Any]) -> None:
+def check_gain(before: float, after: float, advice: dict[str, Any]) -> None:
     """What was promised is what was found."""
     assert advice["gain"] == round(before - after) >= 0.01 * before
     assert advice["share"] == pytest.approx(advice["gain"] / before, rel=0.001)
@@ -112,9 +112,9 @@ def integer_network(folder: Path, muls: list[int]) -> Path:
 
 def test_scales_of_powers_of_two(tmp_path: Path) -> None:
     options = {"engines": CLUSTER, "input_types": {"x0": "int8"}, "dialect": "integer"}
-    before, after = (compiled(integer_network(tmp_path, muls), **options) for muls in ([16777213, 12345679], [1 << 24]))
+    before, after = (compile_for_siracusa(integer_network(tmp_path, muls), **options) for muls in ([16777213, 12345679], [1 << 24]))
     advice = told(before)
-    kept(cycles(before), cycles(after), advice["scales"])
+    check_gain(cycles(before), cycles(after), advice["scales"])
     assert "narrow" in advice["scales"]["layers"][0]["text"]
 
 
@@ -124,25 +124,25 @@ def test_scales_of_a_qdq_network_promise_nothing_that_is_not_found(tmp_path: Pat
     files = float_network(tmp_path)
     for name, form in (("usual", Form(symmetric=True)), ("powers", Form(symmetric=True, powers=True))):
         quantize_model(*files, tmp_path / f"{name}.onnx", form)
-    before, after = (compiled(tmp_path / f"{name}.onnx", engines=CLUSTER) for name in ("usual", "powers"))
+    before, after = (compile_for_siracusa(tmp_path / f"{name}.onnx", engines=CLUSTER) for name in ("usual", "powers"))
     assert cycles(after) > cycles(before) and "scales" not in told(before)
 
 
-def test_requantisation_by_the_engine(model: Path, usual: tuple[float, Advice]) -> None:
-    after = compiled(model, requantise="engine")
-    kept(usual[0], cycles(after), usual[1]["requantise"])
+def test_requantisation_by_the_engine(int8_model: Path, usual: tuple[float, Advice]) -> None:
+    after = compile_for_siracusa(int8_model, requantise="engine")
+    check_gain(usual[0], cycles(after), usual[1]["requantise"])
     assert usual[1]["requantise"]["options"] == ["--requantise", "engine"]
 
 
-def test_integer_inputs_and_outputs(model: Path, usual: tuple[float, Advice]) -> None:
-    after = compiled(model, quantised_io=True)
-    kept(usual[0], cycles(after), usual[1]["quantised-io"])
+def test_integer_inputs_and_outputs(int8_model: Path, usual: tuple[float, Advice]) -> None:
+    after = compile_for_siracusa(int8_model, quantised_io=True)
+    check_gain(usual[0], cycles(after), usual[1]["quantised-io"])
 
 
 @pytest.mark.slow
-def test_advice_does_not_hang_on_names(model: Path, usual: tuple[float, Advice], tmp_path: Path) -> None:
+def test_advice_does_not_hang_on_names(int8_model: Path, usual: tuple[float, Advice], tmp_path: Path) -> None:
     """Names of converted networks are alike in C, where numbers tell them apart: what is left out is told by more than its name there."""
-    alike = onnx.load(model)
+    alike = onnx.load(int8_model)
     for number, node in enumerate(alike.graph.node):
         node.name = f"model/activation/Relu;node {number}"
     onnx.save(alike, tmp_path / "alike.onnx")
@@ -176,14 +176,14 @@ def test_what_is_promised_of_real_networks_arrives(shared_models: Path, form: st
     """Integers at the edges, engines that requantise, and both, one after the other."""
     path = shared_models / "mlperf_tiny" / form / "network.onnx"
     integers, engine = {"quantised_io": True}, {"requantise": "engine"}
-    plain, both = compiled(path), compiled(path, **integers, **engine)
-    changed = {"quantised-io": compiled(path, **integers), "requantise": compiled(path, **engine)}
+    plain, both = compile_for_siracusa(path), compile_for_siracusa(path, **integers, **engine)
+    changed = {"quantised-io": compile_for_siracusa(path, **integers), "requantise": compile_for_siracusa(path, **engine)}
     steps = [(plain, changed["quantised-io"], "quantised-io"), (plain, changed["requantise"], "requantise")]
     steps += [(changed["requantise"], both, "quantised-io"), (changed["quantised-io"], both, "requantise")]
     advice = {one: told(one) for one in (plain, *changed.values())}
     for before, after, kind in steps:
         if kind in advice[before]:
-            kept(cycles(before), cycles(after), advice[before][kind])
+            check_gain(cycles(before), cycles(after), advice[before][kind])
         else:
             assert cycles(before) - cycles(after) < 0.01 * cycles(before)
 
@@ -203,41 +203,41 @@ def test_integer_inputs_of_a_network_with_a_state(tmp_path: Path) -> None:
     graph = helper.make_graph(nodes, "state", ports[:2], ports[2:], tensors)
     save_graph(graph, tmp_path / "m.onnx")
     before, after = (deeploy.compile(tmp_path / "m.onnx", "siracusa", states={"h": "hn"}, quantised_io=io) for io in (False, True))
-    kept(cycles(before), cycles(after), told(before)["quantised-io"])
+    check_gain(cycles(before), cycles(after), told(before)["quantised-io"])
 
 
 @pytest.mark.share(0.25)
 @pytest.mark.parametrize("l1", [4000, 9000])
 def test_more_memory(tmp_path: Path, l1: int) -> None:
     model = one_convolution(tmp_path, 128)
-    before = compiled(model, memory={"l1": l1}, engines=CLUSTER)
+    before = compile_for_siracusa(model, memory={"l1": l1}, engines=CLUSTER)
     advice = told(before)["memory"]
     option, size = advice["options"]
-    after = compiled(model, memory={"l1": int(size)}, engines=CLUSTER)
+    after = compile_for_siracusa(model, memory={"l1": int(size)}, engines=CLUSTER)
     assert option == "--l1" and int(size) > l1
-    kept(cycles(before), cycles(after), advice)
+    check_gain(cycles(before), cycles(after), advice)
     assert any(re.search(r"windows take [1-9]\d* bytes of L1 instead of \d+", layer["text"]) for layer in advice["layers"])
 
 
 def test_engines_that_were_left_out(tmp_path: Path) -> None:
     model = one_convolution(tmp_path, 128)
-    before, after = compiled(model, engines=CLUSTER), compiled(model)
+    before, after = compile_for_siracusa(model, engines=CLUSTER), compile_for_siracusa(model)
     advice = told(before)["engines"]
-    kept(cycles(before), cycles(after), advice)
+    check_gain(cycles(before), cycles(after), advice)
     assert "engines" not in told(after)
     assert "on npu" in advice["layers"][0]["text"]
 
 
 def test_cores_that_were_left_out(tmp_path: Path) -> None:
     model = one_convolution(tmp_path, 128)
-    before, after = compiled(model, engines=CLUSTER, cores=2), compiled(model, engines=CLUSTER)
-    kept(cycles(before), cycles(after), told(before)["cores"])
+    before, after = compile_for_siracusa(model, engines=CLUSTER, cores=2), compile_for_siracusa(model, engines=CLUSTER)
+    check_gain(cycles(before), cycles(after), told(before)["cores"])
 
 
 @pytest.mark.slow
-def test_one_buffer_where_two_are_slower(model: Path) -> None:
-    before, after = (compiled(model, memory={"l1": 5000}, engines=CLUSTER, buffering=each) for each in ("double", "auto"))
-    kept(cycles(before), cycles(after), told(before)["buffering"])
+def test_one_buffer_where_two_are_slower(int8_model: Path) -> None:
+    before, after = (compile_for_siracusa(int8_model, memory={"l1": 5000}, engines=CLUSTER, buffering=each) for each in ("double", "auto"))
+    check_gain(cycles(before), cycles(after), told(before)["buffering"])
     assert "buffering" not in told(after)
 
 
@@ -269,12 +269,12 @@ def one_convolution(folder: Path, zero_point: int) -> Path:
 
 @pytest.mark.parametrize("engines", [None, CLUSTER])
 def test_weights_without_zero_points(tmp_path: Path, engines: tuple[str, ...] | None) -> None:
-    before, after = (compiled(one_convolution(tmp_path, zero), engines=engines) for zero in (100, 128))
+    before, after = (compile_for_siracusa(one_convolution(tmp_path, zero), engines=engines) for zero in (100, 128))
     advice = told(before)
     if engines is None:  # the accelerator takes such weights as they are
         assert "weights" not in advice and cycles(before) == pytest.approx(cycles(after), rel=0.01)
         return
-    kept(cycles(before), cycles(after), advice["weights"])
+    check_gain(cycles(before), cycles(after), advice["weights"])
     assert "weights" not in told(after)
 
 
@@ -285,14 +285,14 @@ def test_chips_are_told_what_the_system_gains(tmp_path: Path) -> None:
     advice = json.loads(CliRunner().invoke(app, ["advise", str(tmp_path / "out"), "--json"], catch_exceptions=False).stdout)["advice"]
     assert before.predicted is not None and after.predicted is not None
     found = {entry["kind"]: entry for entry in advice["chip0"]}["quantised-io"]
-    kept(before.predicted.cycles, after.predicted.cycles, found)
+    check_gain(before.predicted.cycles, after.predicted.cycles, found)
     assert found["title"] in (tmp_path / "out" / "report.html").read_text()
 
 
 @pytest.fixture(scope="module")
-def project(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(int8_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project") / "out"
-    words = ["compile", model, "-t", "siracusa", "--cores", 2, "--engines", "cluster", "-o", folder, "--no-cache"]
+    words = ["compile", int8_model, "-t", "siracusa", "--cores", 2, "--engines", "cluster", "-o", folder, "--no-cache"]
     CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
     return folder
 
@@ -341,9 +341,9 @@ def test_kernels_are_named_with_their_form_and_the_share_of_the_peak(project: Pa
 
 
 @pytest.mark.parametrize("target", ["siracusa", "rv32imc"])
-def test_a_float_network_is_told_to_quantise_first(model: Path, tmp_path: Path, target: str) -> None:
+def test_a_float_network_is_told_to_quantise_first(int8_model: Path, tmp_path: Path, target: str) -> None:
     """With the bytes that weights and activations take then, and with cycles where they are known."""
-    before, after = (deeploy.compile(path, target) for path in (float_network(tmp_path)[0], model))
+    before, after = (deeploy.compile(path, target) for path in (float_network(tmp_path)[0], int8_model))
     first, rest = (api.advise(one)["network"] for one in (before, after))
     assert first[0]["kind"] == "quantise" and "quantise" not in {entry["kind"] for entry in rest}
     assert ("--for siracusa" in first[0]["title"]) == (target == "siracusa")
@@ -360,16 +360,16 @@ def test_a_float_network_is_told_to_quantise_first(model: Path, tmp_path: Path, 
     assert first[0]["why"] in lines and ("cycles)" in lines.splitlines()[1]) == (target == "siracusa")
 
 
-def test_a_measured_microcontroller_is_told_the_cycles_of_integers(model: Path, tmp_path: Path) -> None:
+def test_a_measured_microcontroller_is_told_the_cycles_of_integers(int8_model: Path, tmp_path: Path) -> None:
     rates = {"default": 12, "arm_conv2d": 2, "arm_matmul": 2}
     entries = [f'[kernel.{name}]\ncall = 100\nmac = {mac}\noutput = 30\nprovenance = "assumed"\n' for name, mac in rates.items()]
     board = tmp_path / "board.toml"
     board.write_text("".join([BOARD.partition("[kernel")[0], *entries]))
     target = replace(load("cortex_m4"), timing=load_timing(board))
-    before, after = (deeploy.compile(path, target) for path in (float_network(tmp_path)[0], model))
+    before, after = (deeploy.compile(path, target) for path in (float_network(tmp_path)[0], int8_model))
     first = api.advise(before)["network"][0]
     assert first["kind"] == "quantise"
-    kept(cycles(before), cycles(after), first)
+    check_gain(cycles(before), cycles(after), first)
 
 
 def tower(folder: Path) -> Path:
@@ -389,11 +389,11 @@ NETWORKS: dict[str, Callable[[Path, Path], Path]] = {
 @pytest.mark.slow
 @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(sorted(NETWORKS)), st.integers(5, 64), st.booleans())
-def test_what_explain_says_agrees_with_its_table(model: Path, tmp_path: Path, name: str, kilobytes: int, has_npu: bool) -> None:
+def test_what_explain_says_agrees_with_its_table(int8_model: Path, tmp_path: Path, name: str, kilobytes: int, has_npu: bool) -> None:
     """Of any network, with any L1: reasons and table tell the same, and name the instance that deploy.json names."""
     own = {"input_types": {"x0": "int8"}, "dialect": "integer"} if name == "integers" else {}
     options = Options(memory={"l1": 1024 * kilobytes}, engines=None if has_npu else CLUSTER)
-    files = deeploy.compile(NETWORKS[name](model, tmp_path), "siracusa", **options.given(), **own).files()
+    files = deeploy.compile(NETWORKS[name](int8_model, tmp_path), "siracusa", **options.given(), **own).files()
     calls = json.loads(files["explain.json"])["networks"]["network"]["calls"]
     entry = json.loads(files["deploy.json"])
     assert len(calls) == len(entry["calls"])

@@ -83,7 +83,7 @@ def test_many_constants_are_included_as_they_are(package: Package | None, tmp_pa
     """No number of theirs is in the C, which changes with them, and the program computes with the same values."""
     monkeypatch.setattr("deeploy.backend.constants.MOST_TEXT", 64)
     nodes, ends = [nets.node("Gemm", "x w b", "a"), nets.node("Relu", "a", "y")], ({"x": [2, 9]}, {"y": [2, 7]})
-    compiled = replace(nets.compiled(tmp_path, nodes, *ends, {"w": [9, 7], "b": [7]}, Options(), "generic"), package=package)
+    compiled = replace(nets.compile_nodes(tmp_path, nodes, *ends, {"w": [9, 7], "b": [7]}, Options(), "generic"), package=package)
     files = compiled.sources()
     text, data = str(files["src/network_weights.c"]), files["network_weights.bin"]
     assert isinstance(data, bytes) and ".incbin" in text and hashlib.sha256(data).hexdigest() in text and len(text) < 3000

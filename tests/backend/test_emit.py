@@ -22,7 +22,7 @@ SNAPSHOT = Path(__file__).parent / "network.c.snapshot"
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def requantised_model(tmp_path: Path) -> Path:
     """An integer layer with bias and requantisation, then an addition of two of its results."""
     constants = {
         "w": np.arange(-6, 6).reshape(3, 4),
@@ -45,19 +45,19 @@ def model(tmp_path: Path) -> Path:
     return save_graph(graph, path, 13)
 
 
-def test_the_network_reads_as_it_did(model: Path) -> None:
-    files = deeploy.compile(model).files()
+def test_the_network_reads_as_it_did(requantised_model: Path) -> None:
+    files = deeploy.compile(requantised_model).files()
     assert files["src/network.c"] == SNAPSHOT.read_text()
 
 
-def test_the_same_model_gives_the_same_bytes_and_no_path_of_this_machine(model: Path) -> None:
-    first, second = deeploy.compile(model).files(), deeploy.compile(model).files()
+def test_the_same_model_gives_the_same_bytes_and_no_path_of_this_machine(requantised_model: Path) -> None:
+    first, second = deeploy.compile(requantised_model).files(), deeploy.compile(requantised_model).files()
     assert first == second
     assert not [name for name, text in first.items() if isinstance(text, str) and str(Path.cwd()) in text]
 
 
-def test_binary_weights_are_those_of_the_c_file(model: Path) -> None:
-    compiled = deeploy.compile(model)
+def test_binary_weights_are_those_of_the_c_file(requantised_model: Path) -> None:
+    compiled = deeploy.compile(requantised_model)
     files = compiled.files()
     constants = [b for b in compiled.network.program.buffers.values() if b.data is not None]
     blob, position = files["network_weights.bin"], 0
@@ -71,8 +71,8 @@ def test_binary_weights_are_those_of_the_c_file(model: Path) -> None:
     assert f"NETWORK_WEIGHTS_CODE {int.from_bytes(blob[-16:-12], 'little')}u" in str(files["src/network_weights.h"])
 
 
-def test_a_project_is_written_whole_and_replaces_only_our_own(model: Path, tmp_path: Path) -> None:
-    compiled = deeploy.compile(model)
+def test_a_project_is_written_whole_and_replaces_only_our_own(requantised_model: Path, tmp_path: Path) -> None:
+    compiled = deeploy.compile(requantised_model)
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "notes.txt").write_text("mine")
@@ -91,8 +91,8 @@ def test_a_project_is_written_whole_and_replaces_only_our_own(model: Path, tmp_p
     assert sorted(p.name for p in tmp_path.iterdir()) == ["foreign", "ours", "small.onnx"]
 
 
-def test_the_c_computes_what_the_interpreter_does(model: Path) -> None:
-    compiled = deeploy.compile(model)
+def test_the_c_computes_what_the_interpreter_does(requantised_model: Path) -> None:
+    compiled = deeploy.compile(requantised_model)
     x = np.array([[100, -100, 7], [-128, 127, 0]], np.int8)
     acc = x.astype(np.int64) @ np.arange(-6, 6).reshape(3, 4) + np.array([1, -2, 3, 400])
     expected = 2 * np.clip((acc * np.array([5, 6, 7, 8]) + 32) >> 6, -128, 127)
@@ -100,33 +100,37 @@ def test_the_c_computes_what_the_interpreter_does(model: Path) -> None:
     assert np.array_equal(compiled.interpret([x])[0], expected)
 
 
-def test_two_networks_share_a_project_and_an_arena(model: Path, tmp_path: Path) -> None:
-    both = deeploy.compile({"first": model, "second": model})
+def test_two_networks_share_a_project_and_an_arena(requantised_model: Path, tmp_path: Path) -> None:
+    both = deeploy.compile({"first": requantised_model, "second": requantised_model})
     both.write(tmp_path / "both")
     manifest = project.read_manifest(tmp_path / "both")
     assert [entry["name"] for entry in manifest["networks"]] == ["first", "second"]
     files = both.files()
     assert {"include/first.h", "include/second.h", "src/networks.c"} <= files.keys()
-    assert np.array_equal(both.run([np.ones((2, 3), np.int8)])[0], deeploy.compile(model).run([np.ones((2, 3), np.int8)])[0])
+    assert np.array_equal(both.run([np.ones((2, 3), np.int8)])[0], deeploy.compile(requantised_model).run([np.ones((2, 3), np.int8)])[0])
 
 
-def test_networks_share_a_memory_whose_size_the_target_does_not_say(model: Path, tmp_path: Path) -> None:
-    siracusa, other = load("siracusa"), onnx.load(model)
+def test_networks_share_a_memory_whose_size_the_target_does_not_say(requantised_model: Path, tmp_path: Path) -> None:
+    siracusa, other = load("siracusa"), onnx.load(requantised_model)
     far = next(memory for memory in siracusa.memories if memory.is_far)
     target = replace(siracusa, memories=tuple(replace(m, capacity=None) if m is far else m for m in siracusa.memories))
     for weights in other.graph.initializer:
         weights.CopyFrom(numpy_helper.from_array(-numpy_helper.to_array(weights), weights.name))
     onnx.save(other, tmp_path / "other.onnx")
     options = deeploy.Options(default_memory=far.name)
-    both = deeploy.compile({"first": model, "second": tmp_path / "other.onnx"}, target, **options.given())
+    both = deeploy.compile({"first": requantised_model, "second": tmp_path / "other.onnx"}, target, **options.given())
     uses = [network.plan.memory[far.name] for network in both.networks.values()]
-    assert uses[0].constants == uses[1].constants > deeploy.compile(model, target, **options.given()).plan.memory[far.name].constants
+    assert (
+        uses[0].constants
+        == uses[1].constants
+        > deeploy.compile(requantised_model, target, **options.given()).plan.memory[far.name].constants
+    )
     assert all(use.capacity is None and use.lower_bound <= use.peak for use in uses)
 
 
 @pytest.mark.parametrize("name", ["dialect", "operators", "transposes", "fuse"])
-def test_a_graph_can_be_saved_after_any_pass(name: str, model: Path, tmp_path: Path) -> None:
-    deeploy.compile(model, save_after=(name, tmp_path / "after.onnx"))
+def test_a_graph_can_be_saved_after_any_pass(name: str, requantised_model: Path, tmp_path: Path) -> None:
+    deeploy.compile(requantised_model, save_after=(name, tmp_path / "after.onnx"))
     operators = [node.op_type for node in onnx.load(tmp_path / "after.onnx").graph.node]
     assert operators == (["MatMul", "Add"] if name == "fuse" else operators) and "Add" in operators
 

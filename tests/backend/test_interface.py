@@ -151,7 +151,7 @@ int main(void) {
 }
 """
     deeploy.compile(decoders.decoder(tmp_path, 1), context=8).write(tmp_path / "out")
-    _build(tmp_path / "out", main, "-DDEEPLOY_STEPS")
+    assert _build(tmp_path / "out", main, "-DDEEPLOY_STEPS") == ""  # and exit status 0
 
 
 def test_where_transfers_run_ahead_steps_are_refused(tmp_path: Path) -> None:

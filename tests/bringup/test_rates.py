@@ -24,7 +24,7 @@ TRUE = {"conv2d": (300, 1.5, 20), "matmul": (900, 4, 0), "add": (50, 0, 7)}
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def convolutions_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three convolutions of different sizes, an addition, and two products."""
     rng = np.random.default_rng(2)
     shapes = {"w0": (4, 3, 3, 3), "w1": (8, 4, 1, 1), "w2": (8, 8, 3, 3), "w3": (6, 10), "w4": (10, 3)}
@@ -56,16 +56,16 @@ def pretended(compiled: deeploy.Compiled) -> list[Observed]:
 
 
 @pytest.mark.parametrize("name", ["generic", "cortex_m4"])
-def test_predictions_are_what_was_measured(name: str, model: Path, tmp_path: Path) -> None:
+def test_predictions_are_what_was_measured(name: str, convolutions_model: Path, tmp_path: Path) -> None:
     target = load(name)
-    layers = pretended(deeploy.compile(model, target))
+    layers = pretended(deeploy.compile(convolutions_model, target))
     rates = fit_rates(layers)
     (call, mac, output), got = TRUE["conv2d"], rates["conv2d"].rate
     assert (got.call, got.mac, got.output) == pytest.approx((call, mac, output), rel=0.02)
     assert rates[ESTIMATE].rate.mac >= max(rate.rate.mac for rate in rates.values())
     (tmp_path / "timing.toml").write_text(write_rates(target, rates, "a test", 50))
     assert tomllib.loads((tmp_path / "timing.toml").read_text())["machine"]["clock"]["mhz"] == 50
-    compiled = deeploy.compile(model, replace(target, timing=load_timing(tmp_path / "timing.toml")))
+    compiled = deeploy.compile(convolutions_model, replace(target, timing=load_timing(tmp_path / "timing.toml")))
     assert [call.kernel.name for call in compiled.plan.program.calls] == [layer.kernel for layer in layers]
     compiled.write(tmp_path / "out")
     entry = deeploy.backend.project.read_manifest(tmp_path / "out")
@@ -76,12 +76,16 @@ def test_predictions_are_what_was_measured(name: str, model: Path, tmp_path: Pat
     assert said.exit_code == 0 and "cycles" in said.output, said.output
 
 
-def test_a_timing_of_another_machine_is_refused(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "t.toml").write_text(write_rates(load("generic"), fit_rates(pretended(deeploy.compile(model, "generic"))), "a test", 50))
-    options = [str(model), "--timing", str(tmp_path / "t.toml"), "-o", str(tmp_path / "out")]
+def test_a_timing_of_another_machine_is_refused(convolutions_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text(
+        write_rates(load("generic"), fit_rates(pretended(deeploy.compile(convolutions_model, "generic"))), "a test", 50)
+    )
+    options = [str(convolutions_model), "--timing", str(tmp_path / "t.toml"), "-o", str(tmp_path / "out")]
     said = CliRunner().invoke(cli.app, ["compile", *options, "-t", "siracusa"])
     assert isinstance(said.exception, UsageError) and "no cycles of" in said.exception.what
     assert CliRunner().invoke(cli.app, ["compile", *options, "-t", "cortex_m4"]).exit_code == 0
-    several = CliRunner().invoke(cli.app, ["calibrate", str(model), "-t", "siracusa", "--board", "b", "-o", str(tmp_path / "s.toml")])
+    several = CliRunner().invoke(
+        cli.app, ["calibrate", str(convolutions_model), "-t", "siracusa", "--board", "b", "-o", str(tmp_path / "s.toml")]
+    )
     assert isinstance(several.exception, UsageError) and "several memories" in several.exception.what
     assert not (tmp_path / "s.toml").exists()

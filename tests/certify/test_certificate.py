@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def skeleton_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "mychip"
     new.write_skeleton(folder)
     return folder / "model.onnx"
@@ -56,14 +56,14 @@ def test_the_page_says_what_certificates_say() -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--chips", "2", "--partition", "pipeline"]], ids=["one chip", "two chips"])
-def test_a_certificate_is_checked_and_not_rewritten(options: list[str], model: Path, tmp_path: Path) -> None:
+def test_a_certificate_is_checked_and_not_rewritten(options: list[str], skeleton_model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    compile_project(model, out, *options)
+    compile_project(skeleton_model, out, *options)
     assert value_agrees(json.loads((out / CERTIFICATE).read_text("utf-8")), SCHEMAS[CERTIFICATE], SCHEMAS[CERTIFICATE])
     told = read_document(out / CERTIFICATE, CERTIFICATE)
     assert all(hashlib.sha256((out / path).read_bytes()).hexdigest() == digest for path, digest in told["files"].items())
     assert {Path(path).suffix for path in told["files"]} >= {".c", ".h"}
-    assert set(told["models"].values()) == {hashlib.sha256(model.read_bytes()).hexdigest()}
+    assert set(told["models"].values()) == {hashlib.sha256(skeleton_model.read_bytes()).hexdigest()}
     assert told["counts"]["networks"] == (2 if options else 1)
     assert told["counts"].keys() == {"networks", *(field.name for field in fields(ProofCounts))}
     assert min(told["counts"].values()) > 0
@@ -72,9 +72,9 @@ def test_a_certificate_is_checked_and_not_rewritten(options: list[str], model: P
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
-def test_what_was_changed_is_named(model: Path, tmp_path: Path) -> None:
+def test_what_was_changed_is_named(skeleton_model: Path, tmp_path: Path) -> None:
     own, out = tmp_path / "model.onnx", tmp_path / "out"
-    own.write_bytes(model.read_bytes())
+    own.write_bytes(skeleton_model.read_bytes())
     compile_project(own, out)
     files = json.loads((out / CERTIFICATE).read_text("utf-8"))["files"]
     for path in (next(p for p in files if p.startswith("kernels/")), "src/network.c"):
@@ -88,8 +88,8 @@ def test_what_was_changed_is_named(model: Path, tmp_path: Path) -> None:
     assert certify(out)[1]["changed"] == ["model.onnx of network"]
 
 
-def test_without_certificate_there_is_no_file_and_the_proof_alone(model: Path, tmp_path: Path) -> None:
-    compile_project(model, tmp_path / "out", "--no-certify")
+def test_without_certificate_there_is_no_file_and_the_proof_alone(skeleton_model: Path, tmp_path: Path) -> None:
+    compile_project(skeleton_model, tmp_path / "out", "--no-certify")
     assert not (tmp_path / "out" / CERTIFICATE).exists()
     assert certify(tmp_path / "out") == (0, {"certified": True, "failure": None, "changed": []})
 
@@ -111,8 +111,8 @@ def test_kernels_whose_time_depends_on_data_are_listed(name: str, kernel: str | 
         assert set(found[kernel]["layers"]) == {call.name for call in compiled.network.program.calls if call.kernel.name == kernel}
 
 
-def test_certificates_of_equal_projects_are_equal(model: Path, tmp_path: Path) -> None:
-    texts = [deeploy.compile({"one": model, "two": model}, "siracusa").files()[CERTIFICATE] for _ in range(2)]
+def test_certificates_of_equal_projects_are_equal(skeleton_model: Path, tmp_path: Path) -> None:
+    texts = [deeploy.compile({"one": skeleton_model, "two": skeleton_model}, "siracusa").files()[CERTIFICATE] for _ in range(2)]
     assert texts[0] == texts[1]
     assert json.loads(texts[0])["counts"]["networks"] == 2
     assert len(json.loads(texts[0])["models"]) == 2

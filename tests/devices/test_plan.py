@@ -38,7 +38,7 @@ def saved(folder: Path) -> Path:
     return folder
 
 
-def lowered(file: Path) -> Graph:
+def lower_for_device(file: Path) -> Graph:
     return rewrite_graph(import_model(file), EDGETPU.passes)
 
 
@@ -48,22 +48,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def graph(folder: Path) -> Graph:
-    return lowered(folder / "int8.onnx")
+def lowered_graph(folder: Path) -> Graph:
+    return lower_for_device(folder / "int8.onnx")
 
 
-def test_a_float_network_and_its_int8_form_have_the_same_products_and_constants(folder: Path, graph: Graph) -> None:
-    products = [[item for item in read_layers(g, EDGETPU.kernels).items if item.loops] for g in (lowered(folder / "float.onnx"), graph)]
+def test_a_float_network_and_its_int8_form_have_the_same_products_and_constants(folder: Path, lowered_graph: Graph) -> None:
+    products = [
+        [item for item in read_layers(g, EDGETPU.kernels).items if item.loops]
+        for g in (lower_for_device(folder / "float.onnx"), lowered_graph)
+    ]
     for found in products:
         assert [item.macs for item in found] == [9 * 64 * a * b for a, b in ((8, 16), (16, 32), (32, 16))]
         assert [item.weights for item in found] == [9 * a * b + 4 * b for a, b in ((8, 16), (16, 32), (32, 16))]
-    assert read_layers(graph, EDGETPU.kernels).given == 8 * 8 * 8
+    assert read_layers(lowered_graph, EDGETPU.kernels).given == 8 * 8 * 8
 
 
 @pytest.mark.parametrize("balance", get_args(Balance))
-def test_stages_hold_all_constants_once_and_no_strategy_beats_cycles(graph: Graph, balance: Balance) -> None:
-    plan = plan_devices(graph, EDGETPU, 3, balance, Options()).contents()
-    best = plan_devices(graph, EDGETPU, 3, "cycles", Options()).contents()
+def test_stages_hold_all_constants_once_and_no_strategy_beats_cycles(lowered_graph: Graph, balance: Balance) -> None:
+    plan = plan_devices(lowered_graph, EDGETPU, 3, balance, Options()).contents()
+    best = plan_devices(lowered_graph, EDGETPU, 3, "cycles", Options()).contents()
     one = plan["one_device"]
     assert sum(stage["held"] for stage in plan["stages"]) == one["held"] and plan["host"] == one["host"] == 0
     assert plan["slowest_ms"] == max(stage["ms"] for stage in plan["stages"]) >= best["slowest_ms"]
@@ -74,24 +77,24 @@ def test_stages_hold_all_constants_once_and_no_strategy_beats_cycles(graph: Grap
     assert all(a["returned"] == b["given"] for a, b in zip(plan["stages"], plan["stages"][1:], strict=False))
 
 
-def test_a_device_with_less_memory_is_given_less(graph: Graph) -> None:
+def test_a_device_with_less_memory_is_given_less(lowered_graph: Graph) -> None:
     for member, sizes in ((Member({"device": 7_000}), (4_672, 27_840)), (Member({"device": 19_000}), (14_016, 18_496))):
         stage = int(sizes[0] > 7_000)
-        plan = plan_devices(graph, EDGETPU, 2, "cycles", Options(memory={"device": 28_000}), {stage: member}).contents()
+        plan = plan_devices(lowered_graph, EDGETPU, 2, "cycles", Options(memory={"device": 28_000}), {stage: member}).contents()
         assert plan["stages"][stage]["memory"] == member.capacities["device"] and plan["stages"][1 - stage]["memory"] == 28_000
         assert tuple(stage["held"] for stage in plan["stages"]) == sizes and plan["host"] == 0
 
 
-def test_a_layer_larger_than_a_device_lies_with_the_host_and_is_named(graph: Graph) -> None:
-    plan = plan_devices(graph, EDGETPU, 3, "parameters", Options(memory={"device": 5_000}))
+def test_a_layer_larger_than_a_device_lies_with_the_host_and_is_named(lowered_graph: Graph) -> None:
+    plan = plan_devices(lowered_graph, EDGETPU, 3, "parameters", Options(memory={"device": 5_000}))
     assert plan.contents()["host"] == 9_344 + 18_496
     assert sum("more than a device" in note for note in plan.notes) == 2
     with pytest.raises(FitError, match="do not stay on the devices"):
-        plan_devices(graph, EDGETPU, "auto", "parameters", Options(memory={"device": 5_000}))
-    assert len(plan_devices(graph, EDGETPU, "auto", "parameters", Options(memory={"device": 19_000})).parts) == 2
+        plan_devices(lowered_graph, EDGETPU, "auto", "parameters", Options(memory={"device": 5_000}))
+    assert len(plan_devices(lowered_graph, EDGETPU, "auto", "parameters", Options(memory={"device": 19_000})).parts) == 2
 
 
-def test_what_a_device_does_not_have_is_refused(graph: Graph) -> None:
+def test_what_a_device_does_not_have_is_refused(lowered_graph: Graph) -> None:
     for options, members, what in (
         (Options(memory={"l2": 5}), {}, "has no memory l2"),
         (Options(memory={"device": 10**9}), {}, "has 8110080 bytes"),
@@ -99,9 +102,9 @@ def test_what_a_device_does_not_have_is_refused(graph: Graph) -> None:
         (Options(), {1: Member(cores=4)}, "chip 1: .* neither cores nor engines"),
     ):
         with pytest.raises(UsageError, match=what):
-            plan_devices(graph, EDGETPU, 2, "cycles", options, members)
+            plan_devices(lowered_graph, EDGETPU, 2, "cycles", options, members)
     with pytest.raises(UsageError, match="99 stages are more than"):
-        plan_devices(graph, EDGETPU, 99, "cycles", Options())
+        plan_devices(lowered_graph, EDGETPU, 99, "cycles", Options())
 
 
 @pytest.mark.slow

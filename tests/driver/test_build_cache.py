@@ -21,7 +21,7 @@ from deeploy.errors import ModelError
 from deeploy.resources import resource
 
 
-def model(path: Path, weight: float, external: bool = False) -> Path:
+def save_scaling_model(path: Path, weight: float, external: bool = False) -> Path:
     """A network that multiplies by a weight, beside itself where that is wanted."""
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
     constant = numpy_helper.from_array(np.full(4, weight, np.float32), "w")
@@ -48,14 +48,14 @@ def compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., b
     def entries() -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in tmp_path.glob("cache/projects/*.zip")}
 
-    def compiled(*arguments: str | Path) -> bool:
+    def is_compiled_anew(*arguments: str | Path) -> bool:
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
         before = entries()
         result = CliRunner().invoke(app, ["compile", *map(str, arguments), "-o", str(tmp_path / "out")], catch_exceptions=False)
         assert result.exit_code == 0 and f"written to {tmp_path / 'out'}" in result.output
         return entries() != before  # how long stages took is in it
 
-    return compiled
+    return is_compiled_anew
 
 
 def written(folder: Path) -> dict[str, bytes]:
@@ -63,7 +63,7 @@ def written(folder: Path) -> dict[str, bytes]:
 
 
 def test_what_is_unchanged_is_taken_byte_for_byte(tmp_path: Path, compiles: Callable[..., bool]) -> None:
-    network = model(tmp_path / "m.onnx", 2)
+    network = save_scaling_model(tmp_path / "m.onnx", 2)
     assert compiles(network)
     first = written(tmp_path / "out")
     assert not compiles(network)
@@ -71,7 +71,7 @@ def test_what_is_unchanged_is_taken_byte_for_byte(tmp_path: Path, compiles: Call
 
 
 def test_other_options_are_another_project(tmp_path: Path, compiles: Callable[..., bool]) -> None:
-    network = model(tmp_path / "m.onnx", 2)
+    network = save_scaling_model(tmp_path / "m.onnx", 2)
     assert compiles(network)
     assert compiles(network, "--objective", "ram")
     assert compiles(network, "-t", "siracusa")
@@ -81,14 +81,14 @@ def test_other_options_are_another_project(tmp_path: Path, compiles: Callable[..
 
 
 def test_a_changed_model_is_compiled(tmp_path: Path, compiles: Callable[..., bool]) -> None:
-    assert compiles(model(tmp_path / "m.onnx", 2))
-    assert compiles(model(tmp_path / "m.onnx", 3))
+    assert compiles(save_scaling_model(tmp_path / "m.onnx", 2))
+    assert compiles(save_scaling_model(tmp_path / "m.onnx", 3))
     assert np.full(4, 3, np.float32).tobytes() in (tmp_path / "out" / "network_weights.bin").read_bytes()
-    assert compiles(model(tmp_path / "m.onnx", 2)), "what was kept of the same request is replaced"
+    assert compiles(save_scaling_model(tmp_path / "m.onnx", 2)), "what was kept of the same request is replaced"
 
 
 def test_changed_data_beside_the_model_are_compiled(tmp_path: Path, compiles: Callable[..., bool]) -> None:
-    network = model(tmp_path / "m.onnx", 2, external=True)
+    network = save_scaling_model(tmp_path / "m.onnx", 2, external=True)
     assert compiles(network)
     assert not compiles(network)
     (tmp_path / "w.data").write_bytes(np.full(4, 3, np.float32).tobytes())
@@ -99,7 +99,7 @@ def test_changed_data_beside_the_model_are_compiled(tmp_path: Path, compiles: Ca
 
 
 def test_a_changed_target_is_compiled_for(tmp_path: Path, target: Path, compiles: Callable[..., bool]) -> None:
-    network = model(tmp_path / "m.onnx", 2)
+    network = save_scaling_model(tmp_path / "m.onnx", 2)
     assert compiles(network, "-t", target)
     assert not compiles(network, "-t", target)
     (target / "new.txt").write_text("a further file")
@@ -109,7 +109,7 @@ def test_a_changed_target_is_compiled_for(tmp_path: Path, target: Path, compiles
 
 
 def test_changed_inputs_are_read(tmp_path: Path, compiles: Callable[..., bool]) -> None:
-    network, inputs = model(tmp_path / "m.onnx", 2), tmp_path / "x.npz"
+    network, inputs = save_scaling_model(tmp_path / "m.onnx", 2), tmp_path / "x.npz"
     np.savez(inputs, x=np.zeros(4, np.float32))
     assert compiles(network, "--inputs", inputs)
     assert not compiles(network, "--inputs", inputs)
@@ -118,7 +118,7 @@ def test_changed_inputs_are_read(tmp_path: Path, compiles: Callable[..., bool]) 
 
 
 def test_another_installation_compiles(tmp_path: Path, compiles: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    network = model(tmp_path / "m.onnx", 2)
+    network = save_scaling_model(tmp_path / "m.onnx", 2)
     assert compiles(network)
     found = kept._stamp_installation()
     assert any("kernels" in line for line in found) and any("deeploy/driver/build_cache.py" in line for line in found)
@@ -130,7 +130,7 @@ def test_another_installation_compiles(tmp_path: Path, compiles: Callable[..., b
 
 def test_another_cross_compiler_compiles(tmp_path: Path, compiles: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes of programs are part of a project."""
-    network = model(tmp_path / "m.onnx", 2)
+    network = save_scaling_model(tmp_path / "m.onnx", 2)
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     assert compiles(network)
@@ -140,7 +140,7 @@ def test_another_cross_compiler_compiles(tmp_path: Path, compiles: Callable[...,
 
 
 def test_the_cache_can_be_left_out(tmp_path: Path, compiles: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    network = model(tmp_path / "m.onnx", 2)
+    network = save_scaling_model(tmp_path / "m.onnx", 2)
     assert not compiles(network, "--no-cache")
     assert not (tmp_path / "cache" / "projects").exists()
     for place in ("", "/proc/nowhere"):
@@ -150,7 +150,7 @@ def test_the_cache_can_be_left_out(tmp_path: Path, compiles: Callable[..., bool]
 
 
 def test_damaged_entries_are_compiled_again(tmp_path: Path, compiles: Callable[..., bool]) -> None:
-    network = model(tmp_path / "m.onnx", 2)
+    network = save_scaling_model(tmp_path / "m.onnx", 2)
     assert compiles(network)
     entry = next((tmp_path / "cache" / "projects").glob("*.zip"))
     whole, first = entry.read_bytes(), written(tmp_path / "out")
@@ -179,7 +179,7 @@ def test_notes_are_told_again(tmp_path: Path, compiles: Callable[..., bool], mon
 
 
 def test_large_projects_are_not_kept(tmp_path: Path, compiles: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    network = model(tmp_path / "m.onnx", 2)
+    network = save_scaling_model(tmp_path / "m.onnx", 2)
     monkeypatch.setattr(kept, "MOST_BYTES", network.stat().st_size)
     assert not compiles(network)
     monkeypatch.setattr(kept, "MOST_BYTES", network.stat().st_size - 1)
@@ -189,7 +189,7 @@ def test_large_projects_are_not_kept(tmp_path: Path, compiles: Callable[..., boo
 def test_files_of_a_model_are_inside_its_folder(tmp_path: Path) -> None:
     from deeploy.frontend.load import files_of
 
-    network = model(tmp_path / "m.onnx", 2, external=True)
+    network = save_scaling_model(tmp_path / "m.onnx", 2, external=True)
     assert files_of(network) == [network, tmp_path / "w.data"]
     damaged = onnx.load(network, load_external_data=False)
     damaged.graph.initializer[0].external_data[0].value = "../w.data"

@@ -25,7 +25,7 @@ INPUT = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def two_output_model(tmp_path: Path) -> Path:
     """Two outputs that both depend on the input; the second has a constant of its own."""
     nodes = [helper.make_node("Neg", ["x"], ["a"], "first"), helper.make_node("Clip", ["x", "low"], ["b"], "second")]
     sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 4]) for name in names] for names in ("x", "ab")]
@@ -49,12 +49,12 @@ def differing(model: Path) -> list[tuple[str, str]]:
     return failed
 
 
-def test_nothing_differs_where_all_agree(model: Path) -> None:
-    assert differing(model) == []
+def test_nothing_differs_where_all_agree(two_output_model: Path) -> None:
+    assert differing(two_output_model) == []
 
 
 @pytest.mark.parametrize("output", "ab")
-def test_wrong_c_differs_from_every_reference(model: Path, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_c_differs_from_every_reference(two_output_model: Path, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of the project is changed: only what was built from it may notice."""
     emitted = Compiled.sources
     entry = f"self->outputs[{'ab'.index(output)}]"
@@ -66,44 +66,44 @@ def test_wrong_c_differs_from_every_reference(model: Path, output: str, monkeypa
         return {**files, "src/network.c": text.replace(f"= {entry};", f"= (float *){entry} + 1;")}
 
     monkeypatch.setattr(Compiled, "sources", broken)
-    assert differing(model) == [(against, output) for against in REFERENCES]
+    assert differing(two_output_model) == [(against, output) for against in REFERENCES]
 
 
-def test_a_wrong_interpreter_differs_alone(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_interpreter_differs_alone(two_output_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interpreted = drivers.network_outputs
     monkeypatch.setattr(drivers, "network_outputs", lambda *given: [array + 1 for array in interpreted(*given)])
-    assert differing(model) == [("interpreter", name) for name in "ab"]
+    assert differing(two_output_model) == [("interpreter", name) for name in "ab"]
 
 
-def test_a_wrong_onnxruntime_differs_alone(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_onnxruntime_differs_alone(two_output_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Session.run
     monkeypatch.setattr(Session, "run", lambda *given: [None if array is None else array + 1 for array in run(*given)])
-    assert differing(model) == [("onnxruntime", name) for name in "ab"]
+    assert differing(two_output_model) == [("onnxruntime", name) for name in "ab"]
 
 
 @pytest.mark.parametrize("output", "ab")
-def test_wrong_golden_outputs_differ_alone(model: Path, output: str) -> None:
-    arrays = dict(np.load(model.parent / "expected.npz"))
-    np.savez(model.parent / "expected.npz", **{**arrays, output: arrays[output] + 1})
-    assert differing(model) == [("expected.npz", output)]
+def test_wrong_golden_outputs_differ_alone(two_output_model: Path, output: str) -> None:
+    arrays = dict(np.load(two_output_model.parent / "expected.npz"))
+    np.savez(two_output_model.parent / "expected.npz", **{**arrays, output: arrays[output] + 1})
+    assert differing(two_output_model) == [("expected.npz", output)]
 
 
 @pytest.mark.parametrize("wrong", [[], ["b"]])
-def test_the_exit_status_says_so(model: Path, wrong: list[str]) -> None:
-    files = {name: str(model.parent / f"{name}.npz") for name in ("inputs", "expected")}
+def test_the_exit_status_says_so(two_output_model: Path, wrong: list[str]) -> None:
+    files = {name: str(two_output_model.parent / f"{name}.npz") for name in ("inputs", "expected")}
     np.savez(files["expected"], **{name: array + (name in wrong) for name, array in np.load(files["expected"]).items()})
-    done = CliRunner().invoke(app, ["verify", str(model), "--inputs", files["inputs"], "--expect", files["expected"], "--json"])
+    done = CliRunner().invoke(app, ["verify", str(two_output_model), "--inputs", files["inputs"], "--expect", files["expected"], "--json"])
     assert done.exit_code == len(wrong)
     assert json.loads(done.stdout)["passed"] is (not wrong)
 
 
 @pytest.mark.parametrize(("tolerance", "passed"), [(None, False), (0.4, False), (0.6, True)])
-def test_a_tolerance_is_that_of_golden_outputs(model: Path, tolerance: float | None, passed: bool) -> None:
+def test_a_tolerance_is_that_of_golden_outputs(two_output_model: Path, tolerance: float | None, passed: bool) -> None:
     """Of a project, and beside onnxruntime; the interpreter is compared by its own rule all the same."""
-    folder = model.parent
+    folder = two_output_model.parent
     np.savez(folder / "expected.npz", **{name: array + np.float32(0.5) for name, array in np.load(folder / "expected.npz").items()})
-    compiled = deeploy.compile(model)
-    verdict = verify.verify_compiled(compiled, model, folder / "inputs.npz", folder / "expected.npz", tolerance)
+    compiled = deeploy.compile(two_output_model)
+    verdict = verify.verify_compiled(compiled, two_output_model, folder / "inputs.npz", folder / "expected.npz", tolerance)
     assert verdict.passed is passed
     rules = {against: comparison.rule for against, comparison in verdict.comparisons}
     if tolerance is not None:

@@ -143,7 +143,7 @@ def test_a_model_that_cannot_be_compiled(name: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def negating_model(tmp_path: Path) -> Path:
     return save(tmp_path / "model.onnx", [node("Neg", "x", "y")])
 
 
@@ -163,24 +163,24 @@ OPTIONS: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_wrong_option(name: str, model: Path, tmp_path: Path) -> None:
+def test_a_wrong_option(name: str, negating_model: Path, tmp_path: Path) -> None:
     arguments, message = OPTIONS[name]
-    done = deeploy_cli("compile", model, "-o", tmp_path / "out", *arguments)
+    done = deeploy_cli("compile", negating_model, "-o", tmp_path / "out", *arguments)
     assert done.returncode == 2 and message in done.stderr and len(done.stderr.strip().splitlines()) == 2
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]
 
 
-def test_an_output_folder_that_is_not_ours_is_left_alone(model: Path, tmp_path: Path) -> None:
+def test_an_output_folder_that_is_not_ours_is_left_alone(negating_model: Path, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "deploy.json").write_text('{"generator": "somebody else"}')
-    done = deeploy_cli("compile", model, "-o", foreign)
+    done = deeploy_cli("compile", negating_model, "-o", foreign)
     assert done.returncode == 2 and "was not written by deeploy" in done.stderr
     assert [entry.name for entry in foreign.iterdir()] == ["deploy.json"]
 
 
-def test_a_failed_compilation_leaves_the_old_project(model: Path, tmp_path: Path) -> None:
-    assert deeploy_cli("compile", model, "-o", tmp_path / "out").returncode == 0
+def test_a_failed_compilation_leaves_the_old_project(negating_model: Path, tmp_path: Path) -> None:
+    assert deeploy_cli("compile", negating_model, "-o", tmp_path / "out").returncode == 0
     before = {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
     bad = save(tmp_path / "bad.onnx", [node("Det", "x", "y")], (3, 3), ())
     assert deeploy_cli("compile", bad, "-o", tmp_path / "out").returncode == 2
@@ -216,8 +216,8 @@ def test_arrays_that_do_not_fit(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", None])
-def test_an_npz_that_cannot_be_read(content: bytes | None, model: Path, tmp_path: Path) -> None:
-    deeploy.compile(model).write(tmp_path / "out")
+def test_an_npz_that_cannot_be_read(content: bytes | None, negating_model: Path, tmp_path: Path) -> None:
+    deeploy.compile(negating_model).write(tmp_path / "out")
     if content is not None:
         (tmp_path / "in.npz").write_bytes(content)
     done = deeploy_cli("run", tmp_path / "out", "--inputs", tmp_path / "in.npz")
@@ -251,25 +251,25 @@ def no_space(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_folder_that_cannot_be_written(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert is_refused(cli("compile", model, "-o", tmp_path / ("x" * 300)), "cannot be written: File name too long")
-    assert is_refused(cli("compile", model, "-o", "/proc/nowhere/out"), "/proc/nowhere/out cannot be written")
-    assert cli("compile", model, "-o", tmp_path / "out")[0] == 0
+def test_a_folder_that_cannot_be_written(negating_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_refused(cli("compile", negating_model, "-o", tmp_path / ("x" * 300)), "cannot be written: File name too long")
+    assert is_refused(cli("compile", negating_model, "-o", "/proc/nowhere/out"), "/proc/nowhere/out cannot be written")
+    assert cli("compile", negating_model, "-o", tmp_path / "out")[0] == 0
     before = {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
         for folder in (tmp_path / "new", tmp_path / "out"):
-            assert is_refused(cli("compile", model, "-o", folder), f"there is no permission to write in {tmp_path}")
+            assert is_refused(cli("compile", negating_model, "-o", folder), f"there is no permission to write in {tmp_path}")
     for name in ("write_bytes", "rename"):
         with monkeypatch.context() as patch:
             patch.setattr(Path, name, no_space)
-            assert is_refused(cli("compile", model, "-o", tmp_path / "out"), "out cannot be written: No space left on device")
+            assert is_refused(cli("compile", negating_model, "-o", tmp_path / "out"), "out cannot be written: No space left on device")
     assert {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()} == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.onnx", "out"]
 
 
-def test_outputs_that_cannot_be_saved(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deeploy.compile(model).write(tmp_path / "out")
+def test_outputs_that_cannot_be_saved(negating_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deeploy.compile(negating_model).write(tmp_path / "out")
     np.savez(tmp_path / "in.npz", x=np.ones((2, 3), np.float32))
     run = ("run", tmp_path / "out", "--inputs", tmp_path / "in.npz", "--save")
     with monkeypatch.context() as patch:
@@ -287,12 +287,12 @@ def test_outputs_that_cannot_be_saved(model: Path, tmp_path: Path, monkeypatch: 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["got.npz", "in.npz", "model.onnx", "out"]
 
 
-def test_figures_of_a_run_that_mean_nothing(model: Path, tmp_path: Path) -> None:
+def test_figures_of_a_run_that_mean_nothing(negating_model: Path, tmp_path: Path) -> None:
     run = ("run", tmp_path, "--inputs", tmp_path / "in.npz")
     assert is_refused(cli(*run, "--tolerance", "-1"), "--tolerance -1 is not a number from 0 on")
     assert is_refused(cli(*run, "--tolerance", "nan"), "--tolerance nan is not a number from 0 on")
     assert is_refused(cli(*run, "--time-limit", "0"), "--time-limit 0 is not a number above 0")
-    assert is_refused(cli("verify", model, "--tolerance", "nan"), "--tolerance nan")
+    assert is_refused(cli("verify", negating_model, "--tolerance", "nan"), "--tolerance nan")
 
 
 def test_what_the_system_refuses_elsewhere(tmp_path: Path) -> None:
@@ -311,10 +311,10 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("text", TARGETS)
-def test_a_target_that_is_broken(text: str, model: Path, tmp_path: Path) -> None:
+def test_a_target_that_is_broken(text: str, negating_model: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "target.py").write_text(text)
-    assert is_refused(cli("compile", model, "-t", tmp_path / "mine", "-o", tmp_path / "out"), TARGETS[text])
+    assert is_refused(cli("compile", negating_model, "-t", tmp_path / "mine", "-o", tmp_path / "out"), TARGETS[text])
     assert is_refused(cli("targets", tmp_path / "mine"), TARGETS[text])
     assert not (tmp_path / "out").exists()
 
@@ -328,18 +328,18 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_project_that_was_changed(name: str, model: Path, tmp_path: Path) -> None:
+def test_a_project_that_was_changed(name: str, negating_model: Path, tmp_path: Path) -> None:
     changes, message = CHANGES[name]
-    deeploy.compile(model).write(tmp_path / "out")
+    deeploy.compile(negating_model).write(tmp_path / "out")
     manifest = tmp_path / "out" / "deploy.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changes}))
     for command in (("report",), ("explain", "Neg"), ("run", "--inputs", "in.npz")):
         assert is_refused(cli(command[0], tmp_path / "out", *command[1:]), message)
-    assert cli("compile", model, "-o", tmp_path / "out")[0] == 0 and cli("report", tmp_path / "out")[0] == 0
+    assert cli("compile", negating_model, "-o", tmp_path / "out")[0] == 0 and cli("report", tmp_path / "out")[0] == 0
 
 
-def test_json_of_a_comparison_is_json(model: Path, tmp_path: Path) -> None:
-    deeploy.compile(model).write(tmp_path / "out")
+def test_json_of_a_comparison_is_json(negating_model: Path, tmp_path: Path) -> None:
+    deeploy.compile(negating_model).write(tmp_path / "out")
     np.savez(tmp_path / "in.npz", np.ones((2, 3), np.float32), np.ones(1))
     np.savez(tmp_path / "bad.npz", y=np.full((2, 3), np.inf, np.float32))
     status, out, _ = cli("run", tmp_path / "out", "--inputs", tmp_path / "in.npz", "--expect", tmp_path / "bad.npz", "--json")
@@ -349,7 +349,7 @@ def test_json_of_a_comparison_is_json(model: Path, tmp_path: Path) -> None:
     assert told["notes"] == ["in.npz: the last 1 array(s) are not inputs and are ignored"]
 
 
-def test_a_compilation_that_is_stopped_leaves_nothing(model: Path, tmp_path: Path) -> None:
+def test_a_compilation_that_is_stopped_leaves_nothing(negating_model: Path, tmp_path: Path) -> None:
     code = """
 import os, signal, pathlib
 from deeploy.cli import main
@@ -360,7 +360,7 @@ def stop(path, data):
 pathlib.Path.write_bytes = stop
 main()
 """
-    command = [sys.executable, "-c", code, "compile", str(model), "-o", str(tmp_path / "out")]
+    command = [sys.executable, "-c", code, "compile", str(negating_model), "-o", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "stopped by SIGTERM\n")
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]

@@ -45,7 +45,7 @@ def parameters() -> list[object]:
     return [pytest.param(*case, marks=() if case in sample else pytest.mark.slow) for case in cases]
 
 
-def model(name: str, form: str, folder: Path) -> tuple[Path, list[np.ndarray]] | None:
+def save_construct(name: str, form: str, folder: Path) -> tuple[Path, list[np.ndarray]] | None:
     """A construct as a file, and a sample; None where onnxruntime cannot quantise it."""
     net, numbers = Net(), np.random.default_rng(1)
     result = CONSTRUCTS[name](net)
@@ -72,7 +72,7 @@ def test_constructs_in_little_memory(batch: int, form: str, budget: int, tmp_pat
     for number, name in enumerate(BATCHES[batch]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        found = model(name, form, folder)
+        found = save_construct(name, form, folder)
         if found is None:
             continue
         try:

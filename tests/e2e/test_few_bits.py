@@ -43,7 +43,7 @@ def test_elements_of_lanes_are_streams_of_their_own() -> None:
         assert np.array_equal(stored[:, lane::4], pack_elements(values[:, lane::4], DType.INT5))
 
 
-def network(kind: tuple[int, int, int], channels: int = 5, offset: int = 0) -> onnx.ModelProto:
+def quantised_network(kind: tuple[int, int, int], channels: int = 5, offset: int = 0) -> onnx.ModelProto:
     """A dense, a grouped and a depthwise convolution, and a product, all of quantised tensors; zero points of weights are ``offset``."""
     code, low, high = kind
     numbers = np.random.default_rng(channels)
@@ -102,7 +102,7 @@ def weights(compiled: deeploy.Compiled) -> dict[DType, int]:
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 @pytest.mark.parametrize("channels", [5, 8])
 def test_few_bits_compute_what_bytes_compute(kind: tuple[int, int, int], target: str, channels: int, tmp_path: Path) -> None:
-    model = network(kind, channels)
+    model = quantised_network(kind, channels)
     onnx.save(model, tmp_path / "few.onnx")
     onnx.save(widened(model), tmp_path / "bytes.onnx")
     options = Options(memory={"l1": 6000}, engines=("cluster",)) if target == "siracusa" else Options()
@@ -124,7 +124,7 @@ def test_few_bits_compute_what_bytes_compute(kind: tuple[int, int, int], target:
 @pytest.mark.parametrize(("offset", "is_packed"), [(8, True), (3, False)])
 def test_zero_points_of_weights(offset: int, is_packed: bool, tmp_path: Path) -> None:
     """What is left of 4 bits without their zero point may have a bit more: such weights are bytes."""
-    model = network(UNSIGNED, offset=offset)
+    model = quantised_network(UNSIGNED, offset=offset)
     onnx.save(model, tmp_path / "few.onnx")
     onnx.save(widened(model), tmp_path / "bytes.onnx")
     few, whole = (deeploy.compile(tmp_path / f"{name}.onnx") for name in ("few", "bytes"))

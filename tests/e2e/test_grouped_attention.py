@@ -15,7 +15,7 @@ from deeploy.driver.verify import verify_compiled
 CONTEXT, WIDTH = 9, 16
 
 
-def model(path: Path) -> Path:
+def save_attention(path: Path) -> Path:
     """Rows of 32 channels, 4 heads of which two share keys and values; the caches grow along the dimension ``past``."""
     rng, node = np.random.default_rng(0), helper.make_node
     angles = np.outer(np.arange(CONTEXT), 1 / 100 ** (np.arange(WIDTH // 2) / 8)).astype(np.float32)
@@ -52,7 +52,7 @@ def model(path: Path) -> Path:
 
 def test_every_position_is_that_of_onnxruntime(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    path, data = model(tmp_path / "m.onnx"), tmp_path / "x.npz"
+    path, data = save_attention(tmp_path / "m.onnx"), tmp_path / "x.npz"
     made = deeploy.compile(path, states={"past_k": "present_k", "past_v": "present_v"}, context=CONTEXT)
     np.savez(data, x=np.random.default_rng(1).standard_normal((CONTEXT, 1, 1, 32)).astype(np.float32))
     verdict = verify_compiled(made, path, data, sequence=True)

@@ -36,7 +36,7 @@ def test_every_half_is_a_float(dtype: DType) -> None:
     assert not dtype.stores(np.float32([1, 3e38])) or dtype is DType.BFLOAT16
 
 
-def network(code: int, is_wide: bool = False) -> onnx.ModelProto:
+def half_network(code: int, is_wide: bool = False) -> onnx.ModelProto:
     """Convolutions of all kinds, a recurrent layer, a product and a table; in floats of a type, or the same in float32."""
     numbers = np.random.default_rng(3)
     kind = TensorProto.FLOAT if is_wide else code
@@ -121,7 +121,7 @@ def test_halves_compute_what_floats_compute(dtype: DType, target: str, tmp_path:
     options = Options(memory={"l1": 6000}) if target == "siracusa" else Options()
     compiled = []
     for name, is_wide in (("half", False), ("whole", True)):
-        onnx.save(network(CODES[dtype], is_wide), tmp_path / f"{name}.onnx")
+        onnx.save(half_network(CODES[dtype], is_wide), tmp_path / f"{name}.onnx")
         compiled.append(deeploy.compile(tmp_path / f"{name}.onnx", target, **options.given()))
     half, whole = compiled
     (wanted,) = whole.run(given())
@@ -136,7 +136,7 @@ def test_halves_compute_what_floats_compute(dtype: DType, target: str, tmp_path:
 
 
 def test_ports_are_float32_and_said_to_be(tmp_path: Path) -> None:
-    onnx.save(network(TensorProto.FLOAT16), tmp_path / "half.onnx")
+    onnx.save(half_network(TensorProto.FLOAT16), tmp_path / "half.onnx")
     compiled = deeploy.compile(tmp_path / "half.onnx")
     program = compiled.network.program
     assert [program.buffers[name].dtype for name in (*program.inputs, *program.outputs)] == [DType.FLOAT32, DType.INT64, DType.FLOAT32]
@@ -144,7 +144,7 @@ def test_ports_are_float32_and_said_to_be(tmp_path: Path) -> None:
 
 
 def test_verify_beside_onnxruntime_in_float32(tmp_path: Path) -> None:
-    onnx.save(network(TensorProto.FLOAT16), tmp_path / "half.onnx")
+    onnx.save(half_network(TensorProto.FLOAT16), tmp_path / "half.onnx")
     np.savez(tmp_path / "inputs.npz", **dict(zip("xi", given(), strict=True)))
     verdict = verify_compiled(deeploy.compile(tmp_path / "half.onnx"), tmp_path / "half.onnx", tmp_path / "inputs.npz")
     assert verdict.passed

@@ -15,7 +15,7 @@ from deeploy.backend.project import read_manifest, select_network
 from deeploy.execution.runners.host import Host
 
 
-def network(path: Path) -> None:
+def save_convolutions(path: Path) -> None:
     """Convolutions whose rows are several blocks of positions and a rest, with 40, 8 and 5 filters, and a product of 13 rows."""
     rng = np.random.default_rng(8)
     shapes = {"w0": (40, 3, 3, 3), "w1": (8, 40, 1, 1), "w2": (5, 8, 3, 2), "w3": (11, 70)}
@@ -38,7 +38,7 @@ def network(path: Path) -> None:
 
 
 def test_vectors_add_in_the_order_of_the_plain_loops(tmp_path: Path) -> None:
-    network(tmp_path / "vectors.onnx")
+    save_convolutions(tmp_path / "vectors.onnx")
     compiled = deeploy.compile(tmp_path / "vectors.onnx", "generic")
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))

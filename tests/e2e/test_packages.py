@@ -74,7 +74,7 @@ endfunction()
 }
 
 
-def model(folder: Path, name: str, weight: float) -> Path:
+def save_product(folder: Path, name: str, weight: float) -> Path:
     ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, [1, 4]) for end in ("x", "y")]
     weights = [numpy_helper.from_array(np.full((4, 4), weight, np.float32), "w")]
     nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Identity", ["a"], ["y"])]
@@ -88,7 +88,7 @@ def packed(folder: Path, kind: Package, target: str = "generic") -> list[Path]:
     """Two networks, each a package of its own."""
     found = []
     for name, weight in (("rise", 2.0), ("fall", -3.0)):
-        compiled = deeploy.compile({name: model(folder, name, weight)}, target, package=kind)
+        compiled = deeploy.compile({name: save_product(folder, name, weight)}, target, package=kind)
         compiled.write(folder / name)
         found.append(folder / name)
     return found
@@ -255,7 +255,7 @@ def test_one_file_of_any_network_is_the_project(seed: int, tmp_path: Path) -> No
 
 def test_one_file_of_several_networks(tmp_path: Path) -> None:
     """Networks with equal layers, and others that share states."""
-    deeploy.compile({name: model(tmp_path, name, 2.0) for name in ("rise", "fall")}, package="single").write(tmp_path / "out")
+    deeploy.compile({name: save_product(tmp_path, name, 2.0) for name in ("rise", "fall")}, package="single").write(tmp_path / "out")
     (tmp_path / "out/single/main.cpp").write_text(MAIN.replace('#include "fall.h"\n', "").replace("down[3]", "down[0]"))
     done(["gcc", *STRICT, "-c", "rise.c"], tmp_path / "out/single")
     done(["g++", "main.cpp", "rise.o", "-lm", "-o", "firmware"], tmp_path / "out/single")
@@ -304,7 +304,7 @@ def test_names_of_a_module(tmp_path: Path) -> None:
 
 
 def test_what_is_no_package(tmp_path: Path) -> None:
-    path = model(tmp_path, "rise", 2.0)
+    path = save_product(tmp_path, "rise", 2.0)
     with pytest.raises(UsageError, match="runtime that moves data"):
         deeploy.compile(path, "siracusa", package="cmake")
     with pytest.raises(UsageError, match='package="rpm" is unknown'):

@@ -45,7 +45,9 @@ def residual(folder: Path) -> Path:
     return folder / "int8.onnx"
 
 
-def compiled(folder: Path, count: int, strategy: Balance, members: Mapping[int, Member] | None = None) -> tuple[chips.Distributed, Lowered]:
+def compile_pipeline(
+    folder: Path, count: int, strategy: Balance, members: Mapping[int, Member] | None = None
+) -> tuple[chips.Distributed, Lowered]:
     """The pipeline, and the network that it was cut from."""
     machine, clock = load("siracusa"), Clock()
     assert machine.topology is not None
@@ -61,7 +63,7 @@ def compiled(folder: Path, count: int, strategy: Balance, members: Mapping[int, 
     [(2, "layers", {}), (3, "parameters", {}), (4, "cycles", {}), (3, "cycles", DIFFERENT), (3, "parameters", DIFFERENT)],
 )
 def test_a_hundred_inputs_stream_in_order(tmp_path: Path, count: int, strategy: Balance, members: Mapping[int, Member]) -> None:
-    system, found = compiled(tmp_path, count, strategy, members)
+    system, found = compile_pipeline(tmp_path, count, strategy, members)
     images = np.random.default_rng(count).standard_normal((100, 1, 8, 8, 8)).astype(np.float32)
     system.write(tmp_path / "out")
     got = host.Host().run(tmp_path / "out", project.read_manifest(tmp_path / "out"), [[image] for image in images]).outputs
@@ -74,7 +76,7 @@ def test_a_hundred_inputs_stream_in_order(tmp_path: Path, count: int, strategy: 
 
 
 def test_a_stream_is_as_fast_as_the_slowest_stage_and_nothing_streams_from_far_away(tmp_path: Path) -> None:
-    system, _ = compiled(tmp_path, 3, "cycles")
+    system, _ = compile_pipeline(tmp_path, 3, "cycles")
     assert system.predicted is not None and system.stream is not None
     assert [run.traffic["L3_L2"].bytes_in for run in system.predicted.chips] == [0, 0, 0]
     assert system.stream.interval < system.stream.latency < 3.5 * system.stream.interval
@@ -90,14 +92,14 @@ def test_a_stream_is_as_fast_as_the_slowest_stage_and_nothing_streams_from_far_a
 
 @pytest.mark.slow
 def test_chips_that_differ_are_given_what_they_can_hold_and_planned_for_what_they_have(tmp_path: Path) -> None:
-    system, _ = compiled(tmp_path, 3, "cycles", DIFFERENT)
+    system, _ = compile_pipeline(tmp_path, 3, "cycles", DIFFERENT)
     capacities = [plan.machine.capacities for plan in system.plans if plan.machine is not None]
     assert [own["L2"] for own in capacities] == [9_500, 14_000, 14_000] and capacities[1]["L1"] == 40_000
     assert [plan.machine.cores for plan in system.plans if plan.machine is not None] == [8, 4, 8]
     assert system.predicted is not None
     for plan, run in zip(system.plans, system.predicted.chips, strict=True):
         assert plan.memory["L2"].peak <= (plan.memory["L2"].capacity or 0) and run.traffic["L3_L2"].bytes_in == 0
-    equal, _ = compiled(tmp_path, 3, "cycles")
+    equal, _ = compile_pipeline(tmp_path, 3, "cycles")
     assert system.stream is not None and equal.stream is not None
     assert system.stream.interval > 1.05 * equal.stream.interval
 
@@ -105,7 +107,7 @@ def test_chips_that_differ_are_given_what_they_can_hold_and_planned_for_what_the
 @pytest.mark.slow
 @needs_mpi
 def test_stages_stream_as_mpi_ranks(tmp_path: Path) -> None:
-    system, _ = compiled(tmp_path, 3, "parameters")
+    system, _ = compile_pipeline(tmp_path, 3, "parameters")
     system.write(tmp_path / "out")
     given = [[image] for image in np.random.default_rng(7).standard_normal((20, 1, 8, 8, 8)).astype(np.float32)]
     got = host.Mpi(patience=60).run(tmp_path / "out", project.read_manifest(tmp_path / "out"), given).outputs

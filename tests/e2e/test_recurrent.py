@@ -21,7 +21,7 @@ UNITS, INPUTS = 7, 6
 PEEPHOLES, FIRST = 7, {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 
 
-def model(
+def recurrent_model(
     op: str,
     steps: int = 5,
     batch: int = 2,
@@ -103,7 +103,7 @@ def attributes(op: str, given: dict[str, Any]) -> dict[str, Any]:
 def test_results_are_those_of_onnxruntime(tmp_path: Path, option: str, target: str) -> None:
     op, given = OPTIONS[option]
     path = tmp_path / "m.onnx"
-    onnx.save(model(op, **attributes(op, given)), path)
+    onnx.save(recurrent_model(op, **attributes(op, given)), path)
     found = verify_compiled(deeploy.compile(path, target), path)
     assert found.passed, found
     assert any(against == "onnxruntime" for against, _ in found.comparisons) or found.notes
@@ -117,7 +117,7 @@ def test_batches_may_come_first(tmp_path: Path, op: str, direction: str, steps: 
     compiled = []
     for layout in (0, 1):
         path = tmp_path / f"m{layout}.onnx"
-        onnx.save(model(op, steps, direction=direction, layout=layout, first="input"), path)
+        onnx.save(recurrent_model(op, steps, direction=direction, layout=layout, first="input"), path)
         compiled.append(deeploy.compile(path))
     rng = np.random.default_rng(1)
     inputs = [rng.normal(size=[d.dim_value for d in v.type.tensor_type.shape.dim]) for v in onnx.load(tmp_path / "m0.onnx").graph.input]
@@ -131,7 +131,7 @@ def test_batches_may_come_first(tmp_path: Path, op: str, direction: str, steps: 
 @pytest.mark.parametrize("op", ["LSTM", "GRU"])
 def test_results_are_those_of_the_standard(tmp_path: Path, op: str) -> None:
     path = tmp_path / "m.onnx"
-    onnx.save(model(op, outputs="h", first="constant"), path)
+    onnx.save(recurrent_model(op, outputs="h", first="constant"), path)
     x = np.random.default_rng(2).normal(size=(5, 2, INPUTS)).astype(np.float32)
     (wanted,) = ReferenceEvaluator(onnx.load(path)).run(None, {"operand0": x})
     assert np.allclose(deeploy.compile(path, "siracusa").run([x])[0], wanted, atol=1e-5)
@@ -139,7 +139,7 @@ def test_results_are_those_of_the_standard(tmp_path: Path, op: str) -> None:
 
 def changed(op: str = "LSTM", lengths: object = None, **attrs: Any) -> onnx.ModelProto:
     """A layer with other sequence lengths, or attributes."""
-    made = model(op, first="constant")
+    made = recurrent_model(op, first="constant")
     node = made.graph.node[0]
     if lengths is not None:
         node.input[4] = "lengths"

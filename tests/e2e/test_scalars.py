@@ -21,7 +21,7 @@ TABLES = {"row": ([7], FLOAT), "column": ([7, 1], FLOAT), "bytes": ([7], INT8), 
 SIZE = 7
 
 
-def network() -> onnx.ModelProto:
+def operators_model() -> onnx.ModelProto:
     """Every operator, once, on inputs of the network; every result is an output."""
     inputs: dict[str, tuple[int, list[int]]] = {
         "a": (FLOAT, []), "b": (FLOAT, []), "v": (FLOAT, [5]), "m": (FLOAT, [3, 5]), "one": (FLOAT, [1]),
@@ -72,10 +72,10 @@ def network() -> onnx.ModelProto:
     ]  # fmt: skip
     ports = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
     results = [helper.make_tensor_value_info(*output) for output in outputs]
-    return model(nodes, ports, results, constants)
+    return model_of_nodes(nodes, ports, results, constants)
 
 
-def model(
+def model_of_nodes(
     nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto], constants: list[onnx.TensorProto]
 ) -> onnx.ModelProto:
     graph = helper.make_graph(nodes, "graph", inputs, outputs, constants)
@@ -87,13 +87,13 @@ def gathering() -> onnx.ModelProto:
     node = helper.make_node("Gather", ["table", "index"], ["y"])
     table = helper.make_tensor("table", FLOAT, [SIZE], [float(n) for n in range(SIZE)])
     index, y = helper.make_tensor_value_info("index", INT64, [2]), helper.make_tensor_value_info("y", FLOAT, [2])
-    return model([node], [index], [y], [table])
+    return model_of_nodes([node], [index], [y], [table])
 
 
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 def test_tensors_without_axes(target: str, tmp_path: Path) -> None:
     path = tmp_path / "scalars.onnx"
-    onnx.save(network(), path)
+    onnx.save(operators_model(), path)
     verdict = verify_compiled(deeploy.compile(path, target), path)
     assert verdict.passed and not any("not compared" in note for note in verdict.notes), (verdict.notes, verdict.comparisons)
     assert {against for against, _ in verdict.comparisons} == {"interpreter", "onnxruntime"}

@@ -41,7 +41,7 @@ def window(numbers: random.Random, op: str) -> tuple[dict[str, Any], tuple[int, 
     return {"strides": strides, "dilations": dilations, "pads": pads[0] + pads[1]}, (kernel[0], kernel[1]), (image[0], image[1])
 
 
-def network(seed: int) -> onnx.ModelProto:
+def windows_model(seed: int) -> onnx.ModelProto:
     """Nodes beside each other, every one with an input and an output of its own."""
     numbers, values = random.Random(seed), np.random.default_rng(seed)
     nodes, inputs, outputs, weights = [], [], [], []
@@ -92,7 +92,7 @@ def parameters() -> list[object]:
 @pytest.mark.parametrize("seed", parameters())
 def test_any_window_is_right_on_both_targets(seed: int, tmp_path: Path) -> None:
     path = tmp_path / "windows.onnx"
-    model = network(seed)
+    model = windows_model(seed)
     onnx.save(model, path)
     numbers = np.random.default_rng(seed)
     given = [numbers.normal(size=[d.dim_value for d in i.type.tensor_type.shape.dim]).astype(np.float32) for i in model.graph.input]

@@ -20,20 +20,20 @@ from tests.e2e.test_bad_input import node, save
 Net = tuple[Sequence[onnx.NodeProto], tuple[int, ...], tuple[int, ...], dict[str, np.ndarray]]
 
 
-def net(x: tuple[int, ...], y: tuple[int, ...], *nodes: onnx.NodeProto, **constants: np.ndarray) -> Net:
+def net_of_ports(x: tuple[int, ...], y: tuple[int, ...], *nodes: onnx.NodeProto, **constants: np.ndarray) -> Net:
     return nodes, x, y, constants
 
 
 ONES = np.ones((2, 2, 2, 2), np.float32)
 NETS: dict[str, Net] = {
-    "reshape of a result": net((0, 6), (0, 2, 3), node("Neg", "x", "a"), node("Reshape", "a s", "y"), s=np.array([0, 2, 3])),
-    "reshape of the input": net((2, 0, 3), (6, 0), node("Reshape", "x s", "a"), node("Neg", "a", "y"), s=np.array([6, -1])),
-    "transpose": net((0, 3), (3, 0), node("Transpose", "x", "a", perm=[1, 0]), node("Neg", "a", "y")),
-    "pool of nothing": net((0, 2, 4, 4), (0, 2, 3, 3), node("Relu", "x", "a"), node("MaxPool", "a", "y", kernel_shape=[2, 2])),
-    "convolution of nothing": net((0, 2, 4, 4), (0, 2, 3, 3), node("Conv", "x w", "y"), w=ONES),
-    "joined with something": net((0, 3), (2, 3), node("Concat", "x w", "y", axis=0), w=np.full((2, 3), 5, np.float32)),
-    "sum of nothing": net((2, 0), (1, 1), node("ReduceSum", "x", "y", keepdims=1)),
-    "product over nothing": net((2, 0), (2, 3), node("MatMul", "x w", "y"), w=np.ones((0, 3), np.float32)),
+    "reshape of a result": net_of_ports((0, 6), (0, 2, 3), node("Neg", "x", "a"), node("Reshape", "a s", "y"), s=np.array([0, 2, 3])),
+    "reshape of the input": net_of_ports((2, 0, 3), (6, 0), node("Reshape", "x s", "a"), node("Neg", "a", "y"), s=np.array([6, -1])),
+    "transpose": net_of_ports((0, 3), (3, 0), node("Transpose", "x", "a", perm=[1, 0]), node("Neg", "a", "y")),
+    "pool of nothing": net_of_ports((0, 2, 4, 4), (0, 2, 3, 3), node("Relu", "x", "a"), node("MaxPool", "a", "y", kernel_shape=[2, 2])),
+    "convolution of nothing": net_of_ports((0, 2, 4, 4), (0, 2, 3, 3), node("Conv", "x w", "y"), w=ONES),
+    "joined with something": net_of_ports((0, 3), (2, 3), node("Concat", "x w", "y", axis=0), w=np.full((2, 3), 5, np.float32)),
+    "sum of nothing": net_of_ports((2, 0), (1, 1), node("ReduceSum", "x", "y", keepdims=1)),
+    "product over nothing": net_of_ports((2, 0), (2, 3), node("MatMul", "x w", "y"), w=np.ones((0, 3), np.float32)),
 }
 
 
@@ -51,11 +51,11 @@ def test_nothing_is_computed_from_nothing(name: str, target: str, tmp_path: Path
 
 # Graphs that leave nothing to call: what goes in, what comes out.
 IDLE: dict[str, Net] = {
-    "function of nothing": net((2, 0), (2, 0), node("Relu", "x", "y")),
-    "constant without elements": net((2, 3), (3, 0), node("Identity", "w", "y"), w=np.ones((3, 0), np.float32)),
-    "constant": net((2, 3), (3, 5), node("Identity", "w", "y"), w=np.ones((3, 5), np.float32)),
-    "constant of the output's own name": net((2, 3), (2,), node("Shape", "x", "s"), node("Cast", "s", "y", to=1)),
-    "view of the input": net((2, 3), (6,), node("Reshape", "x s", "y"), s=np.array([6])),
+    "function of nothing": net_of_ports((2, 0), (2, 0), node("Relu", "x", "y")),
+    "constant without elements": net_of_ports((2, 3), (3, 0), node("Identity", "w", "y"), w=np.ones((3, 0), np.float32)),
+    "constant": net_of_ports((2, 3), (3, 5), node("Identity", "w", "y"), w=np.ones((3, 5), np.float32)),
+    "constant of the output's own name": net_of_ports((2, 3), (2,), node("Shape", "x", "s"), node("Cast", "s", "y", to=1)),
+    "view of the input": net_of_ports((2, 3), (6,), node("Reshape", "x s", "y"), s=np.array([6])),
 }
 SETTINGS = {
     "far constants": ("siracusa", Options(default_memory="L3")),

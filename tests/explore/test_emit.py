@@ -19,12 +19,14 @@ HARDWARE = UNROLLED / "hardware.toml"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tmp_path_factory.mktemp("emit"))
 
 
 @pytest.fixture(scope="module", params=[512, 64])
-def emitted(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[float, CompiledProject]]:
+def emitted(
+    request: pytest.FixtureRequest, saved_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[float, CompiledProject]]:
     """The network for arrays with one unrolling and with two, and the cycles that the study predicts; with 64 bits, memories stall them."""
     hardware = tmp_path_factory.mktemp("hardware") / "hardware.toml"
     hardware.write_text(HARDWARE.read_text().replace("bandwidth = 512", f"bandwidth = {request.param}"))
@@ -33,11 +35,15 @@ def emitted(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytes
         folder = tmp_path_factory.mktemp(f"configs{configs}")
         study = json.loads(
             run_exploration(
-                [model], hardware, load("generic"), {}, ExploreOptions(configs=configs, target=folder, as_json=True, machine="siracusa")
+                [saved_model],
+                hardware,
+                load("generic"),
+                {},
+                ExploreOptions(configs=configs, target=folder, as_json=True, machine="siracusa"),
             )
         )
         assert not list(problems(load(folder), folder))
-        found.append((study["sets"][-1]["cycles"], deeploy.compile(model, folder)))
+        found.append((study["sets"][-1]["cycles"], deeploy.compile(saved_model, folder)))
     return found
 
 
@@ -61,10 +67,10 @@ def test_the_network_runs_on_the_array_bit_for_bit(emitted: list[tuple[float, Co
     assert np.array_equal(compiled.run([x])[0], compiled.interpret([x])[0])
 
 
-def test_folders_of_others_are_left_alone(model: Path, tmp_path: Path) -> None:
+def test_folders_of_others_are_left_alone(saved_model: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="holds no target that was emitted"):
-        run_exploration([model], HARDWARE, load("generic"), {}, ExploreOptions(target=tmp_path))
+        run_exploration([saved_model], HARDWARE, load("generic"), {}, ExploreOptions(target=tmp_path))
     with pytest.raises(UsageError, match="exists and is not a folder"):
-        run_exploration([model], HARDWARE, load("generic"), {}, ExploreOptions(target=tmp_path / "notes.txt"))
+        run_exploration([saved_model], HARDWARE, load("generic"), {}, ExploreOptions(target=tmp_path / "notes.txt"))
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]

@@ -25,7 +25,7 @@ def loops(layer: LayerLoops) -> dict[str, int]:
     return {loop: size for loop, size in zip(LOOPS, layer.sizes, strict=True) if size > 1}
 
 
-def model(
+def save_ones_model(
     folder: Path,
     nodes: Sequence[onnx.NodeProto],
     x: Sequence[int],
@@ -96,25 +96,27 @@ def test_roles_of_an_operator(
     expected: dict[str, int],
     strides: tuple[int, int],
 ) -> None:
-    (layer,) = layers_of(model(tmp_path, [operator], x, y, {"w": weights}))
+    (layer,) = layers_of(save_ones_model(tmp_path, [operator], x, y, {"w": weights}))
     assert loops(layer) == expected
     assert layer.strides == strides
     assert layer.macs == int(np.prod(list(expected.values())))
 
 
 def test_heads_are_groups(tmp_path: Path) -> None:
-    (layer,) = layers_of(model(tmp_path, [node("MatMul", "x z")], [1, 4, 16, 9], [1, 4, 16, 5], {}, [1, 4, 9, 5]))
+    (layer,) = layers_of(save_ones_model(tmp_path, [node("MatMul", "x z")], [1, 4, 16, 9], [1, 4, 16, 5], {}, [1, 4, 9, 5]))
     assert loops(layer) == {"G": 4, "K": 5, "C": 9, "OY": 4, "OX": 4}
 
 
 def test_a_constant_first_factor_is_the_weights(tmp_path: Path) -> None:
-    (layer,) = layers_of(model(tmp_path, [node("MatMul", "w x")], [10, 16], [7, 16], {"w": [7, 10]}))
+    (layer,) = layers_of(save_ones_model(tmp_path, [node("MatMul", "w x")], [10, 16], [7, 16], {"w": [7, 10]}))
     assert loops(layer) == {"K": 7, "C": 10, "OY": 4, "OX": 4}
 
 
 def test_a_transposed_convolution_has_a_filter_per_phase(tmp_path: Path) -> None:
     """Stride 2: the four positions of an output inside its period have filters of their own, of half the size."""
-    (layer,) = layers_of(model(tmp_path, [node("ConvTranspose", "x w", strides=[2, 2])], [1, 6, 5, 5], [1, 4, 12, 12], {"w": [6, 4, 4, 4]}))
+    (layer,) = layers_of(
+        save_ones_model(tmp_path, [node("ConvTranspose", "x w", strides=[2, 2])], [1, 6, 5, 5], [1, 4, 12, 12], {"w": [6, 4, 4, 4]})
+    )
     assert loops(layer) == {"K": 4 * 4, "C": 6, "OY": 6, "OX": 6, "FY": 2, "FX": 2}
 
 
@@ -148,12 +150,12 @@ def test_three_sliding_axes_are_refused() -> None:
 
 def test_a_network_without_products_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="no layer that multiplies and accumulates"):
-        layers_of(model(tmp_path, [node("Relu", "x")], [1, 4], [1, 4], {}))
+        layers_of(save_ones_model(tmp_path, [node("Relu", "x")], [1, 4], [1, 4], {}))
 
 
 def test_an_operator_without_a_nest_is_named(tmp_path: Path) -> None:
     with pytest.raises(DeeployError, match="layer"):
-        layers_of(model(tmp_path, [helper.make_node("Det", ["x"], ["y"], name="layer")], [2, 4, 4], [2], {}))
+        layers_of(save_ones_model(tmp_path, [helper.make_node("Det", ["x"], ["y"], name="layer")], [2, 4, 4], [2], {}))
 
 
 def test_equal_layers_are_counted() -> None:

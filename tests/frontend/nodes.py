@@ -224,7 +224,7 @@ def _of_tensorflow_lite() -> Iterator[onnx.ModelProto]:
     yield sample("RoundedAveragePool", [(IMAGE, I8)], domain=TFLITE, **window, **limits)
 
 
-def models() -> dict[str, onnx.ModelProto]:
+def sample_models() -> dict[str, onnx.ModelProto]:
     """Every sample by a name of its own."""
     found: dict[str, onnx.ModelProto] = {}
     for model in (*_standard(), *_moved(), *_dialect(), *_contributed(), *_of_transformers(), *_of_tensorflow_lite()):

@@ -14,7 +14,7 @@ from deeploy.errors import DeeployError
 from tests.frontend import nodes
 
 HOSTILE = '*/ ;INJECTED("%s\\") ??/ // ${INJECTED(1)}\n#include <INJECTED()> \\'
-SAMPLES = nodes.models()
+SAMPLES = nodes.sample_models()
 # Comments, strings and characters of C; what is left is code.
 QUOTED = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)+'", re.DOTALL)
 

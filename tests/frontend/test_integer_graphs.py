@@ -78,7 +78,7 @@ def thresholds(n: Net) -> str:
 @pytest.mark.parametrize("graph", [padded, residual, windows_of_nine, scaled_pool])
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 def test_graphs_that_compute_integers(graph: Graph, target: str, tmp_path: Path) -> None:
-    made, path, samples = compiled(graph, tmp_path, target)
+    made, path, samples = compile_graph(graph, tmp_path, target)
     verdict = verify_compiled(made, path, samples)
     assert verdict.passed and {against for against, _ in verdict.comparisons} == {"interpreter", "onnxruntime"}
     assert not any(t.dtype.is_float for call in made.network.program.calls for t in call.node.outputs)
@@ -89,7 +89,7 @@ def test_graphs_that_compute_integers(graph: Graph, target: str, tmp_path: Path)
 
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 def test_thresholds_of_integers(target: str, tmp_path: Path) -> None:
-    made, path, samples = compiled(thresholds, tmp_path, target)
+    made, path, samples = compile_graph(thresholds, tmp_path, target)
     stored = [onnx.numpy_helper.to_array(t).astype(np.int64) for t in onnx.load(path).graph.initializer]
     weights, rows, last = stored[:3]
     (x,) = np.load(samples).values()
@@ -110,7 +110,7 @@ def is_float(made: deeploy.Compiled) -> bool:
 
 def test_what_stays_in_floats(tmp_path: Path) -> None:
     """Where it is asked for; where a sample, or a type that is given, says that inputs are no integers."""
-    made, path, samples = compiled(padded, tmp_path)
+    made, path, samples = compile_graph(padded, tmp_path)
     assert not is_float(made)
     assert is_float(deeploy.compile(path, inputs=samples, dialect="standard"))
     assert is_float(deeploy.compile(path, input_types={"x0": "float32"}))
@@ -133,7 +133,7 @@ def test_graphs_that_compute_other_numbers(defect: str, tmp_path: Path) -> None:
             return str(n.Floor(n.Sqrt(x)))
         return str(n.MatMul(x, n.c(RANDOM.normal(size=(8, 3)).astype(np.float32))))
 
-    made, path, samples = compiled(graph, tmp_path)
+    made, path, samples = compile_graph(graph, tmp_path)
     assert is_float(made) and verify_compiled(made, path, samples).passed
 
 
@@ -152,7 +152,7 @@ def test_a_wrong_recognition_differs_from_onnxruntime(is_declared: bool, tmp_pat
         assert [against for against, comparison in verdict.comparisons if not comparison.passed] == ["onnxruntime"]
 
 
-def compiled(graph: Graph, path: Path, target: str = "generic") -> tuple[deeploy.Compiled, Path, Path]:
+def compile_graph(graph: Graph, path: Path, target: str = "generic") -> tuple[deeploy.Compiled, Path, Path]:
     model, samples = saved(graph, path)
     return deeploy.compile(model, target, inputs=samples), model, samples
 

@@ -20,7 +20,7 @@ KINDS = {"int64": TensorProto.INT64, "int32": TensorProto.INT32}
 PAIRS = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Mod", "Sum")
 
 
-def network(kind: str) -> onnx.ModelProto:
+def integer_operators_model(kind: str) -> onnx.ModelProto:
     """Two inputs of one type, and an output of every operator on them."""
     dtype = np.dtype(kind)
     nodes = [Node(op, ["x", "b"], [op]) for op in PAIRS]
@@ -69,7 +69,7 @@ def drawn(kind: str) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 def test_integers_are_those_of_the_standard(tmp_path: Path, kind: str, target: str) -> None:
-    model, inputs = network(kind), drawn(kind)
+    model, inputs = integer_operators_model(kind), drawn(kind)
     onnx.save(model, tmp_path / "m.onnx")
     compiled = deeploy.compile(tmp_path / "m.onnx", target)
     want: Any = ReferenceEvaluator(model).run(None, inputs)

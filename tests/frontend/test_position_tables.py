@@ -13,7 +13,7 @@ from deeploy.operators.views import POSITION, SLIDE
 ROWS, CONTEXT = 3, 10
 
 
-def graph(total: int) -> Graph:
+def graph_of_rows(total: int) -> Graph:
     """Sums with a causal mask of the last rows, the numbers of these, the mask's other form and something constant, for ``total`` rows."""
     own = np.arange(total - ROWS, total)
     values = {
@@ -32,13 +32,13 @@ def graph(total: int) -> Graph:
 
 def test_constants_that_lose_their_first_column_slide() -> None:
     """One that loses its last column is the same at every position, as far as it goes."""
-    assert sliding_constants(graph(CONTEXT), graph(CONTEXT - 1)) == {"mask": 1, "columns": 0}
-    assert differing_constants(graph(CONTEXT), graph(CONTEXT - 1)) == ["numbers"]
+    assert sliding_constants(graph_of_rows(CONTEXT), graph_of_rows(CONTEXT - 1)) == {"mask": 1, "columns": 0}
+    assert differing_constants(graph_of_rows(CONTEXT), graph_of_rows(CONTEXT - 1)) == ["numbers"]
 
 
 def test_what_slides_is_read_at_the_end_of_its_columns() -> None:
     """Behind ``past`` rows it begins as many columns before its place, where the mask of so many rows lies."""
-    whole = slide_constants(graph(CONTEXT), {"mask": 1, "columns": 0}, ROWS)
+    whole = slide_constants(graph_of_rows(CONTEXT), {"mask": 1, "columns": 0}, ROWS)
     found = {node.operands[0].name: node for node in whole.nodes if node.op == SLIDE}
     assert set(found) == {"mask (full context)", "columns (full context)"}
     for name, axis in (("mask", 1), ("columns", 0)):
@@ -47,14 +47,14 @@ def test_what_slides_is_read_at_the_end_of_its_columns() -> None:
         (reader,) = whole.readers[node.outputs[0]]
         assert reader.name == f"add_{name}"
         for past in range(CONTEXT - ROWS + 1):
-            own = next(n.operands[1].data for n in graph(past + ROWS).nodes if n.name == f"add_{name}")
+            own = next(n.operands[1].data for n in graph_of_rows(past + ROWS).nodes if n.name == f"add_{name}")
             begin = node.attrs["start"] - past
             np.testing.assert_array_equal(np.take(node.operands[0].data, range(begin, begin + past + ROWS), axis), own)
 
 
 def test_rows_of_tables_are_those_of_the_position() -> None:
     table = np.arange(24, dtype=np.float32).reshape(8, 3)
-    whole = look_up(graph(CONTEXT), {"numbers": table})
+    whole = look_up(graph_of_rows(CONTEXT), {"numbers": table})
     assert [tensor.name for tensor in whole.inputs][-1] == POSITION
     (gather,) = (node for node in whole.nodes if node.op == "Gather")
     np.testing.assert_array_equal(gather.operands[0].data, table)

@@ -38,7 +38,7 @@ SETTINGS: dict[str, tuple[str, int, Spec, Any, dict[str, Any]]] = {
 }
 
 
-def model(case: str, computed: bool) -> Any:
+def setting_model(case: str, computed: bool) -> Any:
     """A network whose second input ``setting`` describes its operation, perhaps behind an Identity."""
     op, position, spec, _, attributes = SETTINGS[case]
     inner = "inner" if computed else "setting"
@@ -57,9 +57,9 @@ def model(case: str, computed: bool) -> Any:
 @pytest.mark.parametrize("case", SETTINGS)
 def test_settings_are_pinned(tmp_path: Path, case: str, computed: bool) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        read(model(case, computed), tmp_path)
+        read(setting_model(case, computed), tmp_path)
     assert "--pin setting=VALUE" in caught.value.remedy and len(str(caught.value).splitlines()) == 2, str(caught.value)
-    graph = read(model(case, computed), tmp_path, pins={"setting": SETTINGS[case][3]})
+    graph = read(setting_model(case, computed), tmp_path, pins={"setting": SETTINGS[case][3]})
     assert [tensor.name for tensor in graph.inputs] == ["x"]
 
 

@@ -24,7 +24,7 @@ from deeploy.planning.binding.assemble import assemble_program
 from deeploy.target import load
 from tests.frontend import nodes
 
-SAMPLES = nodes.models()
+SAMPLES = nodes.sample_models()
 # Operators without a kernel, which are damaged all the same.
 NO_KERNEL = {
     *("LpPool", "Hardmax", "LSTM", "GRU"),
@@ -37,7 +37,7 @@ FREE_TEXTS = {  # nothing in C is named after them
 FEW = 8  # damaged models of a sample in the fast tests
 
 
-def compiled(model: onnx.ModelProto, folder: Path) -> None:
+def lower_and_assemble(model: onnx.ModelProto, folder: Path) -> None:
     target = load("generic")
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     found = lower_model(Clock(), folder / "model.onnx", target, Options())
@@ -47,7 +47,7 @@ def compiled(model: onnx.ModelProto, folder: Path) -> None:
 def refused(model: onnx.ModelProto, folder: Path, label: str) -> bool:
     """Whether a model is refused, in lines that can be printed."""
     try:
-        compiled(model, folder)
+        lower_and_assemble(model, folder)
     except DeeployError as error:
         lines = str(error).splitlines()
         assert len(lines) == 2 or "no kernel" in lines[0], label
@@ -64,7 +64,7 @@ def damaged(name: str) -> list[tuple[str, nodes.Change]]:
 def test_a_sample_is_taken_and_what_is_damaged_refused_or_taken(name: str, tmp_path: Path) -> None:
     op = SAMPLES[name].graph.node[0].op_type
     if op not in NO_KERNEL:
-        compiled(SAMPLES[name], tmp_path)
+        lower_and_assemble(SAMPLES[name], tmp_path)
     tried = random.Random(name).sample(damaged(name), FEW)
     assert any([refused(nodes.changed(SAMPLES[name], change), tmp_path, label) for label, change in tried])
 
@@ -115,7 +115,7 @@ def test_no_text_of_a_model_is_taken_that_is_not_listed(name: str, tmp_path: Pat
             broken = copy.deepcopy(SAMPLES[name])
             broken.graph.node[0].attribute[index].s = b"constant'); system(1); //"
             with pytest.raises(ModelError, match=f"has {attribute.name} = .*not one of"):
-                compiled(broken, tmp_path)
+                lower_and_assemble(broken, tmp_path)
 
 
 def test_the_dialect_and_its_samples_have_each_other() -> None:
@@ -161,15 +161,15 @@ def test_scales_are_finite_and_positive(op: str, scale: float, tmp_path: Path) -
     kind = np.float32 if op == "QuantizeLinear" else np.int8
     model = nodes.sample(op, [((2, 3), kind), np.array([0.1, scale, 0.1], np.float32), np.zeros(3, np.int8)], axis=1)
     with pytest.raises(ModelError, match=rf"has the scale 'i1', which is {np.float32(scale):g}".replace("+", r"\+")):
-        compiled(model, tmp_path)
+        lower_and_assemble(model, tmp_path)
 
 
 def test_loops_and_missing_tensors_are_found_before_anything_walks_the_graph(tmp_path: Path) -> None:
     model = nodes.sample("Add", [(2, 3), (2, 3)])
     model.graph.node[0].input[1] = "o0"
     with pytest.raises(ModelError, match="reads its own output"):
-        compiled(model, tmp_path)
+        lower_and_assemble(model, tmp_path)
     model.graph.node[0].input[1] = "nobody"
     with pytest.raises(ModelError, match="reads 'nobody', which nothing produces"):
-        compiled(model, tmp_path)
+        lower_and_assemble(model, tmp_path)
     assert model.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT

@@ -73,7 +73,7 @@ def attention(folder: Path) -> deeploy.Compiled:
 
 def sums(folder: Path) -> deeploy.Compiled:
     """Convolutions whose sums N-EUREKA computes and cores requantise, one closely behind the other."""
-    return deeploy.compile(behind.network(folder / "sums.onnx"), "siracusa")
+    return deeploy.compile(behind.save_convolutions(folder / "sums.onnx"), "siracusa")
 
 
 def beside(folder: Path) -> deeploy.Compiled:
@@ -81,7 +81,7 @@ def beside(folder: Path) -> deeploy.Compiled:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "SLOWER", 10.0)
         options = Options(memory={"l1": alternating.L1}, objective="traffic")
-        return deeploy.compile(alternating.network(folder / "beside.onnx"), alternating.PORTABLE, **options.given())
+        return deeploy.compile(alternating.save_alternating(folder / "beside.onnx"), alternating.PORTABLE, **options.given())
 
 
 def staged(folder: Path) -> deeploy.Compiled:
@@ -96,7 +96,7 @@ def doubled(folder: Path) -> deeploy.Compiled:
     """A product in tiles with two windows for each operand."""
     nodes = [nets.node("MatMul", "x w", "a"), nets.node("Tanh", "a", "y")]
     options = Options(memory={"l1": 1500}, buffering="double", default_memory="L3")
-    return nets.compiled(folder, nodes, {"x": [6, 20]}, {"y": [6, 31]}, {"w": [20, 31]}, options)
+    return nets.compile_nodes(folder, nodes, {"x": [6, 20]}, {"y": [6, 31]}, {"w": [20, 31]}, options)
 
 
 def states(folder: Path) -> deeploy.Compiled:

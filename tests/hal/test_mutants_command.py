@@ -94,7 +94,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     folder = tmp_path_factory.mktemp("mutants")
     nodes = [nets.node("MatMul", "x w", "a"), nets.node("Tanh", "a", "y")]
     options = Options(memory={"l1": 1500}, buffering="double", default_memory="L3")
-    compiled = nets.compiled(folder, nodes, {"x": [6, 20]}, {"y": [6, 31]}, {"w": [20, 31]}, options)
+    compiled = nets.compile_nodes(folder, nodes, {"x": [6, 20]}, {"y": [6, 31]}, {"w": [20, 31]}, options)
     return mutants.subject_of(compiled, folder / "project")
 
 

@@ -23,7 +23,7 @@ def named(op: str, name: str, *inputs: Tensor, domain: str = "", **attributes: o
     return Node(name, op, inputs, (value(name, *inputs[0].shape),), attributes, domain=domain).outputs[0]
 
 
-def network(inputs: Sequence[Tensor], *outputs: Tensor) -> Graph:
+def graph_of(inputs: Sequence[Tensor], *outputs: Tensor) -> Graph:
     return Graph("network", tuple(inputs), outputs)
 
 
@@ -39,7 +39,7 @@ def log_softmax(m: Match) -> Result:
 
 def test_what_is_new_is_called_after_what_it_was_made_for() -> None:
     x = value("x", 2, 3)
-    graph = Pass("spell", (log_softmax,))(network([x], named("Relu", "z", named("LogSoftmax", "y", x))))
+    graph = Pass("spell", (log_softmax,))(graph_of([x], named("Relu", "z", named("LogSoftmax", "y", x))))
     assert printed(graph) == [
         "y (reducemax): f32[2,1] = ReduceMax(x) axes=[1] keepdims=1",
         "y (sub): f32[2,3] = Sub(x, y (reducemax))",
@@ -54,13 +54,13 @@ def test_what_is_new_is_called_after_what_it_was_made_for() -> None:
 
 def test_a_graph_without_a_match_is_the_same_one() -> None:
     x = value("x", 2)
-    graph = network([x], named("Relu", "y", x))
+    graph = graph_of([x], named("Relu", "y", x))
     assert Pass("spell", (log_softmax,))(graph) is graph
 
 
 def test_the_graph_before_stays_as_it_was() -> None:
     x = value("x", 2, 3)
-    graph = network([x], named("Relu", "z", named("LogSoftmax", "y", x)))
+    graph = graph_of([x], named("Relu", "z", named("LogSoftmax", "y", x)))
     before = str(graph)
     assert str(Pass("spell", (log_softmax,))(graph)) != before == str(Graph("network", graph.inputs, graph.outputs))
 
@@ -75,7 +75,7 @@ def clamp(m: Match) -> Result:
 def test_only_what_nobody_else_reads_moves_into_the_node_in_front(others: int) -> None:
     x = value("x", 2)
     y = named("Conv", "sum", x, domain="deeploy")
-    graph = network([x], named("Clip", "y", y, domain="deeploy", low=0), *[named("Relu", "other", y)] * others)
+    graph = graph_of([x], named("Clip", "y", y, domain="deeploy", low=0), *[named("Relu", "other", y)] * others)
     lines = printed(Pass("fuse", (clamp,))(graph))
     assert ("y: f32[2] = Conv(x, f32[1] [1]) low=0" in lines) == (others == 0)
     assert len(lines) == 1 + 2 * others
@@ -83,7 +83,7 @@ def test_only_what_nobody_else_reads_moves_into_the_node_in_front(others: int) -
 
 def test_rules_of_the_integer_form_leave_onnx_alone() -> None:
     x = value("x", 2)
-    graph = network([x], named("Clip", "y", named("Conv", "sum", x), low=0))
+    graph = graph_of([x], named("Clip", "y", named("Conv", "sum", x), low=0))
     assert Pass("fuse", (clamp,))(graph) is graph
 
 
@@ -95,7 +95,7 @@ def forward(m: Match) -> Result:
 def test_an_output_that_was_there_before_is_copied_under_its_name() -> None:
     x = value("x", 2)
     y = named("Relu", "y", x)
-    graph = Pass("forward", (forward,))(network([x], named("Identity", "out", y), named("Tanh", "t", named("Identity", "i", y))))
+    graph = Pass("forward", (forward,))(graph_of([x], named("Identity", "out", y), named("Tanh", "t", named("Identity", "i", y))))
     assert printed(graph) == ["y: f32[2] = Relu(x)", "out: f32[2] = Reshape(y)", "t: f32[2] = Tanh(y)"]
     assert [tensor.name for tensor in graph.outputs] == ["out", "t"]
 
@@ -110,7 +110,7 @@ def test_some_readers_read_another_tensor() -> None:
     """Also those that read it behind what the first of them computes."""
     x, mask = value("x", 2), value("mask", 2)
     first = named("Add", "first", x, mask)
-    graph = Pass("copies", (copied,))(network([x, mask], named("Add", "y", named("Tanh", "t", first), mask), named("Exp", "e", mask)))
+    graph = Pass("copies", (copied,))(graph_of([x, mask], named("Add", "y", named("Tanh", "t", first), mask), named("Exp", "e", mask)))
     assert printed(graph) == [
         "first (copy): f32[2] = Copy(mask)",
         "e: f32[2] = Exp(mask)",
@@ -132,7 +132,7 @@ def together(m: Match) -> Result:
 def test_one_node_stands_in_for_several() -> None:
     x = value("x", 3)
     y = named("Relu", "y", x)
-    graph = Pass("together", (together,))(network([x], named("Tanh", "a", y), named("Neg", "c", named("Exp", "b", y))))
+    graph = Pass("together", (together,))(graph_of([x], named("Tanh", "a", y), named("Neg", "c", named("Exp", "b", y))))
     assert printed(graph) == [
         "y: f32[3] = Relu(x)",
         "a (both): f32[2,3] = Both(y)",
@@ -144,7 +144,7 @@ def test_one_node_stands_in_for_several() -> None:
 
 def test_names_are_unique() -> None:
     x = value("x", 2, 3)
-    graph = network([x], named("Relu", "y (sub)", named("LogSoftmax", "y", x)))
+    graph = graph_of([x], named("Relu", "y (sub)", named("LogSoftmax", "y", x)))
     names = [tensor.name for node in Pass("spell", (log_softmax,))(graph).nodes for tensor in node.outputs]
     assert len(set(names)) == len(names) == 7 and "y (sub 2)" in names
 
@@ -160,7 +160,7 @@ def test_rules_that_undo_each_other_end() -> None:
 
     x = value("x", 2)
     with pytest.raises(ModelError, match="pass turning does not end"):
-        Pass("turning", (to_clip, to_relu))(network([x], named("Relu", "y", x)))
+        Pass("turning", (to_clip, to_relu))(graph_of([x], named("Relu", "y", x)))
 
 
 @pytest.mark.parametrize("error", [IndexError("list index out of range"), ValueError("one\ntwo"), MemoryError("40 GiB")])
@@ -169,7 +169,7 @@ def test_a_node_that_contradicts_itself_is_named(error: Exception) -> None:
         raise error
 
     x = value("x", 3)
-    graph = network([x], Node("the slope", "PRelu", (x,), (value("y", 3),), domain="").outputs[0])
+    graph = graph_of([x], Node("the slope", "PRelu", (x,), (value("y", 3),), domain="").outputs[0])
     with pytest.raises(ModelError, match=r"node the slope \(PRelu\) cannot be rewritten by prelu: \w+Error") as caught:
         Pass("lower", (Rule("prelu", frozenset({"PRelu"}), False, rewrite),))(graph)
     assert len(str(caught.value).splitlines()) == 2
@@ -179,4 +179,4 @@ def test_a_deep_network_is_sorted_without_recursion() -> None:
     y = x = value("x", 1)
     for number in range(5000):
         y = named("Relu", f"r{number}", y)
-    assert [node.name for node in network([x], y).nodes][:2] == ["r0", "r1"]
+    assert [node.name for node in graph_of([x], y).nodes][:2] == ["r0", "r1"]

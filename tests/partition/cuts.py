@@ -23,7 +23,7 @@ from deeploy.partition.tensor import Partition
 from deeploy.target import load
 
 
-def lowered(model: onnx.ModelProto, folder: Path, target: Target | None = None) -> Graph:
+def lower_for_target(model: onnx.ModelProto, folder: Path, target: Target | None = None) -> Graph:
     """A model as the passes of a target leave it."""
     path = folder / "model.onnx"
     onnx.save(model, path)

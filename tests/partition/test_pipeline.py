@@ -23,7 +23,7 @@ from deeploy.partition.pipeline import choose_cuts_by, cut_stages, levels_of_gra
 from deeploy.partition.system import System, check_system, constants_by_chip, find_deadlock, system_of_one
 from deeploy.target import load
 from tests.models import Net, conv
-from tests.partition.cuts import lowered
+from tests.partition.cuts import lower_for_target
 
 GENERIC = load("generic")
 TOPOLOGY = GENERIC.topology
@@ -59,7 +59,7 @@ def branching(folder: Path) -> Graph:
     d = net.Add(conv(net, c, 8, 8), a)
     joined = net.Concat(d, net.Relu(conv(net, a, 8, 4)), axis=1)
     e = net.Relu(conv(net, joined, 12, 8))
-    return lowered(net.model([net.Add(e, a), b]), folder)
+    return lower_for_target(net.model([net.Add(e, a), b]), folder)
 
 
 def results(system: System, inputs: list[np.ndarray]) -> list[np.ndarray]:
@@ -166,7 +166,7 @@ def test_inputs_are_given_where_they_are_read(tmp_path: Path) -> None:
     net = Net()
     x = net.x(2, 8)
     y = net.Relu(net.MatMul(x, net.w(8, 8)))
-    graph = lowered(net.model([net.Add(net.Relu(net.MatMul(y, net.w(8, 8))), x)]), tmp_path)
+    graph = lower_for_target(net.model([net.Add(net.Relu(net.MatMul(y, net.w(8, 8))), x)]), tmp_path)
     levels = levels_of_graph(graph)
     system = cut_stages(graph, levels, tuple(range(1, levels.depth)))
     assert system.given(x) == (0, levels.depth - 1)

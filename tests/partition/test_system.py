@@ -16,7 +16,7 @@ from deeploy.ir.values import Graph
 from deeploy.partition.system import System, check_system, constants_by_chip, find_deadlock, order_system, system_of_one
 from deeploy.target import Link, Topology, load
 from tests.models import Net
-from tests.partition.cuts import Chip, cut, lowered
+from tests.partition.cuts import Chip, cut, lower_for_target
 
 GENERIC = load("generic")
 TOPOLOGY = GENERIC.topology
@@ -30,7 +30,7 @@ def residual(folder: Path) -> Graph:
     a = net.Relu(net.MatMul(x, net.w(8, 12)))
     b = net.Relu(net.MatMul(a, net.w(12, 8)))
     c = net.Add(net.MatMul(b, net.w(8, 8)), x)
-    return lowered(net.model([net.Add(c, b), net.Softmax(c)]), folder)
+    return lower_for_target(net.model([net.Add(c, b), net.Softmax(c)]), folder)
 
 
 @pytest.mark.parametrize("seed", range(6))

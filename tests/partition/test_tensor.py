@@ -32,7 +32,7 @@ from deeploy.planning.binding.kernels import kernel_declarations
 from deeploy.target import Link, Topology, load
 from tests.e2e import decoders
 from tests.models import Net, conv, quantised, weights
-from tests.partition.cuts import lowered, lowered_file, synchronisations
+from tests.partition.cuts import lower_for_target, lowered_file, synchronisations
 
 SIRACUSA = load("siracusa")
 CLUSTER = tuple(kernel for kernel in SIRACUSA.kernels if kernel.engine in ("cluster", "link"))
@@ -92,7 +92,7 @@ def perceptron(folder: Path, *widths: int) -> Graph:
     x = quantised(net, net.x(3, widths[0]))
     for before, after in pairwise(widths):
         x = quantised(net, net.Relu(quantised(net, net.MatMul(x, weights(net, before, after)), 0.1)))
-    return lowered(net.model([x]), folder, SIRACUSA)
+    return lower_for_target(net.model([x]), folder, SIRACUSA)
 
 
 def images(folder: Path) -> Graph:
@@ -109,7 +109,7 @@ def images(folder: Path) -> Graph:
     x = quantised(net, net.Add(inner, filtered(x, 12, 12, 1, strides=[2, 2])), 0.2)
     x = quantised(net, net.GlobalAveragePool(x))
     y = net.MatMul(net.Flatten(x), weights(net, 12, 10))
-    return lowered(net.model([quantised(net, y, 0.02)]), folder, SIRACUSA)
+    return lower_for_target(net.model([quantised(net, y, 0.02)]), folder, SIRACUSA)
 
 
 @pytest.mark.share(0.25)
@@ -184,7 +184,7 @@ def test_floats_are_cut_along_outputs_alone(tmp_path: Path) -> None:
     net = Net()
     x = net.x(1, 3, 8, 8)
     y = net.Relu(conv(net, net.Relu(conv(net, x, 3, 8)), 8, 12))
-    graph = lowered(net.model([net.Softmax(net.Gemm(net.Flatten(y), net.w(768, 10), net.w(10)))]), tmp_path, SIRACUSA)
+    graph = lower_for_target(net.model([net.Softmax(net.Gemm(net.Flatten(y), net.w(768, 10), net.w(10)))]), tmp_path, SIRACUSA)
     found = cut(graph, 3)
     assert Counter(c.kind for c in found.collectives)["reduce"] == 0
     assert len(found.cut) >= 3
@@ -339,7 +339,7 @@ def test_more_chips_than_parts(tmp_path: Path) -> None:
 
 def test_nothing_to_cut(tmp_path: Path) -> None:
     net = Net()
-    graph = lowered(net.model([net.Relu(net.x(4, 4))]), tmp_path, SIRACUSA)
+    graph = lower_for_target(net.model([net.Relu(net.x(4, 4))]), tmp_path, SIRACUSA)
     with pytest.raises(UsageError, match=r"nothing that can be cut across chips.*\n.*--partition pipeline"):
         cut(graph, 2)
 

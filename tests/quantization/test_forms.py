@@ -26,7 +26,7 @@ RANDOM = np.random.default_rng(3)
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def float_network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A convolution, a Relu and a product of floats; and samples."""
     folder = tmp_path_factory.mktemp("float")
     weights = {"w": RANDOM.normal(size=(8, 4, 3, 3)), "v": RANDOM.normal(size=(8 * 36, 10))}
@@ -49,8 +49,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_a_form_is_what_it_says(form: Form, network: tuple[Path, Path], tmp_path: Path) -> None:
-    quantize_model(*network, tmp_path / "q.onnx", form)
+def test_a_form_is_what_it_says(form: Form, float_network: tuple[Path, Path], tmp_path: Path) -> None:
+    quantize_model(*float_network, tmp_path / "q.onnx", form)
     model = onnx.load(tmp_path / "q.onnx")
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     activations = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
@@ -64,9 +64,9 @@ def test_a_form_is_what_it_says(form: Form, network: tuple[Path, Path], tmp_path
     assert all(np.array_equal(np.exp2(np.rint(np.log2(scale))), scale) for scale in scales) is form.powers
 
 
-def test_the_form_that_is_written_is_the_fastest_that_loses_little(network: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_form_that_is_written_is_the_fastest_that_loses_little(float_network: tuple[Path, Path], tmp_path: Path) -> None:
     tried: list[str] = []
-    trials, best = quantize_for(load("siracusa"), *network, tmp_path / "q.onnx", 6.0, Options(), on_form=tried.append)
+    trials, best = quantize_for(load("siracusa"), *float_network, tmp_path / "q.onnx", 6.0, Options(), on_form=tried.append)
     assert tried == [str(form) for form in FORMS] == [str(trial.form) for trial in trials]
     assert all(not trial.refused and trial.cycles > 0 and 10 < trial.signal_to_noise < 80 for trial in trials)
     most = max(trial.signal_to_noise for trial in trials)
@@ -101,27 +101,27 @@ def test_outputs_of_one_number_have_no_largest_element() -> None:
     assert class_agreement([np.zeros(6)], [np.ones(6)]) is None
 
 
-def test_a_float_model_that_onnxruntime_cannot_run(network: tuple[Path, Path], tmp_path: Path) -> None:
-    model = onnx.load(network[0])
+def test_a_float_model_that_onnxruntime_cannot_run(float_network: tuple[Path, Path], tmp_path: Path) -> None:
+    model = onnx.load(float_network[0])
     model.graph.node[1].domain, model.graph.node[1].op_type = "own", "Unknown"
     model.opset_import.append(helper.make_opsetid("own", 1))
     onnx.save(model, tmp_path / "float.onnx")
     with pytest.raises(UnsupportedError, match="an operator is unknown: Unknown of the domain 'own'"):
-        quantize_for(load("siracusa"), tmp_path / "float.onnx", network[1], tmp_path / "q.onnx", 3.0, Options())
+        quantize_for(load("siracusa"), tmp_path / "float.onnx", float_network[1], tmp_path / "q.onnx", 3.0, Options())
     assert [path.name for path in tmp_path.iterdir()] == ["float.onnx"]
 
 
-def test_an_output_that_cannot_be_written_is_said_at_once(network: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_said_at_once(float_network: tuple[Path, Path], tmp_path: Path) -> None:
     tried: list[str] = []
     for output in (tmp_path, tmp_path / "absent" / "q.onnx"):
         with pytest.raises(UsageError, match="cannot write"):
-            quantize_for(load("siracusa"), *network, output, 3.0, Options(), on_form=tried.append)
+            quantize_for(load("siracusa"), *float_network, output, 3.0, Options(), on_form=tried.append)
     assert not tried
 
 
 @pytest.mark.slow
-def test_the_command(network: tuple[Path, Path], tmp_path: Path) -> None:
-    command = ["quantize", str(network[0]), "--calibrate", str(network[1]), "-o", str(tmp_path / "q.onnx")]
+def test_the_command(float_network: tuple[Path, Path], tmp_path: Path) -> None:
+    command = ["quantize", str(float_network[0]), "--calibrate", str(float_network[1]), "-o", str(tmp_path / "q.onnx")]
     told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert (told["output"], told["form"], told["samples"]) == (str(tmp_path / "q.onnx"), "int8, per channel", 6)
     assert [layer["node"] for layer in told["layers"]] == ["product", "relu", "flatten"] and 10 < told["signal_to_noise"] < 80

@@ -20,7 +20,7 @@ RANDOM = np.random.default_rng(11)
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def outlier_network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two products, of which the first one's results range far beyond what most of them are."""
     folder = tmp_path_factory.mktemp("float")
     first = RANDOM.normal(size=(16, 32))
@@ -50,14 +50,14 @@ def compared(network: tuple[Path, Path], output: Path, form: Form) -> LossCompar
     return compare_networks(source, output)
 
 
-def test_the_tensor_that_loses_most_is_found_and_helped(network: tuple[Path, Path], tmp_path: Path) -> None:
-    plain = compared(network, tmp_path / "plain.onnx", Form())
+def test_the_tensor_that_loses_most_is_found_and_helped(outlier_network: tuple[Path, Path], tmp_path: Path) -> None:
+    plain = compared(outlier_network, tmp_path / "plain.onnx", Form())
     assert plain.samples == 24 and {layer.tensor for layer in plain.layers} == {"a", "b", "y"}
     assert [layer.signal_to_noise for layer in plain.layers] == sorted(layer.signal_to_noise for layer in plain.layers)
     by_node = {layer.node: layer for layer in plain.layers}
     assert by_node.keys() == {"first", "middle", "MatMul_2"}  # the node without a name got one
-    wide = compared(network, tmp_path / "wide.onnx", Form(wide=("first",)))
-    kept = compared(network, tmp_path / "kept.onnx", Form(keep=("first", "middle")))
+    wide = compared(outlier_network, tmp_path / "wide.onnx", Form(wide=("first",)))
+    kept = compared(outlier_network, tmp_path / "kept.onnx", Form(keep=("first", "middle")))
     widened = next(layer for layer in wide.layers if layer.node == "first")
     assert by_node["first"].own is not None and widened.own is not None and widened.own > by_node["first"].own + 40  # 8 bits are 48 dB
     assert wide.signal_to_noise > plain.signal_to_noise + 3
@@ -66,26 +66,28 @@ def test_the_tensor_that_loses_most_is_found_and_helped(network: tuple[Path, Pat
     assert next(layer for layer in kept.layers if layer.node == "first").own is None
 
 
-def test_a_form_with_16_bits_has_them(network: tuple[Path, Path], tmp_path: Path) -> None:
-    plain, wide = (compared(network, tmp_path / "q.onnx", Form(activations=kind)) for kind in ("int8", "int16"))
+def test_a_form_with_16_bits_has_them(outlier_network: tuple[Path, Path], tmp_path: Path) -> None:
+    plain, wide = (compared(outlier_network, tmp_path / "q.onnx", Form(activations=kind)) for kind in ("int8", "int16"))
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(tmp_path / "q.onnx").graph.initializer}
     zeros = [values[node.input[2]] for node in onnx.load(tmp_path / "q.onnx").graph.node if node.op_type == "QuantizeLinear"]
     assert {zero.dtype for zero in zeros} == {np.dtype(np.int16)} and wide.signal_to_noise > plain.signal_to_noise + 6
 
 
-def test_methods_choose_ranges(network: tuple[Path, Path], tmp_path: Path) -> None:
+def test_methods_choose_ranges(outlier_network: tuple[Path, Path], tmp_path: Path) -> None:
     scales = {}
     for method in ("minmax", "entropy", "percentile"):
-        compared(network, tmp_path / "q.onnx", Form(method=method))
+        compared(outlier_network, tmp_path / "q.onnx", Form(method=method))
         model = onnx.load(tmp_path / "q.onnx")
         values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
         scales[method] = next(float(values[node.input[1]]) for node in model.graph.node if node.op_type == "QuantizeLinear")
-    compared(network, tmp_path / "q.onnx", Form(method="percentile", percentile=90))
+    compared(outlier_network, tmp_path / "q.onnx", Form(method="percentile", percentile=90))
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(tmp_path / "q.onnx").graph.initializer}
     assert values["x_scale"] < scales["percentile"] < scales["minmax"] and scales["entropy"] < scales["minmax"]
 
 
-def test_what_works_is_said_where_onnxruntime_fails(network: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_works_is_said_where_onnxruntime_fails(
+    outlier_network: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = static._run_quantiser
 
     def failing(*arguments: object) -> None:
@@ -97,7 +99,7 @@ def test_what_works_is_said_where_onnxruntime_fails(network: tuple[Path, Path], 
 
     monkeypatch.setattr(static, "_run_quantiser", failing)
     with pytest.raises(UnsupportedError, match="axis 3 is out of bounds") as failed:
-        compared(network, tmp_path / "q.onnx", Form())
+        compared(outlier_network, tmp_path / "q.onnx", Form())
     assert failed.value.remedy == "It can with --per-tensor."
     assert list(tmp_path.iterdir()) == []
 

@@ -23,7 +23,7 @@ STEPS, INPUTS, UNITS = 12, 10, 14
 RANDOM = np.random.default_rng(5)
 
 
-def network(path: Path, op: str, samples: Path) -> Path:
+def save_recurrent(path: Path, op: str, samples: Path) -> Path:
     """A layer that begins with given states and is read as a sequence and at its end; states go out in one tensor."""
     shapes = {"w": (1, GATES[op] * UNITS, INPUTS), "r": (1, GATES[op] * UNITS, UNITS), "b": (1, 2 * GATES[op] * UNITS), "v": (UNITS, 3)}
     weights = {name: RANDOM.normal(size=shape).astype(np.float32) / shape[-1] ** 0.5 for name, shape in shapes.items()}
@@ -48,7 +48,7 @@ def network(path: Path, op: str, samples: Path) -> Path:
 @pytest.mark.share(0.25)
 @pytest.mark.parametrize("op", GATES)
 def test_layers_are_computed_in_integers_and_their_states_stay_exact(op: str, tmp_path: Path) -> None:
-    model = network(tmp_path / "f.onnx", op, tmp_path / "c.npz")
+    model = save_recurrent(tmp_path / "f.onnx", op, tmp_path / "c.npz")
     quantize_model(model, tmp_path / "c.npz", tmp_path / "q.onnx", Form(per_channel=op != "RNN"))
     made = onnx.load(tmp_path / "q.onnx")
     scales = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.graph.initializer if tensor.name.startswith(("w_", "r_"))}
@@ -67,7 +67,7 @@ def test_layers_are_computed_in_integers_and_their_states_stay_exact(op: str, tm
 
 
 def test_a_layer_is_left_in_float_where_its_states_have_no_bound(tmp_path: Path) -> None:
-    model = network(tmp_path / "f.onnx", "RNN", tmp_path / "c.npz")
+    model = save_recurrent(tmp_path / "f.onnx", "RNN", tmp_path / "c.npz")
     loaded = onnx.load(model)
     loaded.graph.node[0].attribute.append(helper.make_attribute("activations", ["Relu"]))
     onnx.save(loaded, model)
@@ -95,7 +95,7 @@ def test_magnitudes_stay_in_float(tmp_path: Path) -> None:
 
 
 def test_a_form_that_is_larger_than_the_float_one_is_said(tmp_path: Path) -> None:
-    model = network(tmp_path / "f.onnx", "LSTM", tmp_path / "c.npz")
+    model = save_recurrent(tmp_path / "f.onnx", "LSTM", tmp_path / "c.npz")
     source = read_source(model, tmp_path / "c.npz", {}, {})
     quantize_model(model, tmp_path / "c.npz", tmp_path / "q.onnx")
     floats, quantised = constant_sizes(source, onnx.load(tmp_path / "q.onnx"))

@@ -22,7 +22,7 @@ RANDOM = np.random.default_rng(3)
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def weighted_network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A convolution, a product that depends on it, and one with a bias, whose weights matter little and much."""
     folder = tmp_path_factory.mktemp("float")
     weights = {
@@ -88,14 +88,16 @@ def test_budgets_choose_what_loses_least_for_a_byte() -> None:
 
 
 @pytest.mark.parametrize("group", [None, 16])
-def test_what_is_written_compiles_and_says_what_onnxruntime_says(group: int | None, network: tuple[Path, Path], tmp_path: Path) -> None:
-    found = quantised(network, tmp_path / "q.onnx", Form(weights=4, group=group))
+def test_what_is_written_compiles_and_says_what_onnxruntime_says(
+    group: int | None, weighted_network: tuple[Path, Path], tmp_path: Path
+) -> None:
+    found = quantised(weighted_network, tmp_path / "q.onnx", Form(weights=4, group=group))
     assert [(w.node, w.bytes, w.bits) for w in found] == [("conv", 216, 4), ("product", 4096, 4), ("gemm", 320, 4)]
     assert kinds(tmp_path / "q.onnx") == dict.fromkeys("cvw", TensorProto.INT4)
     compiled = deeploy.compile(tmp_path / "q.onnx")
     packed = [b for b in compiled.network.program.buffers.values() if b.dtype is DType.INT4]
     assert sum(b.bytes for b in packed) == 8 * 14 + (4096 + 320) // 2
-    samples = np.load(network[1])["x"][:4]
+    samples = np.load(weighted_network[1])["x"][:4]
     wanted = run_model(onnx.load(tmp_path / "q.onnx"), "q.onnx", [{"x": x} for x in samples], {})[0]
     for x, y in zip(samples, wanted, strict=True):
         (got,) = compiled.interpret([x])
@@ -104,8 +106,8 @@ def test_what_is_written_compiles_and_says_what_onnxruntime_says(group: int | No
     assert np.array_equal(compiled.run([samples[0]])[0], compiled.interpret([samples[0]])[0])
 
 
-def test_a_budget_of_bytes_keeps_weights_in_8_bits(network: tuple[Path, Path], tmp_path: Path) -> None:
-    found = quantised(network, tmp_path / "q.onnx", Form(weights=4, weight_bytes=2600))
+def test_a_budget_of_bytes_keeps_weights_in_8_bits(weighted_network: tuple[Path, Path], tmp_path: Path) -> None:
+    found = quantised(weighted_network, tmp_path / "q.onnx", Form(weights=4, weight_bytes=2600))
     assert sum(w.bytes * w.bits // 8 for w in found) <= 2600
     assert {w.bits for w in found} == {4, 8}
     assert all(w.signal_to_noise is not None for w in found)
@@ -127,7 +129,7 @@ def test_weights_with_two_readers_keep_8_bits(tmp_path: Path) -> None:
     assert kinds(tmp_path / "q.onnx") == {"v": TensorProto.INT8, "w": TensorProto.INT4}
 
 
-def test_groups_divide_what_is_added_up(network: tuple[Path, Path], tmp_path: Path) -> None:
+def test_groups_divide_what_is_added_up(weighted_network: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="node product adds up 128"):
-        quantised(network, tmp_path / "q.onnx", Form(weights=4, group=48))
+        quantised(weighted_network, tmp_path / "q.onnx", Form(weights=4, group=48))
     assert not (tmp_path / "q.onnx").exists()

@@ -13,7 +13,7 @@ from typing import Any
 SHRINKING = 90  # seconds, after which a case is small enough
 
 
-def graph(argument: Mapping[str, Any]) -> dict[str, Any]:
+def check_random_graph(argument: Mapping[str, Any]) -> dict[str, Any]:
     """A random graph: see ``check``."""
     from tests.random import cases, check, forms, warm
     from tests.random.choices import Choices, shrink
@@ -83,17 +83,17 @@ def filled(argument: Mapping[str, Any]) -> dict[str, Any]:
 
 def quick(argument: Mapping[str, Any]) -> dict[str, Any]:
     """A random graph, compiled for one target and interpreted: what importing and lowering do with it."""
-    return graph({**argument, "quick": True})
+    return check_random_graph({**argument, "quick": True})
 
 
 def windows(argument: Mapping[str, Any]) -> dict[str, Any]:
     """A graph of windows alone."""
-    return graph({**argument, "windows": True})
+    return check_random_graph({**argument, "windows": True})
 
 
 def machines(argument: Mapping[str, Any]) -> dict[str, Any]:
     """A graph on one microcontroller, also under its emulator, or on two chips."""
-    return graph({**argument, "machines": True})
+    return check_random_graph({**argument, "machines": True})
 
 
 def memories(argument: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def memories(argument: Mapping[str, Any]) -> dict[str, Any]:
 
 
 TASKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "graphs": graph,
+    "graphs": check_random_graph,
     "quick": quick,
     "windows": windows,
     "machines": machines,

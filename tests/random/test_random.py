@@ -41,7 +41,7 @@ def _span(seeds: range) -> str:
 
 @pytest.fixture(scope="module")
 def graphs() -> Iterator[Worker]:
-    worker = Worker(tasks.graph)
+    worker = Worker(tasks.check_random_graph)
     yield worker
     worker.stop()
 

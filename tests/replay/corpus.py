@@ -99,7 +99,7 @@ def sources() -> Iterator[tuple[str, Callable[[], Made]]]:
 
 def listed() -> Iterator[tuple[str, onnx.ModelProto]]:
     """The models that tests list by name."""
-    yield from nodes.models().items()
+    yield from nodes.sample_models().items()
     for name, (x, outputs, attributes) in test_ai_onnx_ml.CASES.items():
         yield f"classic {name}", test_ai_onnx_ml.model_of(name.split()[0], x, outputs, attributes)
     for name in test_loops.CASES:
@@ -109,7 +109,7 @@ def listed() -> Iterator[tuple[str, onnx.ModelProto]]:
         arrays = [np.asarray(array) for array in case.data_sets[0][0] if array is not None]
         yield f"onnx {name}", test_expansion.fixed(case.model, arrays, True)[0]
     for name, (op, given) in test_recurrent.OPTIONS.items():
-        yield f"recurrent {name}", test_recurrent.model(op, **test_recurrent.attributes(op, given))
+        yield f"recurrent {name}", test_recurrent.recurrent_model(op, **test_recurrent.attributes(op, given))
     for name, (op, given) in test_recurrent.QUANTISED.items():
         yield f"quantised recurrent {name}", test_recurrent.quantised(op, **given)
 

@@ -24,7 +24,7 @@ BOTTOM = memory_map.TOP + memory_map.HEIGHT
 GAP = 1.1  # pixels by which what is thinner than one is drawn too high
 
 
-def compiled(folder: Path, target: str) -> dict[str, Any]:
+def compiled_page(folder: Path, target: str) -> dict[str, Any]:
     """A network's page, with constants, activations and scratch memory."""
     nets.convolutions(folder, Options())  # writes the model
     files = deeploy.compile(folder / "model.onnx", target).files()
@@ -69,7 +69,7 @@ def check_map(figure: Element, use: dict[str, Any], buffers: list[dict[str, Any]
 @pytest.mark.share(0.4)
 @pytest.mark.parametrize("target", TARGETS)
 def test_memory_maps_of_every_target(target: str, tmp_path: Path) -> None:
-    project = compiled(tmp_path, target)
+    project = compiled_page(tmp_path, target)
     page: Document = shown(project["page"], tmp_path)
     manifest, drawn = project["manifest"], 0
     (section,) = (part for part in page.find("section") if part.all("h2")[0].text == "Memory")

@@ -17,7 +17,7 @@ from deeploy.options import Options
 from deeploy.report import explain_layer as why
 from deeploy.report import terminal
 from deeploy.report.reasons import explain_calls
-from tests.execution.simulation.nets import compiled, convolutions, node, perceptron
+from tests.execution.simulation.nets import compile_nodes, convolutions, node, perceptron
 from tests.report.browser import shown
 
 
@@ -95,7 +95,9 @@ def test_a_buffer_finds_room_where_it_does_in_all_of_its_steps(compilation: deep
 
 def test_more_memory_takes_the_bound_away(tmp_path: Path) -> None:
     def tile(l1: int) -> str:
-        result = compiled(tmp_path, [node("Neg", "x", "y")], {"x": [16, 64]}, {"y": [16, 64]}, {}, Options(memory={"l1": l1}), "siracusa")
+        result = compile_nodes(
+            tmp_path, [node("Neg", "x", "y")], {"x": [16, 64]}, {"y": [16, 64]}, {}, Options(memory={"l1": l1}), "siracusa"
+        )
         return str(json.loads(result.files()["explain.json"])["networks"]["network"]["calls"][0]["reasons"][1])
 
     assert "more memory would not help this layer" in tile(64000)
@@ -150,7 +152,7 @@ def test_a_project_without_its_explanations_says_so(project: Path, compilation: 
 
 def test_a_flat_target_is_explained_from_its_manifest(tmp_path: Path) -> None:
     chain = [node("Neg", "x", "a"), node("MatMul", "a w", "y")]
-    result = compiled(tmp_path, chain, {"x": [4, 8]}, {"y": [4, 5]}, {"w": [8, 5]}, Options(), "generic")
+    result = compile_nodes(tmp_path, chain, {"x": [4, 8]}, {"y": [4, 5]}, {"w": [8, 5]}, Options(), "generic")
     assert json.loads(result.files()["explain.json"])["networks"]["network"]["calls"] == []
     (entry,) = why.find_explanations(tmp_path, json.loads(result.files()["deploy.json"]), "y_node")
     text = why.describe_explanation(entry)
@@ -160,7 +162,7 @@ def test_a_flat_target_is_explained_from_its_manifest(tmp_path: Path) -> None:
 def test_buffers_that_share_an_address_are_found_by_all_of_their_names(tmp_path: Path) -> None:
     chain = [node("Neg", "x", "a"), node("Exp", "a", "b"), node("MatMul", "b w", "y")]
     manifest = json.loads(
-        compiled(tmp_path, chain, {"x": [4, 8]}, {"y": [4, 5]}, {"w": [8, 5]}, Options(), "generic").files()["deploy.json"]
+        compile_nodes(tmp_path, chain, {"x": [4, 8]}, {"y": [4, 5]}, {"w": [8, 5]}, Options(), "generic").files()["deploy.json"]
     )
     assert [buffer["name"] for buffer in manifest["buffers"]] == ["a=b"]
     for name in ("a_node", "b_node", "y_node"):

@@ -29,7 +29,7 @@ SIRACUSA = load("siracusa")
 PORTABLE = replace(SIRACUSA, kernels=tuple(kernel for kernel in SIRACUSA.kernels if kernel.source != "pulp/pulp_depthwise_any.c"))
 
 
-def network(path: Path) -> Path:
+def save_alternating(path: Path) -> Path:
     """Two pairs of a 1x1 convolution and a depthwise one of 5x5, which N-EUREKA cannot compute."""
     one = Quantised()
     y = "x"
@@ -43,7 +43,7 @@ def chained(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
     """The network with chains that move fewer bytes, however many cycles they take: rows one by one cost a 5x5 kernel many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "SLOWER", 10.0)
-        model = network(tmp_path_factory.mktemp("model") / "alternating.onnx")
+        model = save_alternating(tmp_path_factory.mktemp("model") / "alternating.onnx")
         return deeploy.compile(model, PORTABLE, memory={"l1": L1}, objective="traffic")
 
 
@@ -77,7 +77,7 @@ def test_what_is_computed_side_by_side_is_right(chained: deeploy.Compiled, tmp_p
 
 def test_constants_that_a_kernel_wants_packed_are_not_cut_where_they_lie(tmp_path: Path) -> None:
     """With all of L1, filters of the depthwise convolutions lie there."""
-    plan, found = deeploy.compile(network(tmp_path / "alternating.onnx"), PORTABLE).plan, 0
+    plan, found = deeploy.compile(save_alternating(tmp_path / "alternating.onnx"), PORTABLE).plan, 0
     fuser = FusionSearch(plan, plan.program)
     for call in plan.program.calls:
         for name, operand in call.operands.items():

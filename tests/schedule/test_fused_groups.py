@@ -20,7 +20,7 @@ from deeploy.planning.plan import Plan
 from deeploy.planning.tiling.fused_group import FusedGroup, GroupMember
 from deeploy.schedule import Schedule, build_schedule
 from deeploy.schedule.ir import Condition, Do, Guard, Loop, Node, ShiftRows
-from tests.execution.simulation.nets import compiled, node
+from tests.execution.simulation.nets import compile_nodes, node
 from tests.schedule.proofs import prove, refuse, refuse_schedules
 
 RAM = Options(objective="ram")
@@ -40,13 +40,13 @@ def residual(folder: Path, options: Options = RAM) -> deeploy.Compiled:
         node("Conv", "h w5", "y", strides=[2, 2]),
     ]
     constants = {"w1": [6, 3, 3, 3], "w2": [6, 1, 3, 3], "w3": [6, 6, 1, 1], "w4": [4, 6, 3, 3], "w5": [3, 10, 2, 2]}
-    return compiled(folder, nodes, {"x": [1, 3, 37, 26]}, {"y": [1, 3, 5, 3]}, constants, options, "generic")
+    return compile_nodes(folder, nodes, {"x": [1, 3, 37, 26]}, {"y": [1, 3, 5, 3]}, constants, options, "generic")
 
 
 def mlp(folder: Path, options: Options = RAM) -> deeploy.Compiled:
     """Rows of a hidden layer that are wider than what is around them."""
     nodes = [node("MatMul", "x w1", "a"), node("Tanh", "a", "b"), node("MatMul", "b w2", "y")]
-    return compiled(folder, nodes, {"x": [24, 5]}, {"y": [24, 4]}, {"w1": [5, 60], "w2": [60, 4]}, options, "generic")
+    return compile_nodes(folder, nodes, {"x": [24, 5]}, {"y": [24, 4]}, {"w1": [5, 60], "w2": [60, 4]}, options, "generic")
 
 
 NETWORKS: dict[str, Callable[[Path, Options], deeploy.Compiled]] = {"residual": residual, "mlp": mlp}

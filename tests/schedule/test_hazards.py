@@ -32,7 +32,7 @@ SHARE = 0.3  # of mutants that `make test` tries
 Change = Callable[[Node], list[Node] | None]  # what a node becomes; None: it stays
 
 
-def compiled(name: str, buffering: Buffering, folder: Path) -> deeploy.Compiled:
+def compile_network(name: str, buffering: Buffering, folder: Path) -> deeploy.Compiled:
     network, l1, l2 = NETWORKS[name]
     little = {"l1": l1} if l2 is None else {"l1": l1, "l2": l2}
     return network(folder, Options(memory=little, buffering=buffering, default_memory="L2" if l2 is None else "L3"))
@@ -90,7 +90,7 @@ CHANGES: dict[str, Change] = {
 @pytest.mark.parametrize("buffering", ["single", "double"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_hazards_are_found(name: str, buffering: Buffering, tmp_path: Path) -> None:
-    one = compiled(name, buffering, tmp_path)
+    one = compile_network(name, buffering, tmp_path)
     found = [(what, *mutant) for what, change in CHANGES.items() for mutant in mutants(build_schedule(one.plan), change)]
     drawn = [mutant for *place, mutant in found if is_drawn(f"{name} {buffering} {place}", SHARE)]
     assert refuse_schedules(one, drawn) == len(drawn) and len(found) > 20
@@ -98,7 +98,7 @@ def test_hazards_are_found(name: str, buffering: Buffering, tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def tiled(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
-    return compiled("streamed", "double", tmp_path_factory.mktemp("tiled"))
+    return compile_network("streamed", "double", tmp_path_factory.mktemp("tiled"))
 
 
 def test_blocks_that_are_alive_together_lie_apart(tiled: deeploy.Compiled) -> None:

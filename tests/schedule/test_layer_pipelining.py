@@ -21,7 +21,7 @@ from tests.schedule.test_managed_fused_groups import CHANGES, Quantised, equal_o
 SIZE = [1, 32, 25, 10]
 
 
-def network(path: Path) -> Path:
+def save_convolutions(path: Path) -> Path:
     """1x1 and 3x3 convolutions in turns, the last of which halves rows and columns."""
     one = Quantised()
     y = one.conv(one.conv(one.conv("x", 32, 32, 1), 32, 32, 3), 32, 32, 1)
@@ -31,7 +31,7 @@ def network(path: Path) -> Path:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[deeploy.Compiled, deeploy.Compiled]:
     """The network with calls that follow each other closely, and without; however little that saves."""
-    model = network(tmp_path_factory.mktemp("model") / "behind.onnx")
+    model = save_convolutions(tmp_path_factory.mktemp("model") / "behind.onnx")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "WORTH", 0.0)
         patch.setattr(chains, "parallel_groups", lambda fuser: ())
@@ -90,5 +90,5 @@ def test_the_same_network_has_the_same_chains(both: tuple[deeploy.Compiled, deep
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "WORTH", 0.0)
         patch.setattr(chains, "parallel_groups", lambda fuser: ())
-        again = deeploy.compile(network(tmp_path / "again.onnx"), "siracusa").plan
+        again = deeploy.compile(save_convolutions(tmp_path / "again.onnx"), "siracusa").plan
     assert again.fused_groups == both[0].plan.fused_groups

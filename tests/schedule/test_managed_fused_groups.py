@@ -85,14 +85,14 @@ class Quantised:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def blocks_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one = Quantised()
     y = one.block(one.block(one.conv("x", 3, 8, 3, 2), 8), 8, 2)
     return one.save(tmp_path_factory.mktemp("model") / "model.onnx", y, [1, 3, 56, 40], [1, 8, 14, 10])
 
 
 @cache
-def compiled(model: Path, name: str, objective: Objective = "traffic", fusion: bool = True, l2: int = L2) -> deeploy.Compiled:
+def compile_group(model: Path, name: str, objective: Objective = "traffic", fusion: bool = True, l2: int = L2) -> deeploy.Compiled:
     options = Options(memory={"l1": L1}, engines=ENGINES[name.removesuffix(", L3")], objective=objective, fusion=fusion)
     if name.endswith("L3"):
         options = replace(options, memory={"l1": L1, "l2": l2}, default_memory="L3")
@@ -100,8 +100,8 @@ def compiled(model: Path, name: str, objective: Objective = "traffic", fusion: b
 
 
 @pytest.fixture(scope="module", params=CASES)
-def fused(model: Path, request: pytest.FixtureRequest) -> tuple[str, deeploy.Compiled]:
-    return request.param, compiled(model, request.param)
+def fused(blocks_model: Path, request: pytest.FixtureRequest) -> tuple[str, deeploy.Compiled]:
+    return request.param, compile_group(blocks_model, request.param)
 
 
 def moved(one: deeploy.Compiled) -> int:
@@ -109,10 +109,10 @@ def moved(one: deeploy.Compiled) -> int:
 
 
 @pytest.mark.share(0.25)
-def test_chains_move_fewer_bytes_and_compute_the_same(fused: tuple[str, deeploy.Compiled], model: Path, tmp_path: Path) -> None:
+def test_chains_move_fewer_bytes_and_compute_the_same(fused: tuple[str, deeploy.Compiled], blocks_model: Path, tmp_path: Path) -> None:
     name, one = fused
     assert one.plan.fused_groups and any(chain.line_buffers for chain in one.plan.fused_groups)
-    assert moved(one) < 0.95 * moved(compiled(model, name, "cycles", fusion=False))
+    assert moved(one) < 0.95 * moved(compile_group(blocks_model, name, "cycles", fusion=False))
     one.write(tmp_path / "out")
     entry = project.select_network(project.read_manifest(tmp_path / "out"))
     assert [(c["first"], c["last"]) for c in entry["fused_groups"]] == [(c.first, c.last) for c in one.plan.fused_groups]
@@ -123,9 +123,9 @@ def test_chains_move_fewer_bytes_and_compute_the_same(fused: tuple[str, deeploy.
 
 @pytest.mark.share(0.25)
 @pytest.mark.parametrize(("name", "l2"), [("cores", 9000), ("both engines", 16000)])
-def test_what_lies_in_l3_comes_through_l2(name: str, l2: int, model: Path, tmp_path: Path) -> None:
+def test_what_lies_in_l3_comes_through_l2(name: str, l2: int, blocks_model: Path, tmp_path: Path) -> None:
     """Constants that are fetched whole and activations that go out to L3 are in chains as well, and the same is computed."""
-    one = compiled(model, f"{name}, L3", l2=l2)
+    one = compile_group(blocks_model, f"{name}, L3", l2=l2)
     inside = {step for chain in one.plan.fused_groups for step in range(chain.first, chain.last + 1)}
     assert any(max(one.plan.calls[step].distances) > 1 for step in inside) or inside & set(one.plan.first_uses.values())
     assert one.plan.memory["L2"].peak <= l2
@@ -148,7 +148,7 @@ def test_what_its_calls_take_adds_up(fused: tuple[str, deeploy.Compiled]) -> Non
 
 
 @pytest.mark.share(0.25)
-def test_what_was_considered_is_recorded(fused: tuple[str, deeploy.Compiled], model: Path) -> None:
+def test_what_was_considered_is_recorded(fused: tuple[str, deeploy.Compiled], blocks_model: Path) -> None:
     """Every chain that is taken, and of neighbouring calls of which none is, why."""
     plan = fused[1].plan
     taken = [choice for choice in plan.fusion_choices if choice.is_taken]
@@ -167,22 +167,22 @@ def test_what_was_considered_is_recorded(fused: tuple[str, deeploy.Compiled], mo
         written = calls[step].operands[calls[step].writes[0]].buffer
         if any(operand.buffer == written for operand in calls[step + 1].operands.values()):
             assert step in chained | known
-    assert not compiled(model, fused[0], "cycles", fusion=False).plan.fusion_choices
-    by_cycles = compiled(model, fused[0], "cycles").plan.fusion_choices
+    assert not compile_group(blocks_model, fused[0], "cycles", fusion=False).plan.fusion_choices
+    by_cycles = compile_group(blocks_model, fused[0], "cycles").plan.fusion_choices
     assert by_cycles and {choice.reason for choice in by_cycles} & {"slower", "less saved", "no room", "cannot be cut"}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_fewer_cycles_are_never_more(name: str, model: Path) -> None:
-    alone, one = compiled(model, name, "cycles", fusion=False), compiled(model, name, "cycles")
+def test_fewer_cycles_are_never_more(name: str, blocks_model: Path) -> None:
+    alone, one = compile_group(blocks_model, name, "cycles", fusion=False), compile_group(blocks_model, name, "cycles")
     assert not alone.plan.fused_groups
     assert walk_plan(one.plan).cycles <= walk_plan(alone.plan).cycles
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_the_estimate_of_a_chain_is_what_the_walk_finds(name: str, model: Path) -> None:
+def test_the_estimate_of_a_chain_is_what_the_walk_finds(name: str, blocks_model: Path) -> None:
     """Where all windows arrive in time: with all of L1, every tenth chain that there could be."""
-    plan = deeploy.compile(model, target="siracusa", engines=ENGINES[name], fusion=False).plan
+    plan = deeploy.compile(blocks_model, target="siracusa", engines=ENGINES[name], fusion=False).plan
     fuser = fuse.FusionSearch(plan, plan.program)
     every = [*fuser.found(lambda *_: True), *beside.parallel_groups(fuser), *behind.pipelined_groups(fuser)][::10]
     assert len(every) > 3
@@ -191,9 +191,9 @@ def test_the_estimate_of_a_chain_is_what_the_walk_finds(name: str, model: Path) 
         assert abs(sum(run.calls[step].cycles for step in one.steps) / one.cycles - 1) < 0.05, one.fused_group
 
 
-def test_jobs_run_while_cores_compute(model: Path) -> None:
+def test_jobs_run_while_cores_compute(blocks_model: Path) -> None:
     """Between the start of a job and the wait for it, cores compute another call."""
-    plan = compiled(model, "both engines").plan
+    plan = compile_group(blocks_model, "both engines").plan
     unrolled, beside = Unrolled(build_schedule(plan), {}), 0
     for chain in plan.fused_groups:
         running: int | None = None
@@ -306,9 +306,9 @@ def test_the_loop_over_clocks_is_one_loop(fused: tuple[str, deeploy.Compiled]) -
 @pytest.mark.parametrize(
     ("options", "message"), [(Options(objective="traffic"), 'objective="traffic"'), (Options(fusion=False), "fusion=False")]
 )
-def test_options_of_machines_with_several_memories(options: Options, message: str, model: Path) -> None:
+def test_options_of_machines_with_several_memories(options: Options, message: str, blocks_model: Path) -> None:
     with pytest.raises(UsageError, match=f"{message}: target generic has one flat memory"):
-        deeploy.compile(model, target="generic", **options.given())
+        deeploy.compile(blocks_model, target="generic", **options.given())
 
 
 def test_cores_and_the_accelerator_beside_each_other_are_faster(tmp_path: Path) -> None:

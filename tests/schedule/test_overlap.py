@@ -23,7 +23,7 @@ from tests.schedule.proofs import prove
 from tests.schedule.test_managed_fused_groups import Quantised
 
 
-def network(path: Path, channels: int = 48, size: int = 16) -> Path:
+def save_two_engines(path: Path, channels: int = 48, size: int = 16) -> Path:
     """Two branches joined by Concat: convolutions, which N-EUREKA computes, and pools, one behind the other."""
     one = Quantised()
     a = b = one.conv("x", channels, channels, 1)
@@ -44,7 +44,7 @@ def in_the_order_of_the_file(model: Path) -> deeploy.Compiled:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
-    return deeploy.compile(network(tmp_path_factory.mktemp("model") / "model.onnx"), "siracusa")
+    return deeploy.compile(save_two_engines(tmp_path_factory.mktemp("model") / "model.onnx"), "siracusa")
 
 
 def test_the_order_that_is_faster_is_taken_and_computes_the_same(both: deeploy.Compiled, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_order_that_is_faster_is_taken_and_computes_the_same(both: deeploy.C
 def test_what_saves_too_little_is_planned_in_the_order_of_the_file(both: deeploy.Compiled, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "walk_plan", lambda plan: walk_plan(both.plan if plan.fusion_choices else plan))  # both orders take as long
-        plan = deeploy.compile(network(tmp_path / "model.onnx"), "siracusa").plan
+        plan = deeploy.compile(save_two_engines(tmp_path / "model.onnx"), "siracusa").plan
     assert plan.order is not None and not plan.order.is_taken
     assert [call.name for call in plan.program.calls] == [*plan.order.file]
 
@@ -78,7 +78,7 @@ def test_the_chosen_order_is_faster_on_the_simulator(both: deeploy.Compiled, tmp
     sample = np.random.default_rng(3).integers(-128, 128, (1, 32, 16, 16)).astype(np.int8)
     np.savez(tmp_path / "inputs.npz", x=sample)
     cycles = []
-    for name, one in (("chosen", both), ("file", in_the_order_of_the_file(network(tmp_path / "model.onnx")))):
+    for name, one in (("chosen", both), ("file", in_the_order_of_the_file(save_two_engines(tmp_path / "model.onnx")))):
         one.write(tmp_path / name)
         run = run_project(tmp_path / name, tmp_path / "inputs.npz", on="gvsoc")
         np.testing.assert_array_equal(run.outputs[0][0], both.interpret([sample])[0])
@@ -88,7 +88,7 @@ def test_the_chosen_order_is_faster_on_the_simulator(both: deeploy.Compiled, tmp
 
 
 def test_the_same_network_has_the_same_order(both: deeploy.Compiled, tmp_path: Path) -> None:
-    again = deeploy.compile(network(tmp_path / "again.onnx"), "siracusa").plan
+    again = deeploy.compile(save_two_engines(tmp_path / "again.onnx"), "siracusa").plan
     assert again.order == both.plan.order and again.fused_groups == both.plan.fused_groups
     assert deeploy.compile(tmp_path / "again.onnx", "siracusa", fusion=False).plan.order is None
 

@@ -21,7 +21,7 @@ from tests.schedule.proofs import prove
 from tests.schedule.test_managed_fused_groups import CHANGES, Quantised, equal_on_the_host, unsafe
 
 
-def network(path: Path) -> Path:
+def save_branches(path: Path) -> Path:
     """Two convolutions of one image, which are added."""
     one = Quantised()
     x = one.conv("x", 32, 32, 1)
@@ -32,11 +32,11 @@ def network(path: Path) -> Path:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[deeploy.Compiled, deeploy.Compiled]:
     """The network with what is beside each other, and without."""
-    model = network(tmp_path_factory.mktemp("model") / "branches.onnx")
-    return compiled(model, True), compiled(model, False)
+    model = save_branches(tmp_path_factory.mktemp("model") / "branches.onnx")
+    return compile_branches(model, True), compile_branches(model, False)
 
 
-def compiled(model: Path, has_chains: bool) -> deeploy.Compiled:
+def compile_branches(model: Path, has_chains: bool) -> deeploy.Compiled:
     """The network with no other chains than branches beside each other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "pipelined_groups", lambda fuser: ())
@@ -75,7 +75,7 @@ def test_what_makes_branches_unsafe_is_found(what: str, both: tuple[deeploy.Comp
 
 
 def test_the_same_network_has_the_same_branches_beside_each_other(both: tuple[deeploy.Compiled, deeploy.Compiled], tmp_path: Path) -> None:
-    again = compiled(network(tmp_path / "again.onnx"), True).plan
+    again = compile_branches(save_branches(tmp_path / "again.onnx"), True).plan
     assert again.fused_groups == both[0].plan.fused_groups
     assert again.fusion_choices == both[0].plan.fusion_choices
 

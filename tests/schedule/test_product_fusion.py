@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-def network(path: Path, rows: int, width: int, hidden: int) -> Path:
+def save_products(path: Path, rows: int, width: int, hidden: int) -> Path:
     """Two products, with the GELU of the first one in between."""
     one = Deep()
     x = one.matmul("x", width, hidden)
@@ -60,7 +60,7 @@ def network(path: Path, rows: int, width: int, hidden: int) -> Path:
 
 
 @functools.cache
-def compiled(folder: Path, name: str, fusion: bool = True) -> deeploy.Compiled:
+def compile_products(folder: Path, name: str, fusion: bool = True) -> deeploy.Compiled:
     """The network with the chain of one kind that moves the fewest bytes, however long it takes."""
     shape, l1, l2, engines, target, _, is_nested = CASES[name]
     options = Options(memory={"l1": l1}, engines=engines, objective="traffic" if fusion else "cycles", fusion=fusion)
@@ -73,7 +73,7 @@ def compiled(folder: Path, name: str, fusion: bool = True) -> deeploy.Compiled:
         patch.setattr(driver, "product_groups", lambda fuser: filter(functools.partial(is_wanted, is_nested), every(fuser)))
         if fusion and name == DEARER:
             patch.setattr(order, "fuse_layers", lambda alone, given: cheapest(choose(alone, given), given))
-        return deeploy.compile(network(folder / f"{name}.onnx", *shape), target, **options.given())
+        return deeploy.compile(save_products(folder / f"{name}.onnx", *shape), target, **options.given())
 
 
 def cheapest(alone: Plan, given: Program) -> Plan:
@@ -98,13 +98,13 @@ def chain_of(one: deeploy.Compiled) -> FusedGroup:
 @pytest.mark.parametrize("name", CASES)
 def test_the_hidden_layer_is_nowhere_and_outputs_are_the_same(name: str, folder: Path, tmp_path: Path) -> None:
     (rows, _, hidden), l1, _, _, _, kernel, is_nested = CASES[name]
-    one = compiled(folder, name)
+    one = compile_products(folder, name)
     chain, calls = chain_of(one), one.plan.program.calls
     assert [call.kernel.name for call in calls][1:] == [kernel] and len(chain.members[0].loops) == len(chain.members[1].loops) == 2
     ((buffer, slots),) = chain.slots.items()
     assert buffer == calls[0].operands["y"].buffer and slots.elements * slots.count < rows * hidden / 1.5
     assert (slots.loops == 1) is is_nested and (one.plan.tiling(1).partial(calls[1].geometry) > 1) is not is_nested
-    assert (moved(one) < moved(compiled(folder, name, fusion=False))) is (name != DEARER)
+    assert (moved(one) < moved(compile_products(folder, name, fusion=False))) is (name != DEARER)
     assert one.plan.memory["L1"].peak <= l1
     one.write(tmp_path / "out")
     entry = project.select_network(project.read_manifest(tmp_path / "out"))
@@ -118,7 +118,7 @@ def test_the_hidden_layer_is_nowhere_and_outputs_are_the_same(name: str, folder:
 @pytest.mark.share(0.5)
 @pytest.mark.parametrize("name", [name for name in CASES if name.endswith("L3")])
 def test_weights_come_from_l3_through_windows_of_a_few_tiles(name: str, folder: Path) -> None:
-    one = compiled(folder, name)
+    one = compile_products(folder, name)
     plan, chain = one.plan, chain_of(one)
     (rows, width, hidden), rounds = CASES[name][0], chain.members[0].loops[0].trips
     streamed = [s for step in (0, 1) for s in plan.tiling(step).streams if s.path == "L3_L2" and s.moves > 1]
@@ -134,7 +134,7 @@ def test_weights_come_from_l3_through_windows_of_a_few_tiles(name: str, folder: 
 
 @pytest.mark.parametrize("name", CASES)
 def test_weights_move_once_for_every_tile_of_rows(name: str, folder: Path) -> None:
-    one = compiled(folder, name)
+    one = compile_products(folder, name)
     run, chain = walk_plan(one.plan), chain_of(one)
     (rows, width, _), rounds = CASES[name][0], chain.members[0].loops[0].trips
     constants = {operand.buffer for call in one.plan.program.calls for operand in call.operands.values()} & {
@@ -150,12 +150,12 @@ def test_weights_move_once_for_every_tile_of_rows(name: str, folder: Path) -> No
 @pytest.mark.parametrize("name", CASES)
 def test_what_makes_such_a_chain_unsafe_is_found(name: str, what: str, folder: Path) -> None:
     absent = ("a move of rows", "nobody waits for a job") if "cores" in name else ("a move of rows",)
-    assert bool(unsafe(compiled(folder, name), what)) is not what.startswith(absent)
+    assert bool(unsafe(compile_products(folder, name), what)) is not what.startswith(absent)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_call_could_begin_earlier_and_no_slot_be_left_out(name: str, folder: Path) -> None:
-    one = compiled(folder, name)
+    one = compile_products(folder, name)
     chain, room = chain_of(one), one.plan.target.memory("L1").alignment  # elements of a byte, in which room is given
     members = chain.members
     others = [replace(chain, members=(members[0], replace(members[1], start=members[1].start - 1)))] if members[1].start else []

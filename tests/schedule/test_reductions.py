@@ -80,7 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cache
-def compiled(folder: Path, name: str, buffering: Buffering = "auto") -> deeploy.Compiled:
+def compile_reduction(folder: Path, name: str, buffering: Buffering = "auto") -> deeploy.Compiled:
     make, l1, _ = NETWORKS[name]
     engines = ("cluster", "npu") if name == "dense" else ("cluster",)
     options = Options(memory={"l1": l1}, buffering=buffering, engines=engines)
@@ -90,7 +90,7 @@ def compiled(folder: Path, name: str, buffering: Buffering = "auto") -> deeploy.
 @pytest.mark.share(0.25)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_what_is_deeper_than_l1_computes_the_same(name: str, folder: Path, tmp_path: Path) -> None:
-    one = compiled(folder, name)
+    one = compile_reduction(folder, name)
     (step,) = (step for step, call in enumerate(one.plan.program.calls) if call.kernel.name == NETWORKS[name][2])
     call, tiling = one.plan.program.calls[step], one.plan.tiling(step)
     (dim,) = call.geometry.nest.accumulated
@@ -104,7 +104,7 @@ def test_what_is_deeper_than_l1_computes_the_same(name: str, folder: Path, tmp_p
 
 
 def test_weights_of_one_row_of_outputs_move_once(folder: Path) -> None:
-    one = compiled(folder, "product")
+    one = compile_reduction(folder, "product")
     (step,) = (step for step, call in enumerate(one.plan.program.calls) if call.kernel.name == "pulp_matmul_sums")
     moved = one.network.predicted.calls[step].traffic["L2_L1"].bytes_in if one.network.predicted else 0
     weights, rows = 9000 * 37, 3 * 9000
@@ -127,7 +127,7 @@ def test_short_reductions_stay_whole(folder: Path) -> None:
 
 
 def test_reductions_are_cut_only_where_a_kernel_keeps_sums(folder: Path) -> None:
-    call = next(call for call in compiled(folder, "product").plan.program.calls if call.kernel.name == "pulp_matmul_sums")
+    call = next(call for call in compile_reduction(folder, "product").plan.program.calls if call.kernel.name == "pulp_matmul_sums")
     assert "k" in cut_dims(call)
     nest = replace(call.geometry.nest, accumulated=())
     assert "k" not in cut_dims(replace(call, geometry=replace(call.geometry, nest=nest)))
@@ -154,7 +154,7 @@ CHANGES: dict[str, Callable[[Node], Node | None]] = {
 @pytest.mark.parametrize("buffering", ["single", "double"])
 @pytest.mark.parametrize("name", ["product", "dense"])
 def test_what_makes_sums_wrong_is_found(name: str, what: str, buffering: Buffering, folder: Path) -> None:
-    one = compiled(folder, name, buffering)
+    one = compile_reduction(folder, name, buffering)
     plan = one.plan
     assert any(plan.tiling(step).partial(call.geometry) > 1 for step, call in enumerate(plan.program.calls))
     without = {

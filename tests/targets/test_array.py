@@ -22,7 +22,7 @@ ARRAY = Path(__file__).parent / "array"
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def requantised_model(tmp_path: Path) -> Path:
     """A large and a small convolution, another large one, and a product, each requantised to int8."""
     numbers = np.random.default_rng(0)
     shapes = {"w0": (24, 8, 3, 3), "w1": (2, 24, 1, 1), "w2": (32, 2, 3, 3), "w3": (32, 10)}
@@ -61,9 +61,9 @@ def sample() -> np.ndarray:
 
 
 @pytest.mark.parametrize("memory", ["L2", "L3"])
-def test_every_layer_runs_where_it_costs_least(model: Path, memory: str) -> None:
+def test_every_layer_runs_where_it_costs_least(requantised_model: Path, memory: str) -> None:
     """The array takes long to begin: the small convolution is left to the cores, and its operands pass through L2."""
-    compiled = deeploy.compile(model, ARRAY, default_memory=memory)
+    compiled = deeploy.compile(requantised_model, ARRAY, default_memory=memory)
     assert engines(compiled) == ["array", "cores", "array", "array"]
     levels = {placement.buffers[0]: placement.level for placement in compiled.plan.placements}
     assert {levels["a0_channels_last"], levels["a1_channels_last"]} == {"L2"}, "the engines share no nearer memory"
@@ -81,19 +81,19 @@ LITTLE = [(4000, 9000, {"array", "cores"}), (300, 9000, {"cores"})]
         *(("L3", *case) for case in (*LITTLE, (4000, 6000, {"array", "cores"}), (16_000, 3000, {"array"}))),  # constants need not lie in L2
     ],
 )
-def test_little_memory_decides_too(model: Path, memory: str, pad: int, l2: int, expected: set[str]) -> None:
+def test_little_memory_decides_too(requantised_model: Path, memory: str, pad: int, l2: int, expected: set[str]) -> None:
     """Tiles through a small scratchpad; where none fits, the cores; and constants that are streamed."""
     options = Options(memory={"pad": pad, "l1": 6000, "l2": l2}, default_memory=memory)
-    compiled = deeploy.compile(model, ARRAY, **options.given())
+    compiled = deeploy.compile(requantised_model, ARRAY, **options.given())
     assert set(engines(compiled)) == expected
     for name, use in compiled.memory.items():
         assert use.capacity is None or use.peak <= use.capacity, name
     assert np.array_equal(compiled.run([sample()], sanitize=True)[0], compiled.interpret([sample()])[0])
 
 
-def test_only_the_constants_of_chosen_kernels_are_kept(model: Path) -> None:
+def test_only_the_constants_of_chosen_kernels_are_kept(requantised_model: Path) -> None:
     """Cores want weights with channels last, the array as the graph has them."""
-    compiled = deeploy.compile(model, ARRAY)
+    compiled = deeploy.compile(requantised_model, ARRAY)
     constants = [buffer for buffer in compiled.plan.program.buffers.values() if buffer.role is Role.CONSTANT]
     used = {operand.buffer for call in compiled.plan.program.calls for operand in call.operands.values()}
     assert {buffer.name for buffer in constants} <= used
@@ -102,22 +102,22 @@ def test_only_the_constants_of_chosen_kernels_are_kept(model: Path) -> None:
     assert compiled.memory["L2"].constants == sum(-(-buffer.bytes // 8) * 8 for buffer in constants)
 
 
-def test_engines_may_be_left_out(model: Path) -> None:
-    alone = deeploy.compile(model, ARRAY, engines=("cores",))
+def test_engines_may_be_left_out(requantised_model: Path) -> None:
+    alone = deeploy.compile(requantised_model, ARRAY, engines=("cores",))
     assert engines(alone) == ["cores"] * 4
     manifest = json.loads(str(alone.files()["deploy.json"]))
     assert manifest["machine"]["engines"] == ["cores"]
     assert {call["engine"] for call in manifest["calls"]} == {"cores"}
     with pytest.raises(UsageError) as unknown:
-        deeploy.compile(model, ARRAY, engines=("cores", "npu"))
+        deeploy.compile(requantised_model, ARRAY, engines=("cores", "npu"))
     assert "no engine npu" in unknown.value.what and "cores, array" in unknown.value.remedy
     with pytest.raises(UnsupportedError) as missing:
-        deeploy.compile(model, ARRAY, engines=("array",))
+        deeploy.compile(requantised_model, ARRAY, engines=("array",))
     assert "only cores could run it, which engines leaves out" in missing.value.what
 
 
-def test_it_is_explained_who_runs_a_layer(model: Path) -> None:
-    compiled = deeploy.compile(model, ARRAY)
+def test_it_is_explained_who_runs_a_layer(requantised_model: Path) -> None:
+    compiled = deeploy.compile(requantised_model, ARRAY)
     calls = json.loads(str(compiled.files()["explain.json"]))["networks"]["network"]["calls"]
     small = next(call for call in calls if call["node"].startswith("conv1"))
     assert re.search(r"Engine: cores, by conv2d\b[^;]*; .* array_conv2d_any wide on array: [\d ]+ cycles more", small["reasons"][0]), small[

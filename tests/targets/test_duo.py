@@ -19,7 +19,7 @@ CORES, SMALL, LARGE = "cores", "taps_g4_f3x3", "channels_k16_c16"
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def mixed_layers_model(tmp_path: Path) -> Path:
     """Channels that are mixed (1x1, many), a depthwise layer, channels mixed again, a pool: each with an engine that suits it."""
     numbers = np.random.default_rng(0)
     shapes = {"w0": (32, 32, 1, 1), "w1": (32, 1, 3, 3), "w2": (64, 32, 1, 1)}
@@ -53,8 +53,8 @@ def sample() -> np.ndarray:
 
 
 @pytest.mark.parametrize("memory", ["L2", "L3"])
-def test_every_layer_runs_where_it_is_fastest(model: Path, memory: str, tmp_path: Path) -> None:
-    compiled = deeploy.compile(model, DUO, default_memory=memory)
+def test_every_layer_runs_where_it_is_fastest(mixed_layers_model: Path, memory: str, tmp_path: Path) -> None:
+    compiled = deeploy.compile(mixed_layers_model, DUO, default_memory=memory)
     assert engines(compiled) == [LARGE, SMALL, LARGE, CORES]
     levels = {placement.level for placement in compiled.plan.placements}
     assert {"L1", "PAD", "L2"} <= levels
@@ -68,16 +68,16 @@ def test_every_layer_runs_where_it_is_fastest(model: Path, memory: str, tmp_path
         assert text in shown and text in str(files["report.html"])
 
 
-def test_without_its_arrays_the_cores_take_longer(model: Path) -> None:
-    full = deeploy.compile(model, DUO)
-    alone = deeploy.compile(model, DUO, engines=(CORES,))
+def test_without_its_arrays_the_cores_take_longer(mixed_layers_model: Path) -> None:
+    full = deeploy.compile(mixed_layers_model, DUO)
+    alone = deeploy.compile(mixed_layers_model, DUO, engines=(CORES,))
     assert set(engines(alone)) == {CORES}
     assert full.network.predicted is not None and alone.network.predicted is not None
     assert full.network.predicted.cycles * 3 < alone.network.predicted.cycles
 
 
-def test_little_scratchpad_is_streamed_through_or_left_out(model: Path) -> None:
-    small = deeploy.compile(model, DUO, memory={"pad": 6000})
+def test_little_scratchpad_is_streamed_through_or_left_out(mixed_layers_model: Path) -> None:
+    small = deeploy.compile(mixed_layers_model, DUO, memory={"pad": 6000})
     assert small.memory["PAD"].peak <= 6000 and LARGE in engines(small)
     assert np.array_equal(small.run([sample()])[0], small.interpret([sample()])[0])
-    assert LARGE not in engines(deeploy.compile(model, DUO, memory={"pad": 300}))
+    assert LARGE not in engines(deeploy.compile(mixed_layers_model, DUO, memory={"pad": 300}))

@@ -11,7 +11,7 @@ from deeploy.backend.project import read_manifest, select_network
 from deeploy.execution.runners import host
 from deeploy.options import Options
 from deeploy.target import load
-from tests.execution.simulation.nets import compiled, node
+from tests.execution.simulation.nets import compile_nodes, node
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "targets"
 TARGETS = {
@@ -43,7 +43,7 @@ def test_windows_over_one_row_are_divided_and_right(tmp_path: Path) -> None:
     shape = [1, 12, 1, 67]
     outputs = {name: [1, 24 if name == "c" else 12, 1, 67] for name in "abcdef"}
     weights = {"w": [12, 1, 1, 5], "w2": [24, 1, 1, 5], "w3": [12, 4, 1, 5]}
-    made = compiled(tmp_path, nodes, {"x": shape}, outputs, weights, Options(memory={"l1": 6_000}))
+    made = compile_nodes(tmp_path, nodes, {"x": shape}, outputs, weights, Options(memory={"l1": 6_000}))
     windows = [step for step, call in enumerate(made.plan.program.calls) if call.node.op in ("Conv", "MaxPool", "AveragePool")]
     assert len(windows) == len(nodes) and {made.plan.tiling(step).core_dims for step in windows} == {"ow"}
     made.write(tmp_path / "project")

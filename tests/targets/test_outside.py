@@ -17,7 +17,7 @@ from deeploy.backend.project import read_manifest, select_network
 from deeploy.cli import app
 from deeploy.driver.verify import run_project
 from deeploy.target import Target, load, names
-from tests.targets.test_snitch import network
+from tests.targets.test_snitch import save_float_network
 
 PACKAGES = Path(__file__).resolve().parents[2] / "examples" / "targets"
 MACHINES = sorted(folder.name for folder in PACKAGES.iterdir() if list(folder.glob("*/runtime/bare/soc.mk")))
@@ -41,9 +41,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def float_and_int8(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network of floats and the same in 8 bits, with inputs."""
-    return network(tmp_path_factory.mktemp("models"))
+    return save_float_network(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(params=MACHINES)
@@ -52,8 +52,8 @@ def machine(request: pytest.FixtureRequest) -> Target:
 
 
 @pytest.fixture
-def project(machine: Target, models: Path, tmp_path: Path) -> Path:
-    deeploy.compile(models / "int8.onnx", machine.name, inputs=models / "inputs.npz").write(tmp_path / "out")
+def project(machine: Target, float_and_int8: Path, tmp_path: Path) -> Path:
+    deeploy.compile(float_and_int8 / "int8.onnx", machine.name, inputs=float_and_int8 / "inputs.npz").write(tmp_path / "out")
     return tmp_path / "out"
 
 
@@ -61,10 +61,10 @@ def test_there_are_machines() -> None:
     assert {"pulp_open", "snitch"} <= set(MACHINES) <= set(names())
 
 
-def test_a_wheel_has_all_that_a_project_needs(project: Path, models: Path) -> None:
-    with np.load(models / "inputs.npz") as arrays:
+def test_a_wheel_has_all_that_a_project_needs(project: Path, float_and_int8: Path) -> None:
+    with np.load(float_and_int8 / "inputs.npz") as arrays:
         samples = len(arrays["x"])
-    assert len(run_project(project, models / "inputs.npz").outputs[0]) == samples
+    assert len(run_project(project, float_and_int8 / "inputs.npz").outputs[0]) == samples
     made = {path.name for path in (project / "runtime" / "bare").iterdir()}
     assert {"bare.mk", "soc.mk", "program.mk", "main.c"} <= made
 
@@ -83,12 +83,25 @@ def test_reports_and_explanations(project: Path, machine: Target) -> None:
     assert "cycles" in said("explain", project, layer)
 
 
-def test_two_chips_compute_what_one_does(project: Path, machine: Target, models: Path, tmp_path: Path) -> None:
-    said("compile", models / "int8.onnx", "-t", machine.name, "--chips", 2, "-o", tmp_path / "chips", "--inputs", models / "inputs.npz")
-    found = [run_project(folder, models / "inputs.npz").outputs[0] for folder in (tmp_path / "chips", project)]
+def test_two_chips_compute_what_one_does(project: Path, machine: Target, float_and_int8: Path, tmp_path: Path) -> None:
+    said(
+        "compile",
+        float_and_int8 / "int8.onnx",
+        "-t",
+        machine.name,
+        "--chips",
+        2,
+        "-o",
+        tmp_path / "chips",
+        "--inputs",
+        float_and_int8 / "inputs.npz",
+    )
+    found = [run_project(folder, float_and_int8 / "inputs.npz").outputs[0] for folder in (tmp_path / "chips", project)]
     assert np.array_equal(*found)
 
 
-def test_accelerators_are_explored_for_its_kernels(machine: Target, models: Path, tmp_path: Path) -> None:
+def test_accelerators_are_explored_for_its_kernels(machine: Target, float_and_int8: Path, tmp_path: Path) -> None:
     hardware = PACKAGES.parent / "hardware" / "array256_bw512.toml"
-    assert "unrolling" in said("explore", models / "int8.onnx", "--hardware", hardware, "-t", machine.name, "--configs", 1, "-o", tmp_path)
+    assert "unrolling" in said(
+        "explore", float_and_int8 / "int8.onnx", "--hardware", hardware, "-t", machine.name, "--configs", 1, "-o", tmp_path
+    )

@@ -25,7 +25,7 @@ FOLDER = ROOT / "examples" / "targets" / "pulp_open" / "deeploy_pulp_open"
 KIB = 1024
 
 
-def network(folder: Path, channels: int = 16) -> Path:
+def save_noisy_network(folder: Path, channels: int = 16) -> Path:
     """Two convolutions, one of them depthwise, a pool and a product, quantised with noise."""
     numbers = np.random.default_rng(0)
     shapes = {"w0": (channels, 3, 3, 3), "w1": (channels, 1, 3, 3), "w2": (channels * 16, 10)}
@@ -73,14 +73,14 @@ def test_what_it_has_of_its_own() -> None:
 
 @pytest.mark.parametrize("memory", ["L2", "L3"])
 def test_the_host_model_agrees(tmp_path: Path, memory: str) -> None:
-    compiled = deeploy.compile(network(tmp_path), FOLDER, default_memory=memory)
+    compiled = deeploy.compile(save_noisy_network(tmp_path), FOLDER, default_memory=memory)
     assert "pulp_depthwise" in {call.kernel.name for call in compiled.plan.program.calls}
     compiled.write(tmp_path / "out")
     assert same(run_project(tmp_path / "out", tmp_path / "inputs.npz").outputs[0], outputs(compiled, tmp_path / "inputs.npz"))
 
 
 def test_its_memory_is_a_limit(tmp_path: Path) -> None:
-    model = network(tmp_path)
+    model = save_noisy_network(tmp_path)
     assert deeploy.compile(model, FOLDER).plan.memory["L1"].peak <= 64 * KIB - 9 * KIB
     with pytest.raises(UsageError, match="l1"):
         deeploy.compile(model, FOLDER, memory={"l1": 65536})
@@ -93,7 +93,7 @@ def test_its_memory_is_a_limit(tmp_path: Path) -> None:
 def test_the_program_for_the_chip_links(tmp_path: Path) -> None:
     if shutil.which("riscv64-unknown-elf-gcc") is None:
         pytest.skip("no riscv64-unknown-elf-gcc: install Debian's gcc-riscv64-unknown-elf and picolibc-riscv64-unknown-elf")
-    deeploy.compile(network(tmp_path), FOLDER).write(tmp_path / "out")
+    deeploy.compile(save_noisy_network(tmp_path), FOLDER).write(tmp_path / "out")
     program = gvsoc.build_network(tmp_path / "out", "network") / "application.elf"
     text = subprocess.run(["riscv64-unknown-elf-nm", program], capture_output=True, text=True, check=True).stdout
     addresses = {words[-1]: int(words[0], 16) for words in map(str.split, text.splitlines()) if len(words) == 3}
@@ -108,7 +108,7 @@ def test_the_simulator_agrees(tmp_path: Path, memory: str) -> None:
     launcher = os.environ.get("GVSOC") or shutil.which("gvsoc")
     if launcher is None or not list(Path(launcher).resolve().parents[1].glob("models/**/apb_soc_impl*")):
         pytest.skip("no GVSoC that was built for pulp-open: set GVSOC to the launcher of one")
-    compiled = deeploy.compile(network(tmp_path), FOLDER, default_memory=memory)
+    compiled = deeploy.compile(save_noisy_network(tmp_path), FOLDER, default_memory=memory)
     compiled.write(tmp_path / "out")
     found = run_project(tmp_path / "out", tmp_path / "inputs.npz", on="gvsoc")
     assert same(found.outputs[0], outputs(compiled, tmp_path / "inputs.npz"))

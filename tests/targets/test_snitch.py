@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "targets" / "snitch" / "deeploy_snitch"
 
 
-def network(folder: Path) -> Path:
+def save_float_network(folder: Path) -> Path:
     """A convolution, products and a softmax of floats; a second file has the same in 8 bits."""
     numbers = np.random.default_rng(0)
     shapes = {"w0": (12, 3, 3, 3), "w1": (12 * 64, 24), "w2": (24, 10)}
@@ -69,7 +69,7 @@ def test_what_it_is() -> None:
 @pytest.mark.parametrize("name", ["float", "int8"])
 def test_the_host_model_agrees(tmp_path: Path, name: str, l1: int | None) -> None:
     options = Options(memory={} if l1 is None else {"l1": l1})
-    compiled = deeploy.compile(network(tmp_path) / f"{name}.onnx", FOLDER, **options.given())
+    compiled = deeploy.compile(save_float_network(tmp_path) / f"{name}.onnx", FOLDER, **options.given())
     streamed = [call.kernel.name for call in compiled.plan.program.calls if call.kernel.name.startswith("snitch_")]
     assert len(streamed) == (4 if name == "float" else 0), "a convolution, two products and a softmax"
     check(compiled, tmp_path, "host")
@@ -203,13 +203,13 @@ def skip_without_a_simulator() -> None:
 
 def test_what_does_not_fit_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FitError):
-        deeploy.compile(network(tmp_path) / "float.onnx", FOLDER, memory={"l1": 100})
+        deeploy.compile(save_float_network(tmp_path) / "float.onnx", FOLDER, memory={"l1": 100})
 
 
 def test_the_program_for_the_cluster_links(tmp_path: Path) -> None:
     if shutil.which("riscv64-unknown-elf-gcc") is None:
         pytest.skip("no riscv64-unknown-elf-gcc: install Debian's gcc-riscv64-unknown-elf and picolibc-riscv64-unknown-elf")
-    deeploy.compile(network(tmp_path) / "float.onnx", FOLDER).write(tmp_path / "out")
+    deeploy.compile(save_float_network(tmp_path) / "float.onnx", FOLDER).write(tmp_path / "out")
     program = gvsoc.build_network(tmp_path / "out", "network") / "application.elf"
     text = subprocess.run(["riscv64-unknown-elf-nm", program], capture_output=True, text=True, check=True).stdout
     addresses = {words[-1]: int(words[0], 16) for words in map(str.split, text.splitlines()) if len(words) == 3}
@@ -225,7 +225,7 @@ def test_the_program_for_the_cluster_links(tmp_path: Path) -> None:
 def test_the_simulator_agrees(tmp_path: Path, name: str, l1: int | None) -> None:
     skip_without_a_simulator()
     options = Options(memory={} if l1 is None else {"l1": l1})
-    model = layers(tmp_path) if name == "layers" else network(tmp_path) / f"{name}.onnx"
+    model = layers(tmp_path) if name == "layers" else save_float_network(tmp_path) / f"{name}.onnx"
     cycles = check(deeploy.compile(model, FOLDER, **options.given()), tmp_path, "gvsoc")
     assert len(cycles) == 2 and min(cycles) > 1000
 

@@ -24,7 +24,7 @@ LAYERS = ("expand", "depthwise", "reduce", "product")
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def saved_model(tmp_path: Path) -> Path:
     return saved(tmp_path)
 
 
@@ -58,16 +58,16 @@ def saved(folder: Path) -> Path:
     return save_graph(graph, path, 13)
 
 
-def test_the_description_is_what_exploration_writes(model: Path, tmp_path: Path) -> None:
+def test_the_description_is_what_exploration_writes(saved_model: Path, tmp_path: Path) -> None:
     options = ("--hardware", UNROLLED / "hardware.toml", "--write-engine", tmp_path / "array.toml")
-    result = deeploy_cli("explore", model, *options, cwd=ROOT)
+    result = deeploy_cli("explore", saved_model, *options, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "array.toml").read_text() == (UNROLLED / "array.toml").read_text()
 
 
-def test_a_configuration_is_chosen_per_layer(model: Path) -> None:
+def test_a_configuration_is_chosen_per_layer(saved_model: Path) -> None:
     """The one with fewer cycles in each layer; the code runs bit for bit."""
-    compiled = deeploy.compile(model, UNROLLED)
+    compiled = deeploy.compile(saved_model, UNROLLED)
     target = load(UNROLLED)
     chosen = {}
     for call in compiled.plan.program.calls:
@@ -80,11 +80,11 @@ def test_a_configuration_is_chosen_per_layer(model: Path) -> None:
     assert np.array_equal(compiled.run([x], sanitize=True)[0], compiled.interpret([x])[0])
 
 
-def test_cycles_are_the_steps_of_the_array(model: Path) -> None:
+def test_cycles_are_the_steps_of_the_array(saved_model: Path) -> None:
     """Loops are rounded up to multiples of the factors: 64 products in a cycle, idle ones counted."""
     target = load(UNROLLED)
     assert target.timing is not None
-    calls = {call.node.name.split(" ")[0]: call for call in deeploy.compile(model, UNROLLED).plan.program.calls}
+    calls = {call.node.name.split(" ")[0]: call for call in deeploy.compile(saved_model, UNROLLED).plan.program.calls}
     pointwise, depthwise = (target.timing.kernel(f"toy_{name}") for name in ("k8_oy2_ox4", "ox16_fx4"))
     expected = {"expand": (32 * 8 * 256, 4 * 32 * 8 * 256), "depthwise": (32 * 9 * 256 * 8, 32 * 3 * 4 * 256)}
     for name, slots in expected.items():

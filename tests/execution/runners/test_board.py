@@ -51,7 +51,7 @@ def port(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_products_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two products in floats, of more inputs than a message holds."""
     folder = tmp_path_factory.mktemp("model")
     rng = np.random.default_rng(3)
@@ -77,17 +77,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("target", "name", "tools"), [("cortex_m4", "qemu_mps2", ARM), ("cortex_m7", "qemu_mps2", ARM), ("rv32imc", "qemu_rv32", RISCV)]
 )
-def test_a_project_runs_on_a_board(target: str, name: str, tools: dict[str, str], model: Path, port: Path, tmp_path: Path) -> None:
+def test_a_project_runs_on_a_board(
+    target: str, name: str, tools: dict[str, str], two_products_model: Path, port: Path, tmp_path: Path
+) -> None:
     need(tools)
     out = tmp_path / "out"
-    compiled = deeploy.compile(model / "two.onnx", target)
+    compiled = deeploy.compile(two_products_model / "two.onnx", target)
     compiled.write(out)
     options = ["--on", "board", "--board", name, "--port", str(port), "--save", str(tmp_path / "got.npz")]
-    command = ["run", str(out), "--inputs", str(model / "inputs.npz"), *options]
+    command = ["run", str(out), "--inputs", str(two_products_model / "inputs.npz"), *options]
     said = CliRunner().invoke(cli.app, command)
     assert said.exit_code == 0, said.output
     assert "3 samples run on the board" in said.output and "cycles" in said.output
-    host = run_project(out, model / "inputs.npz")
+    host = run_project(out, two_products_model / "inputs.npz")
     assert np.load(tmp_path / "got.npz")["y"].tobytes() == host.outputs[0].tobytes()
     number = (port.parent / "port.pid").read_text()
     found = json.loads(CliRunner().invoke(cli.app, [*command, "--json"]).output)
@@ -97,18 +99,18 @@ def test_a_project_runs_on_a_board(target: str, name: str, tools: dict[str, str]
     assert 0 < sum(layer["cycles"] for layer in found["layers"]) <= found["cycles"][0]
 
 
-def test_the_first_wrong_layer_on_a_board(model: Path, port: Path) -> None:
+def test_the_first_wrong_layer_on_a_board(two_products_model: Path, port: Path) -> None:
     need(ARM)
-    compiled = deeploy.compile(model / "two.onnx", "cortex_m4")
-    verdict = verify_compiled(compiled, model / "two.onnx", layers=True, on="board", board="qemu_mps2", port=str(port))
+    compiled = deeploy.compile(two_products_model / "two.onnx", "cortex_m4")
+    verdict = verify_compiled(compiled, two_products_model / "two.onnx", layers=True, on="board", board="qemu_mps2", port=str(port))
     assert verdict.passed
     assert "all 2 layers agree with the interpreter" in verdict.notes
 
 
-def test_the_self_test_on_a_board(model: Path, port: Path, tmp_path: Path) -> None:
+def test_the_self_test_on_a_board(two_products_model: Path, port: Path, tmp_path: Path) -> None:
     need(ARM)
     out = tmp_path / "out"
-    deeploy.compile(model / "two.onnx", "cortex_m4", self_test=model / "inputs.npz").write(out)
+    deeploy.compile(two_products_model / "two.onnx", "cortex_m4", self_test=two_products_model / "inputs.npz").write(out)
     options = ["--on", "board", "--board", "qemu_mps2", "--port", str(port), "--layers", "--json"]
     said = CliRunner().invoke(cli.app, ["run", str(out), *options])
     assert said.exit_code == 0, said.output
@@ -117,42 +119,42 @@ def test_the_self_test_on_a_board(model: Path, port: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_board_of_ones_own(model: Path, port: Path, tmp_path: Path) -> None:
+def test_a_board_of_ones_own(two_products_model: Path, port: Path, tmp_path: Path) -> None:
     """A folder with a board.mk; and the registers of an STM32F4, as QEMU has them."""
     need(ARM)
     out = tmp_path / "out"
-    deeploy.compile(model / "two.onnx", "cortex_m4").write(out)
+    deeploy.compile(two_products_model / "two.onnx", "cortex_m4").write(out)
     boards = out / "runtime" / "board" / "boards"
     own = shutil.copytree(boards / "stm32f4", tmp_path / "own")
     with (own / "board.mk").open("a") as file:
         emulator = "qemu-system-arm -machine netduinoplus2"
         file.write(f"BOARD_LOAD = BEFORE='-serial null' sh {boards}/emulate.sh $(BOARD_PORT) $(BOARD_ELF) {emulator}\n")
-    got = run_project(out, model / "inputs.npz", on="board", board=str(own), port=str(port))
-    assert got.outputs[0].tobytes() == run_project(out, model / "inputs.npz").outputs[0].tobytes()
+    got = run_project(out, two_products_model / "inputs.npz", on="board", board=str(own), port=str(port))
+    assert got.outputs[0].tobytes() == run_project(out, two_products_model / "inputs.npz").outputs[0].tobytes()
 
 
-def test_errors_of_boards(model: Path, tmp_path: Path) -> None:
+def test_errors_of_boards(two_products_model: Path, tmp_path: Path) -> None:
     need(ARM)
     out = tmp_path / "out"
-    deeploy.compile(model / "two.onnx", "cortex_m4").write(out)
+    deeploy.compile(two_products_model / "two.onnx", "cortex_m4").write(out)
 
     def said(kind: type[Exception], text: str, **options: str) -> None:
         with pytest.raises(kind, match=text):
-            run_project(out, model / "inputs.npz", on="board", **options)  # type: ignore[arg-type]
+            run_project(out, two_products_model / "inputs.npz", on="board", **options)  # type: ignore[arg-type]
 
     said(UsageError, "needs a board")
     said(UsageError, "no such board", board="none")
     said(UsageError, "programs of cortex_m4 do not run there", board="qemu_rv32")
-    said(BuildError, "(?s)cannot be loaded.*there, and no emulator's", board="qemu_mps2", port=str(model / "two.onnx"))
+    said(BuildError, "(?s)cannot be loaded.*there, and no emulator's", board="qemu_mps2", port=str(two_products_model / "two.onnx"))
     said(
         BuildError, "(?s)load .*application.elf with a tool of its maker", board=str(silent(out, tmp_path)), port=str(tmp_path / "nothing")
     )
     shutil.copytree(tmp_path / "silent", tmp_path / "two words")
     said(UsageError, "spaces", board=str(tmp_path / "two words"), port=str(tmp_path / "nothing"))
-    deeploy.compile(model / "two.onnx", "generic").write(tmp_path / "flat")
+    deeploy.compile(two_products_model / "two.onnx", "generic").write(tmp_path / "flat")
     with pytest.raises(UsageError, match="target generic has no boards"):
-        run_project(tmp_path / "flat", model / "inputs.npz", on="board", board="qemu_mps2")
-    refused = CliRunner().invoke(cli.app, ["run", str(out), "--inputs", str(model / "inputs.npz"), "--board", "x"])
+        run_project(tmp_path / "flat", two_products_model / "inputs.npz", on="board", board="qemu_mps2")
+    refused = CliRunner().invoke(cli.app, ["run", str(out), "--inputs", str(two_products_model / "inputs.npz"), "--board", "x"])
     assert isinstance(refused.exception, UsageError) and "without --on board" in refused.exception.what
 
 
@@ -198,25 +200,25 @@ def silent(out: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_program_that_needs_more_memory_than_the_board(model: Path, port: Path, tmp_path: Path) -> None:
+def test_a_program_that_needs_more_memory_than_the_board(two_products_model: Path, port: Path, tmp_path: Path) -> None:
     need(ARM)
     out = tmp_path / "out"
-    deeploy.compile(model / "two.onnx", "cortex_m4").write(out)
+    deeploy.compile(two_products_model / "two.onnx", "cortex_m4").write(out)
     own = shutil.copytree(out / "runtime" / "board" / "boards" / "qemu_mps2", tmp_path / "small")
     boards = out / "runtime/board/boards"
     with (own / "board.mk").open("a") as file:
         file.write("BOARD_LAYOUT += -UHEAP_END_LESS '-DHEAP_END_LESS=- 653000'\n")
         file.write(f"BOARD_LOAD = sh {boards}/emulate.sh $(BOARD_PORT) $(BOARD_ELF) $(QEMU_RUN)\n")
     with pytest.raises(FitError, match="no room in memory"):
-        run_project(out, model / "inputs.npz", on="board", board=str(own), port=str(port))
+        run_project(out, two_products_model / "inputs.npz", on="board", board=str(own), port=str(port))
 
 
 @pytest.mark.slow
-def test_a_board_says_what_kernels_take(model: Path, port: Path, tmp_path: Path) -> None:
+def test_a_board_says_what_kernels_take(two_products_model: Path, port: Path, tmp_path: Path) -> None:
     need(ARM)
     command = [
         "calibrate",
-        str(model / "two.onnx"),
+        str(two_products_model / "two.onnx"),
         "-t",
         "cortex_m4",
         "--board",
@@ -228,7 +230,7 @@ def test_a_board_says_what_kernels_take(model: Path, port: Path, tmp_path: Path)
     ]
     said = CliRunner().invoke(cli.app, command)
     assert said.exit_code == 0 and "matmul" in said.output, said.output
-    compiled = deeploy.compile(model / "two.onnx", replace(load("cortex_m4"), timing=load_timing(tmp_path / "t.toml")))
+    compiled = deeploy.compile(two_products_model / "two.onnx", replace(load("cortex_m4"), timing=load_timing(tmp_path / "t.toml")))
     assert compiled.plan.target.timing is not None and compiled.plan.target.timing.mhz == 25
     assert compiled.plan.prediction is not None and compiled.plan.prediction.cycles > 0
 
@@ -264,19 +266,19 @@ class Damaged:
 
 
 @pytest.fixture
-def program(model: Path, port: Path, tmp_path: Path) -> Path:
+def program(two_products_model: Path, port: Path, tmp_path: Path) -> Path:
     """The project of a program that runs at ``port``."""
     need(ARM)
     out = tmp_path / "out"
-    deeploy.compile(model / "two.onnx", "cortex_m4").write(out)
-    run_project(out, model / "inputs.npz", on="board", board="qemu_mps2", port=str(port))
+    deeploy.compile(two_products_model / "two.onnx", "cortex_m4").write(out)
+    run_project(out, two_products_model / "inputs.npz", on="board", board="qemu_mps2", port=str(port))
     return out
 
 
 @pytest.mark.slow
-def test_damaged_messages_are_sent_again(program: Path, model: Path, port: Path) -> None:
-    sample = np.load(model / "inputs.npz")["x"][0]
-    want = run_project(program, model / "inputs.npz").outputs[0][0].tobytes()
+def test_damaged_messages_are_sent_again(program: Path, two_products_model: Path, port: Path) -> None:
+    sample = np.load(two_products_model / "inputs.npz")["x"][0]
+    want = run_project(program, two_products_model / "inputs.npz").outputs[0][0].tobytes()
     with serial.Serial(str(port), 115200) as line:
         link.HostLine(line).hello()  # an emulator needs a second to see that the line was opened
         damaged = Damaged(line, 3000)

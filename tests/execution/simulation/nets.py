@@ -14,7 +14,7 @@ from deeploy.options import Options
 from tests.models import node, save_model
 
 
-def compiled(
+def compile_nodes(
     folder: Path,
     nodes: Sequence[onnx.NodeProto],
     inputs: dict[str, list[int]],
@@ -31,7 +31,7 @@ def compiled(
 
 def convolutions(folder: Path, options: Options) -> deeploy.Compiled:
     """Padded, strided and grouped: windows have halos, borders are clipped, and the last tiles are smaller."""
-    return compiled(
+    return compile_nodes(
         folder,
         [
             node("Conv", "x w1", "a", pads=[1, 1, 1, 1], strides=[2, 2]),
@@ -48,7 +48,7 @@ def convolutions(folder: Path, options: Options) -> deeploy.Compiled:
 
 def upsampled(folder: Path, options: Options) -> deeploy.Compiled:
     """Transposed convolutions: tiles begin at any phase of a stride, filters overlap, and some outputs are reached by no input."""
-    return compiled(
+    return compile_nodes(
         folder,
         [
             node("ConvTranspose", "x w1", "a", pads=[1, 0, 0, 2], strides=[2, 3], output_padding=[1, 2]),
@@ -65,12 +65,12 @@ def upsampled(folder: Path, options: Options) -> deeploy.Compiled:
 def filters(folder: Path, options: Options) -> deeploy.Compiled:
     """Filters cut along their innermost axis, in a middle memory and again in the engine's own."""
     nodes = [node("Conv", "x w", "y", pads=[1, 1, 1, 1])]
-    return compiled(folder, nodes, {"x": [1, 16, 6, 6]}, {"y": [1, 32, 6, 6]}, {"w": [32, 16, 3, 3]}, options)
+    return compile_nodes(folder, nodes, {"x": [1, 16, 6, 6]}, {"y": [1, 32, 6, 6]}, {"w": [32, 16, 3, 3]}, options)
 
 
 def perceptron(folder: Path, options: Options) -> deeploy.Compiled:
     """Weights that are far larger than what works on them."""
-    return compiled(
+    return compile_nodes(
         folder,
         [
             node("Gemm", "x w1 b1", "a"),
@@ -88,7 +88,7 @@ def perceptron(folder: Path, options: Options) -> deeploy.Compiled:
 
 def transposed(folder: Path, options: Options) -> deeploy.Compiled:
     """Strided views: boxes with several axes."""
-    return compiled(
+    return compile_nodes(
         folder,
         [
             node("Neg", "x", "n"),

@@ -39,14 +39,14 @@ def perceptron(folder: Path, *widths: int) -> Path:
     return file
 
 
-def compiled(file: Path, target: Target | str = "siracusa", **options: Any) -> deeploy.Compiled:
+def compile_file(file: Path, target: Target | str = "siracusa", **options: Any) -> deeploy.Compiled:
     return deeploy.compile(file, target, **options)
 
 
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, deeploy.Compiled]:
     file = perceptron(tmp_path_factory.mktemp("energy"), 640, 128, 128)
-    return {objective: compiled(file, objective=objective) for objective in ("cycles", "energy", "edp")}
+    return {objective: compile_file(file, objective=objective) for objective in ("cycles", "energy", "edp")}
 
 
 def test_parts_add_up_and_accelerators_and_their_memory_take_part(plans: dict[str, deeploy.Compiled]) -> None:
@@ -91,7 +91,7 @@ def test_what_has_no_energy_is_named_and_no_plan_is_made_for_it(tmp_path: Path) 
     target = load("siracusa")
     assert target.timing is not None
     poor = replace(target, timing=replace(target.timing, active_mw={}, memory_pj={}, static_mw=0.0))
-    found = compiled(perceptron(tmp_path, 64, 64), poor)
+    found = compile_file(perceptron(tmp_path, 64, 64), poor)
     told = json.loads(found.files()["deploy.json"])
     lacking = told["energy_missing"]
     assert {"engine npu", "memory WM", "static power"} >= set(lacking) and "static power" in lacking
@@ -104,12 +104,12 @@ def test_what_has_no_energy_is_named_and_no_plan_is_made_for_it(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["generic", "cortex_m4", "rv32imc"])
 def test_a_target_without_energies_says_so(name: str, tmp_path: Path) -> None:
-    told = json.loads(compiled(perceptron(tmp_path, 16, 8), name).files()["deploy.json"])
+    told = json.loads(compile_file(perceptron(tmp_path, 16, 8), name).files()["deploy.json"])
     assert told["energy_uj"] is None
     assert told["energy_missing"][0].startswith("engine ") and told["energy_missing"][-1] == "static power"
     for objective in ("energy", "edp"):
         with pytest.raises(UsageError, match=f'objective="{objective}": target {name} has no energy of engine'):
-            compiled(perceptron(tmp_path, 16, 8), name, objective=objective)
+            compile_file(perceptron(tmp_path, 16, 8), name, objective=objective)
 
 
 def test_every_objective_is_offered_and_named_where_one_is_unknown() -> None:

@@ -47,7 +47,7 @@ def test_a_chip_has_the_less_of_what_options_and_the_topology_say(options: Optio
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def three_convolutions(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """Three convolutions, in int8, with more constants than ``LITTLE`` has memory for."""
     folder = tmp_path_factory.mktemp("chain")
     net = Net()
@@ -61,9 +61,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 @pytest.fixture(scope="module")
-def costs(graph: Graph) -> PlannedStages:
+def costs(three_convolutions: Graph) -> PlannedStages:
     assert SIRACUSA.topology is not None
-    return PlannedStages(graph, levels_of_graph(graph), SIRACUSA, LITTLE, SIRACUSA.topology)
+    return PlannedStages(three_convolutions, levels_of_graph(three_convolutions), SIRACUSA, LITTLE, SIRACUSA.topology)
 
 
 @pytest.mark.slow
@@ -77,10 +77,10 @@ def test_what_does_not_fit_is_streamed_and_fits_where_it_is_cut(costs: PlannedSt
 
 
 @pytest.mark.slow
-def test_the_best_of_all_cuts_is_found_without_planning_all_stages(costs: PlannedStages, graph: Graph) -> None:
+def test_the_best_of_all_cuts_is_found_without_planning_all_stages(costs: PlannedStages, three_convolutions: Graph) -> None:
     assert SIRACUSA.topology is not None
     depth = costs.levels.depth
-    fresh = PlannedStages(graph, costs.levels, SIRACUSA, LITTLE, SIRACUSA.topology)
+    fresh = PlannedStages(three_convolutions, costs.levels, SIRACUSA, LITTLE, SIRACUSA.topology)
     found = choose_cuts_by(costs.levels, 3, "cycles", fresh)
     assert fresh.is_exact
     every = {cuts: max(costs.times(cuts)) for cuts in itertools.combinations(range(1, depth), 2)}
@@ -117,51 +117,51 @@ def test_queues_and_what_is_forwarded_leave_less_memory(costs: PlannedStages) ->
 
 
 @pytest.mark.parametrize("strategy", ["layers", "parameters", "cycles"])
-def test_a_pipeline_of_little_chips_computes_what_one_chip_does(graph: Graph, strategy: Balance) -> None:
+def test_a_pipeline_of_little_chips_computes_what_one_chip_does(three_convolutions: Graph, strategy: Balance) -> None:
     assert SIRACUSA.topology is not None
-    found = plan_pipeline_stages(graph, SIRACUSA, 3, strategy, SIRACUSA.topology, LITTLE)
+    found = plan_pipeline_stages(three_convolutions, SIRACUSA, 3, strategy, SIRACUSA.topology, LITTLE)
     check_system(found.system, SIRACUSA.topology)
     assert [note.split(":")[0] for note in found.system.notes] == ["stage 0", "stage 1", "stage 2"]
     assert tuple(constants_by_chip(found.system).values()) == found.constants
-    whole = system_of_one(graph)
+    whole = system_of_one(three_convolutions)
     one, many = chips.chip_programs(whole, SIRACUSA), chips.chip_programs(found.system, SIRACUSA)
     for image in np.random.default_rng(1).standard_normal((5, 1, 8, 8, 8)).astype(np.float32):
         assert np.array_equal(chips.system_outputs(whole, one, [image])[0], chips.system_outputs(found.system, many, [image])[0])
 
 
 @pytest.mark.slow
-def test_auto_takes_the_fewest_chips_that_keep_all_constants(graph: Graph, costs: PlannedStages) -> None:
+def test_auto_takes_the_fewest_chips_that_keep_all_constants(three_convolutions: Graph, costs: PlannedStages) -> None:
     assert SIRACUSA.topology is not None
-    found = plan_pipeline_stages(graph, SIRACUSA, "auto", "parameters", SIRACUSA.topology, LITTLE)
+    found = plan_pipeline_stages(three_convolutions, SIRACUSA, "auto", "parameters", SIRACUSA.topology, LITTLE)
     count = len(found.system.chips)
     assert count > 1 and all(note.endswith(" 0 streamed") for note in found.system.notes)
     assert balance.cut_by_parameters(costs.levels, count - 1, costs.overflow).excess > 0
 
 
 @pytest.mark.slow
-def test_a_stage_that_fits_no_chip_is_named(graph: Graph) -> None:
+def test_a_stage_that_fits_no_chip_is_named(three_convolutions: Graph) -> None:
     assert SIRACUSA.topology is not None
     near = Options(memory={"l2": 3_000}, engines=("cluster",))
     with pytest.raises(FitError, match=r"stage \d of 2, from node .*bytes of constants and does not fit a chip"):
-        plan_pipeline_stages(graph, SIRACUSA, 2, "layers", SIRACUSA.topology, near)
+        plan_pipeline_stages(three_convolutions, SIRACUSA, 2, "layers", SIRACUSA.topology, near)
     with pytest.raises(FitError, match=r"level \d+ of \d+, with .*, has \d+ bytes of constants, which no device can run"):
-        plan_pipeline_stages(graph, SIRACUSA, 4, "cycles", SIRACUSA.topology, near)
+        plan_pipeline_stages(three_convolutions, SIRACUSA, 4, "cycles", SIRACUSA.topology, near)
     with pytest.raises(FitError, match="do not stay on the devices"):
-        plan_pipeline_stages(graph, SIRACUSA, "auto", "cycles", SIRACUSA.topology, near)
+        plan_pipeline_stages(three_convolutions, SIRACUSA, "auto", "cycles", SIRACUSA.topology, near)
 
 
-def test_more_chips_than_levels_are_refused(graph: Graph) -> None:
+def test_more_chips_than_levels_are_refused(three_convolutions: Graph) -> None:
     assert SIRACUSA.topology is not None
     with pytest.raises(UsageError, match="64 stages are more than"):
-        plan_pipeline_stages(graph, SIRACUSA, 64, "cycles", SIRACUSA.topology, LITTLE)
+        plan_pipeline_stages(three_convolutions, SIRACUSA, 64, "cycles", SIRACUSA.topology, LITTLE)
 
 
-def test_a_target_without_timing_counts_products(graph: Graph) -> None:
+def test_a_target_without_timing_counts_products(three_convolutions: Graph) -> None:
     assert GENERIC.topology is not None
-    found = plan_pipeline_stages(graph, GENERIC, 3, "cycles", GENERIC.topology, Options())
+    found = plan_pipeline_stages(three_convolutions, GENERIC, 3, "cycles", GENERIC.topology, Options())
     assert "does not say how long things take" in found.system.notes[0]
     assert len(found.system.chips) == 3
-    assert plan_pipeline_stages(graph, GENERIC, 2, "parameters", GENERIC.topology, Options()).system.notes == ()
+    assert plan_pipeline_stages(three_convolutions, GENERIC, 2, "parameters", GENERIC.topology, Options()).system.notes == ()
 
 
 @pytest.mark.slow

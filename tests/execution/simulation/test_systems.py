@@ -23,7 +23,7 @@ from deeploy.planning.planner.machine import kernels_of, machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.target import Link, Topology, load
 from tests.models import Net
-from tests.partition.cuts import Chip, lowered
+from tests.partition.cuts import Chip, lower_for_target
 from tests.partition.test_tensor import cut, transformer
 
 SIRACUSA = load("siracusa")
@@ -121,7 +121,7 @@ def test_a_message_costs_energy_on_every_link_of_its_route() -> None:
 
 def test_one_chip_is_walked_as_ever(tmp_path: Path) -> None:
     net = Net()
-    graph = lowered(net.model([net.Softmax(net.MatMul(net.x(8, 64), net.w(64, 32)))]), tmp_path, TARGET)
+    graph = lower_for_target(net.model([net.Softmax(net.MatMul(net.x(8, 64), net.w(64, 32)))]), tmp_path, TARGET)
     (plan,) = planned(System((graph,), ("x0",), tuple(t.name for t in graph.outputs)))
     alone, found = walk_plan(plan), walk_system([plan], topology())
     assert found.cycles == alone.cycles > 1000

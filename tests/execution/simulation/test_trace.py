@@ -13,7 +13,7 @@ from deeploy.execution.simulation.timing import Run
 from deeploy.execution.simulation.trace import write_trace
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.options import Options
-from tests.execution.simulation.nets import compiled, convolutions, node
+from tests.execution.simulation.nets import compile_nodes, convolutions, node
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_counters_are_the_bytes_in_use(tmp_path: Path) -> None:
 
 
 def test_networks_are_processes_and_hostile_names_stay_on_one_line(tmp_path: Path) -> None:
-    plan = compiled(tmp_path, [node("Neg", "x", "y")], {"x": [4, 8]}, {"y": [4, 8]}, {}, Options(memory={"l1": 4000}), "siracusa").plan
+    plan = compile_nodes(tmp_path, [node("Neg", "x", "y")], {"x": [4, 8]}, {"y": [4, 8]}, {}, Options(memory={"l1": 4000}), "siracusa").plan
     runs = {name: (plan, walk_plan(plan)) for name in ("a", 'b"\n</script>\u2028')}
     text = write_trace(runs)
     events = json.loads(text)["traceEvents"]

@@ -27,7 +27,7 @@ from deeploy.options import Options
 from deeploy.planning import cost
 from deeploy.planning.candidates.tiler import Tiler
 from deeploy.target import load
-from tests.execution.simulation.nets import compiled, convolutions, filters, node, perceptron, transposed
+from tests.execution.simulation.nets import compile_nodes, convolutions, filters, node, perceptron, transposed
 
 PATH = DmaPath("P", "near", "far", max_bytes=100, max_rows=8, max_total=400, max_pitch=1000, commands=4)
 
@@ -151,7 +151,7 @@ def plain_target(byte: float = 1.0, commands: int = 16) -> Target:
 
 def negation(folder: Path, options: Options, target: Target) -> Run:
     """One elementwise layer of 16 rows of 64 floats."""
-    return walk_plan(compiled(folder, [node("Neg", "x", "y")], {"x": [16, 64]}, {"y": [16, 64]}, {}, options, target).plan)
+    return walk_plan(compile_nodes(folder, [node("Neg", "x", "y")], {"x": [16, 64]}, {"y": [16, 64]}, {}, options, target).plan)
 
 
 def test_one_tile_by_hand(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_full_queue_stops_the_first_core(tmp_path: Path) -> None:
         target = plain_target(commands=commands)
         target = replace(target, paths=tuple(replace(p, max_rows=1) for p in target.paths))
         nodes = [node("Split", "x", "l r", axis=1), node("Neg", "r", "y")]
-        return walk_plan(compiled(tmp_path, nodes, {"x": [16, 64]}, {"y": [16, 32]}, {}, Options(memory={"l1": 16000}), target).plan)
+        return walk_plan(compile_nodes(tmp_path, nodes, {"x": [16, 64]}, {"y": [16, 32]}, {}, Options(memory={"l1": 16000}), target).plan)
 
     wide, narrow = rows(64), rows(1)
     assert wide.traffic["L2_L1"] == narrow.traffic["L2_L1"]
@@ -209,7 +209,7 @@ def test_a_core_alone_is_not_forked(tmp_path: Path) -> None:
 def test_a_call_of_an_accelerator_leaves_instructions_in_the_caches(tmp_path: Path) -> None:
     """The third call runs what the first one did: cold behind another kernel on the cores, warm behind one on the accelerator."""
     nodes = [node("Neg", "x", "a"), node("Exp", "a", "b"), node("Neg", "b", "y")]
-    plan = compiled(tmp_path, nodes, {"x": [4, 8]}, {"y": [4, 8]}, {}, Options()).plan
+    plan = compile_nodes(tmp_path, nodes, {"x": [4, 8]}, {"y": [4, 8]}, {}, Options()).plan
     first, middle, last = plan.program.calls
     elsewhere = replace(middle, kernel=replace(middle.kernel, engine="npu"))
     behind = walk_plan(replace(plan, program=replace(plan.program, calls=(first, elsewhere, last)))).calls[2].overhead
@@ -246,7 +246,7 @@ def test_the_manifest_holds_what_the_walk_found(tmp_path: Path) -> None:
 
 
 def test_a_flat_machine_has_no_figures(tmp_path: Path) -> None:
-    result = compiled(tmp_path, [node("Neg", "x", "y")], {"x": [4, 8]}, {"y": [4, 8]}, {}, Options(), "generic")
+    result = compile_nodes(tmp_path, [node("Neg", "x", "y")], {"x": [4, 8]}, {"y": [4, 8]}, {}, Options(), "generic")
     manifest = json.loads(result.files()["deploy.json"])
     assert (manifest["cycles"], manifest["energy_uj"], manifest["bytes"], manifest["machine"]) == (None, None, {}, None)
     assert [(call["tiles"], call["cycles"]) for call in manifest["calls"]] == [(1, None)]
@@ -263,7 +263,7 @@ def test_cores_that_have_a_part(size: int, cores: int) -> None:
 def test_the_planner_and_the_walk_count_the_same_computing(tmp_path: Path, outputs: int) -> None:
     """Also where cores have no part: 10 columns on 8 cores are 5 parts of 2, and 5 cores that share the memory."""
     nodes = [node("MatMul", "x w", "y")]
-    result = compiled(tmp_path, nodes, {"x": [1, 40]}, {"y": [1, outputs]}, {"w": [40, outputs]}, Options())
+    result = compile_nodes(tmp_path, nodes, {"x": [1, 40]}, {"y": [1, outputs]}, {"w": [40, outputs]}, Options())
     plan = result.plan
     assert plan.machine is not None and plan.target.timing is not None
     (call,), (planned,), (walked,) = plan.program.calls, plan.calls, walk_plan(plan).calls

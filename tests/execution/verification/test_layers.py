@@ -25,7 +25,7 @@ SHAPE = (1, 8, 64, 8)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def three_convolutions_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three convolutions one behind the other, each with weights of its own."""
     values = np.random.default_rng(4).normal(scale=0.1, size=(3, 8, 8, 3, 3)).astype(np.float32)
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in ("x", "y")]
@@ -67,14 +67,14 @@ def sample() -> list[np.ndarray]:
     return [np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)]
 
 
-def test_the_first_layer_whose_memory_differs_is_found(model: Path, tmp_path: Path) -> None:
+def test_the_first_layer_whose_memory_differs_is_found(three_convolutions_model: Path, tmp_path: Path) -> None:
     """What the host model shows, with another byte at the result of a layer: that layer is the first that differs."""
-    compiled = deeploy.compile(model, "siracusa", l1=9000)
+    compiled = deeploy.compile(three_convolutions_model, "siracusa", l1=9000)
     assert max(compiled.plan.tiling(step).tiles for step in range(len(compiled.plan.calls))) > 1
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
     data = layers._checked_snapshots(tmp_path / "out", entry, sample())
-    (right, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), model, Shown(data))
+    (right, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), three_convolutions_model, Shown(data))
     assert right == f"all {len(compiled.plan.program.calls)} layers agree with the interpreter"
     levels = [memory.name for memory in compiled.plan.target.memories]
     head = 4 * (len(levels) + 2)  # how many levels there are, and the bytes of each and of the outputs
@@ -87,28 +87,28 @@ def test_the_first_layer_whose_memory_differs_is_found(model: Path, tmp_path: Pa
         found[0, compiled.plan.offsets[name] + 3] ^= 0x40
         steps[compiled.plan.residences[name]][steps["step"] == step] = found
         wrong = Shown(data[:head] + steps.tobytes())
-        (said, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), model, wrong)
+        (said, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), three_convolutions_model, wrong)
         assert said.startswith(f"first layer that differs from the interpreter: {call.node.name} "), said
 
 
-def test_paths_may_be_text(model: Path, tmp_path: Path) -> None:
-    compiled = deeploy.compile(model)
+def test_paths_may_be_text(three_convolutions_model: Path, tmp_path: Path) -> None:
+    compiled = deeploy.compile(three_convolutions_model)
     np.savez(tmp_path / "x.npz", x=sample()[0])
     compiled.write(tmp_path / "out")
     done = run_project(str(tmp_path / "out"), str(tmp_path / "x.npz"))
     np.savez(tmp_path / "y.npz", y=done.outputs[0][0])
     assert run_project(str(tmp_path / "out"), str(tmp_path / "x.npz"), str(tmp_path / "y.npz")).passed
-    assert verify_compiled(compiled, str(model), str(tmp_path / "x.npz"), str(tmp_path / "y.npz"), layers=True).passed
+    assert verify_compiled(compiled, str(three_convolutions_model), str(tmp_path / "x.npz"), str(tmp_path / "y.npz"), layers=True).passed
 
 
-def test_layers_of_chains_are_named(model: Path, tmp_path: Path) -> None:
+def test_layers_of_chains_are_named(three_convolutions_model: Path, tmp_path: Path) -> None:
     """Of what stays inside of a chain only some rows are in memory at a time."""
     options = Options(memory={"l1": 12000}, objective="traffic")
-    compiled = deeploy.compile(model, "siracusa", **options.given())
+    compiled = deeploy.compile(three_convolutions_model, "siracusa", **options.given())
     assert compiled.plan.fused_groups
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
-    (found, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), model)
+    (found, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), three_convolutions_model)
     held = {name for chain in compiled.plan.fused_groups for name in chain.held}
     inside = [call.node.name for call in compiled.plan.program.calls if any(call.operands[name].buffer in held for name in call.writes)]
     assert inside and all(name in found.partition("only a part is in memory")[2] for name in inside), found
@@ -116,7 +116,7 @@ def test_layers_of_chains_are_named(model: Path, tmp_path: Path) -> None:
     assert found.startswith(f"{count - len(inside)} of {count} layers agree with the interpreter"), found
 
 
-def test_a_simulation_without_snapshots(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulation_without_snapshots(three_convolutions_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program is one that writes them; that none are there is said."""
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -127,7 +127,7 @@ def test_a_simulation_without_snapshots(model: Path, tmp_path: Path, monkeypatch
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.delenv("GVSOC", raising=False)
     monkeypatch.setenv("CHECK_STACKS", "0")
-    deeploy.compile(model, "siracusa").write(tmp_path / "out")
+    deeploy.compile(three_convolutions_model, "siracusa").write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
     with pytest.raises(BuildError, match="left no snapshots"):
         gvsoc.Gvsoc().snapshots(tmp_path / "out", entry, sample())
@@ -136,18 +136,18 @@ def test_a_simulation_without_snapshots(model: Path, tmp_path: Path, monkeypatch
 
 @pytest.mark.gvsoc
 @pytest.mark.parametrize("memory", ["L2", "L3"])
-def test_the_first_wrong_layer_on_the_chip(model: Path, tmp_path: Path, memory: str) -> None:
+def test_the_first_wrong_layer_on_the_chip(three_convolutions_model: Path, tmp_path: Path, memory: str) -> None:
     """All agree, tiled and with far constants; with another constant of the second convolution, that is the first that differs."""
     try:
         gvsoc.check_tools()
     except DeeployError as missing:
         pytest.skip(missing.what)
     sizes = {"l1": 12000} | ({"l2": 30000} if memory == "L3" else {})
-    compiled = deeploy.compile(model, "siracusa", memory=sizes, default_memory=memory)
+    compiled = deeploy.compile(three_convolutions_model, "siracusa", memory=sizes, default_memory=memory)
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
-    (right, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), model, gvsoc.Gvsoc())
+    (right, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), three_convolutions_model, gvsoc.Gvsoc())
     assert right == f"all {len(compiled.plan.program.calls)} layers agree with the interpreter"
     corrupt(tmp_path / "out", compiled, "w1")
-    (found, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), model, gvsoc.Gvsoc())
+    (found, *_) = layers.layer_differences(tmp_path / "out", entry, compiled.plan, sample(), three_convolutions_model, gvsoc.Gvsoc())
     assert found.startswith("first layer that differs from the interpreter: conv1 "), found

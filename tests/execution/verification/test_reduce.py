@@ -19,7 +19,7 @@ SECRET = "the customer's network"
 WEIGHTS = np.random.default_rng(3).normal(size=(48, 48)).astype(np.float32)
 
 
-def network() -> onnx.ModelProto:
+def branched_model() -> onnx.ModelProto:
     """Products and functions in a row, with a branch, texts and weights."""
     nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], name=SECRET)]
     functions = ["Relu", "Sigmoid", "Softsign", "Tanh", "Exp", "Abs"]
@@ -34,7 +34,7 @@ def network() -> onnx.ModelProto:
 
 
 def reduced(fails: Callable[[onnx.ModelProto], bool], most: int = 1000) -> onnx.ModelProto:
-    reducer = Reducer(network(), fails, lambda text: None, most)
+    reducer = Reducer(branched_model(), fails, lambda text: None, most)
     reducer.run()
     return reducer.best
 
@@ -77,7 +77,7 @@ SCRIPT = 'grep -q Softsign "$0" || exit 0; grep -q Tanh "$0" && { echo "error: n
 
 
 def saved(folder: Path) -> Path:
-    onnx.save(network(), folder / "model.onnx")
+    onnx.save(branched_model(), folder / "model.onnx")
     return folder / "model.onnx"
 
 

@@ -20,7 +20,7 @@ RANDOM = np.random.default_rng(11)
 Row = list[int]
 
 
-def compiled(
+def compile_dialect(
     path: Path, net: Net, output: str, types: list[str], target: str = "generic", options: deeploy.Options | None = None
 ) -> deeploy.Compiled:
     graph = helper.make_graph(net.nodes, "net", net.inputs, [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], net.constants)
@@ -37,7 +37,7 @@ def checked(
 ) -> np.ndarray:
     """The output of the C under sanitizers, which must be that of the interpreter."""
     options = deeploy.Options(memory={"l1": l1}) if l1 else None
-    network = compiled(path, net, output, types, target, options)
+    network = compile_dialect(path, net, output, types, target, options)
     got = network.run(inputs, sanitize=True)[0]
     np.testing.assert_array_equal(got, network.interpret(inputs)[0])
     return got.astype(np.int64)
@@ -192,7 +192,7 @@ def test_a_function_and_its_requantisation_are_one_table(tmp_path: Path) -> None
     net = Net()
     y = net.node("iGELU", [net.x(3, 50)], 1, b=-83, one=6889)[0]
     z = net.node("RequantShift", [y, net.c(5.0), net.c(1.0)], 1, div=1 << 13, n_levels=256, signed=1)[0]
-    calls = compiled(tmp_path / "m.onnx", net, z, ["int8"]).network.program.calls
+    calls = compile_dialect(tmp_path / "m.onnx", net, z, ["int8"]).network.program.calls
     assert [call.node.op for call in calls] == ["Lookup"] and calls[0].node.outputs[0].dtype.value == "s8"
 
 
@@ -229,4 +229,4 @@ def test_what_has_no_meaning_is_refused(op: str, constants: int, attrs: dict[str
     weights = [net.c(np.arange(1, constants + 1, dtype=np.float32))] if constants else []
     y = net.node(op, [net.x(2, 8), *weights], 1, **attrs)[0]
     with pytest.raises(DeeployError, match=message):
-        compiled(tmp_path / "m.onnx", net, y, ["int8"])
+        compile_dialect(tmp_path / "m.onnx", net, y, ["int8"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from deeploy.errors import UnsupportedError
-from tests.frontend.lower.test_dialect_functions import checked, compiled
+from tests.frontend.lower.test_dialect_functions import checked, compile_dialect
 from tests.models import Net
 
 RANDOM = np.random.default_rng(2)
@@ -31,7 +31,7 @@ def draw(*shape: int) -> np.ndarray:
 
 def floats(path: Path, net: Net, output: str, x: np.ndarray, kind: str) -> np.ndarray:
     """The float output of the C for one input."""
-    network = compiled(path, net, output, [kind])
+    network = compile_dialect(path, net, output, [kind])
     got = network.run([x], sanitize=True)[0]
     np.testing.assert_allclose(got, network.interpret([x])[0], atol=1e-6)
     return got
@@ -69,7 +69,9 @@ def test_a_float_function_between_integers_is_a_table(tmp_path: Path) -> None:
     want = real_values * 0.5 * (1 + np.vectorize(math.erf)(real_values / math.sqrt(2)))
     got = checked(tmp_path / "m.onnx", net, y, [x], ["int8"])
     np.testing.assert_array_equal(got, requantised(np.clip(np.rint(want / scale), -128, 127), 9, 0, 4))
-    assert not any(t.dtype.is_float for c in compiled(tmp_path / "m.onnx", net, y, ["int8"]).network.program.calls for t in c.node.outputs)
+    assert not any(
+        t.dtype.is_float for c in compile_dialect(tmp_path / "m.onnx", net, y, ["int8"]).network.program.calls for t in c.node.outputs
+    )
 
 
 @pytest.mark.parametrize("length", [0, 5])
@@ -111,7 +113,7 @@ def test_shared_heads_are_not_repeated(tmp_path: Path) -> None:
     y = requant(net, net.MatMul(queries, net.Transpose(long, perm=[0, 1, 3, 2])), 5, 0, 12)
     got = checked(tmp_path / "m.onnx", net, y, [q, k], ["int8", "int8"])
     np.testing.assert_array_equal(got, requantised(q @ np.repeat(k, 2, axis=1).transpose(0, 1, 3, 2), 5, 0, 12))
-    calls = compiled(tmp_path / "m.onnx", net, y, ["int8", "int8"]).network.program.calls
+    calls = compile_dialect(tmp_path / "m.onnx", net, y, ["int8", "int8"]).network.program.calls
     assert [call.node.op for call in calls] == ["MatMul"]  # requantised in place
 
 
@@ -121,4 +123,4 @@ def test_different_types_do_not_join(op: str, tmp_path: Path) -> None:
     attrs: dict[str, Any] = {"axis": 1} if op == "Concat" else {}
     y = requant(net, getattr(net, op)(net.x(2, 4), net.x(2, 4), **attrs), 1, 0, 1)
     with pytest.raises(UnsupportedError, match=f"{op}\\) joins int8, uint8"):
-        compiled(tmp_path / "m.onnx", net, y, ["int8", "uint8"])
+        compile_dialect(tmp_path / "m.onnx", net, y, ["int8", "uint8"])

@@ -156,7 +156,7 @@ def test_a_zero_point_that_is_given(tmp_path: Path) -> None:
     agrees(saved(tmp_path, model), tmp_path, {"a": values(6, 4, 2, 8, low=0, dtype=np.uint8), "z": np.array([0, 255, 128, 3], np.uint8)})
 
 
-def network() -> onnx.ModelProto:
+def convolutions_model() -> onnx.ModelProto:
     rng = np.random.default_rng(0)
     shapes = {"w0": (8, 3, 3, 3), "b0": (8,), "w1": (8, 1, 3, 3), "w2": (8, 12), "b2": (12,), "w3": (12, 4)}
     constants = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
@@ -177,7 +177,7 @@ def network() -> onnx.ModelProto:
 def test_what_the_quantiser_writes(tmp_path: Path, target: str) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    onnx.save(network(), tmp_path / "float.onnx")
+    onnx.save(convolutions_model(), tmp_path / "float.onnx")
     path = tmp_path / "dynamic.onnx"
     quantize_dynamic(tmp_path / "float.onnx", path, weight_type=QuantType.QInt8 if target == "generic" else QuantType.QUInt8)
     found = {n.op_type for n in onnx.load(path).graph.node}

@@ -13,7 +13,7 @@ from deeploy.execution.runners import host
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.options import Options
 from tests.e2e import decoders
-from tests.execution.simulation.nets import compiled, node
+from tests.execution.simulation.nets import compile_nodes, node
 
 
 def sums(folder: Path, readers: int, columns: int, target: str = "siracusa") -> deeploy.Compiled:
@@ -22,7 +22,7 @@ def sums(folder: Path, readers: int, columns: int, target: str = "siracusa") -> 
     for number in range(readers):
         nodes += [node("Add", f"{x} m", f"a{number}"), node("Tanh", f"a{number}", "y" if number == readers - 1 else f"t{number}")]
         x = f"t{number}"
-    return compiled(folder, nodes, {"x": [4, columns], "m": [columns]}, {"y": [4, columns]}, {}, Options(), target)
+    return compile_nodes(folder, nodes, {"x": [4, columns], "m": [columns]}, {"y": [4, columns]}, {}, Options(), target)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def drawn(seed: int) -> dict[str, np.ndarray]:
     return {"x": x, "a": pairs[0], "b": pairs[1], "r": rows, "m": np.where(image == -INF, 0, image).astype(np.float32)}
 
 
-def network(inputs: dict[str, np.ndarray]) -> onnx.ModelProto:
+def operators_model(inputs: dict[str, np.ndarray]) -> onnx.ModelProto:
     """An output of every operator on these."""
     constants: dict[str, Any] = {"axis": np.array([1]), "at": np.array(1), "low": np.float32(-1), "high": np.float32(2)}
     constants |= {"weights": np.array([[1, 0], [0, 1], [2, -1], [0, 0]], np.float32)}
@@ -95,7 +95,7 @@ def reference(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.
 @pytest.mark.parametrize(("target", "seed"), [("generic", 1), ("generic", 2), ("siracusa", 3)])
 def test_operators_on_special_values(tmp_path: Path, target: str, seed: int) -> None:
     inputs = drawn(seed)
-    model = network(inputs)
+    model = operators_model(inputs)
     onnx.save(model, tmp_path / "m.onnx")
     compiled = deeploy.compile(tmp_path / "m.onnx", target)
     with np.errstate(all="ignore"):

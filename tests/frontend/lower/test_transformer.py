@@ -23,7 +23,7 @@ from tests.frontend.lower.test_constructs import _Samples
 from tests.models import OPSET, Net
 
 
-def network(path: Path, name: str) -> deeploy.Compiled:
+def compile_construct(path: Path, name: str) -> deeploy.Compiled:
     net = Net()
     result = CONSTRUCTS[name](net)
     onnx.save(net.model([result] if isinstance(result, str) else result, t.OPSETS.get(name, OPSET)), path)
@@ -53,12 +53,12 @@ def operators(compiled: deeploy.Compiled) -> dict[str, int]:
     ],
 )
 def test_what_is_spelled_out_is_one_kernel(name: str, expected: dict[str, int], tmp_path: Path) -> None:
-    assert operators(network(tmp_path / "m.onnx", name)) == expected
+    assert operators(compile_construct(tmp_path / "m.onnx", name)) == expected
 
 
 @pytest.mark.parametrize("name", ["attention of groups", "attention of tiled groups", "attention of one key head", "decoder layer"])
 def test_shared_heads_are_not_repeated(name: str, tmp_path: Path) -> None:
-    compiled = network(tmp_path / "m.onnx", name)
+    compiled = compile_construct(tmp_path / "m.onnx", name)
     assert "Expand" not in operators(compiled)
     group = 4 if "one" in name else 2
     products = [c.node for c in compiled.network.program.calls if c.node.op == "MatMul" and len(c.node.outputs[0].shape) == 5]

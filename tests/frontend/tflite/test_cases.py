@@ -30,7 +30,7 @@ def assert_equal(got: Arrays, wanted: Arrays) -> None:
                 np.testing.assert_array_equal(array.ravel(), reference.ravel())
 
 
-def compiled(tmp_path: Path, content: bytes, target: str = "generic") -> deeploy.Compiled:
+def compile_content(tmp_path: Path, content: bytes, target: str = "generic") -> deeploy.Compiled:
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
     return deeploy.compile(path, target)
@@ -45,14 +45,14 @@ def run_sequence(project: deeploy.Compiled, samples: Arrays) -> Arrays:
 @pytest.mark.parametrize("name", files.CASES)
 def test_references_compute_what_the_reference_kernels_do(tmp_path: Path, name: str) -> None:
     content, samples = files.build_case(name)
-    project = compiled(tmp_path, content)
+    project = compile_content(tmp_path, content)
     assert_equal(project.interpret_sequence(samples), list(files.expected(name)))
 
 
 @pytest.mark.parametrize("name", ["residual_network", "softmax_wide", "binary_add_row", "svdf_i1", "lstm_i1", "lstm_long"])
 def test_the_c_computes_what_the_reference_kernels_do(tmp_path: Path, name: str) -> None:
     content, samples = files.build_case(name)
-    project = compiled(tmp_path, content)
+    project = compile_content(tmp_path, content)
     assert_equal(run_sequence(project, samples), list(files.expected(name)))
 
 
@@ -60,7 +60,7 @@ def test_the_c_computes_what_the_reference_kernels_do(tmp_path: Path, name: str)
 @pytest.mark.parametrize("name", files.CASES)
 def test_the_c_of_all_cases(tmp_path: Path, name: str) -> None:
     content, samples = files.build_case(name)
-    project = compiled(tmp_path, content)
+    project = compile_content(tmp_path, content)
     assert_equal(run_sequence(project, samples), list(files.expected(name)))
 
 
@@ -69,7 +69,7 @@ def test_the_c_of_all_cases(tmp_path: Path, name: str) -> None:
 def test_litert_computes_the_same_of_other_inputs(tmp_path: Path, name: str) -> None:
     pytest.importorskip("ai_edge_litert", reason="no LiteRT: install the extra tflite-verify")
     content, samples = files.build_case(name, 12)
-    project = compiled(tmp_path, content)
+    project = compile_content(tmp_path, content)
     wanted = files.interpret(content, samples, name not in files.OTHER_KERNELS)
     assert_equal(project.interpret_sequence(samples), wanted)
 
@@ -82,14 +82,14 @@ def test_a_case_is_stored_for_each_file() -> None:
 def test_other_targets_compute_the_same(tmp_path: Path) -> None:
     """Sums of bytes are right where a kernel of a target's own computes them, too."""
     content, samples = files.build_case("residual_network")
-    project = compiled(tmp_path, content, "siracusa")
+    project = compile_content(tmp_path, content, "siracusa")
     assert_equal([project.run(sample) for sample in samples], list(files.expected("residual_network")))
 
 
 def test_verify_compares_with_litert(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert", reason="no LiteRT: install the extra tflite-verify")
     content, samples = files.build_case("residual_network")
-    project = compiled(tmp_path, content)
+    project = compile_content(tmp_path, content)
     verdict = project.verify()
     assert verdict.passed and [(name, c.rule) for name, c in verdict.comparisons] == [
         ("interpreter", "every bit"),
@@ -102,7 +102,7 @@ def test_verify_compares_with_litert(tmp_path: Path) -> None:
 
 def test_states_begin_anew_with_every_sample_or_go_on(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert", reason="no LiteRT: install the extra tflite-verify")
-    project = compiled(tmp_path, files.build_case("svdf_i1")[0])
+    project = compile_content(tmp_path, files.build_case("svdf_i1")[0])
     samples = {"t0": np.random.default_rng(0).integers(-128, 128, (4, 1, 12)).astype(np.int8)}
     for sequence in (False, True):
         verdict = project.verify(samples, sequence=sequence)
@@ -111,7 +111,7 @@ def test_states_begin_anew_with_every_sample_or_go_on(tmp_path: Path) -> None:
 
 def test_verify_says_where_litert_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(litert_reference.importlib.util, "find_spec", lambda name: None)
-    verdict = compiled(tmp_path, files.build_case("dense_i1")[0]).verify()
+    verdict = compile_content(tmp_path, files.build_case("dense_i1")[0]).verify()
     assert verdict.passed and any("not compared with LiteRT" in note and "pip install" in note for note in verdict.notes)
 
 
@@ -130,10 +130,10 @@ def test_rounding_once_is_another_choice(tmp_path: Path) -> None:
 
 def test_sums_of_bytes_are_one_operator_where_that_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content, samples = files.build_case("binary_add_i1")
-    project = compiled(tmp_path, content)
+    project = compile_content(tmp_path, content)
     assert [call.node.op for call in project.network.program.calls] == ["ScaledAdd"]
     monkeypatch.setattr(quantised, "_add_at_once", lambda *operands: False)
-    project = compiled(tmp_path, content)
+    project = compile_content(tmp_path, content)
     assert [call.node.op for call in project.network.program.calls][:2] == ["Lookup", "Lookup"]
     assert_equal([project.interpret(sample) for sample in samples], list(files.expected("binary_add_i1")))
 

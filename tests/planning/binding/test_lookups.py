@@ -22,7 +22,7 @@ def constant(name: str, values: np.ndarray) -> Tensor:
     return Tensor(name, values.shape, DType.of(values.dtype), values)
 
 
-def network(low: int = -128, high: int = 127) -> list[Node]:
+def product_and_table(low: int = -128, high: int = 127) -> list[Node]:
     """A product [2, 3], and a table of its results."""
     x, between, y = (Tensor(name, (2, 3), DType.INT8) for name in ("x", "between", "y"))
     w = constant("w", np.eye(3, dtype=np.int8))
@@ -33,7 +33,7 @@ def network(low: int = -128, high: int = 127) -> list[Node]:
 
 
 def test_a_table_becomes_the_last_stage_with_the_entries_that_are_reached() -> None:
-    (both,) = with_lookups(network(-20, 30), ["y"], GENERIC)
+    (both,) = with_lookups(product_and_table(-20, 30), ["y"], GENERIC)
     assert (both.name, both.epilogue, both.outputs[0].name) == ("front", ("requantise", "lookup"), "y")
     table = both.inputs[-1]
     assert table is not None and table.data is not None
@@ -41,7 +41,7 @@ def test_a_table_becomes_the_last_stage_with_the_entries_that_are_reached() -> N
 
 
 def test_results_that_others_read_keep_their_table_apart() -> None:
-    front, lookup = network()
+    front, lookup = product_and_table()
     other = replace(lookup, name="other", outputs=(Tensor("z", (2, 3), DType.INT8),))
     assert with_lookups([front, lookup, other], ["y", "z"], GENERIC) == [front, lookup, other]
     assert with_lookups([front, lookup], ["y", "between"], GENERIC) == [front, lookup]
@@ -49,7 +49,7 @@ def test_results_that_others_read_keep_their_table_apart() -> None:
 
 def test_no_kernel_is_lost_to_a_table() -> None:
     """One kernel that could run the node, and not with a table, is enough."""
-    nodes = network()
+    nodes = product_and_table()
     fitting = [kernel for kernel in GENERIC if kernel.op == "MatMul"]
     without: list[Kernel] = [replace(kernel, name=f"{kernel.name} without", epilogues=((), ("requantise",))) for kernel in fitting]
     assert len(with_lookups(nodes, ["y"], fitting)) == 1
@@ -58,7 +58,7 @@ def test_no_kernel_is_lost_to_a_table() -> None:
 
 
 def test_tables_of_other_types_stay_apart() -> None:
-    front, lookup = network()
+    front, lookup = product_and_table()
     wide = replace(lookup, inputs=(lookup.inputs[0], constant("wide", TABLE.astype(np.int32))), outputs=(Tensor("y", (2, 3), DType.INT32),))
     assert with_lookups([front, wide], ["y"], GENERIC) == [front, wide]
     assert all(

@@ -36,13 +36,13 @@ MOST_TILES = 400  # of candidates that are walked through
 
 
 @functools.cache
-def network(name: str) -> deeploy.Compiled:
+def compile_network(name: str) -> deeploy.Compiled:
     with tempfile.TemporaryDirectory() as folder:
         return BUILDERS[name](Path(folder), Options())
 
 
 def tilers(name: str, l1: int) -> Iterator[Tiler]:
-    program = network(name).network.program
+    program = compile_network(name).network.program
     for call in program.calls:
         yield Tiler(call, program.buffers, TARGET, {"L1": l1, "L2": 10**6, "L3": 10**7}, CORES)
 

@@ -27,7 +27,7 @@ from deeploy.planning.planner.network import Planner
 from deeploy.planning.program import Program, Role, choose_variants
 from deeploy.target import load
 from tests.e2e import test_pipeline
-from tests.execution.simulation.nets import compiled, node
+from tests.execution.simulation.nets import compile_nodes, node
 from tests.planning.choice.test_infeasibility import stated
 
 GENERIC: Target = load("generic")
@@ -148,5 +148,5 @@ def test_the_stated_smallest_memory_holds_the_constants_of_some_kernels(l1: int)
 def test_a_fast_kernel_that_finds_no_room_hides_no_other(tmp_path: Path) -> None:
     """Products of vectors want the depth whole; filters that are larger than L1 have to be cut along it or along their number."""
     shape, weights = {"x": [1, 256, 3, 3]}, {"w": [256, 256, 1, 1]}
-    result = compiled(tmp_path, [node("Conv", "x w", "y")], shape, {"y": [1, 256, 3, 3]}, weights, Options(memory={"l1": 60_000}))
+    result = compile_nodes(tmp_path, [node("Conv", "x w", "y")], shape, {"y": [1, 256, 3, 3]}, weights, Options(memory={"l1": 60_000}))
     assert result.memory["L1"].peak <= 60_000

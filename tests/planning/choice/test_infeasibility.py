@@ -93,7 +93,7 @@ def test_no_capacity_is_asked_for_that_the_target_does_not_have(tmp_path: Path) 
     for size, fits_far in ((400, True), (600, False)):
         shapes = {"x": [1, size, size]}, {"y": [1, size, size]}
         with pytest.raises(FitError) as error:
-            nets.compiled(tmp_path, nodes, *shapes, {}, Options())
+            nets.compile_nodes(tmp_path, nodes, *shapes, {}, Options())
         assert f"and {8 * size * size} of inputs and outputs" in error.value.what
         assert ("siracusa has no more than" if fits_far else "siracusa is full of inputs and outputs") in error.value.remedy
         assert ('default_memory="L3"' in error.value.remedy) == fits_far, "only what helps is advised"
@@ -102,14 +102,14 @@ def test_no_capacity_is_asked_for_that_the_target_does_not_have(tmp_path: Path) 
             assert memory.capacity is not None and memory.reserved > 0
             most = memory.capacity - memory.reserved - 8 * size * size
             assert f"has no more than {most} bytes" in error.value.remedy, "what is left beside reserved bytes and the caller's"
-            plan = nets.compiled(tmp_path, nodes, *shapes, {}, Options(memory={"l2": 200_000}, default_memory="L3")).plan
+            plan = nets.compile_nodes(tmp_path, nodes, *shapes, {}, Options(memory={"l2": 200_000}, default_memory="L3")).plan
             assert plan.memory["L2"].peak <= 200_000
 
 
 def squares(folder: Path, options: Options) -> deeploy.Compiled:
     """Two tensors of 16384 bytes at once."""
     nodes = [nets.node("Neg", "x", "a"), nets.node("Softmax", "a", "b", axis=1), nets.node("Add", "a b", "y")]
-    return nets.compiled(folder, nodes, {"x": [1, 64, 64]}, {"y": [1, 64, 64]}, {}, options)
+    return nets.compile_nodes(folder, nodes, {"x": [1, 64, 64]}, {"y": [1, 64, 64]}, {}, options)
 
 
 CERTAIN: list[tuple[Callable[[Path, Options], deeploy.Compiled], dict[str, int], str]] = [

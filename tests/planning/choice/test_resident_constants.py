@@ -16,7 +16,7 @@ from deeploy.planning.choice.resident_constants import SHARE, pinnable_constants
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.plan import Plan
 from deeploy.planning.planner.network import Planner
-from tests.execution.simulation.nets import compiled, node
+from tests.execution.simulation.nets import compile_nodes, node
 
 LAYERS = 6
 
@@ -29,7 +29,7 @@ def dense(folder: Path, options: Options) -> deeploy.Compiled:
         nodes.append(node("Gemm", f"{x} w{number} b{number}", y))
         constants |= {f"w{number}": [64, 64], f"b{number}": [64]}
         x = y
-    return compiled(folder, nodes, {"x": [4, 64]}, {"y": [4, 64]}, constants, options)
+    return compile_nodes(folder, nodes, {"x": [4, 64]}, {"y": [4, 64]}, constants, options)
 
 
 def without(whole: deeploy.Compiled) -> Plan:

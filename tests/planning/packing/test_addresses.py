@@ -131,7 +131,7 @@ def test_easy_instances_do_not_import_the_solver() -> None:
         "p = pack_blocks([Block((f'b{i}',), i, i + 1, 10 * i) for i in range(50)]);"
         "assert p.peak == p.lower_bound, p; assert 'ortools' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 SIRACUSA = load("siracusa")

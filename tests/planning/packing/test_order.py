@@ -15,7 +15,7 @@ import deeploy
 from deeploy.options import Options
 from deeploy.planning.packing.order import order_calls
 from deeploy.planning.program import Program, Role, buffer_spans
-from tests.execution.simulation.nets import compiled, node
+from tests.execution.simulation.nets import compile_nodes, node
 
 
 def branches(folder: Path, seed: int) -> Program:
@@ -36,7 +36,7 @@ def branches(folder: Path, seed: int) -> Program:
     while len(made) < len(nodes):
         known = {"x", *constants, *(name for one in made for name in one.output)}
         made.append(rng.choice([one for one in nodes if one not in made and known.issuperset(one.input)]))
-    return compiled(folder, made, {"x": [3, 4]}, {"y": [3, 4]}, constants, Options(), "generic").plan.program
+    return compile_nodes(folder, made, {"x": [3, 4]}, {"y": [3, 4]}, constants, Options(), "generic").plan.program
 
 
 def peak(program: Program) -> int:
@@ -85,10 +85,10 @@ def test_parts_of_a_concatenation_may_change_places_and_readers_of_what_is_overw
     nodes += [node("MatMul", f"a{i} v{i}", f"b{i}") for i in range(3)]
     nodes += [node("Concat", "b0 b1 b2", "c", axis=0), node("Neg", "c", "y")]
     constants = {f"w{i}": [4, width] for i in range(3)} | {f"v{i}": [width, 4] for i in range(3)}
-    plan = compiled(tmp_path, nodes, {"x": [2, 4]}, {"y": [6, 4]}, constants, Options(), "generic").plan
+    plan = compile_nodes(tmp_path, nodes, {"x": [2, 4]}, {"y": [6, 4]}, constants, Options(), "generic").plan
     assert plan.memory["arena"].peak < 2 * 2 * width * 4
     sample = [np.random.default_rng(0).uniform(-1, 1, (2, 4)).astype(np.float32)]
-    found = compiled(tmp_path, nodes, {"x": [2, 4]}, {"y": [6, 4]}, constants, Options(), "generic").interpret(sample)
+    found = compile_nodes(tmp_path, nodes, {"x": [2, 4]}, {"y": [6, 4]}, constants, Options(), "generic").interpret(sample)
     other = deeploy.compile(tmp_path / "model.onnx", "siracusa").interpret(sample)
     np.testing.assert_allclose(found[0], other[0], rtol=1e-5)
 
@@ -99,7 +99,7 @@ def wide_branches(folder: Path, options: Options) -> deeploy.Compiled:
     nodes = [node("MatMul", f"x w{n}", f"a{n}") for n in names] + [node("MatMul", f"a{n} v{n}", f"b{n}") for n in names]
     nodes.append(node("Concat", " ".join(f"b{n}" for n in names), "y", axis=1))
     constants = {f"w{n}": [4, width] for n in names} | {f"v{n}": [width, 4] for n in names}
-    return compiled(folder, nodes, {"x": [40, 4]}, {"y": [40, 16]}, constants, options, "siracusa")
+    return compile_nodes(folder, nodes, {"x": [40, 4]}, {"y": [40, 16]}, constants, options, "siracusa")
 
 
 def test_what_does_not_fit_in_the_order_of_the_file_is_planned_in_another_one(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.options import Options
 from deeploy.planning.planner.bounds import peak_products, plan_bounds
-from tests.e2e.test_constructs import model
+from tests.e2e.test_constructs import save_construct
 
 ROWS, INNER, COLUMNS = 32, 64, 48
 
@@ -58,7 +58,7 @@ def test_no_prediction_is_below(options: Options, tmp_path: Path) -> None:
 
 def test_matrices_of_a_batch_do_not_raise_the_peak(tmp_path: Path) -> None:
     """A kernel that takes one matrix at a time is called again for every one of them."""
-    found = model("matmul rank 3", "qdq int8", tmp_path)
+    found = save_construct("matmul rank 3", "qdq int8", tmp_path)
     assert found is not None
     (network,) = deeploy.compile(found[0], "siracusa").networks.values()
     batched = [call for call in network.program.calls if call.node.op == "MatMul"]

@@ -21,14 +21,14 @@ from deeploy.options import Options
 from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.program import Program
 from tests.command import deeploy_cli as run
-from tests.execution.simulation.nets import compiled, node
-from tests.schedule.test_alternating import network
+from tests.execution.simulation.nets import compile_nodes, node
+from tests.schedule.test_alternating import save_alternating
 
 Fixes = Mapping[str, str | int]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_branches_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two branches behind a convolution with its Relu: a convolution each, added up."""
     folder = tmp_path_factory.mktemp("fixes")
     nodes = [
@@ -40,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         node("Reshape", "e s", "y"),
     ]
     weights = {"w1": [8, 3, 3, 3], "w2": [16, 8, 3, 3], "w3": [16, 8, 1, 1], "s": [2]}
-    compiled(folder, nodes[:-1], {"x": [1, 3, 16, 16]}, {"e": [1, 16, 16, 16]}, weights, Options())
+    compile_nodes(folder, nodes[:-1], {"x": [1, 3, 16, 16]}, {"e": [1, 16, 16, 16]}, weights, Options())
     return folder / "model.onnx"
 
 
@@ -57,62 +57,62 @@ def layer(one: deeploy.Compiled, written: str) -> int:
     )
 
 
-def test_nothing_fixed_is_the_free_plan(model: Path) -> None:
-    free, fixed = plan_with(model, {}), plan_with(model, {"c_node.buffering": "single"})
+def test_nothing_fixed_is_the_free_plan(two_branches_model: Path) -> None:
+    free, fixed = plan_with(two_branches_model, {}), plan_with(two_branches_model, {"c_node.buffering": "single"})
     assert free.plan.free_cycles is None and not free.plan.machine.fixes
     assert fixed.plan.free_cycles == round(walk_plan(free.plan).cycles) <= round(walk_plan(fixed.plan).cycles)
 
 
 @pytest.mark.parametrize(("dim", "size", "trips"), [("oh", 4, 4), ("k", 5, 4), ("ow", 16, 1)])
-def test_tiles_have_the_size_that_is_fixed(dim: str, size: int, trips: int, model: Path) -> None:
-    one = plan_with(model, {f"c_node.tile.{dim}": size})
+def test_tiles_have_the_size_that_is_fixed(dim: str, size: int, trips: int, two_branches_model: Path) -> None:
+    one = plan_with(two_branches_model, {f"c_node.tile.{dim}": size})
     loops = {loop.dim: (loop.tile, loop.trips) for loop in one.plan.tiling(layer(one, "c")).loops}
     assert loops.get(dim, (16, 1)) == (size, trips)
 
 
 @pytest.mark.parametrize(("how", "is_double"), [("single", False), ("double", True)])
-def test_windows_have_as_many_slots_as_are_fixed(how: str, is_double: bool, model: Path) -> None:
-    one = plan_with(model, {"c_node.buffering": how, "c_node.tile.oh": 4})
+def test_windows_have_as_many_slots_as_are_fixed(how: str, is_double: bool, two_branches_model: Path) -> None:
+    one = plan_with(two_branches_model, {"c_node.buffering": how, "c_node.tile.oh": 4})
     assert one.plan.calls[layer(one, "c")].is_double is is_double
 
 
 @pytest.mark.parametrize("level", ["L1", "L2"])
-def test_activations_lie_where_that_is_fixed(level: str, model: Path) -> None:
-    one = plan_with(model, {"b.memory": level}, options=Options())
+def test_activations_lie_where_that_is_fixed(level: str, two_branches_model: Path) -> None:
+    one = plan_with(two_branches_model, {"b.memory": level}, options=Options())
     buffer = one.plan.program.calls[layer(one, "b")].operands["y"].buffer
     assert one.plan.residences[buffer] == level and not any(buffer in chain.held for chain in one.plan.fused_groups)
 
 
-def test_constants_lie_where_that_is_fixed(model: Path) -> None:
+def test_constants_lie_where_that_is_fixed(two_branches_model: Path) -> None:
     far = Options(default_memory="L3")
-    (name,) = {b.name for b in plan_with(model, {}, options=far).plan.program.buffers.values() if b.tensor.startswith("w2")}
+    (name,) = {b.name for b in plan_with(two_branches_model, {}, options=far).plan.program.buffers.values() if b.tensor.startswith("w2")}
     for level in ("L2", "L3"):
-        plan = plan_with(model, {f"{name}.memory": level}, options=far).plan
+        plan = plan_with(two_branches_model, {f"{name}.memory": level}, options=far).plan
         assert (plan.residences.get(name, "L3") == "L2") is (level == "L2")
 
 
 @pytest.mark.parametrize("wanted", [("c_node", "d_node"), ("d_node", "c_node")])
 @pytest.mark.parametrize("target", ["siracusa", "generic"])
-def test_a_node_runs_behind_another_one(wanted: tuple[str, str], target: str, model: Path) -> None:
+def test_a_node_runs_behind_another_one(wanted: tuple[str, str], target: str, two_branches_model: Path) -> None:
     later, earlier = wanted
-    one = plan_with(model, {f"{later}.after": earlier}, target, Options())
+    one = plan_with(two_branches_model, {f"{later}.after": earlier}, target, Options())
     assert layer(one, later[0]) > layer(one, earlier[0])
 
 
 @pytest.mark.parametrize("target", ["siracusa", "generic"])
-def test_a_kernel_that_is_fixed_computes_the_node(target: str, model: Path) -> None:
-    free = plan_with(model, {}, target, Options())
+def test_a_kernel_that_is_fixed_computes_the_node(target: str, two_branches_model: Path) -> None:
+    free = plan_with(two_branches_model, {}, target, Options())
     step = layer(free, "c")
     others = [call.kernel.name for call in free.plan.variants[step]]
     assert len(others) > 1
     for name in others:
-        one = plan_with(model, {"c_node.kernel": name}, target, Options())
+        one = plan_with(two_branches_model, {"c_node.kernel": name}, target, Options())
         assert one.plan.program.calls[layer(one, "c")].kernel.name == name
 
 
 def test_an_engine_that_is_fixed_computes_the_node_and_what_is_fused_into_it(tmp_path: Path) -> None:
     """Of a quantised network: a node's own result is never stored, only what is requantised of it."""
-    path = network(tmp_path / "model.onnx")
+    path = save_alternating(tmp_path / "model.onnx")
     named = onnx.load(path)
     for number, one in enumerate(n for n in named.graph.node if n.op_type == "Conv"):
         one.name = f"conv{number}"
@@ -152,28 +152,28 @@ IMPOSSIBLE: dict[str, tuple[Fixes, str]] = {
 
 
 @pytest.mark.parametrize("case", IMPOSSIBLE)
-def test_what_is_not_possible_says_which_option_and_why(case: str, model: Path) -> None:
+def test_what_is_not_possible_says_which_option_and_why(case: str, two_branches_model: Path) -> None:
     fix, expected = IMPOSSIBLE[case]
     with pytest.raises(UsageError) as refused:
-        plan_with(model, fix)
+        plan_with(two_branches_model, fix)
     assert expected in refused.value.what and refused.value.remedy
     assert f'fix={{"{next(iter(fix))}": ' in refused.value.what
 
 
-def test_an_engine_that_may_not_be_used_is_refused_beside_the_option_that_leaves_it_out(model: Path) -> None:
+def test_an_engine_that_may_not_be_used_is_refused_beside_the_option_that_leaves_it_out(two_branches_model: Path) -> None:
     with pytest.raises(UsageError, match=r'fix={"c_node\.engine": "npu"} and engines cluster contradict each other'):
-        plan_with(model, {"c_node.engine": "npu"}, options=Options(engines=("cluster",)))
+        plan_with(two_branches_model, {"c_node.engine": "npu"}, options=Options(engines=("cluster",)))
 
 
-def test_what_does_not_fit_since_it_is_fixed_says_that_it_would_fit_without(model: Path) -> None:
+def test_what_does_not_fit_since_it_is_fixed_says_that_it_would_fit_without(two_branches_model: Path) -> None:
     whole = {"c_node.tile.oh": 16, "c_node.tile.ow": 16, "c_node.tile.k": 16}
     with pytest.raises(FitError) as refused:
-        plan_with(model, whole, options=Options(memory={"l1": 8_000}))
+        plan_with(two_branches_model, whole, options=Options(memory={"l1": 8_000}))
     assert '"c_node.tile.oh": 16' in refused.value.remedy and "without what is fixed" in refused.value.remedy
-    assert plan_with(model, {}, options=Options(memory={"l1": 8_000})).plan.memory["L1"].peak <= 8_000
+    assert plan_with(two_branches_model, {}, options=Options(memory={"l1": 8_000})).plan.memory["L1"].peak <= 8_000
 
 
-def test_what_is_fixed_may_fit_where_the_free_plan_does_not(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_fixed_may_fit_where_the_free_plan_does_not(two_branches_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = plans.plan_program
 
     def only_fixed(program: Program, target: Target, machine: Machine, options: Options) -> Plan:
@@ -182,19 +182,30 @@ def test_what_is_fixed_may_fit_where_the_free_plan_does_not(model: Path, monkeyp
         return planned(program, target, machine, options)
 
     monkeypatch.setattr(plans, "plan_program", only_fixed)
-    one = plan_with(model, {"d_node.after": "c_node"}, options=Options())
+    one = plan_with(two_branches_model, {"d_node.after": "c_node"}, options=Options())
     assert one.plan.machine.fixes and one.plan.free_cycles is None
 
 
 @pytest.mark.parametrize(("given", "what"), [("c_node.tile.oh", "tile"), ("c_node.buffering", "buffering"), ("c.memory", "memory")])
-def test_a_machine_with_one_memory_has_neither_tiles_nor_memories(given: str, what: str, model: Path) -> None:
+def test_a_machine_with_one_memory_has_neither_tiles_nor_memories(given: str, what: str, two_branches_model: Path) -> None:
     with pytest.raises(UsageError, match="one flat memory"):
-        plan_with(model, {given: 4 if what == "tile" else "single"}, "generic", Options())
+        plan_with(two_branches_model, {given: 4 if what == "tile" else "single"}, "generic", Options())
 
 
-def test_the_command_says_what_is_fixed_and_what_it_costs(model: Path, tmp_path: Path) -> None:
+def test_the_command_says_what_is_fixed_and_what_it_costs(two_branches_model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    made = run("compile", str(model), "-t", "siracusa", "-o", str(out), "--fix", "c_node.buffering=single", "--fix", "c_node.tile.oh=4")
+    made = run(
+        "compile",
+        str(two_branches_model),
+        "-t",
+        "siracusa",
+        "-o",
+        str(out),
+        "--fix",
+        "c_node.buffering=single",
+        "--fix",
+        "c_node.tile.oh=4",
+    )
     assert made.returncode == 0, made.stderr
     found = json.loads((out / "deploy.json").read_text())
     assert [(fix["of"], fix["what"], fix["value"]) for fix in found["fixed"]["fixes"]] == [
@@ -207,5 +218,7 @@ def test_the_command_says_what_is_fixed_and_what_it_costs(model: Path, tmp_path:
     again = run("compile", "--config", str(out / "deeploy.toml"), "-o", str(tmp_path / "again"))
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "again" / "src" / "network.c").read_text() == (out / "src" / "network.c").read_text()
-    twice = run("compile", str(model), "-t", "siracusa", "-o", str(out), "--fix", "c_node.engine=npu", "--fix", "c_node.engine=cluster")
+    twice = run(
+        "compile", str(two_branches_model), "-t", "siracusa", "-o", str(out), "--fix", "c_node.engine=npu", "--fix", "c_node.engine=cluster"
+    )
     assert twice.returncode == 2 and "contradict each other" in twice.stderr and len(twice.stderr.strip().splitlines()) == 2

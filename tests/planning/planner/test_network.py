@@ -19,7 +19,7 @@ from deeploy.planning.packing.addresses import Overfull
 from deeploy.planning.plan import Machine, Plan
 from deeploy.planning.planner.network import Planner, make_plan
 from deeploy.planning.program import Program
-from tests.execution.simulation.nets import compiled, node
+from tests.execution.simulation.nets import compile_nodes, node
 from tests.planning.choice import exhaustive
 
 FEW = 5  # candidates per combination of residences
@@ -29,13 +29,13 @@ MOST_STATES = 40_000
 def residual(folder: Path, options: Options) -> deeploy.Compiled:
     """Two convolutions, and the first one's output added to the second's."""
     nodes = [node("Conv", "x w1", "a", pads=[1, 1, 1, 1]), node("Conv", "a w2", "b", pads=[1, 1, 1, 1]), node("Add", "a b", "y")]
-    return compiled(folder, nodes, {"x": [1, 2, 8, 8]}, {"y": [1, 4, 8, 8]}, {"w1": [4, 2, 3, 3], "w2": [4, 4, 3, 3]}, options)
+    return compile_nodes(folder, nodes, {"x": [1, 2, 8, 8]}, {"y": [1, 4, 8, 8]}, {"w1": [4, 2, 3, 3], "w2": [4, 4, 3, 3]}, options)
 
 
 def products(folder: Path, options: Options) -> deeploy.Compiled:
     """Matrix products whose weights are larger than what they work on."""
     nodes = [node("MatMul", "x w1", "a"), node("Tanh", "a", "b"), node("MatMul", "b w2", "y")]
-    return compiled(folder, nodes, {"x": [6, 16]}, {"y": [6, 12]}, {"w1": [16, 24], "w2": [24, 12]}, options)
+    return compile_nodes(folder, nodes, {"x": [6, 16]}, {"y": [6, 12]}, {"w1": [16, 24], "w2": [24, 12]}, options)
 
 
 def pooled(folder: Path, options: Options) -> deeploy.Compiled:
@@ -46,7 +46,7 @@ def pooled(folder: Path, options: Options) -> deeploy.Compiled:
         node("Flatten", "b", "f"),
         node("Gemm", "f w2", "y"),
     ]
-    return compiled(folder, nodes, {"x": [1, 3, 12, 12]}, {"y": [1, 10]}, {"w1": [6, 3, 3, 3], "w2": [54, 10]}, options)
+    return compile_nodes(folder, nodes, {"x": [1, 3, 12, 12]}, {"y": [1, 10]}, {"w1": [6, 3, 3, 3], "w2": [54, 10]}, options)
 
 
 NETWORKS: dict[str, Callable[[Path, Options], deeploy.Compiled]] = {"residual": residual, "products": products, "pooled": pooled}
@@ -151,7 +151,7 @@ def chain(folder: Path, options: Options) -> deeploy.Compiled:
     """A copy and two convolutions that two engines could run, with their filters in different orders."""
     nodes = [node("Conv", "x w1", "a"), node("Conv", "a w2", "b", pads=[1, 1, 1, 1])]
     weights = {"w1": [24, 6, 1, 1], "w2": [12, 24, 3, 3]}
-    return compiled(folder, nodes, {"x": [1, 6, 6, 6]}, {"b": [1, 12, 6, 6]}, weights, options, ARRAY)
+    return compile_nodes(folder, nodes, {"x": [1, 6, 6, 6]}, {"b": [1, 12, 6, 6]}, weights, options, ARRAY)
 
 
 def bound(folder: Path, build: Callable[[Path, Options], deeploy.Compiled], patch: pytest.MonkeyPatch) -> tuple[deeploy.Compiled, Program]:

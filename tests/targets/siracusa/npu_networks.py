@@ -69,7 +69,7 @@ def graph_of(layers: Sequence[Layer]) -> Graph:
     return Graph("network", tuple(inputs), tuple(outputs))
 
 
-def compiled(layers: Sequence[Layer] | Graph, target: Target, options: Options) -> Compiled:
+def compile_layers(layers: Sequence[Layer] | Graph, target: Target, options: Options) -> Compiled:
     """The network of layers, or one that was made of them, each run by the first kernel that fits."""
     graph = layers if isinstance(layers, Graph) else graph_of(layers)
     machine = machine_of(target, options)

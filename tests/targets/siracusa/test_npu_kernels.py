@@ -22,7 +22,7 @@ from targets.siracusa.npu import Mode
 from targets.siracusa.npu_kernels import KERNELS
 from tests.targets.siracusa.neureka_model import busy
 
-from .npu_networks import Array, Layer, check, compiled, kernels_of
+from .npu_networks import Array, Layer, check, compile_layers, kernels_of
 
 IMAGE: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0), "group": 1, "zero_point": 0}
 PRODUCT: dict[str, Any] = {"trans_a": False, "trans_b": True, "a_zero_point": 0, "b_zero_point": 0}
@@ -99,7 +99,7 @@ LAYERS = [
 
 @pytest.mark.parametrize(("l1", "is_resident"), [(240_000, False), (16_000, True), (22_000, False)])
 def test_layers_are_what_the_references_give(tmp_path: Path, l1: int, is_resident: bool) -> None:
-    made = compiled(LAYERS, only_npu(is_resident), Options(memory={"l1": l1}, buffering="single" if l1 > 200_000 else "auto"))
+    made = compile_layers(LAYERS, only_npu(is_resident), Options(memory={"l1": l1}, buffering="single" if l1 > 200_000 else "auto"))
     assert all(kernel.engine == "npu" for kernel in kernels_of(made))
     program = made.plan.program
     tiles = [made.plan.tiling(step).tiles for step in range(len(LAYERS))]
@@ -114,14 +114,14 @@ def test_layers_are_what_the_references_give(tmp_path: Path, l1: int, is_residen
 
 def test_single_buffers_under_the_sanitizers(tmp_path: Path) -> None:
     layers = [layer for number, layer in enumerate(LAYERS) if number % 3 == 0]
-    check(compiled(layers, only_npu(), Options(memory={"l1": 22_000}, buffering="single")), layers, tmp_path, sanitize=True)
+    check(compile_layers(layers, only_npu(), Options(memory={"l1": 22_000}, buffering="single")), layers, tmp_path, sanitize=True)
 
 
 @pytest.mark.parametrize("l1", [240_000, 30_000])
 def test_windows_of_one_column_of_outputs(tmp_path: Path, l1: int) -> None:
     """Outputs follow each other row after row: along the axis of extent 1 nothing is stepped."""
     layers = [image((1, 40, 5, 10), 70, 5, spread=5), image((2, 30, 5, 9), 33, 5, y="s32", spread=5)]
-    made = compiled(layers, only_npu(without="strips"), Options(memory={"l1": l1}))
+    made = compile_layers(layers, only_npu(without="strips"), Options(memory={"l1": l1}))
     assert {kernel.name for kernel in kernels_of(made)} == {"neureka_windows"}
     assert (made.plan.tiling(0).tiles > 1) == (l1 < 200_000)
     check(made, layers, tmp_path)
@@ -146,15 +146,15 @@ def test_jobs_of_linear_images_take_all_of_their_pixels() -> None:
 
 def test_windows_in_strips_are_those_of_few_channels(tmp_path: Path) -> None:
     layers = [layer for layer in LAYERS if layer.op == "Conv" and layer.x.shape[3] <= 8 and layer.attrs["group"] == 1]
-    strips = compiled(layers, only_npu(), Options())
-    windows = compiled(layers, only_npu(without="strips"), Options())
+    strips = compile_layers(layers, only_npu(), Options())
+    windows = compile_layers(layers, only_npu(without="strips"), Options())
     names = {kernel.name for kernel in kernels_of(strips)}
     assert "neureka_strips" in names and "neureka_strips" not in {kernel.name for kernel in kernels_of(windows)}
     check(windows, layers, tmp_path)
 
 
 def test_multiply_accumulates_are_the_nodes_own() -> None:
-    made = compiled(LAYERS, only_npu(True), Options())
+    made = compile_layers(LAYERS, only_npu(True), Options())
     macs = [call.geometry.macs() for call in made.plan.program.calls]
     wanted = []
     for layer in LAYERS:

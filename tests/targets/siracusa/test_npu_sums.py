@@ -16,7 +16,7 @@ from deeploy.target import Target, load
 from targets.siracusa.npu_kernels import KERNELS
 from targets.siracusa.sums import FREE, Channels, channels
 
-from .npu_networks import Array, Layer, check, compiled, kernels_of
+from .npu_networks import Array, Layer, check, compile_layers, kernels_of
 from .test_npu_kernels import LAYERS, ONE, image, product
 
 WIDE = -1
@@ -121,7 +121,7 @@ def only_sums(is_resident: bool) -> Target:
 
 @pytest.mark.parametrize(("l1", "buffering", "is_resident"), [(240_000, "auto", True), (40_000, "double", False), (40_000, "single", True)])
 def test_layers_are_what_the_references_give(tmp_path: Path, l1: int, buffering: Buffering, is_resident: bool) -> None:
-    made = compiled(SUMS, only_sums(is_resident), Options(memory={"l1": l1}, buffering=buffering))
+    made = compile_layers(SUMS, only_sums(is_resident), Options(memory={"l1": l1}, buffering=buffering))
     names = {kernel.name.removesuffix("_sums").removesuffix("_nms") for kernel in kernels_of(made)}
     every = ("pointwise", "dense", "depthwise", "product", "strips", "windows", "depthwise_all", "dense_all")
     assert names <= {f"neureka_{name}" for name in every} and len(names) >= 6, names

@@ -22,7 +22,7 @@ from deeploy.target import Target, load
 from targets.siracusa.npu_kernels import KERNELS
 from tests.models import save_graph
 
-from .npu_networks import check, compiled, graph_of, kernels_of
+from .npu_networks import check, compile_layers, graph_of, kernels_of
 from .test_npu_kernels import LAYERS
 from .test_npu_sums import SUMS
 
@@ -41,10 +41,10 @@ def test_layers_are_within_a_step_of_the_exact_ones_and_c_has_their_bits(tmp_pat
     limited = [f"layer{number}" for number, layer in enumerate(SUMS) if layer.attrs["low"] not in (-128, 0)]
     assert len(limited) == 1 and requantise_graph(graph_of(SUMS), ENGINES, KERNELS)[1] == limited  # the engine has no such limits
     layers = [layer for layer in SUMS if layer.attrs["low"] in (-128, 0) and layer.attrs["epilogue"][-1] != "lookup"]
-    exact, graph = compiled(layers, alone(True), Options(memory={"l1": 240_000})), graph_of(layers)
+    exact, graph = compile_layers(layers, alone(True), Options(memory={"l1": 240_000})), graph_of(layers)
     changes, kept = requantise_graph(graph, ENGINES, KERNELS)
     assert (len(changes), kept) == (len(layers), [])
-    made = compiled(with_nearest(graph, changes), alone(False), Options(memory={"l1": 240_000}))
+    made = compile_layers(with_nearest(graph, changes), alone(False), Options(memory={"l1": 240_000}))
     assert {kernel.second for kernel in kernels_of(made)} == {None}
     check(made, layers, tmp_path)
     sample = [layer.x for layer in layers]
@@ -87,7 +87,7 @@ def test_a_layer_of_which_one_step_cannot_be_kept_stays_exact() -> None:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def quantised_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two convolutions of 1x1 and a product, all of them quantised with real scales."""
     random = np.random.default_rng(0)
     tensors: dict[str, Any] = {"zero": np.int8(3), "none": np.zeros(WIDE, np.int8)}
@@ -114,9 +114,9 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_compile_reports_shares_and_cycles(model: Path, tmp_path: Path) -> None:
-    options = ("-t", "siracusa", "--requantise", "engine", "--inputs", model.with_suffix(".npz"))
-    status, told, _ = run("compile", model, *options, "-o", tmp_path / "out")
+def test_compile_reports_shares_and_cycles(quantised_model: Path, tmp_path: Path) -> None:
+    options = ("-t", "siracusa", "--requantise", "engine", "--inputs", quantised_model.with_suffix(".npz"))
+    status, told, _ = run("compile", quantised_model, *options, "-o", tmp_path / "out")
     entry = json.loads((tmp_path / "out" / "deploy.json").read_text())
     found = entry["requantised"]
     assert status == 0 and [layer["engine"] for layer in found["layers"]] == ["npu"] * 3 and found["exact"] == []
@@ -129,19 +129,19 @@ def test_compile_reports_shares_and_cycles(model: Path, tmp_path: Path) -> None:
     assert "Requantised by engines" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_the_default_is_exact(model: Path) -> None:
-    made, engine = deeploy.compile(model, "siracusa"), deeploy.compile(model, "siracusa", requantise="engine")
+def test_the_default_is_exact(quantised_model: Path) -> None:
+    made, engine = deeploy.compile(quantised_model, "siracusa"), deeploy.compile(quantised_model, "siracusa", requantise="engine")
     assert made.network.requantised is None and engine.network.requantised is not None
     by = engine.network.requantisation
     assert by is not None and [call.kernel.name for call in by.plan.program.calls] == [call.kernel.name for call in made.plan.program.calls]
-    x = np.load(model.with_suffix(".npz"))["x"]
-    np.testing.assert_array_equal(made.interpret([x])[0], deeploy.compile(model, "generic").interpret([x])[0])
+    x = np.load(quantised_model.with_suffix(".npz"))["x"]
+    np.testing.assert_array_equal(made.interpret([x])[0], deeploy.compile(quantised_model, "generic").interpret([x])[0])
     np.testing.assert_array_equal(engine.run([x])[0], engine.interpret([x])[0])
     assert 0 < (made.interpret([x])[0] != engine.interpret([x])[0]).mean() < 0.2
 
 
-def test_layers_that_cores_run_are_exact(model: Path) -> None:
-    made = deeploy.compile(model, "siracusa", requantise="engine", memory={"l1": 3000})
+def test_layers_that_cores_run_are_exact(quantised_model: Path) -> None:
+    made = deeploy.compile(quantised_model, "siracusa", requantise="engine", memory={"l1": 3000})
     by = made.network.requantisation
     assert by is not None
     engines = {call.node.outputs[0].name: call.kernel.engine for call in made.plan.program.calls}
@@ -151,9 +151,11 @@ def test_layers_that_cores_run_are_exact(model: Path) -> None:
             assert call.node.attrs["shift"] > 31
 
 
-def test_verify_says_what_it_costs_and_gains(model: Path) -> None:
+def test_verify_says_what_it_costs_and_gains(quantised_model: Path) -> None:
     pytest.importorskip("onnxruntime", reason="the extra verify is not installed")
-    status, told, notes = run("verify", model, "-t", "siracusa", "--requantise", "engine", "--inputs", model.with_suffix(".npz"))
+    status, told, notes = run(
+        "verify", quantised_model, "-t", "siracusa", "--requantise", "engine", "--inputs", quantised_model.with_suffix(".npz")
+    )
     assert status == 0 and "against interpreter: y: ok, 100.00% equal" in told
     assert "against onnxruntime, the exact network: y: ok" in told
     assert "requantised by npu, within one step: 3 layers;" in notes and "y beside that of the exact network:" in notes
@@ -172,15 +174,15 @@ def test_verify_says_what_it_costs_and_gains(model: Path) -> None:
         (("-t", "edgetpu"), "--requantise engine with a target for planning only: layers stay exact there"),
     ],
 )
-def test_who_has_no_such_engine_refuses_in_two_lines(model: Path, tmp_path: Path, options: tuple[str, ...], what: str) -> None:
+def test_who_has_no_such_engine_refuses_in_two_lines(quantised_model: Path, tmp_path: Path, options: tuple[str, ...], what: str) -> None:
     with pytest.raises(UsageError, match=what) as refused:
         CliRunner().invoke(
-            app, ["compile", str(model), *options, "--requantise", "engine", "-o", str(tmp_path / "out")], catch_exceptions=False
+            app, ["compile", str(quantised_model), *options, "--requantise", "engine", "-o", str(tmp_path / "out")], catch_exceptions=False
         )
     assert refused.value.remedy and not (tmp_path / "out").exists()
 
 
-def test_an_unknown_choice_is_refused(model: Path) -> None:
+def test_an_unknown_choice_is_refused(quantised_model: Path) -> None:
     unknown: Any = "nearest"
     with pytest.raises(UsageError, match='requantise="nearest" is unknown'):
-        deeploy.compile(model, "siracusa", requantise=unknown)
+        deeploy.compile(quantised_model, "siracusa", requantise=unknown)

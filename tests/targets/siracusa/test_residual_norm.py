@@ -45,7 +45,7 @@ NORMS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-def network(cases: list[tuple[str, str, tuple[int, ...]]]) -> Graph:
+def sums_and_norms(cases: list[tuple[str, str, tuple[int, ...]]]) -> Graph:
     """For every pair of operators and shape a sum, its norm, and a sum that reads both."""
     rng = np.random.default_rng(3)
     nodes, inputs, outputs = list[Node](), list[Tensor](), list[Tensor]()
@@ -84,7 +84,7 @@ CASES = [(sum_op, norm_op, shape) for sum_op in SUMS for norm_op in NORMS for sh
 def test_one_call_computes_what_two_do(tmp_path: Path, l1: int, cores: int) -> None:
     """Whole and in tiles, rows or the columns of few over cores that meet in between; on the model of the machine."""
     target, options = load("siracusa"), Options(memory={"l1": l1}, cores=cores, engines=("cluster",))
-    graph = network(CASES)
+    graph = sums_and_norms(CASES)
     joined, apart = programs(graph, target, options)
     assert [len(call.phases) for call in joined.calls] == [2, 1] * len(CASES) and len(apart.calls) == 3 * len(CASES)
     rng = np.random.default_rng(5)
@@ -106,7 +106,7 @@ def test_one_call_computes_what_two_do(tmp_path: Path, l1: int, cores: int) -> N
 def test_what_stays_two_calls() -> None:
     """Operands of other shapes, other kernels, targets without a kernel of both."""
     target, options = load("siracusa"), Options(engines=("cluster",))
-    graph = network([("ScaledAdd", "IntegerRMSNorm", (4, 16))])
+    graph = sums_and_norms([("ScaledAdd", "IntegerRMSNorm", (4, 16))])
     row, weights = replace(graph.inputs[1], shape=(1, 16)), graph.nodes[1].operands[1]
     narrower = substitute_tensors(replace(graph, inputs=(graph.inputs[0], row)), {graph.inputs[1]: row})
     assert [len(call.phases) for call in programs(narrower, target, options)[0].calls] == [1, 1, 1]
@@ -120,7 +120,7 @@ def test_what_stays_two_calls() -> None:
 def test_one_call_is_predicted_faster(shape: tuple[int, ...]) -> None:
     """By what a call costs, less a barrier where cores divide columns; the work is the same."""
     target = load("siracusa")
-    joined, apart = programs(network([("RequantAdd", "IntegerRMSNorm", shape)]), target, Options(engines=("cluster",)))
+    joined, apart = programs(sums_and_norms([("RequantAdd", "IntegerRMSNorm", shape)]), target, Options(engines=("cluster",)))
     both, parts = joined.calls[0], apart.calls[:2]
     assert cost.call_once(both, False, target) == sum(cost.call_once(part, False, target) for part in parts)
     meeting = cost.barrier_cycles(both, target) * (shape[0] < 8)
