@@ -8,6 +8,6 @@ ${kernel}(&(struct arm_depthwise){
     ${window.steps(attrs)}
     .top = ${x.before[1]}, .left = ${x.before[2]}, .zero_point = ${int(attrs["zero_point"])},
     ${window.images(x, y)}
-    .rows = ${scratch["rows"]},
+    .words = ${scratch["words"]},
     .epilogue = ${epilogue},
 });

@@ -16,7 +16,7 @@ struct arm_depthwise {
     int zero_point;               /* what is read outside x */
     int x_batch, x_row, x_column; /* strides in elements; channels are dense */
     int y_batch, y_row, y_column;
-    void *rows; /* those under a filter, of four channels, in 16 bits */
+    void *words; /* copies of what is under a row of outputs */
     struct epilogue epilogue;
 };
 

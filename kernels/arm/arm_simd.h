@@ -1,4 +1,4 @@
-/* Armv7E-M's products of pairs of 16-bit values (SMLAD, SMLATB) on bytes that are widened two at a time
+/* Armv7E-M's products of pairs of 16-bit values (SMLAD, SMLABB, SMLATT) on bytes that are widened two at a time
  * (SXTB16, UXTB16), with a body in portable C, which says what they do. Widening a word gives its bytes 0 and 2, and
  * with `odd` its bytes 1 and 3. */
 #ifndef ARM_SIMD_H
@@ -7,14 +7,14 @@
 #include <stdint.h>
 #include <string.h>
 
+struct arm_four_sums {
+    int32_t s0, s1, s2, s3;
+};
+
 static inline uint32_t arm_word(const void *bytes) {
     uint32_t word;
     memcpy(&word, bytes, sizeof word); /* LDR, which needs no alignment */
     return word;
-}
-
-static inline uint32_t arm_half(const int16_t *value) {
-    return (uint16_t)*value;
 }
 
 #if defined(__ARM_FEATURE_SIMD32)
@@ -71,13 +71,42 @@ struct arm_bytes {
 ARM_FOUR_PRODUCTS(arm_four_products_s8, "sxtb16")
 ARM_FOUR_PRODUCTS(arm_four_products_u8, "uxtb16")
 
-/* Two words, and the address behind them. */
-static inline const uint32_t *arm_two_words(const uint32_t *from, uint32_t *first, uint32_t *second) {
-    uint32_t low, high;
-    __asm__("ldrd %0, %1, [%2], #8" : "=&r"(low), "=&r"(high), "+r"(from) : : "memory");
-    *first = low, *second = high;
-    return from;
-}
+/* Four sums + the four bytes of a word times those of another, each with each, and the addresses of the next words: in
+ * one piece, too. */
+#define ARM_PRODUCT_OF_FOUR_BYTES(name, widen_a, widen_b)                                                        \
+    static inline void name(struct arm_four_sums *s, const uint32_t **a, int a_words, const uint32_t **b) {      \
+        uint32_t a_odd, b_odd, a_even, b_even;                                                                   \
+        __asm__("ldr %4, [%8]\n\tldr %5, [%9], #4\n\tadd %8, %10\n\t" widen_a " %6, %4\n\t" widen_a              \
+                " %4, %4, ror #8\n\t" widen_b " %7, %5\n\t" widen_b                                              \
+                " %5, %5, ror #8\n\tsmlabb %0, %6, %7, %0\n\tsmlabb %1, %4, %5, %1\n\t"                          \
+                "smlatt %2, %6, %7, %2\n\tsmlatt %3, %4, %5, %3"                                                 \
+                : "+r"(s->s0), "+r"(s->s1), "+r"(s->s2), "+r"(s->s3), "=&r"(a_odd), "=&r"(b_odd), "=&r"(a_even), \
+                  "=&r"(b_even), "+r"(*a), "+r"(*b)                                                              \
+                : "r"(4 * a_words)                                                                               \
+                : "memory");                                                                                     \
+    }
+ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_s8_s8, "sxtb16", "sxtb16")
+ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_s8_u8, "sxtb16", "uxtb16")
+ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_u8_s8, "uxtb16", "sxtb16")
+ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_u8_u8, "uxtb16", "uxtb16")
+
+/* Four sums + four bytes times those of four vectors, which are widened: their pairs of even bytes, then of odd ones.
+ * The registers have names, since a load of several takes them in their order. */
+#define ARM_FOUR_VECTORS(name, widen)                                                                         \
+    static inline void name(struct arm_four_sums *s, const uint32_t **pairs, const void **bytes) {            \
+        uint32_t word, half;                                                                                  \
+        __asm__("ldr %4, [%7], #4\n\tldmia %6!, {r4, r5, r6, r8}\n\t" widen                                   \
+                " %5, %4\n\tsmlad %0, r4, %5, %0\n\tsmlad %1, r5, %5, %1\n\tsmlad %2, r6, %5, %2\n\t"         \
+                "smlad %3, r8, %5, %3\n\tldmia %6!, {r4, r5, r6, r8}\n\t" widen                               \
+                " %5, %4, ror #8\n\tsmlad %0, r4, %5, %0\n\tsmlad %1, r5, %5, %1\n\tsmlad %2, r6, %5, %2\n\t" \
+                "smlad %3, r8, %5, %3"                                                                        \
+                : "+r"(s->s0), "+r"(s->s1), "+r"(s->s2), "+r"(s->s3), "=&r"(word), "=&r"(half), "+r"(*pairs), \
+                  "+r"(*bytes)                                                                                \
+                :                                                                                             \
+                : "r4", "r5", "r6", "r8", "memory");                                                          \
+    }
+ARM_FOUR_VECTORS(arm_four_vectors_s8, "sxtb16")
+ARM_FOUR_VECTORS(arm_four_vectors_u8, "uxtb16")
 #else
 static inline int32_t arm_upper(int32_t acc, int32_t factor, int64_t summand) {
     return (int32_t)(((int64_t)acc * factor + summand) >> 32);
@@ -89,11 +118,6 @@ static inline int32_t arm_clip_s8(int32_t value) {
 
 static inline int32_t arm_clip_u8(int32_t value) {
     return value < 0 ? 0 : value > 255 ? 255 : value;
-}
-
-static inline const uint32_t *arm_two_words(const uint32_t *from, uint32_t *first, uint32_t *second) {
-    *first = from[0], *second = from[1];
-    return from + 2;
 }
 
 static inline int32_t arm_multiply_add(int32_t acc, uint32_t a, uint32_t b) {
@@ -126,19 +150,47 @@ static inline int32_t arm_four_products_u8(int32_t sum, uint32_t even, uint32_t 
     const uint32_t word = arm_word(bytes);
     return arm_multiply_add(arm_multiply_add(sum, even, arm_widen_u8(word)), odd, arm_widen_odd_u8(word));
 }
-#endif
 
-/* The upper half of one times the lower half of the other: one SMLATB. */
-static inline int32_t arm_multiply_add_high_low(int32_t acc, uint32_t a, uint32_t b) {
-    return acc + (int16_t)(a >> 16) * (int16_t)(b & 0xFFFF);
-}
+#define ARM_PRODUCT_OF_FOUR_BYTES(name, a_type, b_type)                                                     \
+    static inline void name(struct arm_four_sums *s, const uint32_t **a, int a_words, const uint32_t **b) { \
+        a_type x[4];                                                                                        \
+        b_type w[4];                                                                                        \
+        memcpy(x, *a, 4), memcpy(w, *b, 4);                                                                 \
+        s->s0 += x[0] * w[0], s->s1 += x[1] * w[1], s->s2 += x[2] * w[2], s->s3 += x[3] * w[3];             \
+        *a += a_words, ++*b;                                                                                \
+    }
+ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_s8_s8, int8_t, int8_t)
+ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_s8_u8, int8_t, uint8_t)
+ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_u8_s8, uint8_t, int8_t)
+ARM_PRODUCT_OF_FOUR_BYTES(arm_product_of_four_u8_u8, uint8_t, uint8_t)
+
+#define ARM_FOUR_VECTORS(name, widen_even, widen_odd)                                              \
+    static inline void name(struct arm_four_sums *s, const uint32_t **pairs, const void **bytes) { \
+        const uint32_t word = arm_word(*bytes), even = widen_even(word), odd = widen_odd(word);    \
+        const uint32_t *const p = *pairs;                                                          \
+        s->s0 = arm_multiply_add(arm_multiply_add(s->s0, p[0], even), p[4], odd);                  \
+        s->s1 = arm_multiply_add(arm_multiply_add(s->s1, p[1], even), p[5], odd);                  \
+        s->s2 = arm_multiply_add(arm_multiply_add(s->s2, p[2], even), p[6], odd);                  \
+        s->s3 = arm_multiply_add(arm_multiply_add(s->s3, p[3], even), p[7], odd);                  \
+        *pairs = p + 8, *bytes = (const uint8_t *)*bytes + 4;                                      \
+    }
+ARM_FOUR_VECTORS(arm_four_vectors_s8, arm_widen_s8, arm_widen_odd_s8)
+ARM_FOUR_VECTORS(arm_four_vectors_u8, arm_widen_u8, arm_widen_odd_u8)
+#endif
 
 /* By the type of the bytes, which is a constant. */
 #define ARM_IS_UNSIGNED(type) ((type) - 1 > 0)
 #define ARM_EVEN(type, word) (ARM_IS_UNSIGNED(type) ? arm_widen_u8(word) : arm_widen_s8(word))
 #define ARM_ODD(type, word) (ARM_IS_UNSIGNED(type) ? arm_widen_odd_u8(word) : arm_widen_odd_s8(word))
 
+#define ARM_PRODUCT_OF_FOUR(a_type, b_type)                                                                      \
+    (ARM_IS_UNSIGNED(a_type)   ? ARM_IS_UNSIGNED(b_type) ? arm_product_of_four_u8_u8 : arm_product_of_four_u8_s8 \
+     : ARM_IS_UNSIGNED(b_type) ? arm_product_of_four_s8_u8                                                       \
+                               : arm_product_of_four_s8_s8)
+
 #define ARM_FOUR(type, sum, even, odd, bytes) \
     (ARM_IS_UNSIGNED(type) ? arm_four_products_u8(sum, even, odd, bytes) : arm_four_products_s8(sum, even, odd, bytes))
+
+#define ARM_VECTORS(type) (ARM_IS_UNSIGNED(type) ? arm_four_vectors_u8 : arm_four_vectors_s8)
 
 #endif

@@ -125,7 +125,7 @@ OUT_OF_LINE void all_rows(const struct arm_depthwise *k, const struct row *r, co
 }
 
 void KERNEL(const struct arm_depthwise *k) {
-    struct row r = {k->rows, ((k->out_width + LANES - 1) / LANES * LANES - 1) * k->stride_w + 4, k->left, 0};
+    struct row r = {k->words, ((k->out_width + LANES - 1) / LANES * LANES - 1) * k->stride_w + 4, k->left, 0};
     r.end = k->left + k->width < r.count ? k->left + k->width : r.count;
     if (r.begin > r.end) r.begin = r.end;
     for (int n = 0; n < k->batch; n++) {

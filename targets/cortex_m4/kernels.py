@@ -29,6 +29,13 @@ def _macros(node: Node) -> dict[str, str]:
     return {"REQUANT_UPPER": "upper", **({"CLIP_WHOLE": "whole"} if is_whole else {})}
 
 
+def _macros_of_product(node: Node) -> dict[str, str]:
+    a = node.operands[0]
+    depth = -(-a.shape[-1] // 4) * 4
+    is_widened = a.shape[-2] >= VECTORS and 8 * depth <= ON_STACK
+    return {**_macros(node), "WIDENED_ROWS": str(depth if is_widened else 0)}
+
+
 def _has_plain_rows(node: Node) -> bool:
     return not (int(node.attrs["a_zero_point"]) or int(node.attrs["b_zero_point"]) or node.attrs["trans_a"])
 
@@ -50,11 +57,11 @@ def _windows(node: Node, tile: Mapping[str, Count]) -> int:
     return needed if needed > ON_STACK else 0
 
 
-def _rows(node: Node, tile: Mapping[str, Count]) -> Count:
-    """Bytes of the rows under a filter, of four channels in 16 bits."""
+def _copies(node: Node, tile: Mapping[str, Count]) -> Count:
+    """Bytes of the copies of a filter and of the rows under it, a word for four channels, and of where these rows lie."""
     window = conv.window(node)
     high, wide = ((extent - 1) * step + 1 for extent, step in zip((window.height, window.width), window.dilations, strict=True))
-    return 8 * high * (((tile["ow"] - 1) * window.strides[1] + wide + 1) // 2 * 2)
+    return 4 * (window.height * (window.width + 1) + high * ((tile["ow"] - 1) * window.strides[1] + wide))
 
 
 _CONV = GENERIC.kernel("conv2d_dot_grouped").variant(
@@ -76,8 +83,8 @@ KERNELS = (
         source="arm/arm_depthwise.c",
         types={"x": BYTES, "w": BYTES, "y": RESULTS},
         layouts=_CONSTANTS,
-        scratch={"rows": Scratch(_rows)},
-        macros=_macros,
+        scratch={"words": Scratch(_copies)},
+        macros=lambda node: {**_macros(node), "FILTER_WIDTH": str(conv.window(node).width)},
     ),
     _CONV.variant("arm_conv2d", (conv.is_dense, "one group"), tiling=Tiling(whole=("c", "fh", "fw"))),
     _CONV,
@@ -89,7 +96,7 @@ KERNELS = (
         types={"a": BYTES, "b": BYTES, "y": RESULTS},
         strided={"a": 1, "b": 1, "y": 1},
         layouts=_CONSTANTS,
-        macros=_macros,
+        macros=_macros_of_product,
     ),
     *(kernel for kernel in GENERIC.computing if kernel not in _PACKED),
 )

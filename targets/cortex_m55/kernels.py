@@ -75,7 +75,7 @@ KERNELS = (
         types={"x": _BYTES, "w": _BYTES, "y": RESULTS},
         nest=conv.depthwise_nest(lambda k, fh, fw: Map(k, *encoded("w_byte", of=[dim for e in (fh, fw) for dim in e.affine().dims()]))),
         layouts={"w": Layout(_filters), **_CONSTANTS},
-        scratch={"rows": Scratch(_words)},
+        scratch={"words": Scratch(_words)},
         macros=_macros,
     ),
     _CONV.variant("helium_conv2d", (conv.is_dense, "one group"), tiling=Tiling(whole=("c", "fh", "fw"))),
