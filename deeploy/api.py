@@ -167,8 +167,8 @@ def _compile(model: Model | Mapping[str, str | Path], options: Options) -> Compi
 
     Further arguments are the options; ``l1=64_000`` and ``memory={"l1": "64k"}`` are the same. ``example_inputs`` is what a PyTorch module
     is run with once, to export it; ``on_stage`` is called with the name of each stage as it begins. What is returned has ``memory``,
-    ``cycles``, ``energy``, ``layers``, ``advice``, ``run``, ``verify``, ``evaluate``, ``explain`` and ``write``. Limits of ``flash``,
-    ``ram`` and ``stack`` are checked by ``write``, which knows the size of the code.
+    ``cycles``, ``energy``, ``layers``, ``advice``, ``run``, ``verify``, ``evaluate``, ``explain`` and ``write``. Where there are limits of
+    ``flash``, ``ram`` or ``stack``, a cross compiler says what the program takes.
 
     Raises:
         deeploy.errors.DeeployError: a subclass says what is wrong and what to do.

@@ -15,7 +15,7 @@ from deeploy.planning.cost import FORMS, requantisation_form
 from deeploy.planning.energy import untold
 from deeploy.planning.packing.addresses import Placement
 from deeploy.planning.packing.lifetimes import FOR_EVER
-from deeploy.planning.plan import Plan, constants_in
+from deeploy.planning.plan import Plan, memory_of
 from deeploy.planning.planner.bounds import peak_products, plan_bounds
 from deeploy.planning.program import Buffer, Program, Role
 from deeploy.planning.tiling.fused_group import FusedGroup
@@ -83,19 +83,9 @@ def _explain_names(plan: Plan) -> Contents:
 
 
 def _describe_memory(plan: Plan) -> Contents:
-    """What every memory holds; of a flat machine also the one that constants are read from in place, where that is another one."""
-    memory_use = {name: asdict(use) for name, use in plan.memory.items()}
-    for entry in memory_use.values():
-        del entry["alignment"]
-    if plan.target.is_flat:
-        level = constants_in(plan.target, plan.machine)
-        constants = sum(buffer.bytes for buffer in plan.program.buffers.values() if buffer.role is Role.CONSTANT)
-        if not level:  # they are a part of the program, and not of the arena
-            memory_use[plan.target.memories[0].name] |= {"constants": constants}
-        else:
-            use = {"capacity": plan.machine.capacities[level], "peak": constants, "lower_bound": constants, "io": 0, "constants": constants}
-            memory_use[level] = {**use, "reserved": plan.target.memory(level).reserved}
-    return memory_use
+    """What every memory holds, those included that constants are read from in place."""
+    uses = {name: asdict(use) for name, use in memory_of(plan).items()}
+    return {name: {key: value for key, value in use.items() if key != "alignment"} for name, use in uses.items()}
 
 
 def _describe_call(plan: Plan, step: int, timing: Document) -> Contents:

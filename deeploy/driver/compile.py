@@ -10,6 +10,7 @@ from deeploy import target as targets
 from deeploy.backend.constants import Additions
 from deeploy.backend.packages import check_package
 from deeploy.documents import digest_of
+from deeploy.driver.budgets import compile_within_budgets
 from deeploy.driver.lower import Clock, Lowered, check_options, lower_model, lower_with_fallback, lowered_for_chips
 from deeploy.driver.plan import bind_and_plan, machine_resources, plan_chips, plan_requantised, plan_together
 from deeploy.driver.prefixes import check_prefixes, select_options
@@ -60,7 +61,7 @@ def select_target(options: Options) -> Target:
 
 
 def compile_networks(models: Models, target: Target, options: Options, additions: Additions | None = None) -> CompiledProject:
-    """One or several networks for one chip.
+    """One or several networks for one chip, within the limits of flash, RAM and stack.
 
     Args:
         additions: finds networks to which packages beside the compiler add functions.
@@ -68,6 +69,11 @@ def compile_networks(models: Models, target: Target, options: Options, additions
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
+    return compile_within_budgets(lambda given: _compile_networks(models, target, given, additions), options)
+
+
+def _compile_networks(models: Models, target: Target, options: Options, additions: Additions | None) -> CompiledProject:
+    """The same, of which flash and stack are not measured."""
     check_options(options)
     options.check_one_chip()
     if options.self_test is not None and len(models) > 1:
@@ -75,9 +81,8 @@ def compile_networks(models: Models, target: Target, options: Options, additions
     if options.package is not None:
         check_package(options.package, target)
     target = options.set_clock(target)
-    options = options.limit_ram(target)
     check_prefixes(models)
-    machine = machine_resources(target, options, len(models))
+    machine = machine_resources(target, options.limit_ram(target), len(models))
     if options.requantise == "engine":
         engines_of(target, machine)
     clock = Clock(options.on_stage)
@@ -92,6 +97,9 @@ def compile_networks(models: Models, target: Target, options: Options, additions
         else:
             graph = lower_with_fallback(clock, path, target, own[prefix], known, machine)
         target = graph.target
+        if "ram" in options.budgets:
+            io = sum(-(-tensor.elements * tensor.dtype.bits // 8) for tensor in (*graph.graph.inputs, *graph.graph.outputs))
+            machine = machine_resources(target, options.limit_ram(target, io), len(models))
         may_fill = not options.generates_kernels and not graph.dialect
         fixed[prefix] = parse_fixes(own[prefix].fix, str(path))
         plan = bind_and_plan(clock, prefix, graph.graph, target, machine, options, may_fill, fixed[prefix])
@@ -113,7 +121,7 @@ def compile_networks(models: Models, target: Target, options: Options, additions
     result = {prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}
     if options.self_test is not None:
         result = {name: replace(one, self_test=describe_self_test(one.plan, options.self_test, one.pinned)) for name, one in result.items()}
-    return CompiledProject(result, clock.seconds, additions, options.budgets, options.package, options.certify)
+    return CompiledProject(result, clock.seconds, additions, options.budgets, package=options.package, is_certified=options.certify)
 
 
 def _note_unpacked(options: Options, plan: Plan) -> list[str]:

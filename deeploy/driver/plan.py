@@ -25,7 +25,6 @@ from deeploy.planning.planner.co_planning import share_plans, state_groups
 from deeploy.planning.planner.fixes import Wanted
 from deeploy.planning.planner.isomorphic import carry_plan, plan_wording, program_signature
 from deeploy.planning.planner.machine import check_code, kernels_of, machine_of, own_options, share_machine
-from deeploy.planning.planner.network import make_plan
 from deeploy.planning.planner.ram_copies import with_copies
 from deeploy.planning.planner.requantise import Requantised, engines_of, requantise_graph, with_nearest
 from deeploy.planning.program import Program, Role
@@ -115,15 +114,13 @@ def over_budget(plan: Plan, name: str, sizes: tuple[int, int], last: str) -> str
         sizes: bytes that the program takes, and the budget.
         last: how it gets more.
     """
-    program, target, options = plan.program, plan.target, list[str]()
+    program = plan.program
     roles = {"flash": (Role.CONSTANT,), "ram": (Role.LOCAL, Role.STATE)}.get(name, ())
-    if name == "ram" and plan.machine.objective != "ram":
-        level = target.memories[0].name
-        least = make_plan(program, target, replace(plan.machine, objective="ram")).memory[level].peak
-        saved = plan.memory[level].peak - least
-        options = [f"--objective ram, about {sizes[0] - saved} bytes then"] * (saved > 0)
     there = [(b.name, b.bytes) for b in program.buffers.values() if b.role in roles]
-    return suggest_remedy(program, target, there, sizes, options, last)
+    if name == "ram":  # what lies beside the arena does not depend on the network's inputs
+        depends = sum(use.peak + use.io for use in plan.memory.values())
+        sizes = depends, sizes[1] - (sizes[0] - depends)
+    return suggest_remedy(program, plan.target, there, sizes, [], last)
 
 
 def _plan_copies(plan: Plan) -> Plan:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,12 +25,12 @@ from deeploy.backend.packages import make_package
 from deeploy.certify import CertificateError, NetworkProof, Printed, certify_network, exchange_messages
 from deeploy.documents import Contents, Document
 from deeploy.driver.certificate import collect_printed, explain_times, hash_files, of_chip, print_certificate, text_of
-from deeploy.driver.plan import Requantisation, over_budget
+from deeploy.driver.plan import Requantisation
 from deeploy.driver.prefixes import check_files
 from deeploy.driver.samples import Arrays, Outputs, read_sample, split_samples
 from deeploy.errors import shorten
 from deeploy.execution.runners.host import Host
-from deeploy.execution.runners.sizes import measure_sizes
+from deeploy.execution.runners.sizes import Sizes, measure_sizes
 from deeploy.execution.simulation import chips as golden
 from deeploy.execution.simulation.interpreter import StateRows, network_outputs
 from deeploy.execution.simulation.joint import joint_strips
@@ -50,7 +50,7 @@ from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.options import Options, Package
 from deeploy.partition.system import System
-from deeploy.planning.plan import LevelUse, Plan
+from deeploy.planning.plan import LevelUse, Plan, memory_of
 from deeploy.planning.program import Program
 from deeploy.report.page import report_page
 from deeploy.report.quantised import quantise_first
@@ -257,12 +257,16 @@ class Project(ABC):
 
 @dataclass(frozen=True, eq=False)
 class CompiledProject(Project):
-    """The result of ``deeploy.compile``: one or several networks, planned for one chip; by ``origin`` it is compiled again."""
+    """The result of ``deeploy.compile``: one or several networks, planned for one chip; by ``origin`` it is compiled again.
+
+    ``sizes`` are those of the program, where limits (``budgets``) asked for them.
+    """
 
     networks: Mapping[str, Network]
     seconds: Mapping[str, float]
     additions: Additions | None = None
     budgets: Mapping[str, int] = field(default_factory=dict)
+    sizes: Sizes | None = None
     package: Package | None = None
     is_certified: bool = True
     origin: tuple[Callable[[Target, Options], CompiledProject], Target, Options] | None = None
@@ -295,8 +299,8 @@ class CompiledProject(Project):
 
     @property
     def memory(self) -> Mapping[str, LevelUse]:
-        """What the plan uses of each memory level, in bytes, by its name."""
-        return self.plan.memory
+        """What the plan uses of each memory level, in bytes, by its name; where constants are read in place, their memory as well."""
+        return memory_of(self.plan)
 
     @property
     def units(self) -> Mapping[str, Unit]:
@@ -319,15 +323,27 @@ class CompiledProject(Project):
         check_files(self.networks, files)
         return files if self.package is None else {**files, **make_package(self.package, files, json.loads(files["deploy.json"]))}
 
-    def measured(self, sources: Mapping[str, str | bytes]) -> Mapping[str, str | bytes]:
+    @property
+    def largest(self) -> Plan:
+        """The plan with the largest arena."""
+        return max((network.plan for network in self.networks.values()), key=lambda plan: plan.memory[plan.target.memories[0].name].peak)
+
+    def measure(self, budgets: Collection[str] = ()) -> Sizes | None:
+        """The sizes of the program, by a cross compiler; where there is none and ``budgets`` need it, an error says so."""
+        return self._measure(self.sources(), budgets)
+
+    def _measure(self, sources: Mapping[str, str | bytes], budgets: Collection[str] = ()) -> Sizes | None:
         plans = {name: network.plan for name, network in self.networks.items()}
         arenas = [size for name, size in arenas_of(plans).items() if not self.plan.target.memory(name).is_far]
         states = max(sum(plan.program.buffers[state.buffer].bytes for state in plan.program.states) for plan in plans.values())
-        largest = max(plans.values(), key=lambda plan: plan.memory[plan.target.memories[0].name].peak)
-        sizes = measure_sizes(sources, sum(arenas), states, self.budgets, partial(over_budget, largest))
+        io = max(sum(use.io for use in plan.memory.values()) for plan in plans.values())
+        return measure_sizes(sources, sum(arenas), states, io, budgets)
+
+    def measured(self, sources: Mapping[str, str | bytes]) -> Mapping[str, str | bytes]:
+        sizes = self.sizes or self._measure(sources)
         if sizes is None:
             return sources
-        manifest = {**json.loads(sources["deploy.json"]), "sizes": sizes.contents()}
+        manifest = {**json.loads(sources["deploy.json"]), "sizes": {**sizes.contents(), "limits": dict(self.budgets)}}
         return {**sources, "deploy.json": json.dumps(manifest, indent=1) + "\n"}
 
     def run(self, inputs: Arrays, sanitize: bool = False, sequence: bool = False) -> Outputs:

@@ -134,7 +134,7 @@ class Options:
         default_factory=dict
     )
     flash: Annotated[Size | None, Spelling("Limit of flash: code and constants together.", metavar="SIZE")] = None
-    ram: Annotated[Size | None, Spelling("Limit of RAM: arena, variables and stack together.", metavar="SIZE")] = None
+    ram: Annotated[Size | None, Spelling("Limit of RAM: arena, inputs and outputs, variables and stack together.", metavar="SIZE")] = None
     stack: Annotated[Size | None, Spelling("Limit of the stack, along the deepest chain of calls.", metavar="SIZE")] = None
     cores: Annotated[int | None, Spelling("Number of cores to use.")] = None
     engines: Annotated[tuple[str, ...] | None, Spelling("Engines that may run layers; default: all.", metavar="NAME[,NAME]")] = None
@@ -262,18 +262,25 @@ class Options:
             )
         return target.at(self.mhz)
 
-    def limit_ram(self, target: Target) -> Options:
+    def limit_ram(self, target: Target, io: int = 0) -> Options:
         """The options with a budget of RAM that also limits the memory of that name.
 
+        Args:
+            io: bytes of it that the caller's inputs and outputs take.
+
         Raises:
-            UsageError: the target has no memory of that name.
+            UsageError: the target has no memory of that name, or not as much.
         """
         if "ram" not in self.budgets:
             return self
         if "RAM" not in (memory.name for memory in target.memories):
             names = " and ".join(memory.name for memory in target.memories)
             raise UsageError(f"--ram: target {target.name} has no memory RAM, but {names}", "Limit them by --memory NAME=BYTES.")
-        return self.with_memory({"ram": self.budgets["ram"], **self.capacities})
+        budget, memory = self.budgets["ram"], target.memory("RAM")
+        if memory.capacity is not None and budget > memory.capacity:
+            raise UsageError(f"--ram {budget}: RAM of target {target.name} has {memory.capacity} bytes", "Give at most these.")
+        room = budget if memory.capacity is None else min(budget, memory.capacity - memory.reserved)
+        return self.with_memory({"ram": max(1, room - io), **self.capacities})
 
     def check_exact(self, option: str) -> None:
         """Raise UsageError where another requantisation is wanted of what ``option`` makes."""

@@ -7,7 +7,7 @@ Local buffers, windows and scratch are packed by lifetime and address (``packing
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -278,3 +278,21 @@ class Plan:
         for p in sorted(self.placements, key=lambda p: (p.first, p.level, p.offset)):
             rows.append(f"  {p.level}+{p.offset}: {'='.join(p.buffers)} {p.size} bytes, steps {p.first}..{p.last}")
         return "\n".join(rows)
+
+
+def memory_of(plan: Plan) -> Mapping[str, LevelUse]:
+    """What every memory holds, by its name; of a flat machine also the one that constants are read from in place.
+
+    Where there is no such memory, constants are a part of the program, and not of the arena.
+    """
+    target, uses = plan.target, dict(plan.memory)
+    if target.is_flat:
+        level = constants_in(target, plan.machine)
+        constants = sum(buffer.bytes for buffer in plan.program.buffers.values() if buffer.role is Role.CONSTANT)
+        if level:
+            memory = target.memory(level)
+            uses[level] = LevelUse(plan.machine.capacities[level], memory.alignment, constants, constants, 0, constants, memory.reserved)
+        else:
+            first = target.memories[0].name
+            uses[first] = replace(uses[first], constants=constants)
+    return uses

@@ -167,8 +167,8 @@ def sizes_section(entry: Document) -> str:
     section_sizes = entry.get("sizes")
     if section_sizes is None:
         return ""
-    heads = ("flash, bytes", "code", "constants", "RAM, bytes", "arena", "of it states", "variables", "stack")
-    names = ("flash", "code", "constants", "ram", "arena", "states", "static", "stack")
+    heads = ("flash, bytes", "code", "constants", "RAM, bytes", "arena", "of it states", "inputs and outputs", "variables", "stack")
+    names = ("flash", "code", "constants", "ram", "arena", "states", "io", "static", "stack")
     shown = table(heads, [row(figures(*(number(section_sizes[name]) for name in names)))], f"sizes-{entry['name']}", "plain")
     compiler = section_sizes["compiler"]
     note = f"Built by {compiler}; the stack without that of the C library's functions. Layers that run one kernel share its code."

@@ -77,13 +77,14 @@ def size_lines(manifest: Document) -> list[str]:
     found_sizes = manifest.get("sizes")
     if found_sizes is None:
         return []
-    flash, code, constants, ram, arena, static, stack = (
-        format_number(found_sizes[name]) for name in ("flash", "code", "constants", "ram", "arena", "static", "stack")
-    )
+    limits = {name: f" of {format_number(most)}" for name, most in found_sizes["limits"].items()}
+    parts = ("flash", "code", "constants", "ram", "arena", "io", "static", "stack")
+    flash, code, constants, ram, arena, io, static, stack = (format_number(found_sizes[name]) for name in parts)
     states = f" with {format_number(found_sizes['states'])} of states" if found_sizes["states"] else ""
+    of_flash, of_ram, of_stack = (limits.get(name, "") for name in ("flash", "ram", "stack"))
     return [
-        f"flash: {flash} bytes, code {code}, constants {constants} ({found_sizes['compiler']})",
-        f"RAM: {ram} bytes, arena {arena}{states}, variables {static}, stack {stack}",
+        f"flash: {flash} bytes{of_flash}, code {code}, constants {constants} ({found_sizes['compiler']})",
+        f"RAM: {ram} bytes{of_ram}, arena {arena}{states}, inputs and outputs {io}, variables {static}, stack {stack}{of_stack}",
     ]
 
 

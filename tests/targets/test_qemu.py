@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy import cli
 from deeploy.backend.project import read_manifest, select_network
-from deeploy.driver.plan import over_budget
 from deeploy.driver.verify import run_project, verify_compiled
 from deeploy.errors import BuildError, FitError, UsageError
 from deeploy.execution.runners import qemu, sizes
@@ -180,7 +178,10 @@ def test_sizes_and_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     manifest = read_manifest(tmp_path / "out")
     found = manifest["sizes"]
     assert found["constants"] == manifest["memory"]["FLASH"]["constants"] and found["arena"] == manifest["memory"]["RAM"]["peak"]
-    assert found["flash"] == found["code"] + found["constants"] and found["ram"] == found["arena"] + found["static"] + found["stack"]
+    assert found["flash"] == found["code"] + found["constants"] and found["ram"] == sum(
+        found[name] for name in ("arena", "io", "static", "stack")
+    )
+    assert found["io"] == manifest["memory"]["RAM"]["io"] > 0 and found["limits"] == {}
     run_project(tmp_path / "out", tmp_path / "inputs.npz", on="qemu")
     text, data = subprocess.run(
         ["arm-none-eabi-size", str(tmp_path / "out/build/qemu/network/application.elf")], capture_output=True, text=True, check=True
@@ -196,22 +197,41 @@ def test_sizes_and_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert f"stack {text_report.format_number(found['stack'])}" in shown[1] and "arm-none-eabi-gcc -O2" in shown[0]
     assert "code, bytes" in terminal.report_network(manifest) and "layer-sizes-network" in (tmp_path / "out" / "report.html").read_text()
     assert shown[0] in terminal.report_network(manifest) and ">Program<" in (tmp_path / "out" / "report.html").read_text()
-    options = [f"--{name}={found[name]}" for name in ("flash", "ram", "stack")]
+    assert compilation.memory["FLASH"].peak == found["constants"]
+    limits = {name: found[name] for name in ("flash", "ram", "stack")}
+    options = [f"--{name}={size}" for name, size in limits.items()]
     command = ["compile", str(model), "-t", "cortex_m4", "-o", str(tmp_path / "fits"), *options]
     assert CliRunner().invoke(cli.app, command).exit_code == 0
-    assert read_manifest(tmp_path / "fits")["sizes"] == found
-    measured = sizes.Sizes(**{name: found[name] for name in ("compiler", "code", "constants", "arena", "states", "static", "stack")})
-    for name in ("flash", "ram", "stack"):
-        with pytest.raises(FitError, match=f"--{name} {found[name] - 1}: the program takes {found[name]} bytes"):
-            measured.check({name: found[name] - 1}, partial(over_budget, compilation.plan))
+    assert read_manifest(tmp_path / "fits")["sizes"] == {**found, "limits": limits}
+    shown = text_report.size_lines(read_manifest(tmp_path / "fits"))
+    assert f"flash: {text_report.format_number(found['flash'])} bytes of {text_report.format_number(found['flash'])}, code" in shown[0]
+    for name in ("flash", "stack"):
+        with pytest.raises(FitError, match=f"{name}={found[name] - 1}: the program takes {found[name]} bytes"):
+            deeploy.compile(model, "cortex_m4", **{name: found[name] - 1})
     done = CliRunner().invoke(cli.app, [*command[:4], "-o", str(tmp_path / "no"), f"--stack={found['stack'] - 1}"])
     assert isinstance(done.exception, FitError) and not (tmp_path / "no").exists()
     with pytest.raises(UsageError, match="target siracusa has no memory RAM"):
         Options(ram=1000).limit_ram(load("siracusa"))
     with pytest.raises(UsageError, match="--stack: the target has no cross compiler"):
-        sizes.measure_sizes({}, 0, 0, {"stack": 1000}, partial(over_budget, compilation.plan))
+        sizes.measure_sizes({}, 0, 0, 0, {"stack": 1000})
     monkeypatch.setenv("PATH", "/nowhere")
     assert "sizes" not in json.loads(deeploy.compile(model, "cortex_m4").files()["deploy.json"])
+
+
+def test_what_a_limit_of_ram_advises_fits(tmp_path: Path) -> None:
+    """Every figure that a remedy quotes is that of the program that it leads to, whether the arena or all of it is too large."""
+    need("cortex_m4")
+    model = small_model(tmp_path)
+    wide = deeploy.compile(model, "cortex_m4", ram=600_000).sizes
+    least = deeploy.compile(model, "cortex_m4", ram=600_000, objective="ram").sizes
+    assert wide is not None and least is not None and least.ram < wide.ram
+    with pytest.raises(FitError, match=f"ram={least.ram - 1}: the program takes {least.ram} bytes") as error:
+        deeploy.compile(model, "cortex_m4", ram=least.ram - 1)
+    (quoted,) = re.findall(r"ram=(\d+)", error.value.remedy)
+    fitting = deeploy.compile(model, "cortex_m4", ram=int(quoted)).sizes
+    assert fitting is not None and fitting.ram <= int(quoted) == least.ram
+    between = deeploy.compile(model, "cortex_m4", ram=wide.ram - 100).sizes
+    assert between is not None and least.ram <= between.ram <= wide.ram - 100
 
 
 def detector(path: Path, samples: Path) -> Path:

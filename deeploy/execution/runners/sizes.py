@@ -12,7 +12,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -76,6 +76,7 @@ class Sizes:
         compiler: and its flags.
         code: instructions, tables of the code, and the first values of variables; constants of networks apart.
         arena: of all memories but flash; of several networks, the largest. ``states`` are the part of it that outlives an inference.
+        io: the caller's arrays, inputs and outputs; of several networks, the largest.
         static: variables.
         stack: of the deepest path of calls below a function of the network.
         layers: in the order of the networks and their layers.
@@ -86,6 +87,7 @@ class Sizes:
     constants: int
     arena: int
     states: int
+    io: int
     static: int
     stack: int
     layers: tuple[LayerSize, ...] = field(default=(), repr=False)
@@ -96,7 +98,7 @@ class Sizes:
 
     @property
     def ram(self) -> int:
-        return self.arena + self.static + self.stack
+        return self.arena + self.io + self.static + self.stack
 
     def contents(self) -> Contents:
         """The bytes of a program as the document that ``deploy.json`` holds under ``sizes``."""
@@ -106,7 +108,7 @@ class Sizes:
         """Raise FitError where the program takes more than a budget: ``flash``, ``ram`` or ``stack``."""
         parts = {
             "flash": f"{self.code} of code and {self.constants} of constants",
-            "ram": f"{self.arena} of the arena, {self.static} of variables and {self.stack} of stack",
+            "ram": f"{self.arena} of the arena, {self.io} of inputs and outputs, {self.static} of variables and {self.stack} of stack",
             "stack": "on the deepest path of calls",
         }
         for name, most in budgets.items():
@@ -116,16 +118,13 @@ class Sizes:
                 raise FitError(what, remedy(name, (taken, most), f"a chip with more: {BUDGETS[name]} {taken}"))
 
 
-def measure_sizes(files: Mapping[str, str | bytes], arena: int, states: int, budgets: Mapping[str, int], remedy: Remedy) -> Sizes | None:
+def measure_sizes(files: Mapping[str, str | bytes], arena: int, states: int, io: int, budgets: Collection[str]) -> Sizes | None:
     """The sizes of a project's program; None where the target has no cross compiler, or it is not installed, and no budget asks for it.
-
-    Args:
-        remedy: what helps where a budget does not suffice.
 
     Raises:
         UsageError: there are budgets, and the target has no cross compiler.
         BuildError: there are budgets, and the compiler is not installed; or the program does not build.
-        FitError: the program is larger than a budget, or than the memories of the target.
+        FitError: the program is larger than the memories of the target.
     """
     if _MAKEFILE not in files:
         if budgets:
@@ -150,9 +149,7 @@ def measure_sizes(files: Mapping[str, str | bytes], arena: int, states: int, bud
     code, constants, static = _sum_sections(sections)
     below = stack_depths(graph)
     layers = tuple(_layer_sizes(files, sections, below))
-    sizes = Sizes(f"{compiler} {_FLAGS}", code, constants, arena, states, static, max(below.values(), default=0), layers)
-    sizes.check(budgets, remedy)
-    return sizes
+    return Sizes(f"{compiler} {_FLAGS}", code, constants, arena, states, io, static, max(below.values(), default=0), layers)
 
 
 def _explain_failure(text: str, command: Sequence[str]) -> DeeployError:

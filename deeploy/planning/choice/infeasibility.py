@@ -65,11 +65,10 @@ def suggest_remedy(
     tries = list[str]()
     if is_float and total(saved) + total(saved, False):
         constants, others = constants - total(saved), others - total(saved, False)
-        tries.append(f"int8 ({quantise_command(target)}), about {constants + others} bytes then")
+        tries.append(f"int8 ({quantise_command(target)})")
     if total(packed) and others <= room:
         constants -= total(packed)
-        fewer = f"deeploy quantize --weights {FEW_BITS}, of the float model"
-        tries.append(f"weights of {FEW_BITS} bits ({fewer}), about {constants + others} bytes then")
+        tries.append(f"weights of {FEW_BITS} bits (deeploy quantize --weights {FEW_BITS}, of the float model)")
     tries += options
     if constants <= room and any(buffer.role is not Role.CONSTANT for buffer, _ in held):
         tries.append(f"smaller inputs, on which {others} bytes depend")
