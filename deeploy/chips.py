@@ -8,7 +8,7 @@ from typing import Any, Literal
 from deeploy.api import speak_python
 from deeploy.devices.compile import Planned, plan_pipeline
 from deeploy.driver.compile import build, compile_chips, select_target
-from deeploy.driver.project import Distributed
+from deeploy.driver.distributed import Distributed
 from deeploy.ir.target import Target
 from deeploy.options import Options
 

@@ -24,7 +24,8 @@ from unittest import mock
 
 import pytest
 
-from deeploy.driver.project import CompiledProject, Distributed
+from deeploy.driver.distributed import Distributed
+from deeploy.driver.project import CompiledProject
 
 # Files and folders of tests, and the share of each parametrised test's cases that `make test` runs. Lists of what a user can get wrong
 # are not sampled: each of their cases has a message of its own.

@@ -42,7 +42,8 @@ from deeploy.schemas import BUILD, CERTIFICATE
 
 if TYPE_CHECKING:
     from deeploy.devices.compile import Planned
-    from deeploy.driver.project import CompiledProject, Distributed
+    from deeploy.driver.distributed import Distributed
+    from deeploy.driver.project import CompiledProject
     from deeploy.driver.verify import Verdict
     from deeploy.ir.target import Target
 

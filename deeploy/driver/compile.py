@@ -11,10 +11,11 @@ from deeploy.backend.constants import Additions
 from deeploy.backend.packages import check_package
 from deeploy.documents import digest_of
 from deeploy.driver.budgets import compile_within_budgets
+from deeploy.driver.distributed import Distributed
 from deeploy.driver.lower import Clock, Lowered, check_options, lower_model, lower_with_fallback, lowered_for_chips
 from deeploy.driver.plan import bind_and_plan, machine_resources, plan_chips, plan_requantised, plan_together
 from deeploy.driver.prefixes import check_prefixes, select_options
-from deeploy.driver.project import CompiledProject, Distributed, Network
+from deeploy.driver.project import CompiledProject, Network
 from deeploy.driver.self_test import describe_self_test
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend import readers_first

@@ -16,7 +16,7 @@ import typer.testing
 import deeploy
 from deeploy.cli import app
 from deeploy.driver import compile as driver
-from deeploy.driver.project import Distributed
+from deeploy.driver.distributed import Distributed
 from deeploy.errors import UsageError
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.options import Objective, Options
