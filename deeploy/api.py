@@ -230,10 +230,13 @@ def train_graph(
     batch: int | None = None,
     accumulate: int = 1,
     output: str | Path | None = None,
+    inference: str | Path | None = None,
     example_inputs: Sequence[object] | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto:
     """The training step of a model as one graph: loss, gradients, and weights that have learned (docs/training.md).
+
+    With ``output``, it is written there as well, with ``inference`` the model as it reads the weights of the step.
 
     Args:
         loss: of the first output by its label: cross_entropy, mse, l1 or bce.
@@ -246,13 +249,14 @@ def train_graph(
         UsageError: a name is unknown, or the model has no such weights.
         ModelError, UnsupportedError: the model cannot be read, or has no gradient.
     """
-    from deeploy.training.step import TrainOptions, make_step
+    from deeploy.training.step import TrainOptions, make_graphs
 
     with _file(model, example_inputs) as path:
-        step = make_step(path, TrainOptions(loss, train, optimizer, batch, accumulate), dims)
-    if output is not None:
-        Path(output).write_bytes(step.SerializeToString())
-    return step
+        graphs = make_graphs(path, TrainOptions(loss, train, optimizer, batch, accumulate), dims)
+    for place, written in ((output, graphs.step), (inference, graphs.inference)):
+        if place is not None:
+            Path(place).write_bytes(written.SerializeToString())
+    return graphs.step
 
 
 @speak_python

@@ -17,7 +17,7 @@ instance = f"struct {lead}_instance"
 
 #include <math.h>
 #include <stdint.h>
-% if has_strings:
+% if has_strings or weights:
 #include <string.h>
 % endif
 
@@ -29,6 +29,9 @@ instance = f"struct {lead}_instance"
 % endif
 % if not is_flat:
 #include "deeploy_box.h"
+% endif
+% if weights:
+#include "deeploy_check.h"
 % endif
 #include "${project}_kernels.h"
 % if has_messages:
@@ -341,6 +344,7 @@ enum deeploy_status ${prefix}_instance_seek(${instance} *self, uint32_t position
 }
 
 % endif
+<%include file="learning.c.mako"/>\
 /* The same functions on the default instance. */
 enum deeploy_status ${prefix}_init(void *arena, size_t bytes) {
 % if arena_bytes:

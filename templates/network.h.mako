@@ -157,6 +157,7 @@ static inline enum deeploy_status ${prefix}_run_typed(${parameters}) {
     return ${prefix}_run(inputs, outputs);
 }
 
+<%include file="learning.h.mako"/>\
 % if test:
 /* Runs the samples of the self-test, after ${prefix}_init. `put` prints a character, as putchar does; `clock` counts cycles and may be NULL.
  * It prints a line for every layer, names the first that differs, and returns how many do; -1 where an inference failed. */

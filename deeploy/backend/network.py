@@ -25,7 +25,8 @@ from deeploy.backend.constants import (
 )
 from deeploy.backend.instance import CONSTANTS, POSITION, SELF, instance_fields_of, used_levels
 from deeploy.backend.layers import Outside, Printer, offset_macro
-from deeploy.documents import Document
+from deeploy.documents import Contents, Document
+from deeploy.frontend.states import LOSS, RATE
 from deeploy.ir import names
 from deeploy.ir.interface import Instance
 from deeploy.ir.templates import TemplateLookup
@@ -83,6 +84,7 @@ def emit_network(
         "test": description.get("self_test"),
         "blocks": _list_blocks(plan),
         "steps": len(program.calls),
+        **_describe_learning(plan),
     }
     templates = {f"include/{prefix}.h": "network.h.mako", f"src/{prefix}.c": "network.c.mako"}
     templates |= {} if is_flat else {f"src/{prefix}_checks.h": "checks.h.mako"}
@@ -91,6 +93,30 @@ def emit_network(
     read_by = version + _COMMENT.sub("", str(files[f"src/{prefix}.c"])) + repr(instances)
     code = 0 if values["has_messages"] else zlib.crc32(read_by.encode())
     return files | constant_files(prefix, plan, lookup, description, version, common, code)
+
+
+def _describe_learning(plan: Plan) -> Contents:
+    """Where the states of a network that learns lie, as C says it, with their bytes; and whether its ports are those of a training step.
+
+    There are none where a state grows, or lies where only transfer engines reach it.
+    """
+    states, buffers, first = plan.program.states, plan.program.buffers, plan.target.memories[0].name
+    levels = [first if plan.target.is_flat else plan.residences[state.buffer] for state in states]
+    is_near = all(state.axis is None for state in states) and not any(plan.target.memory(level).is_far for level in levels)
+    wording = repr([(s.past, buffers[s.buffer].dtype.value, s.shape) for s in states])
+    places = [
+        (f"self->{level.lower()} + {offset_macro(state.buffer)}", buffers[state.buffer].bytes)
+        for state, level in zip(states, levels, strict=True)
+    ]
+    ports = {buffers[name].tensor: buffers[name] for name in plan.program.inputs}
+    is_step = RATE in ports and ports[RATE].shape == (1,) and [buffers[name].tensor for name in plan.program.outputs] == [LOSS]
+    learns = any(state.has_value for state in states)
+    return {
+        "weights": places if learns and is_near else [],
+        "weights_layout": zlib.crc32(wording.encode()),
+        "is_training_step": learns and is_step,
+        "rate": RATE,
+    }
 
 
 def _print_copies(prefix: str, plan: Plan) -> list[str]:

@@ -279,14 +279,20 @@ def train_graph(
     accumulate: Annotated[
         int, typer.Option("--accumulate", metavar="N", help="Steps whose gradients are averaged before weights change.")
     ] = 1,
+    inference: Annotated[
+        Path | None, typer.Option("--inference", metavar="FILE", help="Also write the model as it reads the weights of the step.")
+    ] = None,
     dim: DimOption = None,
 ) -> None:
     """Write the training step of a model: one graph that computes the loss, its gradients, and weights that have learned."""
     from deeploy.backend.project import write_file
-    from deeploy.training.step import TrainOptions, make_step
+    from deeploy.training.step import TrainOptions, make_graphs
 
-    step = make_step(model, TrainOptions(loss, train, optimizer, batch, accumulate), parse_dims(dim))
+    graphs = make_graphs(model, TrainOptions(loss, train, optimizer, batch, accumulate), parse_dims(dim))
+    step = graphs.step
     write_file(output, step.SerializeToString(), "--output")
+    if inference is not None:
+        write_file(inference, graphs.inference.SerializeToString(), "--inference")
     states = {tensor.name for tensor in step.graph.initializer} & {value.name for value in step.graph.input}
     count = sum(math.prod(tensor.dims) for tensor in step.graph.initializer if tensor.name in states)
     print_text(f"wrote {output}: {len(step.graph.node)} nodes, {len(states)} states of {count} elements")

@@ -59,6 +59,9 @@ def named_tensor(tensors: Iterable[Tensor], name: str) -> Tensor:
     return next(tensor for tensor in tensors if tensor.name == name)
 
 
+RATE, LOSS = "learning_rate", "loss"  # an input and the output of a graph that is a training step
+
+
 def next_name(past: str) -> str:
     """The output that an input with a value is in the next inference, where a file has both."""
     return f"{past}.next"
@@ -199,7 +202,10 @@ def keep_states(graph: Graph, pairs: Sequence[Pair]) -> Graph:
     states = [replace(past, name=f"{past.name} (state)") for past in pasts]
     inputs = (*graph.inputs, *(() if position in graph.inputs else (position,)))
     graph = replace(_drop_ports(replace(graph, inputs=inputs), *pasts, *sources), kept=tuple(sources))
-    begun = {past: _begin_state(past, state, position, pair.initial) for pair, past, state in zip(kept, pasts, states, strict=True)}
+    first = Tensor("first position", (1,), DType.INT64, np.zeros(1, np.int64))
+    name, attrs = "has begun", {"function": "greater"}
+    (has_begun,) = Node(name, "Binary", (position, first), (Tensor(name, (1,), DType.BOOL),), attrs).outputs
+    begun = {past: _begin_state(past, state, has_begun, pair.initial) for pair, past, state in zip(kept, pasts, states, strict=True)}
     graph = substitute_tensors(graph, begun)
     written = [
         _keep_state(source, state, pair, number) for number, (pair, source, state) in enumerate(zip(kept, graph.kept, states, strict=True))
@@ -209,18 +215,16 @@ def keep_states(graph: Graph, pairs: Sequence[Pair]) -> Graph:
 
 def _keep_state(source: Tensor, state: Tensor, pair: Pair, number: int) -> Tensor:
     """A state as it is written anew."""
-    attrs = {"number": number, "past": pair.past, "present": pair.present}
+    attrs: Attributes = {"number": number, "past": pair.past, "present": pair.present}
+    attrs = attrs if pair.initial is None else {**attrs, "has_value": True}
     return Node(f"{pair.past} (keep)", KEEP, (source, state), (replace(state, name=f"{pair.past} (next)"),), attrs).outputs[0]
 
 
-def _begin_state(past: Tensor, state: Tensor, position: Tensor, initial: np.ndarray | None) -> Tensor:
+def _begin_state(past: Tensor, state: Tensor, has_begun: Tensor, initial: np.ndarray | None) -> Tensor:
     """What is read instead of an input: what a state holds, or where a sequence begins its first value, else zeros."""
     value = np.zeros(past.shape, past.dtype.numpy) if initial is None else initial.astype(past.dtype.numpy).reshape(past.shape)
     at_first = Tensor(f"{past.name} ({'zeros' if initial is None else 'initial'})", past.shape, past.dtype, value)
-    first = Tensor(f"{past.name} (first)", (1,), DType.INT64, np.zeros(1, np.int64))
-    name, attrs = f"{past.name} (begun)", {"function": "greater"}
-    (begun,) = Node(name, "Binary", (position, first), (Tensor(name, (1,), DType.BOOL),), attrs).outputs
-    return Node(f"{past.name} (begin)", "Where", (begun, state, at_first), (replace(past),)).outputs[0]
+    return Node(f"{past.name} (begin)", "Where", (has_begun, state, at_first), (replace(past),)).outputs[0]
 
 
 def check_begun(graph: Graph, known: Sequence[KnownState]) -> list[KnownState]:

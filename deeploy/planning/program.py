@@ -112,7 +112,7 @@ class Call(Bound):
 class State:
     """What was an input ``past`` and an output ``present`` of the model: one buffer that grows along an axis, or is written anew (None).
 
-    ``scale`` and ``zero_point`` are those of the rows, where the model says them.
+    ``scale`` and ``zero_point`` are those of the rows, where the model says them. A state with ``has_value`` begins with one of the file.
     """
 
     past: str
@@ -122,6 +122,7 @@ class State:
     axis: int | None
     scale: float | None = None
     zero_point: int | None = None
+    has_value: bool = False
 
 
 @dataclass(frozen=True)

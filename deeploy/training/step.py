@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from deeploy.frontend import import_model
 from deeploy.frontend.gradients import add_gradients, differentiate
 from deeploy.frontend.load import read_model
 from deeploy.frontend.lower.forms import OPERATORS
+from deeploy.frontend.states import LOSS, RATE
 from deeploy.frontend.structure import open_inputs
 from deeploy.ir.nodes import Tensor, where
 from deeploy.ir.types import DType
@@ -28,7 +29,7 @@ from deeploy.training.optimizers import OPTIMIZERS, Optimizer, average
 from deeploy.training.select import Selection, select_weights
 from deeploy.training.write import write_step
 
-RATE, LABEL, LOSS = "learning_rate", "label", "loss"
+LABEL = "label"
 _Choice = TypeVar("_Choice")
 
 
@@ -64,8 +65,16 @@ class _StepStates:
         return tensor
 
 
-def make_step(path: Path, options: TrainOptions, dims: Mapping[str, int] | None = None) -> onnx.ModelProto:
-    """The training step of a model as ONNX.
+@dataclass(frozen=True)
+class TrainedGraphs:
+    """The training step of a model, and the model itself with the states of the step; both as ONNX."""
+
+    step: onnx.ModelProto
+    inference: onnx.ModelProto
+
+
+def make_graphs(path: Path, options: TrainOptions, dims: Mapping[str, int] | None = None) -> TrainedGraphs:
+    """The training step of a model, and the model as it reads the weights that the step changes.
 
     Raises:
         ModelError, UnsupportedError, UsageError: the model cannot be read or has no gradient, or options do not fit it.
@@ -81,7 +90,16 @@ def make_step(path: Path, options: TrainOptions, dims: Mapping[str, int] | None 
     inputs = (*selection.graph.inputs, label, rate)
     if twice := [t.name for t in inputs[:-2] if t.name in (LABEL, RATE)]:
         raise UsageError(f"the model has an input called {twice[0]}, as the step has", "Rename the input of the model.")
-    return write_step(Graph(graph.name, inputs, (cost,), graph.opset, graph.domains), LOSS, states.initial, states.following)
+    domains = graph.opset, graph.domains
+    step = write_step(Graph(graph.name, inputs, (cost,), *domains), {LOSS: cost}, states.initial, states.following)
+    outputs = {tensor.name: tensor for tensor in selection.graph.outputs}
+    unchanged = {state: state for state in states.following}
+    return TrainedGraphs(step, write_step(replace(selection.graph, name=graph.name), outputs, states.initial, unchanged))
+
+
+def make_step(path: Path, options: TrainOptions, dims: Mapping[str, int] | None = None) -> onnx.ModelProto:
+    """The training step of a model as ONNX; errors are those of ``make_graphs``."""
+    return make_graphs(path, options, dims).step
 
 
 def _choose(table: Mapping[str, _Choice], name: str, option: str) -> _Choice:

@@ -16,18 +16,22 @@ OPSET, IR_VERSION = 20, 9  # the first ones with Gelu
 _RENAMED = {"value": "constant_value"}  # attributes of older versions, by the name of the input
 
 
-def write_step(graph: Graph, result: str, initial: Mapping[Tensor, np.ndarray], following: Mapping[Tensor, Tensor]) -> onnx.ModelProto:
-    """The file of a step: its output gets a name, states are inputs with values, and have outputs called ``next_name``."""
+def write_step(
+    graph: Graph, results: Mapping[str, Tensor], initial: Mapping[Tensor, np.ndarray], following: Mapping[Tensor, Tensor]
+) -> onnx.ModelProto:
+    """The file of a graph with states: results have names, states are inputs with values, and have outputs called ``next_name``."""
     writer = _StepWriter(graph, max(graph.opset, OPSET))
     states = list(following)
     for tensor in (*graph.inputs, *states):
         writer.names[tensor] = tensor.name
         writer.written.add(tensor.name)
-    ends = {result: graph.outputs[0], **{next_name(state.name): following[state] for state in states}}
+    ends = {**results, **{next_name(state.name): following[state] for state in states}}
+    writer.written.update(ends)
+    copied = [name for name, tensor in ends.items() if tensor.data is not None or writer.names.setdefault(tensor, name) != name]
     for node in sort_nodes(list(ends.values())):
         writer.add(node)
-    for name, tensor in ends.items():
-        writer.nodes.append(helper.make_node("Identity", [writer.name(tensor)], [name], f"{name}.out"))
+    for name in copied:
+        writer.nodes.append(helper.make_node("Identity", [writer.name(ends[name])], [name], f"{name}.out"))
     values = [numpy_helper.from_array(np.ascontiguousarray(initial[state]), state.name) for state in states]
     written = helper.make_graph(
         writer.nodes,

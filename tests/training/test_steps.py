@@ -248,7 +248,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     n, last = quantised_network()
     model = n.save(tmp_path / "model.onnx", last)
     np.savez(tmp_path / "steps.npz", **samples_of(make_step(model, TrainOptions("cross_entropy", "last:1"))), allow_pickle=False)
-    block = (ROOT / "docs" / "training.md").read_text().split("```")[1]
-    for line in block.strip().splitlines():
+    blocks = (ROOT / "docs" / "training.md").read_text().split("```")[1::2]
+    for line in "".join(blocks).strip().splitlines():
         done = CliRunner().invoke(cli.app, line.split()[1:])
         assert done.exit_code == 0, f"{line}\n{done.output}"

@@ -232,7 +232,8 @@ class _Assembler:
         states, context, count = [], MOST_INFERENCES, 1
         for node in kept:
             state = _kept_memory(node)
-            states.append(State(node.attrs["past"], node.attrs["present"], self.owners[state.name], state.shape, None))
+            pair, has_value = (node.attrs["past"], node.attrs["present"]), bool(node.attrs.get("has_value"))
+            states.append(State(*pair, self.owners[state.name], state.shape, None, has_value=has_value))
         for node in sorted(appends, key=_state_number):
             state, rows, axis = node.outputs[0], node.inputs[0], int(node.attrs["axis"])
             assert rows is not None
