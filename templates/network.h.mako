@@ -36,6 +36,12 @@ given = {side: ", ".join(port["parameter"] for port in ports) or "0" for side, p
 #define ${P}_CONTEXT ${growth.context} /* the most rows that the states (a KV cache, say) can hold */
 #define ${P}_ROWS ${growth.rows} /* rows that each inference appends to the states */
 % endif
+% if stream:
+#define ${P}_STREAM_HOP ${stream["hop"]} /* columns of the streamed input that are new in each inference */
+% for index, output in enumerate(stream["outputs"]):
+#define ${P}_OUTPUT_${index}_DELAY ${output["delay"]} /* columns of the streamed input by which the output lags */
+% endfor
+% endif
 #define ${P}_LAYERS ${len(layers)}
 #define ${P}_ARENA_BYTES ${arena_bytes}
 #define ${P}_ARENA_ALIGNMENT ${alignment}

@@ -215,6 +215,7 @@ def template_context(prefix: str, plan: Plan, description: Document, version: st
         "version": version,
         "model": names.c_comment(str(description["model"])),
         "digest": description.get("digest", ""),
+        "stream": description.get("stream"),
         "constants": common.store.owned(prefix),
         "borrowed": common.store.borrowed(prefix),
         "embedded": len(own) > MOST_TEXT,

@@ -66,6 +66,7 @@ def _describe_network(prefix: str, plan: Plan, description: Document, is_alone: 
         **({"arrangements": [asdict(one) for one in plan.arrangements]} if plan.arrangements else {}),
         **_describe_growth(plan),
         **({"requantised": description["requantised"]} if description.get("requantised") else {}),
+        **({"stream": description["stream"]} if "stream" in description else {}),
         **({"self_test": description["self_test"]["id"]} if description.get("self_test") else {}),
         "constants": [_describe_constant(plan, b) for b in program.buffers.values() if b.role is Role.CONSTANT],
         "prediction": None if prediction is None else {"cycles": prediction.cycles, "bound": prediction.bound, "greedy": prediction.greedy},

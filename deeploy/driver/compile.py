@@ -110,7 +110,9 @@ def _compile_networks(models: Models, target: Target, options: Options, addition
             requantised, plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, options, plan, fixed[prefix])
             graph = lowered_networks[prefix] = replace(graph, graph=requantised)
         about = graph.inputs, graph.outputs, graph.dialect, (*graph.notes, *_note_unpacked(options, plan)), graph.pinned
-        networks[prefix] = Network(plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path))
+        networks[prefix] = Network(
+            plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path), streamed=graph.streamed
+        )
 
     def again(prefix: str, given: Machine) -> Plan:
         return bind_and_plan(clock, prefix, lowered_networks[prefix].graph, target, given, options, wanted=fixed[prefix])

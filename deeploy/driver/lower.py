@@ -26,6 +26,7 @@ from deeploy.frontend.lower.reading import TIES
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.rounds import LOOPS, Body
 from deeploy.frontend.states import KnownState, append_states, begin_states, keep_states
+from deeploy.frontend.streaming import Streamed, stream_graph
 from deeploy.frontend.type_legalisation import note_narrow, packed_types
 from deeploy.ir.rewriting import rewrite_graph
 from deeploy.ir.surgeon import write_model
@@ -34,6 +35,7 @@ from deeploy.ir.types import WHOLE, DType
 from deeploy.ir.values import Graph
 from deeploy.operators.views import POSITION
 from deeploy.options import Options, Stage
+from deeploy.options.texts import parse_stream
 from deeploy.planning.binding.assemble import assemble_program
 from deeploy.planning.binding.kernels import custom_type, inferred_shapes
 from deeploy.planning.plan import Machine
@@ -72,6 +74,7 @@ class Lowered:
         shorter: the same one step of its states before, where that is a check.
         pinned: inputs of the model that are constants.
         target: with the kernels that are the model's own.
+        streamed: how it runs along an input that never ends; None where it does not.
     """
 
     graph: Graph
@@ -82,6 +85,7 @@ class Lowered:
     shorter: Graph | None
     target: Target
     pinned: tuple[Pinned, ...] = ()
+    streamed: Streamed | None = None
 
     def check(self, program: Program) -> None:
         """Raise where a shape depends on the rows of the states that the graph takes for fixed."""
@@ -124,24 +128,35 @@ def lower_model(clock: Clock, model: Path, target: Target, options: Options, kno
     states = (options.states, options.context, tuple(known))
     source = clock("import", import_states, model, dict(options.dims), shapes, *states, options.pins, options.unroll, options.exact)
     target, source = _with_loops(clock, source, target, options, shapes)
-    graph, dialect, notes = clock("lower", _lower_graph, source.graph, source, target, options)
+    source = _check_stream(source, options)
+    graph, dialect, notes, streamed = clock("lower", lower_graph, source.graph, source, target, options)
+    if streamed is not None:
+        source = replace(source, pairs=streamed.pairs)
     kept = {name for pair in source.pairs for name in (pair.past, pair.present) if pair.axis is None}
 
     def finished(graph: Graph) -> tuple[Graph, dict[str, tuple[float, int]]]:
         graph, stripped = strip_quantisation(graph, kept) if options.quantised_io else (graph, {})
         if options.quantised_io:
             check_integer_ports(graph, {name for pair in source.pairs for name in (pair.past, pair.present)})
-        return keep_states(graph, source.pairs), stripped
+        return keep_states(graph, source.pairs, {} if streamed is None else streamed.masks), stripped
 
     graph, stripped = finished(graph)
     sources, results = describe_ports(graph, dialect != "", {**source.scales, **stripped})
     shorter = None
     if source.shorter is not None:
-        shorter, _, _ = clock("lower", _lower_graph, source.shorter, source, target, replace(options, inputs=None, save_after=None))
+        shorter, _, _, _ = clock("lower", lower_graph, source.shorter, source, target, replace(options, inputs=None, save_after=None))
         shorter, _ = finished(shorter)
     inputs = tuple(port for port in sources if port.name != POSITION)
     results = [replace(port, labels=source.labels.get(port.name, ())) for port in results]
-    return Lowered(graph, inputs, tuple(results), dialect, (*source.notes, *notes), shorter, target, source.pinned)
+    return Lowered(graph, inputs, tuple(results), dialect, (*source.notes, *notes), shorter, target, source.pinned, streamed)
+
+
+def _check_stream(source: Imported, options: Options) -> Imported:
+    """The model; raise UsageError where it has states of its own, and one of its inputs shall stream."""
+    if options.stream is not None and (source.pairs or source.begun):
+        told = f"--stream {shorten(options.stream)}: the model carries states itself"
+        raise UsageError(told, "Leave --stream out, and feed it chunk by chunk (docs/state.md).")
+    return source
 
 
 def lowered_for_chips(clock: Clock, model: Path, target: Target, options: Options) -> Lowered:
@@ -160,28 +175,35 @@ def _with_loops(clock: Clock, source: Imported, target: Target, options: Options
         )
     if kept is None:
         return target, source
-    plain = replace(options, inputs=None, save_after=None, dialect="standard")
+    plain = replace(options, inputs=None, save_after=None, dialect="standard", stream=None)
 
     def lower(body: Body, flat: Target) -> tuple[Graph, Target]:
         graph, flat = with_loops(import_read(body.model, None, shapes, options.unroll), flat, lower)
-        return _lower_graph(graph, Imported(graph, narrow=source.narrow), flat, plain)[0], flat
+        return lower_graph(graph, Imported(graph, narrow=source.narrow), flat, plain)[0], flat
 
     graph, target = clock("loops", with_loops, source.graph, target, lower)
     return target, replace(source, graph=graph)
 
 
-def _lower_graph(graph: Graph, model: Imported, target: Target, options: Options) -> tuple[Graph, Integers, list[str]]:
-    """Assign element types and run the target's passes; returns the graph, what says that it is in the dialect, and notices."""
+def lower_graph(graph: Graph, model: Imported, target: Target, options: Options) -> tuple[Graph, Integers, list[str], Streamed | None]:
+    """Assign element types and run the target's passes.
+
+    Returns: the graph, what says that it is in the dialect, notices, and what is streamed.
+    """
     saved, path = options.save_after or (None, Path())
     if saved is not None and saved not in [p.name for p in target.passes]:
         raise _unknown_pass(saved, [p.name for p in target.passes])
     graph, dialect, notes = _assign_types(graph, model, target, options)
+    streamed = None
+    if options.stream is not None:
+        streamed = stream_graph(graph, parse_stream(options.stream), options.stream_mode == "window")
+        graph, notes = streamed.graph, [*notes, *streamed.stream.tell()]
     for step in target.passes:
         graph = step(graph)
         if step.name == saved:
             project.write_file(path, write_model(graph).SerializeToString(), "--save-after")
     graph = append_states(note_narrow(graph, model.narrow | packed_types(options.weight_bits or 0)), model.pairs)
-    return begin_states(graph, model.begun), dialect, notes
+    return begin_states(graph, model.begun), dialect, notes, streamed
 
 
 def _unknown_pass(name: str, known: Sequence[str]) -> UsageError:

@@ -43,6 +43,7 @@ from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import Integers
 from deeploy.frontend.io import Port
 from deeploy.frontend.pins import Pinned
+from deeploy.frontend.streaming import Streamed
 from deeploy.ir.target import Target
 from deeploy.ir.values import Graph
 from deeploy.options import Options, Package
@@ -63,6 +64,7 @@ class Network:
         graph: that kernels were chosen for; None where that is not known.
         samples: npz with inputs, by which that is measured.
         digest: SHA-256 of the ONNX file, in hexadecimal digits; empty where that is not known.
+        streamed: how it runs along an input that never ends.
     """
 
     plan: Plan
@@ -77,6 +79,7 @@ class Network:
     samples: str | Path | None = None
     digest: str = ""
     self_test: Contents | None = None
+    streamed: Streamed | None = None
 
     @property
     def program(self) -> Program:
@@ -145,6 +148,7 @@ class Unit:
             "timing": timing,
             "requantised": self.network.requantised,
             "self_test": self.network.self_test,
+            **({"stream": asdict(self.network.streamed.stream)} if self.network.streamed is not None else {}),
         }
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.documents import Contents, Document
+from deeploy.driver import streams
 from deeploy.driver.plan import Requantisation
 from deeploy.driver.project import Network, Project
 from deeploy.errors import UsageError, shorten
@@ -197,9 +198,10 @@ def verify_compiled(
         folder = Path(scratch) / "project"
         project.write_project(folder, compiled.sources())
         entry = select_network(project.read_manifest(folder))
-        entries = _table_entries(network.program)
-        samples, stacked, notes = _load_samples(inputs, entry) if inputs else random_samples(entry["inputs"], entries)
-        if inputs is None and "context" in entry:
+        count = streams.count_samples(network, _RANDOM_SAMPLES)
+        drawn = random_samples(entry["inputs"], _table_entries(network.program), count)
+        samples, stacked, notes = drawn if inputs is None else _load_samples(inputs, entry)
+        if network.streamed is not None or (inputs is None and "context" in entry):
             samples, sequence = samples[: entry["context"] // entry["rows"]], True
         _check_sequence(entry, len(samples), sequence)
         device = make_runner(on, sanitize, board=board, port=port)
@@ -214,15 +216,13 @@ def verify_compiled(
             notes.append(said)
             if tolerance is None:
                 compared, program, runtime = meant, network.requantisation.plan.program, "onnxruntime, the exact network"
-        against = _outputs_of_runtime(model, entry, samples, sequence, network, runtime, exact)
-        if isinstance(against.outputs, str):
-            notes.append(f"not compared with {against.runtime}: {against.outputs}")
+        if network.streamed is not None:
+            found, more = streams.compare_recording(network, entry, interpreted_outputs(network, entry), samples, outputs)
         else:
-            found = _compare_outputs(against.rules, compared, against.outputs, tolerance, against.runtime)
-            if tolerance is None and not against.is_lite and "chips" not in entry and all(c.passed for _, c in comparisons):
-                evidence = _explain_outputs(program, entry, samples, in_floats(model), compared, [c for _, c in found])
-            notes += [evidence.text] if evidence is not None else []
-            comparisons += [(name, _judge_comparison(c, evidence, strict)) for name, c in found]
+            against = _outputs_of_runtime(model, entry, samples, sequence, network, runtime, exact)
+            may_explain = tolerance is None and "chips" not in entry and all(c.passed for _, c in comparisons)
+            found, evidence, more = _compare_runtime(against, compared, tolerance, program, entry, samples, model, may_explain, strict)
+        comparisons, notes = [*comparisons, *found], [*notes, *more]
         if expect is not None:
             comparisons += _compare_golden(expect, entry, outputs, len(samples) if stacked else None, tolerance, notes)
         notes += _compare_layers(folder, entry, network, samples[0], model, device) if layers else []
@@ -237,6 +237,28 @@ class _Against:
     outputs: list[np.ndarray | None] | str
     rules: Document
     is_lite: bool
+
+
+def _compare_runtime(
+    against: _Against,
+    outputs: Sequence[np.ndarray],
+    tolerance: float | None,
+    program: Program,
+    entry: Document,
+    samples: Samples,
+    model: Path,
+    may_explain: bool,
+    strict: bool,
+) -> tuple[list[tuple[str, Comparison]], Evidence | None, list[str]]:
+    """The comparisons with a runtime, what explains their differences, and notices."""
+    if isinstance(against.outputs, str):
+        return [], None, [f"not compared with {against.runtime}: {against.outputs}"]
+    found = _compare_outputs(against.rules, outputs, against.outputs, tolerance, against.runtime)
+    evidence = None
+    if may_explain and not against.is_lite:
+        evidence = _explain_outputs(program, entry, samples, in_floats(model), outputs, [c for _, c in found])
+    notes = [evidence.text] if evidence is not None else []
+    return [(name, _judge_comparison(c, evidence, strict)) for name, c in found], evidence, notes
 
 
 def _outputs_of_runtime(
@@ -432,7 +454,9 @@ def _table_entries(program: Program) -> list[int | None]:
     return [sizes.get(name) for name in program.inputs]
 
 
-def random_samples(ports: Sequence[Document], entries: Sequence[int | None] = ()) -> tuple[Samples, bool, list[str]]:
+def random_samples(
+    ports: Sequence[Document], entries: Sequence[int | None] = (), count: int = _RANDOM_SAMPLES
+) -> tuple[Samples, bool, list[str]]:
     """Seeded samples for inputs, that they are stacked, and a notice that says so.
 
     Args:
@@ -440,7 +464,7 @@ def random_samples(ports: Sequence[Document], entries: Sequence[int | None] = ()
     """
     generator = np.random.default_rng(0)
     samples = []
-    for _ in range(_RANDOM_SAMPLES):
+    for _ in range(count):
         arrays = []
         for port, size in zip_longest(ports, entries):
             dtype, shape = DType(port["type"]), tuple(port["shape"])
@@ -452,4 +476,4 @@ def random_samples(ports: Sequence[Document], entries: Sequence[int | None] = ()
                 low, high = (max(dtype.range[0], -128), min(dtype.range[1], 127)) if dtype.bytes > 1 else dtype.range
                 arrays.append(generator.integers(low, high + 1, shape).astype(dtype.numpy))
         samples.append(arrays)
-    return samples, True, [f"no --inputs: {_RANDOM_SAMPLES} random samples (seed 0)"]
+    return samples, True, [f"no --inputs: {count} random samples (seed 0)"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -32,7 +33,7 @@ CONVERSIONS = (*_MOVERS, *_ROWWISE, "QuantizeLinear", "DequantizeLinear", "Ident
 class Pair:
     """Input ``past`` and output ``present`` of the model, equal but for the rows along ``axis``; None where nothing grows.
 
-    ``initial`` is what a sequence begins with, where that is not zeros.
+    ``initial`` is what a sequence begins with, where that is not zeros: all elements, or one number for all of them.
     """
 
     past: str
@@ -188,25 +189,27 @@ def _drop_ports(graph: Graph, *tensors: Tensor) -> Graph:
     return replace(graph, inputs=inputs, outputs=outputs)
 
 
-def keep_states(graph: Graph, pairs: Sequence[Pair]) -> Graph:
-    """Make states of the pairs that do not grow: where a sequence begins, they are zeros instead of what was stored.
+def keep_states(graph: Graph, pairs: Sequence[Pair], masks: Mapping[str, np.ndarray] = MappingProxyType({})) -> Graph:
+    """Make states of the pairs that do not grow: where a sequence begins, they are their initial values instead of what was stored.
+
+    Args:
+        masks: by the names of inputs, at which position each element becomes true; they are no inputs any more.
 
     Raises:
         UnsupportedError: an output that is a state of the network before it is written.
     """
     kept = [pair for pair in pairs if pair.axis is None]
-    if not kept:
+    if not kept and not masks:
         return graph
     position = next((t for t in graph.inputs if t.name == POSITION), Tensor(POSITION, (1,), DType.INT64))
     pasts, sources = [named_tensor(graph.inputs, pair.past) for pair in kept], [named_tensor(graph.outputs, pair.present) for pair in kept]
     states = [replace(past, name=f"{past.name} (state)") for past in pasts]
     inputs = (*graph.inputs, *(() if position in graph.inputs else (position,)))
     graph = replace(_drop_ports(replace(graph, inputs=inputs), *pasts, *sources), kept=tuple(sources))
-    first = Tensor("first position", (1,), DType.INT64, np.zeros(1, np.int64))
-    name, attrs = "has begun", {"function": "greater"}
-    (has_begun,) = Node(name, "Binary", (position, first), (Tensor(name, (1,), DType.BOOL),), attrs).outputs
+    has_begun = _compare_position("has begun", position, np.zeros(1, np.int64))
     begun = {past: _begin_state(past, state, has_begun, pair.initial) for pair, past, state in zip(kept, pasts, states, strict=True)}
-    graph = substitute_tensors(graph, begun)
+    shown = {mask: _compare_position(mask.name, position, masks[mask.name] - 1) for mask in inputs if mask.name in masks}
+    graph = substitute_tensors(_drop_ports(graph, *shown), {**begun, **shown})
     written = [
         _keep_state(source, state, pair, number) for number, (pair, source, state) in enumerate(zip(kept, graph.kept, states, strict=True))
     ]
@@ -222,9 +225,18 @@ def _keep_state(source: Tensor, state: Tensor, pair: Pair, number: int) -> Tenso
 
 def _begin_state(past: Tensor, state: Tensor, has_begun: Tensor, initial: np.ndarray | None) -> Tensor:
     """What is read instead of an input: what a state holds, or where a sequence begins its first value, else zeros."""
-    value = np.zeros(past.shape, past.dtype.numpy) if initial is None else initial.astype(past.dtype.numpy).reshape(past.shape)
-    at_first = Tensor(f"{past.name} ({'zeros' if initial is None else 'initial'})", past.shape, past.dtype, value)
-    return Node(f"{past.name} (begin)", "Where", (has_begun, state, at_first), (replace(past),)).outputs[0]
+    values = np.asarray(0 if initial is None else initial).astype(past.dtype.numpy)
+    values = values.reshape([1] * past.rank if values.size == 1 else past.shape)
+    first = Tensor(f"{past.name} (initial)", values.shape, past.dtype, values)
+    return Node(f"{past.name} (begin)", "Where", (has_begun, state, first), (replace(past),)).outputs[0]
+
+
+def _compare_position(name: str, position: Tensor, before: np.ndarray) -> Tensor:
+    """Whether the position is greater than numbers."""
+    numbers = Tensor(f"{name} (last)", (before.size,), DType.INT64, before.astype(np.int64).ravel())
+    result = Tensor(name if before.ndim == 1 else f"{name} (flat)", numbers.shape, DType.BOOL)
+    (flat,) = Node(name, "Binary", (position, numbers), (result,), {"function": "greater"}).outputs
+    return flat if before.ndim == 1 else Node(f"{name} (view)", "Reshape", (flat,), (Tensor(name, before.shape, DType.BOOL),)).outputs[0]
 
 
 def check_begun(graph: Graph, known: Sequence[KnownState]) -> list[KnownState]:

@@ -28,6 +28,7 @@ from deeploy.options.texts import (
     parse_pairs,
     parse_pins,
     parse_size,
+    parse_stream,
     parse_whole,
 )
 
@@ -43,6 +44,7 @@ Objective = Literal["cycles", "ram", "traffic", "energy", "edp"]
 Package = Literal["cmake", "zephyr", "platformio", "arduino", "esp-idf", "makefile", "single", "cargo"]
 Partition = Literal["tensor", "pipeline"]
 Balance = Literal["layers", "vendor", "profile", "parameters", "cycles"]
+StreamMode = Literal["recording", "window"]
 Stage: TypeAlias = Callable[[str], None]
 Kind = Literal["pairs", "switch", "path", "int", "float", "text"]
 
@@ -120,6 +122,13 @@ class Options:
         Spelling("An input and an output that form one state, such as a KV cache.", "state", metavar="PAST=PRESENT"),
     ] = field(default_factory=dict)
     context: Annotated[int | None, Spelling("The most rows that states can hold (the context length).", metavar="ROWS")] = None
+    stream: Annotated[
+        str | None,
+        Spelling("Axis of an input that never ends, and its new columns per inference (docs/streams.md).", metavar="INPUT.AXIS[=HOP]"),
+    ] = None
+    stream_mode: Annotated[
+        StreamMode, Spelling("recording: layers pad the ends of the recording. window: outputs are those of the sliding window.")
+    ] = "recording"
     quantised_io: Annotated[bool, Spelling("Use integer inputs and outputs: skip the conversions from and to float at the edges.")] = False
     requantise: Annotated[
         Requantise, Spelling("exact: bit-exact. engine: faster, at most one step away from exact (docs/requantise.md).")
@@ -204,6 +213,8 @@ class Options:
         check_seconds(self.seconds, "--seconds")
         if self.weight_bits is not None and self.weight_bits not in range(1, 8):
             raise UsageError(f"--weight-bits {self.weight_bits}: kernels read weights of 1 to 7 bits", "For example: --weight-bits 4")
+        if self.stream is not None:
+            parse_stream(self.stream)
         if self.context is not None:
             parse_whole(str(self.context), "--context ", 2, MOST_EXTENT, "--context 256")
         if self.chips is not None and self.chips != "auto":

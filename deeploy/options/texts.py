@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from deeploy.errors import UsageError, shorten
@@ -17,6 +19,26 @@ Size: TypeAlias = int | str  # bytes, or a text such as "64k" or "1M"
 
 MOST_EXTENT, MOST_CHIPS, MOST_SECONDS, MOST_BYTES = 2**31 - 1, 1024, 366 * 24 * 3600, 2**50
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+@dataclass(frozen=True)
+class StreamAxis:
+    """The axis of an input that never ends, and how many new columns of it each inference takes; None: the fewest."""
+
+    input: str
+    axis: int
+    hop: int | None
+
+    def __str__(self) -> str:
+        return f"{self.input}.{self.axis}" + (f"={self.hop}" if self.hop is not None else "")
+
+
+def parse_stream(text: str) -> StreamAxis:
+    """INPUT.AXIS or INPUT.AXIS=HOP; the name may itself hold dots and equals signs."""
+    match = re.fullmatch(r"(.+)\.(-?[0-9]{1,3})(?:=([1-9][0-9]{0,8}))?", text, re.DOTALL)
+    if match is None:
+        raise UsageError(f"--stream {shorten(text, 60)} is not of the form INPUT.AXIS or INPUT.AXIS=HOP", "For example: --stream audio.1=4")
+    return StreamAxis(match[1], int(match[2]), None if match[3] is None else int(match[3]))
 
 
 def parse_pairs(texts: list[str] | None, option: str, example: str = "input=VALUE") -> dict[str, str]:

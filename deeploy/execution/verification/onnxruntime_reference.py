@@ -68,14 +68,14 @@ class Session:
                 arrays[feed.name] = np.asarray(array[live], types[feed.name])
             try:
                 got = self.session.run([*self.outputs, *(s["present"] for s in states)], arrays)
-            except _runtime_failures() as error:
+            except runtime_failures() as error:
                 return "it fails on a sample: " + shorten(str(error).splitlines()[0].rpartition("Status Message: ")[2])
             caches = {s["past"]: array for s, array in zip(states, got[len(self.outputs) :], strict=True)}
             results.append([_pad_array(array, shapes.get(name, array.shape)) for name, array in zip(self.outputs, got, strict=False)])
         return [np.stack(column) for column in zip(*results, strict=True)]
 
 
-def _runtime_failures() -> tuple[type[Exception], ...]:
+def runtime_failures() -> tuple[type[Exception], ...]:
     """What onnxruntime raises for a model or a sample that it does not take."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
@@ -126,7 +126,7 @@ def open_session(model: Path | bytes, entry: Document, optimise: bool = True, sa
         loaded = onnxruntime.InferenceSession(
             model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
         )
-    except _runtime_failures() as error:
+    except runtime_failures() as error:
         return None, "it cannot load the model: " + str(error).splitlines()[0].rpartition(" failed:")[2][:160]
     pasts = {state["past"]: state for state in entry.get("states", ())}
     axes = [(f.shape, pasts[f.name]["axis"]) for f in loaded.get_inputs() if f.name in pasts]

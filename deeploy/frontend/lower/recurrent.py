@@ -114,6 +114,9 @@ class Direction:
     def _read_state(self, position: int) -> Tensor:
         """A state before the first step [n,k]."""
         tensor, axis, number = self.m.input(position), 1 if self.m.attrs["layout"] else 0, self.number
+        stored = None if tensor is None or not self.is_integer or position != _STATE else behind_dequantisation(tensor)
+        if stored is not None and stored.is_scalar and (stored.s, stored.z, stored.tensor.dtype) == (2.0**-UNIT, 0, DType.INT16):
+            return stored.tensor.cut(axis, number, number + 1).reshape(self.shape)
         state = constant(np.zeros(self.shape)) if tensor is None else tensor.cut(axis, number, number + 1).reshape(self.shape)
         if not self.is_integer:
             return state if state.data is None else constant(state.data, label="state")

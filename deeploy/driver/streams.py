@@ -1,0 +1,146 @@
+"""What a stream has to give, from the lengthened network: the whole recording at once, and every window by itself."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from deeploy.documents import Document
+from deeploy.driver.project import Network
+from deeploy.errors import shorten
+from deeploy.execution.simulation.interpreter import network_outputs
+from deeploy.execution.verification.compare import Comparison, compare_output
+from deeploy.execution.verification.onnxruntime_reference import runtime_failures
+from deeploy.frontend.streaming import Lengthened, StreamDescription, Streamed, lengthen_graph
+from deeploy.frontend.streaming.standard_form import write_standard
+from deeploy.ir.rewriting import rewrite_graph
+from deeploy.ir.target import Target
+from deeploy.ir.values import Graph
+from deeploy.planning.binding.assemble import assemble_program
+
+Arrays: TypeAlias = "list[np.ndarray]"
+Run = Callable[[Graph, Sequence[Arrays]], Sequence[Arrays]]  # the outputs of a graph for every sample
+_FURTHER = 8  # times as many random samples as of other networks: a call gives few results
+
+
+def count_samples(network: Network, least: int) -> int:
+    """How many random samples a network runs on: a stream, until windows are full that begin behind what it lags by."""
+    if network.streamed is None:
+        return least
+    stream = network.streamed.stream
+    return _FURTHER * least + -(-(stream.window + max(output.delay for output in stream.outputs)) // stream.hop)
+
+
+def compare_recording(
+    network: Network, entry: Document, interpreted: Sequence[Document], samples: Sequence[Arrays], outputs: Sequence[np.ndarray]
+) -> tuple[list[tuple[str, Comparison]], list[str]]:
+    """What calls gave beside the lengthened network on the whole recording, by NumPy and by onnxruntime; and notices.
+
+    Args:
+        interpreted: the outputs with the rules for C against the interpreter.
+    """
+    streamed = network.streamed
+    assert streamed is not None
+    place = [port["name"] for port in entry["inputs"]].index(streamed.stream.input)
+    hops, notes = [sample[place] for sample in samples], list[str]()
+
+    def compare(name: str, run: Run, ports: Sequence[Document]) -> list[tuple[str, Comparison]]:
+        wanted = zip(ports, outputs, find_expected(streamed, hops, outputs, run), strict=True)
+        return [(name, compare_output(port, got, y, None)) for port, got, y in wanted if got.dtype.kind == y.dtype.kind]
+
+    comparisons = compare("the lengthened network", run_references(network.plan.target), interpreted)
+    if importlib.util.find_spec("onnxruntime") is None:
+        return comparisons, ["not compared with onnxruntime, which is not installed (pip install onnxruntime)"]
+    try:
+        further = compare("onnxruntime on the whole recording", run_onnxruntime, entry["outputs"])
+        comparisons += [(name, _judge_steps(c, all(before.passed for _, before in comparisons))) for name, c in further]
+    except runtime_failures() as error:
+        notes.append(f"not compared with onnxruntime: {shorten(str(error).splitlines()[0])}")
+    return comparisons, notes
+
+
+def _judge_steps(comparison: Comparison, is_lengthened: bool) -> Comparison:
+    """A comparison with onnxruntime, which passes within one step where calls give what the lengthened network does.
+
+    How many elements of it are a step apart is then the network's: ``deeploy verify`` without a stream judges it.
+    """
+    if comparison.passed or not is_lengthened or comparison.unit != "steps" or comparison.worst > 1:
+        return comparison
+    return replace(comparison, passed=True, rule="one step, and equal to the lengthened network")
+
+
+def find_expected(streamed: Streamed, hops: Sequence[np.ndarray], got: Sequence[np.ndarray], run: Run) -> Arrays:
+    """The outputs that all calls of a stream have to give, stacked; columns from before the recording are those of ``got``.
+
+    Args:
+        run: computes the outputs of a graph for some samples.
+    """
+    stream, recording = streamed.stream, np.concatenate(hops, streamed.stream.axis)
+    lengthened = lengthen_graph(streamed.source, streamed.wanted, recording.shape[stream.axis])
+    found = dict(zip([t.name for t in lengthened.body.outputs], run(lengthened.body, [[recording]])[0], strict=True))
+    calls = [_cut_outputs(stream, found, call) for call in range(len(hops))]
+    if lengthened.head.outputs:
+        windows = [_cut_windows(lengthened, stream, found, call) for call in range(len(hops))]
+        for call, outputs in zip(calls, run(lengthened.head, windows), strict=True):
+            call |= dict(zip([t.name for t in lengthened.head.outputs], outputs, strict=True))
+    results = []
+    for place, output in enumerate(stream.outputs):
+        shown = [call[output.name] for call in calls]
+        if output.axis is not None:
+            shown = [_fill_front(y, given, output.axis) for given, y in zip(got[place], shown, strict=True)]
+        results.append(np.stack(shown))
+    return results
+
+
+def _fill_front(array: np.ndarray, other: np.ndarray, axis: int) -> np.ndarray:
+    """An array with the first columns of another one in front of it, as many as it lacks."""
+    return np.concatenate([other.take(range(other.shape[axis] - array.shape[axis]), axis).astype(array.dtype), array], axis)
+
+
+def _cut_outputs(stream: StreamDescription, found: dict[str, np.ndarray], call: int) -> dict[str, np.ndarray]:
+    """The outputs of a call that stream, by their names, from those of the whole recording."""
+    values = dict[str, np.ndarray]()
+    for output in (output for output in stream.outputs if output.axis is not None):
+        end = (call + 1) * output.columns - output.delay // output.period
+        values[output.name] = found[output.name].take(range(max(0, end - output.columns), max(0, end)), output.axis)
+    return values
+
+
+def _cut_windows(lengthened: Lengthened, stream: StreamDescription, found: dict[str, np.ndarray], call: int) -> Arrays:
+    """The windows of a call."""
+    end = (call + 1) * stream.hop - next(output.delay for output in stream.outputs if output.axis is None)
+    cuts = ((found[t.name], course.axis, end // course.period, count, fill) for t, course, count, fill in lengthened.cuts)
+    return [_cut_window(*cut) for cut in cuts]
+
+
+def _cut_window(array: np.ndarray, axis: int, end: int, count: int, fill: float) -> np.ndarray:
+    """So many columns before one; those before the recording are filled."""
+    shown = array.take(range(max(0, end - count), max(0, end)), axis)
+    missing = [(count - shown.shape[axis], 0) if i == axis else (0, 0) for i in range(array.ndim)]
+    return np.pad(shown, missing, constant_values=fill)
+
+
+def run_references(target: Target) -> Run:
+    """Graphs by the NumPy references of a target's kernels."""
+
+    def run(graph: Graph, samples: Sequence[Arrays]) -> Sequence[Arrays]:
+        program = assemble_program("lengthened", rewrite_graph(graph, target.passes), target.kernels)
+        return [network_outputs(program, arrays) for arrays in samples]
+
+    return run
+
+
+def run_onnxruntime(graph: Graph, samples: Sequence[Arrays]) -> Sequence[Arrays]:
+    """Graphs by onnxruntime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session: Any = onnxruntime.InferenceSession(write_standard(graph).SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [port.name for port in session.get_inputs()]
+    return [session.run([t.name for t in graph.outputs], dict(zip(names, arrays, strict=True))) for arrays in samples]

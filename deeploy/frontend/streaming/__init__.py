@@ -1,0 +1,190 @@
+"""Streams: a network over a window of an input becomes one over what is new of it (docs/streams.md).
+
+What a stream means is the lengthened network: the one whose streamed axis is as long as the whole recording, so that padding is at the
+ends of the recording alone. Each call gives the next columns of that, delayed by as many columns as layers look ahead. What needs the whole
+window, such as a mean over time, is computed of the last columns of what streams, as many as the file has; before there are so many, zeros
+stand for those that are missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from deeploy.errors import UnsupportedError, UsageError, quote_words, shorten
+from deeploy.frontend.lower import forms
+from deeploy.frontend.states import Pair
+from deeploy.frontend.streaming.recording import Recording
+from deeploy.frontend.streaming.stream import Needs, Streaming, find_lag, share_states
+from deeploy.frontend.streaming.walk import Course, count_products, name_all
+from deeploy.ir.nodes import Tensor, compute
+from deeploy.ir.values import Graph
+from deeploy.options.texts import StreamAxis
+
+_LONG = 10_000  # columns of a recording whose ends are far from each other
+_ANY_HOP = 2**12 * 3**4 * 5**2 * 7  # columns that strides divide, while their product is not known
+
+
+@dataclass(frozen=True)
+class StreamedOutput:
+    """How an output follows the stream.
+
+    Attributes:
+        axis: along which it has new columns in every call; None where it is computed of a window, anew in every call.
+        columns: the new ones of a call; of the input for each of its columns, ``period``.
+        delay: in columns of the input.
+    """
+
+    name: str
+    axis: int | None
+    columns: int
+    period: int
+    delay: int
+
+
+@dataclass(frozen=True)
+class StreamDescription:
+    """A network that streams: ``window`` columns in the file, ``hop`` new ones for each call, and what becomes of its outputs."""
+
+    input: str
+    axis: int
+    window: int
+    hop: int
+    outputs: tuple[StreamedOutput, ...]
+    heads: tuple[str, ...]  # nodes that need a window
+    products: int  # of one call
+    least_products: int  # of the lengthened network for a hop, and of what is computed of windows
+    window_products: int  # of the network of the file
+
+    def tell(self) -> list[str]:
+        """What the user is told."""
+        delays = ", ".join(f"{shorten(out.name)} {out.delay}" for out in self.outputs)
+        lines = [f"stream: each inference takes {self.hop} new columns of {shorten(self.input)}; columns by which outputs lag: {delays}"]
+        if self.heads:
+            lines.append(f"stream: computed of a window, anew in every inference: {shorten(', '.join(self.heads), 200)}, and what follows")
+        return lines
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """The streamed form of a graph, its states, and masks (``Streaming.masks``); ``source`` is the graph, over a window."""
+
+    source: Graph
+    wanted: StreamAxis
+    graph: Graph
+    stream: StreamDescription
+    pairs: tuple[Pair, ...]
+    masks: Mapping[str, np.ndarray]
+
+
+def find_source(graph: Graph, wanted: StreamAxis) -> tuple[Tensor, int]:
+    """The streamed input and its axis.
+
+    Raises:
+        UsageError: there is none.
+    """
+    source = next((t for t in graph.inputs if t.name == wanted.input), None)
+    if source is None:
+        listed = ", ".join(shorten(t.name) for t in graph.inputs)
+        raise UsageError(f"--stream {shorten(str(wanted))}: the model has no input {shorten(wanted.input)}", f"Its inputs: {listed}.")
+    if not -source.rank <= wanted.axis < source.rank or source.shape[wanted.axis] < 2:
+        axes = ", ".join(f"{i} ({n} columns)" for i, n in enumerate(source.shape) if n > 1)
+        raise UsageError(f"--stream {shorten(str(wanted))}: a window has several columns", f"Axes of {shorten(source.name)}: {axes}.")
+    return source, wanted.axis % source.rank
+
+
+def stream_graph(graph: Graph, wanted: StreamAxis, is_window: bool = False) -> Streamed:
+    """The network over a hop for one over a window.
+
+    Raises:
+        UsageError: there is no such axis, or the hop is not one that all strides divide.
+        UnsupportedError: nothing streams, or not as a sliding window.
+    """
+    file, graph = graph, forms.OPERATORS(graph)
+    source, axis = find_source(graph, wanted)
+
+    def walk(hop: int, needs: Needs | None = None) -> Streaming:
+        walked = Streaming(graph, source, axis, hop, needs, is_window)
+        walked.run()
+        return walked
+
+    first = walk(_ANY_HOP)
+    least = math.lcm(*(course.period for course in first.courses.values()))
+    hop = wanted.hop or least
+    if hop % least:
+        given = quote_words(["--stream", f"{wanted.input}.{wanted.axis}={least * -(-hop // least)}"])
+        raise UsageError(
+            f"--stream {shorten(str(wanted))}: the strides of the network are {least} columns together",
+            f"The smallest hop is {least}; or: {given}",
+        )
+    if all(t is source for t in first.courses):
+        raise UnsupportedError(
+            f"{first.heads[0]} needs the whole window of input {shorten(source.name)}",
+            "Nothing in front of it streams; leave --stream out.",
+        )
+    lag = find_lag(walk(hop).windows)
+    final = walk(hop, Needs(share_states(walk(hop, Needs(lag=lag)).wanted), lag))
+    outputs = tuple(_keep_name(final.of(t), t) for t in graph.outputs)
+    inputs = tuple(final.of(t) for t in graph.inputs)
+    pasts, ends = zip(*final.ends, strict=True) if final.ends else ((), ())
+    made = replace(graph, inputs=(*inputs, *pasts, *final.mask_inputs.values()), outputs=(*outputs, *ends))
+    counts = count_products(made), _count_least(graph, replace(wanted, hop=hop)), count_products(graph)
+    told = tuple(_describe(final, t, lag) for t in graph.outputs)
+    stream = StreamDescription(source.name, axis, source.shape[axis], hop, told, tuple(str(node) for node in final.heads), *counts)
+    return Streamed(file, wanted, name_all(made), stream, tuple(final.pairs), final.masks)
+
+
+def _count_least(graph: Graph, wanted: StreamAxis) -> int:
+    """The products of the lengthened network that a further hop takes, and of the windows of one call."""
+    hop = wanted.hop or 0
+    columns = -(-_LONG // hop) * hop + next(t for t in graph.inputs if t.name == wanted.input).shape[wanted.axis]
+    shorter, longer = (lengthen_graph(graph, wanted, columns + more) for more in (0, hop))
+    return count_products(longer.body) - count_products(shorter.body) + count_products(longer.head)
+
+
+def _keep_name(made: Tensor, output: Tensor) -> Tensor:
+    """What stands for an output, under its name."""
+    if made.name == output.name:
+        return made
+    return compute("Reshape", made, shape=made.shape, dtype=made.dtype, name=output.name)
+
+
+def _describe(walked: Streaming, output: Tensor, lag: int) -> StreamedOutput:
+    course = walked.courses.get(output)
+    if course is None:
+        return StreamedOutput(output.name, None, 0, walked.hop, lag if output in walked.whole else 0)
+    return StreamedOutput(output.name, course.axis, walked.columns(output), course.period, course.delay * course.period)
+
+
+@dataclass(frozen=True)
+class Lengthened:
+    """What a stream means: the network along a recording, and what is computed of each window of it.
+
+    Attributes:
+        body: whose outputs are those that stream, and what windows are cut from, in the order of ``cuts``.
+        cuts: where windows are cut from, how many columns they have, and what stands before the recording.
+        head: whose inputs are windows, and whose outputs are those that need them.
+    """
+
+    body: Graph
+    cuts: tuple[tuple[Tensor, Course, int, float], ...]
+    head: Graph
+
+
+def lengthen_graph(graph: Graph, wanted: StreamAxis, columns: int) -> Lengthened:
+    """The network for a recording of so many columns."""
+    graph = forms.OPERATORS(graph)
+    source, axis = find_source(graph, wanted)
+    walked = Recording(graph, source, axis, columns)
+    walked.run()
+    streamed = [walked.of(t) for t in graph.outputs if t in walked.courses]
+    cuts = [walked.of(tensor) for tensor, _, _ in walked.windows.values()]
+    body = replace(graph, inputs=tuple(walked.of(t) for t in graph.inputs), outputs=tuple(dict.fromkeys((*streamed, *cuts))))
+    head = replace(
+        graph, inputs=tuple(walked.windows), outputs=tuple(_keep_name(walked.of(t), t) for t in graph.outputs if t in walked.whole)
+    )
+    places = [(tensor, course, own.shape[course.axis], fill) for own, (tensor, course, fill) in walked.windows.items()]
+    return Lengthened(name_all(body), tuple(places), name_all(head))

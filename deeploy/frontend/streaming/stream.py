@@ -1,0 +1,210 @@
+"""The streamed form of a network: one call takes new columns of an input, and keeps of every layer's input what the next call needs.
+
+Call n (from 0) computes, of a tensor with h columns a call and delay d, columns n*h - d to (n + 1)*h - d, counted from the beginning of the
+recording. A window of r columns that moves by s and begins p columns before the recording needs r - s - p + d columns that have not come
+yet for its own last one, so that its delay is ceil of that / s, at least 0. Columns before the recording are what the layer pads with:
+states begin so, and what inner layers compute for columns before the recording, while their delay has not passed, is masked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from deeploy.errors import UnsupportedError
+from deeploy.frontend.lower.quant import behind_dequantisation
+from deeploy.frontend.states import Pair
+from deeploy.frontend.streaming.rules import RULES
+from deeploy.frontend.streaming.walk import Course, CourseWalk, Fill, Narrow, WindowSpan, with_columns
+from deeploy.ir.nodes import Node, Tensor, compute, concat, constant, set_name
+from deeploy.ir.rewriting import need, require
+from deeploy.ir.types import DType
+from deeploy.ir.values import Graph
+from deeploy.operators.integer_recurrent import UNIT
+
+Key = tuple[Tensor, float | None]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What walks before found.
+
+    Attributes:
+        states: for each reader of earlier columns, the state that serves it, and how many columns that holds; None: not known yet.
+        lag: by how many columns of the input lags what is computed of windows.
+    """
+
+    states: Mapping[Key, tuple[Key, int]] | None = None
+    lag: int = 0
+
+
+def share_states(wanted: Mapping[Key, int]) -> dict[Key, tuple[Key, int]]:
+    """One state for all readers of a tensor who want the same before the recording; who wants nothing there reads any."""
+    owners, counts = dict[Key, Key](), dict[Key, int]()
+    for key, count in wanted.items():
+        others = (other for other in wanted if other[0] is key[0] and other[1] is not None)
+        owners[key] = key if key[1] is not None else next(others, key)
+        counts[owners[key]] = max(count, counts.get(owners[key], 0))
+    return {key: (owner, counts[owner]) for key, owner in owners.items()}
+
+
+class Streaming(CourseWalk):
+    """A walk that makes the streamed form.
+
+    Attributes:
+        pairs: its states.
+        masks: by the name of an input, in which call from 0 on each column of a tensor is one of the recording.
+        needs, wanted: what walks before found, and what this one finds.
+    """
+
+    def __init__(self, graph: Graph, source: Tensor, axis: int, hop: int, needs: Needs | None = None, is_window: bool = False) -> None:
+        super().__init__(graph, source, axis, hop, RULES)
+        self.hop, self.needs, self.is_window = hop, needs or Needs(), is_window
+        self.wanted: dict[Key, int] = {}
+        self.windows: list[Course] = []
+        self.pairs: list[Pair] = []
+        self.ends: list[tuple[Tensor, Tensor]] = []  # states as they are read and as they are left
+        self.masks: dict[str, np.ndarray] = {}
+        self._histories: dict[Key, Tensor] = {}
+        self.mask_inputs: dict[str, Tensor] = {}
+
+    def slide(self, node: Node, x: Tensor, span: WindowSpan, fill: Fill) -> tuple[Tensor, Course]:
+        course, columns = self.courses[x], self.columns(x)
+        if self.is_window and (span.before > 0 or span.after > 0):
+            raise _padded(node)
+        require(columns % span.stride == 0)
+        delay = max(0, -((span.before + span.stride - span.reach - course.delay) // span.stride))
+        past = delay * span.stride + span.before - course.delay
+        fill = fill if span.before > 0 else None
+        if course.delay < 0:
+            require(fill is None or fill == course.fill)
+            fill = course.fill
+        length = (columns // span.stride - 1) * span.stride + span.reach
+        return self._history(x, past, length, fill), Course(course.axis, course.period * span.stride, delay)
+
+    def wait(self, x: Tensor, delay: int) -> Tensor:
+        course = self.courses[x]
+        if delay == course.delay:
+            return self.of(x)
+        return self._history(x, delay - course.delay, self.columns(x), course.fill if course.delay < 0 else None)
+
+    def window(self, x: Tensor, count: int) -> Tensor:
+        course = self.courses[x]
+        self.windows.append(course)
+        late = max(0, self.needs.lag // course.period - course.delay)
+        fill = course.fill if course.delay < 0 else 0.0
+        return self._history(x, count - self.columns(x) + late, count, fill)
+
+    def pad(self, node: Node, before: int, after: int, fill: float) -> bool:
+        if self.is_window:
+            raise _padded(node)
+        x = node.operands[0]
+        course, columns = self.courses[x], self.columns(x)
+        require(course.delay >= 0 or fill == course.fill)
+        narrow = self.narrow(x)
+        shown = self.widen(narrow, self._masked(narrow, course, narrow.store(fill)))
+        delay = course.delay - before
+        self.courses[node.outputs[0]] = replace(course, delay=delay, fill=fill if delay < 0 else None)
+        self.now[node.outputs[0]] = shown
+        require(columns == shown.shape[course.axis])
+        return True
+
+    def recur(self, node: Node) -> bool:
+        if self.is_window:
+            raise UnsupportedError(
+                f"{node} goes on where the last call ended, which a sliding window's layers do not", "Leave --stream-mode window out."
+            )
+        x = node.operands[0]
+        course, columns = self.courses[x], self.columns(x)
+        delay = -(-max(course.delay, 0) // columns) * columns
+        shape = (1, x.shape[1], need(node.inputs[2]).shape[-1])
+        inputs, initial = [self.wait(x, delay), *node.inputs[1:]], dict[Tensor, np.ndarray]()
+        for place in range(5, 7 if node.op == "LSTM" else 6):
+            given = node.inputs[place]
+            value = np.zeros(shape, np.float32) if given is None else need(given.data)
+            is_whole = place == 5 and behind_dequantisation(need(node.inputs[2])) is not None and float(np.abs(value).max()) <= 1
+            past = Tensor(f"{node.name} (state {place - 5} past)", shape, DType.INT16 if is_whole else DType.FLOAT32)
+            initial[past] = np.clip(np.rint(value * 2.0**UNIT), -(2**15) + 1, 2**15 - 1) if is_whole else value
+            inputs[place] = past.apply("DequantizeLinear", *_state_step(), axis=0) if is_whole else past
+        y = node.outputs[0]
+        after = [Tensor(f"{node.name} (state {i} next)", shape, DType.FLOAT32) for i in range(len(initial))]
+        sequence = Tensor(y.name or f"{node.name} (sequence)", (columns, *shape), DType.FLOAT32)
+        made = node.another(inputs=tuple(inputs), outputs=(sequence, *after))
+        self.now[y], self.courses[y] = made.outputs[0], Course(0, course.period, delay)
+        for (past, value), new in zip(initial.items(), made.outputs[1:], strict=True):
+            if not past.dtype.is_float:
+                new = compute("QuantizeLinear", new, *_state_step(), dtype=past.dtype, axis=0)
+            if delay:
+                new = self._mask(delay, columns, 3, 0).apply("Where", new, constant(value, past.dtype))
+            if not new.name:
+                set_name(new, f"{past.name} (left)")
+            self._keep(past, new, value)
+        return True
+
+    def _keep(self, past: Tensor, new: Tensor, initial: np.ndarray) -> None:
+        """What one call leaves is what the next one reads."""
+        self.pairs.append(Pair(past.name, new.name, None, initial))
+        self.ends.append((past, new))
+
+    def _history(self, x: Tensor, past: int, length: int, fill: Fill) -> Tensor:
+        """So many columns of a tensor, from ``past`` columns before the new ones on."""
+        narrow = self.narrow(x)
+        key = narrow.tensor, narrow.store(fill)
+        self.wanted[key] = max(self.wanted.get(key, 0), past)
+        state, kept = (key, max(past, 0)) if self.needs.states is None else self.needs.states[key]
+        if self.needs.states is None or state not in self._histories:
+            self._histories[state] = self._extend(narrow, kept, state[1])
+        start = kept - past
+        return self.widen(narrow, self._histories[state].cut(self.courses[narrow.tensor].axis, start, start + length))
+
+    def _extend(self, narrow: Narrow, kept: int, fill: float | None) -> Tensor:
+        """The columns that are kept of a tensor, and the new ones behind them."""
+        tensor = narrow.tensor
+        axis = self.courses[tensor].axis
+        new = self._masked(narrow, self.courses[tensor], fill)
+        if not kept:
+            return new
+        past = Tensor(f"{tensor.name} (past {len(self.pairs)})", with_columns(new.shape, axis, kept), tensor.dtype)
+        both = concat([past, new], axis)
+        count = both.shape[axis]
+        after = both.cut(axis, count - kept, count)
+        set_name(after, f"{tensor.name} (next {len(self.pairs)})")
+        self._keep(past, after, np.asarray(fill or 0.0))
+        return both
+
+    def _masked(self, narrow: Narrow, course: Course, fill: float | None) -> Tensor:
+        """New columns of what is stored, those before the recording as something else."""
+        new, axis = self.of(narrow.tensor), self.courses[narrow.tensor].axis
+        if course.delay <= 0 or fill is None:
+            return new
+        mask = self._mask(course.delay, new.shape[axis], new.rank, axis)
+        return mask.apply("Where", new, constant(np.full([1] * new.rank, fill, new.dtype.numpy)))
+
+    def _mask(self, delay: int, columns: int, rank: int, axis: int) -> Tensor:
+        """Whether columns are of the recording, as an input of the graph."""
+        count = 1 if delay % columns == 0 else columns
+        name = f"stream {delay} {columns} {rank} {axis}"
+        if name not in self.mask_inputs:
+            self.mask_inputs[name] = Tensor(name, with_columns([1] * rank, axis, count), DType.BOOL)
+            if self.needs.states is not None:
+                self.masks[name] = -((np.arange(count) - delay) // columns).reshape(self.mask_inputs[name].shape)
+        return self.mask_inputs[name]
+
+
+def _state_step() -> tuple[Tensor, Tensor]:
+    """Scale and zero point of a state between -1 and 1, as recurrent layers in integers have it."""
+    return constant(np.float32(2.0**-UNIT), label="step"), constant(np.int16(0), label="zero")
+
+
+def _padded(node: Node) -> UnsupportedError:
+    what = f"{node} pads the streamed axis: every column of a sliding window would be new"
+    return UnsupportedError(what, "Leave --stream-mode window out: then padding is at the ends of the recording alone.")
+
+
+def find_lag(windows: list[Course]) -> int:
+    """By how many columns of the input all that needs windows lags: all of them end at one time."""
+    step = math.lcm(*(course.period for course in windows))
+    return -(-max((max(course.delay, 0) * course.period for course in windows), default=0) // step) * step

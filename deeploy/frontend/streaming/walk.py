@@ -1,0 +1,210 @@
+"""How a network over a window runs along a recording: what both forms of it have in common, the streamed one and the lengthened one.
+
+A tensor that has the streamed axis has a *course*: the axis, its *period* (columns of the input for each of its own), and its *delay*, by
+how many of its own columns it lags behind the input. Rules by operator (``rules``) say what becomes of courses. A node that no rule takes
+needs the window: it reads the last columns of what streams, as many as the file has, and all behind it is as in the file.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from deeploy.frontend.lower.quant import behind_dequantisation
+from deeploy.ir.nodes import Node, Tensor, name_part, set_name
+from deeploy.ir.rewriting import attempt
+from deeploy.ir.values import Graph, read_other_tensors
+from deeploy.operators.recurrent import GATES
+
+Fill: TypeAlias = "float | str | None"  # what stands before a recording: a real number, LOWEST, or nothing that is read
+LOWEST = "lowest"
+_MOVERS = ("Reshape", "Transpose")
+CONVOLUTIONS, MATRICES = ("Conv", "ConvInteger"), ("Gemm", "MatMul", "MatMulInteger")
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a tensor runs along the recording.
+
+    Attributes:
+        axis: that of time.
+        period: columns of the streamed input for each of its columns.
+        delay: columns by which it lags; where that is negative, its first ones are known before they are computed: they are ``fill``.
+    """
+
+    axis: int
+    period: int
+    delay: int = 0
+    fill: float | None = None
+
+
+@dataclass(frozen=True)
+class WindowSpan:
+    """A window that slides along the streamed axis: how many columns it covers and moves by, and what is put before and behind them."""
+
+    reach: int
+    stride: int
+    before: int
+    after: int
+
+    def count(self, columns: int) -> int:
+        """How often it fits into so many columns."""
+        return (columns + self.before + self.after - self.reach) // self.stride + 1
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """The integers that a tensor is made of by a dequantisation and views of it: what is stored for it; else the tensor itself."""
+
+    tensor: Tensor
+    path: tuple[Node, ...] = ()
+
+    def store(self, fill: Fill) -> float | None:
+        """What stands for a real number among its elements."""
+        if fill is None:
+            return None
+        dtype = self.tensor.dtype
+        if isinstance(fill, str):
+            return float(np.finfo(np.float32).min) if dtype.is_float else dtype.range[0]
+        q = behind_dequantisation(self.path[0].outputs[0]) if self.path else None
+        return fill if q is None else int(q.quantise(fill))
+
+
+class CourseWalk(ABC):
+    """A graph as it is made anew, node by node.
+
+    Attributes:
+        now: what stands for a tensor of the file.
+        courses: of those with the streamed axis.
+        whole: those that are computed of windows.
+        heads: the nodes that needed a window first.
+    """
+
+    keeps_pads = False
+
+    def __init__(
+        self, graph: Graph, source: Tensor, axis: int, columns: int, rules: Mapping[str, Callable[[CourseWalk, Node], bool]]
+    ) -> None:
+        self.graph, self.source, self.rules = graph, source, rules
+        self.now: dict[Tensor, Tensor] = {}
+        self.courses: dict[Tensor, Course] = {source: Course(axis, 1)}
+        self.whole = set[Tensor]()
+        self.heads: list[Node] = []
+        self.now[source] = Tensor(source.name, with_columns(source.shape, axis, columns), source.dtype)
+
+    def run(self) -> None:
+        """Make all nodes anew."""
+        for node in self.graph.nodes:
+            if not any(tensor in self.courses for tensor in node.operands):
+                self.whole.update(node.outputs if not self.whole.isdisjoint(node.operands) else ())
+                self._put(node, read_other_tensors(node, self.of))
+            elif not (node.op in self.rules and attempt(self.rules[node.op], self, node)):
+                self.heads.append(node)
+                self.whole.update(node.outputs)
+                self._put(
+                    node, read_other_tensors(node, lambda t: self.window(t, self.columns_in_file(t)) if t in self.courses else self.of(t))
+                )
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """What stands for a tensor of the file."""
+        return self.now.get(tensor, tensor)
+
+    def columns_in_file(self, tensor: Tensor) -> int:
+        return tensor.shape[self.courses[tensor].axis]
+
+    def columns(self, tensor: Tensor) -> int:
+        """The columns of what stands for a tensor."""
+        return self.of(tensor).shape[self.courses[tensor].axis]
+
+    def _put(self, node: Node, made: Node) -> None:
+        self.now.update(zip(node.outputs, made.outputs, strict=True))
+
+    def emit(self, node: Node, inputs: Sequence[Tensor | None], course: Course, columns: int, **attrs: Any) -> bool:
+        """Compute a node of other inputs; its results have a course, and so many columns."""
+        outputs = [replace(t, shape=with_columns(t.shape, course.axis, columns), maker=None) if t.name else t for t in node.outputs]
+        self._put(node, node.another(inputs=tuple(inputs), outputs=outputs, attrs={**node.attrs, **attrs}))
+        self.courses.update((tensor, course) for tensor in node.outputs if tensor.name)
+        return True
+
+    def show(self, node: Node, result: Tensor) -> bool:
+        """Let what is computed of windows stand for the result of a node."""
+        self.whole.update(node.outputs)
+        self.now[node.outputs[0]] = result
+        return True
+
+    def narrow(self, tensor: Tensor) -> Narrow:
+        """What is stored for a tensor."""
+        path, t = list[Node](), tensor
+        while (node := t.made_by(*_MOVERS)) is not None and node.operands[0] in self.courses:
+            path, t = [node, *path], node.operands[0]
+        q = behind_dequantisation(t)
+        if q is None or not q.is_scalar or t.maker is None or t.maker.operands[0] not in self.courses:
+            return Narrow(tensor)
+        return Narrow(t.maker.operands[0], (t.maker, *path))
+
+    def widen(self, narrow: Narrow, columns: Tensor) -> Tensor:
+        """Columns of what is stored, as those of the tensor that it is stored for."""
+        count = columns.shape[self.courses[narrow.tensor].axis]
+        for node in narrow.path:
+            (y,), course = node.outputs, self.courses[node.outputs[0]]
+            result = Tensor("", with_columns(y.shape, course.axis, count), y.dtype, label="columns")
+            columns = node.another(name="", inputs=(columns, *node.inputs[1:]), outputs=(result,)).outputs[0]
+        return columns
+
+    @abstractmethod
+    def slide(self, node: Node, x: Tensor, span: WindowSpan, fill: Fill) -> tuple[Tensor, Course]:
+        """The columns over which a window slides, and the course of what is computed of it."""
+
+    @abstractmethod
+    def wait(self, x: Tensor, delay: int) -> Tensor:
+        """A tensor, delayed more."""
+
+    @abstractmethod
+    def window(self, x: Tensor, count: int) -> Tensor:
+        """The last columns of a tensor."""
+
+    @abstractmethod
+    def recur(self, node: Node) -> bool:
+        """A recurrent layer, which goes on where it was."""
+
+    @abstractmethod
+    def pad(self, node: Node, before: int, after: int, fill: float) -> bool:
+        """Columns before and behind a recording."""
+
+
+def with_columns(shape: Sequence[int], axis: int, columns: int) -> tuple[int, ...]:
+    """A shape with another extent of an axis."""
+    return tuple(columns if i == axis else n for i, n in enumerate(shape))
+
+
+def name_all(graph: Graph) -> Graph:
+    """The graph, in which all that has no name gets one, after what it is computed of."""
+    taken = {tensor.name for node in graph.nodes for tensor in (*node.operands, *node.outputs)} | {t.name for t in graph.inputs}
+    for node in graph.nodes:
+        base = next((tensor.name for tensor in node.operands if tensor.name), graph.name)
+        for tensor in (*(t for t in node.operands if t.data is not None), *node.outputs):
+            if not tensor.name and tensor.label:
+                set_name(tensor, name_part(base, tensor.label, taken))
+        if not node.name:
+            set_name(node, node.outputs[0].name)
+    return graph
+
+
+def count_products(graph: Graph) -> int:
+    """Products of a graph: those of convolutions, of matrices and of recurrent layers."""
+    return sum(map(_count_of, graph.nodes))
+
+
+def _count_of(node: Node) -> int:
+    y = node.outputs[0]
+    if node.op in GATES:
+        rows = node.operands[1].elements + node.operands[2].elements
+        return node.operands[0].shape[0] * node.operands[0].shape[1] * rows
+    if node.op in CONVOLUTIONS:
+        weights = node.operands[1]
+        return y.elements * weights.elements // max(1, weights.shape[0])
+    return y.elements * node.operands[0].shape[0 if node.attrs.get("transA") else -1] if node.op in MATRICES else 0

@@ -1,0 +1,166 @@
+"""Streams: what calls give one after the other is what the lengthened network gives on the whole recording, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deeploy
+from deeploy.driver import streams
+from deeploy.driver.project import CompiledProject
+from deeploy.driver.verify import verify_compiled
+from deeploy.errors import UnsupportedError, UsageError
+from tests.models import Net, model_of, node, ports
+from tests.streamed_networks import NETWORKS, quantise_network, random_network, save_network
+
+
+def compare_calls(compiled: CompiledProject, calls: int, is_float: bool) -> int:
+    """Compare what calls give, as NumPy computes it, with both references; returns how many elements other than zero there are."""
+    streamed, program = compiled.network.streamed, compiled.network.program
+    assert streamed is not None
+    buffer, rng = program.buffers[program.inputs[0]], np.random.default_rng(0)
+    floats = buffer.dtype.is_float
+    hops = [
+        rng.normal(size=buffer.shape).astype(np.float32) if floats else rng.integers(-128, 128, buffer.shape).astype(buffer.dtype.numpy)
+        for _ in range(calls)
+    ]
+    got = [np.stack(arrays) for arrays in zip(*compiled.interpret_sequence([[hop] for hop in hops]), strict=True)]
+    wanted = streams.find_expected(streamed, hops, got, streams.run_references(compiled.plan.target))
+    for a, b in zip(got, wanted, strict=True):
+        assert np.allclose(a, b, atol=2e-6) if is_float else np.array_equal(a, b)
+    for a, b in zip(got, streams.find_expected(streamed, hops, got, streams.run_onnxruntime), strict=True):
+        assert np.allclose(a, b, atol=2e-5) if is_float else np.mean(a == b) > 0.9
+    return sum(np.count_nonzero(array) for array in got)
+
+
+@pytest.mark.parametrize("hop", ["", "=8"])
+@pytest.mark.parametrize("is_float", [True, False])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_calls_give_what_the_lengthened_network_does(tmp_path: Path, name: str, is_float: bool, hop: str) -> None:
+    path = save_network(name, tmp_path / "m.onnx")
+    path = path if is_float else quantise_network(path, tmp_path / "q.onnx")
+    compiled = deeploy.compile(path, stream=NETWORKS[name][1] + hop, certify=False)
+    assert compare_calls(compiled, 40 if not hop else 16, is_float) > 20
+
+
+@pytest.mark.share(0.34)
+@pytest.mark.parametrize("seed", range(24))
+def test_random_networks_stream(tmp_path: Path, seed: int) -> None:
+    n = Net()
+    n.random = np.random.default_rng(seed)
+    path, hop = n.save(tmp_path / "m.onnx", *random_network(n)), ["", "=12", "=36"][seed % 3]
+    quantised = quantise_network(path, tmp_path / "q.onnx")
+    for file in (path, quantised):
+        assert compare_calls(deeploy.compile(file, stream=f"x0.2{hop}", certify=False), 20, file is path) > 20
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_c_streams(tmp_path: Path, name: str, target: str) -> None:
+    path = quantise_network(save_network(name, tmp_path / "m.onnx"), tmp_path / "q.onnx")
+    compiled = deeploy.compile(path, target, stream=f"{NETWORKS[name][1]}=8")
+    found = verify_compiled(compiled, path)
+    assert found.passed, found
+    assert {against for against, _ in found.comparisons} == {
+        "interpreter",
+        "the lengthened network",
+        "onnxruntime on the whole recording",
+    }
+
+
+def recurrent(path: Path, op: str) -> Path:
+    """A convolution that looks ahead by less than a hop, and a recurrent layer that gives its whole sequence."""
+    n, gates = Net(), {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    x = n.Conv(n.x(1, 4, 12), n.w(5, 4, 3), pads=[1, 1])
+    w, r = (n.c(n.random.standard_normal(shape).astype(np.float32) / 3) for shape in ((1, gates * 6, 5), (1, gates * 6, 6)))
+    more = {"linear_before_reset": 1} if op == "GRU" else {}
+    y = n.node(op, (n.Transpose(x, perm=[2, 0, 1]), w, r), 2, hidden_size=6, **more)[0]
+    return n.save(path, n.MatMul(n.Squeeze(y, n.i(1)), n.w(6, 3)))
+
+
+@pytest.mark.parametrize("is_float", [True, False])
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_go_on_where_they_were(tmp_path: Path, op: str, is_float: bool) -> None:
+    path = recurrent(tmp_path / "m.onnx", op)
+    path = path if is_float else quantise_network(path, tmp_path / "q.onnx")
+    compiled = deeploy.compile(path, stream="x0.2=4", certify=False)
+    assert compiled.network.streamed is not None
+    (output,) = compiled.network.streamed.stream.outputs
+    assert (output.delay, output.columns) == (4, 4)  # whole calls begin before the recording, not parts of one
+    assert compare_calls(compiled, 8, is_float) > 20
+
+
+def test_integers_of_the_dialect_stream(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        node("Conv", "x w", "a", pads=[1, 1], kernel_shape=[3]),
+        node("RequantShift", "a mul add", "b", div=256, n_levels=256, signed=1),
+        node("Conv", "b w", "c", pads=[2, 0], kernel_shape=[3]),
+        node("RequantShift", "c mul add", "d", div=256, n_levels=256, signed=1),
+        node("Add", "d b", "e"),
+        node("RequantShift", "e mul add", "y", div=16, n_levels=256, signed=1),
+    ]
+    constants = {
+        "w": rng.integers(-60, 60, (3, 3, 3)).astype(np.float32),
+        "mul": np.full((1, 3, 1), 7, np.float32),
+        "add": np.full((1, 3, 1), 40, np.float32),
+    }
+    import onnx
+
+    tensors = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
+    shape = (1, 3, 16)
+    model = model_of(onnx.helper.make_graph(nodes, "g", ports({"x": shape}), ports({"y": shape}), tensors))
+    onnx.save(model, tmp_path / "m.onnx")
+    compiled = deeploy.compile(tmp_path / "m.onnx", stream="x.2=4", certify=False)
+    streamed, hops = compiled.network.streamed, [rng.integers(-128, 128, (1, 3, 4)).astype(np.int8) for _ in range(8)]
+    assert streamed is not None
+    got = [np.stack(arrays) for arrays in zip(*compiled.interpret_sequence([[hop] for hop in hops]), strict=True)]
+    wanted = streams.find_expected(streamed, hops, got, streams.run_references(compiled.plan.target))
+    assert np.array_equal(got[0], wanted[0])
+    assert np.count_nonzero(got[0]) > 20
+
+
+def test_a_sliding_window_gives_what_each_window_does(tmp_path: Path) -> None:
+    n = Net()
+    x = n.Relu(n.Conv(n.x(1, 3, 20), n.w(4, 3, 5), strides=[2]))
+    x = n.Relu(n.Conv(x, n.w(4, 4, 3)))
+    path = n.save(tmp_path / "m.onnx", n.Gemm(n.Flatten(n.GlobalAveragePool(x)), n.w(4, 2)))
+    compiled, whole = deeploy.compile(path, stream="x0.2=4", stream_mode="window"), deeploy.compile(path)
+    recording = np.random.default_rng(0).normal(size=(1, 3, 40)).astype(np.float32)
+    got = compiled.interpret_sequence([[recording[..., at : at + 4]] for at in range(0, 40, 4)])
+    streamed = compiled.network.streamed
+    assert streamed is not None
+    lag = streamed.stream.outputs[0].delay
+    columns = 6 * 2  # of the input, that the window behind the convolutions has
+    for call, outputs in enumerate(got):
+        first = (call + 1) * 4 - lag - columns
+        if first >= 0:
+            assert np.allclose(outputs[0], whole.interpret([recording[..., first : first + 20]])[0], atol=1e-5)
+    assert lag + columns <= 20
+
+
+@pytest.mark.parametrize(
+    ("stream", "mode", "error", "said"),
+    [
+        ("x0", "recording", UsageError, r"stream x0 is not of the form INPUT\.AXIS"),
+        ("x1.2", "recording", UsageError, r"the model has no input x1\nIts inputs: x0"),
+        ("x0.0", "recording", UsageError, r"Axes of x0: 1 \(10 columns\), 2 \(32 columns\)"),
+        ("x0.2=6", "recording", UsageError, r"the strides of the network are 4 columns together\nThe smallest hop is 4; or: .*x0\.2=8"),
+        ("x0.2", "window", UnsupportedError, r"node Conv_0 \(Conv\) pads the streamed axis"),
+        ("x0.1", "recording", UnsupportedError, r"node Conv_0 \(Conv\) needs the whole window of input x0"),
+        ("x0.2", "both", UsageError, 'stream_mode="both" is unknown'),
+    ],
+)
+def test_what_does_not_stream_is_said(tmp_path: Path, stream: str, mode: str, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        deeploy.compile(save_network("tc_resnet", tmp_path / "m.onnx"), stream=stream, stream_mode=mode)
+
+
+def test_what_needs_the_window_is_said(tmp_path: Path) -> None:
+    compiled = deeploy.compile(save_network("ds_cnn", tmp_path / "m.onnx"), stream="x0.2", certify=False)
+    assert compiled.notes == (
+        "stream: each inference takes 2 new columns of x0; columns by which outputs lag: t13_0 6",
+        "stream: computed of a window, anew in every inference: node AveragePool_10 (AveragePool), and what follows",
+    )
