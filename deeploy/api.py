@@ -6,13 +6,13 @@ Every function raises a subclass of ``deeploy.errors.DeeployError``, which says 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import onnx
@@ -23,13 +23,14 @@ from deeploy.driver.compile import compile_networks, load_target, select_target
 from deeploy.driver.evaluate import Accuracy
 from deeploy.driver.evaluate import evaluate_project as measured
 from deeploy.driver.inspect import inspect_model
-from deeploy.driver.project import CompiledProject, Network
+from deeploy.driver.models import Arrays, Model, model_file, npz_file
+from deeploy.driver.project import CompiledProject, Network, Project
 from deeploy.driver.verify import Verdict
 from deeploy.driver.verify import verify_compiled as compared
-from deeploy.errors import DeeployError, UnsupportedError, UsageError, describe_cause, shorten, suggest
+from deeploy.errors import DeeployError, UsageError, shorten, suggest
 from deeploy.generation.generate import find_generators
 from deeploy.ir.target import Target
-from deeploy.options import Options, list_options, name_arguments, option_parameter
+from deeploy.options import Exact, Options, list_options, name_arguments, option_parameter
 from deeploy.options.texts import PinnedValue
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.report import advice
@@ -53,18 +54,6 @@ __all__ = [
     "train_graph",
     "verify",
 ]
-
-
-class Module(Protocol):
-    """A ``torch.nn.Module``, of which this package knows no more than that it can be told not to train."""
-
-    training: bool
-
-    def train(self, mode: bool = True) -> Any: ...
-
-
-Model: TypeAlias = str | Path | onnx.ModelProto | Module
-Arrays: TypeAlias = str | Path | Mapping[str, np.ndarray]  # an npz file, or what is in one
 
 
 _Given = ParamSpec("_Given")
@@ -107,23 +96,23 @@ def _take_options(
     return speak_python(called)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Compiled(CompiledProject):
-    """What ``compile`` returns: one or several networks, planned for one chip, and the model that they were made of."""
-
-    model: Model | Mapping[str, str | Path] | None = None
-    example_inputs: Sequence[object] | None = None
+class Answers(Project):
+    """What a compiled project says of itself and of the model that it was made of, for one chip and for several."""
 
     @property
-    def cycles(self) -> float | None:
-        """Predicted cycles of an inference of the first network; None where the target has no timing."""
-        run = self.network.predicted
-        return None if run is None else run.cycles
+    @abstractmethod
+    def source(self) -> tuple[Model | None, Sequence[object] | None]:
+        """The model, where it is one, and what a PyTorch module is run with once, to export it."""
+
+    @property
+    @abstractmethod
+    def exact(self) -> Exact:
+        """Whose rounding requantisations of TensorFlow Lite files have."""
 
     @property
     def energy(self) -> Mapping[str, float] | None:
         """Predicted microjoules of an inference of the first network, by part; None where the target has no energies."""
-        energy: Mapping[str, float] = self.report()["energy"]
+        energy: Mapping[str, float] = self.report().get("energy") or {}
         return energy or None
 
     @property
@@ -132,18 +121,13 @@ class Compiled(CompiledProject):
         layers: Sequence[Document] = self.report()["calls"]
         return layers
 
-    @property
-    def advice(self) -> Mapping[str, list[Contents]]:
-        """What would make the networks faster, by their names; see ``advise``."""
-        return advise(self)
-
     def report(self, network: str | None = None) -> Contents:
-        """What a network costs and where everything lies; see the function ``report``."""
+        """What a network (of several chips: ``chip0``, ...) costs and where everything lies; see the function ``report``."""
         return report(self, network)
 
     @speak_python
     def explain(self, layer: str, network: str | None = None) -> list[Contents]:
-        """Why a layer, or all layers of a node of the model, have their engines, tiles and memories.
+        """Why a layer, or all layers of a node of the model, have their engines, tiles and memories; of several chips on the first.
 
         Raises:
             UsageError: there is no such layer or network.
@@ -151,7 +135,8 @@ class Compiled(CompiledProject):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "project"
             self.write(folder)
-            return find_explanations(folder, select_network(read_manifest(folder), network), layer)
+            manifest = read_manifest(folder)
+            return find_explanations(folder, select_network(manifest, network or ("chip0" if "chips" in manifest else None)), layer)
 
     def verify(self, inputs: Arrays | None = None, expect: Arrays | None = None, **options: Any) -> Verdict:
         """Compare the C with the interpreter, onnxruntime and golden outputs; ``options`` are those of the function ``verify``."""
@@ -160,6 +145,33 @@ class Compiled(CompiledProject):
     def evaluate(self, inputs: Arrays, labels: Arrays | np.ndarray, metric: str = "top1", **models: Any) -> Accuracy:
         """The accuracy of the C on labelled samples; ``models`` are further arguments of the function ``evaluate``."""
         return evaluate(self, inputs, labels, metric, **models)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Compiled(CompiledProject, Answers):
+    """What ``compile`` returns: one or several networks, planned for one chip, and the model that they were made of."""
+
+    model: Model | Mapping[str, str | Path] | None = None
+    example_inputs: Sequence[object] | None = None
+
+    @property
+    def source(self) -> tuple[Model | None, Sequence[object] | None]:
+        return None if isinstance(self.model, Mapping) else self.model, self.example_inputs
+
+    @property
+    def exact(self) -> Exact:
+        return "tflite" if self.origin is None else self.origin[2].exact
+
+    @property
+    def cycles(self) -> float | None:
+        """Predicted cycles of an inference of the first network; None where the target has no timing."""
+        run = self.network.predicted
+        return None if run is None else run.cycles
+
+    @property
+    def advice(self) -> Mapping[str, list[Contents]]:
+        """What would make the networks faster, by their names; see ``advise``."""
+        return advise(self)
 
 
 def _compile(model: Model | Mapping[str, str | Path], options: Options) -> Compiled:
@@ -181,7 +193,7 @@ def _compile(model: Model | Mapping[str, str | Path], options: Options) -> Compi
     def compiled(target: Target, options: Options) -> CompiledProject:
         if isinstance(model, Mapping):
             return compile_networks(model, target, options, find_generators)
-        with _file(model, examples) as path:
+        with model_file(model, examples) as path:
             return compile_networks({"network": path}, target, options, find_generators)
 
     result = replace(compiled(chosen, options), origin=(compiled, chosen, options))
@@ -214,7 +226,7 @@ def quantize(
     """
     from deeploy.quantization.static import quantize_model as quantised
 
-    with _file(model, example_inputs) as source, _npz(calibration) as samples, tempfile.TemporaryDirectory() as scratch:
+    with model_file(model, example_inputs) as source, npz_file(calibration) as samples, tempfile.TemporaryDirectory() as scratch:
         path = Path(output) if output is not None else Path(scratch) / "int8.onnx"
         quantised(source, samples, path, form, dims, pins)
         return onnx.load(path)
@@ -251,7 +263,7 @@ def train_graph(
     """
     from deeploy.training.step import TrainOptions, make_graphs
 
-    with _file(model, example_inputs) as path:
+    with model_file(model, example_inputs) as path:
         graphs = make_graphs(path, TrainOptions(loss, train, optimizer, batch, accumulate), dims)
     for place, written in ((output, graphs.step), (inference, graphs.inference)):
         if place is not None:
@@ -261,7 +273,7 @@ def train_graph(
 
 @speak_python
 def verify(
-    compiled: CompiledProject | Model,
+    compiled: Project | Model,
     model: Model | None = None,
     inputs: Arrays | None = None,
     expect: Arrays | None = None,
@@ -284,24 +296,24 @@ def verify(
     Raises:
         UsageError, BuildError: arrays do not fit, or the C cannot be built here.
     """
-    if not isinstance(compiled, CompiledProject):
+    if not isinstance(compiled, Project):
         compiled = compile(compiled, target, example_inputs=example_inputs)
-    examples = compiled.example_inputs if isinstance(compiled, Compiled) and model is None else None
-    if model is None and isinstance(compiled, Compiled) and not isinstance(compiled.model, Mapping):
-        model = compiled.model
+    examples = None
+    if model is None and isinstance(compiled, Answers):
+        model, examples = compiled.source
     if model is None:
         raise UsageError(
             "which model is compared is not known", "Name it: verify(compiled, model=...). Several networks are compared one by one."
         )
-    with _file(model, examples) as path, _npz(inputs or {}) as given, _npz(expect or {}) as golden:
+    with model_file(model, examples) as path, npz_file(inputs or {}) as given, npz_file(expect or {}) as golden:
         wanted = (given if inputs is not None else None), (golden if expect is not None else None)
-        exact = "tflite" if compiled.origin is None else compiled.origin[2].exact
+        exact = compiled.exact if isinstance(compiled, Answers) else "tflite"
         return compared(compiled, path, *wanted, tolerance, False, sanitize, sequence, exact=exact)
 
 
 @speak_python
 def evaluate(
-    project: str | Path | CompiledProject,
+    project: str | Path | Project,
     inputs: Arrays,
     labels: Arrays | np.ndarray,
     metric: str = "top1",
@@ -321,11 +333,11 @@ def evaluate(
         UsageError, UnsupportedError: arrays do not fit, there is no such metric, or onnxruntime cannot run a model.
     """
     wanted = {"labels": labels} if isinstance(labels, np.ndarray) else labels
-    with tempfile.TemporaryDirectory() as scratch, _npz(inputs) as given, _npz(wanted) as told:
-        if isinstance(project, CompiledProject):
+    with tempfile.TemporaryDirectory() as scratch, npz_file(inputs) as given, npz_file(wanted) as told:
+        if isinstance(project, Project):
             project.write(Path(scratch) / "project")
             project = Path(scratch) / "project"
-        with _file(model or "") as quantised, _file(float_model or "") as floats:
+        with model_file(model or "") as quantised, model_file(float_model or "") as floats:
             models = (quantised if model is not None else None), (floats if float_model is not None else None)
             return measured(Path(project), given, told, metric, *models, output)
 
@@ -339,18 +351,18 @@ def inspect(model: Model, *, dims: Mapping[str, int] | None = None, pins: Mappin
     Raises:
         ModelError, UnsupportedError, UsageError: it cannot be read, or does not have what ``dims`` or ``pins`` name.
     """
-    with _file(model) as path:
+    with model_file(model) as path:
         return inspect_model(path, dims, pins)
 
 
 @speak_python
-def report(project: str | Path | CompiledProject, network: str | None = None) -> Contents:
+def report(project: str | Path | Project, network: str | None = None) -> Contents:
     """What a network costs and where everything lies: its entry of ``deploy.json``, with what ``deeploy advise`` found as ``advice``.
 
     Raises:
         UsageError: the folder is no project, or has no such network.
     """
-    if isinstance(project, CompiledProject):
+    if isinstance(project, Project):
         with tempfile.TemporaryDirectory() as scratch:
             project.write(Path(scratch) / "project")
             return report(Path(scratch) / "project", network)
@@ -430,62 +442,6 @@ def sweep(
     except ImportError:
         return rows
     return DataFrame(rows)
-
-
-@contextmanager
-def _file(model: Model, example_inputs: Sequence[object] | None = None) -> Iterator[Path]:
-    """The ONNX file of a model: its own, or one that lasts as long as the context.
-
-    Raises:
-        UsageError: it is no model, or a PyTorch module without example inputs, or PyTorch's exporter is missing.
-        UnsupportedError: PyTorch cannot export it.
-    """
-    if isinstance(model, str | Path):
-        yield Path(model)
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "model.onnx"
-        if isinstance(model, onnx.ModelProto):
-            path.write_bytes(model.SerializeToString())
-        else:
-            _export_module(model, example_inputs, path)
-        yield path
-
-
-def _export_module(model: Module, example_inputs: Sequence[object] | None, path: Path) -> None:
-    """Write a PyTorch module as ONNX, by PyTorch's default exporter, in the state in which it is used."""
-    if not any((kind.__module__, kind.__name__) == ("torch.nn.modules.module", "Module") for kind in type(model).__mro__):
-        raise UsageError(
-            f"{type(model).__name__} is no model",
-            "Give the path of an .onnx, .tflite or .pt2 file, an onnx.ModelProto, or a torch.nn.Module.",
-        )
-    if example_inputs is None:
-        raise UsageError("a torch.nn.Module is exported by running it once", "Pass inputs: example_inputs=(torch.zeros(1, 3, 32, 32),)")
-    import torch
-
-    was_training = model.training
-    try:
-        model.train(False)
-        torch.onnx.export(model, tuple(example_inputs), str(path))
-    except ImportError as error:
-        raise UsageError(f"PyTorch's exporter needs {error.name}", "pip install torch onnxscript") from error
-    except Exception as error:
-        what = f"PyTorch cannot export {type(model).__name__}: {describe_cause(error)}"
-        raise UnsupportedError(what, "Export it to ONNX as PyTorch's documentation says, and pass the file.") from error
-    finally:
-        model.train(was_training)
-
-
-@contextmanager
-def _npz(arrays: Arrays) -> Iterator[Path]:
-    """The npz file of arrays: its own, or one that lasts as long as the context."""
-    if isinstance(arrays, str | Path):
-        yield Path(arrays)
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "arrays.npz"
-        np.savez(path, allow_pickle=False, **arrays)
-        yield path
 
 
 def __dir__() -> list[str]:

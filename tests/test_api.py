@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
+from deeploy.driver.verify import run_project
 from deeploy.errors import UsageError, describe_cause
 from tests.models import save_graph
 
@@ -103,6 +104,40 @@ def test_what_is_fixed_is_a_mapping(compiled_difference: deeploy.Compiled, fix: 
     assert compiled_difference.networks
     with pytest.raises(UsageError, match="is a mapping"):
         deeploy.compile(PATHS[0], "siracusa", fix=fix)  # type: ignore[arg-type]
+
+
+def test_several_chips_answer_as_one_does() -> None:
+    """A model in memory over two chips: the same methods, inputs and outputs."""
+    rng = np.random.default_rng(0)
+    weights = {name: numpy_helper.from_array(rng.normal(0, 0.3, (16, 16)).astype(np.float32), name) for name in "vw"}
+    nodes = [helper.make_node(*node) for node in (("MatMul", ["x", "v"], ["a"]), ("Relu", ["a"], ["b"]), ("MatMul", ["b", "w"], ["y"]))]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 16])] for name in "xy"]
+    graph = helper.make_graph(nodes, "g", *ends, list(weights.values()))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    one, chips = deeploy.compile(model, "siracusa"), deeploy.chips.compile(model, "siracusa", 2)
+    x = rng.normal(size=(3, 4, 16)).astype(np.float32)
+    wanted = one.run(x)
+    assert np.allclose(chips.run({"x": x})["y"], wanted["y"], atol=1e-5) and np.allclose(chips.run([x[0]])["y"], wanted["y"][0], atol=1e-5)
+    assert np.allclose(chips.interpret({"x": x[0]})[0], wanted["y"][0], atol=1e-5)
+    assert chips.verify({"x": x}).passed and deeploy.verify(chips, inputs={"x": x}).passed
+    assert chips.cycles and chips.energy and {"L1", "L2"} <= chips.memory.keys() and "2 chips" in repr(chips)
+    assert {layer["chip"] for layer in chips.layers} == {0, 1} and chips.explain(chips.report("chip0")["calls"][0]["name"])
+    assert dict(chips.evaluate({"x": x}, wanted["y"], "mse").values)["C"] < 1e-9
+    with pytest.raises(UsageError, match="object is no model"):
+        deeploy.chips.compile(object(), "siracusa", 2)  # type: ignore[arg-type]
+
+
+def test_samples_lie_on_a_new_axis_or_on_the_first_one(tmp_path: Path) -> None:
+    """The command line and Python take the same arrays: ten rows for a network of one are ten samples."""
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3])] for name in "xy"]
+    save_graph(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", *ends), tmp_path / "m.onnx")
+    compiled = deeploy.compile(tmp_path / "m.onnx")
+    compiled.write(tmp_path / "out")
+    rows = np.arange(30, dtype=np.float32).reshape(10, 3) - 15
+    for given in (rows, rows[:, None]):
+        np.savez(tmp_path / "in.npz", x=given)
+        shown = run_project(tmp_path / "out", tmp_path / "in.npz")
+        assert shown.samples == 10 and np.array_equal(shown.outputs[0], compiled.run(given)[0]) and shown.outputs[0].shape == (10, 1, 3)
 
 
 def test_outputs_have_names_and_samples_may_be_stacked(compiled_difference: deeploy.Compiled) -> None:

@@ -16,6 +16,7 @@ from deeploy.driver.project import Network, Project, Unit, describe_entries, des
 from deeploy.errors import shorten
 from deeploy.execution.simulation import chips as golden
 from deeploy.execution.simulation.systems import OutputStream, SystemRun, system_summary, walk_stream, walk_system
+from deeploy.frontend.arrays import Expected
 from deeploy.frontend.dialect_types import Integers
 from deeploy.frontend.io import Port
 from deeploy.frontend.pins import Pinned
@@ -23,7 +24,7 @@ from deeploy.ir.target import Target
 from deeploy.ir.topology import Topology
 from deeploy.ir.types import DType
 from deeploy.partition.system import System
-from deeploy.planning.plan import Plan
+from deeploy.planning.plan import LevelUse, Plan
 
 STREAMED = 6  # inferences that are predicted beyond those that fill a pipeline
 
@@ -102,13 +103,27 @@ class Distributed(Project):
             return None
         return walk_stream(self.plans, self.topology, len(self.plans) + STREAMED)
 
-    def interpret(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool = False) -> list[list[np.ndarray]]:
-        """Outputs of the model by the kernels' NumPy references, per sample."""
+    def references(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool = False) -> list[list[np.ndarray]]:
         states = golden.States()
         programs = [plan.program for plan in self.plans]
         return [golden.system_outputs(self.system, programs, sample, states if sequence else None) for sample in samples]
 
-    references = interpret
+    @property
+    def wanted(self) -> Sequence[Expected]:
+        return [Expected(port.name, self.shapes[port.name][1], self.shapes[port.name][0]) for port in self.inputs]
+
+    @property
+    def output_names(self) -> Sequence[str]:
+        return [port.name for port in self.outputs]
+
+    @property
+    def first(self) -> str | None:
+        return None
+
+    @property
+    def memory(self) -> Mapping[str, LevelUse]:
+        """What the chip that uses most of it uses of each memory level, in bytes, by its name."""
+        return {name: self.plans[self._fullest(name)].memory[name] for name in self.plans[0].memory}
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[DType, tuple[int, ...]]]:
@@ -130,7 +145,7 @@ class Distributed(Project):
             "model": self.model,
             "target": self.target.name,
             "machine": {"mhz": self.target.timing.mhz} if not self.target.is_flat and self.target.timing is not None else None,
-            "memory": {name: self._fullest(name) for name in self.plans[0].memory},
+            "memory": {name: {"chip": self._fullest(name), **asdict(use)} for name, use in self.memory.items()},
             "inputs": inputs,
             "outputs": outputs,
             **describe_pinned(self.pinned),
@@ -147,10 +162,9 @@ class Distributed(Project):
             "notes": list(self.system.notes),
         }
 
-    def _fullest(self, level: str) -> Contents:
-        """A memory level of the chip that uses most of it."""
-        chip = max(range(len(self.plans)), key=lambda c: self.plans[c].memory[level].peak)
-        return {"chip": chip, **asdict(self.plans[chip].memory[level])}
+    def _fullest(self, level: str) -> int:
+        """The chip that uses most of a memory level."""
+        return max(range(len(self.plans)), key=lambda chip: self.plans[chip].memory[level].peak)
 
     def _call(self, chip: int, step: int) -> Contents:
         """A call of a chip in short; the entry of the chip says more."""

@@ -193,8 +193,52 @@ class Project(ABC):
         """The emitted files that a build needs: without reports and other files for people."""
 
     @abstractmethod
-    def references(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool) -> list[list[np.ndarray]]:
+    def references(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool = False) -> list[list[np.ndarray]]:
         """Outputs by the kernels' NumPy references, per sample; with ``sequence``, samples are steps of one."""
+
+    @property
+    @abstractmethod
+    def wanted(self) -> Sequence[Expected]:
+        """The inputs of the first network."""
+
+    @property
+    @abstractmethod
+    def output_names(self) -> Sequence[str]:
+        """The outputs of the first network."""
+
+    @property
+    @abstractmethod
+    def first(self) -> str | None:
+        """The name of the first network in ``deploy.json``; None where all chips have one together."""
+
+    def run(self, inputs: Arrays, sanitize: bool = False, sequence: bool = False) -> Outputs:
+        """Build the C of the first network for this machine and run it; with ``sanitize``, with sanitizers.
+
+        Args:
+            inputs: of one sample, by name or in order; or of several, all inputs stacked on a new first axis or on the first one. The
+                outputs of several are stacked on a new first axis.
+            sequence: samples are steps of one sequence: states carry over from one to the next.
+
+        Returns: the outputs in the network's order, each also by its name: ``outputs["scores"]``.
+
+        Raises:
+            UsageError, BuildError: arrays do not fit, or the C cannot be built here.
+        """
+        samples, is_stacked = split_samples(self.wanted, inputs)
+        with TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "project"
+            project.write_project(folder, self.sources())
+            entry = project.select_network(project.read_manifest(folder), self.first)
+            stacks = Host(sanitize).run(folder, entry, samples, sequence=sequence).outputs
+        return Outputs(self.output_names, stacks if is_stacked else [stack[0] for stack in stacks])
+
+    def interpret(self, inputs: Arrays) -> list[np.ndarray]:
+        """One inference by the kernels' NumPy references."""
+        return self.references([read_sample(self.wanted, inputs)])[0]
+
+    def interpret_sequence(self, steps: Sequence[Arrays]) -> list[list[np.ndarray]]:
+        """Consecutive inferences of one sequence by the kernels' NumPy references; the states begin empty."""
+        return self.references([read_sample(self.wanted, step) for step in steps], sequence=True)
 
     def files(self, seconds: dict[str, float] | None = None) -> Mapping[str, str | bytes]:
         """The emitted project: relative paths and contents; what the certificate takes is added to ``seconds``."""
@@ -344,34 +388,19 @@ class CompiledProject(Project):
         manifest = {**json.loads(sources["deploy.json"]), "sizes": {**sizes.contents(), "limits": dict(self.budgets)}}
         return {**sources, "deploy.json": json.dumps(manifest, indent=1) + "\n"}
 
-    def run(self, inputs: Arrays, sanitize: bool = False, sequence: bool = False) -> Outputs:
-        """Build the C of the first network for this machine and run it; with ``sanitize``, with sanitizers.
+    @property
+    def wanted(self) -> Sequence[Expected]:
+        program = self.network.program
+        return [Expected(buffer.tensor, buffer.shape, buffer.dtype) for buffer in map(program.buffers.__getitem__, program.inputs)]
 
-        Args:
-            inputs: of one sample, by name or in order; or of several, all inputs stacked on a new first axis, as the outputs are then.
-            sequence: samples are steps of one sequence: states carry over from one to the next.
+    @property
+    def output_names(self) -> Sequence[str]:
+        return [port.name for port in self.network.outputs]
 
-        Returns: the outputs in the network's order, each also by its name: ``outputs["scores"]``.
+    @property
+    def first(self) -> str | None:
+        return next(iter(self.networks))
 
-        Raises:
-            UsageError, BuildError: arrays do not fit, or the C cannot be built here.
-        """
-        samples, is_stacked = split_samples(self.network.program, self.network.inputs, inputs)
-        with TemporaryDirectory() as scratch:
-            folder = Path(scratch) / "project"
-            project.write_project(folder, self.sources())
-            entry = project.select_network(project.read_manifest(folder), next(iter(self.networks)))
-            stacks = Host(sanitize).run(folder, entry, samples, sequence=sequence).outputs
-        return Outputs([port.name for port in self.network.outputs], stacks if is_stacked else [stack[0] for stack in stacks])
-
-    def interpret(self, inputs: Arrays) -> list[np.ndarray]:
-        """One inference by the kernels' NumPy references."""
-        return network_outputs(self.network.program, read_sample(self.network.program, self.network.inputs, inputs))
-
-    def interpret_sequence(self, steps: Sequence[Arrays]) -> list[list[np.ndarray]]:
-        """Consecutive inferences of one sequence by the kernels' NumPy references; the states begin empty."""
-        return self.references([read_sample(self.network.program, self.network.inputs, step) for step in steps], sequence=True)
-
-    def references(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool) -> list[list[np.ndarray]]:
+    def references(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool = False) -> list[list[np.ndarray]]:
         rows = StateRows() if sequence else None
         return [network_outputs(self.network.program, sample, rows) for sample in samples]

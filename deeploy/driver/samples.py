@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.errors import UsageError, shorten
-from deeploy.frontend.arrays import convert_values
-from deeploy.frontend.io import Port
-from deeploy.planning.program import Program
+from deeploy.frontend.arrays import Expected, convert_values, count_samples, stack_samples
 
 Arrays = str | Path | np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]  # an npz file, or one per input, in order or by name
 
@@ -39,50 +37,52 @@ class Outputs(list[np.ndarray]):
         return super().__getitem__(self.names.index(place))
 
 
-def read_sample(program: Program, inputs: Sequence[Port], given: Arrays) -> list[np.ndarray]:
+def read_sample(wanted: Sequence[Expected], given: Arrays) -> list[np.ndarray]:
     """The arrays of one sample in the order of the inputs, of their element types.
 
     Raises:
         UsageError: one is missing, or has another shape.
     """
     result = []
-    for array, name in zip(_order_arrays(program, inputs, given), program.inputs, strict=True):
-        buffer = program.buffers[name]
-        if tuple(np.shape(array)) != buffer.shape:
+    for array, want in zip(_order_arrays(wanted, given), wanted, strict=True):
+        if tuple(np.shape(array)) != want.shape:
             raise UsageError(
-                f"input {shorten(buffer.tensor)} has shape {list(np.shape(array))} instead of {list(buffer.shape)}",
-                "Pass arrays of the model's own shapes, or all of them stacked on a new first axis.",
+                f"input {shorten(want.name)} has shape {list(np.shape(array))} instead of {list(want.shape)}",
+                "Pass arrays of the model's own shapes, or all samples stacked on a new first axis or on the first one.",
             )
-        result.append(convert_values(np.asarray(array), buffer.dtype, f"input {shorten(buffer.tensor)}"))
+        result.append(
+            np.asarray(array) if want.dtype is None else convert_values(np.asarray(array), want.dtype, f"input {shorten(want.name)}")
+        )
     return result
 
 
-def split_samples(program: Program, inputs: Sequence[Port], given: Arrays) -> tuple[list[list[np.ndarray]], bool]:
-    """The samples of arrays, and whether these are stacked.
+def split_samples(wanted: Sequence[Expected], given: Arrays) -> tuple[list[list[np.ndarray]], bool]:
+    """The samples of arrays, and whether these are stacked: as ``deeploy run`` takes them (``deeploy.frontend.arrays``).
 
     Raises:
         UsageError: an array is missing, or has another shape.
     """
-    arrays = _order_arrays(program, inputs, given)
-    deeper = {np.ndim(array) - len(program.buffers[name].shape) for array, name in zip(arrays, program.inputs, strict=True)}
-    counts = {len(array) for array in arrays} if deeper == {1} else set[int]()
-    if len(counts) != 1 or 0 in counts:
-        return [read_sample(program, inputs, arrays)], False
-    return [read_sample(program, inputs, [array[place] for array in arrays]) for place in range(counts.pop())], True
+    arrays = _order_arrays(wanted, given)
+    counts = [count_samples(np.shape(array), want.shape) for array, want in zip(arrays, wanted, strict=True)]
+    count = counts[0] if counts else 0
+    if not count or len(set(counts)) != 1:
+        return [read_sample(wanted, arrays)], False
+    stacks = [stack_samples(np.asarray(array), want.shape, count) for array, want in zip(arrays, wanted, strict=True)]
+    return [read_sample(wanted, row) for row in zip(*stacks, strict=True)], True
 
 
-def _order_arrays(program: Program, inputs: Sequence[Port], given: Arrays) -> Sequence[np.ndarray]:
+def _order_arrays(wanted: Sequence[Expected], given: Arrays) -> Sequence[np.ndarray]:
     """The arrays in the order of the inputs."""
     if isinstance(given, str | Path):
         with np.load(given, allow_pickle=False) as arrays:
             given = {name: arrays[name] for name in arrays.files}
     if isinstance(given, np.ndarray):
-        given = [given] if len(inputs) == 1 else list(given)
+        given = [given] if len(wanted) == 1 else list(given)
     if isinstance(given, Mapping):
-        missing = [port.name for port in inputs if port.name not in given]
+        missing = [want.name for want in wanted if want.name not in given]
         if missing:
             raise UsageError(f"input {shorten(missing[0])} is missing", "Pass an array for every input of the model.")
-        given = [given[port.name] for port in inputs]
-    if len(given) != len(program.inputs):
-        raise UsageError(f"{len(given)} arrays were passed for {len(program.inputs)} inputs", "Pass one array per input.")
+        given = [given[want.name] for want in wanted]
+    if len(given) != len(wanted):
+        raise UsageError(f"{len(given)} arrays were passed for {len(wanted)} inputs", "Pass one array per input.")
     return given

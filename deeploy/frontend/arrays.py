@@ -15,6 +15,8 @@ from deeploy.frontend.npz import MOST_SAMPLES, Header, read_arrays, read_headers
 from deeploy.frontend.pins import Pinned
 from deeploy.ir.types import DType
 
+MISFIT = -1  # samples in an array of another shape
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -54,7 +56,7 @@ def load_arrays(path: Path, wanted: Sequence[Expected], kind: str, pinned: Seque
     headers = without_pinned(path, read_headers(path), [w.name for w in wanted], pinned)
     picked, notes = _pick_arrays(path, headers, wanted, kind)
     present = [(headers[name], w) for name, w in zip(picked, wanted, strict=True) if name is not None]
-    counts = [_count_samples(path, header, want, kind) for header, want in present]
+    counts = [_count_stacked(path, header, want, kind) for header, want in present]
     if len(set(counts)) > 1:
         told = ", ".join(f"'{shorten(w.name, 40)}': {'not stacked' if n is None else n}" for (_, w), n in zip(present, counts, strict=True))
         raise UsageError(f"{shorten(path.name)} holds different numbers of samples ({told})", f"Stack as many samples of every {kind}.")
@@ -69,34 +71,47 @@ def load_arrays(path: Path, wanted: Sequence[Expected], kind: str, pinned: Seque
     converted = [_convert_array(path, a, w, kind) for a, w in zip(arrays, wanted, strict=True)]
     if not stacked:
         return Loaded([converted], False, tuple(notes))
-    stacks = [[a] * count if name is None else _stack_samples(a, w, count) for a, w, name in zip(converted, wanted, picked, strict=True)]
+    stacks = [
+        [a] * count if name is None else stack_samples(a, w.shape, count) for a, w, name in zip(converted, wanted, picked, strict=True)
+    ]
     return Loaded([list(row) for row in zip(*stacks, strict=True)], True, tuple(notes))
 
 
-def _count_samples(path: Path, header: Header, want: Expected, kind: str) -> int | None:
+def _count_stacked(path: Path, header: Header, want: Expected, kind: str) -> int | None:
     """How many samples an array holds; None where it is one that is not stacked."""
-    shape, rank = header.shape, len(want.shape)
-    if len(shape) == rank and _shape_fits(shape, want.shape) and not (rank and want.shape[0] is None):
-        return None
-    if len(shape) == rank + 1 and _shape_fits(shape[1:], want.shape):
-        return shape[0]
-    each = (want.shape[0] or 1) if rank and want.shape[0] != 0 else 0
-    if each and len(shape) == rank and _shape_fits(shape[1:], want.shape[1:]) and shape[0] % each == 0:
-        return shape[0] // each
+    count = count_samples(header.shape, want.shape)
+    if count != MISFIT:
+        return count
     raise UsageError(
-        f"{shorten(path.name)}: {kind} '{shorten(want.name)}' has shape {list(shape)} instead of "
+        f"{shorten(path.name)}: {kind} '{shorten(want.name)}' has shape {list(header.shape)} instead of "
         f"[{', '.join('?' if n is None else str(n) for n in want.shape)}]",
         "Store arrays of the model's own shapes, or stack several samples of all of them on a new first axis or on the first one.",
     )
+
+
+def count_samples(shape: Sequence[int], wanted: Sequence[int | None]) -> int | None:
+    """How many samples an array of a shape holds, on a new first axis or on the first one.
+
+    None where it is one that is not stacked, ``MISFIT`` where it has another shape.
+    """
+    rank = len(wanted)
+    if len(shape) == rank and _shape_fits(shape, wanted) and not (rank and wanted[0] is None):
+        return None
+    if len(shape) == rank + 1 and _shape_fits(shape[1:], wanted):
+        return shape[0]
+    each = (wanted[0] or 1) if rank and wanted[0] != 0 else 0
+    if each and len(shape) == rank and _shape_fits(shape[1:], wanted[1:]) and shape[0] % each == 0:
+        return shape[0] // each
+    return MISFIT
 
 
 def _shape_fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
     return all(want is None or want == extent for extent, want in zip(shape, wanted, strict=True))
 
 
-def _stack_samples(array: np.ndarray, want: Expected, count: int) -> list[np.ndarray]:
+def stack_samples(array: np.ndarray, wanted: Sequence[int | None], count: int) -> list[np.ndarray]:
     """The samples of a stack, on a new first axis or on the first one."""
-    return list(array if array.ndim > len(want.shape) else array.reshape(count, -1, *array.shape[1:]))
+    return list(array if array.ndim > len(wanted) else array.reshape(count, -1, *array.shape[1:]))
 
 
 def without_pinned(path: Path, headers: dict[str, Header], wanted: Sequence[str], pinned: Sequence[Pinned]) -> dict[str, Header]:

@@ -44,11 +44,11 @@ def test_chips_compute_what_one_chip_does(tmp_path: Path, target: str, options: 
     system.write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
     given = samples(6, 96)
-    expected = system.interpret(given)
+    expected = system.references(given)
     assert len({array.tobytes() for (array,) in expected}) == 6
     assert equal(host.Host().run(tmp_path / "out", manifest, given).outputs, expected)
     alone = distributed(towers(32, 3), tmp_path, target, lambda *_: 0, 1, options)
-    assert alone.interpret(given)[0][0].tobytes() == expected[0][0].tobytes()
+    assert alone.references(given)[0][0].tobytes() == expected[0][0].tobytes()
 
 
 def test_under_sanitizers(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_under_sanitizers(tmp_path: Path) -> None:
     system.write(tmp_path / "out")
     given = samples(2, 64)
     got = host.Host(sanitize=True).run(tmp_path / "out", project.read_manifest(tmp_path / "out"), given).outputs
-    assert equal(got, system.interpret(given))
+    assert equal(got, system.references(given))
 
 
 def test_equal_chips_are_planned_and_written_once(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def written(folder: Path, target: str = "generic", count: int = 2) -> tuple[Dist
 def test_ranks_compute_what_threads_do(tmp_path: Path, target: str) -> None:
     system, manifest = written(tmp_path, target, 3)
     given = samples(4, 96)
-    assert equal(host.Mpi(patience=60).run(tmp_path / "out", manifest, given).outputs, system.interpret(given))
+    assert equal(host.Mpi(patience=60).run(tmp_path / "out", manifest, given).outputs, system.references(given))
 
 
 @needs_mpi
@@ -151,7 +151,7 @@ def test_a_hostfile_names_machines(tmp_path: Path) -> None:
     system, manifest = written(tmp_path)
     (tmp_path / "hosts").write_text("localhost slots=2\n")
     got = host.Mpi(tmp_path / "hosts", 60).run(tmp_path / "out", manifest, samples(1, 64)).outputs
-    assert equal(got, system.interpret(samples(1, 64)))
+    assert equal(got, system.references(samples(1, 64)))
     with pytest.raises(UsageError, match="there is no hostfile"):
         host.Mpi(tmp_path / "none").run(tmp_path / "out", manifest, samples(1, 64))
 
@@ -208,7 +208,7 @@ def test_inputs_stream_through_a_pipeline_in_order(tmp_path: Path) -> None:
     manifest = project.read_manifest(tmp_path / "out")
     given = samples(100, 64)
     got = host.Host().run(tmp_path / "out", manifest, given).outputs
-    assert equal(got, alone.interpret(given))
+    assert equal(got, alone.references(given))
     found = manifest["stream"]
     assert max(entry["cycles"] for entry in manifest["chips"]) == manifest["cycles"] == found["latency"]
     assert found["interval"] < 0.6 * found["latency"]
@@ -226,8 +226,8 @@ def test_caches_live_on_the_chips_that_append_to_them(tmp_path: Path, target: st
     manifest = project.read_manifest(tmp_path / "out")
     numbers = np.random.default_rng(4)
     given = [[numbers.integers(-50, 50, port["shape"]).astype(np.int8) for port in manifest["inputs"]] for _ in range(5)]
-    expected = systems[0].interpret(given, sequence=True)
-    assert not equal([np.stack(arrays) for arrays in zip(*expected, strict=True)], systems[0].interpret(given))
+    expected = systems[0].references(given, sequence=True)
+    assert not equal([np.stack(arrays) for arrays in zip(*expected, strict=True)], systems[0].references(given))
     assert equal(host.Host().run(tmp_path / "out", manifest, given, sequence=True).outputs, expected)
 
 

@@ -111,5 +111,5 @@ def test_stages_stream_as_mpi_ranks(tmp_path: Path) -> None:
     system.write(tmp_path / "out")
     given = [[image] for image in np.random.default_rng(7).standard_normal((20, 1, 8, 8, 8)).astype(np.float32)]
     got = host.Mpi(patience=60).run(tmp_path / "out", project.read_manifest(tmp_path / "out"), given).outputs
-    for array, results in zip(got, zip(*system.interpret(given), strict=True), strict=True):
+    for array, results in zip(got, zip(*system.references(given), strict=True), strict=True):
         assert np.array_equal(array, np.stack(results))

@@ -333,12 +333,10 @@ def test_dialect_network_with_declared_states(tmp_path: Path, name: str, target:
     steps = [{**arrays, "input": generator.integers(-100, 100, given["input"].shape)} for _ in range(growth.context)]
     rows = StateRows()
     for step in steps[:-1]:
-        network_outputs(compiled.network.program, read_sample(compiled.network.program, compiled.network.inputs, step), rows)
+        network_outputs(compiled.network.program, read_sample(compiled.wanted, step), rows)
     caches = {state.past: rows.memory[state.buffer].reshape(state.shape)[:, :, :-1] for state in growth.states}
     want = fixed.interpret({**steps[-1], **caches})[0]
-    assert np.array_equal(
-        network_outputs(compiled.network.program, read_sample(compiled.network.program, compiled.network.inputs, steps[-1]), rows)[0], want
-    )
+    assert np.array_equal(network_outputs(compiled.network.program, read_sample(compiled.wanted, steps[-1]), rows)[0], want)
     verdict = verify_compiled(compiled, path, decoders.stacked(tmp_path / "in.npz", steps), sequence=True)
     assert all(comparison.passed and comparison.rule == "every bit" for _, comparison in verdict.comparisons)
     assert np.array_equal(verdict.outputs[0][-1], want)

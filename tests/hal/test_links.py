@@ -22,7 +22,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     system = star(folder, "siracusa", 3)
     system.write(folder / "out")
     got = host.Host().run(folder / "out", project.read_manifest(folder / "out"), samples(1, 96)).outputs
-    assert got[0][0].tobytes() == system.interpret(samples(1, 96))[0][0].tobytes()
+    assert got[0][0].tobytes() == system.references(samples(1, 96))[0][0].tobytes()
     return folder / "out"
 
 

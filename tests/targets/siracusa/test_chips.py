@@ -31,7 +31,7 @@ def test_chips_compute_what_the_interpreter_does(simulate: Simulate, tmp_path: P
     system.write(tmp_path / "out")
     given = samples(2, 96)
     found = gvsoc.Gvsoc().run(tmp_path / "out", read_manifest(tmp_path / "out"), given).outputs
-    for sample, expected in enumerate(system.interpret(given)):
+    for sample, expected in enumerate(system.references(given)):
         assert np.array_equal(found[0][sample], expected[0])
 
 
@@ -46,7 +46,7 @@ def test_a_block_of_a_decoder_on_four_chips(simulate: Simulate, tmp_path: Path) 
     given = {name: numbers.integers(-100, 100, shape) for name, (_, shape) in compiled.shapes.items() if name in names(compiled)}
     np.savez(tmp_path / "inputs.npz", **given)
     verdict = run_project(tmp_path / "out", tmp_path / "inputs.npz", on="gvsoc")
-    (expected,) = compiled.interpret([[given[port.name] for port in compiled.inputs]])
+    (expected,) = compiled.references([[given[port.name] for port in compiled.inputs]])
     assert np.array_equal(verdict.outputs[0][0], expected[0]) and expected[0].std() > 5
 
 
