@@ -273,7 +273,7 @@ def readings(layers: list[LayerLoops]) -> bool:
         letters = "".join(letter for letter, is_set in zip(READINGS, flags, strict=True) if is_set) or "as stated"
         chosen = {name: value for (name, value, _), is_set in zip(READINGS.values(), flags, strict=True) if is_set}
         rows.append(describe_reading(letters, layers, Assumptions(**chosen)))
-    print(f"All combinations of {'; '.join(f'{letter}: {text}' for letter, (_, _, text) in READINGS.items())}.")
+    print(f"All combinations of these. {'. '.join(f'`{letter}`: {text}' for letter, (_, _, text) in READINGS.items())}.")
     print(
         f"Gains of Table I count within {100 * CLOSE:.0f} %, unrollings where they are the paper's. Factors of two are those by which the"
     )

@@ -9,11 +9,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LONG, MOST = 30, 0.05  # words of a long sentence, and the share that may be so long
+LONGEST = 40  # words
 
 _CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`[^`]*`")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`(\d\"'])|\n\s*\n")
+_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`*(\d\"'])|\n\s*\n")
 
 
 def prose(text: str) -> list[str]:
@@ -37,6 +38,13 @@ def test_few_sentences_are_long() -> None:
     long = [(words(found), page, found[:90]) for page, some in sentences.items() for found in some if words(found) > LONG]
     assert len(every) > 1000
     assert len(long) < MOST * len(every), sorted(long, reverse=True)[:20]
+
+
+def test_no_sentence_is_too_long() -> None:
+    """Neither on a page nor in what is written beside them."""
+    others = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "tests/README.md")]
+    pages = [*PAGES, *others, *(ROOT / "docs" / "decisions").glob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+    assert [(path.name, found) for path in pages for found in prose(path.read_text()) if words(found) > LONGEST] == []
 
 
 def test_first_pages_have_no_long_sentence() -> None:
