@@ -30,7 +30,7 @@ from deeploy.errors import DeeployError
 from deeploy.execution.simulation.walk import walk_plan
 from deeploy.jobs import in_order
 from deeploy.options import Options
-from deeploy.planning.candidates.candidate import with_early
+from deeploy.planning.candidates.candidate import with_prefetch
 from deeploy.planning.choice import reduce
 from deeploy.planning.choice.greedy import choose_greedily
 from deeploy.planning.groups.layer_fusion import FusionSearch
@@ -84,7 +84,7 @@ def no_prefetch() -> Patches:
     numbered = network.Planner._numbered
 
     def late(self: network.Planner, candidate: Any, number: int, reach: Sequence[int]) -> Any:
-        found = replace(with_early(candidate, False), early=0, early_bytes=0, early_issue=0)
+        found = replace(with_prefetch(candidate, False), prefetchable_cycles=0, prefetchable_bytes=0, prefetchable_issue=0)
         return numbered(self, found, number, reach)
 
     at_once = mock.patch.object(network, "prefetch_earlier", lambda problem, choice: choice)

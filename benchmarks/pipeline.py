@@ -124,12 +124,13 @@ def main(arguments: Sequence[str]) -> None:
     levels = levels_of_graph(graph)
     settings = Options(default_memory="L3", engines=tuple(options.engines.split(",")))
     costs = PlannedStages(graph, levels, machine, settings, machine.topology)
-    with copied_into(PAGE, "pipeline", options.write):
+    with copied_into(PAGE, "pipeline planned", options.write):
         print(
             f"ResNet18, {options.channels} channels, {options.image} x {options.image}: {sum(levels.weights)} bytes of constants, ", end=""
         )
         print(f"{len(graph.nodes)} nodes on {levels.depth} levels; thousand cycles; {machine.timing.mhz:.0f} MHz.\n")
         best = strategies(costs, options.chips)
+    with copied_into(PAGE, "pipeline compiled", options.write):
         print("\nCut by cycles, compiled; microjoule and bytes per input:\n")
         head = "chips | interval | speedup | inputs/s | latency | idle % | bytes of L3 | of links | uJ | bit-equal | compiling, s"
         print(f"| {head} |\n|" + "---|" * len(head.split("|")))

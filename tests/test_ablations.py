@@ -26,7 +26,7 @@ def test_what_is_taken_away_is_gone(title: str, tmp_path: Path) -> None:
         locals_ = [name for name, buffer in plan.program.buffers.items() if buffer.role.value == "local"]
         assert locals_ and {plan.residences[name] for name in locals_ if name in plan.residences} == {"L2"}
     if title != "nothing stays in L1":
-        assert not any(stream.is_early for call in plan.calls for stream in call.tiling.streams)
+        assert not any(stream.is_prefetchable for call in plan.calls for stream in call.tiling.streams)
 
 
 @pytest.mark.parametrize("title", ablations.VARIANTS)

@@ -206,8 +206,8 @@ def _windows(plan: Plan, step: int) -> tuple[int, int]:
     """Windows that move while a call runs, for the first time and again: its own, and those of the next one that are fetched early."""
     streams = plan.tiling(step).streams
     following = plan.tiling(step + 1).streams if step + 1 < len(plan.program.calls) else ()
-    first = sum(not s.is_early or s.moves > 1 for s in streams) + sum(s.is_early for s in following)
-    every = sum(s.moves - s.is_early for s in streams) + sum(s.is_early for s in following)
+    first = sum(not s.is_prefetchable or s.moves > 1 for s in streams) + sum(s.is_prefetchable for s in following)
+    every = sum(s.moves - s.is_prefetchable for s in streams) + sum(s.is_prefetchable for s in following)
     return first, every - first
 
 

@@ -110,7 +110,7 @@ def _describe_call(before: Unit, step: int, after: Unit, number: int) -> str:
     """The kernel of a call, with the form in which it requantises, its engine, and its bytes of the engine's memory where these differ."""
     call, target = after.network.program.calls[number], after.network.plan.target
     own = [unit.network.plan.calls[place : place + 1] for unit, place in ((before, step), (after, number))]
-    was, now = (sum(candidate.bytes[candidate.own] for candidate in each) for each in own)
+    was, now = (sum(candidate.bytes[candidate.engine_memory] for candidate in each) for each in own)
     text, memory = f"by {kernel_instance(call, target)} on {call.kernel.engine}", target.engine(call.kernel.engine).memory
     return text if was == now else f"{text}, whose windows take {now} bytes of {memory} instead of {was}"
 

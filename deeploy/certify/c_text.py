@@ -178,7 +178,7 @@ class _Function:
     def __init__(self, unit: TranslationUnit, name: str, body: list[str], parameters: list[tuple[str, int]]) -> None:
         self.unit, self.name = unit, name
         self.at = 0
-        self.found: list[str] = [*(body if unit.macros.keys().isdisjoint(body) else self._expanded(body)), "}"]
+        self.tokens: list[str] = [*(body if unit.macros.keys().isdisjoint(body) else self._expanded(body)), "}"]
         self.scopes: list[dict[str, tuple[str, int]]] = [{}]
         self.lines: list[str] = []
         self.taken: set[str] = set()
@@ -216,7 +216,7 @@ class _Function:
     # ---- statements
 
     def next(self, *expected: str) -> str:
-        token = self.found[self.at]
+        token = self.tokens[self.at]
         if expected and token not in expected:
             raise TextError(f"{self.name}: {token!r} instead of {' or '.join(expected)}")
         self.at += 1
@@ -228,7 +228,7 @@ class _Function:
     def block(self, depth: int) -> None:
         self.scopes.append({})
         begin = len(self.lines)
-        while self.found[self.at] != "}":
+        while self.tokens[self.at] != "}":
             self.statement(depth)
         self.next("}")
         self.scopes.pop()
@@ -236,7 +236,7 @@ class _Function:
             self.emit(depth, "pass")
 
     def body(self, depth: int) -> None:
-        if self.found[self.at] == "{":
+        if self.tokens[self.at] == "{":
             self.next()
             self.block(depth)
         else:
@@ -246,7 +246,7 @@ class _Function:
                 self.emit(depth, "pass")
 
     def statement(self, depth: int) -> None:
-        token = self.found[self.at]
+        token = self.tokens[self.at]
         if token == "{":
             self.next()
             self.block(depth)
@@ -259,7 +259,7 @@ class _Function:
             self.next(")")
             self.emit(depth, f"if {condition}:")
             self.body(depth + 1)
-            if self.found[self.at] == "else":
+            if self.tokens[self.at] == "else":
                 self.next()
                 self.emit(depth, "else:")
                 self.body(depth + 1)
@@ -267,11 +267,11 @@ class _Function:
             self.loop(depth)
         elif token == "return":
             self.next()
-            value = "None" if self.found[self.at] == ";" else self.value()
+            value = "None" if self.tokens[self.at] == ";" else self.value()
             self.next(";")
             self.emit(depth, f"return {value}")
         elif token in _SKIPPED:
-            self.at = _closing_bracket(self.found, self.at + 1) + 1
+            self.at = _closing_bracket(self.tokens, self.at + 1) + 1
             self.next(";")
         elif token in _TYPES:
             self.declaration(depth)
@@ -280,7 +280,7 @@ class _Function:
 
     def assignment(self, depth: int) -> None:
         left, _ = self.expression()
-        if self.found[self.at] == "=":
+        if self.tokens[self.at] == "=":
             self.next()
             if left in self.unit.globals:
                 self.emit(depth, f"global {left}")
@@ -312,9 +312,9 @@ class _Function:
     def kind(self) -> list[str]:
         """Reads the words and stars of a type at the current token."""
         begin = self.at
-        while self.found[self.at] in _TYPES or self.found[self.at] == "*" or self.found[self.at - 1] == "struct":
+        while self.tokens[self.at] in _TYPES or self.tokens[self.at] == "*" or self.tokens[self.at - 1] == "struct":
             self.at += 1
-        return self.found[begin : self.at]
+        return self.tokens[begin : self.at]
 
     def declare(self, name: str, size: int) -> str:
         own = name
@@ -329,9 +329,9 @@ class _Function:
         while True:
             name = self.next()
             size = _pointed_size(kind)
-            while self.found[self.at] == "[":
-                self.at, size = _closing_bracket(self.found, self.at) + 1, size or 1
-            if self.found[self.at] == "=":
+            while self.tokens[self.at] == "[":
+                self.at, size = _closing_bracket(self.tokens, self.at) + 1, size or 1
+            if self.tokens[self.at] == "=":
                 self.next()
                 value = self.value()
                 self.emit(depth, f"{self.declare(name, size)} = {value}")
@@ -344,10 +344,10 @@ class _Function:
     # ---- expressions: the Python of one, and the size of the elements that it points to
 
     def expression(self) -> tuple[str, int]:
-        if self.found[self.at + 1] in _ENDS:  # one token, as most are
+        if self.tokens[self.at + 1] in _ENDS:  # one token, as most are
             return self.postfix()
         condition, size = self.binary(0)
-        if self.found[self.at] != "?":
+        if self.tokens[self.at] != "?":
             return condition, size
         self.next()
         yes, size = self.expression()
@@ -358,7 +358,7 @@ class _Function:
     def binary(self, least: int) -> tuple[str, int]:
         """An expression of operators that bind at least so tightly."""
         left, size = self.unary()
-        while (level := _LEVELS.get(self.found[self.at], -1)) >= least:
+        while (level := _LEVELS.get(self.tokens[self.at], -1)) >= least:
             operator = self.next()
             right, other = self.binary(level + 1)
             if level == _SUMS and size:
@@ -370,7 +370,7 @@ class _Function:
         return left, size
 
     def unary(self) -> tuple[str, int]:
-        token = self.found[self.at]
+        token = self.tokens[self.at]
         if token == "&":
             self.next()
             value, _ = self.unary()
@@ -382,11 +382,11 @@ class _Function:
         if token == "*":
             self.next()
             return self.unary()[0], 0
-        if token == "(" and self.found[self.at + 1] in _TYPES:
+        if token == "(" and self.tokens[self.at + 1] in _TYPES:
             self.next()
             kind = self.kind()
             self.next(")")
-            if self.found[self.at] == "{":
+            if self.tokens[self.at] == "{":
                 fields = self.unit.fields.get(kind[-1], [])
                 return (f"_structure({fields}, {self.braces()})" if fields else self.braces()), 0
             value, _ = self.unary()
@@ -397,21 +397,21 @@ class _Function:
 
     def value(self) -> str:
         """Reads an expression, or an initialiser in braces, at the current token; returns it as Python."""
-        return self.braces() if self.found[self.at] == "{" else self.expression()[0]
+        return self.braces() if self.tokens[self.at] == "{" else self.expression()[0]
 
     def braces(self) -> str:
         """An initialiser: a dictionary where fields have names, else a list."""
         self.next("{")
         entries = []
         is_structure = False
-        while self.found[self.at] != "}":
+        while self.tokens[self.at] != "}":
             key = ""
-            if self.found[self.at] == ".":
+            if self.tokens[self.at] == ".":
                 self.next()
                 key, is_structure = f"{self.next()!r}: ", True
                 self.next("=")
             entries.append(key + self.value())
-            if self.found[self.at] == ",":
+            if self.tokens[self.at] == ",":
                 self.next()
         self.next("}")
         return f"{{{', '.join(entries)}}}" if is_structure else f"[{', '.join(entries)}]"
@@ -419,9 +419,9 @@ class _Function:
     def arguments(self) -> list[str]:
         self.next("(")
         values = []
-        while self.found[self.at] != ")":
+        while self.tokens[self.at] != ")":
             values.append(self.expression()[0])
-            if self.found[self.at] == ",":
+            if self.tokens[self.at] == ",":
                 self.next()
         self.next(")")
         return values
@@ -439,7 +439,7 @@ class _Function:
             value = token
         else:
             value, size = self.mentioned(token)
-        while self.found[self.at] in (".", "->", "["):
+        while self.tokens[self.at] in (".", "->", "["):
             if self.next() == "[":
                 index, _ = self.expression()
                 self.next("]")
@@ -452,7 +452,7 @@ class _Function:
         local = next((scope[token] for scope in reversed(self.scopes) if token in scope), None)
         if local is not None:
             return local
-        if self.found[self.at] == "(":
+        if self.tokens[self.at] == "(":
             if token == "sizeof":
                 raise TextError("sizeof")
             return self.called(token), 0

@@ -80,7 +80,7 @@ def print_certificate(counts: Sequence[ProofCounts], hashes: Hashes, times: Mapp
     return json.dumps({**head, "counts": {"networks": len(counts), **totals}, "time": times, **hashes}, indent=1) + "\n"
 
 
-def find_changes(told: Hashes, found: Hashes) -> list[str]:
+def find_changes(recorded: Hashes, current: Hashes) -> list[str]:
     """The files and models whose hashes differ from those that a certificate tells, or that only one of them has."""
-    kinds = [(told[kind], found[kind]) for kind in found]
+    kinds = [(recorded[kind], current[kind]) for kind in current]
     return [name for old, new in kinds for name in sorted({*old, *new}) if old.get(name) != new.get(name)]

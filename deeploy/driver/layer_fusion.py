@@ -123,7 +123,7 @@ def _possible_groups(fuser: FusionSearch, costs: _WalkedCosts, by_bytes: bool) -
         alone, moved = (row[steps[-1] + 1] - row[steps[0]] for row in (costs.cycles, costs.moved))
         return traffic < moved and cycles <= SLOWER * alone if by_bytes else cycles <= (1 - WORTH) * alone
 
-    groups = list(fuser.found(promises))
+    groups = list(fuser.list_candidates(promises))
     if fuser.program.growth is None:
         groups += [*product_groups(fuser), *parallel_groups(fuser), *(() if by_bytes else pipelined_groups(fuser))]
     return groups

@@ -106,8 +106,8 @@ class Network:
             {
                 "node": layer.exact.name,
                 "engine": layer.engine,
-                **{name: getattr(layer.found, name) for name in ("sums", "inside", "differ")},
-                "largest": int(layer.found.differ > 0),
+                **{name: getattr(layer.nearest, name) for name in ("sums", "inside", "differ")},
+                "largest": int(layer.nearest.differ > 0),
                 "measured": shares[layer.result].share if layer.result in shares else None,
             }
             for layer in requantisation.layers

@@ -49,8 +49,8 @@ def evaluate_node(node: onnx.NodeProto, attributes: Attributes, arrays: Arrays, 
             f"{describe_node(node)} computes a constant of shape {next(s for s in sizes if s is not None)}",
             f"constants have at most {_MOST_ELEMENTS} elements",
         )
-    found_signature = find_signature(node.op_type, version, frozenset(attributes), len(arrays))
-    model = _model_of_node(node, arrays, outputs, version if found_signature is None else found_signature.schema.since_version)
+    signature = find_signature(node.op_type, version, frozenset(attributes), len(arrays))
+    model = _model_of_node(node, arrays, outputs, version if signature is None else signature.schema.since_version)
     failures: list[str] = []
     for compute in (_by_reference, _by_own_definition, _by_onnxruntime):
         try:

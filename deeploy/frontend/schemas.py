@@ -200,5 +200,5 @@ def default_attributes(op: str, domain: str, version: int, attributes: frozenset
     if domain and like is None:
         return {}
     name, count = (op, inputs) if like is None else (like[0], len(like[1]))
-    found_signature = find_signature(name, version, attributes, count)
-    return {} if found_signature is None else found_signature.defaults
+    signature = find_signature(name, version, attributes, count)
+    return {} if signature is None else signature.defaults

@@ -73,10 +73,10 @@ def infer_outputs(node: onnx.NodeProto, domain: str, attributes: Attributes, inp
         return [Value(_qgemm_type(inputs), value.shape) if node.op_type == "QGemm" else value]
     if domain:
         return None
-    found_signature = find_signature(node.op_type, version, frozenset(attributes), len(inputs))
-    if found_signature is None:
+    signature = find_signature(node.op_type, version, frozenset(attributes), len(inputs))
+    if signature is None:
         return None
-    values = _infer_standard(found_signature, node, attributes, inputs)
+    values = _infer_standard(signature, node, attributes, inputs)
     wanted = attributes.get("output_shape") if node.op_type == "ConvTranspose" else None
     if wanted and first is not None and values[0].shape is not None:  # inference leaves out extents that are below those of the input
         values[0] = Value(values[0].dtype, (*values[0].shape[:2], *wanted[2 - len(first.shape) :]))
@@ -110,37 +110,37 @@ def _batched_gemm(node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) 
 
 def _infer_as(op: str, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs, version: int) -> list[Value]:
     """Infer a node as if it were the standard operator ``op``, ignoring the attributes that the latter does not have."""
-    found_signature = find_signature(op, version, frozenset(attributes), len(inputs))
-    if found_signature is None or any(tensor is None for tensor in inputs):
+    signature = find_signature(op, version, frozenset(attributes), len(inputs))
+    if signature is None or any(tensor is None for tensor in inputs):
         raise ModelError(f"{describe_node(node)} lacks an input", "export the model again")
-    return _infer_repaired(found_signature, node, attributes, inputs)
+    return _infer_repaired(signature, node, attributes, inputs)
 
 
-def _infer_standard(found_signature: Signature, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> list[Value]:
+def _infer_standard(signature: Signature, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> list[Value]:
     tensors = {name: tensor for name, tensor in zip(node.input, inputs, strict=False) if name and tensor is not None}
     try:
-        return _infer_outputs(found_signature, node, tensors, {name: type_of(tensor) for name, tensor in tensors.items()})
+        return _infer_outputs(signature, node, tensors, {name: type_of(tensor) for name, tensor in tensors.items()})
     except onnx.checker.ValidationError:
-        return _infer_repaired(found_signature, node, attributes, inputs)
+        return _infer_repaired(signature, node, attributes, inputs)
     except InferenceError as error:
         raise _explain_mismatch(node, error, inputs) from error
 
 
-def _infer_repaired(found_signature: Signature, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> list[Value]:
+def _infer_repaired(signature: Signature, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> list[Value]:
     """Infer on a copy of the node whose attributes and types are what the operator's definition demands."""
     names = ["" if tensor is None else f"i{i}" for i, tensor in enumerate(inputs)]
     outputs = [f"o{i}" if name else "" for i, name in enumerate(node.output)]
-    copy = helper.make_node(found_signature.schema.name, names, outputs, name=node.name)
+    copy = helper.make_node(signature.schema.name, names, outputs, name=node.name)
     for name, value in attributes.items():
-        if name in found_signature.attributes:
-            copy.attribute.append(_make_attribute(name, value, found_signature.attributes[name], node))
-    chosen, originals = _allowed_types(found_signature, inputs)
+        if name in signature.attributes:
+            copy.attribute.append(_make_attribute(name, value, signature.attributes[name], node))
+    chosen, originals = _allowed_types(signature, inputs)
     tensors = {name: tensor for name, tensor in zip(names, inputs, strict=True) if tensor is not None}
     try:
-        values = _infer_outputs(found_signature, copy, tensors, dict(zip(names, chosen, strict=True)))
+        values = _infer_outputs(signature, copy, tensors, dict(zip(names, chosen, strict=True)))
     except (onnx.checker.ValidationError, InferenceError) as error:
         raise _explain_mismatch(node, error, inputs) from error
-    strings = found_signature.outputs + found_signature.outputs[-1:] * (len(values) - len(found_signature.outputs))
+    strings = signature.outputs + signature.outputs[-1:] * (len(values) - len(signature.outputs))
     return [Value(originals.get(string, value.dtype), value.shape) for string, value in zip(strings, values, strict=False)]
 
 
@@ -159,15 +159,15 @@ def _make_attribute(name: str, value: Any, kind: int, node: onnx.NodeProto) -> A
         ) from error
 
 
-def _allowed_types(found_signature: Signature, inputs: Inputs) -> tuple[list[Any], dict[str, np.dtype[np.generic]]]:
+def _allowed_types(signature: Signature, inputs: Inputs) -> tuple[list[Any], dict[str, np.dtype[np.generic]]]:
     """Types per input that the definition allows, and the real type of every type variable whose inputs got another one."""
-    strings = (found_signature.inputs + found_signature.inputs[-1:] * (len(inputs) - len(found_signature.inputs)))[: len(inputs)]
+    strings = (signature.inputs + signature.inputs[-1:] * (len(inputs) - len(signature.inputs)))[: len(inputs)]
     originals: dict[str, np.dtype[np.generic]] = {}
     chosen: dict[str, np.dtype[np.generic]] = {}
     for string, tensor in zip(strings, inputs, strict=True):
         if tensor is not None and string not in originals:
             originals[string] = type_of(tensor)
-            allowed = [name for name in sorted(found_signature.allowed.get(string, {string})) if name.startswith("tensor(")]
+            allowed = [name for name in sorted(signature.allowed.get(string, {string})) if name.startswith("tensor(")]
             own = _type_string(type_of(tensor))
             name = next((n for n in (own, "tensor(float)", *allowed) if n in allowed), own)
             chosen[string] = _from_type_string(name)
@@ -181,15 +181,13 @@ def _explain_mismatch(node: onnx.NodeProto, error: Exception, inputs: Inputs) ->
     return ModelError(f"{describe_node(node)} does not fit its inputs {shorten(shapes, 200)}: {shorten(text, 200)}", "correct the model")
 
 
-def _infer_outputs(
-    found_signature: Signature, node: onnx.NodeProto, tensors: Mapping[str, Known], dtypes: Mapping[str, Any]
-) -> list[Value]:
+def _infer_outputs(signature: Signature, node: onnx.NodeProto, tensors: Mapping[str, Known], dtypes: Mapping[str, Any]) -> list[Value]:
     """What the onnx package says of a node's outputs; it is shown the values of small constants, which may describe a shape."""
     types = {name: helper.make_tensor_type_proto(_element_type(dtypes[name]), tensor.shape) for name, tensor in tensors.items()}
     values = {name: value for name, tensor in tensors.items() if (value := value_of(tensor)) is not None}
     small = {name: value for name, value in values.items() if value.size <= _LARGEST_OPERAND and value.dtype.kind in "iufb"}
     data = {name: numpy_helper.from_array(value, name) for name, value in small.items()}
-    outputs = infer_node_outputs(found_signature.schema, node, types, data)
+    outputs = infer_node_outputs(signature.schema, node, types, data)
     inferred = (outputs.get(name) for name in node.output)
     return [read_type(one, {}) if one is not None and one.WhichOneof("value") == "tensor_type" else Value() for one in inferred]
 

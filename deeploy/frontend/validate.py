@@ -118,20 +118,20 @@ def _node_problems(node: onnx.NodeProto, domain: str, attributes: Attributes, in
     if record.inputs is not None:
         yield from _unlike_own(node, record, attributes, inputs)
         like = like_standard(domain, op, inputs)
-        found_signature = find_signature(like[0], version, frozenset(), len(like[1])) if like is not None else None
-        kinds = found_signature.attributes if found_signature is not None else {}
+        signature = find_signature(like[0], version, frozenset(), len(like[1])) if like is not None else None
+        kinds = signature.attributes if signature is not None else {}
         yield from _unlike_kinds(
             op, {**kinds, **{n: known.kind for n, known in record.attributes.items() if known.kind is not None}}, attributes
         )
         return
-    found_signature = find_signature(op, version, frozenset(attributes), inputs, domain) if domain in ("", ML) else None
-    if found_signature is None:
+    signature = find_signature(op, version, frozenset(attributes), inputs, domain) if domain in ("", ML) else None
+    if signature is None:
         return
-    unknown = (name for name in attributes if name not in found_signature.attributes and name not in record.attributes)
+    unknown = (name for name in attributes if name not in signature.attributes and name not in record.attributes)
     yield from (f"has the attribute '{shorten(name, 40)}', which the operator does not define" for name in unknown)
-    yield from (f"lacks the attribute '{name}'" for name in sorted(found_signature.required) if name not in attributes)
-    yield from _count_problems(node, found_signature.schema, inputs)
-    yield from _unlike_kinds(op, found_signature.attributes, attributes)
+    yield from (f"lacks the attribute '{name}'" for name in sorted(signature.required) if name not in attributes)
+    yield from _count_problems(node, signature.schema, inputs)
+    yield from _unlike_kinds(op, signature.attributes, attributes)
 
 
 def _count_problems(node: onnx.NodeProto, schema: OpSchema, inputs: int) -> Iterator[str]:

@@ -29,7 +29,7 @@ def by_content(function: Callable[P, T]) -> Callable[P, T]:
     kept: dict[object, T] = {}
 
     @wraps(function)
-    def found(*arguments: P.args, **named: P.kwargs) -> T:
+    def remembered(*arguments: P.args, **named: P.kwargs) -> T:
         key = (*map(_content_key, arguments), *((name, _content_key(value)) for name, value in sorted(named.items())))
         if key not in kept:
             if len(kept) >= MOST:
@@ -37,7 +37,7 @@ def by_content(function: Callable[P, T]) -> Callable[P, T]:
             kept[key] = function(*arguments, **named)
         return kept[key]
 
-    return found
+    return remembered
 
 
 def by_object(function: Callable[[U], T]) -> Callable[[U], T]:
@@ -54,12 +54,12 @@ def by_object(function: Callable[[U], T]) -> Callable[[U], T]:
     kept: WeakKeyDictionary[U, T] = WeakKeyDictionary()
 
     @wraps(function)
-    def found(one: U) -> T:
+    def remembered(one: U) -> T:
         if one not in kept:
             kept[one] = function(one)
         return kept[one]
 
-    return found
+    return remembered
 
 
 def _content_key(value: object) -> object:

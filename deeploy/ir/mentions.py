@@ -13,11 +13,11 @@ from deeploy.ir.expr import PRINTED, Atom, Named, Variable
 class Mentions:
     """The variables and named parts that were printed."""
 
-    found: dict[Atom, None] = field(default_factory=dict)
+    atoms: dict[Atom, None] = field(default_factory=dict)
 
     def names(self) -> set[str]:
         """Their names, and those of all that the values of named parts mention."""
-        return {inner.name for atom in self.found for inner in atom.atoms() if isinstance(inner, Variable | Named)}
+        return {inner.name for atom in self.atoms for inner in atom.atoms() if isinstance(inner, Variable | Named)}
 
     def parts(self) -> list[Named]:
         """The named parts, and those that their values mention: each behind those that it needs."""
@@ -30,7 +30,7 @@ class Mentions:
                         add(inner)
                 ordered[part] = None
 
-        for atom in self.found:
+        for atom in self.atoms:
             if isinstance(atom, Named):
                 add(atom)
         return list(ordered)
@@ -40,10 +40,10 @@ class Mentions:
 def mentions() -> Iterator[Mentions]:
     """Notes the variables and named parts that are printed inside."""
     noted, around = Mentions(), PRINTED.get()
-    token = PRINTED.set(noted.found)
+    token = PRINTED.set(noted.atoms)
     try:
         yield noted
     finally:
         PRINTED.reset(token)
         if around is not None:
-            around.update(noted.found)
+            around.update(noted.atoms)

@@ -201,8 +201,8 @@ def with_table(node: Node, results: Array) -> Joined | None:
         if factor.size == summand.size == 1:
             lower, upper = lower.max(keepdims=True), upper.min(keepdims=True)
         if (lower <= upper).all():
-            found_add = np.clip(0, lower, upper)
-            return Joined(scaled.astype(np.int32), found_add, attrs["shift"] + further, int(table[0]), int(table[-1]))
+            bias = np.clip(0, lower, upper)
+            return Joined(scaled.astype(np.int32), bias, attrs["shift"] + further, int(table[0]), int(table[-1]))
     return None
 
 

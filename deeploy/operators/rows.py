@@ -78,13 +78,13 @@ def curve_of(table: Array) -> np.ndarray | None:
 
     Integer softmaxes have one: a parabola up to a power of two, and halves of it behind that.
     """
-    found, distances = wide(table), np.arange(len(table))
-    for period in (p for p in range(8, len(table) + 1) if p == len(table) or found[p] == found[0] >> 1):
+    wanted, distances = wide(table), np.arange(len(table))
+    for period in (p for p in range(8, len(table) + 1) if p == len(table) or wanted[p] == wanted[0] >> 1):
         z, r = distances // period, distances % period
-        a = (found[2] - 2 * found[1] + found[0]) >> 1
-        b = found[1] - found[0] - a
-        if np.array_equal(((a * r + b) * r + found[0]) % 2**32 >> z, found):
-            return np.array([int(n) % 2**32 for n in (a, b, found[0], period)], np.uint32)
+        a = (wanted[2] - 2 * wanted[1] + wanted[0]) >> 1
+        b = wanted[1] - wanted[0] - a
+        if np.array_equal(((a * r + b) * r + wanted[0]) % 2**32 >> z, wanted):
+            return np.array([int(n) % 2**32 for n in (a, b, wanted[0], period)], np.uint32)
     return None
 
 

@@ -34,14 +34,14 @@ T = TypeVar("T")
 class Load:
     """What one path does for a call: cycles of all that comes in and of all that goes out, of the first windows in and the last ones out.
 
-    ``early`` is what is saved by early ones.
+    ``prefetchable`` is what is saved when the first windows of constants are there already.
     """
 
     fetched: Numeric = 0.0
     stored: Numeric = 0.0
     first: Numeric = 0.0
     last: Numeric = 0.0
-    early: Numeric = 0.0
+    prefetchable: Numeric = 0.0
 
     @property
     def data(self) -> Numeric:
@@ -64,18 +64,18 @@ class TransferCost:
     commands: Numeric
     moves: Numeric
     is_output: bool
-    is_early: bool
+    is_prefetchable: bool
 
 
 def path_load(windows: Sequence[TransferCost], target: Target, path: str) -> Load:
     """What a path does for all operands of a call.
 
-    Constants that are early save what the first windows take longer with them than without: nothing, where the path moves them
+    Constants that can be prefetched save what the first windows take longer with them than without: nothing, where the path moves them
     while the first core starts the others.
     """
     data_in, first = _direction_cycles([w for w in windows if not w.is_output], target, path)
     data_out, last = _direction_cycles([w for w in windows if w.is_output], target, path)
-    _, rest = _direction_cycles([w for w in windows if not w.is_output and not w.is_early], target, path)
+    _, rest = _direction_cycles([w for w in windows if not w.is_output and not w.is_prefetchable], target, path)
     return Load(data_in, data_out, first, last, larger_of(first - rest, 0.0))
 
 
@@ -125,15 +125,15 @@ def smaller_of(a: Numeric, b: Numeric) -> Numeric:
 def of_call(function: Callable[Concatenate[Call, Target, P], T]) -> Callable[Concatenate[Call, Target, P], T]:
     """Lets a function of a call keep its results with the call, which plans, fused groups and walks ask for again and again."""
 
-    def found(call: Call, target: Target, /, *arguments: P.args, **named: P.kwargs) -> T:
+    def remembered(call: Call, target: Target, /, *arguments: P.args, **named: P.kwargs) -> T:
         key = function, id(target), *arguments, *named.values()
         if key not in call.known:
             call.known[key] = function(call, target, *arguments, **named), target  # which lives as long as its number is a key
         result: T = call.known[key][0]
         return result
 
-    update_wrapper(found, function)
-    return found
+    update_wrapper(remembered, function)
+    return remembered
 
 
 def instance_words(call: Call) -> frozenset[str]:
@@ -171,8 +171,8 @@ FORMS = {  # of requantisations, in words (see ``deeploy.operators.staircase``);
 def requantisation_form(call: Call, target: Target) -> str:
     """The form in which the cores of a call requantise; empty where they do not, or do it to the sums of an accelerator."""
     is_alone = call.kernel.second is None and not target.engine(call.kernel.engine).accelerator
-    found_words = instance_words(call) if is_alone else frozenset[str]()
-    return next((name for name in FORMS if name in found_words), "")
+    words = instance_words(call) if is_alone else frozenset[str]()
+    return next((name for name in FORMS if name in words), "")
 
 
 def kernel_instance(call: Call, target: Target) -> str:
@@ -288,7 +288,7 @@ def second_part_cost(call: Call, target: Target, cores: int) -> PostProcessingCo
     return PostProcessingCost(work_of(part, second_rate), dim.name, team, meet(part, target) + second_rate.call)
 
 
-def work_of(call: Call, found_rate: Rate) -> Work:
+def work_of(call: Call, kernel_rate: Rate) -> Work:
     """The cycles of a call's kernel (``Work``) at the given rate, whatever the target's timing says."""
     nest = call.geometry.nest
     written = [access for access in (*nest.writes.values(), *nest.updates.values()) if access.axes]
@@ -296,28 +296,28 @@ def work_of(call: Call, found_rate: Rate) -> Work:
     last = {dim.name for dim in written[0].axes[-1].dims()} if written else set()
     phases = [phase.iterated() for phase in (nest, *nest.phases)]
     macs = [[dim.name for dim in dims] for dims in phases if any(dim.kind is Kind.REDUCTION for dim in dims)]
-    mac = found_rate.mac * _idle_products(call, found_rate)
-    plain = [(mac, dict.fromkeys(dims, 1)) for dims in macs] + [(found_rate.output, dict.fromkeys(dims, 1)) for dims in outputs]
+    mac = kernel_rate.mac * _idle_products(call, kernel_rate)
+    plain = [(mac, dict.fromkeys(dims, 1)) for dims in macs] + [(kernel_rate.output, dict.fromkeys(dims, 1)) for dims in outputs]
     terms = [term for term in plain if term[0]]
     rows = [name for name in (outputs[0] if outputs else ()) if name not in last]
     around, merged = _output_runs(call)
     groups = {"rows": rows, "channels": sorted(last), "runs": around}
     by_runs = set()
-    for text, each in found_rate.per.items():
+    for text, each in kernel_rate.per.items():
         factors = _term_factors(text, groups)
         by_runs |= {len(terms)} if "runs" in text.split() else set()
         terms += [(each, {**dict.fromkeys(dims, 1), **factors}) for dims in (macs if "macs" in text.split() else [[]])]
-    return Work(tuple(terms), tuple(call.geometry.extents), found_rate.shared, merged, frozenset(by_runs))
+    return Work(tuple(terms), tuple(call.geometry.extents), kernel_rate.shared, merged, frozenset(by_runs))
 
 
-def _idle_products(call: Call, found_rate: Rate) -> float:
+def _idle_products(call: Call, kernel_rate: Rate) -> float:
     """How many products an array of multipliers could have done for each that it does; 1 where nothing is unrolled."""
-    if found_rate.slots is None:
+    if kernel_rate.slots is None:
         return 1.0
     names = [name.rstrip("?") for name in call.kernel.inputs]
     constants = {name for name, tensor in zip(names, call.node.inputs, strict=False) if tensor is not None and tensor.data is not None}
     layers = from_geometry(call.node.name, call.geometry, constants)
-    return sum(map(found_rate.slots, layers)) / max(call.geometry.macs(), 1)
+    return sum(map(kernel_rate.slots, layers)) / max(call.geometry.macs(), 1)
 
 
 def _term_factors(text: str, groups: Mapping[str, Sequence[str]]) -> dict[str, int]:

@@ -90,7 +90,7 @@ def energy(plan: Plan, cycles: float, moved: Mapping[str, int], worked: Mapping[
 
 def read_in_place(plan: Plan) -> list[dict[str, int]]:
     """Bytes of constants that the kernels of every call read where they lie, by memory: every tile reads its part once."""
-    found: list[dict[str, int]] = [{} for _ in plan.program.calls]
+    counted: list[dict[str, int]] = [{} for _ in plan.program.calls]
     flat = constants_in(plan.target, plan.machine) if plan.target.is_flat else ""
     for step, call in enumerate(plan.program.calls):
         for name, operand in call.operands.items():
@@ -98,19 +98,19 @@ def read_in_place(plan: Plan) -> list[dict[str, int]]:
             if buffer.role is Role.CONSTANT and (memory := buffer.memory or flat):
                 dims = Footprints(call.geometry, name, operand).dims
                 again = math.prod(loop.trips for loop in plan.tiling(step).loops if loop.dim not in dims)
-                found[step][memory] = found[step].get(memory, 0) + buffer.bytes * again
-    return found
+                counted[step][memory] = counted[step].get(memory, 0) + buffer.bytes * again
+    return counted
 
 
 def missing(target: Target, engines: Iterable[str], paths: Iterable[str], memories: Iterable[str] = ()) -> tuple[str, ...]:
     """What has no energy, in words; an engine's power is also that of the memory in which it works, a path's that of both its ends."""
     timing = target.timing or Timing(1.0, {}, 0.0, {}, {}, {})
     known = [target.engine(name) for name in sorted(engines)]
-    found = [f"engine {e.name}" for e in known if not (timing.active_mw if e.accelerator else timing.core_mw).get(e.name)]
-    found += [f"path {name}" for name in sorted(paths) if name not in timing.paths or not timing.paths[name].pj_per_byte]
+    counted = [f"engine {e.name}" for e in known if not (timing.active_mw if e.accelerator else timing.core_mw).get(e.name)]
+    counted += [f"path {name}" for name in sorted(paths) if name not in timing.paths or not timing.paths[name].pj_per_byte]
     within = {engine.memory for engine in target.engines}
-    found += [f"memory {name}" for name in sorted(memories) if name not in within and not timing.memory_pj.get(name)]
-    return (*found, *(["static power"] if not timing.static_mw else []))
+    counted += [f"memory {name}" for name in sorted(memories) if name not in within and not timing.memory_pj.get(name)]
+    return (*counted, *(["static power"] if not timing.static_mw else []))
 
 
 def untold(plan: Plan) -> tuple[str, ...]:

@@ -264,8 +264,8 @@ class Plan:
     @cached_property
     def followers(self) -> Mapping[int, int]:
         """The call whose early windows set out in a step, by that step."""
-        has_early = [step for step, call in enumerate(self.calls) if any(s.is_early for s in call.tiling.streams)]
-        return {step - calls_ahead(self.program.calls, step): step for step in has_early}
+        prefetching = [step for step, call in enumerate(self.calls) if any(s.is_prefetchable for s in call.tiling.streams)]
+        return {step - calls_ahead(self.program.calls, step): step for step in prefetching}
 
     def __str__(self) -> str:
         rows = [f"plan {self.program.name} for {self.target.name}"]
@@ -273,7 +273,9 @@ class Plan:
             rows.append(f"  {name}: peak {use.peak} of lower bound {use.lower_bound}, io {use.io}, constants {use.constants}")
         for call, candidate in zip(self.program.calls, self.calls, strict=True):
             loops = ", ".join(f"{loop.dim} {loop.trips} x {loop.tile}" for loop in candidate.tiling.loops) or "one tile"
-            streams = ", ".join(f"{s.operand} {s.path} {s.depth} x {s.bytes}{' early' * s.is_early}" for s in candidate.tiling.streams)
+            streams = ", ".join(
+                f"{s.operand} {s.path} {s.depth} x {s.bytes}{' early' * s.is_prefetchable}" for s in candidate.tiling.streams
+            )
             rows.append(f"  {call.name}: {loops}; {streams}; {candidate.cycles} cycles")
         for p in sorted(self.placements, key=lambda p: (p.first, p.level, p.offset)):
             rows.append(f"  {p.level}+{p.offset}: {'='.join(p.buffers)} {p.size} bytes, steps {p.first}..{p.last}")

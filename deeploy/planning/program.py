@@ -224,12 +224,12 @@ def _print_operand(operand: Operand) -> str:
 
 def buffer_spans(program: Program) -> dict[str, tuple[int, int]]:
     """First and last step of every local and scratch buffer that is used."""
-    found_spans: dict[str, tuple[int, int]] = {}
+    spans: dict[str, tuple[int, int]] = {}
     for step, call in enumerate(program.calls):
         for name in (*(o.buffer for o in call.operands.values()), *call.scratch.values()):
             if program.buffers[name].role in (Role.LOCAL, Role.SCRATCH):
-                found_spans[name] = (found_spans.get(name, (step, step))[0], step)
-    return found_spans
+                spans[name] = (spans.get(name, (step, step))[0], step)
+    return spans
 
 
 def united_buffers(program: Program) -> dict[int, tuple[str, str]]:

@@ -99,7 +99,7 @@ def score_ranges(model: onnx.ModelProto, name: str, samples: Sequence[Sample], t
     for sample, values in zip(samples, tensors(model, name, computed, samples) if computed else (), strict=False):
         for each, array in (*zip(computed, values, strict=True), *((name, sample[name]) for name in seen.keys() & sample.keys())):
             seen[each].add(array)
-    found_ranges: dict[str, tuple[float, float]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
     for end, names in groups.items():
         if not seen[end].hides:
             continue
@@ -108,8 +108,8 @@ def score_ranges(model: onnx.ModelProto, name: str, samples: Sequence[Sample], t
         for each in names:
             if seen[each].hides:
                 lower = seen[each].low - (margin if each == end else depth)
-                found_ranges[each] = (min(lower, found_ranges.get(each, (lower, 0.0))[0]), seen[each].high)
-    return found_ranges
+                ranges[each] = (min(lower, ranges.get(each, (lower, 0.0))[0]), seen[each].high)
+    return ranges
 
 
 def _may_hide(names: set[str], constants: dict[str, np.ndarray], graph: onnx.GraphProto) -> bool:

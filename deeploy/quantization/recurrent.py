@@ -83,14 +83,14 @@ def state_parameters(quantizer: ModuleType, graph: onnx.GraphProto) -> dict[str,
 
 def state_carriers(graph: onnx.GraphProto) -> list[str]:
     """Names of the nodes that only move the last states and cells, in the order of the graph."""
-    carried, found_carriers = set[str](), list[str]()
+    carried, carriers = set[str](), list[str]()
     for node in graph.node:
         if _is_quantised(node):
             carried |= {name for name in node.output[1:] if name}
         elif node.op_type in MOVES and _moved_operands(node) <= carried:
             carried |= set(node.output)
-            found_carriers.append(node.name)
-    return found_carriers
+            carriers.append(node.name)
+    return carriers
 
 
 def _moved_operands(node: onnx.NodeProto) -> set[str]:

@@ -12,7 +12,7 @@ from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
 from deeploy.ir.kernel import Kernel
 from deeploy.planning.binding.kernels import closest, list_mismatches
-from deeploy.planning.candidates.candidate import Candidate, with_early
+from deeploy.planning.candidates.candidate import Candidate, with_prefetch
 from deeploy.planning.candidates.instruction_cache import code_of, is_cached
 from deeploy.planning.cost import kernel_instance
 from deeploy.planning.packing.addresses import Placement
@@ -75,13 +75,15 @@ class _Explanation:
         self.call: Call = plan.program.calls[step]
         self.chosen = plan.calls[step]
         self.variants: Sequence[Call] = plan.variants[step] if plan.variants else (self.call,)
-        self.is_early = any(stream.is_early for stream in self.chosen.tiling.streams)
+        self.is_prefetchable = any(stream.is_prefetchable for stream in self.chosen.tiling.streams)
         codes = overview.codes[:step]
         self.is_beside = step > 0 and bool(codes) and codes[step - calls_ahead(plan.program.calls, step)].is_accelerated
-        self.is_warm = [is_cached([*codes, code_of(variant, plan.target)], step) for variant in self.variants] if overview.codes else []
+        self.is_cached_before = (
+            [is_cached([*codes, code_of(variant, plan.target)], step) for variant in self.variants] if overview.codes else []
+        )
         self.offered = list(dict.fromkeys(plan.offered[step]))
-        plain = with_early(self.chosen, False)
-        self.plain = next(c for c in self.alike(self.chosen) if with_early(c, False) == plain)
+        plain = with_prefetch(self.chosen, False)
+        self.plain = next(c for c in self.alike(self.chosen) if with_prefetch(c, False) == plain)
 
     def all(self) -> Contents:
         call = self.call
@@ -210,9 +212,9 @@ class _Explanation:
 
     def energy(self) -> list[str]:
         """What takes how much, the most first; nothing where no energy is known."""
-        found: Document = self.entry.get("energy", {})
-        parts = ", ".join(f"{name} {part:.2f}" for name, part in sorted(found.items(), key=lambda one: -one[1]) if part)
-        return [f"Energy: {sum(found.values()):.2f} uJ: {parts}."] if parts else []
+        microjoules: Document = self.entry.get("energy", {})
+        parts = ", ".join(f"{name} {part:.2f}" for name, part in sorted(microjoules.items(), key=lambda one: -one[1]) if part)
+        return [f"Energy: {sum(microjoules.values()):.2f} uJ: {parts}."] if parts else []
 
     def neighbours(self) -> str:
         """The largest buffers that share the engine's memory with the call."""
@@ -298,7 +300,7 @@ class _Explanation:
         near = next(path.near for path in self.plan.target.paths if path.name == stream.path)
         depth = f"{stream.depth} x " if stream.depth > 1 else ""
         times = "once" if stream.moves == 1 else f"{group_digits(stream.moves)} times"
-        early = ", first during the call before" if stream.is_early else ""
+        early = ", first during the call before" if stream.is_prefetchable else ""
         return (
             f"window of {depth}{group_digits(stream.bytes)} bytes in {near}, {'stored' if stream.is_output else 'fetched'} {times}{early}"
         )
@@ -307,8 +309,12 @@ class _Explanation:
 
     def cycles(self, candidate: Candidate) -> int:
         """Predicted cycles behind the calls that were chosen; with first constants fetched early where the choice has that."""
-        saved = candidate.warm if candidate.warm and self.is_warm[candidate.variant] else 0
-        return candidate.cycles - saved - (candidate.early + candidate.early_issue * self.is_beside if self.is_early else 0)
+        saved = candidate.cache_saving if candidate.cache_saving and self.is_cached_before[candidate.variant] else 0
+        return (
+            candidate.cycles
+            - saved
+            - (candidate.prefetchable_cycles + candidate.prefetchable_issue * self.is_beside if self.is_prefetchable else 0)
+        )
 
     def shown(self) -> list[Candidate]:
         """The chosen candidate, the next best with its residences, the best of some other residences, and of each other kernel."""

@@ -180,10 +180,10 @@ def sizes_section(entry: Document) -> str:
 
 def arrangements_section(entry: Document) -> str:
     """What a network with fused groups would cost within other limits of memory."""
-    found_arrangements = entry.get("arrangements")
-    if found_arrangements is None:
+    arrangements = entry.get("arrangements")
+    if arrangements is None:
         return ""
-    rows = [row(figures(number(one["bytes"]), number(one["calls"]), number(one["moved"]))) for one in found_arrangements]
+    rows = [row(figures(number(one["bytes"]), number(one["calls"]), number(one["moved"]))) for one in arrangements]
     shown = table(("memory of layers, bytes", "calls added", "bytes moved"), rows, f"arrangements-{entry['name']}", "plain")
     note = (
         "Layers of a fused group are computed together, a few rows at a time. --memory sets a limit, --objective ram takes the first line."

@@ -74,16 +74,16 @@ def summarise_project(manifest: Document, folder: Path) -> str:
 
 def size_lines(manifest: Document) -> list[str]:
     """What the program takes of flash and RAM, where a cross compiler told."""
-    found_sizes = manifest.get("sizes")
-    if found_sizes is None:
+    sizes = manifest.get("sizes")
+    if sizes is None:
         return []
-    limits = {name: f" of {format_number(most)}" for name, most in found_sizes["limits"].items()}
+    limits = {name: f" of {format_number(most)}" for name, most in sizes["limits"].items()}
     parts = ("flash", "code", "constants", "ram", "arena", "io", "static", "stack")
-    flash, code, constants, ram, arena, io, static, stack = (format_number(found_sizes[name]) for name in parts)
-    states = f" with {format_number(found_sizes['states'])} of states" if found_sizes["states"] else ""
+    flash, code, constants, ram, arena, io, static, stack = (format_number(sizes[name]) for name in parts)
+    states = f" with {format_number(sizes['states'])} of states" if sizes["states"] else ""
     of_flash, of_ram, of_stack = (limits.get(name, "") for name in ("flash", "ram", "stack"))
     return [
-        f"flash: {flash} bytes{of_flash}, code {code}, constants {constants} ({found_sizes['compiler']})",
+        f"flash: {flash} bytes{of_flash}, code {code}, constants {constants} ({sizes['compiler']})",
         f"RAM: {ram} bytes{of_ram}, arena {arena}{states}, inputs and outputs {io}, variables {static}, stack {stack}{of_stack}",
     ]
 

@@ -101,8 +101,8 @@ def build_schedule(plan: Plan) -> Schedule:
             replace(layer, body=()) for layer in layers[fused_group.first : fused_group.last + 1]
         ]
         layers[fused_group.last] = body
-    found_sections = team_sections(layers)
-    return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), join_layers(plan, layers, found_sections), found_sections)
+    sections = team_sections(layers)
+    return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), join_layers(plan, layers, sections), sections)
 
 
 def _copied_constants(plan: Plan) -> list[str]:
@@ -195,17 +195,17 @@ class _Builder:
         ``is_late``: what the second part of a tile needs, instead of what the first does.
         """
         nodes: list[Node] = []
-        is_early = purpose == "early"
+        is_prefetchable = purpose == "early"
         for stream in self.streams(distance, is_output):
-            tile = 0 if is_early else self.tiling.index
-            is_elsewhere = not stream.is_early if is_early else stream.is_early and stream.moves == 1
+            tile = 0 if is_prefetchable else self.tiling.index
+            is_elsewhere = not stream.is_prefetchable if is_prefetchable else stream.is_prefetchable and stream.moves == 1
             if is_elsewhere or (purpose == "in" and distance == 0 and (stream.operand in self.late) is not is_late):
                 continue
             near, (far, box) = self._slot(stream, tile), self._far(stream, tile)
             move = Move(Token(stream.path, purpose, TICKETS[purpose]), is_output, near, far, box, self.step, stream.operand)
             conditions: list[Condition] = []
-            if not is_output and not is_early:
-                conditions += [Condition(tile, "!=", 0)] if stream.is_early else []
+            if not is_output and not is_prefetchable:
+                conditions += [Condition(tile, "!=", 0)] if stream.is_prefetchable else []
                 conditions.append(Condition(tile, "==", 0) if stream.moves == 1 else Condition(remainder(tile, stream.period), "==", 0))
             if is_output and distance == 0:
                 conditions.append(Condition(remainder(tile, self.partial), "==", self.partial - 1))

@@ -17,15 +17,15 @@ from deeploy.schedule.ir import Address, Barrier, Compute, Do, Finish, Guard, La
 
 def team_sections(layers: Sequence[Layer]) -> tuple[Section, ...]:
     """The longest runs of calls that need the same team, or none; calls before the first team, and whose kernels fork, are in no team."""
-    found_sections: list[Section] = []
+    sections: list[Section] = []
     for layer in layers:
-        last = found_sections[-1] if found_sections else None
+        last = sections[-1] if sections else None
         is_alone = layer.call.kernel.forks
         if last is not None and (last.cores == 1 if is_alone else layer.cores in (1, last.cores)):
-            found_sections[-1] = replace(last, last=layer.step)
+            sections[-1] = replace(last, last=layer.step)
         else:
-            found_sections.append(Section(layer.step, layer.step, layer.cores))
-    return tuple(found_sections)
+            sections.append(Section(layer.step, layer.step, layer.cores))
+    return tuple(sections)
 
 
 def is_shared(node: Node, layers: Sequence[Layer]) -> bool:
@@ -37,10 +37,10 @@ def is_shared(node: Node, layers: Sequence[Layer]) -> bool:
     return isinstance(node, PostProcess | ShiftRows | Barrier)
 
 
-def join_layers(plan: Plan, layers: Sequence[Layer], found_sections: Sequence[Section]) -> tuple[Layer, ...]:
+def join_layers(plan: Plan, layers: Sequence[Layer], sections: Sequence[Section]) -> tuple[Layer, ...]:
     """The layers with the barriers that they need behind their kernels."""
     result = list(layers)
-    for section in found_sections:
+    for section in sections:
         for step in range(section.first, section.last + 1):
             layer = layers[step]
             if layer.cores > 1 and layer.body:

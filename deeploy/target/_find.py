@@ -186,9 +186,9 @@ def _check_loaded(target: object, what: str, folder: Path) -> Target:
         )
     if any(target is other and folder == place for other, place in _SOUND):
         return target
-    found_problems = problems(target, folder)
-    if found_problems:
-        more = f" (and {len(found_problems) - 1} more: deeploy target check {folder})" if len(found_problems) > 1 else ""
-        raise TargetError(f"{found_problems[0].where or what}: {found_problems[0].what}{more}", found_problems[0].remedy)
+    faults = problems(target, folder)
+    if faults:
+        more = f" (and {len(faults) - 1} more: deeploy target check {folder})" if len(faults) > 1 else ""
+        raise TargetError(f"{faults[0].where or what}: {faults[0].what}{more}", faults[0].remedy)
     _SOUND.append((target, folder))
     return target

@@ -39,14 +39,14 @@ class _TrainedWeight:
 
 def _weights_of(node: Node) -> list[_TrainedWeight]:
     """The weights of a node; numbers of a formula are none."""
-    record, found = GRADIENTS.get(node.op), list[_TrainedWeight]()
+    record, trained = GRADIENTS.get(node.op), list[_TrainedWeight]()
     for position in sorted((*record.weights, *record.biases)) if record is not None else ():
         tensor = node.inputs[position] if position < len(node.inputs) else None
         if record is None or tensor is None or not tensor.dtype.is_float or not is_fixed(tensor):
             continue
         if node.op in PRODUCTS or tensor.elements > 1 or tensor.shape[-1:] == node.outputs[0].shape[-1:]:
-            found.append(_TrainedWeight(node, tensor, position in record.biases))
-    return found
+            trained.append(_TrainedWeight(node, tensor, position in record.biases))
+    return trained
 
 
 def select_weights(graph: Graph, wanted: str) -> Selection:

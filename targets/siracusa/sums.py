@@ -64,9 +64,9 @@ def channels(mul: Array, add: Array, shift: int, limits: tuple[int, int], even: 
     return Channels(factors, summands)
 
 
-def shares(found_channels: Channels) -> dict[str, float]:
+def shares(limits_of: Channels) -> dict[str, float]:
     """The parts of the channels that cores requantise in 64 bits (``long``), and whose sums they limit on both sides first."""
-    limits = found_channels.mul >> 32
+    limits = limits_of.mul >> 32
     forms = {"long": limits == LONG, "limited": (limits != LONG) & (limits != FREE) & (limits != -2 - FREE)}
     return {word: float(np.mean(is_so)) for word, is_so in forms.items()}
 

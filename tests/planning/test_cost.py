@@ -77,9 +77,9 @@ def test_starts_are_hidden_behind_what_the_path_has_to_do_by_then() -> None:
     assert target.timing is not None
     timing, loops = target.timing.paths["L2_L1"], target.timing.loops
     late = 10 * (loops.window + timing.issue)
-    one = cost.TransferCost(data=10_000.0, issue=late + 500.0, commands=10, moves=10, is_output=False, is_early=False)
+    one = cost.TransferCost(data=10_000.0, issue=late + 500.0, commands=10, moves=10, is_output=False, is_prefetchable=False)
     assert cost.path_load([one], target, "L2_L1").fetched == 10_000 + 10 * timing.latency[False]
-    other = cost.TransferCost(data=5_000.0, issue=300.0, commands=10, moves=10, is_output=False, is_early=False)
+    other = cost.TransferCost(data=5_000.0, issue=300.0, commands=10, moves=10, is_output=False, is_prefetchable=False)
     both = cost.path_load([one, other], target, "L2_L1").fetched
     assert both == 15_000 + 10 * timing.latency[False] - 300
 

@@ -42,7 +42,7 @@ def test_candidates_are_those_of_the_plan(compilation: deeploy.Compiled, project
         assert entry["considered"] == len(set(offered)) > 0
         (one,) = [way for way in entry["candidates"] if way["chosen"]]
         assert (one["bytes"], one["verdict"]) == (list(chosen.bytes), "chosen")
-        saved = chosen.early if any(s.is_early for s in chosen.tiling.streams) else 0
+        saved = chosen.prefetchable_cycles if any(s.is_prefetchable for s in chosen.tiling.streams) else 0
         assert one["cycles"] == chosen.cycles - saved
         assert one["loops"] == (", ".join(f"{p.dim} {p.trips} x {p.tile}" for p in chosen.tiling.loops) or "one tile")
         cycles = [way["cycles"] for way in entry["candidates"]]

@@ -184,7 +184,7 @@ def test_the_estimate_of_a_chain_is_what_the_walk_finds(name: str, blocks_model:
     """Where all windows arrive in time: with all of L1, every tenth chain that there could be."""
     plan = deeploy.compile(blocks_model, target="siracusa", engines=ENGINES[name], fusion=False).plan
     fuser = fuse.FusionSearch(plan, plan.program)
-    every = [*fuser.found(lambda *_: True), *beside.parallel_groups(fuser), *behind.pipelined_groups(fuser)][::10]
+    every = [*fuser.list_candidates(lambda *_: True), *beside.parallel_groups(fuser), *behind.pipelined_groups(fuser)][::10]
     assert len(every) > 3
     for one in every:
         run = walk_plan(fuse.apply_groups(plan, [one], fuser.buffers))

@@ -97,7 +97,7 @@ def test_a_job_that_needs_nothing_of_the_call_in_front_waits_for_its_own_first_t
     found = sums_beside_a_product(tmp_path / "model.onnx", is_behind=True)
     plan = replace(found.plan, memory={**found.plan.memory, "L1": replace(found.plan.memory["L1"], capacity=128_000)})
     fuser = fuse.FusionSearch(plan, plan.program)
-    every = list(fuser.found(lambda *_: True))
+    every = list(fuser.list_candidates(lambda *_: True))
     assert [bool(fuser.accelerator(call)) for call in plan.program.calls] == [False, True] and every
     for one in every:
         prove(found, fuse.place_addresses(fuse.apply_groups(plan, [one], fuser.buffers)))

@@ -179,7 +179,7 @@ class PlannedStages:
         near = np.zeros(depth)
         for call, candidates in zip(planner.program.calls, planner.problem(Far.NONE).candidates, strict=True):
             if call.node.name in level and candidates:
-                near[level[call.node.name]] += min(c.cycles - c.early for c in candidates)
+                near[level[call.node.name]] += min(c.cycles - c.prefetchable_cycles for c in candidates)
         room = self._room(planner)
         table = np.full((depth, depth + 1), math.inf)
         for first in range(depth):

@@ -202,12 +202,12 @@ def _call_energy(run: Run, call: CallTiming) -> dict[str, float]:
     """What a call takes of every part of the energy."""
     spent, share = run.energy, call.cycles / run.cycles if run.cycles else 0.0
     worked = {name: sum(one.worked.get(name, 0.0) for one in run.calls) for name in spent.accelerators}
-    found = {"cores": spent.cores * share, **({STATIC: spent.static * share} if spent.static else {})}
-    found |= {name: whole * call.worked.get(name, 0.0) / worked[name] for name, whole in spent.accelerators.items() if worked[name]}
-    found |= {name: spent.paths[name] * moved.bytes / run.traffic[name].bytes for name, moved in call.traffic.items() if moved.bytes}
+    parts = {"cores": spent.cores * share, **({STATIC: spent.static * share} if spent.static else {})}
+    parts |= {name: whole * call.worked.get(name, 0.0) / worked[name] for name, whole in spent.accelerators.items() if worked[name]}
+    parts |= {name: spent.paths[name] * moved.bytes / run.traffic[name].bytes for name, moved in call.traffic.items() if moved.bytes}
     read = {name: sum(one.read.get(name, 0) for one in run.calls) for name in spent.memories}
-    found |= {name: whole * call.read[name] / read[name] for name, whole in spent.memories.items() if name in call.read}
-    return {name: round(value, 4) for name, value in found.items()}
+    parts |= {name: whole * call.read[name] / read[name] for name, whole in spent.memories.items() if name in call.read}
+    return {name: round(value, 4) for name, value in parts.items()}
 
 
 def _round_values(values: Mapping[str, float]) -> dict[str, int]:

@@ -315,8 +315,8 @@ class _LayerWalk:
         walk, cycles = self.walk, max(0.0, self.ends - self.walk.now)
         lane, step = self.layer.accelerator or "", self.layer.step
         walk.jobs.append((self.begun, self.ends))
-        for found in (walk.worked, walk.timings[step].worked):
-            found[lane] = found.get(lane, 0.0) + self.ends - self.begun
+        for worked in (walk.worked, walk.timings[step].worked):
+            worked[lane] = worked.get(lane, 0.0) + self.ends - self.begun
         walk.running = None if walk.running is self else walk.running
         if self.second is None:
             self.passed(cycles, tile)

@@ -95,12 +95,12 @@ def _power(g: Backward, x: Tensor, exponent: Tensor) -> Gradients:
 @differentiates("Max", "Min")
 def _extreme(g: Backward, *operands: Tensor) -> Gradients:
     """The first of equal operands gets it, as when they were compared one after the other."""
-    left, found = g.dy, list[Tensor]()
+    left, gradients = g.dy, list[Tensor]()
     for x in operands:
         is_it = g.y.apply("Equal", x)
-        found.append(keep_where(is_it, left))
+        gradients.append(keep_where(is_it, left))
         left = where(is_it, constant(0.0, left.dtype), left)
-    return found
+    return gradients
 
 
 @differentiates("PRelu", weights=(1,))

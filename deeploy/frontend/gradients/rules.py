@@ -74,8 +74,8 @@ def differentiate(node: Node, gradients: Sequence[Tensor | None]) -> list[Tensor
             f"{node} has no gradient, which what is to be trained in front of it needs",
             "Train only what stands behind this node: --train last:N, or the names of nodes.",
         )
-    found = record.rule(Backward(node, gradients), *node.inputs)
-    every = [found] if isinstance(found, Tensor) else found
+    gradients_of_inputs = record.rule(Backward(node, gradients), *node.inputs)
+    every = [gradients_of_inputs] if isinstance(gradients_of_inputs, Tensor) else gradients_of_inputs
     return [None if x is None or g is None else sum_copies(g, x.shape) for x, g in zip(node.inputs, every, strict=False)]
 
 

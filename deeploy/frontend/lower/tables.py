@@ -104,14 +104,14 @@ def joined(m: Match) -> Result:
     front, (smallest, _) = need(m.only_source(m.x, *ACCUMULATING, "RequantShift")), m.x.dtype.range
     require(_is_requantised(front, "RequantShift"))
     results = need(apply_operator(m.node, every_value(m.x)))[front.attrs["low"] - smallest : front.attrs["high"] - smallest + 1]
-    found_joined = need(requantise.with_table(front, results))
+    parameters = need(requantise.with_table(front, results))
     return m.fuse(
         front,
-        *requantisation_operands(found_joined.mul, found_joined.add),
+        *requantisation_operands(parameters.mul, parameters.add),
         kept=-2,
-        shift=found_joined.shift,
-        low=found_joined.low,
-        high=found_joined.high,
+        shift=parameters.shift,
+        low=parameters.low,
+        high=parameters.high,
     )
 
 

@@ -53,9 +53,9 @@ class Phases:
     @staticmethod
     def of(call: RuleCall, size: tuple[int, int]) -> Phases:
         """The phases of a ``ConvTranspose`` with filters of this size."""
-        found_window = window_attributes(call.attrs)
+        window = window_attributes(call.attrs)
         (strides, dilations, pads), places = (
-            (found_window[name] for name in ("strides", "dilations", "pads")),
+            (window[name] for name in ("strides", "dilations", "pads")),
             zip(spatial_pair(call.x.shape[2:], 1), spatial_pair(call.y.shape[2:], 1), size, strict=True),
         )
         rows, columns = (

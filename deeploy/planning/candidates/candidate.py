@@ -26,37 +26,37 @@ class Candidate:
         distances: per operand, where it comes from or goes to.
         bytes: in the engine's memory, and then in every memory further out: windows and scratch.
         cycles: predicted, when nothing was fetched before the call, and its instructions are not cached.
-        early: cycles saved when the early windows are there already.
-        early_bytes: of these windows, in the engine's memory.
-        early_issue: further cycles saved where the call before has an accelerator compute: they are started meanwhile.
-        tail: cycles of computing the last tile, in which early windows of the next call arrive.
+        prefetchable_cycles: cycles saved when the first windows of constants are there already.
+        prefetchable_bytes: of these windows, in the engine's memory.
+        prefetchable_issue: further cycles saved where the call before has an accelerator compute: they are started meanwhile.
+        last_tile_cycles: of computing the last tile, in which prefetched windows of the next call arrive.
         far: cycles in which its own windows occupy the path from the far memory.
         variant: which variant of the call (``Program.variants``).
-        own: the engine's own memory, as the number that ``distances`` and ``bytes`` count memories by.
+        engine_memory: the engine's own memory, as the number that ``distances`` and ``bytes`` count memories by.
         surcharge: of its cycles, those that stand for energy (``Machine.price``) and that nobody waits for.
-        warm: cycles saved when its instructions are cached, and ``warm_tail`` what the last tile takes less then.
+        cache_saving: cycles saved when its instructions are cached, and ``last_tile_cache_saving`` what the last tile takes less then.
     """
 
     tiling: CallTiling
     distances: tuple[int, ...]
     bytes: tuple[int, ...]
     cycles: int
-    early: int
-    early_bytes: int
-    tail: int
+    prefetchable_cycles: int
+    prefetchable_bytes: int
+    last_tile_cycles: int
     far: int
     is_double: bool
-    warm: int = 0
-    warm_tail: int = 0
-    early_issue: int = 0
+    cache_saving: int = 0
+    last_tile_cache_saving: int = 0
+    prefetchable_issue: int = 0
     variant: int = 0
-    own: int = 0
+    engine_memory: int = 0
     surcharge: int = 0
 
     @cached_property
     def states(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Cycles of the candidate and of its last tile, when its instructions are not cached and when they are."""
-        return (self.cycles, self.tail), (self.cycles - self.warm, self.tail - self.warm_tail)
+        return (self.cycles, self.last_tile_cycles), (self.cycles - self.cache_saving, self.last_tile_cycles - self.last_tile_cache_saving)
 
 
 class TiledOp(NamedTuple):
@@ -73,7 +73,7 @@ class TiledOp(NamedTuple):
     set_up: int
 
 
-def with_early(candidate: Candidate, is_early: bool) -> Candidate:
+def with_prefetch(candidate: Candidate, is_prefetchable: bool) -> Candidate:
     """The candidate with its constants' first windows fetched before the call, or not."""
-    streams = tuple(replace(s, is_early=s.is_early and is_early) for s in candidate.tiling.streams)
+    streams = tuple(replace(s, is_prefetchable=s.is_prefetchable and is_prefetchable) for s in candidate.tiling.streams)
     return replace(candidate, tiling=replace(candidate.tiling, streams=streams))

@@ -73,10 +73,10 @@ def tile_cycles(
         whole, rest = (cost.whole_steps(-(-n // cores), step) if step else 1 for n in (first, last))
         if cores > 1:
             whole, rest = whole * weight(cost.active_cores(first, cores)), rest * weight(cost.active_cores(last, cores))
-        found = whole if tile is Tile.FIRST else rest if tile is Tile.LAST else (trips - 1) * whole + rest
+        share = whole if tile is Tile.FIRST else rest if tile is Tile.LAST else (trips - 1) * whole + rest
         if cores == 1:
-            known[name, step] = found
-        return found
+            known[name, step] = share
+        return share
 
     def total(weight: Weight) -> Numeric:
         return own.cycles(lambda name, step: 1 if name in once else added(name, step, weight))

@@ -45,4 +45,4 @@ def is_cached(codes: Sequence[InstanceCode], step: int) -> bool:
 
 def cache_savings(codes: Sequence[InstanceCode], candidates: Sequence[Candidate]) -> list[int]:
     """Cycles that every call of a network takes less because its instructions are there."""
-    return [candidate.warm if is_cached(codes, step) else 0 for step, candidate in enumerate(candidates)]
+    return [candidate.cache_saving if is_cached(codes, step) else 0 for step, candidate in enumerate(candidates)]

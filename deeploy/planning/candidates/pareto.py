@@ -50,19 +50,19 @@ def undominated_candidates(candidates: list[Candidate]) -> list[Candidate]:
     return kept
 
 
-def grid_cells(used: Numeric, cycles: Numeric, early: Numeric, orders: int, fits: Numeric, depth: int) -> Numeric:
+def grid_cells(used: Numeric, cycles: Numeric, prefetchable: Numeric, orders: int, fits: Numeric, depth: int) -> Numeric:
     """The cells of all orders and of the combinations that fit, as rows: depth, order, number, bytes, cycles and early cycles."""
     shape = orders, len(used)
-    figures = [np.broadcast_to(row, shape)[:, fits].astype(np.int64) for row in (used, cycles, early)]
+    figures = [np.broadcast_to(row, shape)[:, fits].astype(np.int64) for row in (used, cycles, prefetchable)]
     order, number = (axis[:, fits] for axis in np.indices(shape))
     return np.stack([row.ravel() for row in (np.full_like(order, depth), order, number, *figures)])
 
 
 def best_cells(grid: Numeric) -> list[GridCell]:
     """Rows as ``grid_cells`` makes them that no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
-    *names, used, cycles, early = grid
+    *names, used, cycles, prefetchable = grid
     kept = set[int]()
-    for counted in (cycles, cycles - early):
+    for counted in (cycles, cycles - prefetchable):
         ranked = np.lexsort((*names, used, counted))  # cheapest first: one stays when it needs fewer bytes than all before
         sizes = used[ranked]
         kept |= set(ranked[np.append(True, sizes[1:] < np.minimum.accumulate(sizes)[:-1])].tolist() if len(ranked) else ())

@@ -23,9 +23,9 @@ def picojoule(tiler: Tiler, tiling: CallTiling) -> float:
     """What a tiling takes besides the power of cores and chip: of windows that move, and of an accelerator while it works."""
     timing, engine = tiler.target.timing, tiler.engine
     assert timing is not None
-    found = sum(count * timing.paths[path].pj_per_byte for path, count in tiler.traffic(tiling).items())
+    picojoules = sum(count * timing.paths[path].pj_per_byte for path, count in tiler.traffic(tiling).items())
     if engine.accelerator:
         tiles = {loop.dim: loop.tile for loop in tiling.loops}
         sizes = {name: np.array([tiles.get(name, tiler.call.geometry.extents[name])]) for name in tiler.dims}
-        found += tiler.job(sizes, np.array([tiling.tiles])) * timing.active_mw.get(engine.name, 0.0) / timing.mhz * 1e3
-    return found
+        picojoules += tiler.job(sizes, np.array([tiling.tiles])) * timing.active_mw.get(engine.name, 0.0) / timing.mhz * 1e3
+    return picojoules

@@ -112,10 +112,10 @@ class Tiler:
         choices = []
         for name, multiple in self.dims.items():
             extent = self.call.geometry.extents[name]
-            found_sizes = set(tile_sizes(extent, multiple, growth))
+            sizes = set(tile_sizes(extent, multiple, growth))
             if name in self.core_dims and extent > self.cores:
-                found_sizes |= set(tile_sizes(extent, math.lcm(multiple, self.cores), growth))
-            choices.append([min(self.fixed[name], extent)] if name in self.fixed else sorted(found_sizes, reverse=True))
+                sizes |= set(tile_sizes(extent, math.lcm(multiple, self.cores), growth))
+            choices.append([min(self.fixed[name], extent)] if name in self.fixed else sorted(sizes, reverse=True))
         grid = np.meshgrid(*(np.arange(len(c)) for c in choices), indexing="ij") if choices else []
         self.choices = dict(zip(self.dims, choices, strict=True))
         self.index = {name: axis.ravel() for name, axis in zip(self.dims, grid, strict=True)}
@@ -244,12 +244,12 @@ class Tiler:
         windows = [self._transfers(name) for name in self.moving if distances[name]]
         loads = {path.name: cost.path_load(windows, self.target, path.name) for path in self.paths[:1]}
         issue: Numeric = sum(w.issue for w in windows)
-        early: Numeric = sum(load.early for load in loads.values())
+        prefetchable: Numeric = sum(load.prefetchable for load in loads.values())
         shared, candidates = self._shared(self.size, self.tiles, windows), []
         for depth in sorted(depths):
             used, _, fits = self._used(distances, depth)
             cycles = cost.call_cycles(self.computed[0], self.tiles, issue, loads, depth > 1, shared)
-            candidates.append(pareto.grid_cells(used, cycles, early, len(self.orders), fits, depth))
+            candidates.append(pareto.grid_cells(used, cycles, prefetchable, len(self.orders), fits, depth))
         front = pareto.best_cells(np.concatenate(candidates, axis=1))
         if max(distances.values(), default=0) > 1:
             return self._staged(distances, depths, front)
@@ -272,7 +272,7 @@ class Tiler:
             for name in self.moving
             for distance in range(distances[name])
         )
-        tiling = CallTiling(loops, tuple(replace(stream, is_early=False) for stream in moving), self.division(which[0]))
+        tiling = CallTiling(loops, tuple(replace(stream, is_prefetchable=False) for stream in moving), self.division(which[0]))
         used = [int(np.max(self.scratch_of(sizes, is_double))), *(0 for _ in self.levels[1:])]
         for stream in tiling.streams:
             used[self.distances[stream.path]] += stream.bytes * stream.depth
@@ -363,8 +363,8 @@ class Tiler:
         moves = -(-tiles // moving)
         size = self._slot(name, loops[:count], distance)
         is_output = name in self.call.writes
-        is_early = distance == 0 and not inner and self.is_constant(name)
-        return Stream(name, self.paths[distance].name, count, moving, moves, depth if moves > 1 else 1, size, is_output, inner, is_early)
+        is_ahead = distance == 0 and not inner and self.is_constant(name)
+        return Stream(name, self.paths[distance].name, count, moving, moves, depth if moves > 1 else 1, size, is_output, inner, is_ahead)
 
     def _slot(self, name: str, loops: Sequence[TileLoop], distance: int) -> int:
         size: int = self._aligned(self._volume_of(name, loops).widest, distance)
@@ -378,7 +378,7 @@ class Tiler:
         used[0] = self.scratch_of(size, is_double & (tiles > 1))
         windows: dict[str, list[cost.TransferCost]] = {}
         issue: Numeric = np.zeros(len(tilings))
-        early_issue, early_bytes = issue, np.zeros(len(tilings), np.int64)
+        issue_ahead, bytes_ahead = issue, np.zeros(len(tilings), np.int64)
         for streams in zip(*(tiling.streams for tiling in tilings), strict=True):
             stream = streams[0]
             distance = self.distances[stream.path]
@@ -389,25 +389,28 @@ class Tiler:
             starts = commands * timing.issue + cost.window_moves(moves, self.target)
             issue = issue + starts
             moved = timing.data(count, rows, stream.is_output)
-            windows.setdefault(stream.path, []).append(cost.TransferCost(moved, starts, commands, moves, stream.is_output, stream.is_early))
-            if stream.is_early:
-                early_bytes = early_bytes + slots
-                early_issue = early_issue + commands / moves * timing.issue + cost.window_moves(1, self.target)
+            transfer = cost.TransferCost(moved, starts, commands, moves, stream.is_output, stream.is_prefetchable)
+            windows.setdefault(stream.path, []).append(transfer)
+            if stream.is_prefetchable:
+                bytes_ahead = bytes_ahead + slots
+                issue_ahead = issue_ahead + commands / moves * timing.issue + cost.window_moves(1, self.target)
         loads = {path: cost.path_load(together, self.target, path) for path, together in windows.items()}
-        early = _whole_cycles(sum((load.early for load in loads.values()), start=np.zeros(len(tilings))))
+        prefetchable = _whole_cycles(sum((load.prefetchable for load in loads.values()), start=np.zeros(len(tilings))))
         compute = self.computed[0][numbers]
         shared = self._shared(size, tiles, [window for together in windows.values() for window in together])
         cycles = _whole_cycles(cost.call_cycles(compute, tiles, issue, loads, is_double, shared))
         warm = shared._replace(set_up=shared.set_up - np.minimum(shared.set_up, self.cold))
         cached = _whole_cycles(cost.call_cycles(compute - self.cold, tiles, issue, loads, is_double, warm))
-        tail, warm_tail = compute / tiles, self.cold / tiles
+        last_tile, last_tile_saving = compute / tiles, self.cold / tiles
         if self.engine.accelerator:  # its last tile is set up before early windows of the next call are started
             overlaps = is_double & (tiles > 1) & (shared.second > 0)
-            tail, warm_tail = np.where(overlaps, shared.last, (shared.second + compute - shared.set_up) / tiles), np.zeros(len(tilings))
+            last_tile = np.where(overlaps, shared.last, (shared.second + compute - shared.set_up) / tiles)
+            last_tile_saving = np.zeros(len(tilings))
         far = sum((load.data for path, load in loads.items() if path != self.paths[0].name), start=np.zeros(len(tilings)))
-        early_issue = np.where(early > 0, early_issue, 0.0)
-        late = (_whole_cycles(warm_tail), _whole_cycles(early_issue))
-        figures = (cycles, early, early_bytes, _whole_cycles(tail), _whole_cycles(far), is_double, cycles - cached, *late)
+        issue_ahead = np.where(prefetchable > 0, issue_ahead, 0.0)
+        late = (_whole_cycles(last_tile_saving), _whole_cycles(issue_ahead))
+        ahead = (prefetchable, bytes_ahead, _whole_cycles(last_tile))
+        figures = (cycles, *ahead, _whole_cycles(far), is_double, cycles - cached, *late)
         rows = zip(*(figure.tolist() for figure in figures), strict=True)
         return [Candidate(t, distances, tuple(taken), *row) for t, taken, row in zip(tilings, used.T.tolist(), rows, strict=True)]
 

@@ -29,17 +29,17 @@ from deeploy.planning.packing.solver import cp_model, new_solver, solve_model
 
 # Candidates with early windows. Four networks in little memory, which have more, take 0 to 0.2 % more cycles when residences are chosen
 # before early windows; the solver takes a sixth and a sixteenth of the time for two of them (benchmarks/README.md#compile-time).
-MANY_EARLY = 600
+MANY_PREFETCHABLE = 600
 
 Held = cp_model.LinearExpr | int  # 0, 1, or an expression that is one of them
 
 
-class _Warm(NamedTuple):
+class _CacheSaving(NamedTuple):
     """Whether the instructions of a call are cached; then: cycles saved, of these in the last tile, and while the far path is free."""
 
     holds: cp_model.LinearExpr
     cycles: int
-    tail: int
+    last_tile: int
     free: int
 
 
@@ -50,9 +50,9 @@ class _ChoiceModel:
         self.pick: list[list[cp_model.IntVar]] = []
         self.load: list[list[list[tuple[cp_model.IntVar, int]]]] = [[[] for _ in problem.candidates] for _ in problem.capacities]
         self.cycles: list[list[tuple[cp_model.IntVar, int]]] = []
-        self.warm: list[list[_Warm]] = [[] for _ in problem.candidates]
+        self.cache_saving: list[list[_CacheSaving]] = [[] for _ in problem.candidates]
         self.begun: list[list[tuple[cp_model.LinearExpr, int]]] = [[] for _ in problem.candidates]
-        self.early: list[list[cp_model.IntVar | None]] = []
+        self.prefetched: list[list[cp_model.IntVar | None]] = []
         self.waits: list[tuple[cp_model.IntVar, int]] = []
         self.residence: dict[str, dict[int, cp_model.IntVar]] = {}
         self.fetched: dict[str, cp_model.IntVar] = {}
@@ -62,7 +62,7 @@ class _ChoiceModel:
         self._residences()
         self._calls()
         self._users()
-        self._warm()
+        self._cache_savings()
         self._begun()
         self._late()
         self._fetches()
@@ -87,24 +87,24 @@ class _ChoiceModel:
     def _calls(self) -> None:
         for step, (candidates, operands) in enumerate(zip(self.problem.candidates, self.problem.operands, strict=True)):
             picks = [self.model.new_bool_var(f"{step}.{i}") for i in range(len(candidates))]
-            early: list[cp_model.IntVar | None] = []
+            prefetched: list[cp_model.IntVar | None] = []
             cycles = [(pick, candidate.cycles) for pick, candidate in zip(picks, candidates, strict=True)]
             self.model.add_exactly_one(picks)
             for i, (pick, candidate) in enumerate(zip(picks, candidates, strict=True)):
                 for distance, count in enumerate(candidate.bytes):
                     if count:
                         self.load[distance][step].append((pick, count))
-                early.append(None)
-                if step and candidate.early:
+                prefetched.append(None)
+                if step and candidate.prefetchable_cycles:
                     literal = self.model.new_bool_var(f"{step}.{i}.early")
                     self.model.add_implication(literal, pick)
-                    early[i] = literal
-                    cycles.append((literal, -candidate.early))
+                    prefetched[i] = literal
+                    cycles.append((literal, -candidate.prefetchable_cycles))
                     for earlier in range(self.problem.start(step), step):
-                        self.load[candidate.own][earlier].append((literal, candidate.early_bytes))
+                        self.load[candidate.engine_memory][earlier].append((literal, candidate.prefetchable_bytes))
             self._tie(picks, candidates, operands)
             self.pick.append(picks)
-            self.early.append(early)
+            self.prefetched.append(prefetched)
             self.cycles.append(cycles)
 
     def _used(self, users: Users) -> cp_model.IntVar:
@@ -131,28 +131,28 @@ class _ChoiceModel:
         self.model.add(total == _sum_terms(terms))
         return total
 
-    def _warm(self) -> None:
+    def _cache_savings(self) -> None:
         """What is saved where the instructions of a call are cached."""
         held: Mapping[str, Held] = {}
         ahead = self._worth_holding()
         for step, codes in enumerate(self.problem.codes):
             loads: dict[tuple[InstanceCode, tuple[int, int, int]], list[cp_model.IntVar]] = {}
             for pick, c in zip(self.pick[step], self.problem.candidates[step], strict=True):
-                if c.warm:
-                    less = max(0, c.cycles - c.far) - max(0, c.cycles - c.warm - c.far)
-                    loads.setdefault((codes[c.variant], (c.warm, c.warm_tail, less)), []).append(pick)
+                if c.cache_saving:
+                    less = max(0, c.cycles - c.far) - max(0, c.cycles - c.cache_saving - c.far)
+                    loads.setdefault((codes[c.variant], (c.cache_saving, c.last_tile_cache_saving, less)), []).append(pick)
             for (code, figures), picks in loads.items():
                 before = self._ran(step - 1).get(code, 0) if code.is_short else held.get(code.instance, 0)
                 is_cached = self._both(_sum_terms([(pick, 1) for pick in picks]), before)
                 if not isinstance(is_cached, int):
-                    self.warm[step].append(_Warm(is_cached, *figures))
+                    self.cache_saving[step].append(_CacheSaving(is_cached, *figures))
             held = self._held(step, held, ahead[step])
 
     def _worth_holding(self) -> list[set[str]]:
         """Per step the instances on cores by which a later one may be cheaper, if nothing else runs there before."""
         ahead: list[set[str]] = [set()]
         for codes, candidates in reversed(list(zip(self.problem.codes, self.problem.candidates, strict=False))[1:]):
-            kinds = {(codes[c.variant], bool(c.warm)) for c in candidates}
+            kinds = {(codes[c.variant], bool(c.cache_saving)) for c in candidates}
             passed = ahead[-1] if any(code.is_short for code, _ in kinds) else set()
             ahead.append(passed | {code.instance for code, is_cheaper in kinds if is_cheaper and not code.is_short})
         return ahead[::-1]
@@ -193,24 +193,30 @@ class _ChoiceModel:
             ran = self._ran(self.problem.start(step))
             beside: Held = sum(chosen for code, chosen in ran.items() if code.is_accelerated)
             beside = 1 if all(code.is_accelerated for code in ran) else beside
-            for literal, c in zip(self.early[step], self.problem.candidates[step], strict=True):
-                if literal is not None and c.early_issue:
+            for literal, c in zip(self.prefetched[step], self.problem.candidates[step], strict=True):
+                if literal is not None and c.prefetchable_issue:
                     is_begun = self._both(literal, beside)
                     if not isinstance(is_begun, int):
-                        self.begun[step].append((is_begun, c.early_issue))
+                        self.begun[step].append((is_begun, c.prefetchable_issue))
 
     def _late(self) -> None:
         """Early windows that do not arrive while the last tile of the call in which they set out is computed are waited for."""
         for step, candidates in enumerate(self.problem.candidates):
-            saved = [(literal, c.early) for literal, c in zip(self.early[step], candidates, strict=True) if literal is not None]
+            saved = [
+                (literal, c.prefetchable_cycles)
+                for literal, c in zip(self.prefetched[step], candidates, strict=True)
+                if literal is not None
+            ]
             if not saved:
                 continue
             start = self.problem.start(step)
-            hidden = [(pick, c.tail) for pick, c in zip(self.pick[start], self.problem.candidates[start], strict=True)]
+            hidden = [(pick, c.last_tile_cycles) for pick, c in zip(self.pick[start], self.problem.candidates[start], strict=True)]
             begun = sum(cycles * literal for literal, cycles in self.begun[step])
-            most = max(c.early + c.early_issue for c in candidates)
+            most = max(c.prefetchable_cycles + c.prefetchable_issue for c in candidates)
             late = self.model.new_int_var(0, most, f"late {step}")
-            self.model.add(late >= _sum_terms(saved) + begun - _sum_terms(hidden) + sum(w.tail * w.holds for w in self.warm[start]))
+            self.model.add(
+                late >= _sum_terms(saved) + begun - _sum_terms(hidden) + sum(w.last_tile * w.holds for w in self.cache_saving[start])
+            )
             self.waits.append((late, self.problem.weight(step)))
 
     def _equalities(self) -> None:
@@ -223,7 +229,7 @@ class _ChoiceModel:
             for i, candidate in enumerate(self.problem.candidates[first_step]):
                 j = other.pop(id(candidate), None)
                 self.model.add(self.pick[first_step][i] == (0 if j is None else self.pick[second_step][j]))
-                for a, b in [(self.early[first_step][i], None if j is None else self.early[second_step][j])]:
+                for a, b in [(self.prefetched[first_step][i], None if j is None else self.prefetched[second_step][j])]:
                     if a is not None:
                         self.model.add(a == (0 if b is None else b))
             for j in other.values():
@@ -268,7 +274,7 @@ class _ChoiceModel:
     def _free(self, step: int) -> cp_model.LinearExpr | int:
         """Cycles of a call in which the path from the far memory is free for what the next one needs."""
         rows = zip(self.pick[step], self.problem.candidates[step], strict=True)
-        return _sum_terms([(pick, max(0, c.cycles - c.far)) for pick, c in rows]) - sum(w.free * w.holds for w in self.warm[step])
+        return _sum_terms([(pick, max(0, c.cycles - c.far)) for pick, c in rows]) - sum(w.free * w.holds for w in self.cache_saving[step])
 
     def _fetched(self, residence: Residence, step: int, ahead: cp_model.IntVar) -> cp_model.IntVar:
         kept = self.model.new_bool_var(f"{residence.name} kept")
@@ -277,9 +283,9 @@ class _ChoiceModel:
         self.lasting[1].append((kept, residence.size))
         for used in range(residence.steps[0], residence.steps[1] + 1):
             self.load[1][used].append((fetched, residence.size))
-        for early in self.early[step]:  # its window cannot be fetched before it has arrived itself
-            if early is not None:
-                self.model.add_at_most_one(early, fetched)
+        for prefetched in self.prefetched[step]:  # its window cannot be fetched before it has arrived itself
+            if prefetched is not None:
+                self.model.add_at_most_one(prefetched, fetched)
         if step:
             both = self.model.new_bool_var(f"{residence.name} ahead")
             self.model.add(both >= fetched + ahead - 1)
@@ -296,7 +302,7 @@ class _ChoiceModel:
 
     def minimise_cycles(self) -> None:
         terms = [(literal, count * self.problem.weight(step)) for step, row in enumerate(self.cycles) for literal, count in row]
-        saved = sum(w.cycles * self.problem.warm_weight(step) * w.holds for step, row in enumerate(self.warm) for w in row)
+        saved = sum(w.cycles * self.problem.cached_weight(step) * w.holds for step, row in enumerate(self.cache_saving) for w in row)
         begun = sum(cycles * self.problem.weight(step) * literal for step, row in enumerate(self.begun) for literal, cycles in row)
         self.model.minimize(_sum_terms(terms) + _sum_terms(self.waits) - saved - begun)
 
@@ -327,17 +333,17 @@ def choose_candidates(problem: ChoiceProblem, forbidden: Sequence[Choice] = (), 
     """
     # Once addresses count, smaller candidates may be what fits: then all of them are there.
     numbers = [list(range(len(c))) for c in problem.candidates] if forbidden else undominated_numbers(problem)
-    if sum(bool(problem.candidates[step][n].early) for step, row in enumerate(numbers) for n in row) <= MANY_EARLY:
+    if sum(bool(problem.candidates[step][n].prefetchable_cycles) for step, row in enumerate(numbers) for n in row) <= MANY_PREFETCHABLE:
         return _solve_choice(problem, numbers, forbidden, search)
-    first = _solve_choice(problem, numbers, forbidden, search, has_early=False)
+    first = _solve_choice(problem, numbers, forbidden, search, has_prefetch=False)
     if first is None:
         return None
     alike = [[n for n in row if _agrees_with_choice(problem, step, n, first)] for step, row in enumerate(numbers)]
     choice = _solve_choice(problem, alike, forbidden, search) or first
     saved = 0
     for step, row in enumerate(problem.candidates[1:], 1):
-        hidden = max(c.tail for c in problem.candidates[problem.start(step)])
-        saved += problem.weight(step) * max(min(c.early + c.early_issue, hidden) for c in row)
+        hidden = max(c.last_tile_cycles for c in problem.candidates[problem.start(step)])
+        saved += problem.weight(step) * max(min(c.prefetchable_cycles + c.prefetchable_issue, hidden) for c in row)
     return replace(choice, bound=max(least_cycles(problem), first.bound - saved))
 
 
@@ -349,10 +355,14 @@ def _agrees_with_choice(problem: ChoiceProblem, step: int, number: int, choice: 
 
 
 def _solve_choice(
-    whole: ChoiceProblem, numbers: Sequence[Sequence[int]], forbidden: Sequence[Choice], search: Search, has_early: bool = True
+    whole: ChoiceProblem, numbers: Sequence[Sequence[int]], forbidden: Sequence[Choice], search: Search, has_prefetch: bool = True
 ) -> Choice | None:
     """The cheapest choice of some candidates of every call, with or without early windows."""
-    later = {id(c): c if has_early else replace(c, early=0, early_issue=0, early_bytes=0) for row in whole.candidates for c in row}
+    later = {
+        id(c): c if has_prefetch else replace(c, prefetchable_cycles=0, prefetchable_issue=0, prefetchable_bytes=0)
+        for row in whole.candidates
+        for c in row
+    }
     rows = zip(whole.candidates, numbers, strict=True)
     problem = replace(whole, candidates=[[later[id(candidates[n])] for n in row] for candidates, row in rows])
     model = _ChoiceModel(problem)
@@ -370,8 +380,8 @@ def _solve_choice(
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     picks = tuple(next(i for i, literal in enumerate(literals) if solver.value(literal)) for literals in model.pick)
-    chosen = [literals[i] for literals, i in zip(model.early, picks, strict=True)]
-    early = tuple(literal is not None and bool(solver.value(literal)) for literal in chosen)
+    chosen = [literals[i] for literals, i in zip(model.prefetched, picks, strict=True)]
+    prefetched = tuple(literal is not None and bool(solver.value(literal)) for literal in chosen)
     residences = {
         name: distance for name, literals in model.residence.items() for distance, literal in literals.items() if solver.value(literal)
     }
@@ -380,7 +390,7 @@ def _solve_choice(
         name: steps[name] - int(solver.value(model.ahead[steps[name]])) for name, literal in model.fetched.items() if solver.value(literal)
     }
     picks = tuple(row[pick] for row, pick in zip(numbers, picks, strict=True))
-    solved = Choice(picks, early, residences, fetched, 0, round(solver.best_objective_bound))
+    solved = Choice(picks, prefetched, residences, fetched, 0, round(solver.best_objective_bound))
     return replace(solved, cycles=evaluate_choice(whole, solved))
 
 
@@ -390,7 +400,7 @@ def _forbid_choice(model: _ChoiceModel, numbers: Sequence[Sequence[int]], choice
         return
     chosen = [row.index(pick) for pick, row in zip(choice.picks, numbers, strict=True)]
     literals = [picks[i] for picks, i in zip(model.pick, chosen, strict=True)]
-    begun = [row[i] for row, i, on in zip(model.early, chosen, choice.early, strict=True) if on]
+    begun = [row[i] for row, i, on in zip(model.prefetched, chosen, choice.prefetched, strict=True) if on]
     literals += [literal for literal in begun if literal is not None]
     literals += [model.residence[name][distance] for name, distance in choice.residences.items()]
     model.model.add_bool_or([literal.negated() for literal in literals])

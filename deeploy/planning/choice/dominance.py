@@ -30,11 +30,11 @@ def _savings_behind(problem: ChoiceProblem) -> list[int]:
     """
     result, cores = [0] * len(problem.candidates), 0
     for step in reversed(range(1, len(problem.candidates) if problem.codes else 1)):
-        rows = [(problem.codes[step][c.variant].is_short, c.warm) for c in problem.candidates[step]]
+        rows = [(problem.codes[step][c.variant].is_short, c.cache_saving) for c in problem.candidates[step]]
         own, other = (max((warm for is_short, warm in rows if is_short is kind), default=0) for kind in (False, True))
         cores = max(own, cores) if any(is_short for is_short, _ in rows) else own
         result[step - 1] += cores + other
-        result[problem.start(step)] += max((c.early_issue for c in problem.candidates[step]), default=0)
+        result[problem.start(step)] += max((c.prefetchable_issue for c in problem.candidates[step]), default=0)
     return result
 
 
@@ -55,7 +55,7 @@ class _CallCandidates:
         self.is_awaited = step + 1 in beside.fetches
         self.sharing = beside.sharing.get(step, set())
         earlier = range(problem.start(step), step) if step else ()
-        owns = {c.own for c in self.candidates}
+        owns = {c.engine_memory for c in self.candidates}
         self.before = {own: min((problem.capacities[own] - beside.most(s, own) for s in earlier), default=0) for own in owns}
 
     def replaces(self, m: int, n: int) -> bool:
@@ -63,7 +63,7 @@ class _CallCandidates:
         a, b, is_equal = self.candidates[m], self.candidates[n], self.codes[m] == self.codes[n]
         if a.variant != b.variant and a.variant in self.sharing:
             return False
-        behind, before = 0 if is_equal else self.behind, self.before[a.own]
+        behind, before = 0 if is_equal else self.behind, self.before[a.engine_memory]
         pairs = zip(a.states, b.states, strict=True) if is_equal else product(a.states, b.states)
         return all(_is_no_slower(a, b, mine, theirs, self.is_awaited, behind) for mine, theirs in pairs) and _is_no_larger(a, b, before)
 
@@ -71,9 +71,13 @@ class _CallCandidates:
         """Numbers of the candidates that no other one replaces."""
         kept: list[int] = []
         for places, group in self.groups.items():
-            elsewhere = {own: [name for name, distance in places if distance != own] for own in {self.candidates[n].own for n in group}}
+            elsewhere = {
+                own: [name for name, distance in places if distance != own] for own in {self.candidates[n].engine_memory for n in group}
+            }
             room = {own: self.problem.capacities[own] - self.beside(self.step, names, own) for own, names in elsewhere.items()}
-            roomy = [n for n in group if self.candidates[n].bytes[self.candidates[n].own] <= room[self.candidates[n].own]]
+            roomy = [
+                n for n in group if self.candidates[n].bytes[self.candidates[n].engine_memory] <= room[self.candidates[n].engine_memory]
+            ]
             equals = set(roomy)
             roomy.sort(key=lambda n: self.candidates[n].cycles)  # what replaces most is found first
             for n in group:
@@ -97,8 +101,10 @@ class _NeighbourLoads:
     def __call__(self, step: int, elsewhere: Collection[str], own: int) -> int:
         """The most bytes that could be alive in an engine's own memory beside the windows of a call, without what is ``elsewhere``."""
         following = takewhile(lambda s: self.problem.start(s) <= step, range(step + 1, len(self.problem.candidates)))
-        early = sum(max((c.early_bytes for c in self.problem.candidates[s] if c.own == own), default=0) for s in following)
-        return self.residences(step, own, elsewhere) + early
+        prefetchable = sum(
+            max((c.prefetchable_bytes for c in self.problem.candidates[s] if c.engine_memory == own), default=0) for s in following
+        )
+        return self.residences(step, own, elsewhere) + prefetchable
 
     def most(self, step: int, distance: int) -> int:
         """The most bytes that could be alive in a memory in a step, without early windows of the next call."""
@@ -112,14 +118,18 @@ def _is_no_slower(a: Candidate, b: Candidate, mine: tuple[int, int], theirs: tup
     call waits for the far path, nor may later calls lose ``behind`` cycles, unless that is gained here.
     """
     (cycles, tail), (other, other_tail) = mine, theirs
-    saved = a.early - b.early
-    gained = other - cycles + min(0, saved, saved + a.early_issue - b.early_issue)
+    saved = a.prefetchable_cycles - b.prefetchable_cycles
+    gained = other - cycles + min(0, saved, saved + a.prefetchable_issue - b.prefetchable_issue)
     lost = behind + (max(0, max(0, other - b.far) - max(0, cycles - a.far)) if is_awaited else 0)
     return gained >= lost and tail >= other_tail
 
 
 def _is_no_larger(a: Candidate, b: Candidate, before: int) -> bool:
     """Whether choosing ``a`` for ``b`` takes no room, given that its bytes fit; ``before`` is what early windows may take."""
-    if any(x > y for distance, (x, y) in enumerate(zip(a.bytes, b.bytes, strict=True)) if distance != a.own):
+    if any(x > y for distance, (x, y) in enumerate(zip(a.bytes, b.bytes, strict=True)) if distance != a.engine_memory):
         return False
-    return not a.early or a.early_bytes <= before or (bool(b.early) and a.own == b.own and a.early_bytes <= b.early_bytes)
+    return (
+        not a.prefetchable_cycles
+        or a.prefetchable_bytes <= before
+        or (bool(b.prefetchable_cycles) and a.engine_memory == b.engine_memory and a.prefetchable_bytes <= b.prefetchable_bytes)
+    )

@@ -29,7 +29,9 @@ def choose_greedily(problem: ChoiceProblem) -> Choice | None:
             _place_residences(problem, step, variant, there, taken)
             fitting = _fitting_candidates(problem, step, variant, there, taken, needed)
             if fitting:
-                order = {number: (candidates[number].bytes[candidates[number].own], -candidates[number].cycles) for number in fitting}
+                order = {
+                    number: (candidates[number].bytes[candidates[number].engine_memory], -candidates[number].cycles) for number in fitting
+                }
                 orders.append((max(order, key=order.__getitem__), there, taken, needed))
         if not orders:
             return None
@@ -56,7 +58,7 @@ def _fitting_candidates(
     wanted = tuple(1 if name is None else placed[name] for name in problem.operands[step][variant])
     rows = enumerate(problem.candidates[step])
     alike = [(number, c) for number, c in rows if c.variant == variant and c.distances == wanted and max(load) <= room[1]]
-    return [number for number, c in alike if c.bytes[c.own] <= room[c.own] and c.bytes[1] + load[step] <= room[1]]
+    return [number for number, c in alike if c.bytes[c.engine_memory] <= room[c.engine_memory] and c.bytes[1] + load[step] <= room[1]]
 
 
 def _place_residences(problem: ChoiceProblem, step: int, variant: int | None, placed: dict[str, int], load: list[int]) -> None:

@@ -144,8 +144,8 @@ class Relaxed:
         from deeploy.planning.choice.choose import smallest_capacity
 
         free = [room - beside if others is None else others for room, beside in zip(self.room, self.beside, strict=True)]
-        found_smallest = smallest_capacity(replace(self.problem, capacities=[size if size >= 0 else UNLIMITED for size in free]), distance)
-        return None if found_smallest is None else found_smallest + self.beside[distance]
+        smallest = smallest_capacity(replace(self.problem, capacities=[size if size >= 0 else UNLIMITED for size in free]), distance)
+        return None if smallest is None else smallest + self.beside[distance]
 
     def constants(self, distance: int) -> int:
         """Bytes of constants that lie in a memory whichever variants are chosen: those of the variants with the fewest count."""
@@ -198,8 +198,8 @@ def _call_too_large(case: Relaxed) -> FitError | None:
         variants = program.variants(step)
         fixed = [[bool(program.buffers[operand.buffer].memory) for operand in call.operands.values()] for call in variants]
         away = [c for c in candidates if all(near or far for near, far in zip(fixed[c.variant], c.distances, strict=True))]
-        if not any(c.bytes[c.own] <= machine.capacities[case.levels[c.own]] for c in away):
-            own = [(c.bytes[0], c.variant) for c in away if not c.own]
+        if not any(c.bytes[c.engine_memory] <= machine.capacities[case.levels[c.engine_memory]] for c in away):
+            own = [(c.bytes[0], c.variant) for c in away if not c.engine_memory]
             if own and (worst is None or min(own)[0] > worst[0]):
                 worst = min(own)[0], variants[min(own)[1]]
     if worst is None:

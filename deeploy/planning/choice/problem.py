@@ -80,7 +80,7 @@ class ChoiceProblem:
     equal_residences: tuple[tuple[str, str], ...] = ()  # pairs of residences that must be equal
     equal_steps: tuple[tuple[int, int], ...] = ()  # pairs of calls that must pick the same candidate
     codes: Sequence[Sequence[InstanceCode]] = ()  # per call and variant; where there are none, nothing is saved by cached instructions
-    warm_weights: tuple[int, ...] = ()  # how often what cached instructions save counts; as often as the call's cycles by default
+    cached_weights: tuple[int, ...] = ()  # how often what cached instructions save counts; as often as the call's cycles by default
     ahead: tuple[int, ...] = ()  # how many calls before a call its early windows are on their way; one by default
 
     def start(self, step: int) -> int:
@@ -91,9 +91,9 @@ class ChoiceProblem:
         """How often the cycles of a call count."""
         return self.weights[step] if self.weights else 1
 
-    def warm_weight(self, step: int) -> int:
+    def cached_weight(self, step: int) -> int:
         """How many calls the saving of cached instructions at ``step`` stands for, where calls repeat."""
-        return self.warm_weights[step] if self.warm_weights else self.weight(step)
+        return self.cached_weights[step] if self.cached_weights else self.weight(step)
 
     def chosen(self, picks: Sequence[int]) -> list[Candidate]:
         """The candidates of these numbers, one for every call."""
@@ -117,7 +117,7 @@ class Choice:
     """
 
     picks: tuple[int, ...]
-    early: tuple[bool, ...]
+    prefetched: tuple[bool, ...]
     residences: Mapping[str, int]
     fetched: Mapping[str, int]
     cycles: int
@@ -143,9 +143,9 @@ def memory_loads(problem: ChoiceProblem, choice: Choice) -> list[list[int]]:
     for step, candidate in enumerate(chosen):
         for distance, size in enumerate(candidate.bytes):
             load[distance][step] += size
-        if choice.early[step]:
+        if choice.prefetched[step]:
             for earlier in range(problem.start(step), step):
-                load[candidate.own][earlier] += candidate.early_bytes
+                load[candidate.engine_memory][earlier] += candidate.prefetchable_bytes
     return load
 
 
@@ -191,25 +191,25 @@ def evaluate_choice(problem: ChoiceProblem, choice: Choice) -> int:
     """
     chosen = problem.chosen(choice.picks)
     codes = problem.executed(chosen)
-    warm = cache_savings(codes, chosen)
+    savings = cache_savings(codes, chosen)
     total = 0
     for step, candidate in enumerate(chosen):
-        total += problem.weight(step) * candidate.cycles - problem.warm_weight(step) * warm[step]
-        if choice.early[step]:
+        total += problem.weight(step) * candidate.cycles - problem.cached_weight(step) * savings[step]
+        if choice.prefetched[step]:
             start = problem.start(step)
-            hidden = chosen[start].tail - (chosen[start].warm_tail if warm[start] else 0)
-            gain = candidate.early + (candidate.early_issue if codes[start].is_accelerated else 0)
+            hidden = chosen[start].last_tile_cycles - (chosen[start].last_tile_cache_saving if savings[start] else 0)
+            gain = candidate.prefetchable_cycles + (candidate.prefetchable_issue if codes[start].is_accelerated else 0)
             total -= problem.weight(step) * min(gain, hidden)
     return total + sum(problem.weight(step) * wait for step, wait in fetch_waits(problem, choice).items())
 
 
 def fetch_groups(problem: ChoiceProblem, choice: Choice) -> dict[int, list[Residence]]:
     """What is fetched at every inference, by the step that first uses it."""
-    found_groups: dict[int, list[Residence]] = {}
+    groups: dict[int, list[Residence]] = {}
     for residence in sorted(problem.residences, key=lambda residence: residence.steps[0]):
         if residence.name in choice.fetched:
-            found_groups.setdefault(residence.steps[0], []).append(residence)
-    return found_groups
+            groups.setdefault(residence.steps[0], []).append(residence)
+    return groups
 
 
 def free_path_cycles(problem: ChoiceProblem, choice: Choice) -> list[int]:
@@ -221,7 +221,7 @@ def free_path_cycles(problem: ChoiceProblem, choice: Choice) -> list[int]:
 def fetch_waits(problem: ChoiceProblem, choice: Choice) -> dict[int, int]:
     """Cycles that calls wait for constants, by step: the path moves them in the order in which they are used, while calls leave it free."""
     fetched = fetch_groups(problem, choice)
-    found_waits: dict[int, int] = {}
+    waits: dict[int, int] = {}
     now = path = 0
     arrives: dict[int, int] = {}
     for step, cycles in enumerate(free_path_cycles(problem, choice) if fetched else ()):
@@ -229,10 +229,10 @@ def fetch_waits(problem: ChoiceProblem, choice: Choice) -> dict[int, int]:
             if choice.fetched[residences[0].name] == step:
                 path = arrives[use] = max(path, now) + sum(residence.fetch or 0 for residence in residences)
         if step in fetched:
-            found_waits[step] = max(0, arrives[step] - now)
-            now += found_waits[step]
+            waits[step] = max(0, arrives[step] - now)
+            now += waits[step]
         now += cycles
-    return found_waits
+    return waits
 
 
 def least_cycles(problem: ChoiceProblem) -> int:
@@ -240,9 +240,9 @@ def least_cycles(problem: ChoiceProblem) -> int:
     total, cores, last = 0, set[InstanceCode](), set[InstanceCode]()  # what may have run there, and may have run last
     for step, candidates in enumerate(problem.candidates):
         codes = [problem.code(step, c) for c in candidates]
-        warm = [c.warm if code in (last if code.is_short else cores) else 0 for c, code in zip(candidates, codes, strict=True)]
-        early = [c.early + c.early_issue if step else 0 for c in candidates]
-        rows = zip(candidates, warm, early, strict=True)
+        savings = [c.cache_saving if code in (last if code.is_short else cores) else 0 for c, code in zip(candidates, codes, strict=True)]
+        prefetched = [c.prefetchable_cycles + c.prefetchable_issue if step else 0 for c in candidates]
+        rows = zip(candidates, savings, prefetched, strict=True)
         total += problem.weight(step) * min((c.cycles - less - soon for c, less, soon in rows), default=0)
         last = set(codes)
         cores = {code for code in codes if not code.is_short} | (cores if any(code.is_short for code in codes) else set())

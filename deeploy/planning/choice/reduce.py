@@ -35,9 +35,9 @@ def tight_steps(problem: ChoiceProblem, distance: int) -> set[int]:
     taken = [shares + most(step, distance) for step in range(len(problem.candidates))]
     for step, candidates in enumerate(problem.candidates):
         taken[step] += max((c.bytes[distance] for c in candidates), default=0)
-        early = max((c.early_bytes for c in candidates if c.own == distance and c.early), default=0)
+        prefetchable = max((c.prefetchable_bytes for c in candidates if c.engine_memory == distance and c.prefetchable_cycles), default=0)
         for before in range(problem.start(step), step) if step else ():
-            taken[before] += early
+            taken[before] += prefetchable
     return {step for step, size in enumerate(taken) if size > problem.capacities[distance]}
 
 
@@ -58,7 +58,7 @@ def settle_residences(problem: ChoiceProblem, choice: Choice) -> ChoiceProblem:
     return replace(problem, residences=residences, candidates=_possible_candidates(problem, residences, None))
 
 
-def found_again(choice: Choice, problem: ChoiceProblem, other: ChoiceProblem) -> Choice:
+def restore_choice(choice: Choice, problem: ChoiceProblem, other: ChoiceProblem) -> Choice:
     """A choice of one problem in another one, which has the candidates that were chosen, and more."""
     pairs = zip(problem.chosen(choice.picks), other.candidates, strict=True)
     return replace(choice, picks=tuple(candidates.index(candidate) for candidate, candidates in pairs))

@@ -60,9 +60,9 @@ def find_repetition(signatures: Sequence[Hashable]) -> Repetition | None:
         begins = np.concatenate(([0], others + 1))
         counts = (ends - begins) // period + 1
         longest = int(np.argmax(counts))
-        found_repetition = Repetition(int(begins[longest]), period, int(counts[longest]))
-        if found_repetition.count >= LEAST and (best is None or len(found_repetition.gap) > len(best.gap)):
-            best = found_repetition
+        repetition = Repetition(int(begins[longest]), period, int(counts[longest]))
+        if repetition.count >= LEAST and (best is None or len(repetition.gap) > len(best.gap)):
+            best = repetition
     return best
 
 
@@ -107,7 +107,7 @@ def shorten_problem(problem: ChoiceProblem, blocks: Repetition) -> ChoiceProblem
         residences=kept,
         codes=[row for s, row in enumerate(problem.codes) if s not in gap],
         weights=tuple(weights[s] for s in steps if s not in gap),
-        warm_weights=tuple({blocks.middle: 1, gap.stop: blocks.count - 2}.get(s, weights[s]) for s in steps if s not in gap),
+        cached_weights=tuple({blocks.middle: 1, gap.stop: blocks.count - 2}.get(s, weights[s]) for s in steps if s not in gap),
         equal_residences=tuple(dict.fromkeys(twins)),
         equal_steps=((blocks.middle, gap.start),),
         ahead=tuple(problem.ahead[s] for s in steps if s not in gap) if problem.ahead else (),
@@ -167,10 +167,10 @@ def expand_choice(problem: ChoiceProblem, blocks: Repetition, choice: Choice) ->
     """The choice of the whole problem; None where the copies do not fit after all."""
     gap = blocks.gap
     picks: list[int] = []
-    early: list[bool] = []
+    prefetched: list[bool] = []
     for step in range(len(problem.candidates)):
         picks.append(choice.picks[blocks.short(step)])
-        early.append(choice.early[blocks.short(step)])
+        prefetched.append(choice.prefetched[blocks.short(step)])
     residences = dict(choice.residences)
     for residence in problem.residences:
         if residence.steps[0] in gap:
@@ -179,5 +179,5 @@ def expand_choice(problem: ChoiceProblem, blocks: Repetition, choice: Choice) ->
                 return None
             if twin in choice.residences:
                 residences[residence.name] = choice.residences[twin]
-    result = replace(choice, picks=tuple(picks), early=tuple(early), residences=residences)
+    result = replace(choice, picks=tuple(picks), prefetched=tuple(prefetched), residences=residences)
     return replace(result, cycles=evaluate_choice(problem, result)) if choice_fits(problem, result) else None

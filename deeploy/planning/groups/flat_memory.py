@@ -108,14 +108,14 @@ class _FlatNetwork:
         self.cuts = {rows: [tile_rows(self.program, call, rows) for call in self.program.calls] for rows in ROWS}
         self.single = self._single()
         most = max(self.single, default=0)
-        self.found = {step + 1: [_CallInterval(step, peak)] for step, peak in enumerate(self.single)}
+        self.intervals = {step + 1: [_CallInterval(step, peak)] for step, peak in enumerate(self.single)}
         for rows, first in itertools.product(ROWS, range(self.count)):
             growing = [_GrowingCandidate(self, first, tiles) for tiles in ROOM]
             for sweep, step in self._sweeps(rows, first):
                 for fused_group in growing:
                     fused_group.add(sweep, step)
                     if step > first and (interval := fused_group.interval(rows)).peak < most:
-                        self.found[step + 1].append(interval)
+                        self.intervals[step + 1].append(interval)
                 if min(fused_group.certain for fused_group in growing) >= most:
                     break  # no longer fused group is smaller than the calls one by one
 
@@ -162,14 +162,14 @@ class _FlatNetwork:
         """The least peak of all ways to divide the calls."""
         best = [0]
         for end in range(1, self.count + 1):
-            best.append(min(max(best[i.first], i.peak) for i in self.found[end]))
+            best.append(min(max(best[i.first], i.peak) for i in self.intervals[end]))
         return best[-1]
 
     def cheapest(self, limit: int) -> list[tuple[_CallInterval, int]] | None:
         """The intervals of the cheapest way whose peak is at most ``limit`` bytes, each with the step behind it."""
         best: list[tuple[int, _CallInterval | None] | None] = [(0, None)]
         for end in range(1, self.count + 1):
-            ways = [(known[0] + i.cost, i) for i in self.found[end] if i.peak <= limit and (known := best[i.first]) is not None]
+            ways = [(known[0] + i.cost, i) for i in self.intervals[end] if i.peak <= limit and (known := best[i.first]) is not None]
             best.append(min(ways, key=lambda way: way[0], default=None))
         intervals: list[tuple[_CallInterval, int]] = []
         end = self.count
@@ -202,16 +202,16 @@ class _FlatNetwork:
         """The cheapest ways for ever lower limits, the least memory first; none of a network without calls."""
         if not self.count:
             return ()
-        found_arrangements: list[Arrangement] = []
+        arrangements: list[Arrangement] = []
         limit = UNLIMITED
-        while len(found_arrangements) < MOST_ARRANGEMENTS and (way := self.cheapest(limit)) is not None:
+        while len(arrangements) < MOST_ARRANGEMENTS and (way := self.cheapest(limit)) is not None:
             peak = max(interval.peak for interval, _ in way)
-            found_arrangements.append(Arrangement(peak, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
+            arrangements.append(Arrangement(peak, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
             limit = min(peak - 1, peak * 15 // 16)
         least = self.least()
-        if found_arrangements[-1].bytes > least and (way := self.cheapest(least)) is not None:
-            found_arrangements.append(Arrangement(least, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
-        return tuple(reversed(found_arrangements))
+        if arrangements[-1].bytes > least and (way := self.cheapest(least)) is not None:
+            arrangements.append(Arrangement(least, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
+        return tuple(reversed(arrangements))
 
 
 def best_of(plans: Sequence[Plan], machine: Machine) -> Plan:

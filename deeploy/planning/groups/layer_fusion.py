@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deeploy.planning.candidates.candidate import Candidate, TiledOp, with_early
+from deeploy.planning.candidates.candidate import Candidate, TiledOp, with_prefetch
 from deeploy.planning.candidates.tiler import Tiler
 from deeploy.planning.cost import candidate_kind, meet_engines
 from deeploy.planning.packing.addresses import Placement, place_wanted
@@ -122,7 +122,7 @@ class FusionSearch:
         self.strips: dict[tuple[Tiler, tuple[TileLoop, ...], tuple[int, ...], bool], TiledOp] = {}
         self._groups: dict[range, _Group | None] = {}
 
-    def found(self, promises: Callable[[range, int, int], bool]) -> Iterator[FusionCandidate]:
+    def list_candidates(self, promises: Callable[[range, int, int], bool]) -> Iterator[FusionCandidate]:
         """The fused groups of rows that promise something and for which there is room; of two calls that promise nothing, the fastest one.
 
         Args:
@@ -456,7 +456,7 @@ def apply_groups(plan: Plan, fused_groups: Sequence[FusionCandidate], buffers: M
                 known = variants[member.step]
                 variants[member.step] = known if call in known else (*known, call)
                 variant, programmed[member.step] = variants[member.step].index(call), call
-            own = replace(candidate, variant=variant, own=calls[member.step].own)
+            own = replace(candidate, variant=variant, engine_memory=calls[member.step].engine_memory)
             own = replace(own, bytes=(*own.bytes, *(0 for _ in calls[member.step].bytes))[: len(calls[member.step].bytes)])
             calls[member.step] = own
             offered[member.step] = (*offered[member.step], own)
@@ -467,12 +467,14 @@ def apply_groups(plan: Plan, fused_groups: Sequence[FusionCandidate], buffers: M
     program = replace(plan.program, calls=tuple(programmed), buffers={**plan.program.buffers, **scratch})
     result = replace(plan, program=program, calls=tuple(calls), offered=tuple(offered), variants=tuple(variants), residences=residences)
     result = replace(result, fused_groups=tuple(one.fused_group for one in fused_groups))
-    return replace(result, calls=tuple(c if _may_be_early(result, step) else with_early(c, False) for step, c in enumerate(result.calls)))
+    return replace(
+        result, calls=tuple(c if _may_prefetch(result, step) else with_prefetch(c, False) for step, c in enumerate(result.calls))
+    )
 
 
-def _may_be_early(plan: Plan, step: int) -> bool:
+def _may_prefetch(plan: Plan, step: int) -> bool:
     """Whether what a call fetches early is there: another kernel of a call in a fused group may leave a whole constant to a later one."""
-    used = {plan.program.calls[step].operands[stream.operand].buffer for stream in plan.tiling(step).streams if stream.is_early}
+    used = {plan.program.calls[step].operands[stream.operand].buffer for stream in plan.tiling(step).streams if stream.is_prefetchable}
     return not any(plan.first_uses.get(name) == step for name in used)
 
 

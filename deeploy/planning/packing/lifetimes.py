@@ -89,7 +89,7 @@ def wanted_blocks(
         for stream in tiling.streams:
             level = next(path.near for path in target.paths if path.name == stream.path)
             name = window_name(call.name, stream.operand, level, inner)
-            begin = step - calls_ahead(program.calls, step) if stream.is_early else first
+            begin = step - calls_ahead(program.calls, step) if stream.is_prefetchable else first
             result[level].append(Block((name,), begin, last, stream.bytes * stream.depth))
         tile = {**call.geometry.extents, **tiling.sizes} if call.scratch else {}
         for key, name in call.scratch.items():

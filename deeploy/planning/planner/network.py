@@ -21,7 +21,7 @@ from typing import Literal
 from deeploy.errors import FitError
 from deeploy.ir.target import Target
 from deeploy.options import DETERMINISTIC_SECONDS
-from deeploy.planning.candidates.candidate import Candidate, with_early
+from deeploy.planning.candidates.candidate import Candidate, with_prefetch
 from deeploy.planning.candidates.instruction_cache import code_of
 from deeploy.planning.candidates.priced import priced
 from deeploy.planning.candidates.tiler import Tiler
@@ -85,7 +85,7 @@ class Planner:
         self.room = {level: UNLIMITED if relaxed else self._room(distance, level) for distance, level in enumerate(self.levels)}
         self.depths = {"auto": (1, 2), "double": (2,), "single": (1,)}[machine.buffering]
         self._tilers: dict[tuple[object, ...], Tiler] = {}
-        self._found: dict[tuple[object, ...], list[Candidate]] = {}
+        self._known_candidates: dict[tuple[object, ...], list[Candidate]] = {}
         if not self.every:
             program = prune_variants(program, lambda call: self._tiler(call, program), lambda call: candidate_kind(call, program.buffers))
         self.program = program
@@ -132,12 +132,12 @@ class Planner:
 
     def shares(self, far: Far) -> list[choices.ConditionalConstant]:
         """The constants that are there only if a call runs by a certain variant."""
-        found_shares: dict[tuple[int, Users], int] = {}
+        conditional_bytes: dict[tuple[int, Users], int] = {}
         for buffer in self.constants:
             for distance in self._resident(buffer, far) if self.users.get(buffer.name) else ():
                 key = distance, self.users[buffer.name]
-                found_shares[key] = found_shares.get(key, 0) + self.aligned(buffer.bytes, distance)
-        return [choices.ConditionalConstant(distance, size, users) for (distance, users), size in found_shares.items()]
+                conditional_bytes[key] = conditional_bytes.get(key, 0) + self.aligned(buffer.bytes, distance)
+        return [choices.ConditionalConstant(distance, size, users) for (distance, users), size in conditional_bytes.items()]
 
     def residences(self, far: Far) -> list[Residence]:
         """The buffers to be placed, and where they may live."""
@@ -251,13 +251,15 @@ class Planner:
         """The candidates of a variant of a call; equal calls share them."""
         reach = self.reach[call.kernel.engine]
         wanted = (self._kind(call, self.program), number, tuple(distances.values()))
-        if wanted not in self._found:
+        if wanted not in self._known_candidates:
             tiler = self._tiler(call, self.program)
             given = {name: reach.index(distance) for name, distance in distances.items()}
             depths = {"single": (1,), "double": (2,)}.get(self.machine.fixed(call.name).get("buffering", ""), self.depths)
-            found = bound_candidates(tiler, given, min(depths)) if self.relaxed else tiler.candidates(given, depths)
-            self._found[wanted] = [self._numbered(priced(tiler, candidate, self.machine.price), number, reach) for candidate in found]
-        return self._found[wanted]
+            candidates = bound_candidates(tiler, given, min(depths)) if self.relaxed else tiler.candidates(given, depths)
+            self._known_candidates[wanted] = [
+                self._numbered(priced(tiler, candidate, self.machine.price), number, reach) for candidate in candidates
+            ]
+        return self._known_candidates[wanted]
 
     def _tiler(self, call: Call, program: Program) -> Tiler:
         """What tiles a call; equal calls share it."""
@@ -278,7 +280,7 @@ class Planner:
         every = tuple(dict(zip(reach, candidate.bytes, strict=True)).get(distance, 0) for distance in range(len(self.levels)))
         distances = tuple(reach[distance] for distance in candidate.distances)
         cycles = candidate.cycles if self.target.timing is not None else number
-        return replace(candidate, distances=distances, bytes=every, cycles=cycles, variant=number, own=reach[0])
+        return replace(candidate, distances=distances, bytes=every, cycles=cycles, variant=number, engine_memory=reach[0])
 
     def plan(self) -> Plan:
         """The plan with the fewest predicted cycles.
@@ -370,7 +372,7 @@ class Planner:
         bound = choices.least_cycles(problem)
         if first.cycles <= (1 + LARGE_GAP) * bound:
             with suppress(Overfull):
-                return *self._placed(every, replace(reduce.found_again(first, few, every), bound=bound)), every
+                return *self._placed(every, replace(reduce.restore_choice(first, few, every), bound=bound)), every
         solved = self._solve(every, replace(self.search, gap=LARGE_GAP))
         if solved is None:
             return self._solve(problem)
@@ -415,7 +417,7 @@ class Planner:
         return choose_variants(self.program, [candidate.variant for candidate in problem.chosen(choice.picks)])
 
     def _chosen(self, problem: ChoiceProblem, choice: Choice) -> list[Candidate]:
-        return [with_early(c, early) for c, early in zip(problem.chosen(choice.picks), choice.early, strict=True)]
+        return [with_prefetch(c, is_prefetched) for c, is_prefetched in zip(problem.chosen(choice.picks), choice.prefetched, strict=True)]
 
     def _levels_of(self, problem: ChoiceProblem, choice: Choice, program: Program) -> dict[str, str]:
         """The level where every buffer is resident."""

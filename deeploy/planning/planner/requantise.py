@@ -33,7 +33,7 @@ class Requantised:
 
     exact: Node
     engine: str
-    found: Nearest
+    nearest: Nearest
 
     @property
     def result(self) -> str:
@@ -72,7 +72,9 @@ def requantise_graph(graph: Graph, engines: Mapping[str, Engine], kernels: Seque
         if not fitting or any(kernel.second is None for kernel in fitting) or fused(node) is None:
             continue
         names = dict.fromkeys(kernel.engine for kernel in fitting)
-        layer = next((found_layer for name in names if (found_layer := _requantise_by(engines[name], node, kernels)) is not None), None)
+        layer = next(
+            (layer_by_engine for name in names if (layer_by_engine := _requantise_by(engines[name], node, kernels)) is not None), None
+        )
         if layer is None:
             exact.append(node.name)
         else:
@@ -93,7 +95,7 @@ def _requantise_by(engine: Engine, node: Node, kernels: Sequence[Kernel]) -> Req
 
 def with_nearest(graph: Graph, layers: Sequence[Requantised]) -> Graph:
     """A graph whose layers have the constants of their engines."""
-    parameters = {layer.result: layer.found for layer in layers}
+    parameters = {layer.result: layer.nearest for layer in layers}
     return change_nodes(
         graph, lambda node: _set_constants(parameters[node.outputs[0].name], node) if node.outputs[0].name in parameters else node
     )

@@ -148,7 +148,7 @@ class FusedGroup:
 
         An accelerator begins with a tile while cores compute the call in front of it: in the same clock, or in the one before.
         """
-        count, found_turns = len(self.members), list[tuple[int, int, StepAction, int]]()  # by the clock, and the turn in it
+        count, turns = len(self.members), list[tuple[int, int, StepAction, int]]()  # by the clock, and the turn in it
         for number, member in enumerate(self.members):
             is_ahead = self.is_ahead and number == 0
             for tile in range(member.trips):
@@ -159,9 +159,9 @@ class FusedGroup:
                     before = (clock - 1, 3 * count - 2) if is_ahead else (clock, 3 * number - 2)
                     ended, computed = 3 * number, 3 * number + 2
                 if has_job[number]:
-                    found_turns += [(*before, StepAction.BEGIN, number), (clock, ended, StepAction.FINISH, number)]
-                found_turns.append((clock, computed, StepAction.COMPUTE, number))
-        return [(turn, number) for _, _, turn, number in sorted(found_turns)]
+                    turns += [(*before, StepAction.BEGIN, number), (clock, ended, StepAction.FINISH, number)]
+                turns.append((clock, computed, StepAction.COMPUTE, number))
+        return [(turn, number) for _, _, turn, number in sorted(turns)]
 
     def member(self, step: int) -> GroupMember:
         """The call of the group at a step of the program."""

@@ -50,7 +50,7 @@ class Stream:
         bytes: of one slot, aligned.
         is_output: the window is written by the call and moves outwards.
         inner: the window is cut out of the operand's window one memory further out, not out of its buffer.
-        is_early: the first window may be fetched while the call before runs.
+        is_prefetchable: the first window may be fetched while the call before runs.
     """
 
     operand: str
@@ -62,7 +62,7 @@ class Stream:
     bytes: int
     is_output: bool
     inner: bool = False
-    is_early: bool = False
+    is_prefetchable: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,16 +133,16 @@ class CallTiling:
 
 def tile_sizes(extent: int, multiple: int = 1, growth: float = 0.25) -> list[int]:
     """Tile sizes worth trying along a dimension, largest first: the smallest for each number of tiles, which grows by ``growth``."""
-    found_sizes: dict[int, int] = {}
+    sizes_by_trips: dict[int, int] = {}
     trips, most = 1, -(-extent // multiple)
     while trips <= min(most, MOST_TRIPS):
         share = -(-extent // trips)
         size = min(-(-share // multiple) * multiple, extent)
-        found_sizes[-(-extent // size)] = size
+        sizes_by_trips[-(-extent // size)] = size
         trips += max(1, int(trips * growth))
     if most <= MOST_TRIPS:
-        found_sizes[most] = min(multiple, extent)
-    return sorted(set(found_sizes.values()), reverse=True)
+        sizes_by_trips[most] = min(multiple, extent)
+    return sorted(set(sizes_by_trips.values()), reverse=True)
 
 
 @dataclass(frozen=True)

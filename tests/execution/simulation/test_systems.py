@@ -174,7 +174,7 @@ def test_matrices_behind_sends_are_fetched_before_them(tmp_path: Path) -> None:
     behind = [
         step
         for step in range(2, len(calls))
-        if calls[step - 1].kernel.link == "send" and any(stream.is_early for stream in plan.tiling(step).streams)
+        if calls[step - 1].kernel.link == "send" and any(stream.is_prefetchable for stream in plan.tiling(step).streams)
     ]
     assert behind
     found = walk_plan(plan)
@@ -182,7 +182,7 @@ def test_matrices_behind_sends_are_fetched_before_them(tmp_path: Path) -> None:
         start = next(earlier for earlier, follower in plan.followers.items() if follower == step)
         assert start < step - 1 and calls[start].kernel.link is None
         assert all(calls[between].kernel.link == "send" for between in range(start + 1, step))
-        early = next(stream for stream in plan.tiling(step).streams if stream.is_early)
+        early = next(stream for stream in plan.tiling(step).streams if stream.is_prefetchable)
         windows = [p for p in plan.placements if (p.first, p.last) == (start, step) and any(early.operand in name for name in p.buffers)]
         assert windows and all(window.size >= early.bytes for window in windows)
         moved = [interval for interval in found.intervals if interval.kind == "in" and interval.owner == step]

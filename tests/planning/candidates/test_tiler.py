@@ -178,7 +178,7 @@ def check(tiler: Tiler, candidate: Candidate) -> None:
     used[0] = sum(-(-found.total(tiler.call.node, tile) // 8) * 8 for found in tiler.call.kernel.scratch.values())
     ways = {path.name: (Way(path.name, False), Way(path.name, True)) for path in tiler.paths}
     late = {path.name: Way(path.name, False) for path in tiler.paths}  # what still comes in when constants are there early
-    early_bytes = 0
+    prefetchable_bytes = 0
     for stream in candidate.tiling.streams:
         moved = walk(tiler, candidate, stream)
         distance = [path.name for path in tiler.paths].index(stream.path)
@@ -186,11 +186,11 @@ def check(tiler: Tiler, candidate: Candidate) -> None:
         slot = -(-moved.widest // unit) * unit
         assert (stream.moves, stream.bytes, stream.depth) == (moved.moves, slot, depth if moved.moves > 1 else 1)
         used[distance] += slot * stream.depth
-        assert stream.is_early == (tiler.is_constant(stream.operand) and not distance and not stream.inner)
+        assert stream.is_prefetchable == (tiler.is_constant(stream.operand) and not distance and not stream.inner)
         period = range(0, candidate.tiling.tiles, stream.period)
         ways[stream.path][stream.is_output].add(moved, period)
-        if stream.is_early:
-            early_bytes += slot * stream.depth
+        if stream.is_prefetchable:
+            prefetchable_bytes += slot * stream.depth
         elif not stream.is_output:
             late[stream.path].add(moved, period)
     assert candidate.bytes == tuple(used)
@@ -205,10 +205,13 @@ def check(tiler: Tiler, candidate: Candidate) -> None:
     if depth == 2:
         whole, cached = (issue + ends + besides(n, candidate.tiling.tiles, cycles_of) for n in (inside, inside - cold))
     assert candidate.cycles == pytest.approx(whole, abs=1.01)
-    assert candidate.warm == pytest.approx(whole - cached, abs=1.01)
-    assert candidate.warm_tail == pytest.approx(cold / candidate.tiling.tiles, abs=1.01)
-    assert (candidate.early, candidate.early_bytes) == (pytest.approx(early, abs=1.01), early_bytes)
-    assert (candidate.tail, candidate.far) == (pytest.approx(inside / candidate.tiling.tiles, abs=1.01), pytest.approx(far, abs=1.01))
+    assert candidate.cache_saving == pytest.approx(whole - cached, abs=1.01)
+    assert candidate.last_tile_cache_saving == pytest.approx(cold / candidate.tiling.tiles, abs=1.01)
+    assert (candidate.prefetchable_cycles, candidate.prefetchable_bytes) == (pytest.approx(early, abs=1.01), prefetchable_bytes)
+    assert (candidate.last_tile_cycles, candidate.far) == (
+        pytest.approx(inside / candidate.tiling.tiles, abs=1.01),
+        pytest.approx(far, abs=1.01),
+    )
 
 
 @pytest.mark.parametrize("l1", [2500, 20_000])

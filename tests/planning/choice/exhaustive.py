@@ -21,11 +21,11 @@ class Row:
 
     number: int
     candidate: Candidate
-    is_early: bool
+    is_prefetchable: bool
 
     @property
     def cycles(self) -> int:
-        return self.candidate.cycles - self.is_early * self.candidate.early
+        return self.candidate.cycles - self.is_prefetchable * self.candidate.prefetchable_cycles
 
 
 def loads(problem: ChoiceProblem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> list[list[int]]:
@@ -49,8 +49,8 @@ def loads(problem: ChoiceProblem, state: State, rows: Sequence[Row], ahead: Sequ
     for step, row in enumerate(rows):
         for distance, size in enumerate(row.candidate.bytes):
             result[distance][step] += size
-        if row.is_early:
-            result[row.candidate.own][step - 1] += row.candidate.early_bytes
+        if row.is_prefetchable:
+            result[row.candidate.engine_memory][step - 1] += row.candidate.prefetchable_bytes
     return result
 
 
@@ -61,14 +61,16 @@ def cycles(problem: ChoiceProblem, state: State, rows: Sequence[Row], ahead: Seq
     for step in range(len(rows)):
         before = rows[step - 1].candidate if step else None
         if warm[step]:
-            total -= rows[step].candidate.warm
+            total -= rows[step].candidate.cache_saving
         if before is not None and warm[step - 1]:
-            before = replace(before, cycles=before.cycles - before.warm, tail=before.tail - before.warm_tail)
-        if before is not None and rows[step].is_early:
+            before = replace(
+                before, cycles=before.cycles - before.cache_saving, last_tile_cycles=before.last_tile_cycles - before.last_tile_cache_saving
+            )
+        if before is not None and rows[step].is_prefetchable:
             candidate = rows[step].candidate
             is_beside = bool(problem.codes) and problem.codes[step - 1][rows[step - 1].candidate.variant].is_accelerated
-            begun = candidate.early_issue if is_beside else 0
-            total += max(0, candidate.early + begun - before.tail) - begun
+            begun = candidate.prefetchable_issue if is_beside else 0
+            total += max(0, candidate.prefetchable_cycles + begun - before.last_tile_cycles) - begun
         due = (h for h in problem.residences if h.fetch is not None and h.steps[0] == step and h.name in state)
         fetch = sum(h.fetch or 0 for h in due if state[h.name][1])
         hidden = max(0, before.cycles - before.far) if before is not None and ahead[step] else 0
@@ -106,7 +108,7 @@ def _rows(problem: ChoiceProblem, step: int, state: State, way: int) -> list[Row
             name is None or state[name][0] == distance for name, distance in zip(wanted, candidate.distances, strict=True)
         ):
             result.append(Row(number, candidate, False))
-            if step and candidate.early and not is_arriving:
+            if step and candidate.prefetchable_cycles and not is_arriving:
                 result.append(Row(number, candidate, True))
     return result
 
@@ -129,7 +131,7 @@ def _choice(problem: ChoiceProblem, state: State, rows: Sequence[Row], ahead: Se
     first = {residence.name: residence.steps[0] for residence in problem.residences}
     return Choice(
         tuple(row.number for row in rows),
-        tuple(row.is_early for row in rows),
+        tuple(row.is_prefetchable for row in rows),
         {name: distance for name, (distance, _) in state.items()},
         {name: first[name] - ahead[first[name]] for name, (_, is_fetched) in state.items() if is_fetched},
         cycles(problem, state, rows, ahead),

@@ -22,9 +22,16 @@ NO_TILING = CallTiling((), (), None)
 
 
 def candidate(
-    distances: Sequence[int], sizes: Sequence[int], cycles: int, early: int = 0, early_bytes: int = 0, tail: int = 0, far: int = 0
+    distances: Sequence[int],
+    sizes: Sequence[int],
+    cycles: int,
+    prefetchable_cycles: int = 0,
+    prefetchable_bytes: int = 0,
+    last_tile_cycles: int = 0,
+    far: int = 0,
 ) -> Candidate:
-    return Candidate(NO_TILING, tuple(distances), tuple(sizes), cycles, early, early_bytes, tail, far, False)
+    figures = (cycles, prefetchable_cycles, prefetchable_bytes, last_tile_cycles, far)
+    return Candidate(NO_TILING, tuple(distances), tuple(sizes), *figures, False)
 
 
 def residences(numbers: random.Random, calls: int, is_far: bool) -> list[Residence]:
@@ -104,7 +111,7 @@ def with_alternatives(seed: int) -> ChoiceProblem:
             sizes = [0, c.bytes[1], 0, 0]
             sizes[level] = c.bytes[0]
             distances = (*distances, *([1] if is_far else []))
-            found.append(replace(c, distances=distances, bytes=tuple(sizes), variant=1, own=level))
+            found.append(replace(c, distances=distances, bytes=tuple(sizes), variant=1, engine_memory=level))
         operands.append([names, [*moving, *([own] if is_far else [])]])
         candidates.append(found)
     residences = [replace(h, distances=(*h.distances, 3)) if h.name in every else h for h in residences]
@@ -135,8 +142,11 @@ def with_codes(seed: int) -> ChoiceProblem:
     rows = []
     for row in problem.candidates:
         warm = [numbers.choice([0, 5, 12]) for _ in row]
-        row = [replace(c, warm=w, warm_tail=min(w, c.tail) // numbers.randint(1, 3)) for c, w in zip(row, warm, strict=True)]
-        rows.append([replace(c, early_issue=numbers.choice([0, 4, 9]) if c.early else 0) for c in row])
+        row = [
+            replace(c, cache_saving=w, last_tile_cache_saving=min(w, c.last_tile_cycles) // numbers.randint(1, 3))
+            for c, w in zip(row, warm, strict=True)
+        ]
+        rows.append([replace(c, prefetchable_issue=numbers.choice([0, 4, 9]) if c.prefetchable_cycles else 0) for c in row])
     return replace(problem, candidates=rows, codes=codes, capacities=[c + numbers.choice([0, 0, 30]) for c in problem.capacities])
 
 
@@ -158,7 +168,7 @@ def test_an_accelerator_leaves_in_the_caches_what_ran_before() -> None:
     calls = [
         [candidate((1,), (1, 0, 0), 50)],
         [candidate((1,), (1, 0, 0), 40), replace(candidate((1,), (1, 0, 0), 45), variant=1)],
-        [replace(candidate((1,), (1, 0, 0), 50), warm=20, warm_tail=20)],
+        [replace(candidate((1,), (1, 0, 0), 50), cache_saving=20, last_tile_cache_saving=20)],
     ]
     variants: list[list[list[str | None]]] = [[[None]], [[None], [None]], [[None]]]
     own, other = InstanceCode("own"), InstanceCode("other")
@@ -182,7 +192,7 @@ def check_against_everything(problem: ChoiceProblem) -> bool:
         assert found.bound == best
         state = {name: (distance, name in found.fetched) for name, distance in found.residences.items()}
         ahead = [any(found.fetched.get(h.name) == step - 1 and h.steps[0] == step for h in problem.residences) for step in range(3)]
-        rows = [exhaustive.Row(pick, problem.candidates[step][pick], found.early[step]) for step, pick in enumerate(found.picks)]
+        rows = [exhaustive.Row(pick, problem.candidates[step][pick], found.prefetched[step]) for step, pick in enumerate(found.picks)]
         assert exhaustive.cycles(problem, state, rows, ahead) == best
         for used, capacity in zip(exhaustive.loads(problem, state, rows, ahead), problem.capacities, strict=True):
             assert max(used) <= capacity
@@ -237,7 +247,10 @@ def test_a_constant_is_fetched_beside_the_call_before(before: int, expected: int
 
 def test_early_windows_take_room_in_the_step_before() -> None:
     """The second call's first window is fetched early exactly when it fits beside the first call."""
-    calls = [[candidate((1,), (6, 0, 0), 10, tail=9)], [candidate((1,), (5, 0, 0), 20, early=7, early_bytes=4)]]
+    calls = [
+        [candidate((1,), (6, 0, 0), 10, last_tile_cycles=9)],
+        [candidate((1,), (5, 0, 0), 20, prefetchable_cycles=7, prefetchable_bytes=4)],
+    ]
     problem = ChoiceProblem(calls, [[[None]], [[None]]], [], [10, 10, 10])
     assert choose_candidates(problem, (), EXACT) == Choice((0, 0), (False, True), {}, {}, 23, 23)
     assert choose_candidates(replace(problem, capacities=[9, 10, 10]), (), EXACT) == Choice((0, 0), (False, False), {}, {}, 30, 30)
@@ -245,7 +258,10 @@ def test_early_windows_take_room_in_the_step_before() -> None:
 
 @pytest.mark.parametrize(("tail", "expected"), [(0, 30), (3, 27), (7, 23), (8, 23)])
 def test_early_windows_hide_behind_the_last_tile_only(tail: int, expected: int) -> None:
-    calls = [[candidate((1,), (6, 0, 0), 10, tail=tail)], [candidate((1,), (5, 0, 0), 20, early=7, early_bytes=4)]]
+    calls = [
+        [candidate((1,), (6, 0, 0), 10, last_tile_cycles=tail)],
+        [candidate((1,), (5, 0, 0), 20, prefetchable_cycles=7, prefetchable_bytes=4)],
+    ]
     choice = choose_candidates(ChoiceProblem(calls, [[[None]], [[None]]], [], [10, 10, 10]), (), EXACT)
     assert choice is not None
     assert choice.cycles == expected

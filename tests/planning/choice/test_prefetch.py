@@ -51,13 +51,13 @@ def test_where_there_is_room(capacity: int, begins: dict[str, int]) -> None:
     """Calls take 100, a 60 in the second and third, b 80 until the fifth."""
     case, choice = problem(capacity)
     if begins["b"] == 4:
-        choice = Choice(choice.picks, choice.early, choice.residences, {"a": 1, "b": 4}, 8500, 6000)
+        choice = Choice(choice.picks, choice.prefetched, choice.residences, {"a": 1, "b": 4}, 8500, 6000)
     assert prefetch_earlier(case, choice).fetched == begins
 
 
 def test_what_cannot_gain_stays() -> None:
     case, choice = problem(1000)
-    alone = Choice(choice.picks, choice.early, {"a": 1}, {"a": 1}, 6000, 6000)
+    alone = Choice(choice.picks, choice.prefetched, {"a": 1}, {"a": 1}, 6000, 6000)
     assert prefetch_earlier(case, alone) is alone
 
 

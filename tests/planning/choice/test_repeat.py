@@ -108,7 +108,7 @@ def test_what_cached_instructions_save_is_counted_for_every_copy() -> None:
         problem, numbers = _chain(8, seed), np.random.default_rng(seed)
         saving = [int(n) for n in numbers.integers(10, 60, 3)]
         kinds = [[*row, *(replace(c, cycles=c.cycles + 20, variant=1) for c in row)] for row in problem.candidates[:3]]
-        kinds = [[replace(c, warm=saving[c.variant]) for c in row] for row in kinds]
+        kinds = [[replace(c, cache_saving=saving[c.variant]) for c in row] for row in kinds]
         problem = replace(
             problem,
             candidates=[kinds[step % 3] for step in range(24)],
@@ -118,13 +118,13 @@ def test_what_cached_instructions_save_is_counted_for_every_copy() -> None:
         blocks = Repetition(0, 3, 8)
         short = shorten_problem(problem, blocks)
         assert short is not None
-        assert (short.codes, short.warm_weights) == (problem.codes[:9], (1, 1, 1, 1, 6, 6, 6, 1, 1))
+        assert (short.codes, short.cached_weights) == (problem.codes[:9], (1, 1, 1, 1, 6, 6, 6, 1, 1))
         first = choose_candidates(short)
         if first is None:
             continue
         copied = expand_choice(problem, blocks, first)
         assert copied is not None
-        rows = [exhaustive.Row(pick, problem.candidates[s][pick], copied.early[s]) for s, pick in enumerate(copied.picks)]
+        rows = [exhaustive.Row(pick, problem.candidates[s][pick], copied.prefetched[s]) for s, pick in enumerate(copied.picks)]
         assert copied.cycles == exhaustive.cycles(problem, {}, rows, [False] * 24)
         warm += sum(exhaustive.cached(problem, rows))
     assert warm > 20

@@ -114,7 +114,7 @@ def test_the_plan_is_the_best_of_all(name: str, l1: int, tmp_path: Path) -> None
     assert plan.prediction is not None
     assert plan.prediction.cycles == plan.prediction.bound == best
     warm = cache_savings([code_of(call, plan.target) for call in plan.program.calls], plan.calls)
-    assert sum(c.cycles - any(s.is_early for s in c.tiling.streams) * c.early for c in plan.calls) - sum(warm) <= best
+    assert sum(c.cycles - any(s.is_prefetchable for s in c.tiling.streams) * c.prefetchable_cycles for c in plan.calls) - sum(warm) <= best
 
 
 FAR = [

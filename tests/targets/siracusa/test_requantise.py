@@ -53,7 +53,7 @@ def test_layers_are_within_a_step_of_the_exact_ones_and_c_has_their_bits(tmp_pat
         far = np.abs(got.astype(np.int64) - want)
         found = shares[change.result]
         assert (found.differ, found.elements, found.largest) == ((far > 0).sum(), far.size, far.max()) and far.max() <= 1
-        assert change.found.differ < 0.2 * change.found.inside
+        assert change.nearest.differ < 0.2 * change.nearest.inside
     assert sum(found.differ for found in shares.values()) > 0, "nothing is approximated"
 
 
