@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
+TRAINING = "ai.onnx.preview.training"
 MS, QONNX, TFLITE = "com.microsoft", "qonnx.custom_op.general", "deeploy.tflite"
 F, I8, U8, I64 = np.float32, np.int8, np.uint8, np.int64
 
@@ -212,6 +213,31 @@ def _of_transformers() -> Iterator[onnx.ModelProto]:
     yield sample("DynamicQuantizeLSTM", [(3, 1, 2), *weights, None, None, None, None, None, *quantised], domain=MS, **gates, **empty)
 
 
+def _of_training() -> Iterator[onnx.ModelProto]:
+    """Gradients and optimisers."""
+    scores, label = (2, 3), np.array([2, 0], I64)
+    yield from (sample(op, [X, X], domain=MS) for op in ("ReluGrad", "GeluGrad", "FastGeluGrad", "SigmoidGrad", "TanhGrad"))
+    yield from (sample(op, [X, X, w(3)], domain=MS) for op in ("BiasGeluGrad_dX", "BiasFastGeluGrad_dX"))
+    yield sample("QuickGeluGrad", [X, X], domain=MS, alpha=1.5)
+    yield from (sample(op, [X, X], domain=MS, axis=1) for op in ("SoftmaxGrad_13", "LogSoftmaxGrad_13"))
+    yield sample("SoftmaxCrossEntropyLossGrad", [(), scores, label], reduction="mean", ignore_index=-1)
+    yield sample("SoftmaxCrossEntropyLossInternal", [scores, label], 2, MS, reduction="mean")
+    yield sample("SoftmaxCrossEntropyLossInternalGrad", [(), scores, label], domain=MS, reduction="sum")
+    window = {name: value for name, value in _WINDOW.items() if name != "auto_pad"}
+    yield sample("ConvGrad", [IMAGE, IMAGE, w(2, 2, 3, 3)], 3, MS, group=1, auto_pad="NOTSET", **window)
+    yield sample("LayerNormalizationGrad", [X, X, w(3), (2,), (2,)], 3, MS, axis=-1)
+    yield sample("GatherGrad", [np.array([5, 3], I64), np.array([1, 4], I64), X], domain=MS, axis=0)
+    yield sample("SliceGrad", [X, *(np.array(values, I64) for values in ([4, 3], [1], [3], [0]))], domain=MS)
+    yield sample("ConcatTraining", [X, X], 2, MS, axis=1)
+    yield sample("InPlaceAccumulator", [X, X], domain=MS)
+    yield sample("InPlaceAccumulatorV2", [X, X, ((1,), np.bool_)], 2, MS)
+    rates = [(), np.array(3, I64)]
+    about = {"epsilon": 1e-6, "norm_coefficient": 0.01}
+    yield sample("Adagrad", [*rates, X, X, X], 2, TRAINING, decay_factor=0.1, **about)
+    yield sample("Momentum", [*rates, X, X, X], 2, TRAINING, alpha=0.8, beta=0.5, norm_coefficient=0.01, mode="nesterov")
+    yield sample("Adam", [*rates, X, X, X, X], 3, TRAINING, alpha=0.8, beta=0.9, norm_coefficient_post=0.02, **about)
+
+
 def _of_tensorflow_lite() -> Iterator[onnx.ModelProto]:
     """What files of TensorFlow Lite are read as; a model may hold it, too."""
     limits, sums = {"low": -128, "high": 127}, ((2, 3), np.int32)
@@ -227,7 +253,7 @@ def _of_tensorflow_lite() -> Iterator[onnx.ModelProto]:
 def sample_models() -> dict[str, onnx.ModelProto]:
     """Every sample by a name of its own."""
     found: dict[str, onnx.ModelProto] = {}
-    for model in (*_standard(), *_moved(), *_dialect(), *_contributed(), *_of_transformers(), *_of_tensorflow_lite()):
+    for model in (*_standard(), *_moved(), *_dialect(), *_contributed(), *_of_transformers(), *_of_training(), *_of_tensorflow_lite()):
         base = f"{model.graph.node[0].domain}{model.graph.node[0].op_type}"
         found[base if base not in found else f"{base} {len(found)}"] = model
     return found

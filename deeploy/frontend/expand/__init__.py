@@ -5,13 +5,13 @@ from __future__ import annotations
 import onnx
 
 from deeploy.frontend.expand import ai_onnx_ml as classic
-from deeploy.frontend.expand import attention, images, products, recurrent, trees
+from deeploy.frontend.expand import attention, images, products, recurrent, training, trees
 from deeploy.frontend.expand import indexing as places
 from deeploy.frontend.expand.expansion import EXPANSIONS, Expansion
 from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.walk import GraphWalk
 
-__all__ = ["attention", "classic", "expand", "images", "places", "products", "recurrent", "trees"]
+__all__ = ["attention", "classic", "expand", "images", "places", "products", "recurrent", "training", "trees"]
 
 
 def expand(walk: GraphWalk, node: onnx.NodeProto, domain: str, attributes: Attributes) -> bool:

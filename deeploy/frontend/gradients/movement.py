@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from deeploy.errors import UnsupportedError
@@ -37,11 +39,14 @@ def _split(g: Backward, x: Tensor) -> Tensor:
 
 @differentiates("Slice")
 def _slice(g: Backward, x: Tensor) -> Tensor:
-    dy = g.dy
-    for axis, step in enumerate(g.attrs["steps"]):
-        dy = spread(dy, axis, step)
-    starts = g.attrs["starts"]
-    return dy.pad(starts, [n - start - m for n, start, m in zip(x.shape, starts, dy.shape, strict=True)])
+    return place_slice(g.dy, g.attrs["starts"], g.attrs["steps"], x.shape)
+
+
+def place_slice(part: Tensor, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Tensor:
+    """A tensor of zeros but for a part of it, whose elements begin at ``starts`` and are ``steps`` apart."""
+    for axis, step in enumerate(steps):
+        part = spread(part, axis, step)
+    return part.pad(starts, [n - start - m for n, start, m in zip(shape, starts, part.shape, strict=True)])
 
 
 def spread(x: Tensor, axis: int, step: int) -> Tensor:
@@ -66,14 +71,16 @@ def _pad(g: Backward, x: Tensor) -> Tensor:
 
 @differentiates("Gather", weights=(0,))
 def _gather(g: Backward, x: Tensor, places: Tensor) -> Gradients:
-    """A product with ones where an entry was taken."""
-    axis, count = g.attrs["axis"], x.shape[g.attrs["axis"]]
-    taken = g.dy.reshape([*x.shape[:axis], places.elements, *x.shape[axis + 1 :]])
-    order = [axis, *(i for i in range(x.rank) if i != axis)]
+    return sum_entries(g.dy, places, x.shape, g.attrs["axis"]), None
+
+
+def sum_entries(dy: Tensor, places: Tensor, shape: Sequence[int], axis: int) -> Tensor:
+    """A tensor of a shape with the sum of what was taken from each place of an axis: a product with ones where an entry was taken."""
+    taken = dy.reshape([*shape[:axis], places.elements, *shape[axis + 1 :]])
+    order = [axis, *(i for i in range(len(shape)) if i != axis)]
     rows = taken.transpose(order).reshape([places.elements, -1])
-    entries = one_hot(places.reshape([places.elements]), count, x.dtype)
-    summed = entries.transpose([1, 0]) @ rows
-    return summed.reshape([x.shape[i] for i in order]).transpose(inverse_order(order)), None
+    summed = one_hot(places.reshape([-1]), shape[axis], dy.dtype).transpose([1, 0]) @ rows
+    return summed.reshape([shape[i] for i in order]).transpose(inverse_order(order))
 
 
 def one_hot(places: Tensor, count: int, dtype: DType) -> Tensor:

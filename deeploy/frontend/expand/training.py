@@ -1,0 +1,267 @@
+"""Training graphs that others made: gradients of com.microsoft, as onnxruntime's training artifacts have them, and ONNX's optimisers.
+
+Each is a row over the rules of ``deeploy.frontend.gradients``: a gradient of an operator is that operator's rule, applied to the inputs
+of the forward node; of functions that are given by their results, the formula over these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, declares
+from deeploy.frontend.gradients import differentiate
+from deeploy.frontend.gradients.movement import one_hot, place_slice, sum_entries
+from deeploy.frontend.gradients.rows import norm_gradients, softmax_gradient
+from deeploy.ir.nodes import Attributes, Node, Tensor, concat, constant, where
+
+ARTIFACTS = "ai.onnx.preview.training"
+_LOSS = "reduction?: mean|sum"
+
+
+def _of_node(op: str, dy: Tensor, *inputs: Tensor, **attrs: object) -> list[Tensor | None]:
+    """The gradients of the inputs of an operator of the normalised graph."""
+    result = Tensor("", dy.shape, dy.dtype, label=op.lower())
+    return differentiate(Node("", op, inputs, (result,), attrs, domain=""), [dy])
+
+
+_BY_INPUT: Mapping[str, tuple[str, Attributes]] = {  # of the gradient of the result and the input
+    "ReluGrad": ("Relu", {}),
+    "GeluGrad": ("Gelu", {"approximate": "none"}),
+    "FastGeluGrad": ("Gelu", {"approximate": "tanh"}),
+}
+_BY_RESULT: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {  # of the gradient of the result and the result
+    "SigmoidGrad": lambda dy, y: dy * y * (y.apply("Neg") + 1.0),
+    "TanhGrad": lambda dy, y: dy * ((y * y).apply("Neg") + 1.0),
+}
+
+
+@declares("ReluGrad")
+@declares("GeluGrad")
+@declares("FastGeluGrad")
+def by_input(m: Expansion, dy: Tensor, x: Tensor) -> Results:
+    """The gradient of a function of single elements, which are given."""
+    op, attrs = _BY_INPUT[m.op]
+    return _of_node(op, dy, x, **attrs)
+
+
+@declares("BiasGeluGrad_dX")
+@declares("BiasFastGeluGrad_dX")
+def biased_gelu(m: Expansion, dy: Tensor, x: Tensor, bias: Tensor) -> Results:
+    """The gradient of Gelu behind a sum, which is that of both summands."""
+    return _of_node("Gelu", dy, x + bias, approximate="tanh" if "Fast" in m.op else "none")
+
+
+@declares("QuickGeluGrad")
+def quick_gelu(dy: Tensor, x: Tensor, *, alpha: float = 1.702) -> Tensor:
+    """The gradient of x sigmoid(alpha x)."""
+    y = (x * alpha).apply("Sigmoid")
+    return dy * y * (x * alpha * (y.apply("Neg") + 1.0) + 1.0)
+
+
+@declares("SigmoidGrad")
+@declares("TanhGrad")
+def by_result(m: Expansion, dy: Tensor, y: Tensor) -> Tensor:
+    """The gradient of a function by its results."""
+    return _BY_RESULT[m.op](dy, y)
+
+
+@declares("SoftmaxGrad_13", rank=1)
+def softmax(dy: Tensor, y: Tensor, *, axis: int = -1) -> Tensor:
+    """The gradient of a softmax by its result."""
+    return softmax_gradient(dy, y, axis % y.rank)
+
+
+@declares("LogSoftmaxGrad_13", rank=1)
+def log_softmax(dy: Tensor, y: Tensor, *, axis: int = -1) -> Tensor:
+    """The gradient of the logarithm of a softmax by its result."""
+    return dy - y.apply("Exp") * dy.reduce("Sum", axis % y.rank)
+
+
+def _cross_entropy(m: Expansion, dy: Tensor, logarithms: Tensor, label: Tensor, reduction: str) -> Tensor:
+    """The gradient of scores, of which ``logarithms`` are those of the softmax; classes are axis 1."""
+    classes, rank = logarithms.shape[1], logarithms.rank
+    hits = one_hot(label.reshape([-1]), classes, logarithms.dtype).reshape([*label.shape, classes])
+    hits = hits.transpose([0, rank - 1, *range(1, rank - 1)])
+    share = 1 / label.elements if reduction == "mean" else 1.0
+    return (logarithms.apply("Exp") - hits) * (dy.reshape([1]) * share)
+
+
+@declares("SoftmaxCrossEntropyLossGrad", _LOSS, domain="", inputs=(3, 3))
+def loss_gradient(
+    m: Expansion, dy: Tensor, logarithms: Tensor, label: Tensor, *, reduction: str = "mean", ignore_index: int = -1
+) -> Tensor:
+    """The gradient of ONNX's loss; labels that are ignored do not occur."""
+    return _cross_entropy(m, dy, logarithms, label, reduction)
+
+
+def _without_weights(m: Expansion, weights: Tensor | None) -> None:
+    if weights is not None:
+        raise Refusal("has weights of classes")
+
+
+@declares("SoftmaxCrossEntropyLossInternal", _LOSS, rank=2)
+def loss(
+    m: Expansion,
+    scores: Tensor,
+    label: Tensor,
+    weights: Tensor | None = None,
+    ignored: np.ndarray | None = None,
+    *,
+    reduction: str = "mean",
+) -> Results:
+    """The cross entropy of scores, and the logarithms of their softmax."""
+    _without_weights(m, weights)
+    logarithms = m.compute("LogSoftmax", scores, axis=1)
+    hits = one_hot(label.reshape([-1]), scores.shape[1], scores.dtype).reshape([*label.shape, scores.shape[1]])
+    hits = hits.transpose([0, scores.rank - 1, *range(1, scores.rank - 1)])
+    total = (logarithms * hits).reduce("Sum", *range(scores.rank), keepdims=0).apply("Neg")
+    return [total * (1 / label.elements) if reduction == "mean" else total, logarithms]
+
+
+@declares("SoftmaxCrossEntropyLossInternalGrad", _LOSS)
+def inner_loss_gradient(
+    m: Expansion,
+    dy: Tensor,
+    logarithms: Tensor,
+    label: Tensor,
+    weights: Tensor | None = None,
+    ignored: np.ndarray | None = None,
+    bias: Tensor | None = None,
+    *,
+    reduction: str = "mean",
+) -> Tensor:
+    """The gradient of scores, perhaps added to another one; labels that are ignored do not occur."""
+    _without_weights(m, weights)
+    gradient = _cross_entropy(m, dy, logarithms, label, reduction)
+    return gradient if bias is None else gradient + bias.reshape(gradient.shape)
+
+
+@declares("ConvGrad", "auto_pad?: NOTSET|VALID", rank=3)
+def convolution(
+    dy: Tensor,
+    x: Tensor,
+    weights: Tensor,
+    *,
+    strides: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    kernel_shape: Sequence[int] = (),
+    group: int = 1,
+) -> Results:
+    """The gradients of data, weights and bias."""
+    rank = x.rank - 2
+    bias = constant(np.zeros(weights.shape[0], np.float32))
+    windows = {"strides": strides or [1] * rank, "dilations": dilations or [1] * rank, "pads": pads or [0] * (2 * rank)}
+    return _of_node("Conv", dy, x, weights, bias, group=group, **windows)
+
+
+@declares("LayerNormalizationGrad", rank=1)
+def layer_norm(dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor, *, axis: int = -1) -> Results:
+    """The gradients of data, scale and bias, by mean and one over the deviation."""
+    axes = range(axis % x.rank, x.rank)
+    rows = [1 if i in axes else n for i, n in enumerate(x.shape)]
+    found = norm_gradients(dy, (x - mean.reshape(rows)) * inverse.reshape(rows), inverse.reshape(rows), scale, axes)
+    return [found[0], *(each and each.reduce("Sum", *range(axes[0]), keepdims=0) for each in found[1:])]
+
+
+@declares("GatherGrad")
+def gather(shape: np.ndarray, places: Tensor, dy: Tensor, *, axis: int = 0) -> Tensor:
+    """The sum of what each entry of a table got."""
+    return sum_entries(dy, places, [int(n) for n in shape], axis % len(shape))
+
+
+@declares("SliceGrad")
+def slice_gradient(
+    dy: Tensor, shape: np.ndarray, starts: np.ndarray, ends: np.ndarray, axes: np.ndarray | None = None, steps: np.ndarray | None = None
+) -> Tensor:
+    """Zeros around what was cut out."""
+    chosen = range(len(starts)) if axes is None else [int(axis) % len(shape) for axis in axes]
+    spans = [range(int(n)) for n in shape]
+    for axis, start, end, step in zip(chosen, starts, ends, np.ones(len(starts), np.int64) if steps is None else steps, strict=True):
+        spans[axis] = spans[axis][int(start) : int(end) : int(step)]
+    if min(span.step for span in spans) < 1:
+        raise Refusal("walks an axis backwards")
+    if [len(span) for span in spans] != [*dy.shape] or 0 in dy.shape:
+        raise ValueError("what was cut out has another shape")
+    return place_slice(dy, [span.start for span in spans], [span.step for span in spans], [int(n) for n in shape])
+
+
+@declares("ConcatTraining", inputs=(1, 2**16), rank=1)
+def concat_parts(m: Expansion, *, axis: int = 0) -> Results:
+    """Tensors one behind the other, and the extent of each."""
+    parts = m.inputs()
+    return [concat(parts, axis), constant(np.array([part.shape[axis] for part in parts], np.int64))]
+
+
+@declares("InPlaceAccumulator")
+def accumulate(total: Tensor, gradient: Tensor, signal: Tensor | None = None) -> Tensor:
+    """A sum of gradients; where a signal is false, it stays as it was."""
+    return total + gradient if signal is None else where(signal, total + gradient, total)
+
+
+@declares("InPlaceAccumulatorV2")
+def accumulate_anew(total: Tensor, gradient: Tensor, is_first: Tensor | None = None) -> Results:
+    """That there is a sum of gradients, and the sum, which begins with the first of them."""
+    added = total + gradient
+    return [constant(np.ones(1, bool)), added if is_first is None else where(is_first, gradient, added)]
+
+
+def _groups(m: Expansion, count: int) -> tuple[Tensor, Tensor, list[list[Tensor]]]:
+    """The rate and the number of updates before this one, and as many lists of equally many tensors."""
+    rate, steps, *tensors = m.inputs()
+    size = len(tensors) // count
+    if size * count != len(tensors):
+        raise Refusal(f"has {len(tensors)} tensors, which are no {count} for each that it changes", "correct the model")
+    return rate.reshape([1]), steps.reshape([1]).cast(rate.dtype), [tensors[i * size : (i + 1) * size] for i in range(count)]
+
+
+@declares("Adagrad", domain=ARTIFACTS, inputs=(3, 2**16))
+def adagrad(m: Expansion, *, decay_factor: float = 0.0, epsilon: float = 0.0, norm_coefficient: float = 0.0) -> Results:
+    """ONNX's definition of Adagrad."""
+    rate, steps, groups = _groups(m, 3)
+    rate = rate / (steps * decay_factor + 1.0)
+    changed, squares = list[Tensor](), list[Tensor]()
+    for x, g, square in zip(*groups, strict=True):
+        g = g + x * norm_coefficient
+        squares.append(square + g * g)
+        changed.append(x - g * rate / (squares[-1].apply("Sqrt") + epsilon))
+    return [*changed, *squares]
+
+
+@declares("Momentum", "mode: standard|nesterov", domain=ARTIFACTS, inputs=(3, 2**16))
+def momentum(m: Expansion, *, alpha: float = 0.9, beta: float = 1.0, norm_coefficient: float = 0.0, mode: str = "standard") -> Results:
+    """ONNX's definition of Momentum; the first update has the whole gradient."""
+    rate, steps, groups = _groups(m, 3)
+    share = where(steps.apply("Greater", 0.0), beta, constant(1.0, rate.dtype))
+    changed, velocities = list[Tensor](), list[Tensor]()
+    for x, g, velocity in zip(*groups, strict=True):
+        g = g + x * norm_coefficient
+        velocities.append(velocity * alpha + g * share)
+        changed.append(x - (velocities[-1] if mode == "standard" else g + velocities[-1] * alpha) * rate)
+    return [*changed, *velocities]
+
+
+@declares("Adam", domain=ARTIFACTS, inputs=(3, 2**16))
+def adam(
+    m: Expansion,
+    *,
+    alpha: float = 0.9,
+    beta: float = 0.999,
+    epsilon: float = 0.0,
+    norm_coefficient: float = 0.0,
+    norm_coefficient_post: float = 0.0,
+) -> Results:
+    """ONNX's definition of Adam."""
+    rate, steps, groups = _groups(m, 4)
+    first, second = (constant(base, rate.dtype).apply("Pow", steps).apply("Neg") + 1.0 for base in (alpha, beta))
+    adjusted = where(steps.apply("Greater", 0.0), rate * second.apply("Sqrt") / first, rate)
+    lists: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
+    for x, g, mean, square in zip(*groups, strict=True):
+        g = g + x * norm_coefficient
+        mean, square = mean * alpha + g * (1 - alpha), square * beta + g * g * (1 - beta)
+        x = x - mean * adjusted / (square.apply("Sqrt") + epsilon)
+        for results, each in zip(lists, (x * (1 - norm_coefficient_post), mean, square), strict=True):
+            results.append(each)
+    return [tensor for results in lists for tensor in results]
