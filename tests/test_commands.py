@@ -125,7 +125,7 @@ def test_the_schema_of_build_files_has_the_options_as_they_are_stated() -> None:
 
 def test_the_doctor_tells_what_is_there() -> None:
     tools = {tool.name: tool for tool in examine_tools()}
-    assert tools["gcc"].found and tools["make"].found and tools["gcc"].version
+    assert {"cmake", "ai_edge_litert"} <= tools.keys() and tools["gcc"].found and tools["make"].found and tools["gcc"].version
     assert all(bool(tool.remedy) != bool(tool.found) and tool.enables for tool in tools.values())
     told = json.loads(run("doctor", "--json"))
     assert [entry["name"] for entry in told] == list(tools)

@@ -79,6 +79,7 @@ def make_package(kind: Package, files: Project, manifest: Document) -> Project:
         "cross": (_CROSS.findall(str(files["Makefile"])) or [""])[0],
         "files": files,
         "target": manifest["target"],
+        "is_tested": "self_test" in entries[0],
         "ports": {side: [_describe_port(port) for port in entries[0][side]] for side in ("inputs", "outputs")},
     }
     if kind == "cargo" and not all(f"struct {prefix}_instance {{" in str(text) for prefix, text in values["texts"].items()):

@@ -379,7 +379,7 @@ def run(
     if layers:
         _check_self_test({"--inputs": inputs, "--expect": expect, "--save": save, "--sequence": sequence or None})
         entry, log = checks.run_self_test(project, network, on, time_limit, board, port)
-        return print_self_test(log, entry, as_json)
+        return print_self_test(log, entry, as_json, "nanoseconds" if on == "host" else "cycles")
     if inputs is None:
         raise UsageError("no inputs are named", "Give them: --inputs IN.npz, or run the self-test: --layers.")
     if save is not None:

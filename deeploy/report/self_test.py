@@ -14,11 +14,12 @@ _LINE = re.compile(r"deeploy-test (\w+) (\d+) (\d+) (\w+) ([0-9a-f]{8}) ([0-9a-f
 _OUTPUT = re.compile(r"deeploy-test (\w+) output (\d+) differs")
 
 
-def read_log(log: str, entry: Document) -> Contents:
+def read_log(log: str, entry: Document, unit: str = "cycles") -> Contents:
     """What the lines of a self-test say, which may stand among others; of several runs the last one.
 
     Args:
         entry: of the network in ``deploy.json``.
+        unit: of the clock that the program counts.
 
     Raises:
         UsageError: there are no such lines, or they are of another project, cut off, or say that an inference failed.
@@ -36,27 +37,27 @@ def read_log(log: str, entry: Document) -> Contents:
         what = "is cut off" if end is None else f"says that an inference failed: {end[0].split()[-1]}"
         raise UsageError(f"the log {what}", "Run it again, to its line: end." if end is None else "enum deeploy_status says why.")
     calls, layers = entry["calls"], dict[int, Contents]()
-    for _, _, number, name, computed, wanted, cycles, verdict in _LINE.findall(log[: end.start()]):
+    for _, _, number, name, computed, wanted, count, verdict in _LINE.findall(log[: end.start()]):
         if int(number) >= len(calls) or calls[int(number)]["name"] != name:
             raise UsageError(f"the log names a layer {shorten(name)} that the project does not have", "Give the log as it was printed.")
         verdict = "differs" if verdict == "same" and computed != wanted else verdict
         call = calls[int(number)]
-        head = {"name": name, "node": call["node"], "op": call["op"], "predicted": call["cycles"], "cycles": int(cycles)}
+        head = {"name": name, "node": call["node"], "op": call["op"], "predicted": call["cycles"], unit: int(count)}
         layer = layers.setdefault(int(number), {**head, "verdict": verdict})
         layer["verdict"] = "differs" if "differs" in (verdict, layer["verdict"]) else verdict
     outputs = sorted({entry["outputs"][int(n)]["name"] for _, n in _OUTPUT.findall(log[: end.start()]) if int(n) < len(entry["outputs"])})
     shown = [layers[number] for number in sorted(layers)]
     first = next((layer["name"] for layer in shown if layer["verdict"] == "differs"), None)
-    return {"passed": first is None and not outputs, "first": first, "outputs": outputs, "layers": shown}
+    return {"passed": first is None and not outputs, "first": first, "outputs": outputs, "unit": unit, "layers": shown}
 
 
 def describe_log(told: Document) -> str:
     """``read_log`` for a terminal."""
-    has_cycles = any(layer["cycles"] for layer in told["layers"])
-    head = ("layer", "node", *(("cycles", "predicted") if has_cycles else ()), "")
+    counted = [unit for unit in (told["unit"],) if any(layer[unit] for layer in told["layers"])]
+    counted += ["predicted"] if counted == ["cycles"] else []
     rows = [
-        (one["name"], shorten(one["node"], 40), *map(format_number, (one["cycles"], one["predicted"]) * has_cycles), one["verdict"])
-        for one in told["layers"]
+        (one["name"], shorten(one["node"], 40), *(format_number(one[name]) for name in counted), one["verdict"]) for one in told["layers"]
     ]
+    head = ("layer", "node", *counted, "")
     outputs = f"outputs that differ: {', '.join(map(shorten, told['outputs']))}" if told["outputs"] else "all layers and outputs are equal"
     return f"{align_table(head, rows)}\n" + (f"first layer that differs: {told['first']}" if told["first"] else outputs)

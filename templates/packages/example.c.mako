@@ -1,5 +1,9 @@
 <% P = name.upper() %>\
-/* Runs network ${name} once, on inputs that are all zero, and prints the first values of its first output, in thousandths. */
+/* Runs network ${name} once, on inputs that are all zero, and prints the first values of its first output, in thousandths.
+% if is_tested:
+ * Then it runs the self-test that was compiled in; -DDEEPLOY_NO_SELF_TEST leaves it out.
+% endif
+ */
 #include "${headers[0]}"
 #include "deeploy_values.h"
 
@@ -55,6 +59,35 @@ static int infer(void) {
     print("\n");
     return 0;
 }
+% if is_tested:
+
+#ifndef DEEPLOY_NO_SELF_TEST
+static int put_byte(int byte) {
+    put((char)byte);
+    return byte;
+}
+
+#ifdef BOARD
+static uint32_t cycles(void) {
+    return (uint32_t)board_clock();
+}
+#else
+#define cycles 0
+#endif
+
+/* A line for every layer, which deeploy compare reads; how many results differ. */
+static int test(void) {
+#ifdef BOARD
+    board_start_clock();
+#endif
+    return ${name}_test(put_byte, cycles);
+}
+#else
+static int test(void) {
+    return 0;
+}
+#endif
+% endif
 
 #if defined(BOARD) || defined(SEMIHOSTING)
 _Noreturn void program_fail(const char *what) { /* start.c calls it where the processor meets an exception */
@@ -72,11 +105,11 @@ int main(void) {
 #ifdef BOARD
     board_begin();
 #endif
-    const int status = infer();
+    const int status = infer()${" || test()" if is_tested else ""};
 #if defined(SEMIHOSTING)
     semihost_exit(status);
 #elif defined(BOARD)
-    if (status) program_fail("the inference failed");
+    if (status) program_fail("the inference${" or its self-test" if is_tested else ""} failed");
     for (;;) continue;
 #else
     return status;

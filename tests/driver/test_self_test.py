@@ -55,7 +55,8 @@ def _told(out: Path, *options: str, status: int = 0) -> dict[str, str]:
     said = RUN.invoke(cli.app, ["run", str(out), "--layers", "--json", *options])
     assert said.exit_code == status, said.output
     told = json.loads(said.output)
-    assert told["passed"] is (status == 0)
+    assert told["passed"] is (status == 0) and told["unit"] == ("cycles" if "--on" in options else "nanoseconds")
+    assert all(told["unit"] in layer for layer in told["layers"])
     return {layer["name"]: layer["verdict"] for layer in told["layers"]} | {"first": told["first"]}
 
 

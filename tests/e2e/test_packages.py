@@ -18,8 +18,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.backend.packages import PACKAGES
+from deeploy.backend.project import read_manifest
 from deeploy.errors import UsageError
 from deeploy.options import Package
+from deeploy.report.self_test import read_log
 from tests.e2e import decoders
 from tests.random.projects import base
 
@@ -84,11 +86,11 @@ def save_product(folder: Path, name: str, weight: float) -> Path:
     return path
 
 
-def packed(folder: Path, kind: Package, target: str = "generic") -> list[Path]:
+def packed(folder: Path, kind: Package, target: str = "generic", self_test: Path | None = None) -> list[Path]:
     """Two networks, each a package of its own."""
     found = []
     for name, weight in (("rise", 2.0), ("fall", -3.0)):
-        compiled = deeploy.compile({name: save_product(folder, name, weight)}, target, package=kind)
+        compiled = deeploy.compile({name: save_product(folder, name, weight)}, target, package=kind, self_test=self_test)
         compiled.write(folder / name)
         found.append(folder / name)
     return found
@@ -122,12 +124,14 @@ def test_the_program_of_a_package_runs(target: str, tools: list[str], tmp_path: 
     missing = [tool for tool in ("cmake", *tools) if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"there is no {missing[0]}")
-    (folder, _) = packed(tmp_path, "cmake", target)
+    np.savez(tmp_path / "in.npz", np.arange(4, dtype=np.float32)[None])
+    (folder, _) = packed(tmp_path, "cmake", target, tmp_path / "in.npz")
     main = folder / "example/main.c"
     main.write_text(main.read_text().replace("input0[4];", "input0[4] = {1, 2, 3, 4.5};"))
     options = ["--toolchain", "../toolchain.cmake"] if tools else []
     done(["cmake", "-S", "rise/example", "-B", "build", *options], tmp_path)
-    assert "rise: 21000 21000 21000 21000\n" in done(["sh", "-c", "cmake --build build --target run 2>&1"], tmp_path)
+    log = done(["sh", "-c", "cmake --build build --target run 2>&1"], tmp_path)
+    assert "rise: 21000 21000 21000 21000\n" in log and read_log(log, read_manifest(folder))["passed"]
     if tools:
         command = ["cmake", "-S", "rise/example", "-B", "other", *options, "-DBOARD=abacus"]
         refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -45,6 +45,7 @@ class Tool:
 _PROGRAMS = (
     ("compiler", "gcc", "building and running projects on this machine (deeploy run, deeploy verify)", "gcc libc6-dev"),
     ("compiler", "make", "building projects with their own Makefile", "make"),
+    ("compiler", "cmake", "projects that are packages for CMake (deeploy compile --package cmake)", "cmake"),
     ("compiler", "riscv64-unknown-elf-gcc", "programs for RISC-V chips and boards", "gcc-riscv64-unknown-elf"),
     ("compiler", "clang", "programs for RISC-V chips with vectors", "clang"),
     ("compiler", "arm-none-eabi-gcc", "programs for Arm microcontrollers", "gcc-arm-none-eabi libnewlib-arm-none-eabi"),
@@ -61,6 +62,7 @@ _PACKAGES = (
     ("serial", "boards (deeploy run --on board)", "pyserial"),
     ("torch", "deeploy.compile of a torch.nn.Module", "torch onnxscript"),
     ("onnxscript", "PyTorch's default exporter", "onnxscript"),
+    ("ai_edge_litert", "comparisons of TensorFlow Lite files with LiteRT (deeploy verify, deeploy evaluate)", "ai-edge-litert"),
     ("emx_onnx_cgen", "generated C for operators without a kernel (--fallback)", "emx-onnx-cgen"),
 )
 _CACHE = "compiling the same again sooner"
