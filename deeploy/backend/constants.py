@@ -186,7 +186,7 @@ class SharedConstants:
     project: str
     store: Store
     leads: Mapping[str, str]
-    alike: Mapping[str, Sequence[Plan]]
+    isomorphic: Mapping[str, Sequence[Plan]]
     arenas: Mapping[str, int]
     generators: Mapping[str, Addition]
 
@@ -194,10 +194,10 @@ class SharedConstants:
 def share_constants(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: Additions | None = None) -> SharedConstants:
     """What networks share; ``add`` finds those to which a function is added."""
     leads = state_groups({prefix: plan.program for prefix, plan in plans.items()})
-    alike = {p: [plan for q, plan in plans.items() if leads.get(q, q) == leads.get(p, p)] for p in plans}
-    arenas = {p: max(plan.memory[plan.target.memories[0].name].peak for plan in same_plans) for p, same_plans in alike.items()}
+    isomorphic = {p: [plan for q, plan in plans.items() if leads.get(q, q) == leads.get(p, p)] for p in plans}
+    arenas = {p: max(plan.memory[plan.target.memories[0].name].peak for plan in same_plans) for p, same_plans in isomorphic.items()}
     stored = collect_constants({prefix: plan.program for prefix, plan in plans.items()})
-    return SharedConstants(next(iter(plans)), stored, leads, alike, arenas, add(plans, descriptions, leads) if add is not None else {})
+    return SharedConstants(next(iter(plans)), stored, leads, isomorphic, arenas, add(plans, descriptions, leads) if add is not None else {})
 
 
 def template_context(prefix: str, plan: Plan, description: Document, version: str, common: SharedConstants) -> Contents:

@@ -124,7 +124,7 @@ def _describe_group(fused_group: FusedGroup) -> Contents:
         "last": fused_group.last,
         "clocks": fused_group.clocks,
         "line_buffers": [{"buffer": name, "rows": line_buffer.rows} for name, line_buffer in fused_group.line_buffers.items()],
-        "slots": [{"buffer": name, "slots": slots.count, "elements": slots.elements} for name, slots in fused_group.slots.items()],
+        "slots": [{"buffer": name, "slots": slots.count, "elements": slots.elements} for name, slots in fused_group.tile_buffers.items()],
     }
 
 

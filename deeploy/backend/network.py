@@ -68,7 +68,7 @@ def emit_network(
         "resident": [name for name, kept in resident.items() if kept],
         "outer": "" if is_flat else target.outward(target.engines[0].memory)[0].far,
         "default": plan.machine.default_memory,
-        "fields": instance_fields_of(common.alike[prefix]),
+        "fields": instance_fields_of(common.isomorphic[prefix]),
         "levels": used_levels([plan]),
         "has_owner": program.growth is not None and not is_flat,
         "tickets": printer.tickets(),

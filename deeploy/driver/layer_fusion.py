@@ -70,16 +70,16 @@ def fuse_layers(plan: Plan, given: Program) -> Plan:
     if plan.target.is_flat or plan.target.timing is None or not plan.machine.fusion:
         return plan
     by_bytes = plan.machine.objective == "traffic"
-    before, fuser, objective = walk_plan(plan), FusionSearch(plan, given), plan.machine.objective
+    before, search, objective = walk_plan(plan), FusionSearch(plan, given), plan.machine.objective
     costs = _WalkedCosts(before)
-    options = {fused: _estimate_option(fuser, costs, fused) for fused in _possible_groups(fuser, costs, by_bytes)}
+    options = {fused: _estimate_option(search, costs, fused) for fused in _possible_groups(search, costs, by_bytes)}
     best, least, taken, tried = plan, costs.total(before, objective), set[FusionCandidate](), set[frozenset[FusionCandidate]]()
     for _ in range(ATTEMPTS):
         chosen = _select_options([one for one in options.values() if one.gains(by_bytes)[0] > 0], len(plan.calls), by_bytes)
         if not chosen or frozenset(one.fused for one in chosen) in tried:
             break
         tried.add(frozenset(one.fused for one in chosen))
-        fused_plan = apply_groups(plan, [one.fused for one in chosen], fuser.buffers)
+        fused_plan = apply_groups(plan, [one.fused for one in chosen], search.buffers)
         try:
             fused_plan = place_addresses(fused_plan)
         except Overfull:
@@ -91,7 +91,7 @@ def fuse_layers(plan: Plan, given: Program) -> Plan:
         options |= {one.fused: replace(one, together=now.cost(one.fused.steps)) for one in chosen}
         if now.total(after, objective) < least:
             least, taken, best = now.total(after, objective), {one.fused for one in chosen}, predict_savings(fused_plan, before, after)
-    return replace(best, fusion_choices=_describe_choices(fuser, list(options.values()), taken, by_bytes))
+    return replace(best, fusion_choices=_describe_choices(search, list(options.values()), taken, by_bytes))
 
 
 class _WalkedCosts:
@@ -116,26 +116,26 @@ class _WalkedCosts:
         return measure(objective, self.cycles[-1], run.energy.total), self.moved[-1]
 
 
-def _possible_groups(fuser: FusionSearch, costs: _WalkedCosts, by_bytes: bool) -> list[FusionCandidate]:
+def _possible_groups(search: FusionSearch, costs: _WalkedCosts, by_bytes: bool) -> list[FusionCandidate]:
     """The fused groups of all kinds for which there is room."""
 
     def promises(steps: range, cycles: int, traffic: int) -> bool:
         alone, moved = (row[steps[-1] + 1] - row[steps[0]] for row in (costs.cycles, costs.moved))
         return traffic < moved and cycles <= SLOWER * alone if by_bytes else cycles <= (1 - WORTH) * alone
 
-    groups = list(fuser.list_candidates(promises))
-    if fuser.program.growth is None:
-        groups += [*product_groups(fuser), *parallel_groups(fuser), *(() if by_bytes else pipelined_groups(fuser))]
+    groups = list(search.list_candidates(promises))
+    if search.program.growth is None:
+        groups += [*product_groups(search), *parallel_groups(search), *(() if by_bytes else pipelined_groups(search))]
     return groups
 
 
-def _estimate_option(fuser: FusionSearch, costs: _WalkedCosts, fused: FusionCandidate) -> _Option:
+def _estimate_option(search: FusionSearch, costs: _WalkedCosts, fused: FusionCandidate) -> _Option:
     """A fused group with the estimate of what it takes: besides windows, as much moves as without it."""
     alone = costs.cost(fused.steps)
     moved = Counter(alone.traffic)
     moved.update(fused.traffic)
     for step in fused.steps:
-        moved.subtract(fuser.traffic(step))
+        moved.subtract(search.traffic(step))
     return _Option(fused, alone, _Cost(fused.cycles, moved))
 
 
@@ -156,7 +156,7 @@ def _select_options(options: Sequence[_Option], count: int, by_bytes: bool) -> l
 
 
 def _describe_choices(
-    fuser: FusionSearch, options: Sequence[_Option], taken: set[FusionCandidate], by_bytes: bool
+    search: FusionSearch, options: Sequence[_Option], taken: set[FusionCandidate], by_bytes: bool
 ) -> tuple[FusionChoice, ...]:
     """What became of every group of calls: of several ways to cut one, the one that was taken, or the best one."""
     choices: dict[range, FusionChoice] = {}
@@ -166,14 +166,14 @@ def _describe_choices(
         if reason == "less saved" and not gain:
             reason = "more bytes" if by_bytes and one.together.moved >= one.apart.moved else "slower"
         trips, cycles = one.fused.fused_group.members[0].trips, (round(one.apart.cycles), round(one.together.cycles))
-        peaks = fuser.peak(steps), one.fused.bytes
+        peaks = search.peak(steps), one.fused.bytes
         moved = dict(one.apart.traffic), dict(one.together.traffic)
         choice = FusionChoice(steps[0], steps[-1], trips, reason, *cycles, *moved, *peaks)
         choices.setdefault(steps, choice)
-    for step, (why, needed) in fuser.misses.items():
+    for step, (why, needed) in search.misses.items():
         steps = range(step, step + 2)
-        if steps not in choices and fuser.follows(step + 1):
-            choices[steps] = FusionChoice(step, step + 1, 0, why, None, None, {}, {}, fuser.peak(steps), needed)
+        if steps not in choices and search.follows(step + 1):
+            choices[steps] = FusionChoice(step, step + 1, 0, why, None, None, {}, {}, search.peak(steps), needed)
     return tuple(sorted(choices.values(), key=lambda choice: (choice.first, choice.last)))
 
 

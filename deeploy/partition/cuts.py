@@ -47,7 +47,7 @@ class Cuts:
         """Per chip the indices of an axis that it has, in order."""
         place = tensor, axis
         if place not in self._kept:
-            owners = self.owner[self.dependence.atoms(tensor, axis)]
+            owners = self.owner[self.dependence.index_classes(tensor, axis)]
             self._kept[place] = tuple(np.flatnonzero(owners == chip) for chip in range(self.chips))
         return self._kept[place]
 
@@ -77,13 +77,13 @@ def choose_cuts(graph: Graph, declare: Declare, chips: int, gathered: frozenset[
             f"--chips {chips}: the model has nothing that can be cut across chips: no sum of products with a constant operand",
             "Use --chips 1, or cut it by depth: --partition pipeline.",
         )
-    owner = np.full(len(dependence.atom), -1, np.int64)
+    owner = np.full(len(dependence.index_class), -1, np.int64)
     seeds = _seed_axes(graph, dependence)
     for group in sorted({loop.group for loop in chosen.values()}):
-        first = dependence.atoms(*seeds[group])
-        _distribute_atoms(owner, first, chips)
-        members = np.unique(dependence.atom[dependence.group[dependence.atom] == group])
-        _distribute_atoms(owner, np.setdiff1d(members, first), chips)
+        first = dependence.index_classes(*seeds[group])
+        _distribute_index_classes(owner, first, chips)
+        members = np.unique(dependence.index_class[dependence.group[dependence.index_class] == group])
+        _distribute_index_classes(owner, np.setdiff1d(members, first), chips)
     _check_none_is_empty(owner, chips, dependence)
     return Cuts(dependence, chips, owner, chosen, tuple(whole.values()))
 
@@ -132,7 +132,7 @@ def _choose_dimension(loops: Sequence[NestDimension], classes: set[int], groups:
     return first[0] if first else None
 
 
-def _distribute_atoms(owner: np.ndarray, atoms: np.ndarray, chips: int) -> None:
+def _distribute_index_classes(owner: np.ndarray, atoms: np.ndarray, chips: int) -> None:
     """Hand out the atoms of a class in their order along an axis: as many to each chip, the first one never without."""
     order = list(dict.fromkeys(atoms.tolist()))
     bounds = [-(-chip * len(order) // chips) for chip in range(chips + 1)]

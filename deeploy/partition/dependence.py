@@ -59,35 +59,35 @@ class Dependence:
     """
 
     vertices: Mapping[Tensor, tuple[np.ndarray, ...]]
-    atom: np.ndarray
+    index_class: np.ndarray
     group: np.ndarray
     loops: Mapping[Node, tuple[NestDimension, ...]]
     mapped: Mapping[Node, frozenset[int]]
     factors: frozenset[Node]
-    detached: frozenset[Node]
+    replicated: frozenset[Node]
 
-    def atoms(self, tensor: Tensor, axis: int) -> np.ndarray:
+    def index_classes(self, tensor: Tensor, axis: int) -> np.ndarray:
         """The atom of every index of an axis."""
-        return np.asarray(self.atom[self.vertices[tensor][axis]])
+        return np.asarray(self.index_class[self.vertices[tensor][axis]])
 
     def classes(self, tensor: Tensor) -> tuple[int, ...]:
         """Per axis its class, -1 where all of it is one atom."""
-        return tuple(self._class(self.atoms(tensor, axis)) for axis in range(tensor.rank))
+        return tuple(self._class(self.index_classes(tensor, axis)) for axis in range(tensor.rank))
 
     def axis(self, tensor: Tensor, group: int | None) -> int | None:
         """The only axis that belongs to a class; None where there is none, or more than one."""
         axes = [axis for axis, equal_axes in enumerate(self.classes(tensor)) if equal_axes == group]
         return axes[0] if len(axes) == 1 else None
 
-    def _class(self, atoms: np.ndarray) -> int:
-        return int(self.group[atoms[0]]) if len(atoms) > 1 and (atoms != atoms[0]).any() else -1
+    def _class(self, index_classes: np.ndarray) -> int:
+        return int(self.group[index_classes[0]]) if len(index_classes) > 1 and (index_classes != index_classes[0]).any() else -1
 
 
 def read_dependence(
-    graph: Graph, declare: Declare, detached: frozenset[Node] = frozenset(), nodes: Sequence[Node] | None = None
+    graph: Graph, declare: Declare, replicated: frozenset[Node] = frozenset(), nodes: Sequence[Node] | None = None
 ) -> Dependence:
     """Read the nests and views of a lowered graph, or of some of its nodes alone."""
-    collector = _Collector(graph, detached)
+    collector = _Collector(graph, replicated)
     if nodes is None:
         for tensor in (*graph.inputs, *graph.outputs):
             collector.vertices(tensor)
@@ -102,9 +102,9 @@ def read_dependence(
 class _Collector:
     """Hands out vertices and collects the edges between them."""
 
-    def __init__(self, graph: Graph, detached: frozenset[Node]) -> None:
+    def __init__(self, graph: Graph, replicated: frozenset[Node]) -> None:
         self.graph = graph
-        self.detached = detached
+        self.replicated = replicated
         self.count = 0
         self.known: dict[Tensor, tuple[np.ndarray, ...]] = {}
         self.runs: list[np.ndarray] = []  # the vertices of every axis and dimension
@@ -163,7 +163,7 @@ class _Collector:
         maps = nest.maps()
         for name, tensor in zip(names, tensors, strict=True):
             own = self.vertices(tensor)
-            if name in maps and not (name in nest.writes and node in self.detached):
+            if name in maps and not (name in nest.writes and node in self.replicated):
                 for run, (axis, indices) in zip(own, stored[name], strict=True):
                     self._axis(geometry, maps[name].axes[axis], run[indices], runs)
         self.mapped[node] = frozenset(i for i, name in enumerate(names[: len(node.inputs)]) if name in maps)
@@ -230,12 +230,15 @@ class _Collector:
 
     def finish(self) -> Dependence:
         nothing = np.zeros((2, 0), np.int64)
-        atom = connected_components(self.count, np.concatenate([nothing, *self.edges], axis=1))
+        index_class = connected_components(self.count, np.concatenate([nothing, *self.edges], axis=1))
         group = connected_components(
-            len(atom), np.concatenate([nothing, *(np.stack([atom[run[:-1]], atom[run[1:]]]) for run in self.runs)], axis=1)
+            len(index_class),
+            np.concatenate([nothing, *(np.stack([index_class[run[:-1]], index_class[run[1:]]]) for run in self.runs)], axis=1),
         )
-        dependence = Dependence(self.known, atom, group, {}, self.mapped, frozenset(self.factors), self.detached)
-        loops = {node: tuple(replace(loop, group=dependence._class(atom[run])) for loop, run in own) for node, own in self.loops.items()}
+        dependence = Dependence(self.known, index_class, group, {}, self.mapped, frozenset(self.factors), self.replicated)
+        loops = {
+            node: tuple(replace(loop, group=dependence._class(index_class[run])) for loop, run in own) for node, own in self.loops.items()
+        }
         return replace(dependence, loops=loops)
 
 

@@ -130,13 +130,13 @@ class Rows:
         if node not in self._alone:
             self._alone[node] = read_dependence(self.graph, self.declare, nodes=[node])
         own = self._alone[node]
-        wanted = own.atoms(tensor, axis)
+        wanted = own.index_classes(tensor, axis)
         if len(np.unique(wanted)) < len(wanted):
             return None
         axes: list[int | None] = []
         for operand in operands:
-            touched = [i for i in range(operand.rank) if np.isin(own.atoms(operand, i), wanted).any()]
-            if len(touched) > 1 or any(not np.array_equal(own.atoms(operand, i), wanted) for i in touched):
+            touched = [i for i in range(operand.rank) if np.isin(own.index_classes(operand, i), wanted).any()]
+            if len(touched) > 1 or any(not np.array_equal(own.index_classes(operand, i), wanted) for i in touched):
                 return None
             axes.append(touched[0] if touched else None)
         return tuple(axes)

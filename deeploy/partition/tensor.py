@@ -177,8 +177,8 @@ class _Partitioner:
         """A node cut along a dimension of its nest, where every chip has something of all operands that are in parts, or of none."""
         if (loop.output is None) != loop.is_sum or len(node.outputs) != 1:
             return None
-        mapped, result, is_detached = self.dependence.mapped[node], node.outputs[0], node in self.dependence.detached
-        if not is_detached and not loop.is_sum and self.dependence.axis(result, loop.group) != loop.output:
+        mapped, result, is_replicated = self.dependence.mapped[node], node.outputs[0], node in self.dependence.replicated
+        if not is_replicated and not loop.is_sum and self.dependence.axis(result, loop.group) != loop.output:
             return None
         axes = [self.dependence.axis(tensor, loop.group) if position in mapped else None for position, tensor in enumerate(node.operands)]
         kept = self._kept(node.operands, axes)
@@ -186,7 +186,7 @@ class _Partitioner:
         first = next((tensor.shape[axis] for tensor, axis in zip(node.operands, axes, strict=True) if axis is not None), None)
         if not inputs or inputs[0][0] != first:
             return None
-        if is_detached and loop.output is not None:  # what is made whole at once is divided as the constant is
+        if is_replicated and loop.output is not None:  # what is made whole at once is divided as the constant is
             kept.append(next(own for count, own in inputs if count == result.shape[loop.output]))
         else:
             kept += self._kept([result], [loop.output])
@@ -244,8 +244,8 @@ class _Partitioner:
                 return False
             grid = np.ogrid[tuple(slice(size) for size in access.shape)]
             places = np.broadcast_to(access.offset + sum(i * stride for i, stride in zip(grid, access.strides, strict=True)), access.shape)
-            inside = self.cuts.owner[self.dependence.atoms(container, axis)[np.unravel_index(places, container.shape)[axis]]]
-            if (np.moveaxis(inside, along, -1) != self.cuts.owner[self.dependence.atoms(part, along)]).any():
+            inside = self.cuts.owner[self.dependence.index_classes(container, axis)[np.unravel_index(places, container.shape)[axis]]]
+            if (np.moveaxis(inside, along, -1) != self.cuts.owner[self.dependence.index_classes(part, along)]).any():
                 return False
         return True
 
@@ -288,7 +288,7 @@ class _Partitioner:
             state.rows = in_rows(replace(sharding, axis=axis), tensors)
         elif isinstance(sharding, Parts):
             parts = Divided(axis, indices, tensors, sharding.group)
-            if node in self.dependence.detached:
+            if node in self.dependence.replicated:
                 state.apart = parts
             else:
                 state.parts[sharding.group] = parts

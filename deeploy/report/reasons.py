@@ -53,7 +53,7 @@ class _Overview:
 
     def __init__(self, plan: Plan) -> None:
         self.text = [str(layer) for layer in build_schedule(plan).layers]
-        self.rooms = Occupancy(plan)
+        self.occupancy = Occupancy(plan)
         self.codes = [code_of(call, plan.target) for call in plan.program.calls] if plan.target.timing is not None else []
         self.uses: dict[str, tuple[int, int]] = {}
         for step, call in enumerate(plan.program.calls):
@@ -77,13 +77,13 @@ class _Explanation:
         self.variants: Sequence[Call] = plan.variants[step] if plan.variants else (self.call,)
         self.is_prefetchable = any(stream.is_prefetchable for stream in self.chosen.tiling.streams)
         codes = overview.codes[:step]
-        self.is_beside = step > 0 and bool(codes) and codes[step - calls_ahead(plan.program.calls, step)].is_accelerated
+        self.begins_ahead = step > 0 and bool(codes) and codes[step - calls_ahead(plan.program.calls, step)].is_accelerated
         self.is_cached_before = (
             [is_cached([*codes, code_of(variant, plan.target)], step) for variant in self.variants] if overview.codes else []
         )
         self.offered = list(dict.fromkeys(plan.offered[step]))
         plain = with_prefetch(self.chosen, False)
-        self.plain = next(c for c in self.alike(self.chosen) if with_prefetch(c, False) == plain)
+        self.plain = next(c for c in self.with_same_residences(self.chosen) if with_prefetch(c, False) == plain)
 
     def all(self) -> Contents:
         call = self.call
@@ -107,7 +107,7 @@ class _Explanation:
             "schedule": self.overview.text[self.step],
         }
 
-    def alike(self, other: Candidate) -> list[Candidate]:
+    def with_same_residences(self, other: Candidate) -> list[Candidate]:
         """The candidates offered that are of the same variant of the call and have their operands in the same memories."""
         return [c for c in self.offered if (c.variant, c.distances) == (other.variant, other.distances)]
 
@@ -171,8 +171,8 @@ class _Explanation:
 
     def tile(self) -> str:
         """What bound the tile: nothing, or a memory."""
-        alike = self.alike(self.chosen)
-        best = min(alike, key=self.cycles, default=self.plain)
+        with_same_residences = self.with_same_residences(self.chosen)
+        best = min(with_same_residences, key=self.cycles, default=self.plain)
         what = f"Tile: {_describe_loops(self.chosen)}, {'two buffers' if self.chosen.is_double else 'one buffer'}"
         if self.cycles(best) >= self.cycles(self.plain):
             if min(map(self.cycles, self.offered)) >= self.cycles(self.plain):
@@ -220,7 +220,7 @@ class _Explanation:
         """The largest buffers that share the engine's memory with the call."""
         level = self.levels[0]
         own = set(self.own())
-        inside = [p for p in self.overview.rooms.alive[level][self.step] if p not in own]
+        inside = [p for p in self.overview.occupancy.alive[level][self.step] if p not in own]
         largest = sorted(inside, key=lambda p: (-p.size, p.offset))[:NEIGHBOURS]
         named = ", ".join(f"{p.buffers[0]} ({group_digits(p.size)})" for p in largest)
         return f"; beside it lie {named}" if named else ""
@@ -256,11 +256,11 @@ class _Explanation:
 
     def own(self) -> list[Placement]:
         """Placements of the windows and the scratch memory of the explained call."""
-        return self.overview.rooms.own.get(self.call.name, [])
+        return self.overview.occupancy.own.get(self.call.name, [])
 
     def free(self, distance: int, step: int) -> int:
         """Bytes of a memory that are not taken in a step by anything but this call's windows and scratch."""
-        return self.overview.rooms.free(self.levels[distance], step, self.call.name)
+        return self.overview.occupancy.free(self.levels[distance], step, self.call.name)
 
     def life(self, buffer: str) -> tuple[int, int, int]:
         """First and last step in which a buffer is needed, and its bytes."""
@@ -313,13 +313,13 @@ class _Explanation:
         return (
             candidate.cycles
             - saved
-            - (candidate.prefetchable_cycles + candidate.prefetchable_issue * self.is_beside if self.is_prefetchable else 0)
+            - (candidate.prefetchable_cycles + candidate.prefetchable_issue * self.begins_ahead if self.is_prefetchable else 0)
         )
 
     def shown(self) -> list[Candidate]:
         """The chosen candidate, the next best with its residences, the best of some other residences, and of each other kernel."""
-        alike = (c for c in self.offered if c != self.plain and c.variant == self.plain.variant)
-        ranked = sorted(alike, key=lambda c: (self.cycles(c), c.bytes))
+        with_same_residences = (c for c in self.offered if c != self.plain and c.variant == self.plain.variant)
+        ranked = sorted(with_same_residences, key=lambda c: (self.cycles(c), c.bytes))
         same = [c for c in ranked if c.distances == self.plain.distances][:SAME]
         others: dict[tuple[int, ...], Candidate] = {}
         for candidate in ranked:

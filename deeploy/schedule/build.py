@@ -286,7 +286,7 @@ class _Builder:
         """What the calling core sees of an operand: in its buffer, or in the window that holds the tile's part of it."""
         stream = next((s for s in self.tiling.streams if s.operand == name and s.path == self.paths[0].name), None)
         label = f"{name}_part"
-        slots = self.fused_group.slots.get(self.call.operands[name].buffer) if self.fused_group is not None else None
+        slots = self.fused_group.tile_buffers.get(self.call.operands[name].buffer) if self.fused_group is not None else None
         strides: Sequence[Value]
         element: Value = 0
         firsts: Sequence[Value]

@@ -71,13 +71,13 @@ def slide_rows(plan: Plan, fused_group: FusedGroup, step: int, tile: Value) -> l
 
 def _runs_at(member: GroupMember, clock: Value) -> list[Condition]:
     """Whether a call computes a tile in a clock."""
-    rounds = member.trips // member.burst
+    rounds = member.trips // member.tiles_per_step
     if rounds == 1:
-        return [Condition(clock, ">=", member.start), Condition(clock, "<", member.start + member.burst)]
-    begun = [Condition(clock, ">=", member.start), Condition(clock, "<", member.start + member.every * rounds)]
-    if member.burst == 1:
-        return [*begun, Condition(remainder(clock, member.every), "==", member.start % member.every)]
-    return [*begun, Condition(remainder(_steps_since(member, clock), member.every), "<", member.burst)]
+        return [Condition(clock, ">=", member.start), Condition(clock, "<", member.start + member.tiles_per_step)]
+    begun = [Condition(clock, ">=", member.start), Condition(clock, "<", member.start + member.interval * rounds)]
+    if member.tiles_per_step == 1:
+        return [*begun, Condition(remainder(clock, member.interval), "==", member.start % member.interval)]
+    return [*begun, Condition(remainder(_steps_since(member, clock), member.interval), "<", member.tiles_per_step)]
 
 
 def _steps_since(member: GroupMember, clock: Value) -> Value:
@@ -87,12 +87,12 @@ def _steps_since(member: GroupMember, clock: Value) -> Value:
 
 def _tile_at(member: GroupMember, clock: Value) -> Value:
     """The tile that a call computes in a clock."""
-    if member.burst == 1:
-        return plain_value(quotient(clock, member.every) - member.start // member.every)
+    if member.tiles_per_step == 1:
+        return plain_value(quotient(clock, member.interval) - member.start // member.interval)
     since = _steps_since(member, clock)
-    if member.trips == member.burst:
+    if member.trips == member.tiles_per_step:
         return since
-    return plain_value(quotient(since, member.every) * member.burst + remainder(since, member.every))
+    return plain_value(quotient(since, member.interval) * member.tiles_per_step + remainder(since, member.interval))
 
 
 class _ScheduledMember:
@@ -255,7 +255,7 @@ class _GroupSchedule:
         is_in_front = one.step + 1 == member.step and not before.layer.accelerator and bool(member.layer.accelerator)
         if is_in_front and one.start == member.member.start:
             return 0  # the accelerator begins before the call in front of it waits for the first time
-        if before.is_fetched_again and one.every == 1 and one.start <= member.member.start:
+        if before.is_fetched_again and one.interval == 1 and one.start <= member.member.start:
             return one.start + one.trips
         return one.start + 1 if before.fetches and one.start == member.member.start else 0
 

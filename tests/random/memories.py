@@ -236,7 +236,7 @@ def _offered() -> Iterator[list[tuple[fuse.FusionSearch, Kinds]]]:
     def noted(fuser: fuse.FusionSearch, *others: Any) -> list[fuse.FusionCandidate]:
         chains, kinds = possible(fuser, *others), dict[tuple[bool, bool], list[fuse.FusionCandidate]]()
         for one in chains:
-            kinds.setdefault((one.fused_group.is_nested, bool(one.fused_group.slots)), []).append(one)
+            kinds.setdefault((one.fused_group.is_nested, bool(one.fused_group.tile_buffers)), []).append(one)
         found.append((fuser, list(kinds.values())))
         return chains
 

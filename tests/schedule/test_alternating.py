@@ -84,6 +84,6 @@ def test_constants_that_a_kernel_wants_packed_are_not_cut_where_they_lie(tmp_pat
             if plan.program.buffers[operand.buffer].role is Role.CONSTANT and fuser.distance(operand.buffer) == 0:
                 for dim in cut_dims(call).keys() & in_place(call, Footprints(call.geometry, name, operand)):
                     half = -(-call.geometry.extents[dim] // 2)
-                    assert fuser.strip(call, (TileLoop(dim, 2, half),), []) is None
+                    assert fuser.tile_call(call, (TileLoop(dim, 2, half),), []) is None
                     found += 1
     assert found

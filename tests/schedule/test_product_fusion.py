@@ -101,7 +101,7 @@ def test_the_hidden_layer_is_nowhere_and_outputs_are_the_same(name: str, folder:
     one = compile_products(folder, name)
     chain, calls = chain_of(one), one.plan.program.calls
     assert [call.kernel.name for call in calls][1:] == [kernel] and len(chain.members[0].loops) == len(chain.members[1].loops) == 2
-    ((buffer, slots),) = chain.slots.items()
+    ((buffer, slots),) = chain.tile_buffers.items()
     assert buffer == calls[0].operands["y"].buffer and slots.elements * slots.count < rows * hidden / 1.5
     assert (slots.loops == 1) is is_nested and (one.plan.tiling(1).partial(calls[1].geometry) > 1) is not is_nested
     assert (moved(one) < moved(compile_products(folder, name, fusion=False))) is (name != DEARER)
@@ -159,7 +159,7 @@ def test_no_call_could_begin_earlier_and_no_slot_be_left_out(name: str, folder: 
     chain, room = chain_of(one), one.plan.target.memory("L1").alignment  # elements of a byte, in which room is given
     members = chain.members
     others = [replace(chain, members=(members[0], replace(members[1], start=members[1].start - 1)))] if members[1].start else []
-    for buffer, slots in chain.slots.items():
-        others += [replace(chain, slots={buffer: replace(slots, count=slots.count - 1)})] if slots.count > 1 else []
-        others.append(replace(chain, slots={buffer: replace(slots, elements=slots.elements - room)}))
+    for buffer, slots in chain.tile_buffers.items():
+        others += [replace(chain, tile_buffers={buffer: replace(slots, count=slots.count - 1)})] if slots.count > 1 else []
+        others.append(replace(chain, tile_buffers={buffer: replace(slots, elements=slots.elements - room)}))
     assert refuse(one, (fuse.place_addresses(replace(one.plan, fused_groups=(other,))) for other in others))

@@ -107,7 +107,7 @@ def _share_shift(group: Sequence[Node]) -> dict[Node, _SiblingRequantisation]:
 
 
 @lowered("MatMul")
-def siblings(m: Match) -> Result:
+def fuse_products_of_one_tensor(m: Match) -> Result:
     """Constant factors of one tensor, side by side."""
     require(_is_candidate(m, m.node))
     readers = [node for node in dict.fromkeys(m.readers(m.x)) if node.operands[0] is m.x]
@@ -141,4 +141,4 @@ def siblings(m: Match) -> Result:
     return slices
 
 
-PASS = Pass("siblings", (siblings,))
+PASS = Pass("siblings", (fuse_products_of_one_tensor,))

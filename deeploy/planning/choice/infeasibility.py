@@ -172,7 +172,7 @@ def bound_candidates(tiler: Tiler, distances: Mapping[str, int], depth: int) -> 
     return [Candidate(CallTiling((), (), None), around, taken, 0, 0, 0, 0, 0, False) for taken in every]
 
 
-def explain_misfit(case: Relaxed) -> FitError | None:
+def explain_infeasibility(case: Relaxed) -> FitError | None:
     """Why a network does not fit; None where no memory is too small for its bytes."""
     return _constants_too_large(case) or _call_too_large(case) or _network_too_large(case)
 

@@ -72,9 +72,9 @@ class _GrowingCandidate:
         for name in network.over[step]:
             makers = sweep.makers.get(name, ())
             if network.local[name][0] >= self.first and len(makers) == 1 and sweep.cuts[makers[0]].is_all:
-                self._ring(name, sweep.cuts[makers[0]], self.first + makers[0], sweep.line_buffer(name))
+                self._add_line_buffer(name, sweep.cuts[makers[0]], self.first + makers[0], sweep.line_buffer(name))
 
-    def _ring(self, name: str, made: RowCut, producer: int, needed: int) -> None:
+    def _add_line_buffer(self, name: str, made: RowCut, producer: int, needed: int) -> None:
         """A buffer that nothing behind the fused group reads is a line buffer, where that is smaller."""
         tiles = self.tiles if needed > made.rows else 1
         held = needed + made.rows * (tiles - 1)
@@ -148,7 +148,7 @@ class _FlatNetwork:
             sweep.add(one)
             yield sweep, step
 
-    def _chain(self, interval: _CallInterval, end: int) -> FusedGroup:
+    def _fused_group(self, interval: _CallInterval, end: int) -> FusedGroup:
         """An interval, with everything that code needs."""
         growing = _GrowingCandidate(self, interval.first, interval.tiles)
         sweep = GrowingGroup()
@@ -184,7 +184,7 @@ class _FlatNetwork:
     def fused_groups(self, limit: int) -> tuple[FusedGroup, ...] | None:
         """The fused groups of the cheapest way whose peak is at most ``limit`` bytes."""
         fused = self.cheapest(limit)
-        return None if fused is None else tuple(self._chain(interval, end) for interval, end in fused if interval.rows)
+        return None if fused is None else tuple(self._fused_group(interval, end) for interval, end in fused if interval.rows)
 
     def choices(self, plan: Plan) -> tuple[FusionChoice, ...]:
         """The fused groups of a plan, and what its memory holds at most during them."""

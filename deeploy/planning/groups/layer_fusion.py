@@ -113,13 +113,13 @@ class FusionSearch:
             (self._blocks if is_buffer else self._windows).setdefault(first if is_buffer else first.partition(".")[0], []).append(p)
         self.longest = LONGEST
         self.tilers: dict[Call, Tiler] = {}
-        self._alike: dict[tuple[object, ...], Tiler] = {}  # by what equal calls have in common
+        self._tilers_by_kind: dict[tuple[object, ...], Tiler] = {}  # by what equal calls have in common
         self.lines: dict[int, FusionAxis | None] = {}
         self.cuts: dict[tuple[int, int], RowCut | None] = {}
         self.misses: dict[
             int, tuple[ChainReason, int | None]
         ] = {}  # why a call and the next one are no fused group, and bytes that they need
-        self.strips: dict[tuple[Tiler, tuple[TileLoop, ...], tuple[int, ...], bool], TiledOp] = {}
+        self.tiled_ops: dict[tuple[Tiler, tuple[TileLoop, ...], tuple[int, ...], bool], TiledOp] = {}
         self._groups: dict[range, _Group | None] = {}
 
     def list_candidates(self, promises: Callable[[range, int, int], bool]) -> Iterator[FusionCandidate]:
@@ -135,9 +135,9 @@ class FusionSearch:
         for trips in every:
             for first in range(len(self.program.calls) - 1):
                 for group in self._groups_from(first, trips):
-                    strips = self._strips(group, trips)
-                    cycles = self.estimate(self._calls(group.steps), strips)
-                    traffic = sum(size for strip in strips for size in strip.traffic.values())
+                    tiled_ops = self._tile_group(group, trips)
+                    cycles = self.estimate(self._calls(group.steps), tiled_ops)
+                    traffic = sum(size for tiled_op in tiled_ops for size in tiled_op.traffic.values())
                     if promises(group.steps, cycles, traffic):
                         if (fused := self._fused(group, trips)) is not None:
                             wanted.add(group.steps)
@@ -180,7 +180,7 @@ class FusionSearch:
         constants = self.program.buffers.keys()
         return [call, *(one for one in variants if constants >= {operand.buffer for operand in one.operands.values()})]
 
-    def is_beside(self, before: Call, call: Call) -> bool:
+    def begins_ahead(self, before: Call, call: Call) -> bool:
         """Whether a call begins while cores compute the one before it."""
         return bool(self.accelerator(call)) and (not self.accelerator(before) or before.kernel.second is not None)
 
@@ -192,10 +192,10 @@ class FusionSearch:
         """What cuts a call; equal calls share it."""
         if call not in self.tilers:
             key = candidate_kind(call, self.buffers)
-            if key not in self._alike:
+            if key not in self._tilers_by_kind:
                 target, cores = self.plan.target, self.plan.machine.cores
-                self._alike[key] = Tiler(call, self.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
-            self.tilers[call] = self._alike[key]
+                self._tilers_by_kind[key] = Tiler(call, self.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
+            self.tilers[call] = self._tilers_by_kind[key]
         return self.tilers[call]
 
     def traffic(self, step: int) -> Mapping[str, int]:
@@ -239,11 +239,11 @@ class FusionSearch:
         level = level or self.around[0]
         return 1 + self.around.index(level) if level in self.around else None
 
-    def _strips(self, group: _Group, trips: int) -> list[TiledOp]:
+    def _tile_group(self, group: _Group, trips: int) -> list[TiledOp]:
         """Calls in tiles."""
-        return [self._strip(step, trips, distances) for step, distances in zip(group.steps, group.distances, strict=True)]
+        return [self._tile_step(step, trips, distances) for step, distances in zip(group.steps, group.distances, strict=True)]
 
-    def _strip(self, step: int, trips: int, distances: Mapping[str, int]) -> TiledOp:
+    def _tile_step(self, step: int, trips: int, distances: Mapping[str, int]) -> TiledOp:
         """A call in tiles, where operands lie so many paths away."""
         loop = self.loop(step, trips)
         assert loop is not None
@@ -253,11 +253,11 @@ class FusionSearch:
         """A call in the tiles of some loops; equal ones are made once."""
         tiler = self.tiler(call)
         key = tiler, loops, tuple(distances.values()), is_double
-        if key not in self.strips:
-            self.strips[key] = tiler.along(loops, distances, is_double)
-        return self.strips[key]
+        if key not in self.tiled_ops:
+            self.tiled_ops[key] = tiler.along(loops, distances, is_double)
+        return self.tiled_ops[key]
 
-    def strip(self, call: Call, loops: tuple[TileLoop, ...], inside: Sequence[str], is_double: bool = False) -> TiledOp | None:
+    def tile_call(self, call: Call, loops: tuple[TileLoop, ...], inside: Sequence[str], is_double: bool = False) -> TiledOp | None:
         """A call in the tiles of some loops; None where it needs what lies too far away, or a part of a constant that it wants packed."""
         distances = self.distances(call, inside)
         if distances is None or self._is_packed(call, loops, distances):
@@ -290,30 +290,30 @@ class FusionSearch:
             if one is None:
                 self._missed(steps, "cannot be cut", None)
                 return None
-            sweep.add(one, step > steps[0] and self.is_beside(*self.program.calls[step - 1 : step + 1]))
-        strips, inside = self._strips(group, trips), group.inside
-        free = self.room[self.near.name] - self._beside(steps, inside) - sum(strip.candidate.bytes[0] for strip in strips)
+            sweep.add(one, step > steps[0] and self.begins_ahead(*self.program.calls[step - 1 : step + 1]))
+        tiled_ops, inside = self._tile_group(group, trips), group.inside
+        free = self.room[self.near.name] - self._bytes_elsewhere(steps, inside) - sum(tiled_op.candidate.bytes[0] for tiled_op in tiled_ops)
         rows = {name: sweep.line_buffer(name) for name, makers in sweep.makers.items() if len(makers) == 1}
         for tiles in ROOM:
-            line_buffers, size = self._rings(sweep, steps, inside, rows, tiles)
+            line_buffers, size = self._line_buffers(sweep, steps, inside, rows, tiles)
             if size <= free:
                 break
-        return self.together(sweep.members(steps[0]), self._calls(steps), strips, line_buffers, inside, size)
+        return self.together(sweep.members(steps[0]), self._calls(steps), tiled_ops, line_buffers, inside, size)
 
-    def estimate(self, calls: Sequence[Call], strips: Sequence[TiledOp]) -> int:
+    def estimate(self, calls: Sequence[Call], tiled_ops: Sequence[TiledOp]) -> int:
         """Cycles that a fused group of rows takes at least: all that cores do of a call hides what an accelerator does of the next one."""
         is_ahead = self._is_ahead(calls)
-        jobs, cores = [max(strip.job - strip.set_up, 0) for strip in strips], [strip.busy for strip in strips]
+        jobs, cores = [max(tiled_op.job - tiled_op.set_up, 0) for tiled_op in tiled_ops], [tiled_op.busy for tiled_op in tiled_ops]
         behind = [*jobs[1:], jobs[0] if is_ahead else 0]
         cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead)
-        return cycles + sum(strip.set_up for strip in strips)
+        return cycles + sum(tiled_op.set_up for tiled_op in tiled_ops)
 
-    def cycles(self, fused_group: FusedGroup, calls: Sequence[Call], strips: Sequence[TiledOp]) -> int:
+    def cycles(self, fused_group: FusedGroup, calls: Sequence[Call], tiled_ops: Sequence[TiledOp]) -> int:
         """Cycles of a fused group in the order of its schedule (``deeploy.schedule.fused_group``), with tiles of equal length.
 
         Transfers are taken to arrive in time.
         """
-        rows = zip(strips, calls, fused_group.members, strict=True)
+        rows = zip(tiled_ops, calls, fused_group.members, strict=True)
         costs = [(s.set_up / m.trips, max(s.job - s.set_up, 0) / m.trips, s.busy / m.trips, self.tiler(c).slower) for s, c, m in rows]
         now, running, ends = 0.0, 0, [0.0] * len(costs)
         for turn, number in fused_group.turns([bool(self.accelerator(call)) for call in calls]):
@@ -335,39 +335,39 @@ class FusionSearch:
         self,
         members: tuple[GroupMember, ...],
         calls: Sequence[Call],
-        strips: Sequence[TiledOp],
+        tiled_ops: Sequence[TiledOp],
         line_buffers: Mapping[str, LineBuffer] | None = None,
         inside: Mapping[str, bool] | None = None,
         size: int = 0,
-        slots: Mapping[str, TileBuffers] | None = None,
+        tile_buffers: Mapping[str, TileBuffers] | None = None,
         is_nested: bool = False,
     ) -> FusionCandidate | None:
         """Calls as a fused group, where there is room for it.
 
         Args:
-            size: bytes of what is between the calls and not in ``slots``, and ``inside`` whether it is only there.
+            size: bytes of what is between the calls and not in ``tile_buffers``, and ``inside`` whether it is only there.
         """
         steps = range(members[0].step, members[-1].step + 1)
-        held = {name: one.elements * one.count * self.program.buffers[name].dtype.bytes for name, one in (slots or {}).items()}
+        held = {name: one.elements * one.count * self.program.buffers[name].dtype.bytes for name, one in (tile_buffers or {}).items()}
         size += sum(map(self.aligned, held.values()))
         inside = inside or dict.fromkeys(held, True)
-        used = self._beside(steps, inside) + size + sum(strip.candidate.bytes[0] for strip in strips)
-        if used > self.room[self.near.name] or not self._is_held(steps, inside, strips):
+        used = self._bytes_elsewhere(steps, inside) + size + sum(tiled_op.candidate.bytes[0] for tiled_op in tiled_ops)
+        if used > self.room[self.near.name] or not self._is_held(steps, inside, tiled_ops):
             self._missed(steps, "no room", used)
             return None
-        fused_group = FusedGroup(members, line_buffers or {}, self._is_ahead(calls) and not is_nested, slots or {}, is_nested)
+        fused_group = FusedGroup(members, line_buffers or {}, self._is_ahead(calls) and not is_nested, tile_buffers or {}, is_nested)
         traffic = Counter[str]()
-        for strip in strips:
-            traffic.update(strip.traffic)
+        for tiled_op in tiled_ops:
+            traffic.update(tiled_op.traffic)
         return FusionCandidate(
-            fused_group, tuple(calls), tuple(s.candidate for s in strips), used, self.cycles(fused_group, calls, strips), traffic
+            fused_group, tuple(calls), tuple(s.candidate for s in tiled_ops), used, self.cycles(fused_group, calls, tiled_ops), traffic
         )
 
-    def _is_held(self, steps: range, inside: Mapping[str, bool], strips: Sequence[TiledOp]) -> bool:
+    def _is_held(self, steps: range, inside: Mapping[str, bool], tiled_ops: Sequence[TiledOp]) -> bool:
         """Whether the memories around that of the engines have room for the windows that come through them."""
         for distance, level in enumerate(self.around, 1):
-            size = sum(strip.candidate.bytes[distance] for strip in strips)
-            if size and self._beside(steps, inside, level) + size > self.room[level]:
+            size = sum(tiled_op.candidate.bytes[distance] for tiled_op in tiled_ops)
+            if size and self._bytes_elsewhere(steps, inside, level) + size > self.room[level]:
                 return False
         return True
 
@@ -398,7 +398,7 @@ class FusionSearch:
             buffers[name] = is_inner
         return buffers
 
-    def _rings(
+    def _line_buffers(
         self, sweep: GrowingGroup, steps: range, inside: Mapping[str, bool], rows: Mapping[str, int], tiles: int
     ) -> tuple[dict[str, LineBuffer], int]:
         """What holds the buffers that are in the group alone, and bytes of all of them; ``rows`` are those that are needed of each."""
@@ -424,7 +424,7 @@ class FusionSearch:
         is_read = any(operand.buffer == written for operand in last.parts[-1].operands.values())
         return bool(self.accelerator(first)) and has_cores and not is_read
 
-    def _beside(self, steps: range, inside: Mapping[str, bool], level: str = "") -> int:
+    def _bytes_elsewhere(self, steps: range, inside: Mapping[str, bool], level: str = "") -> int:
         """Bytes of what lies in a memory, by default that of the engines, while a fused group runs, and is not the fused group's own."""
         own = {name for name, is_inner in inside.items() if is_inner}
         own |= {scratch for step in steps for scratch in self.program.calls[step].scratch.values()}

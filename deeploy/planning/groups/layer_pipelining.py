@@ -37,42 +37,42 @@ class _CallPart:
         return math.prod(loop.trips for loop in self.loops)
 
 
-def pipelined_groups(fuser: FusionSearch) -> Iterator[FusionCandidate]:
+def pipelined_groups(search: FusionSearch) -> Iterator[FusionCandidate]:
     """The fused groups of calls that follow each other for which there is room."""
-    for last in range(1, len(fuser.program.calls)):
+    for last in range(1, len(search.program.calls)):
         for trips in TRIPS:
             parts: list[_CallPart] = []
             for first in range(last, max(last - LONGEST, -1), -1):
-                part = _part_of_call(fuser, first, trips, parts[0] if parts else None)
+                part = _part_of_call(search, first, trips, parts[0] if parts else None)
                 if part is None:
                     break
                 parts.insert(0, part)
-                if len(parts) > 1 and _is_hidden(fuser, *parts[:2]):
-                    one = _fuse_parts(fuser, first, parts)
+                if len(parts) > 1 and _is_hidden(search, *parts[:2]):
+                    one = _fuse_parts(search, first, parts)
                     if one is None:
                         break
                     yield one
 
 
-def _has_cores(fuser: FusionSearch, call: Call) -> bool:
+def _has_cores(search: FusionSearch, call: Call) -> bool:
     """Whether cores do something of a call."""
-    return not fuser.accelerator(call) or call.kernel.second is not None
+    return not search.accelerator(call) or call.kernel.second is not None
 
 
-def _is_hidden(fuser: FusionSearch, before: _CallPart, behind: _CallPart) -> bool:
+def _is_hidden(search: FusionSearch, before: _CallPart, behind: _CallPart) -> bool:
     """Whether a job begins while cores are busy with the call in front of it."""
-    return _has_cores(fuser, before.call) and bool(fuser.accelerator(behind.call))
+    return _has_cores(search, before.call) and bool(search.accelerator(behind.call))
 
 
-def _part_of_call(fuser: FusionSearch, step: int, trips: int, behind: _CallPart | None) -> _CallPart | None:
+def _part_of_call(search: FusionSearch, step: int, trips: int, behind: _CallPart | None) -> _CallPart | None:
     """A call in about so many tiles, without the last of which the next one can begin; None where it cannot be part of such a group."""
-    call, along = fuser.program.calls[step], fuser.along(step)
+    call, along = search.program.calls[step], search.along(step)
     if along is None:
         return None
-    is_followed = behind is not None and _has_cores(fuser, call) and bool(fuser.accelerator(behind.call))
-    if not is_followed and not fuser.accelerator(call):
+    is_followed = behind is not None and _has_cores(search, call) and bool(search.accelerator(behind.call))
+    if not is_followed and not search.accelerator(call):
         return _CallPart(call, (), None)
-    made = fuser.cut(step, along.loop(-(-along.extent // trips)))
+    made = search.cut(step, along.loop(-(-along.extent // trips)))
     if made is None:
         return None
     needed = _first_tile_rows(made, behind.made) if is_followed and behind is not None and behind.made is not None else 0
@@ -80,10 +80,10 @@ def _part_of_call(fuser: FusionSearch, step: int, trips: int, behind: _CallPart 
     loops = {along.loop(rows) for rows in range(least, min(least + CHOICES, along.extent))}
     loops_by_dim: dict[tuple[int, int], TileLoop] = {}
     for loop in (loop for loop in loops if loop.trips > 1 and needed <= (loop.trips - 1) * loop.tile):
-        strip = fuser.strip(call, (loop,), [operand.buffer for operand in call.operands.values()], True)
-        if strip is not None:
-            loops_by_dim[strip.candidate.cycles, loop.tile] = loop
-    return _CallPart(call, (loops_by_dim[min(loops_by_dim)],), fuser.cut(step, loops_by_dim[min(loops_by_dim)])) if loops_by_dim else None
+        tiled_op = search.tile_call(call, (loop,), [operand.buffer for operand in call.operands.values()], True)
+        if tiled_op is not None:
+            loops_by_dim[tiled_op.candidate.cycles, loop.tile] = loop
+    return _CallPart(call, (loops_by_dim[min(loops_by_dim)],), search.cut(step, loops_by_dim[min(loops_by_dim)])) if loops_by_dim else None
 
 
 def _first_tile_rows(made: RowCut, behind: RowCut) -> int:
@@ -92,14 +92,14 @@ def _first_tile_rows(made: RowCut, behind: RowCut) -> int:
     return max((-((made.offset - end) // made.pitch) for end in ends), default=0)
 
 
-def _fuse_parts(fuser: FusionSearch, first: int, parts: Sequence[_CallPart]) -> FusionCandidate | None:
+def _fuse_parts(search: FusionSearch, first: int, parts: Sequence[_CallPart]) -> FusionCandidate | None:
     """The calls as a fused group, where there is room for it."""
     last = first + len(parts) - 1
-    inside = _inner_buffers(fuser, first, parts)
+    inside = _inner_buffers(search, first, parts)
     if inside is None:
         return None
-    strips = [fuser.strip(part.call, part.loops, inside, True) for part in parts]
-    tiled_ops = [strip for strip in strips if strip is not None]
+    made = [search.tile_call(part.call, part.loops, inside, True) for part in parts]
+    tiled_ops = [tiled_op for tiled_op in made if tiled_op is not None]
     if len(tiled_ops) < len(parts):
         return None
     starts, every = [0], sum(part.tiles for part in parts)
@@ -109,21 +109,21 @@ def _fuse_parts(fuser: FusionSearch, first: int, parts: Sequence[_CallPart]) -> 
         GroupMember(step, part.loops, every, start, part.tiles)
         for step, part, start in zip(range(first, last + 1), parts, starts, strict=False)
     )
-    size = sum(fuser.aligned(fuser.program.buffers[name].bytes) for name in inside)
+    size = sum(search.aligned(search.program.buffers[name].bytes) for name in inside)
     inner = dict.fromkeys(inside, True)
-    return fuser.together(members, [part.call for part in parts], tiled_ops, inside=inner, size=size, is_nested=True)
+    return search.together(members, [part.call for part in parts], tiled_ops, inside=inner, size=size, is_nested=True)
 
 
-def _inner_buffers(fuser: FusionSearch, first: int, parts: Sequence[_CallPart]) -> list[str] | None:
+def _inner_buffers(search: FusionSearch, first: int, parts: Sequence[_CallPart]) -> list[str] | None:
     """The buffers that the calls alone use; None where one of them reads what another one writes and what is not next to the engines."""
     last, inside = first + len(parts) - 1, list[str]()
     for step, part in enumerate(parts, first):
         for name in part.call.writes:
             buffer = part.call.operands[name].buffer
-            ends = fuser.spans.get(buffer)
-            if ends is not None and ends[0] >= first and ends[1] <= last and fuser.program.buffers[buffer].role is Role.LOCAL:
+            ends = search.spans.get(buffer)
+            if ends is not None and ends[0] >= first and ends[1] <= last and search.program.buffers[buffer].role is Role.LOCAL:
                 inside.append(buffer)
-            elif fuser.distance(buffer) != 0 and any(
+            elif search.distance(buffer) != 0 and any(
                 operand.buffer == buffer for other in parts[step - first + 1 :] for operand in other.call.operands.values()
             ):
                 return None

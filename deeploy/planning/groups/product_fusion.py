@@ -29,20 +29,20 @@ COLUMNS = 1.0  # the same along columns of nested calls
 KEPT = 8  # ways to cut a fused group that are walked over
 
 
-def product_groups(fuser: FusionSearch) -> Iterator[FusionCandidate]:
+def product_groups(search: FusionSearch) -> Iterator[FusionCandidate]:
     """The fused groups for which there is room: of the ways to cut each, those that no other one beats in cycles and bytes that move."""
-    for last in range(1, len(fuser.program.calls)):
-        for call in fuser.others(last):
-            if not fuser.may(last, call):
+    for last in range(1, len(search.program.calls)):
+        for call in search.others(last):
+            if not search.may(last, call):
                 continue
             for first in range(last - 1, max(last - LONGEST, -1), -1):
-                calls = (*fuser.program.calls[first:last], call)
-                if not fuser.may(first, calls[0]) or not _is_handed_on(fuser, first, calls):
+                calls = (*search.program.calls[first:last], call)
+                if not search.may(first, calls[0]) or not _is_handed_on(search, first, calls):
                     break
                 if call.geometry.nest.accumulated:
-                    ways = [one for loops in _loop_ways(fuser, calls) if (one := _fuse_products(fuser, first, calls, loops)) is not None]
+                    ways = [one for loops in _loop_ways(search, calls) if (one := _fuse_products(search, first, calls, loops)) is not None]
                 else:
-                    ways = list(_nested_groups(fuser, first, calls))
+                    ways = list(_nested_groups(search, first, calls))
                 yield from _undominated_groups(ways)
 
 
@@ -54,19 +54,19 @@ def _undominated_groups(ways: Sequence[FusionCandidate]) -> list[FusionCandidate
     return fused_groups[:KEPT]
 
 
-def _is_handed_on(fuser: FusionSearch, first: int, calls: Sequence[Call]) -> bool:
+def _is_handed_on(search: FusionSearch, first: int, calls: Sequence[Call]) -> bool:
     """Whether the first call writes a buffer of which the second one alone reads all."""
     maker, reader = calls[0], calls[1]
     if len(maker.writes) != 1 or maker.geometry.nest.updates or maker.geometry.dynamic or maker.kernel.link or maker.kernel.forks:
         return False
     written = maker.operands[maker.writes[0]]
-    buffer = fuser.program.buffers[written.buffer]
+    buffer = search.program.buffers[written.buffer]
     reads = [operand for name, operand in reader.operands.items() if operand.buffer == written.buffer and name not in reader.writes]
     whole = math.prod(buffer.shape)
     every = (written, *reads)
     is_whole = all(one.access.is_dense and not one.access.offset and one.access_elements == whole for one in every)
-    is_far = fuser.distance(written.buffer) != 0  # what is next to the cores anyway need not be kept from moving
-    is_alone = fuser.spans.get(written.buffer) == (first, first + 1) and len(reads) == 1
+    is_far = search.distance(written.buffer) != 0  # what is next to the cores anyway need not be kept from moving
+    is_alone = search.spans.get(written.buffer) == (first, first + 1) and len(reads) == 1
     return is_far and buffer.role is Role.LOCAL and is_alone and is_whole
 
 
@@ -81,7 +81,7 @@ def _operand_axes(call: Call, name: str) -> list[tuple[int, str | None]]:
     return axes
 
 
-def _loop_ways(fuser: FusionSearch, calls: Sequence[Call]) -> Iterator[tuple[tuple[TileLoop, ...], ...]]:
+def _loop_ways(search: FusionSearch, calls: Sequence[Call]) -> Iterator[tuple[tuple[TileLoop, ...], ...]]:
     """The loops of every call, for all sizes of tiles that are tried."""
     along = _shared_dims(calls)
     if along is None:
@@ -129,14 +129,16 @@ def _read_operand(maker: Call, reader: Call) -> str:
     return next(name for name, operand in reader.operands.items() if operand.buffer == written)
 
 
-def _fuse_products(fuser: FusionSearch, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]) -> FusionCandidate | None:
+def _fuse_products(
+    search: FusionSearch, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]]
+) -> FusionCandidate | None:
     """The fused group along a reduction with some loops, where there is room for it."""
-    strips = [fuser.strip(call, own, _buffers_between(calls)) for call, own in zip(calls, loops, strict=True)]
-    if any(strip is None for strip in strips):
+    tiled_ops = [search.tile_call(call, own, _buffers_between(calls)) for call, own in zip(calls, loops, strict=True)]
+    if any(tiled_op is None for tiled_op in tiled_ops):
         return None
     start, starts = 0, [0]
     for before, call in itertools.pairwise(calls):
-        start += fuser.is_beside(before, call)
+        start += search.begins_ahead(before, call)
         starts.append(start)
     slots = {}
     for number, name in enumerate(_buffers_between(calls)):
@@ -144,7 +146,7 @@ def _fuse_products(fuser: FusionSearch, first: int, calls: Sequence[Call], loops
             _round_elements(calls[number], loops[number]), 1 + starts[number + 1] - starts[number], len(loops[number])
         )
     members = tuple(GroupMember(first + n, own, 1, start) for n, (own, start) in enumerate(zip(loops, starts, strict=True)))
-    return fuser.together(members, calls, [strip for strip in strips if strip is not None], slots=slots)
+    return search.together(members, calls, [tiled_op for tiled_op in tiled_ops if tiled_op is not None], tile_buffers=slots)
 
 
 def _buffers_between(calls: Sequence[Call]) -> list[str]:
@@ -158,7 +160,7 @@ def _round_elements(call: Call, loops: Sequence[TileLoop]) -> int:
     return math.prod(held.get(dim or "", extent) for extent, dim in _operand_axes(call, call.writes[0]))
 
 
-def _nested_groups(fuser: FusionSearch, first: int, calls: Sequence[Call]) -> Iterator[FusionCandidate]:
+def _nested_groups(search: FusionSearch, first: int, calls: Sequence[Call]) -> Iterator[FusionCandidate]:
     """The nested fused groups of some calls for which there is room."""
     rows = _row_dimensions(calls)
     if rows is None:
@@ -173,10 +175,10 @@ def _nested_groups(fuser: FusionSearch, first: int, calls: Sequence[Call]) -> It
         for call, dim in zip(calls, rows, strict=True):
             outer = TileLoop(dim, trips, size)
             cuts = [(outer, *inner) for inner in _column_loops(call, dim)]
-            strips = [(cut, fuser.strip(call, cut, _buffers_between(calls), True)) for cut in cuts]
-            choices.append([(cut, strip) for cut, strip in strips if strip is not None])
+            tiled_ops = [(cut, search.tile_call(call, cut, _buffers_between(calls), True)) for cut in cuts]
+            choices.append([(cut, tiled_op) for cut, tiled_op in tiled_ops if tiled_op is not None])
         for way in itertools.product(*choices):
-            yield from filter(None, [_fuse_nested(fuser, first, calls, [cut for cut, _ in way], [strip for _, strip in way])])
+            yield from filter(None, [_fuse_nested(search, first, calls, [cut for cut, _ in way], [tiled_op for _, tiled_op in way])])
 
 
 def _row_dimensions(calls: Sequence[Call]) -> list[str] | None:
@@ -207,25 +209,26 @@ def _column_loops(call: Call, rows: str) -> list[tuple[TileLoop, ...]]:
 
 
 def _fuse_nested(
-    fuser: FusionSearch, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]], strips: Sequence[TiledOp]
+    search: FusionSearch, first: int, calls: Sequence[Call], loops: Sequence[tuple[TileLoop, ...]], tiled_ops: Sequence[TiledOp]
 ) -> FusionCandidate | None:
     """A nested fused group with some loops, where there is room for it.
 
     In a clock an accelerator begins with its tile of the next one before cores compute theirs. So what it reads has to be there two clocks
     before, where cores make it, and what it writes may be read by cores that long.
     """
-    bursts = [math.prod(loop.trips for loop in own[1:]) for own in loops]
+    tiles_per_steps = [math.prod(loop.trips for loop in own[1:]) for own in loops]
     start, starts = 0, [0]
-    for burst, (before, call) in zip(bursts, itertools.pairwise(calls), strict=False):
-        start += burst + (fuser.is_beside(before, call) if fuser.accelerator(call) else -1)
+    for tiles_per_step, (before, call) in zip(tiles_per_steps, itertools.pairwise(calls), strict=False):
+        start += tiles_per_step + (search.begins_ahead(before, call) if search.accelerator(call) else -1)
         starts.append(start)
-    is_read_late = fuser.accelerator(calls[0]) and calls[0].kernel.second is None and not fuser.accelerator(calls[1])
-    every = start + bursts[-1] + bool(is_read_late)
+    is_read_late = search.accelerator(calls[0]) and calls[0].kernel.second is None and not search.accelerator(calls[1])
+    every = start + tiles_per_steps[-1] + bool(is_read_late)
     slots = {
         name: TileBuffers(_round_elements(call, own[:1]), 1, 1)
         for name, call, own in zip(_buffers_between(calls), calls, loops, strict=False)
     }
     members = tuple(
-        GroupMember(first + n, own, every, start, burst) for n, (own, start, burst) in enumerate(zip(loops, starts, bursts, strict=True))
+        GroupMember(first + n, own, every, start, tiles_per_step)
+        for n, (own, start, tiles_per_step) in enumerate(zip(loops, starts, tiles_per_steps, strict=True))
     )
-    return fuser.together(members, calls, strips, slots=slots, is_nested=True)
+    return search.together(members, calls, tiled_ops, tile_buffers=slots, is_nested=True)

@@ -95,18 +95,18 @@ def share_plans(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
     """
     leads = state_groups({name: plan.program for name, plan in plans.items()})
     target = next(iter(plans.values())).target
-    rooms = {name: {level: use.capacity for level, use in plan.memory.items()} for name, plan in plans.items()}
+    usable_bytes = {name: {level: use.capacity for level, use in plan.memory.items()} for name, plan in plans.items()}
     if target.is_flat:
         members = [[name for name in leads if leads[name] == lead] for lead in dict.fromkeys(leads.values())]
-        together = [_CoPlanned({name: plans[name] for name in names}, leads, rooms) for names in members if len(names) > 1]
+        together = [_CoPlanned({name: plans[name] for name in names}, leads, usable_bytes) for names in members if len(names) > 1]
         return dict(plans) | {name: plan for one in together for name, plan in one.moved().items()}
-    joint = _CoPlanned(plans, leads, rooms)
+    joint = _CoPlanned(plans, leads, usable_bytes)
     for _ in range(_ROUNDS):
         machines = joint.changed()
         if not machines:
             return joint.moved()
         joint = replace(joint, plans={name: again(name, machines[name]) if name in machines else p for name, p in joint.plans.items()})
-    name, level, missing = next(joint.misfits(), (next(iter(plans)), target.memories[0].name, 0))
+    name, level, missing = next(joint.infeasible(), (next(iter(plans)), target.memories[0].name, 0))
     raise FitError(
         f"the networks do not fit together: {level} lacks {missing} bytes for {name} beside what the others keep there",
         f"Give more with --{level.lower()}, or a smaller --context, or compile fewer networks into one project.",
@@ -122,7 +122,7 @@ class _CoPlanned:
 
     plans: Mapping[str, Plan]
     leads: Mapping[str, str]
-    rooms: Mapping[str, Mapping[str, int | None]]
+    usable_bytes: Mapping[str, Mapping[str, int | None]]
 
     def _aligned(self, size: int, level: str) -> int:
         unit = next(iter(self.plans.values())).target.memory(level).alignment
@@ -160,11 +160,11 @@ class _CoPlanned:
         others = [p for key, (_, p) in self.lasting.items() if key not in self.own[name] and p.level == level]
         return sum(self._aligned(p.size, level) for p in others) + self.beside(level) - self.plans[name].memory[level].constants
 
-    def misfits(self) -> Iterator[tuple[str, str, int]]:
+    def infeasible(self) -> Iterator[tuple[str, str, int]]:
         """Networks, the levels that are too small for them beside the others, and by how much."""
         for name, plan in self.plans.items():
             for level, use in plan.memory.items():
-                room = self.rooms[name][level]
+                room = self.usable_bytes[name][level]
                 missing = 0 if room is None else use.peak + self.foreign(name, level) - room
                 if missing > 0:
                     yield name, level, missing
@@ -175,11 +175,11 @@ class _CoPlanned:
         apart = [n for n, m in machines.items() if any(self.plans[n].residences[buffer] != level for buffer, level in m.residences.items())]
         if apart:
             return {name: machines[name] for name in apart}
-        misfits = list(self.misfits())
-        for name, level, missing in misfits:
+        infeasible = list(self.infeasible())
+        for name, level, missing in infeasible:
             room = max(1, self.plans[name].memory[level].peak - missing)
             machines[name] = replace(machines[name], capacities={**machines[name].capacities, level: room})
-        return {name: machines[name] for name, _, _ in misfits}
+        return {name: machines[name] for name, _, _ in infeasible}
 
     def _residences(self, name: str) -> dict[str, str]:
         """Where the states of a network are resident: where the one of its group has them that appends the fewest rows."""
@@ -205,7 +205,7 @@ class _CoPlanned:
             memory = {
                 level: replace(
                     use,
-                    capacity=self.rooms[name][level],
+                    capacity=self.usable_bytes[name][level],
                     peak=use.peak + more[level],
                     lower_bound=use.lower_bound + more[level],
                     constants=self.beside(level),

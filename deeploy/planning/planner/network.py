@@ -29,7 +29,7 @@ from deeploy.planning.candidates.variants import prune_variants
 from deeploy.planning.choice import problem as choices
 from deeploy.planning.choice import reduce
 from deeploy.planning.choice.greedy import choose_greedily
-from deeploy.planning.choice.infeasibility import Relaxed, bound_candidates, explain_misfit, explain_unpacked, fewest_bytes
+from deeploy.planning.choice.infeasibility import Relaxed, bound_candidates, explain_infeasibility, explain_unpacked, fewest_bytes
 from deeploy.planning.choice.prefetch import prefetch_earlier
 from deeploy.planning.choice.problem import Choice, ChoiceProblem, Residence, Search, Users
 from deeploy.planning.choice.repeat import expand_choice, find_repetition, shorten_problem
@@ -327,7 +327,7 @@ class Planner:
 
     def check(self) -> None:
         """Raise ``FitError`` where some memory is too small whatever is chosen, without looking for a plan."""
-        if (error := explain_misfit(self._relaxed(self.machine, "bytes"))) is not None:
+        if (error := explain_infeasibility(self._relaxed(self.machine, "bytes"))) is not None:
             raise error
 
     def _relaxed(self, machine: Machine, how: Literal["bytes", "far"] = "far") -> Relaxed:

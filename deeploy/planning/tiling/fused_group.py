@@ -34,16 +34,16 @@ CLOCK = "clock"  # the variable that counts clocks
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A call of a fused group: the tiles of its loops, ``burst`` of them in a row, and again ``every`` so many clocks.
+    """A call of a fused group: the tiles of its loops, ``tiles_per_step`` of them in a row, and again after ``interval`` clocks.
 
-    Tile ``t`` is computed at clock ``start + every * (t // burst) + t % burst``.
+    Tile ``t`` is computed at clock ``start + interval * (t // tiles_per_step) + t % tiles_per_step``.
     """
 
     step: int
     loops: tuple[TileLoop, ...]
-    every: int
+    interval: int
     start: int
-    burst: int = 1
+    tiles_per_step: int = 1
 
     @property
     def trips(self) -> int:
@@ -114,7 +114,7 @@ class FusedGroup:
     members: tuple[GroupMember, ...]
     line_buffers: Mapping[str, LineBuffer]
     is_ahead: bool = False
-    slots: Mapping[str, TileBuffers] = field(default_factory=dict)
+    tile_buffers: Mapping[str, TileBuffers] = field(default_factory=dict)
     is_nested: bool = False
 
     @property
@@ -130,18 +130,18 @@ class FusedGroup:
     @property
     def is_of_rows(self) -> bool:
         """Whether all calls are cut into rows alone, and tiles follow each other row by row."""
-        return not self.is_nested and not self.slots
+        return not self.is_nested and not self.tile_buffers
 
     @cached_property
     def held(self) -> Mapping[str, int]:
         """Elements for which there is room of what lies between calls, by buffer."""
         line_buffers = {name: line_buffer.rows * line_buffer.pitch for name, line_buffer in self.line_buffers.items()}
-        return line_buffers | {name: slots.elements * slots.count for name, slots in self.slots.items()}
+        return line_buffers | {name: tile_buffers.elements * tile_buffers.count for name, tile_buffers in self.tile_buffers.items()}
 
     @cached_property
     def clocks(self) -> int:
         """How many time steps the group takes until the last tile of every call is computed."""
-        return max(m.start + m.every * (m.trips // m.burst - 1) + m.burst for m in self.members)
+        return max(m.start + m.interval * (m.trips // m.tiles_per_step - 1) + m.tiles_per_step for m in self.members)
 
     def turns(self, has_job: Sequence[bool]) -> list[tuple[StepAction, int]]:
         """What happens, in order, and to which call by its number; some have jobs of an accelerator.
@@ -152,7 +152,7 @@ class FusedGroup:
         for number, member in enumerate(self.members):
             is_ahead = self.is_ahead and number == 0
             for tile in range(member.trips):
-                clock = member.start + member.every * (tile // member.burst) + tile % member.burst
+                clock = member.start + member.interval * (tile // member.tiles_per_step) + tile % member.tiles_per_step
                 if self.is_nested:
                     before, ended, computed = (clock - 1, count + number), number, 2 * count + number
                 else:
@@ -179,7 +179,7 @@ class FusedGroup:
         reader, producer = self.member(step), self.member(self.line_buffers[buffer].producer)
         if reader is producer:
             return tile
-        last = quotient(reader.every * tile + (reader.start - producer.start), producer.every)
+        last = quotient(reader.interval * tile + (reader.start - producer.start), producer.interval)
         return minimum(maximum(last, 0), producer.trips - 1)
 
 

@@ -280,18 +280,18 @@ def cut_dims(call: Call) -> dict[str, int]:
     geometry, rules = call.geometry, call.kernel.tiling
     dims = geometry.dims()
     allowed = [name for name in dims if geometry.extents[name] > 1 and name not in rules.whole and geometry.may_cut(name)]
-    tied: set[str] = set()
+    dependent: set[str] = set()
     for name, operand in call.operands.items():
         windows = Footprints(geometry, name, operand)
         if not windows.is_mapped:
-            tied |= {d.name for access in windows.maps for d in access.dims()}
+            dependent |= {d.name for access in windows.maps for d in access.dims()}
             continue
         for axis, chosen in enumerate(windows.dims):
             names = {d.name for access in windows.maps for d in access.axes[axis].dims()}
-            tied |= {n for n in names & set(allowed) if n != chosen} if chosen is not None else set()
+            dependent |= {n for n in names & set(allowed) if n != chosen} if chosen is not None else set()
     kept = geometry.nest.accumulated
     missing = {n for n in allowed if n not in kept and not any(n in _output_dims(call, output) for output in call.writes)}
-    return {name: rules.multiple.get(name, 1) for name in allowed if name not in tied | missing}
+    return {name: rules.multiple.get(name, 1) for name in allowed if name not in dependent | missing}
 
 
 def _output_dims(call: Call, output: str) -> set[str]:
