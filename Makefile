@@ -12,7 +12,7 @@ TARGET ?= siracusa
 COUNT  ?= 100
 SEED   ?= 1
 
-.PHONY: figures slowest help demo story test test-full test-sample fuzz mutants defects replay replay-full lint format docs bench summaries calibrate clean
+.PHONY: figures slowest help demo story test test-full test-sample fuzz mutants prove defects replay replay-full lint format docs bench summaries calibrate clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '%-12s %s\n' "$$name" "$$text"; done
@@ -55,6 +55,11 @@ fuzz: $(STAMP) ## random graphs and damaged files
 # Mutants of the C of MODEL for TARGET, and why those that nothing notices are equivalent (tests/README.md).
 mutants: $(STAMP) ## mutants of emitted C that nothing notices
 	@$(BIN)/python -m tests.hal.mutants $(MODEL) --target $(TARGET) --count $(COUNT) --seed $(SEED) --jobs $(WORKERS)
+
+# Whether Frama-C's Eva finds undefined behaviour in the C of NETWORKS (docs/trust.md); without them, of a small one that a test makes.
+NETWORKS ?=
+prove: $(STAMP) ## that emitted C has no undefined behaviour, by Frama-C
+	@$(if $(NETWORKS),$(BIN)/python -m tests.certify.prove $(NETWORKS),$(BIN)/python -m pytest -q -rs tests/certify/test_prove.py)
 
 # Defects that are seeded into the sources, and whether the tests of `make test` find them (tests/README.md).
 defects: $(STAMP) ## defects seeded into the sources

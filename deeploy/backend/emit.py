@@ -29,12 +29,15 @@ _CODE = "#ifndef DEEPLOY_CODE\n#define DEEPLOY_CODE\n#endif\n"
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
-def emit_networks(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: Additions | None = None) -> Project:
+def emit_networks(
+    plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: Additions | None = None, has_contracts: bool = False
+) -> Project:
     """The project that holds every plan as one network; keys of ``plans`` are the prefixes of its C names.
 
     Args:
         descriptions: what is known of each network's tensors beyond the plan (see ``deeploy.backend.describe``).
         add: finds the networks to which functions of other packages are added.
+        has_contracts: whether layers have contracts in ACSL.
     """
     first = next(iter(plans.values()))
     target = first.target
@@ -44,7 +47,7 @@ def emit_networks(plans: Mapping[str, Plan], descriptions: Mapping[str, Document
     common = share_constants(plans, descriptions, add)
     for addition in common.generators.values():
         files |= addition.files(lookup)
-    files |= chip_files(plans, descriptions, lookup, instances, common)
+    files |= chip_files(plans, descriptions, lookup, instances, common, has_contracts=has_contracts)
     files |= common_files(target, instances, lookup, common.project)
     files["Makefile"] = lookup.get_template(target.build).render(
         prefixes=list(plans), folders=kernel_folders(files), target=target, arenas=arenas_of(plans)
@@ -60,6 +63,7 @@ def chip_files(
     instances: dict[str, Instance],
     common: SharedConstants,
     has_code: bool = True,
+    has_contracts: bool = False,
 ) -> dict[str, str | bytes]:
     """The networks of a chip, and the chip's memories; kernel instances that are needed are added to ``instances``.
 
@@ -69,7 +73,7 @@ def chip_files(
     files: dict[str, str | bytes] = {}
     for prefix, plan in plans.items():
         if has_code:
-            files |= emit_network(prefix, plan, lookup, instances, descriptions[prefix], VERSION, common)
+            files |= emit_network(prefix, plan, lookup, instances, descriptions[prefix], VERSION, common, has_contracts)
         else:
             files |= constant_files(prefix, plan, lookup, descriptions[prefix], VERSION, common)
     if any(plan.fused_groups and plan.target.is_flat for plan in plans.values()):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from deeploy.backend import calls as c
 from deeploy.backend.comments import comment_layer
+from deeploy.backend.contracts import ReachedOperand, print_contract
 from deeploy.backend.instance import SELF, load_fields
 from deeploy.ir import interface
 from deeploy.ir.expr import Named, Value, Variable
@@ -82,6 +83,7 @@ class Printer:
         target: that the network was planned for.
         instances: the kernel instances of the project, to which those of the network are added.
         project: what their names begin with.
+        has_contracts: whether layers of one tile have contracts in ACSL.
     """
 
     schedule: Schedule
@@ -92,6 +94,7 @@ class Printer:
     lookup: TemplateLookup
     instances: dict[str, interface.Instance]
     project: str
+    has_contracts: bool = False
 
     def layer(self, step: int) -> str:
         """The functions of one call, under a comment that says what it is; the last call of a fused group runs all of them."""
@@ -115,8 +118,24 @@ class Printer:
             return "\n".join([*lines, ""])
         with mentions() as noted:
             statements = self._team_statements(layer) if layer.cores > 1 else [*self._step(layer), *self._statements(layer, layer.body)]
+        lines += self._contract(layer) if self.has_contracts else []
         kind = "static void" if self.target.is_flat else "TILED_LAYER"
         return "\n".join([*lines, *self._function(f"{kind} layer_{layer.call.name}", noted, statements), ""])
+
+    def _contract(self, layer: Layer) -> list[str]:
+        """The contract of the function of a layer, where that computes one call in one tile."""
+        if layer.procedures or layer.tiling.tiles > 1:
+            return []
+        reached = []
+        for name, view in layer.work.operands.items():
+            kind = f"{self._dtype(layer.call.operands[name].buffer).c} *"
+            outside = self.outside[view.address.block] if not view.address.level else None
+            if outside is None or SELF in outside.parts:
+                address = self._address(view.address) if outside is None else str(outside)
+                is_written = name in layer.call.writes
+                pointer = f"({kind if is_written else f'const {kind}'})({address})"
+                reached.append(ReachedOperand(pointer, view, is_written))
+        return print_contract(reached)
 
     def _step(self, layer: Layer) -> list[str]:
         """What announces the call to the model of the machine, where there is one."""

@@ -38,7 +38,7 @@ from deeploy.schedule.build import far_name
 from deeploy.schedule.ir import Layer, Move
 
 LAST = 2**31 - 1
-_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r"/\*@.*?\*/\n|/\*.*?\*/", re.DOTALL)
 
 
 def emit_network(
@@ -49,6 +49,7 @@ def emit_network(
     description: Document,
     version: str,
     common: SharedConstants,
+    has_contracts: bool = False,
 ) -> dict[str, str | bytes]:
     """The files of one network; kernel instances it needs are added to ``instances``."""
     program, target = plan.program, plan.target
@@ -57,7 +58,7 @@ def emit_network(
     stored = (common.store.constants[prefix], *resident.values())
     outside = _list_outside(prefix, plan, {k.name: k.far for kept in stored for k in kept})
     schedule = build_schedule(plan)
-    printer = Printer(schedule, program, outside, describe_places(plan), target, lookup, instances, common.project)
+    printer = Printer(schedule, program, outside, describe_places(plan), target, lookup, instances, common.project, has_contracts)
     kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
     values = template_context(prefix, plan, description, version, common) | {
         "layers": [printer.layer(layer.step) for layer in schedule.layers],

@@ -81,6 +81,8 @@ def _compile_networks(models: Models, target: Target, options: Options, addition
         raise UsageError("--self-test: several networks have no self-test together", "Compile them one by one.")
     if options.package is not None:
         check_package(options.package, target)
+    if options.acsl and not target.is_flat:
+        raise UsageError(f"--acsl: target {target.name} has several memories", "Use it with a target with one memory: --target generic.")
     target = options.set_clock(target)
     check_prefixes(models)
     machine = machine_resources(target, options.limit_ram(target), len(models))
@@ -124,7 +126,8 @@ def _compile_networks(models: Models, target: Target, options: Options, addition
     result = {prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}
     if options.self_test is not None:
         result = {name: replace(one, self_test=describe_self_test(one.plan, options.self_test, one.pinned)) for name, one in result.items()}
-    return CompiledProject(result, clock.seconds, additions, options.budgets, package=options.package, is_certified=options.certify)
+    project = CompiledProject(result, clock.seconds, additions, options.budgets, package=options.package)
+    return replace(project, is_certified=options.certify, has_contracts=options.acsl)
 
 
 def _note_unpacked(options: Options, plan: Plan) -> list[str]:
@@ -148,6 +151,8 @@ def compile_chips(model: Path, target: Target, options: Options) -> Distributed:
     options.check_exact("--chips")
     if options.fix:
         raise UsageError("--fix with --chips: what is fixed is of the plan of one chip", "Leave one of them out.")
+    if options.acsl:
+        raise UsageError("--acsl with --chips: contracts are of code for one chip", "Leave one of them out.")
     if options.package is not None:
         raise UsageError("--package with --chips: a package is code for one chip", "Leave one of them out.")
     if options.self_test is not None:

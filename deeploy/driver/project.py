@@ -311,12 +311,12 @@ class CompiledProject(Project):
     sizes: Sizes | None = None
     package: Package | None = None
     is_certified: bool = True
+    has_contracts: bool = False
     origin: tuple[Callable[[Target, Options], CompiledProject], Target, Options] | None = None
 
     def __repr__(self) -> str:
         names = ", ".join(shorten(network.model) for network in self.networks.values())
-        runs = [network.predicted for network in self.networks.values()]
-        cycles = ", ".join(f"{run.cycles:,.0f} cycles".replace(",", " ") for run in runs if run is not None)
+        cycles = ", ".join(f"{run.cycles:,.0f} cycles".replace(",", " ") for one in self.networks.values() if (run := one.predicted))
         layers = sum(len(network.program.calls) for network in self.networks.values())
         return f"<Compiled {names} for {self.plan.target.name}: {layers} layers{f', {cycles}' if cycles else ''}>"
 
@@ -361,7 +361,8 @@ class CompiledProject(Project):
 
     def sources(self) -> Mapping[str, str | bytes]:
         plans = {name: network.plan for name, network in self.networks.items()}
-        files = emit_networks(plans, {name: unit.description() for name, unit in self.units.items()}, self.additions)
+        described = {name: unit.description() for name, unit in self.units.items()}
+        files = emit_networks(plans, described, self.additions, self.has_contracts)
         check_files(self.networks, files)
         return files if self.package is None else {**files, **make_package(self.package, files, json.loads(files["deploy.json"]))}
 

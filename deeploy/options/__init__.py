@@ -159,6 +159,7 @@ class Options:
         ),
     ] = "cycles"
     certify: Annotated[bool, Spelling("Do not compare the C with the graph (docs/trust.md).", "no-certify")] = True
+    acsl: Annotated[bool, Spelling("Put contracts in ACSL in front of layers, for Frama-C (docs/trust.md).")] = False
     fusion: Annotated[bool, Spelling("Do not interleave the tiles of several layers (docs/fusion.md).", "no-fusion")] = True
     fix: Annotated[
         Mapping[str, str | int],

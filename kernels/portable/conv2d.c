@@ -15,6 +15,7 @@ OUT_OF_LINE void add_outside(ACC_T *acc, const struct conv2d *k, const W_T *w, i
     const X_T outside = (X_T)k->zero_point;
     const int filters = k->w_channel, tap = k->w_column, is_run = tap == k->channels * filters;
     const int step = is_run ? last - first : 1;
+    /*@ loop unroll k->kernel_w; */
     for (int fw = first; fw < last; fw += step)
         accumulate(acc, &outside, 0, w + fw * tap, filters, step * k->channels, lanes);
 }
@@ -37,6 +38,7 @@ static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *row, i
         accumulate(acc, x, 1, w + columns.first * tap, filters, count * channels, lanes);
         return;
     }
+    /*@ loop unroll k->kernel_w; */
     for (int fw = columns.first; fw < columns.last; fw++) {
         const X_T *x = row + (iw + fw * k->dilation_w) * k->x_column;
         accumulate(acc, x, 1, w + fw * tap, filters, channels, lanes);
@@ -72,8 +74,10 @@ static inline void block(const struct conv2d *k, int group, int first, int lanes
             Y_T *y = (Y_T *)k->y + n * k->y_batch + oh * k->y_row + channel;
             for (int ow = 0; ow < k->out_width; ow++) {
                 const int iw = ow * k->stride_w - k->left;
+                /*@ split iw < 0; */
+                /*@ split iw + (k->kernel_w - 1) * k->dilation_w >= k->width; */
+                /*@ ghost if (iw < 0 || iw + (k->kernel_w - 1) * k->dilation_w >= k->width) { /@ split iw; @/ ; } */
                 const struct span columns = inside(iw, k->dilation_w, k->kernel_w, k->width);
-                const struct span none = {0, 0};
                 const int last_iw = iw + (POSITIONS - 1) * k->stride_w + (k->kernel_w - 1) * k->dilation_w;
                 if (HAS_POSITIONS && iw >= 0 && last_iw < k->width && ow + POSITIONS <= k->out_width &&
                     lanes % 8 == 0) {
@@ -82,12 +86,15 @@ static inline void block(const struct conv2d *k, int group, int first, int lanes
                     continue;
                 }
                 ACC_T acc[LANES];
+                /*@ loop unroll LANES; */
                 for (int j = 0; j < lanes; j++) acc[j] = 0;
+                /*@ loop unroll k->kernel_h; */
                 for (int fh = 0; fh < k->kernel_h; fh++) {
-                    const int valid = fh >= rows.first && fh < rows.last;
-                    if (!valid && k->zero_point == 0) continue;
-                    const X_T *row = valid ? image + (ih + fh * k->dilation_h) * k->x_row : image;
-                    add_row(acc, k, row, iw, valid ? columns : none, w + fh * k->w_row, lanes);
+                    const int row = ih + fh * k->dilation_h;
+                    if (row >= 0 && row < k->height)
+                        add_row(acc, k, image + row * k->x_row, iw, columns, w + fh * k->w_row, lanes);
+                    else if (k->zero_point != 0)
+                        add_outside(acc, k, w + fh * k->w_row, 0, k->kernel_w, lanes);
                 }
                 finish_row(acc, y + ow * k->y_column, &k->epilogue, channel, lanes);
             }

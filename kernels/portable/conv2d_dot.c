@@ -16,6 +16,7 @@
 #include "dot.h"
 
 static inline void widen(const X_T *restrict x, int count, int16_t *restrict vector) {
+    /*@ loop unroll count; */
     for (int i = 0; i < count; i++) vector[i] = x[i];
 }
 
@@ -23,21 +24,28 @@ static inline void widen(const X_T *restrict x, int count, int16_t *restrict vec
  * neighbours. */
 static inline void gather_window(const struct conv2d_dot *k, const X_T *image, int ih, int iw,
                                  int16_t *restrict vector) {
-    const int inside = iw >= 0 && iw + (k->kernel_w - 1) * k->dilation_w < k->width;
     const int run = k->kernel_w * k->channels, tap = k->dilation_w * k->x_column;
+    /*@ split iw < 0; */
+    /*@ split iw + (k->kernel_w - 1) * k->dilation_w >= k->width; */
+    /*@ ghost if (iw < 0 || iw + (k->kernel_w - 1) * k->dilation_w >= k->width) { /@ split iw; @/ ; } */
+    const int inside = iw >= 0 && iw + (k->kernel_w - 1) * k->dilation_w < k->width;
+    /*@ loop unroll k->kernel_h; */
     for (int fh = 0; fh < k->kernel_h; fh++, vector += run) {
         const int row = ih + fh * k->dilation_h;
         if (row < 0 || row >= k->height) {
+            /*@ loop unroll run; */
             for (int i = 0; i < run; i++) vector[i] = (int16_t)k->zero_point;
         } else if (inside && tap == k->channels) {
             widen(image + row * k->x_row + iw * k->x_column, run, vector);
         } else {
+            /*@ loop unroll k->kernel_w; */
             for (int fw = 0; fw < k->kernel_w; fw++) {
                 const int column = iw + fw * k->dilation_w;
                 int16_t *const part = vector + fw * k->channels;
                 if (column >= 0 && column < k->width) {
                     widen(image + row * k->x_row + column * k->x_column, k->channels, part);
                 } else {
+                    /*@ loop unroll k->channels; */
                     for (int c = 0; c < k->channels; c++) part[c] = (int16_t)k->zero_point;
                 }
             }
@@ -54,12 +62,14 @@ struct place {
  * channels. */
 static inline void gather(const struct conv2d_dot *k, const X_T *image, int ih, int iw, struct place *from, int count,
                           int16_t *restrict vector) {
+    /*@ loop unroll count / k->channels + 2; */
     while (count > 0) {
         const int row = ih + from->fh * k->dilation_h, column = iw + from->fw * k->dilation_w;
         const int rest = k->channels - from->channel, run = rest < count ? rest : count;
         if (row >= 0 && row < k->height && column >= 0 && column < k->width) {
             widen(image + row * k->x_row + column * k->x_column + from->channel, run, vector);
         } else {
+            /*@ loop unroll run; */
             for (int c = 0; c < run; c++) vector[c] = (int16_t)k->zero_point;
         }
         vector += run, count -= run, from->channel += run;
@@ -74,13 +84,16 @@ static inline void positions(const struct conv2d_dot *k, const X_T *image, int i
                              Y_T *y) {
     const int depth = k->kernel_h * k->kernel_w * k->channels;
     int16_t vectors[VECTORS][DEPTH];
+    /*@ loop unroll 1; */
     for (int first = 0; first < k->filters; first += BLOCK) {
         const int filters = k->filters - first < BLOCK ? k->filters - first : BLOCK;
         const int channel = group * k->filters + first;
         int32_t acc[VECTORS][BLOCK] = {{0}};
         struct place from[VECTORS] = {{0, 0, 0}};
+        /*@ loop unroll depth / DEPTH + 1; */
         for (int begin = 0; begin < depth; begin += DEPTH) {
             const int end = depth - begin < DEPTH ? depth : begin + DEPTH;
+            /*@ loop unroll VECTORS; */
             for (int i = 0; i < count; i++) {
                 if (depth > DEPTH)
                     gather(k, image, ih, iw + i * k->stride_w, &from[i], end - begin, vectors[i]);

@@ -27,10 +27,13 @@ struct taps {
         (void)width;                                                                           \
         const X_T *first_x = t->x;                                                             \
         const W_T *first_w = t->w;                                                             \
+        /*@ loop unroll t->rows; */                                                            \
         for (int rows = t->rows; rows > 0; rows--, first_x += t->x_row, first_w += t->w_row) { \
             const X_T *x = first_x;                                                            \
             const W_T *w = first_w;                                                            \
+            /*@ loop unroll t->count; */                                                       \
             for (int count = t->count; count > 0; count--, x += t->x_step, w += t->w_step) {   \
+                /*@ loop unroll LANES; */                                                      \
                 for (int j = 0; j < lanes; j++) acc[j] += (ACC_T)x[j] * WEIGHT(w[j]);          \
             }                                                                                  \
         }                                                                                      \
@@ -72,10 +75,13 @@ static inline void multiply_add(ACC_T *acc, const struct taps *t, int lanes) {
 /* Taps outside the image read the zero point. */
 OUT_OF_LINE void add_outside(ACC_T *acc, const struct depthwise2d *k, const W_T *w, struct span rows,
                              struct span columns, int lanes) {
+    /*@ loop unroll k->kernel_h; */
     for (int fh = 0; fh < k->kernel_h; fh++) {
+        /*@ loop unroll k->kernel_w; */
         for (int fw = 0; fw < k->kernel_w; fw++, w += k->filters) {
             const int valid = fh >= rows.first && fh < rows.last && fw >= columns.first && fw < columns.last;
             if (valid) continue;
+            /*@ loop unroll LANES; */
             for (int j = 0; j < lanes; j++) acc[j] += (ACC_T)k->zero_point * WEIGHT(w[j]);
         }
     }
@@ -88,13 +94,20 @@ static void block(const struct depthwise2d *k, int first, int lanes) {
         const X_T *image = (const X_T *)k->x + n * k->x_batch;
         for (int oh = 0; oh < k->out_height; oh++) {
             const int ih = oh * k->stride_h - k->top;
+            /*@ split ih < 0; */
+            /*@ split ih + (k->kernel_h - 1) * k->dilation_h >= k->height; */
+            /*@ ghost if (ih < 0 || ih + (k->kernel_h - 1) * k->dilation_h >= k->height) { /@ split ih; @/ ; } */
             const struct span rows = inside(ih, k->dilation_h, k->kernel_h, k->height);
             Y_T *y = (Y_T *)k->y + n * k->y_batch + oh * k->y_row + first;
             for (int ow = 0; ow < k->out_width; ow++) {
                 const int iw = ow * k->stride_w - k->left;
+                /*@ split iw < 0; */
+                /*@ split iw + (k->kernel_w - 1) * k->dilation_w >= k->width; */
+                /*@ ghost if (iw < 0 || iw + (k->kernel_w - 1) * k->dilation_w >= k->width) { /@ split iw; @/ ; } */
                 const struct span columns = inside(iw, k->dilation_w, k->kernel_w, k->width);
                 const int count = columns.last - columns.first;
                 ACC_T acc[LANES];
+                /*@ loop unroll LANES; */
                 for (int j = 0; j < lanes; j++) acc[j] = 0;
                 const int row = ih + rows.first * k->dilation_h, column = iw + columns.first * k->dilation_w;
                 const struct taps t = {.x = image + row * k->x_row + column * k->x_column + first / k->multiplier,

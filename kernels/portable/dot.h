@@ -23,16 +23,13 @@ enum { DEPTH = 512, BLOCK = 64, VECTORS = 1 };
 
 #ifdef DOT_BITS
 enum { IS_PACKED = 1 };
+#define ELEMENT(row, i) packed_element((const uint8_t *)(row), i, DOT_BITS, DOT_IS_SIGNED)
 #else
 enum { IS_PACKED = 0 };
+#define ELEMENT(row, i) ((row)[i])
 #define DOT_BITS 8
-#define DOT_IS_SIGNED 0
 #endif
 enum { UNIT = PACKED_UNIT(DOT_BITS), PER_UNIT = PACKED_PER_UNIT(DOT_BITS) };
-
-static inline int element(const DOT_T *row, int i) {
-    return IS_PACKED ? packed_element((const uint8_t *)row, i, DOT_BITS, DOT_IS_SIGNED) : row[i];
-}
 
 /* How many elements of DOT_T hold so many elements of a row. */
 static inline int stored(int elements) {
@@ -45,30 +42,36 @@ VECTORISED void dots(int32_t *restrict acc, const int16_t *restrict vector, cons
                      int depth, int rows) {
     const int whole = depth / PER_UNIT, rest = depth % PER_UNIT;
     int j = 0;
-    for (; j + 4 <= rows; j += 4) {
+    /*@ loop unroll BLOCK; */
+    for (; j <= rows - 4; j += 4) {
         const DOT_T *const w0 = w + j * w_row, *const w1 = w0 + w_row, *const w2 = w1 + w_row, *const w3 = w2 + w_row;
         int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+        /*@ loop unroll whole; */
         for (int i = 0; i < whole; i++) {
+            /*@ loop unroll 8; */
             for (int part = 0; part < PER_UNIT; part++) {
                 const int16_t v = vector[i * PER_UNIT + part];
-                s0 += v * element(w0 + i * UNIT, part);
-                s1 += v * element(w1 + i * UNIT, part);
-                s2 += v * element(w2 + i * UNIT, part);
-                s3 += v * element(w3 + i * UNIT, part);
+                s0 += v * ELEMENT(w0 + i * UNIT, part);
+                s1 += v * ELEMENT(w1 + i * UNIT, part);
+                s2 += v * ELEMENT(w2 + i * UNIT, part);
+                s3 += v * ELEMENT(w3 + i * UNIT, part);
             }
         }
+        /*@ loop unroll 8; */
         for (int part = 0; part < rest; part++) {
             const int16_t v = vector[whole * PER_UNIT + part];
-            s0 += v * element(w0 + whole * UNIT, part);
-            s1 += v * element(w1 + whole * UNIT, part);
-            s2 += v * element(w2 + whole * UNIT, part);
-            s3 += v * element(w3 + whole * UNIT, part);
+            s0 += v * ELEMENT(w0 + whole * UNIT, part);
+            s1 += v * ELEMENT(w1 + whole * UNIT, part);
+            s2 += v * ELEMENT(w2 + whole * UNIT, part);
+            s3 += v * ELEMENT(w3 + whole * UNIT, part);
         }
         acc[j] += s0, acc[j + 1] += s1, acc[j + 2] += s2, acc[j + 3] += s3;
     }
+    /*@ loop unroll 4; */
     for (; j < rows; j++) {
         int32_t s = 0;
-        for (int i = 0; i < depth; i++) s += vector[i] * element(w + j * w_row, i);
+        /*@ loop unroll depth; */
+        for (int i = 0; i < depth; i++) s += vector[i] * ELEMENT(w + j * w_row, i);
         acc[j] += s;
     }
 }
@@ -131,6 +134,7 @@ static inline void dots_of_vectors(int32_t (*restrict acc)[BLOCK], const int16_t
         else
             dots_of_4(acc, vectors, w, w_row, depth, done);
     }
+    /*@ loop unroll VECTORS; */
     for (int i = 0; i < count && done < rows; i++)
         dots(acc[i] + done, vectors[i], w + done * w_row, w_row, depth, rows - done);
 }

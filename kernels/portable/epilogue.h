@@ -52,6 +52,7 @@ static inline void requantise_row(ACC_T *restrict acc, const struct epilogue *e,
     const ADD_T *add = (const ADD_T *)e->add + add_step * channel;
     const int shift = e->shift;
     const int32_t low = e->low, high = e->high;
+    /*@ loop unroll 64; */
     ROLLED for (int j = 0; j < count; j++) acc[j] =
         (ACC_T)requantise(acc[j], mul[mul_step * j], add[add_step * j], shift, low, high);
 }
@@ -59,6 +60,7 @@ static inline void requantise_row(ACC_T *restrict acc, const struct epilogue *e,
 /* One comparison after the other, without a branch. */
 static inline void clamp_row(ACC_T *restrict acc, const struct epilogue *e, int count) {
     const ACC_T low = IS_FLOAT ? (ACC_T)e->low_f : (ACC_T)e->low, high = IS_FLOAT ? (ACC_T)e->high_f : (ACC_T)e->high;
+    /*@ loop unroll 64; */
     ROLLED for (int j = 0; j < count; j++) {
         const ACC_T least = acc[j] < low ? low : acc[j];
         acc[j] = least > high ? high : least;
@@ -68,6 +70,7 @@ static inline void clamp_row(ACC_T *restrict acc, const struct epilogue *e, int 
 /* The epilogue of `count` accumulators of neighbouring channels, the first of which is `channel`. */
 VECTORISED void finish_row(ACC_T *restrict acc, Y_T *restrict y, const struct epilogue *e, int channel, int count) {
     const BIAS_T *bias = HAS_BIAS ? (const BIAS_T *)e->bias + e->bias_step * channel : 0;
+    /*@ loop unroll 64; */
     ROLLED for (int j = 0; j < count && HAS_BIAS; j++) acc[j] += (ACC_T)bias[e->bias_step * j];
     if (HAS_REQUANTISATION) {
         if (e->mul_step && e->add_step) {
@@ -79,8 +82,10 @@ VECTORISED void finish_row(ACC_T *restrict acc, Y_T *restrict y, const struct ep
         }
     }
     if (HAS_CLAMP && !HAS_REQUANTISATION) clamp_row(acc, e, count);
+    /*@ loop unroll 64; */
     ROLLED for (int j = 0; j < count && HAS_TABLE; j++) acc[j] =
         (ACC_T)((const TABLE_T *)e->table)[(int32_t)acc[j] - e->low];
+    /*@ loop unroll 64; */
     ROLLED for (int j = 0; j < count; j++) y[j] = (Y_T)acc[j];
 }
 

@@ -11,6 +11,7 @@
 
 /* Step an odometer over all axes but the last; 0 when it wraps around. */
 static inline int next_row(int index[AXES], const int extent[AXES]) {
+    /*@ loop unroll AXES; */
     for (int axis = LAST - 1; axis >= 0; axis--) {
         if (++index[axis] < extent[axis]) return 1;
         index[axis] = 0;
@@ -21,6 +22,7 @@ static inline int next_row(int index[AXES], const int extent[AXES]) {
 /* Where the row begins, in elements. */
 static inline ptrdiff_t row_offset(const int index[AXES], const int step[AXES]) {
     ptrdiff_t sum = 0;
+    /*@ loop unroll AXES; */
     for (int axis = 0; axis < LAST; axis++) sum += (ptrdiff_t)index[axis] * step[axis];
     return sum;
 }

@@ -23,13 +23,17 @@ enum { RUN = IS_FLOAT ? 16 : 1 << 30 };
 
 /* acc = row of a times `lanes` columns of b, zero points aside. */
 static void multiply(const struct matmul *k, const A_T *a, const B_T *b, ACC_T *acc, int lanes) {
+    /*@ loop unroll LANES; */
     for (int j = 0; j < lanes; j++) acc[j] = 0;
     accumulate(acc, a, k->a_depth, b, k->b_depth, k->depth < RUN ? k->depth : RUN, lanes);
+    /*@ loop unroll k->depth / RUN; */
     for (int from = RUN; from < k->depth; from += RUN) {
         const int count = k->depth - from < RUN ? k->depth - from : RUN;
         ACC_T part[LANES];
+        /*@ loop unroll LANES; */
         for (int j = 0; j < lanes; j++) part[j] = 0;
         accumulate(part, a + from * k->a_depth, k->a_depth, b + from * k->b_depth, k->b_depth, count, lanes);
+        /*@ loop unroll LANES; */
         for (int j = 0; j < lanes; j++) acc[j] += part[j];
     }
 }
@@ -59,6 +63,7 @@ static inline void rows_of_floats(const struct matmul *k, const A_T *a, const B_
  * (a - za) * (b - zb) = a*b - za*b - zb*(a - za), summed over the depth. */
 OUT_OF_LINE void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y, int first, int lanes) {
     ACC_T column_sums[LANES];
+    /*@ loop unroll LANES; */
     for (int j = 0; j < lanes; j++) column_sums[j] = 0;
     if (zero_point(k->a_zero_point) != 0) {
         const A_T one = 1;
@@ -72,10 +77,12 @@ OUT_OF_LINE void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T *
         ACC_T acc[LANES];
         multiply(k, row, b + first, acc, lanes);
         if (zero_point(k->a_zero_point) != 0) {
+            /*@ loop unroll LANES; */
             for (int j = 0; j < lanes; j++) acc[j] -= (ACC_T)k->a_zero_point * column_sums[j];
         }
         if (zero_point(k->b_zero_point) != 0) {
             ACC_T sum = 0;
+            /*@ loop unroll k->depth; */
             for (int d = 0; d < k->depth; d++) sum += (ACC_T)row[d * k->a_depth] - (ACC_T)k->a_zero_point;
             for (int j = 0; j < lanes; j++) acc[j] -= (ACC_T)k->b_zero_point * sum;
         }
@@ -86,9 +93,11 @@ OUT_OF_LINE void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T *
 /* The inner product of a row of a and a column of b. */
 static inline ACC_T dot(const struct matmul *k, const A_T *a, int a_step, const B_T *b, int b_step) {
     ACC_T acc = 0;
+    /*@ loop unroll k->depth / RUN + 1; */
     for (int from = 0; from < k->depth;) {
         const int to = k->depth - from < RUN ? k->depth : from + RUN;
         ACC_T part = 0;
+        /*@ loop unroll to - from; */
         for (int d = from; d < to; d++) {
             part += ((ACC_T)a[d * a_step] - (ACC_T)k->a_zero_point) * (WEIGHT(b[d * b_step]) - (ACC_T)k->b_zero_point);
         }
@@ -116,6 +125,7 @@ OUT_OF_LINE void product(const struct matmul *k, const int *index) {
     const A_T *a = (const A_T *)k->a;
     const B_T *b = (const B_T *)k->b;
     Y_T *y = (Y_T *)k->y;
+    /*@ loop unroll 4; */
     for (int axis = 0; axis < 4; axis++) {
         a += index[axis] * k->a_batch[axis];
         b += index[axis] * k->b_batch[axis];
@@ -136,6 +146,7 @@ void KERNEL(const struct matmul *k) {
     int index[4] = {0};
     for (int left = batch[0] * batch[1] * batch[2] * batch[3]; left > 0; left--) {
         product(k, index);
-        for (int axis = 3; axis >= 0 && ++index[axis] == batch[axis]; axis--) index[axis] = 0;
+        /*@ loop unroll 4; */
+        for (int axis = 3; axis >= 0 && ++index[axis] >= batch[axis]; axis--) index[axis] = 0;
     }
 }

@@ -18,19 +18,24 @@
  * a_zero_point). */
 static inline void rows(const struct matmul_dot *k, const A_T *a, int count, const B_T *b, Y_T *y) {
     int16_t vectors[VECTORS][DEPTH];
+    /*@ loop unroll 1; */ /* which widens the rows */
     for (int first = 0; first < k->columns; first += BLOCK) {
         const int columns = k->columns - first < BLOCK ? k->columns - first : BLOCK;
         int32_t acc[VECTORS][BLOCK] = {{0}};
         int32_t sums[VECTORS] = {0};
+        /*@ loop unroll k->depth / DEPTH + 1; */
         for (int begin = 0; begin < k->depth; begin += DEPTH) {
             const int depth = k->depth - begin < DEPTH ? k->depth - begin : DEPTH;
+            /*@ loop unroll VECTORS; */
             for (int m = 0; m < count; m++) {
                 const A_T *const from = a + m * k->a_row + begin * k->a_depth;
                 int16_t *const vector = vectors[m];
                 if (first == 0 || k->depth > DEPTH) {
+                    /*@ loop unroll depth; */
                     for (int i = 0; i < depth; i++) vector[i] = (int16_t)(from[i * k->a_depth] - k->a_zero_point);
                 }
                 if (k->b_zero_point != 0) {
+                    /*@ loop unroll depth; */
                     for (int i = 0; i < depth; i++) sums[m] += vector[i];
                 }
             }
@@ -54,6 +59,7 @@ void KERNEL(const struct matmul_dot *k) {
         const A_T *a = (const A_T *)k->a;
         const B_T *b = (const B_T *)k->b;
         Y_T *y = (Y_T *)k->y;
+        /*@ loop unroll 4; */
         for (int axis = 0; axis < 4; axis++) {
             a += at[axis] * k->a_batch[axis];
             b += at[axis] * k->b_batch[axis];

@@ -24,20 +24,29 @@ static inline void block(const struct maxpool2d *k, int first, int lanes) {
         const X_T *image = (const X_T *)k->x + n * k->x_batch + first;
         for (int oh = 0; oh < k->out_height; oh++) {
             const int ih = oh * k->stride_h - k->top;
+            /*@ split ih < 0; */
+            /*@ split ih + (k->kernel_h - 1) * k->dilation_h >= k->height; */
+            /*@ ghost if (ih < 0 || ih + (k->kernel_h - 1) * k->dilation_h >= k->height) { /@ split ih; @/ ; } */
             const struct span rows = inside(ih, k->dilation_h, k->kernel_h, k->height);
             for (int ow = 0; ow < k->out_width; ow++) {
                 const int iw = ow * k->stride_w - k->left;
+                /*@ split iw < 0; */
+                /*@ split iw + (k->kernel_w - 1) * k->dilation_w >= k->width; */
+                /*@ ghost if (iw < 0 || iw + (k->kernel_w - 1) * k->dilation_w >= k->width) { /@ split iw; @/ ; } */
                 const struct span columns = inside(iw, k->dilation_w, k->kernel_w, k->width);
                 X_T best[LANES];
+                /*@ loop unroll LANES; */
                 for (int j = 0; j < lanes; j++) best[j] = (X_T)LOWEST;
                 for (int fh = rows.first; fh < rows.last; fh++) {
                     for (int fw = columns.first; fw < columns.last; fw++) {
                         const X_T *x =
                             image + (ih + fh * k->dilation_h) * k->x_row + (iw + fw * k->dilation_w) * k->x_column;
+                        /*@ loop unroll LANES; */
                         for (int j = 0; j < lanes; j++) best[j] = x[j] > best[j] ? x[j] : best[j];
                     }
                 }
                 Y_T *y = (Y_T *)k->y + n * k->y_batch + oh * k->y_row + ow * k->y_column + first;
+                /*@ loop unroll LANES; */
                 for (int j = 0; j < lanes; j++) y[j] = best[j];
             }
         }

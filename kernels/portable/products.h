@@ -19,9 +19,11 @@
         const int lanes = __VA_ARGS__;                                                                       \
         ptrdiff_t at = 0;                                                                                    \
         (void)width;                                                                                         \
+        /*@ loop unroll count; */                                                                            \
         for (int i = 0; i < count; i++, at += w_step) {                                                      \
             const ACC_T value = (ACC_T)x[i * x_step];                                                        \
             const W_T *row = w + at;                                                                         \
+            /*@ loop unroll LANES; */                                                                        \
             for (int j = 0; j < lanes; j++) acc[j] += value * WEIGHT(row[j]);                                \
         }                                                                                                    \
     }

@@ -12,7 +12,7 @@
 
 /* The exponential of a distance from the maximum; with CURVE, k->table holds a, b, c and a period p in place of
  * entries: (a r^2 + b r + c) >> z, modulo 2^32, where distance = z p + r. */
-static inline uint32_t entry(const TABLE_T *table, uint32_t distance) {
+static inline uint32_t entry(const TABLE_T *table, uint8_t distance) {
     if (!CURVE) return table[distance];
     const uint32_t z = distance / table[3], r = distance - z * table[3];
     return ((table[0] * r + table[1]) * r + table[2]) >> z;
@@ -34,10 +34,11 @@ void KERNEL(const struct table_softmax *k) {
         X_T max = x[0];
         for (int i = 1; i < columns; i++) max = x[i] > max ? x[i] : max;
         WIDE_T sum = 0;
-        for (int i = 0; i < columns; i++) sum += entry(table, (uint32_t)(max - x[i]));
+        /*@ loop unroll columns; */
+        for (int i = 0; i < columns; i++) sum += entry(table, (uint8_t)(max - x[i]));
         if (sum == 0) sum = 1;
         for (int i = 0; i < columns; i++) {
-            const int64_t value = share(entry(table, (uint32_t)(max - x[i])), (WIDE_T)k->levels, sum) + k->zero_point;
+            const int64_t value = share(entry(table, (uint8_t)(max - x[i])), (WIDE_T)k->levels, sum) + k->zero_point;
             const int32_t result = (int32_t)(value < k->low ? k->low : value > k->high ? k->high : value);
 #ifdef RESULTS_T
             y[i] = (Y_T)((const RESULTS_T *)k->results)[result - k->smallest];

@@ -1,0 +1,96 @@
+"""Frama-C's Eva finds no undefined behaviour in what is compiled, and finds what is seeded (``tests.certify.prove``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deeploy
+from deeploy.errors import UsageError
+from tests.certify.prove import FRAMA_C, RANGE, SECONDS, Proof, prove_files
+from tests.models import Net, quantised, weights
+
+needs_frama_c = pytest.mark.skipif(FRAMA_C is None, reason="needs frama-c (Debian's frama-c-base)")
+
+
+def small(folder: Path) -> Path:
+    """Convolutions of all kinds, a sum, a mean, a product and a softmax, in int8."""
+    n = Net()
+    x = n.x(1, 3, 9, 9)
+
+    def layer(x: str, channels: int, per_group: int, kernel: int, **attrs: int) -> str:
+        bias = n.c(np.zeros(channels, np.float32))
+        return quantised(n, n.Relu(n.Conv(x, weights(n, channels, per_group, kernel, kernel), bias, pads=[kernel // 2] * 4, **attrs)))
+
+    first = layer(quantised(n, x), 16, 3, 3, strides=[2, 2])
+    each = layer(first, 16, 1, 3, group=16)
+    total = quantised(n, n.Add(layer(each, 16, 16, 1), first))
+    mean = quantised(n, n.AveragePool(layer(total, 8, 16, 3), kernel_shape=[5, 5]))
+    scores = quantised(n, n.MatMul(n.Flatten(mean), weights(n, 8, 6)))
+    return n.save(folder / "small.onnx", quantised(n, n.Softmax(scores), 1 / 128))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def compiled(model: Path) -> deeploy.Compiled:
+    return deeploy.compile(model, acsl=True)
+
+
+def prove(compiled: deeploy.Compiled, replaced: Sequence[str] = ("", "")) -> Proof:
+    """Run Eva where a text of the network's C is replaced by another one."""
+    files = compiled.sources()
+    network = str(files["src/network.c"])
+    assert replaced[0] in network
+    return prove_files({**files, "src/network.c": network.replace(*replaced)}, compiled, RANGE, SECONDS)
+
+
+def test_contracts_are_comments(model: Path, compiled: deeploy.Compiled) -> None:
+    printed = str(compiled.sources()["src/network.c"])
+    assert printed.count("/*@ requires") == len(compiled.plan.program.calls) > 8
+    in_arena = printed.count("@ assigns ((int8_t *)(self->arena + AT_")
+    assert in_arena == printed.count("@ assigns") - 1  # the last layer fills an array of the caller
+    files = deeploy.compile(model).sources()
+    assert re.sub(r"/\*@.*?\*/\n", "", printed, flags=re.DOTALL) == files["src/network.c"]
+    assert {path for path, text in compiled.sources().items() if files[path] != text} == {"src/network.c"}
+
+
+@pytest.mark.parametrize(
+    "compiling",
+    [partial(deeploy.compile, target="siracusa"), partial(deeploy.chips.compile, target="siracusa", chips=2)],
+    ids=["several memories", "two chips"],
+)
+def test_contracts_are_for_one_memory_and_one_chip(compiling: Callable[..., object], model: Path) -> None:
+    with pytest.raises(UsageError, match="acsl"):
+        compiling(model, acsl=True)
+
+
+@needs_frama_c
+@pytest.mark.slow
+def test_nothing_is_undefined(compiled: deeploy.Compiled) -> None:
+    proof = prove(compiled)
+    assert proof.holds, "\n".join([str(proof), *proof.alarms])
+
+
+@needs_frama_c
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        (".w_row = 144", ".w_row = 288"),
+        (".depth = 8", ".depth = 9"),
+        (".shift = 46", ".shift = 64"),
+        ("_OUTPUTS; i++", "_OUTPUTS + 1; i++"),
+    ],
+    ids=["filters", "depth", "shift", "outputs"],
+)
+def test_what_is_undefined_is_found(text: str, other: str, compiled: deeploy.Compiled) -> None:
+    assert not prove(compiled, (text, other)).holds
