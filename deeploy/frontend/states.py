@@ -206,10 +206,11 @@ def keep_states(graph: Graph, pairs: Sequence[Pair], masks: Mapping[str, np.ndar
     states = [replace(past, name=f"{past.name} (state)") for past in pasts]
     inputs = (*graph.inputs, *(() if position in graph.inputs else (position,)))
     graph = replace(_drop_ports(replace(graph, inputs=inputs), *pasts, *sources), kept=tuple(sources))
-    has_begun = _compare_position("has begun", position, np.zeros(1, np.int64))
+    numbers = {"has begun": np.ones(1, np.int64), **masks}
+    has_begun, *shown = _compare_position(position, numbers)
     begun = {past: _begin_state(past, state, has_begun, pair.initial) for pair, past, state in zip(kept, pasts, states, strict=True)}
-    shown = {mask: _compare_position(mask.name, position, masks[mask.name] - 1) for mask in inputs if mask.name in masks}
-    graph = substitute_tensors(_drop_ports(graph, *shown), {**begun, **shown})
+    known = {mask: tensor for mask in inputs for tensor in shown if mask.name == tensor.name}
+    graph = substitute_tensors(_drop_ports(graph, *known), {**begun, **known})
     written = [
         _keep_state(source, state, pair, number) for number, (pair, source, state) in enumerate(zip(kept, graph.kept, states, strict=True))
     ]
@@ -219,7 +220,7 @@ def keep_states(graph: Graph, pairs: Sequence[Pair], masks: Mapping[str, np.ndar
 def _keep_state(source: Tensor, state: Tensor, pair: Pair, number: int) -> Tensor:
     """A state as it is written anew."""
     attrs: Attributes = {"number": number, "past": pair.past, "present": pair.present}
-    attrs = attrs if pair.initial is None else {**attrs, "has_value": True}
+    attrs = attrs if pair.initial is None or not pair.initial.ndim else {**attrs, "has_value": True}
     return Node(f"{pair.past} (keep)", KEEP, (source, state), (replace(state, name=f"{pair.past} (next)"),), attrs).outputs[0]
 
 
@@ -231,12 +232,22 @@ def _begin_state(past: Tensor, state: Tensor, has_begun: Tensor, initial: np.nda
     return Node(f"{past.name} (begin)", "Where", (has_begun, state, first), (replace(past),)).outputs[0]
 
 
-def _compare_position(name: str, position: Tensor, before: np.ndarray) -> Tensor:
-    """Whether the position is greater than numbers."""
-    numbers = Tensor(f"{name} (last)", (before.size,), DType.INT64, before.astype(np.int64).ravel())
-    result = Tensor(name if before.ndim == 1 else f"{name} (flat)", numbers.shape, DType.BOOL)
-    (flat,) = Node(name, "Binary", (position, numbers), (result,), {"function": "greater"}).outputs
-    return flat if before.ndim == 1 else Node(f"{name} (view)", "Reshape", (flat,), (Tensor(name, before.shape, DType.BOOL),)).outputs[0]
+def _compare_position(position: Tensor, numbers: Mapping[str, np.ndarray]) -> list[Tensor]:
+    """Whether the position has reached numbers: a tensor for each name, all of them computed at once."""
+    last = np.concatenate([values.ravel() for values in numbers.values()]) - 1
+    constant, result = Tensor("last positions", last.shape, DType.INT64, last), Tensor("has begun", last.shape, DType.BOOL)
+    if len(numbers) > 1:
+        result = replace(result, name="have begun")
+    (flat,) = Node(result.name, "Binary", (position, constant), (result,), {"function": "greater"}).outputs
+    if len(numbers) == 1:
+        return [flat]
+    ends = np.cumsum([values.size for values in numbers.values()]).tolist()
+    results: list[Tensor] = []
+    for (name, values), end in zip(numbers.items(), ends, strict=True):
+        attrs = {"starts": (end - values.size,), "ends": (end,), "steps": (1,)}
+        (part,) = Node(f"{name} (part)", "Slice", (flat,), (Tensor(f"{name} (part)", (values.size,), DType.BOOL),), attrs).outputs
+        results += Node(f"{name} (view)", "Reshape", (part,), (Tensor(name, values.shape, DType.BOOL),)).outputs
+    return results
 
 
 def check_begun(graph: Graph, known: Sequence[KnownState]) -> list[KnownState]:

@@ -18,8 +18,8 @@ from deeploy.errors import UnsupportedError
 from deeploy.frontend.lower.quant import behind_dequantisation
 from deeploy.frontend.states import Pair
 from deeploy.frontend.streaming.rules import RULES
-from deeploy.frontend.streaming.walk import Course, CourseWalk, Fill, Narrow, WindowSpan, with_columns
-from deeploy.ir.nodes import Node, Tensor, compute, concat, constant, set_name
+from deeploy.frontend.streaming.walk import CONVOLUTIONS, Course, CourseWalk, Fill, Narrow, WindowSpan, with_columns
+from deeploy.ir.nodes import Node, Tensor, compute, concat, constant, inverse_order, set_name
 from deeploy.ir.rewriting import need, require
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
@@ -146,7 +146,8 @@ class Streaming(CourseWalk):
 
     def _keep(self, past: Tensor, new: Tensor, initial: np.ndarray) -> None:
         """What one call leaves is what the next one reads."""
-        self.pairs.append(Pair(past.name, new.name, None, initial))
+        is_uniform = bool((initial == initial.flat[0]).all())
+        self.pairs.append(Pair(past.name, new.name, None, np.asarray(initial.flat[0]) if is_uniform else initial))
         self.ends.append((past, new))
 
     def _history(self, x: Tensor, past: int, length: int, fill: Fill) -> Tensor:
@@ -157,14 +158,21 @@ class Streaming(CourseWalk):
         state, kept = (key, max(past, 0)) if self.needs.states is None else self.needs.states[key]
         if self.needs.states is None or state not in self._histories:
             self._histories[state] = self._extend(narrow, kept, state[1])
-        start = kept - past
-        return self.widen(narrow, self._histories[state].cut(self.courses[narrow.tensor].axis, start, start + length))
+        order = self._order(narrow.tensor)
+        axis, start = order.index(self.courses[narrow.tensor].axis), kept - past
+        columns = self._histories[state].cut(axis, start, start + length)
+        return self.widen(narrow, columns.transpose(inverse_order(order)))
+
+    def _order(self, tensor: Tensor) -> list[int]:
+        """The order of axes in which a tensor is kept: channels are behind columns where layers have images, as their kernels read them."""
+        is_image = self.courses[tensor].axis > 1 and not self.graph.operators.isdisjoint(CONVOLUTIONS)
+        return [0, *range(2, tensor.rank), 1] if is_image else [*range(tensor.rank)]
 
     def _extend(self, narrow: Narrow, kept: int, fill: float | None) -> Tensor:
         """The columns that are kept of a tensor, and the new ones behind them."""
-        tensor = narrow.tensor
-        axis = self.courses[tensor].axis
-        new = self._masked(narrow, self.courses[tensor], fill)
+        tensor, order = narrow.tensor, self._order(narrow.tensor)
+        axis = order.index(self.courses[tensor].axis)
+        new = self._masked(narrow, self.courses[tensor], fill).transpose(order)
         if not kept:
             return new
         past = Tensor(f"{tensor.name} (past {len(self.pairs)})", with_columns(new.shape, axis, kept), tensor.dtype)
