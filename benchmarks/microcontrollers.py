@@ -99,9 +99,9 @@ def weights_of(model: Path) -> int:
     return sum(numpy_helper.to_array(tensor).nbytes for tensor in graph.initializer if tensor.name in read)
 
 
-def counted(project: Path, plugin: Path) -> list[tuple[int, str]]:
-    """Instructions of the inference in ``build/count``, by function, the most first."""
-    options = ["QEMU_BUILD=build/count", "QEMU_CFLAGS=-O3"]
+def counted(project: Path, plugin: Path, flags: str = "") -> list[tuple[int, str]]:
+    """Instructions of the inferences in ``build/count``, by function, the most first."""
+    options = ["QEMU_BUILD=build/count", f"QEMU_CFLAGS=-O3 {flags}".rstrip()]
     subprocess.run(["make", "-s", "-C", str(project), *options, "qemu"], check=True)
     (board,) = re.findall(r"^QEMU_RUN := (.*)$", (project / "Makefile").read_text(), re.MULTILINE)
     quiet = ["-display", "none", "-monitor", "none", "-serial", "none", "-semihosting-config", "enable=on,target=native"]

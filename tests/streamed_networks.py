@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +37,20 @@ def ds_cnn(n: Net) -> list[str]:
     return [n.Softmax(n.Gemm(n.Reshape(pooled, n.i(1, c)), n.w(c, 4), n.w(4)), axis=1)]
 
 
-def tc_resnet(n: Net) -> list[str]:
+def tc_resnet(n: Net, features: int = 10, columns: int = 32, widths: Sequence[int] = (8, 8, 12)) -> list[str]:
     """TC-ResNet (Choi et al., 2019): frequencies are channels, blocks of two long convolutions beside a strided shortcut."""
-    x, c = _conv(n, n.x(1, 10, 32), 10, 8, (3,)), 8
-    for k in (8, 12):
+    x, c = _conv(n, n.x(1, features, columns), features, widths[0], (3,)), widths[0]
+    for k in widths[1:]:
         inner = n.Relu(_conv(n, x, c, k, (9,), strides=[2]))
         inner = _conv(n, inner, k, k, (9,))
         x, c = n.Relu(n.Add(inner, n.Relu(_conv(n, x, c, k, (1,), strides=[2], pads=[0, 0])))), k
     return [_score(n, x, c)]
 
 
-def matchboxnet(n: Net) -> list[str]:
+def matchboxnet(n: Net, features: int = 10, columns: int = 40, c: int = 8, filters: Sequence[int] = (13, 15)) -> list[str]:
     """MatchboxNet (Majumdar and Ginsburg, 2020): separable convolutions in time with pointwise shortcuts, the last one dilated."""
-    x, c = n.Relu(_conv(n, n.x(1, 10, 40), 10, 8, (11,), strides=[2])), 8
-    for f in (13, 15):
+    x = n.Relu(_conv(n, n.x(1, features, columns), features, c, (11,), strides=[2]))
+    for f in filters:
         inner = x
         for _ in range(2):
             inner = n.Relu(_conv(n, _conv(n, inner, c, c, (f,), group=c), c, c, (1,)))
@@ -59,27 +59,27 @@ def matchboxnet(n: Net) -> list[str]:
     return [_score(n, x, c)]
 
 
-def ecg(n: Net) -> list[str]:
+def ecg(n: Net, columns: int = 32, c: int = 8, dilations: Sequence[int] = (1, 2, 4)) -> list[str]:
     """Beats of an electrocardiogram: residual branches with dilations that look ahead, a result for every column."""
-    x = n.Relu(_conv(n, n.x(1, 2, 32), 2, 8, (5,)))
-    for d in (1, 2, 4):
-        inner = n.Relu(_conv(n, x, 8, 8, (3,), dilations=[d]))
-        x = n.Add(x, _conv(n, inner, 8, 8, (3,), dilations=[d]))
-    return [n.Transpose(_conv(n, x, 8, 3, (1,)), perm=[0, 2, 1])]
+    x = n.Relu(_conv(n, n.x(1, 2, columns), 2, c, (5,)))
+    for d in dilations:
+        inner = n.Relu(_conv(n, x, c, c, (3,), dilations=[d]))
+        x = n.Add(x, _conv(n, inner, c, c, (3,), dilations=[d]))
+    return [n.Transpose(_conv(n, x, c, 3, (1,)), perm=[0, 2, 1])]
 
 
-def crnn(n: Net) -> list[str]:
+def crnn(n: Net, features: int = 8, columns: int = 24, c: int = 6, units: int = 8) -> list[str]:
     """Convolutions, and a GRU over what they find, whose last state is scored (Arik et al., 2017)."""
-    x = n.Relu(_conv(n, n.x(1, 1, 24, 8), 1, 6, (5, 4), strides=[2, 2], pads=[2, 1, 2, 1]))
-    steps = n.Reshape(n.Transpose(x, perm=[2, 0, 1, 3]), n.i(12, 1, 24))
-    scale = np.float32(0.3)
-    w, r, b = (n.c(n.random.standard_normal(s).astype(np.float32) * scale) for s in ((1, 24, 24), (1, 24, 8), (1, 48)))
-    sequence, _ = n.node("GRU", (steps, w, r, b), 2, hidden_size=8, linear_before_reset=1)
+    x = n.Relu(_conv(n, n.x(1, 1, columns, features), 1, c, (5, 4), strides=[2, 2], pads=[2, 1, 2, 1]))
+    steps = n.Reshape(n.Transpose(x, perm=[2, 0, 1, 3]), n.i(columns // 2, 1, c * features // 2))
+    shapes = (1, 3 * units, c * features // 2), (1, 3 * units, units), (1, 6 * units)
+    w, r, b = (n.c(n.random.standard_normal(s).astype(np.float32) * np.float32(0.3)) for s in shapes)
+    sequence, _ = n.node("GRU", (steps, w, r, b), 2, hidden_size=units, linear_before_reset=1)
     last = n.Gather(n.Squeeze(sequence, n.i(1)), n.c(np.int64(-1)), axis=0)
-    return [n.Gemm(last, n.w(8, 4), n.w(4))]
+    return [n.Gemm(last, n.w(units, 4), n.w(4))]
 
 
-NETWORKS: Mapping[str, tuple[Callable[[Net], list[str]], str]] = {
+NETWORKS: Mapping[str, tuple[Callable[..., list[str]], str]] = {
     "ds_cnn": (ds_cnn, "x0.2"),
     "tc_resnet": (tc_resnet, "x0.2"),
     "matchboxnet": (matchboxnet, "x0.2"),

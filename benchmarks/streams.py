@@ -1,0 +1,107 @@
+"""Networks of sensors that stream: products, cycles and instructions of a call beside those of the window (docs/streams.md).
+
+    make bench NAME='streams [--write]'
+
+Networks have published structures, random weights of int8, and a hop of about a tenth of their window. Cycles are predicted for
+Siracusa; instructions are counted on a Cortex-M4 under QEMU, where outputs have to equal the interpreter's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import deeploy
+from benchmarks.common import MODELS, ROOT, record, replace_table, table
+from benchmarks.microcontrollers import counted
+from deeploy.backend.project import read_manifest
+from deeploy.execution.runners.runner import write_samples
+from deeploy.ir.types import DType
+from tests.models import Net
+from tests.streamed_networks import crnn, ecg, matchboxnet, quantise_network, tc_resnet
+
+KEYWORDS = MODELS / "mlperf_tiny" / "kws_int8_qdq_pc" / "network.onnx"
+HEADS = (
+    *("network", "window", "hop", "lag", "products of a call", "of the least", "of the window"),
+    *("Siracusa, cycles", "window", "ratio", "Cortex-M4, instructions", "window", "ratio", "RAM, bytes", "of it states", "window"),
+)
+
+
+def list_networks(folder: Path) -> dict[str, tuple[Path, str]]:
+    """Models in int8 by name, and what streams."""
+    networks: dict[str, Callable[[Net], list[str]]] = {
+        "TC-ResNet8": lambda n: tc_resnet(n, 40, 100, (16, 24, 32, 48)),
+        "MatchboxNet 3x1x64": lambda n: matchboxnet(n, 64, 128, 64, (13, 15, 17)),
+        "ECG, dilated": lambda n: ecg(n, 256, 32, (1, 2, 4, 8)),
+        "CRNN": lambda n: crnn(n, 40, 100, 32, 64),
+    }
+    hops = {"TC-ResNet8": 8, "MatchboxNet 3x1x64": 12, "ECG, dilated": 24, "CRNN": 10}
+    found = {"DS-CNN (MLPerf Tiny)": (KEYWORDS, "input_1.1=4")} if KEYWORDS.is_file() else {}
+    for name, build in networks.items():
+        n, path = Net(), folder / f"{name.replace(' ', '_')}.onnx"
+        quantised = quantise_network(n.save(path, *build(n)), path.with_suffix(".int8.onnx"))
+        found[name] = quantised, f"x0.2={hops[name]}"
+    return found
+
+
+def count_instructions(compiled: deeploy.Compiled, folder: Path, plugin: Path, calls: int) -> int:
+    """Instructions of the last one of so many inferences in a sequence under QEMU.
+
+    Raises:
+        AssertionError: their outputs differ from the interpreter's.
+    """
+    compiled.write(folder)
+    manifest, rng = read_manifest(folder), np.random.default_rng(0)
+    samples = [[rng.normal(size=port["shape"]).astype(np.float32) for port in manifest["inputs"]] for _ in range(calls)]
+    work, totals = folder / "build" / "count", list[int]()
+    work.mkdir(parents=True)
+    for given in (samples, samples[:-1]) if calls > 1 else (samples,):
+        write_samples(work / "inputs.bin", manifest, given)
+        totals.append(sum(count for count, _ in counted(folder, plugin, "-DSEQUENCE" if calls > 1 else "")))
+        outputs = [y for call in compiled.references(given, calls > 1) for y in zip(call, manifest["outputs"], strict=True)]
+        expected = b"".join(np.asarray(y, DType(port["type"]).numpy).tobytes() for y, port in outputs)
+        assert (work / "outputs.bin").read_bytes() == expected, folder.name
+    return totals[0] - sum(totals[1:])
+
+
+def measure_network(name: str, model: Path, stream: str, folder: Path, plugin: Path) -> tuple[str, ...]:
+    """A row of the table."""
+    cycles, instructions, arenas, states = list[float](), list[int](), list[int](), 0
+    facts, calls = None, 1
+    for kind, given in (("call", stream), ("window", None)):
+        cycles.append(deeploy.compile(model, "siracusa", stream=given, certify=False).cycles or 0)
+        compiled = deeploy.compile(model, "cortex_m4", stream=given, certify=False)
+        if compiled.network.streamed is not None:
+            program, facts = compiled.network.program, compiled.network.streamed.stream
+            states = sum(program.buffers[state.buffer].bytes for state in program.states)
+            calls = 2 + max(output.delay for output in facts.outputs) // facts.hop
+        instructions.append(count_instructions(compiled, folder / f"{model.stem}_{kind}", plugin, 1 if given is None else calls))
+        arenas.append(compiled.memory["RAM"].peak)
+    assert facts is not None
+    lag = max(output.delay for output in facts.outputs)
+    least, window = facts.products / facts.least_products, facts.window_products / facts.products
+    record(**{name: {"cycles": cycles, "instructions": instructions, "arena": arenas, "states": states, "products": facts.products}})
+    sizes = (facts.window, facts.hop, lag, facts.products)
+    figures = (*(round(c) for c in cycles), f"{cycles[1] / cycles[0]:.1f}", *instructions, f"{instructions[1] / instructions[0]:.1f}")
+    cells = (*sizes, f"{least:.2f}", f"1 / {window:.1f}", *figures, arenas[0], states, arenas[1])
+    return (name, *(f"{cell:,}".replace(",", " ") if isinstance(cell, int) else str(cell) for cell in cells))
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
+    given = parser.parse_args(arguments)
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        plugin = Path(scratch) / "count.so"
+        subprocess.run(["gcc", "-O2", "-shared", "-fPIC", str(ROOT / "benchmarks" / "qemu" / "count.c"), "-o", str(plugin)], check=True)
+        for name, (model, stream) in list_networks(Path(scratch)).items():
+            rows.append(measure_network(name, model, stream, Path(scratch), plugin))
+            print(*rows[-1], sep=" | ", flush=True)
+    if given.write:
+        replace_table(ROOT / "benchmarks" / "README.md", "streams", table(HEADS, rows))
