@@ -10,6 +10,7 @@ It assumes that kernels and their templates do what they declare, which is teste
 
 from __future__ import annotations
 
+from deeploy.certify.arithmetic import LayerArithmetic, bound_arithmetic
 from deeploy.certify.layers import Claim, ClaimedOperand
 from deeploy.certify.memory import CertificateError
 from deeploy.certify.messages import exchange_messages
@@ -20,9 +21,11 @@ __all__ = [
     "CertificateError",
     "Claim",
     "ClaimedOperand",
+    "LayerArithmetic",
     "NetworkProof",
     "Printed",
     "ProofCounts",
+    "bound_arithmetic",
     "certify_network",
     "exchange_messages",
 ]

@@ -286,6 +286,8 @@ def certify(
         made = _compile_models(models, replace(options, on_stage=progress))
     contents = {path: files.read_file(project / path) for path in made.sources()}
     changed = find_changes(told, made.hashes(contents)) if told is not None else []
+    if told is not None and any(told[name] != fact for name, fact in made.facts().items()):
+        changed.append(CERTIFICATE)
     failure = f"changed since {CERTIFICATE} was written: {', '.join(map(shorten, changed))}" if changed else None
     try:
         made.certify(contents, every_position)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 
 from deeploy.backend.claims import claim_layers
-from deeploy.certify import Printed, ProofCounts
+from deeploy.certify import Printed, ProofCounts, bound_arithmetic
 from deeploy.ir.values import Graph
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Call
@@ -73,11 +73,25 @@ def explain_times(networks: Mapping[str, Iterable[Call]]) -> dict[str, object]:
     return {"is_constant": not kernels, "kernels": kernels}
 
 
-def print_certificate(counts: Sequence[ProofCounts], hashes: Hashes, times: Mapping[str, object]) -> str:
-    """The text of ``certificate.json``, of the networks that were proved."""
+def explain_arithmetic(networks: Mapping[str, Iterable[Call]]) -> dict[str, object]:
+    """The ranges of the integers of layers, and the operators of those that have none: floats, moves, and formulas that tests prove."""
+    layers, others = list[dict[str, object]](), set[str]()
+    for network, calls in networks.items():
+        for call in calls:
+            bound = bound_arithmetic(call.node)
+            if bound is None:
+                others.add(call.node.op)
+                continue
+            told = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(bound).items()}
+            layers.append({"network": network, "layer": call.name, **{k: value for k, value in told.items() if value not in (None, "")}})
+    return {"is_proved": not any("failure" in layer for layer in layers), "layers": layers, "others": sorted(others)}
+
+
+def print_certificate(counts: Sequence[ProofCounts], hashes: Hashes, facts: Mapping[str, object]) -> str:
+    """The text of ``certificate.json``, of the networks that were proved; ``facts`` are what it says of time and arithmetic."""
     totals = {each.name: sum(getattr(count, each.name) for count in counts) for each in fields(ProofCounts)}
     head = {"generator": GENERATOR, "version": VERSION, "schema": SCHEMA, "statement": STATEMENT, "assumptions": ASSUMPTIONS}
-    return json.dumps({**head, "counts": {"networks": len(counts), **totals}, "time": times, **hashes}, indent=1) + "\n"
+    return json.dumps({**head, "counts": {"networks": len(counts), **totals}, **facts, **hashes}, indent=1) + "\n"
 
 
 def find_changes(recorded: Hashes, current: Hashes) -> list[str]:

@@ -24,7 +24,7 @@ from deeploy.backend.emit import arenas_of, emit_networks
 from deeploy.backend.packages import make_package
 from deeploy.certify import NetworkProof, Printed, certify_network
 from deeploy.documents import Contents, Document
-from deeploy.driver.certificate import collect_printed, explain_times, hash_files, print_certificate
+from deeploy.driver.certificate import collect_printed, explain_arithmetic, explain_times, hash_files, print_certificate
 from deeploy.driver.plan import Requantisation
 from deeploy.driver.prefixes import check_files
 from deeploy.driver.samples import Arrays, Outputs, read_sample, split_samples
@@ -247,10 +247,14 @@ class Project(ABC):
         if self.is_certified:
             start = time.perf_counter()
             proofs = self.certify(sources)
-            times = explain_times({name: unit.network.program.calls for name, unit in self.units.items() if unit.is_lead})
-            certificate[CERTIFICATE] = print_certificate([each.counts for each in proofs], self.hashes(sources), times)
+            certificate[CERTIFICATE] = print_certificate([each.counts for each in proofs], self.hashes(sources), self.facts())
             (seconds if seconds is not None else {})["certify"] = time.perf_counter() - start
         return {**sources, **certificate, **self.reports(json.loads(sources["deploy.json"]))}
+
+    def facts(self) -> Mapping[str, object]:
+        """What a certificate says of time and arithmetic, of every network with code of its own."""
+        calls = {name: unit.network.program.calls for name, unit in self.units.items() if unit.is_lead}
+        return {"time": explain_times(calls), "arithmetic": explain_arithmetic(calls)}
 
     def hashes(self, files: Mapping[str, str | bytes]) -> Mapping[str, Mapping[str, str]]:
         """SHA-256 of what a certificate speaks of: emitted files by their paths, and models, where their files are known."""

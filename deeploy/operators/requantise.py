@@ -29,7 +29,7 @@ def of_node(node: Node) -> StaircaseRequantisation | None:
 
     Where accumulators may have any value of 32 bits, the bias is in ``add``, so that it is added to nothing that 32 bits must hold.
     """
-    attrs, operator, constants = node.attrs, OPERATORS.get(node.op), _constants(node)
+    attrs, operator, constants = node.attrs, OPERATORS.get(node.op), requantisation_of(node)
     if constants is None:
         return None
     bias, factor, summand = constants
@@ -57,7 +57,7 @@ def fused(node: Node) -> tuple[Staircase, Array] | None:
 
     None where that is no requantisation with or without a bias, not constant, or has multipliers that are not positive.
     """
-    attrs, operator, constants = node.attrs, OPERATORS.get(node.op), _constants(node)
+    attrs, operator, constants = node.attrs, OPERATORS.get(node.op), requantisation_of(node)
     is_known = operator is not None and operator.bounds is not None and "mul" not in operator.inputs and node.epilogue in FUSED
     if (
         not is_known
@@ -179,7 +179,7 @@ def with_table(node: Node, results: Array) -> Joined | None:
     Args:
         results: what every result of the requantisation becomes, from ``low`` to ``high``.
     """
-    attrs, constants, table = node.attrs, _constants(node), results.astype(np.int64)
+    attrs, constants, table = node.attrs, requantisation_of(node), results.astype(np.int64)
     if constants is None or constants[0] is not None or (np.diff(table) < 0).any() or table[0] == table[-1] or attrs["shift"] > LONGEST:
         return None
     factor, summand = constants[1].astype(np.int64), constants[2].astype(np.int64)
@@ -206,7 +206,7 @@ def with_table(node: Node, results: Array) -> Joined | None:
     return None
 
 
-def _constants(node: Node) -> Constants | None:
+def requantisation_of(node: Node) -> Constants | None:
     """The constants of a node's requantisation; None where there is none, or one that is not constant for every channel."""
     operator, bias = OPERATORS.get(node.op), None
     if operator is not None and "mul" in operator.inputs:

@@ -1,0 +1,116 @@
+"""Ranges of integer arithmetic: that no sum, product, shift or result of a layer leaves its type in C, for all inputs.
+
+Inputs may have all values of their types, constants have theirs (``Operator.bounds``). Partial sums count, in whatever order they are
+added: every operand's range includes 0, so that each lies within the sums of all negative and of all positive terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from deeploy.ir.epilogue import stage_operands
+from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.types import DType
+from deeploy.operators.accumulate import Ends, values
+from deeploy.operators.requantise import Constants, requantisation_of
+from deeploy.operators.table import OPERATORS
+
+Range = tuple[int, int]
+_WORD, _DOUBLE = DType.INT32.range, DType.INT64.range
+LONGEST_SHIFT = 62  # bits
+
+
+@dataclass(frozen=True)
+class LayerArithmetic:
+    """What the integers of a layer can be; as mathematics, so that what does not fit is seen.
+
+    Attributes:
+        sum: of products and bias, with all partial sums.
+        product: the sum times the multiplier, without and with the summand.
+        result: behind the shift and the limits.
+        failure: what does not fit, or why that is not known; empty where all of it is proved.
+    """
+
+    sum: Range | None = None
+    product: Range | None = None
+    shift: int | None = None
+    result: Range | None = None
+    failure: str = ""
+
+
+def bound_arithmetic(node: Node) -> LayerArithmetic | None:
+    """The ranges of a node; None where it computes with floats, or only moves and compares."""
+    operator = OPERATORS.get(node.op)
+    is_requantised = "requantise" in node.epilogue or (operator is not None and "mul" in operator.inputs)
+    if any(t.dtype.is_float for t in (*node.operands, *node.outputs)) or not (is_requantised or (operator and operator.bounds)):
+        return None
+    if operator is None or operator.bounds is None:
+        return LayerArithmetic(failure="the operator states no range of its sums")
+    constants = requantisation_of(node)
+    if is_requantised and constants is None:
+        return LayerArithmetic(failure="the multipliers are no constants")
+    least, most = operator.bounds(node)
+    bias = _find_bias(node)
+    if bias is not None:
+        if bias.data is None:
+            return LayerArithmetic(failure="the bias is no constant")
+        least, most = (end + limit(bias.data.astype(np.int64), 0) for end, limit in ((least, np.minimum), (most, np.maximum)))
+    reached = min(int(least.min()), 0, -_span_apart(node)), max(int(most.max()), 0, _span_apart(node))
+    word = _DOUBLE if DType.INT64 in (node.outputs[0].dtype, *(t.dtype for t in node.operands[:1])) else _WORD
+    if not _fits(reached, word):
+        return LayerArithmetic(
+            reached, failure=f"sums from {reached[0]} to {reached[1]} do not fit into {64 if word is _DOUBLE else 32} bits"
+        )
+    if constants is None or not is_requantised:
+        return LayerArithmetic(reached, result=_clamp(node, reached))
+    return _requantise(node, reached, (least, most), constants)
+
+
+def _requantise(node: Node, reached: Range, sums: Ends, constants: Constants) -> LayerArithmetic:
+    """The ranges behind sums of every channel."""
+    attrs, y = node.attrs, node.outputs[0].dtype
+    shift, low, high = int(attrs["shift"]), int(attrs["low"]), int(attrs["high"])
+    factor, summand = (values.astype(object) for values in constants[1:])  # Python's integers, which do not overflow
+    ends = [np.atleast_1d(end.astype(object) * factor + added) for end in sums for added in (0 * summand, summand)]
+    product = min(min(end) for end in ends), max(max(end) for end in ends)
+    if not _fits(product, _DOUBLE):
+        return LayerArithmetic(reached, product, failure=f"products from {product[0]} to {product[1]} do not fit into 64 bits")
+    if not 0 <= shift <= LONGEST_SHIFT:
+        return LayerArithmetic(reached, product, shift, failure=f"a shift by {shift} bits")
+    below = 1 if attrs.get("even") is not None else 0  # a tie may become the even number below
+    results = min(max((product[0] >> shift) - below, low), high), min(max(product[1] >> shift, low), high)
+    whole = LayerArithmetic(reached, product, shift, results)
+    if "lookup" in node.epilogue:
+        entries = next((t.elements for t in node.operands if t.shape == (high - low + 1,)), 0)
+        return whole if entries else LayerArithmetic(reached, product, shift, results, "a table without an entry for every result")
+    if not _fits(results, y.range):
+        return LayerArithmetic(reached, product, shift, results, f"results from {results[0]} to {results[1]} are not all of type {y.value}")
+    return whole
+
+
+def _find_bias(node: Node) -> Tensor | None:
+    names = stage_operands(node.epilogue)
+    return node.inputs[len(node.inputs) - len(names) + names.index("bias")] if "bias" in names else None
+
+
+def _span_apart(node: Node) -> int:
+    """What sums can be where products are added up before zero points are taken off them."""
+    zero_points = [node.attrs.get(f"{name}_zero_point") for name in "ab"]
+    if None in zero_points or "trans_a" not in node.attrs or not any(zero_points):
+        return 0
+    a, b, *_ = node.operands
+    depth = a.shape[-2 if node.attrs["trans_a"] else -1]
+    largest = [max(map(abs, (*values(t), *values(t, int(node.attrs[f"{name}_zero_point"]))))) for name, t in (("a", a), ("b", b))]
+    return depth * largest[0] * largest[1]
+
+
+def _clamp(node: Node, reached: Range) -> Range:
+    low, high = (node.attrs.get(name) if "clamp" in node.epilogue else None for name in ("low", "high"))
+    least, most = (max(end, int(low)) if low is not None else end for end in reached)
+    return (least, most) if high is None else (min(least, int(high)), min(most, int(high)))
+
+
+def _fits(found: Range, allowed: Range) -> bool:
+    return allowed[0] <= found[0] and found[1] <= allowed[1]

@@ -1,0 +1,102 @@
+"""Ranges in certificates contain what is computed, are reached, and name what does not fit."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import deeploy
+from deeploy.certify import LayerArithmetic, bound_arithmetic
+from deeploy.cli import app
+from deeploy.ir.nodes import Node
+from deeploy.operators.requantise import requantisation_of
+from deeploy.schemas import CERTIFICATE
+from tests.certify.test_prove import small
+from tests.models import Net, quantised
+
+
+def product(folder: Path) -> Node:
+    """Four elements times three columns, requantised."""
+    n = Net()
+    w = n.c(np.array([[100, -7, 3], [-128, -90, 5], [127, -1, 0], [9, -128, 1]], np.int8))
+    x = quantised(n, n.x(1, 4))
+    path = n.save(folder / "product.onnx", quantised(n, n.MatMul(x, n.DequantizeLinear(w, n.c(np.float32(0.01)), n.c(np.int8(0))))))
+    calls = deeploy.compile(path, certify=False).plan.program.calls
+    return next(call.node for call in calls if call.node.op == "MatMul")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
+    return product(tmp_path_factory.mktemp("product"))
+
+
+def bounded(node: Node) -> LayerArithmetic:
+    found = bound_arithmetic(node)
+    assert found is not None
+    return found
+
+
+def test_ranges_are_those_of_the_extreme_inputs(node: Node) -> None:
+    found, constants, weights = bounded(node), requantisation_of(node), node.operands[1].data
+    assert constants is not None and weights is not None and found.sum is not None
+    assert constants[0] is None
+    columns = (weights if node.attrs["trans_b"] else weights.T).astype(np.int64)
+    sums = {(j, int(np.dot(column, x))) for x in itertools.product((-128, 127), repeat=4) for j, column in enumerate(columns)}
+    partial = [
+        int(np.dot(column * mask, x))
+        for column in columns
+        for mask in itertools.product((0, 1), repeat=4)
+        for x in ((-128,) * 4, (127,) * 4)
+    ]
+    assert found.sum == (min(value for _, value in sums), max(value for _, value in sums))
+    assert found.sum[0] <= min(partial) and max(partial) <= found.sum[1]
+    factor, summand = (np.broadcast_to(values, 3).astype(object) for values in constants[1:])
+    products = [value * factor[j] + added for j, value in sums for added in (0, summand[j])]
+    assert found.product == (min(products), max(products))
+    assert found.result == (-128, 127) and found.shift == node.attrs["shift"] and not found.failure
+
+
+@pytest.mark.parametrize(
+    ("attrs", "words"),
+    [
+        ({"shift": 63}, "a shift by 63 bits"),
+        ({"shift": 0, "high": 128}, "results from -128 to 128 are not all of type s8"),
+        ({"a_zero_point": -(2**24)}, "do not fit into 32 bits"),
+    ],
+    ids=["shift", "limit", "zero point"],
+)
+def test_what_does_not_fit_is_said(attrs: dict[str, Any], words: str, node: Node) -> None:
+    assert words in bounded(replace(node, attrs={**node.attrs, **attrs})).failure
+
+
+def test_a_product_that_does_not_fit_is_said(node: Node) -> None:
+    inputs = [
+        replace(t, data=np.full_like(t.data, 2**63 - 1)) if t is not None and t.data is not None and t.data.dtype == np.int64 else t
+        for t in node.inputs
+    ]
+    assert "do not fit into 64 bits" in bounded(replace(node, inputs=tuple(inputs))).failure
+
+
+def test_the_certificate_has_them_and_is_compared_with_them(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    runner = CliRunner()
+    assert runner.invoke(app, ["compile", str(small(tmp_path)), "-o", str(out)]).exit_code == 0
+    told = json.loads((out / CERTIFICATE).read_text("utf-8"))
+    arithmetic = told["arithmetic"]
+    assert (
+        arithmetic["is_proved"]
+        and len(arithmetic["layers"]) == 6
+        and arithmetic["others"] == ["Dequantize", "Quantize", "ScaledAdd", "Softmax"]
+    )
+    assert runner.invoke(app, ["certify", str(out)]).exit_code == 0
+    arithmetic["layers"][0]["sum"][0] += 1
+    (out / CERTIFICATE).write_text(json.dumps(told), "utf-8")
+    changed = runner.invoke(app, ["certify", str(out), "--json"])
+    assert changed.exit_code == 1 and json.loads(changed.stdout)["changed"] == [CERTIFICATE]
