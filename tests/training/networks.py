@@ -141,6 +141,8 @@ NETWORKS: dict[str, Build] = {
     "dilations": _window(2, 3, 7, dilations=[2, 1], pads=[0, 1, 1, 0]),
     "groups": _window(4, 6, 5, group=2, strides=[2, 2]),
     "depthwise": _window(3, 3, 5, group=3),
+    "wide": _window(8, 9, 5),
+    "wide, dilated and strided": _window(8, 9, 8, strides=[2, 1], dilations=[1, 2], pads=[0, 1, 1, 2]),
     "along one axis": _conv_1d,
     "transposed": _transposed(1, strides=[2, 2], output_padding=[1, 0]),
     "transposed in groups": _transposed(2, pads=[1, 0, 1, 1]),

@@ -178,7 +178,9 @@ def assert_learns_in_c(model: onnx.ModelProto, target: str, **options: Any) -> d
     return verdict
 
 
-@pytest.mark.parametrize("name", ["Relu", "Clip", "convolution", "strides", "groups", "depthwise", "transposed", "average", "residual"])
+@pytest.mark.parametrize(
+    "name", ["Relu", "Clip", "convolution", "strides", "groups", "depthwise", "transposed", "average", "residual", "wide"]
+)
 def test_steps_in_c_are_the_interpreters_to_the_last_bit(tmp_path: Path, name: str) -> None:
     verdict = assert_learns_in_c(build_step(tmp_path, name), "generic")
     assert {comparison.rule for against, comparison in verdict.comparisons if against == "interpreter"} == {"every bit"}
@@ -189,7 +191,7 @@ def test_optimisers_in_c(tmp_path: Path, optimizer: str) -> None:
     assert_learns_in_c(build_step(tmp_path, "attention", optimizer=optimizer, accumulate=2), "generic")
 
 
-@pytest.mark.parametrize("name", ["largest, overlapping", "norm", "residual"])
+@pytest.mark.parametrize("name", ["largest, overlapping", "norm", "residual", "wide, dilated and strided"])
 def test_steps_on_a_machine_with_scratchpad_memories(tmp_path: Path, name: str) -> None:
     assert_learns_in_c(build_step(tmp_path, name), "siracusa")
 

@@ -81,26 +81,39 @@ def scatter_windows(dy: Tensor, weights: Tensor, window: SlidingWindow, group: i
 
 
 def by_weights(x: Tensor, dy: Tensor, window: SlidingWindow, group: int) -> Tensor:
-    """The gradient of a convolution's weights: a convolution of the image with the gradient of the result, samples being channels.
+    """The gradient of a convolution's weights: for each of its places, the product of what lies under it and the gradient of the result.
 
-    Strides and dilations of the forward convolution change places. Where it is in groups, these stay the groups.
+    These are products of matrices for every group; where that has one channel and one filter, of elements, which are summed.
     """
-    samples, channels, image = x.shape[0], x.shape[1], x.shape[2:]
-    inner = channels // group
-    grouped = x.reshape([samples, group, inner, *image])
-    order = [2, 1, 0, *range(3, 3 + len(image))]
-    data = grouped.transpose(order).reshape([inner, group * samples, *image])
-    filters = dy.transpose([1, 0, *range(2, dy.rank)])
-    left = window.left(image, dy.shape[2:])
-    pads = [*window.before, *(p - n for p, n in zip(window.pads[len(image) :], left, strict=True))]
-    for axis, extra in enumerate(pads[len(image) :]):  # the last rows and columns, which no window reached
-        if extra < 0:
-            data = data.cut(2 + axis, 0, data.shape[2 + axis] + extra)
-    pads = [max(p, 0) for p in pads]
-    turned = SlidingWindow(dy.shape[2:], window.dilations, window.strides, tuple(pads))
-    shape = [inner, dy.shape[1], *window.kernel]
-    product = compute("Conv", data, filters, shape=shape, group=group, label="by weights", **turned.attributes)
-    return product.transpose([1, 0, *range(2, dy.rank)])
+    channels, filters, rank = x.shape[1] // group, dy.shape[1] // group, dy.rank - 2
+    taps = _taps(x, window, dy.shape[2:], 0.0)
+    if channels == filters == 1:
+        parts = [(tap * dy).reduce("Sum", 0, *range(2, dy.rank)).reshape([1, group, 1]) for tap in taps]
+    else:
+        rows = _rows_of_groups(dy, group).swap_last()
+        parts = [(rows @ _rows_of_groups(tap, group)).reshape([1, dy.shape[1], channels]) for tap in taps]
+    whole = concat(parts, 0).reshape([*window.kernel, dy.shape[1], channels])
+    return whole.transpose([rank, rank + 1, *range(rank)])
+
+
+def _rows_of_groups(image: Tensor, group: int) -> Tensor:
+    """A matrix for each group, with a row for every place of all images and a column for every channel; one matrix where there is one."""
+    rows = image.transpose([0, *range(2, image.rank), 1]).reshape([-1, image.shape[1]])
+    return rows if group == 1 else rows.reshape([rows.shape[0], group, -1]).transpose([1, 0, 2])
+
+
+def _taps(x: Tensor, window: SlidingWindow, count: Sequence[int], outside: float) -> list[Tensor]:
+    """What all windows see through each of their places, in order."""
+    rank = len(count)
+    padded = x.pad([0, 0, *window.before], [0, 0, *window.pads[rank:]], outside)
+    taps = []
+    for place in np.ndindex(*window.kernel):
+        tap = padded
+        for axis, at in enumerate(place):
+            begin, step = at * window.dilations[axis], window.strides[axis]
+            tap = tap.cut(2 + axis, begin, begin + (count[axis] - 1) * step + 1, step)
+        taps.append(tap)
+    return taps
 
 
 @differentiates("Conv", weights=(1,), biases=(2,))
@@ -145,15 +158,9 @@ def _share_of_window(attrs: Attributes, window: SlidingWindow, image: Sequence[i
 @differentiates("MaxPool")
 def _max_pool(g: Backward, x: Tensor) -> Tensor:
     """Each window gives all of it to the first of its largest elements."""
-    window, image, count = SlidingWindow.of(g.attrs, g.attrs["kernel_shape"]), x.shape[2:], g.dy.shape[2:]
-    lowest = float(np.finfo(np.float32).min)
-    padded = x.pad([0, 0, *window.before], [0, 0, *window.pads[len(image) :]], lowest)
+    window, count, lowest = SlidingWindow.of(g.attrs, g.attrs["kernel_shape"]), g.dy.shape[2:], float(np.finfo(np.float32).min)
     left, taps = g.dy, list[Tensor]()
-    for place in np.ndindex(*window.kernel):
-        tap = padded
-        for axis, at in enumerate(place):
-            begin, step = at * window.dilations[axis], window.strides[axis]
-            tap = tap.cut(2 + axis, begin, begin + (count[axis] - 1) * step + 1, step)
+    for tap in _taps(x, window, count, lowest):
         is_largest = tap.apply("Equal", g.y)
         taps.append(keep_where(is_largest, left).reshape([*g.dy.shape[:2], 1, *count]))
         left = where(is_largest, constant(0.0, left.dtype), left)

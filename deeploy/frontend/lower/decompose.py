@@ -172,8 +172,51 @@ def vectors(m: Match, a: Tensor, b: Tensor) -> Result:
     return compute(m.op, left, right, *m.node.inputs[2:], dtype=m.y.dtype)
 
 
+_LEAST_PRODUCT = 64  # channels times filters, from which on products of matrices pay
+
+
+@standard("Conv", "ConvTranspose", kind="f")
+def computed_filters(
+    m: Match,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor | None = None,
+    *,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+    group: int = 1,
+) -> Result:
+    """A convolution whose filters are computed: for each place of a filter, a product of matrices, which have faster kernels.
+
+    A transposed convolution that moves by 1 is a convolution with filters that are turned around.
+    """
+    rank, is_transposed = x.rank - 2, m.op == "ConvTranspose"
+    require(rank in (1, 2), group == 1, weights.data is None, behind_dequantisation(weights) is None)
+    require(weights.shape[0] * weights.shape[1] >= _LEAST_PRODUCT, not is_transposed or max(strides) == 1)
+    reach = [(kernel - 1) * dilation for kernel, dilation in zip(weights.shape[2:], dilations, strict=True)]
+    before = [far - pad if is_transposed else pad for far, pad in zip(reach, pads, strict=False)]
+    spans = [(count - 1) * stride + far + 1 for count, stride, far in zip(m.y.shape[2:], strides, reach, strict=True)]
+    after = [span - size - first for span, size, first in zip(spans, x.shape[2:], before, strict=True)]
+    require(min(before) >= 0)
+    padded = x.transpose([0, *range(2, x.rank), 1]).pad([0, *before, 0], [0, *(max(n, 0) for n in after), 0])
+    matrices = weights.transpose([*range(2, x.rank), *((0, 1) if is_transposed else (1, 0))])
+    total: Tensor | None = None
+    for place in np.ndindex(*weights.shape[2:]):
+        seen, tap = padded, matrices
+        for axis, at in enumerate(place):
+            begin, step, count = at * dilations[axis], strides[axis], m.y.shape[2 + axis]
+            seen = seen.cut(1 + axis, begin, begin + (count - 1) * step + 1, step)
+            own = weights.shape[2 + axis] - 1 - at if is_transposed else at
+            tap = tap.cut(axis, own, own + 1)
+        product = seen @ tap.reshape(matrices.shape[rank:])
+        total = product if total is None else total + product
+    result = need(total) if bias is None else need(total) + bias
+    return result.transpose([0, x.rank - 1, *range(1, x.rank - 1)])
+
+
 _RULES = (
     *(space_to_depth, depth_to_space, repeated_borders, repeat, pick, of_integers, is_nan, is_infinite, normalise, statistics),
-    *(several, bound, choose, log_softmax, reduce, log_sum_exp, vectors),
+    *(several, bound, choose, log_softmax, reduce, log_sum_exp, vectors, computed_filters),
 )
 PASS = Pass("decompose", _RULES)
