@@ -217,7 +217,8 @@ def test_pytorch_modules_are_exported_as_they_are_used(symbolic: onnx.ModelProto
     Module.__module__ = "torch.nn.modules.module"
     told: list[tuple[bool, tuple[int, ...]]] = []
 
-    def export(model: Module, inputs: tuple[int, ...], path: str) -> None:
+    def export(model: Module, inputs: tuple[int, ...], path: str, verbose: bool) -> None:
+        assert not verbose
         told.append((model.training, inputs))
         onnx.save(symbolic, path)
 
@@ -231,13 +232,13 @@ def test_pytorch_modules_are_exported_as_they_are_used(symbolic: onnx.ModelProto
     assert len(compiled.network.program.calls) == 1
     assert told == [(False, (1, 2))] and model.training
 
-    def missing(*_: object) -> None:
+    def missing(*_: object, **__: object) -> None:
         raise ModuleNotFoundError("no module", name="onnxscript")
 
     torch.onnx.export = missing
     with pytest.raises(UsageError, match="exporter needs onnxscript"):
         deeploy.compile(model, example_inputs=())
-    torch.onnx.export = lambda *_: (_ for _ in ()).throw(RuntimeError("no such operator"))
+    torch.onnx.export = lambda *_, **__: (_ for _ in ()).throw(RuntimeError("no such operator"))
     with pytest.raises(UnsupportedError, match="cannot export Module: no such operator"):
         deeploy.compile(model, example_inputs=())
     assert model.training

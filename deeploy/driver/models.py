@@ -60,7 +60,7 @@ def _export_module(model: Module, example_inputs: Sequence[object] | None, path:
     was_training = model.training
     try:
         model.train(False)
-        torch.onnx.export(model, tuple(example_inputs), str(path))
+        torch.onnx.export(model, tuple(example_inputs), str(path), verbose=False)
     except ImportError as error:
         raise UsageError(f"PyTorch's exporter needs {error.name}", "pip install torch onnxscript") from error
     except Exception as error:

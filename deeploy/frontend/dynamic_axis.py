@@ -101,7 +101,12 @@ def import_dynamic(
             raise UsageError("--context: the model has no caches", "Declare them with --state PAST=PRESENT, or leave --context out.")
         return Imported(load(dims))
     hint = "say otherwise with --state, or fix its length with --dim"
-    notes = tuple(f"state found: {shorten(a)} = {shorten(b)} ({hint})" for a, b in dims_by_value.items())
+    notes = tuple(
+        f"variable {shorten(a)} carries over from one inference to the next (docs/state.md)"
+        if b == f"{a}{CARRIED}"
+        else f"state found: {shorten(a)} = {shorten(b)} ({hint})"
+        for a, b in dims_by_value.items()
+    )
     lengths = _find_lengths(model.graph, names, dims)
     if not lengths.before:
         graph = load(dims)

@@ -290,7 +290,10 @@ class Options:
             raise UsageError(f"--ram: target {target.name} has no memory RAM, but {names}", "Limit them by --memory NAME=BYTES.")
         budget, memory = self.budgets["ram"], target.memory("RAM")
         if memory.capacity is not None and budget > memory.capacity:
-            raise UsageError(f"--ram {budget}: RAM of target {target.name} has {memory.capacity} bytes", "Give at most these.")
+            raise UsageError(
+                f"--ram {budget}: RAM of target {target.name} has {memory.capacity} bytes",
+                f"Give at most {memory.capacity}, or a target with more: deeploy targets.",
+            )
         room = budget if memory.capacity is None else min(budget, memory.capacity - memory.reserved)
         return self.with_memory({"ram": max(1, room - io), **self.capacities})
 
