@@ -100,13 +100,7 @@ def import_dynamic(
         if context is not None:
             raise UsageError("--context: the model has no caches", "Declare them with --state PAST=PRESENT, or leave --context out.")
         return Imported(load(dims))
-    hint = "say otherwise with --state, or fix its length with --dim"
-    notes = tuple(
-        f"variable {shorten(a)} carries over from one inference to the next (docs/state.md)"
-        if b == f"{a}{CARRIED}"
-        else f"state found: {shorten(a)} = {shorten(b)} ({hint})"
-        for a, b in dims_by_value.items()
-    )
+    notes = _describe_found(dims_by_value)
     lengths = _find_lengths(model.graph, names, dims)
     if not lengths.before:
         graph = load(dims)
@@ -133,6 +127,17 @@ def import_dynamic(
         extents = partial(_axis_extents, lengths, dims, rows=rows)
         graph, shorter = _follow_position(model, fold, graph, shorter, extents, (rows, context))
     return Imported(graph, tuple(check_pairs(graph, names)), shorter, notes)
+
+
+def _describe_found(states: Mapping[str, str]) -> tuple[str, ...]:
+    """What the user is told of states that were found."""
+    hint = "say otherwise with --state, or fix its length with --dim"
+    return tuple(
+        f"variable {shorten(past)} carries over from one inference to the next (docs/state.md)"
+        if present == f"{past}{CARRIED}"
+        else f"state found: {shorten(past)} = {shorten(present)} ({hint})"
+        for past, present in states.items()
+    )
 
 
 def has_caches(model: onnx.ModelProto, dims: Mapping[str, int], declared: Mapping[str, str]) -> bool:
