@@ -6,8 +6,9 @@ Shapes are chosen for what they vary: depth, rows, widths, remainders of the ste
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -178,18 +179,35 @@ STRIDED = (
 )
 
 
-def forms(make: Callable[..., Case], shapes: Sequence[Any]) -> dict[str, list[Case]]:
+class Forms(Mapping[str, Sequence[Case]]):
     """The shapes with all forms of the epilogue, by the word of the instance: the form that is found, where others were aimed at.
 
-    The entry without a word is of sums as they are.
+    The entry without a word is of sums as they are. Cases are made when one is asked for: to say which form a case has takes long.
     """
-    result: dict[str, list[Case]] = {"narrow": [], "split": [], "high": []}
-    for shape in shapes:
-        few, many = make(shape, "narrow"), make(shape, "high")
-        for case in (few, make(shape, "split"), many if _form(many) == "high" else far(make(shape, "split"))):
-            if _form(case) in result:
-                result[_form(case)].append(case)
-    return {**result, "": [make(shape, "plain") for shape in shapes], "wide": [wide(make(shape, "narrow")) for shape in shapes]}
+
+    def __init__(self, make: Callable[..., Case], shapes: Sequence[Any]) -> None:
+        self.make, self.shapes = make, shapes
+
+    @cached_property
+    def cases(self) -> Mapping[str, Sequence[Case]]:
+        """All of them."""
+        make, by_form = self.make, dict[str, list[Case]](narrow=[], split=[], high=[])
+        for shape in self.shapes:
+            few, many = make(shape, "narrow"), make(shape, "high")
+            for case in (few, make(shape, "split"), many if _form(many) == "high" else far(make(shape, "split"))):
+                if _form(case) in by_form:
+                    by_form[_form(case)].append(case)
+        plain, wider = [make(shape, "plain") for shape in self.shapes], [wide(make(shape, "narrow")) for shape in self.shapes]
+        return {**by_form, "": plain, "wide": wider}
+
+    def __getitem__(self, form: str) -> Sequence[Case]:
+        return self.cases[form]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.cases)
+
+    def __len__(self) -> int:
+        return len(self.cases)
 
 
 def _form(case: Case) -> str:
@@ -394,43 +412,43 @@ def _packed(bits: int) -> tuple[Family, ...]:
     flat = [shape for shape in POINTWISE if shape[2] % elements == 0]
     pointwise = ("oh ow/2 k/4 c", "k/4 c", "k/4", "oh ow k<4 c")
     return (
-        Family(f"pulp_matmul{suffix}", forms(few(_matmul, bits), products), PRODUCT, "m n/4"),
+        Family(f"pulp_matmul{suffix}", Forms(few(_matmul, bits), products), PRODUCT, "m n/4"),
         Family(
             f"pulp_block_matmul{suffix}", {"": [few(_blocks, bits)(shape, "plain") for shape in IN_BLOCKS]}, ("m/2 n/4 k", "m/2 n/4", "n/4")
         ),
-        Family(f"pulp_conv2d_pointwise{suffix}", forms(few(_pointwise, bits), flat), pointwise, "oh ow/2 k/4"),
-        Family(f"pulp_conv2d{suffix}", forms(few(_conv, bits), deep), BY_TWO, "oh ow/2 k/4"),
+        Family(f"pulp_conv2d_pointwise{suffix}", Forms(few(_pointwise, bits), flat), pointwise, "oh ow/2 k/4"),
+        Family(f"pulp_conv2d{suffix}", Forms(few(_conv, bits), deep), BY_TWO, "oh ow/2 k/4"),
     )
 
 
 IN_BLOCKS = tuple(shape for shape in (*MATMULS, *FEW, (3, 64, 28), (1, 32, 40), (5, 96, 9)) if shape[1] % 32 == 0)
 PULP = (
-    Family("pulp_matmul", forms(_matmul, [*MATMULS, *FEW]), PRODUCT, "m n/4"),
-    Family("pulp_matmul rest", forms(_matmul, [(m, k + 1 + m % 3, n) for m, k, n in MATMULS]), PRODUCT, "m n/4"),
-    Family("pulp_matmul_rows", forms(_varying(True), VARYING), BATCHED, f"{ALL} m n/4"),
-    Family("pulp_matmul_columns", forms(_varying(False), VARYING), (*BATCHED, *IN_PLACE), f"{ALL} m n/4", ("m", "n")),
-    Family("pulp_matmul_rows_zeros", forms(_varying(True, (3, -7)), VARYING), (*BATCHED, *SUMMED), f"{ALL} m n/4", ("m", "n")),
+    Family("pulp_matmul", Forms(_matmul, [*MATMULS, *FEW]), PRODUCT, "m n/4"),
+    Family("pulp_matmul rest", Forms(_matmul, [(m, k + 1 + m % 3, n) for m, k, n in MATMULS]), PRODUCT, "m n/4"),
+    Family("pulp_matmul_rows", Forms(_varying(True), VARYING), BATCHED, f"{ALL} m n/4"),
+    Family("pulp_matmul_columns", Forms(_varying(False), VARYING), (*BATCHED, *IN_PLACE), f"{ALL} m n/4", ("m", "n")),
+    Family("pulp_matmul_rows_zeros", Forms(_varying(True, (3, -7)), VARYING), (*BATCHED, *SUMMED), f"{ALL} m n/4", ("m", "n")),
     Family(
-        "pulp_matmul_columns_zeros", forms(_varying(False, (3, -7)), VARYING), (*BATCHED, *IN_PLACE, *SUMMED), f"{ALL} m n/4", ("m", "n")
+        "pulp_matmul_columns_zeros", Forms(_varying(False, (3, -7)), VARYING), (*BATCHED, *IN_PLACE, *SUMMED), f"{ALL} m n/4", ("m", "n")
     ),
-    Family("pulp_matmul_sums", forms(_matmul, [*MATMULS, *FEW]), PRODUCT),
-    Family("pulp_conv2d_pointwise", forms(_pointwise, POINTWISE), FLAT, "oh ow k/4"),
-    Family("pulp_conv2d_pointwise_sums", forms(_pointwise, POINTWISE), FLAT),
-    Family("pulp_conv2d_sums", forms(_conv, [*CONVOLUTIONS, *(shape for shape in WINDOWS if shape[4] != 1)]), RUNNING),
-    Family("pulp_conv2d runs", forms(_conv, [*CONVOLUTIONS, *_whole(RAGGED)]), RUNNING, "oh ow k/4"),
-    Family("pulp_conv2d gathered", forms(_conv, _gathered(RAGGED)), GATHERING, "oh ow k/4"),
-    Family("pulp_conv2d_small runs", forms(_conv, [*SMALL, *WINDOWS]), RUNNING, "oh ow k/4"),
-    Family("pulp_conv2d_small gathered", forms(_conv, WINDOWS_GATHERED), GATHERING, "oh ow k/4"),
-    Family("pulp_conv2d_pairs runs", forms(_conv, [*PAIRS, *WINDOWS]), BY_TWO, "oh ow k/4"),
-    Family("pulp_conv2d_pairs gathered", forms(_conv, WINDOWS_GATHERED), BY_TWO, "oh ow k/4"),
-    Family("pulp_conv2d_single runs", forms(_conv, [*SINGLE, *WINDOWS]), BY_ONE, "oh ow k/4"),
-    Family("pulp_conv2d_single gathered", forms(_conv, WINDOWS_GATHERED), BY_ONE, "oh ow k/4"),
-    Family("pulp_conv2d_grouped", forms(_grouped, GROUPED), ("oh ow fh fw c", "oh ow fh", "oh ow", "oh ow/4 k/4"), "oh ow k/4"),
+    Family("pulp_matmul_sums", Forms(_matmul, [*MATMULS, *FEW]), PRODUCT),
+    Family("pulp_conv2d_pointwise", Forms(_pointwise, POINTWISE), FLAT, "oh ow k/4"),
+    Family("pulp_conv2d_pointwise_sums", Forms(_pointwise, POINTWISE), FLAT),
+    Family("pulp_conv2d_sums", Forms(_conv, [*CONVOLUTIONS, *(shape for shape in WINDOWS if shape[4] != 1)]), RUNNING),
+    Family("pulp_conv2d runs", Forms(_conv, [*CONVOLUTIONS, *_whole(RAGGED)]), RUNNING, "oh ow k/4"),
+    Family("pulp_conv2d gathered", Forms(_conv, _gathered(RAGGED)), GATHERING, "oh ow k/4"),
+    Family("pulp_conv2d_small runs", Forms(_conv, [*SMALL, *WINDOWS]), RUNNING, "oh ow k/4"),
+    Family("pulp_conv2d_small gathered", Forms(_conv, WINDOWS_GATHERED), GATHERING, "oh ow k/4"),
+    Family("pulp_conv2d_pairs runs", Forms(_conv, [*PAIRS, *WINDOWS]), BY_TWO, "oh ow k/4"),
+    Family("pulp_conv2d_pairs gathered", Forms(_conv, WINDOWS_GATHERED), BY_TWO, "oh ow k/4"),
+    Family("pulp_conv2d_single runs", Forms(_conv, [*SINGLE, *WINDOWS]), BY_ONE, "oh ow k/4"),
+    Family("pulp_conv2d_single gathered", Forms(_conv, WINDOWS_GATHERED), BY_ONE, "oh ow k/4"),
+    Family("pulp_conv2d_grouped", Forms(_grouped, GROUPED), ("oh ow fh fw c", "oh ow fh", "oh ow", "oh ow/4 k/4"), "oh ow k/4"),
     *(family for bits in range(1, 8) for family in _packed(bits)),
-    Family("pulp_depthwise", forms(_depthwise, DEPTHWISE), COLUMNS, "oh/2 ow k/4"),
-    Family("pulp_depthwise 2", forms(_depthwise, STRIDED), COLUMNS, "oh/2 ow k/4"),
-    Family("pulp_depthwise_rows", forms(lines.make(False), lines.SHAPES), lines.ROWS, divided=("oh", "ow", "k")),
-    Family("pulp_depthwise_columns", forms(lines.make(True), lines.SHAPES), lines.COLUMNS, divided=("oh", "ow", "k")),
+    Family("pulp_depthwise", Forms(_depthwise, DEPTHWISE), COLUMNS, "oh/2 ow k/4"),
+    Family("pulp_depthwise 2", Forms(_depthwise, STRIDED), COLUMNS, "oh/2 ow k/4"),
+    Family("pulp_depthwise_rows", Forms(lines.make(False), lines.SHAPES), lines.ROWS, divided=("oh", "ow", "k")),
+    Family("pulp_depthwise_columns", Forms(lines.make(True), lines.SHAPES), lines.COLUMNS, divided=("oh", "ow", "k")),
 )
 
 BLOCKS = (ALL, "rows", "rows k", f"{ALL} m n<8 k", f"{ALL} m n<8", f"{ALL} m n/8 k", f"{ALL} m n/8")

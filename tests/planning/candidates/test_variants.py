@@ -132,9 +132,9 @@ def test_little_memory_takes_slower_kernels_only_where_it_has_to() -> None:
     assert cut[64_000] == cut[16_000] == 0 < cut[4_000]
 
 
-@pytest.mark.share(0.33)
+@pytest.mark.share(0.5)
 @pytest.mark.skipif(not RESIDUAL.exists(), reason="shared models are absent")
-@pytest.mark.parametrize("l1", [4_000, 16_000, 64_000])
+@pytest.mark.parametrize("l1", [4_000, 16_000, pytest.param(64_000, marks=pytest.mark.slow)])
 def test_the_stated_smallest_memory_holds_the_constants_of_some_kernels(l1: int) -> None:
     """Beside what every variant needs there are constants that only the chosen variants need."""
     with pytest.raises(FitError) as error:
