@@ -127,11 +127,6 @@ class FusedGroup:
         """The step of the group's last call."""
         return self.members[-1].step
 
-    @property
-    def is_of_rows(self) -> bool:
-        """Whether all calls are cut into rows alone, and tiles follow each other row by row."""
-        return not self.is_nested and not self.tile_buffers
-
     @cached_property
     def held(self) -> Mapping[str, int]:
         """Elements for which there is room of what lies between calls, by buffer."""
