@@ -6,17 +6,16 @@ Shapes are chosen for what they vary: depth, rows, widths, remainders of the ste
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from benchmarks.gvsoc import cases, lines
-from benchmarks.gvsoc.layer import Case, node
+from benchmarks.gvsoc.forms import Forms
+from benchmarks.gvsoc.layer import Case
 from deeploy.ir.types import DType, pack_elements, unpack_elements
-from deeploy.operators import requantise
 
 RNG = np.random.default_rng(17)
 
@@ -53,25 +52,6 @@ def stage(channels: int = 1, shift: int = 16) -> tuple[dict[str, np.ndarray], di
     """A requantisation to int8 whose products fit into 32 bits."""
     operands = {"mul": np.full(channels, 37, np.int32), "add": np.full(channels, 1 << (shift - 1), np.int32)}
     return operands, {"epilogue": ("requantise",), "shift": shift, "low": -128, "high": 127}
-
-
-def wide(case: Case) -> Case:
-    """The case with a requantisation that only 64 bits hold: one channel's multiplier is negative."""
-    operands = dict(case.operands)
-    mul = operands["mul"].astype(np.int64) << 18
-    operands["mul"] = np.where(np.arange(mul.size) == 0, -mul, mul).astype(np.int32)
-    operands["add"] = operands["add"].astype(np.int64) << 18
-    attrs = {**case.attrs, "shift": case.attrs["shift"] + 18}
-    return Case(f"{case.name} in 64 bits", case.op, case.variables, operands, case.y, attrs)
-
-
-def far(case: Case) -> Case:
-    """The case with steps so far from zero that a factor of two parts has no room for them."""
-    operands = dict(case.operands)
-    mul, add = operands.pop("mul"), operands.pop("add")
-    bias = np.full(mul.size, 1 << 19, np.int32)
-    operands |= {"bias": bias, "mul": mul, "add": add - bias.astype(np.int64) * mul}
-    return Case(f"{case.name} far from zero", case.op, case.variables, operands, case.y, {**case.attrs, "epilogue": ("bias", "requantise")})
 
 
 # ---- products
@@ -177,42 +157,6 @@ STRIDED = (
     (16, 16, 32, 2),
     (21, 21, 3, 2),
 )
-
-
-class Forms(Mapping[str, Sequence[Case]]):
-    """The shapes with all forms of the epilogue, by the word of the instance: the form that is found, where others were aimed at.
-
-    The entry without a word is of sums as they are. Cases are made when one is asked for: to say which form a case has takes long.
-    """
-
-    def __init__(self, make: Callable[..., Case], shapes: Sequence[Any]) -> None:
-        self.make, self.shapes = make, shapes
-
-    @cached_property
-    def cases(self) -> Mapping[str, Sequence[Case]]:
-        """All of them."""
-        make, by_form = self.make, dict[str, list[Case]](narrow=[], split=[], high=[])
-        for shape in self.shapes:
-            few, many = make(shape, "narrow"), make(shape, "high")
-            for case in (few, make(shape, "split"), many if _form(many) == "high" else far(make(shape, "split"))):
-                if _form(case) in by_form:
-                    by_form[_form(case)].append(case)
-        plain, wider = [make(shape, "plain") for shape in self.shapes], [wide(make(shape, "narrow")) for shape in self.shapes]
-        return {**by_form, "": plain, "wide": wider}
-
-    def __getitem__(self, form: str) -> Sequence[Case]:
-        return self.cases[form]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.cases)
-
-    def __len__(self) -> int:
-        return len(self.cases)
-
-
-def _form(case: Case) -> str:
-    found = requantise.of_node(node(case))
-    return found.form if found is not None else ""
 
 
 def few(make: Callable[..., Case], bits: int = 4) -> Callable[..., Case]:
