@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from deeploy import api as api
     from deeploy import chips as chips
     from deeploy import errors as errors
+    from deeploy.api import AudioFeatures as AudioFeatures
     from deeploy.api import Compiled as Compiled
     from deeploy.api import Form as Form
     from deeploy.api import advise as advise
     from deeploy.api import compile as compile
     from deeploy.api import evaluate as evaluate
+    from deeploy.api import frontend_audio as frontend_audio
     from deeploy.api import inspect as inspect
     from deeploy.api import quantize as quantize
     from deeploy.api import sweep as sweep
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 _MODULES = ("api", "chips", "errors")
 __all__ = [
+    "AudioFeatures",
     "Compiled",
     "Form",
     "Options",
@@ -59,6 +62,7 @@ __all__ = [
     "compile",
     "errors",
     "evaluate",
+    "frontend_audio",
     "inspect",
     "quantize",
     "sweep",

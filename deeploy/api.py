@@ -28,6 +28,7 @@ from deeploy.driver.project import CompiledProject, Network, Project
 from deeploy.driver.verify import Verdict
 from deeploy.driver.verify import verify_compiled as compared
 from deeploy.errors import DeeployError, UsageError, shorten, suggest
+from deeploy.frontend.audio import AudioFeatures, make_features, put_in_front
 from deeploy.generation.generate import find_generators
 from deeploy.ir.target import Target
 from deeploy.options import Exact, Options, list_options, name_arguments, option_parameter
@@ -38,6 +39,7 @@ from deeploy.report.explain_layer import find_explanations
 
 __all__ = [
     "Accuracy",
+    "AudioFeatures",
     "Compiled",
     "Form",
     "Network",
@@ -47,6 +49,7 @@ __all__ = [
     "compile",
     "evaluate",
     "explore",
+    "frontend_audio",
     "inspect",
     "quantize",
     "report",
@@ -269,6 +272,27 @@ def train_graph(
         if place is not None:
             Path(place).write_bytes(written.SerializeToString())
     return graphs.step
+
+
+@speak_python
+def frontend_audio(
+    model: Model | None = None, features: AudioFeatures | None = None, frames: int = 1, input: str | None = None
+) -> onnx.ModelProto:
+    """A model from samples of sound, ``audio`` [1, samples], to features, or to the outputs of ``model``, which has features for an input.
+
+    Args:
+        features: what is computed of sound; without it, the logarithms of 40 mel bands every 20 ms at 16 kHz.
+        frames: of a window, without a model.
+        input: of the model, where it has several.
+
+    Raises:
+        UsageError: no input has so many features.
+    """
+    about = features or AudioFeatures()
+    if model is None:
+        return make_features(about, frames)
+    with model_file(model) as path:
+        return put_in_front(about, onnx.load(path), input)
 
 
 @speak_python

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deeploy.operators import blocks, conv, matmul, pool, reduce, residual, scan
+from deeploy.operators import blocks, conv, fourier, matmul, pool, reduce, residual, scan
 from deeploy.operators.accumulate import on_floats
 from deeploy.target import BYTES, FEW, Kernel, Need, Node, Operator, Tiling, types
 
@@ -125,5 +125,6 @@ KERNELS: tuple[Kernel, ...] = (
     _PRODUCT.variant("reduce_prod", types=dict.fromkeys(("x", "y"), types("s32"))),
     scan.RUNNING_SUM.kernel("running_sum", "portable/running_sum.c", macros=_sum),
     scan.THRESHOLDS.kernel("thresholds", "portable/thresholds.c"),
+    fourier.REAL_FOURIER.kernel("real_fourier", "portable/real_fourier.c"),
     reduce.ARG_EXTREME.kernel("arg_extreme", "portable/arg_extreme.c", macros=_better),
 )

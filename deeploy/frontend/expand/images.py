@@ -8,9 +8,10 @@ import math
 import numpy as np
 
 from deeploy.frontend.expand.expansion import Expansion, Results, expands, is_fixed
-from deeploy.ir.nodes import Tensor, constant
+from deeploy.ir.nodes import Tensor, compute, constant
 from deeploy.ir.nodes import inverse_order as invert
 from deeploy.ir.types import DType
+from deeploy.operators.fourier import is_fast
 
 _SHARPNESS = -0.75  # of cubic interpolation, as ONNX has it for GridSample
 Tap = tuple[Tensor, Tensor | None]  # an index along an axis as a float, and its weight
@@ -174,8 +175,15 @@ def _transform(length: int, taken: int, count: int, inverse: bool, is_half: bool
 
 
 def _transformed(x: Tensor, length: int, inverse: bool, onesided: bool) -> Tensor:
-    """Rows [..., taken, 1 or 2] of numbers, real or complex, transformed: [..., count, 2], or [..., count, 1] back to real ones."""
+    """Rows [..., taken, 1 or 2] of numbers, real or complex, transformed: [..., count, 2], or [..., count, 1] back to real ones.
+
+    Where there is a fast way, a DFT along the last axis but one stays; else it is a product with a constant matrix.
+    """
     *outer, taken, parts = x.shape
+    if parts == 1 and onesided and not inverse and is_fast(length) and x.dtype is DType.FLOAT32:
+        rank, missing = x.rank, max(0, length - taken)
+        rows = x.cut(rank - 2, 0, length).pad([0] * rank, [*[0] * (rank - 2), missing, 0])
+        return compute("DFT", rows, shape=[*outer, length // 2 + 1, 2], axis=rank - 2, inverse=0, onesided=1)
     back = inverse and onesided
     count = length if back or not onesided else length // 2 + 1
     used = min(taken, count if not back and onesided and parts == 2 and taken < length else taken, length)
@@ -196,8 +204,10 @@ def fourier(
     axis: int = 1,
     inverse: int = 0,
     onesided: int = 0,
-) -> Tensor:
-    """A product with a constant matrix along an axis."""
+) -> Results:
+    """The transform along an axis; itself where that is what it is transformed into."""
+    if m.attrs.get("axis") == x.rank - 2 and onesided and not inverse and x.shape[-1] == 1 and given is None and is_fast(x.shape[-2]):
+        return None
     if "axis" not in m.attrs and m.walk.version >= 20:
         axis = -2 if axes is None else int(axes.reshape(-1)[0])
     axis %= x.rank

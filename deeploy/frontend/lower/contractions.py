@@ -17,6 +17,7 @@ from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.schemas import WEIGHTS
 from deeploy.ir.nodes import Tensor, compute, constant, inverse_order
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
+from deeploy.operators.fourier import REAL_FOURIER, turning_factors
 from deeploy.operators.scan import RUNNING_SUM
 
 _LONGEST = 256  # rows that are summed by a triangle of ones
@@ -42,6 +43,16 @@ def running_sum(m: Match, x: Tensor, axis: int, *, exclusive: int = 0, reverse: 
     axis %= x.rank
     rows = x.reshape([math.prod(x.shape[:axis]), x.shape[axis], -1])
     return compute(RUNNING_SUM.name, rows, label="sums", exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+@standard("DFT", kind="f", lowers=True)
+def real_fourier(m: Match, x: Tensor, *, axis: int, inverse: int = 0, onesided: int = 0) -> Tensor:
+    """The frequencies of rows of real numbers as ``RealFourier``."""
+    points = x.shape[-2]
+    require(axis == x.rank - 2, onesided, not inverse, x.shape[-1] == 1)
+    rows = x.reshape([-1, points])
+    factors = constant(turning_factors(points), label="turning factors")
+    return compute(REAL_FOURIER.name, rows, factors, shape=[rows.shape[0], points + 2], label="frequencies")
 
 
 def read_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
@@ -141,7 +152,7 @@ def triangle(x: Tensor, k: int = 0, *, upper: int = 1) -> Tensor:
     return constant(kept).apply("Where", x, constant(0, x.dtype))
 
 
-PASS = Pass("contractions", (quantised_sum, running_sum, einsum, image_of_columns, instance_norm, triangle))
+PASS = Pass("contractions", (quantised_sum, running_sum, real_fourier, einsum, image_of_columns, instance_norm, triangle))
 
 
 _WINDOW = ("kernel_shape", "strides", "dilations", "output_padding")

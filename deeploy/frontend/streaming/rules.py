@@ -10,7 +10,7 @@ import numpy as np
 from deeploy.frontend.lower.lookup import UNARY
 from deeploy.frontend.lower.pointwise import BINARY
 from deeploy.frontend.streaming.walk import LOWEST, Course, CourseWalk, Fill, WindowSpan
-from deeploy.ir.nodes import Node, Tensor
+from deeploy.ir.nodes import Node, Tensor, constant
 from deeploy.ir.rewriting import need, require
 from deeploy.operators.recurrent import GATES
 
@@ -139,11 +139,26 @@ def _gather(walk: CourseWalk, node: Node) -> bool:
     x, course = _only(walk, node)
     axis, indices, y = node.attrs["axis"], node.operands[1], node.outputs[0]
     require(indices.data is not None)
+    if axis == course.axis and indices.rank == 2:
+        return _frame(walk, node)
     if axis == course.axis:
         require(indices.number in (-1, x.shape[axis] - 1))
         return walk.show(node, replace_name(walk.window(x, 1).reshape(y.shape), y))
     moved = course.axis + (indices.rank - 1 if axis < course.axis else 0)
     return walk.emit(node, (walk.wait(x, max(course.delay, 0)), indices), replace(_settled(course), axis=moved), walk.columns(x))
+
+
+def _frame(walk: CourseWalk, node: Node) -> bool:
+    """Overlapping frames of a signal, of which each is a column."""
+    x, places = node.operands[0], need(node.operands[1].data)
+    axis, (count, size) = walk.courses[x].axis, places.shape
+    step = int(places[1, 0] - places[0, 0]) if count > 1 else 0
+    require(step > 0, np.array_equal(places, np.arange(count)[:, None] * step + np.arange(size)))
+    span = WindowSpan(size, step, 0, 0)
+    columns, result = walk.slide(node, x, span, None)
+    frames = span.count(columns.shape[axis])
+    taken = constant(np.arange(frames)[:, None] * step + np.arange(size), node.operands[1].dtype, "places")
+    return walk.emit(node, (columns, taken), result, frames)
 
 
 def replace_name(result: Tensor, y: Tensor) -> Tensor:
@@ -242,7 +257,7 @@ RULES: Mapping[str, Rule] = _by_name(
         _move: ("Reshape", "Transpose"),
         _along: (
             *("Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"),
-            *("LpNormalization", "ArgMax", "ArgMin", "TopK", "Split", "IntegerMean", "iSoftmax", "ITAMax", "iLayerNorm", "iRMSNorm"),
+            *("LpNormalization", "DFT", "ArgMax", "ArgMin", "TopK", "Split", "IntegerMean", "iSoftmax", "ITAMax", "iLayerNorm", "iRMSNorm"),
             *(f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")),
         ),
         _gather: ("Gather",),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import onnx
 
+from deeploy.frontend.recurrent import FUNCTIONS
 from deeploy.ir.nodes import Attributes, Node, Tensor
 from deeploy.ir.surgeon import write_model
 from deeploy.ir.types import DType
@@ -39,7 +40,7 @@ def _state_inputs(node: Node, opset: int) -> Node:
         return node
     y, x, attrs = node.outputs[0], node.operands[0], dict(node.attrs)
     if node.op in GATES:
-        attrs |= {"hidden_size": node.operands[2].shape[-1], "clip": attrs["clip"] or None}
+        attrs |= {"hidden_size": node.operands[2].shape[-1], "clip": attrs["clip"] or None, **_name_activations(attrs["functions"])}
     values: Attributes = {"axes": range(y.rank), "shape": y.shape, **attrs}
     names = _INPUTS.get(node.op, ())
     if node.op.startswith("Reduce") and (opset >= 18 or (node.op == "ReduceSum" and opset >= 13)):
@@ -52,3 +53,11 @@ def _state_inputs(node: Node, opset: int) -> Node:
     known = onnx.defs.get_schema(node.op, opset, "").attributes
     kept = {name: value for name, value in attrs.items() if name in known and name not in names and value is not None}
     return node.another(inputs=(*node.inputs, *made), attrs=kept)
+
+
+def _name_activations(functions: Sequence[tuple[str, float, float]]) -> Attributes:
+    """The functions of a recurrent layer as ONNX has them: parameters of those alone that have some."""
+    known = sorted((len(parameters), name) for name, parameters in FUNCTIONS.values())
+    numbers, titles = {name: count for count, name in known}, {name: name.title().replace("_", "") for _, name in known}
+    alphas, betas = ([f[place] for f in functions if numbers[f[0]] >= place] for place in (1, 2))
+    return {"activations": [titles[name] for name, _, _ in functions], "activation_alpha": alphas, "activation_beta": betas}
