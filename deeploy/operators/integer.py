@@ -94,6 +94,7 @@ def _draw_requantisations(rng: Random) -> Attributes:
     return {f"{name}_{side}": value for side in "ab" for name, value in requantisation(rng, 0, 7, 12, 20).items()}
 
 
+_POWERS = "Where it is a logistic function or a hyperbolic tangent, it multiplies by a power for some values."
 FRACTIONS = ("logistic", "tanh")  # functions of words of 16 bits
 
 
@@ -108,7 +109,7 @@ FUNCTION = pointwise(
     "IntegerFunction",
     ("x",),
     function_reference,
-    usual("x", over=("x",), types={"x": INTEGERS, "y": types("s16", "s32")}, accepts=_takes_function),
+    usual("x", over=("x",), types={"x": INTEGERS, "y": types("s16", "s32")}, accepts=_takes_function, data_dependent=_POWERS),
     _draw_function,
 )
 DIV = pointwise(
