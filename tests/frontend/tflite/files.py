@@ -1,6 +1,6 @@
 """Seeded files of one or a few operators each, by name: what the outputs that LiteRT computed are stored for.
 
-python -m tests.frontend.tflite.files        writes ``expected.npz`` anew, with the outputs of LiteRT's reference kernels
+``examples`` has some more, and writes ``expected.npz``.
 """
 
 from __future__ import annotations
@@ -484,15 +484,3 @@ def expected(name: str) -> Iterator[list[np.ndarray]]:
         keys = sorted(key for key in arrays if key.rpartition(" ")[0].rpartition(" ")[0] == name)
         for sample in sorted({key.split(" ")[1] for key in keys}):
             yield [arrays[key] for key in keys if key.split(" ")[1] == sample]
-
-
-def main() -> None:
-    found: dict[str, np.ndarray] = {}
-    for name in sorted(CASES):
-        outputs = interpret(*build_case(name), name not in OTHER_KERNELS)
-        found |= {f"{name} {i} {k}": array for i, sample in enumerate(outputs) for k, array in enumerate(sample)}
-    np.savez_compressed(EXPECTED, **found)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ from deeploy.errors import DeeployError
 from deeploy.execution.verification import litert_reference
 from deeploy.frontend.tflite import quantised
 from deeploy.ir.types import DType
-from tests.frontend.tflite import files
+from tests.frontend.tflite import examples, files
 
 Arrays = Sequence[Sequence[np.ndarray]]
 
@@ -75,6 +75,7 @@ def test_litert_computes_the_same_of_other_inputs(tmp_path: Path, name: str) -> 
 
 
 def test_a_case_is_stored_for_each_file() -> None:
+    assert {name for name in vars(examples) if name in files.CASES} == {"hello_world", "micro_speech", "magic_wand", "person_detection"}
     with np.load(files.EXPECTED) as arrays:
         assert {key.split(" ")[0] for key in arrays} == set(files.CASES)
 
