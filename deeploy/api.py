@@ -244,6 +244,7 @@ def train_graph(
     *,
     batch: int | None = None,
     accumulate: int = 1,
+    recompute: bool = False,
     output: str | Path | None = None,
     inference: str | Path | None = None,
     example_inputs: Sequence[object] | None = None,
@@ -259,6 +260,7 @@ def train_graph(
         optimizer: sgd, momentum or adam.
         batch: samples of a step, which is the extent of the first axis of all inputs.
         accumulate: steps whose gradients are averaged before weights change.
+        recompute: cheap activations are computed again where gradients need them, for less memory.
 
     Raises:
         UsageError: a name is unknown, or the model has no such weights.
@@ -267,7 +269,7 @@ def train_graph(
     from deeploy.training.step import TrainOptions, make_graphs
 
     with model_file(model, example_inputs) as path:
-        graphs = make_graphs(path, TrainOptions(loss, train, optimizer, batch, accumulate), dims)
+        graphs = make_graphs(path, TrainOptions(loss, train, optimizer, batch, accumulate, recompute), dims)
     for place, written in ((output, graphs.step), (inference, graphs.inference)):
         if place is not None:
             Path(place).write_bytes(written.SerializeToString())

@@ -279,6 +279,9 @@ def train_graph(
     accumulate: Annotated[
         int, typer.Option("--accumulate", metavar="N", help="Steps whose gradients are averaged before weights change.")
     ] = 1,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Compute cheap activations again where gradients need them, for less RAM.")
+    ] = False,
     inference: Annotated[
         Path | None, typer.Option("--inference", metavar="FILE", help="Also write the model as it reads the weights of the step.")
     ] = None,
@@ -288,7 +291,7 @@ def train_graph(
     from deeploy.backend.project import write_file
     from deeploy.training.step import TrainOptions, make_graphs
 
-    graphs = make_graphs(model, TrainOptions(loss, train, optimizer, batch, accumulate), parse_dims(dim))
+    graphs = make_graphs(model, TrainOptions(loss, train, optimizer, batch, accumulate, recompute), parse_dims(dim))
     step = graphs.step
     write_file(output, step.SerializeToString(), "--output")
     if inference is not None:

@@ -16,12 +16,12 @@ import onnx
 
 from deeploy.errors import UnsupportedError, UsageError, shorten, suggest
 from deeploy.frontend import import_model
-from deeploy.frontend.gradients import add_gradients, differentiate
+from deeploy.frontend.gradients import CHEAP, add_gradients, differentiate
 from deeploy.frontend.load import read_model
 from deeploy.frontend.lower.forms import OPERATORS
 from deeploy.frontend.states import LOSS, RATE
 from deeploy.frontend.structure import open_inputs
-from deeploy.ir.nodes import Tensor, where
+from deeploy.ir.nodes import Node, Tensor, where
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.training.losses import LOSSES, TrainingLoss
@@ -43,6 +43,7 @@ class TrainOptions:
         optimizer: a name of ``OPTIMIZERS``.
         batch: samples of a step; None: as many as the model has.
         accumulate: steps whose gradients are added up before weights change.
+        recompute: what is cheap is computed again where gradients need it, instead of being there in between.
     """
 
     loss: str
@@ -50,6 +51,7 @@ class TrainOptions:
     optimizer: str = "sgd"
     batch: int | None = None
     accumulate: int = 1
+    recompute: bool = False
 
 
 class _StepStates:
@@ -84,7 +86,7 @@ def make_graphs(path: Path, options: TrainOptions, dims: Mapping[str, int] | Non
         raise UsageError("--batch and --accumulate are numbers above 0", "For example: --batch 8 --accumulate 4")
     graph = OPERATORS(import_model(path, dims) if options.batch is None else _import_batch(path, options.batch, dims or {}))
     selection = select_weights(graph, options.train)
-    label, cost, gradients = _differentiate_loss(selection, loss)
+    label, cost, gradients = _differentiate_loss(selection, loss, options.recompute)
     rate, states = Tensor(RATE, (1,), DType.FLOAT32), _StepStates()
     _update_weights(states, selection, gradients, optimizer, rate, options.accumulate)
     inputs = (*selection.graph.inputs, label, rate)
@@ -124,7 +126,30 @@ def _import_batch(path: Path, batch: int, dims: Mapping[str, int]) -> Graph:
         return import_model(other, dims)
 
 
-def _differentiate_loss(selection: Selection, loss: TrainingLoss) -> tuple[Tensor, Tensor, Mapping[Tensor, Tensor]]:
+class _Again:
+    """Tensors as gradients read them: where nodes are repeated, cheap ones are computed once more from what others leave."""
+
+    def __init__(self, is_wanted: bool) -> None:
+        self.is_wanted = is_wanted
+        self.nodes: dict[Node, Node] = {}
+
+    def tensor(self, tensor: Tensor) -> Tensor:
+        node = tensor.maker
+        if not self.is_wanted or node is None or node.op not in CHEAP:
+            return tensor
+        if node not in self.nodes:
+            results = [Tensor("", y.shape, y.dtype, label="again") for y in node.outputs]
+            inputs = tuple(None if x is None else self.tensor(x) for x in node.inputs)
+            self.nodes[node] = replace(node, name="", inputs=inputs, outputs=tuple(results))
+        return self.nodes[node].outputs[node.outputs.index(tensor)]
+
+    def node(self, node: Node) -> Node:
+        """A node whose inputs and results are such tensors."""
+        inputs = tuple(None if x is None else self.tensor(x) for x in node.inputs)
+        return replace(node, inputs=inputs, outputs=tuple(map(self.tensor, node.outputs)))
+
+
+def _differentiate_loss(selection: Selection, loss: TrainingLoss, recompute: bool) -> tuple[Tensor, Tensor, Mapping[Tensor, Tensor]]:
     """The label, the mean loss of the first output, and the gradient of that for every weight."""
     graph, prediction = selection.graph, selection.graph.outputs[0]
     if (last := prediction.made_by(loss.squashed)) is not None:
@@ -141,11 +166,12 @@ def _differentiate_loss(selection: Selection, loss: TrainingLoss) -> tuple[Tenso
     for node in graph.nodes:
         if not moving.isdisjoint(node.operands):
             moving.update(node.outputs)
+    again = _Again(recompute)
     for node in reversed(graph.nodes):
         results = [known.get(y) for y in node.outputs]
         if moving.isdisjoint(node.operands) or not any(results):
             continue
-        for x, found in zip(node.inputs, differentiate(node, results), strict=False):
+        for x, found in zip(node.inputs, differentiate(again.node(node), results), strict=False):
             total = None if x is None or x not in moving else add_gradients(known.get(x), found)
             if x is not None and total is not None:
                 known[x] = total

@@ -17,7 +17,7 @@ from deeploy import cli
 from deeploy.errors import DeeployError, UnsupportedError, UsageError
 from deeploy.training.step import TrainOptions, make_step
 from tests.frontend.gradients.test_gradients import Arrays, assert_gradients, build_step, evaluator, gradients, values_of
-from tests.models import Net, quantised, weights
+from tests.models import Net, conv, quantised, weights
 from tests.training.networks import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,6 +108,25 @@ def test_a_batch_is_the_mean_of_its_samples(tmp_path: Path) -> None:
     first, second = (evaluator(one)({**row, **states}) for row in rows)
     for name, together in evaluator(two)({**feeds, **states}).items():
         np.testing.assert_allclose(together, (first[name] + second[name]) / 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["residual", "Gelu", "norm", "frozen norm", "attention", "largest", "moves"])
+def test_what_is_computed_again_is_the_same(tmp_path: Path, name: str) -> None:
+    plain, again = build_step(tmp_path, name), build_step(tmp_path, name, recompute=True)
+    feeds, states = values_of(plain)
+    for output, value in evaluator(plain)({**feeds, **states}).items():
+        np.testing.assert_allclose(evaluator(again)({**feeds, **states})[output], value, rtol=1e-10, atol=1e-12)
+
+
+def test_computing_again_takes_less_memory(tmp_path: Path) -> None:
+    n = Net()
+    x = n.x(1, 1, 12, 12)
+    for channels in (1, 4, 4):
+        x = n.Gelu(conv(n, x, channels, 4))
+    path = n.save(tmp_path / "m.onnx", n.MatMul(n.Flatten(x), n.w(576, 2)), opset=20)
+    steps = [make_step(path, TrainOptions("mse", recompute=recompute)) for recompute in (False, True)]
+    plain, again = (deeploy.compile(step).memory["arena"].peak for step in steps)
+    assert again < 0.95 * plain
 
 
 def states_of(model: onnx.ModelProto) -> dict[str, list[int]]:

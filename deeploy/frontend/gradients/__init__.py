@@ -8,7 +8,20 @@ An input that was repeated to the shape of the result gets the sum of what its c
 from __future__ import annotations
 
 from deeploy.frontend.gradients import elementwise, movement, rows, windows
+from deeploy.frontend.gradients.elementwise import DERIVATIVES
 from deeploy.frontend.gradients.movement import one_hot
 from deeploy.frontend.gradients.rules import GRADIENTS, add_gradients, differentiate
 
-__all__ = ["GRADIENTS", "add_gradients", "differentiate", "elementwise", "movement", "one_hot", "rows", "windows"]
+CHEAP = {
+    *DERIVATIVES,
+    "Relu",
+    "Clip",
+    "Add",
+    "Sub",
+    "Mul",
+    "Neg",
+    "LayerNormalization",
+    "BatchNormalization",
+}  # about one operation an element
+
+__all__ = ["CHEAP", "GRADIENTS", "add_gradients", "differentiate", "elementwise", "movement", "one_hot", "rows", "windows"]

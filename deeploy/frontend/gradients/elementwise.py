@@ -11,7 +11,7 @@ from deeploy.ir.nodes import Attributes, Tensor, constant, where
 DERIVATIVES: Mapping[str, Callable[[Tensor, Tensor, Attributes], Tensor]] = {  # of the input x and the result y
     "Abs": lambda x, y, attrs: x.apply("Sign"),
     "LeakyRelu": lambda x, y, attrs: where(x.apply("Greater", 0.0), 1.0, float(attrs.get("alpha", 0.01))),
-    "Elu": lambda x, y, attrs: where(x.apply("Greater", 0.0), 1.0, y + float(attrs.get("alpha", 1.0))),
+    "Elu": lambda x, y, attrs: where(y.apply("Greater", 0.0), 1.0, y + float(attrs.get("alpha", 1.0))),
     "Sigmoid": lambda x, y, attrs: y * (y.apply("Neg") + 1.0),
     "Tanh": lambda x, y, attrs: square(y).apply("Neg") + 1.0,
     "Softplus": lambda x, y, attrs: x.apply("Sigmoid"),
@@ -50,12 +50,16 @@ def _function(g: Backward, x: Tensor, *_: Tensor) -> Tensor:
 
 @differentiates("Relu")
 def _relu(g: Backward, x: Tensor) -> Tensor:
-    return keep_where(x.apply("Greater", 0.0), g.dy)
+    """By the result, so that the argument need not be there any more."""
+    return keep_where(g.y.apply("Greater", 0.0), g.dy)
 
 
 @differentiates("Clip")
 def _clip(g: Backward, x: Tensor) -> Tensor:
-    return keep_where(x.apply("Equal", g.y), g.dy)
+    """By the result, which is between both bounds or at one of them."""
+    low, high = g.attrs.get("min"), g.attrs.get("max")
+    dy = g.dy if low is None else keep_where(g.y.apply("Greater", low), g.dy)
+    return dy if high is None else keep_where(g.y.apply("Less", high), dy)
 
 
 @differentiates("Neg")

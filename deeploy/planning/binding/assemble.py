@@ -21,7 +21,7 @@ from deeploy.ir.nest import Geometry, Map, Nest
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
-from deeploy.operators.views import APPEND, KEEP, MATERIALISE, POSITION, VIEWS, Access, Place, by_rows
+from deeploy.operators.views import APPEND, KEEP, MATERIALISE, POSITION, RESHAPE, VIEWS, Access, Place, by_rows
 from deeploy.planning.binding.dynamic import dynamic_dims, spread_axes
 from deeploy.planning.binding.joins import with_joined
 from deeploy.planning.binding.kernels import bound_geometry, operand_names, select_kernels
@@ -64,8 +64,10 @@ def assemble_program(name: str, graph: Graph, kernels: Sequence[Kernel], off: Se
     whole = [_kept_memory(node) for node in kept]  # read where a state lies, until it is written anew
     states = [*(node.outputs[0] for node in grown), *whole]
     nodes, outputs = _own_outputs([node for node in nodes if node.op != KEEP], [*inputs, *states], outputs)
-    nodes += [Node(node.name, MATERIALISE, node.inputs[:1], node.outputs) for node in kept]
+    begun = _begun_in_place(nodes, kept, outputs)
+    nodes += [Node(node.name, MATERIALISE, node.inputs[:1], node.outputs) for node in kept if _source_of(node) not in begun]
     steps, placed, roots = _place_backwards(nodes, [*inputs, *states], outputs)
+    placed |= {first.name: Operand(state.name, Access.dense(state.shape)) for first, state in begun.items()}
     for node, state in zip(kept, whole, strict=True):
         placed[node.outputs[0].name], roots[state.name] = Operand(state.name, Access.dense(state.shape)), state
     assembler = _Assembler(name, (kernels, off), bindings, placed, roots, dynamic)
@@ -79,6 +81,38 @@ def assemble_program(name: str, graph: Graph, kernels: Sequence[Kernel], off: Se
 def _state_number(node: Node) -> int:
     """The place of a state among those of its network, of a node that writes it."""
     return int(node.attrs["number"])
+
+
+def _begun_in_place(nodes: Sequence[Node], kept: Sequence[Node], outputs: Sequence[Tensor]) -> dict[Tensor, Tensor]:
+    """What states with a value are read as, which is written where they lie: their value where a sequence begins, else what is there.
+
+    What leaves the network, is a part of something else, or is what another state becomes, has a place of its own.
+    """
+    states = {_kept_memory(node) for node in kept if node.attrs.get("has_value")}
+    begun = {node.outputs[0]: state for node in nodes for state in states.intersection(node.operands)}
+    joined = [t for node in nodes if node.op in VIEWS and VIEWS[node.op](node).container[0] == "out" for t in node.operands]
+    for tensor in (*outputs, *joined):
+        for source in _list_sources(tensor):
+            begun.pop(source, None)
+    for node in kept:
+        for source in _list_sources(node.operands[0]):
+            if begun.get(source) not in (None, _kept_memory(node)) or (source in begun and source is not _source_of(node)):
+                del begun[source]
+    return begun
+
+
+def _list_sources(tensor: Tensor) -> list[Tensor]:
+    """A tensor, and those that it is a view of."""
+    maker = tensor.maker
+    return [tensor, *(t for source in maker.operands for t in _list_sources(source))] if maker and maker.op in VIEWS else [tensor]
+
+
+def _source_of(keep: Node) -> Tensor:
+    """What a Keep writes, without views that change no order."""
+    source = keep.operands[0]
+    while (view := source.made_by(RESHAPE)) is not None:
+        source = view.operands[0]
+    return source
 
 
 def _kept_memory(keep: Node) -> Tensor:
