@@ -77,6 +77,7 @@ def test_metadata(wheel: Path) -> None:
         "zigzag",
         "board",
         "cluster",
+        "prove",
         "parquet",
         "exporters",
         "hf",
