@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.driver.verify import run_project
 from deeploy.errors import UsageError, describe_cause
-from tests.models import save_graph
+from tests.models import model_of, save_graph
 
 PATHS: list[Path] = []  # of the model
 A, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)
@@ -113,7 +113,7 @@ def test_several_chips_answer_as_one_does() -> None:
     nodes = [helper.make_node(*node) for node in (("MatMul", ["x", "v"], ["a"]), ("Relu", ["a"], ["b"]), ("MatMul", ["b", "w"], ["y"]))]
     ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 16])] for name in "xy"]
     graph = helper.make_graph(nodes, "g", *ends, list(weights.values()))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = model_of(graph)
     one, chips = deeploy.compile(model, "siracusa"), deeploy.chips.compile(model, "siracusa", 2)
     x = rng.normal(size=(3, 4, 16)).astype(np.float32)
     wanted = one.run(x)

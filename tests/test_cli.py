@@ -151,7 +151,7 @@ def test_an_arena_beyond_all_addresses_is_refused(tmp_path: Path) -> None:
         helper.make_node("Neg", ["b"], ["y"]),
     ]
     sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2**14, 2**15])] for name in "xy"]
-    onnx.save(helper.make_model(helper.make_graph(nodes, "g", *sides), opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    save_graph(helper.make_graph(nodes, "g", *sides), tmp_path / "m.onnx")
     with pytest.raises(FitError, match=r"the arena takes \d+ bytes, addresses in the generated code go up to"):
         deeploy.compile(tmp_path / "m.onnx")
 

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
@@ -15,6 +14,7 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy import cli
 from deeploy.errors import DeeployError, quote_words
+from tests.models import save_graph
 
 RUN = CliRunner()
 # What is typed, and what is meant.
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("near")
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4]) for name in ("image", "y")]
     graph = helper.make_graph([helper.make_node("Softmax", ["image"], ["y"], "convol_1")], "g", ends[:1], ends[1:])
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)]), folder / "m.onnx")
+    save_graph(graph, folder / "m.onnx", 13)
     np.savez(folder / "in.npz", image=np.zeros((1, 4), np.float32))
     for name, target in (("OUT", "generic"), ("CHIP", "cortex_m4")):
         deeploy.compile(folder / "m.onnx", target, dims={"batch": 1}).write(folder / name)
@@ -78,7 +78,7 @@ NAMES = ["ba tch's", "seq=len", "$(touch here)", "n\nm", "größe", "--", "a\\b"
 def test_dimensions_are_printed_as_a_shell_takes_them(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, shape) for end, shape in (("x", [name, -1, 2]), ("y", None))]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)]), tmp_path / "m.onnx")
+    save_graph(graph, tmp_path / "m.onnx", 13)
     monkeypatch.chdir(tmp_path)
     line = RUN.invoke(cli.app, ["inspect", "m.onnx"]).output.rstrip().splitlines()[-1].partition("compile with: ")[2]
     words = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True).stdout.decode().split("\0")[:-1]

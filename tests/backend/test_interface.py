@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from tests.e2e import decoders
+from tests.models import save_graph
 
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wshadow", "-Wno-unused-parameter"]
 COMPILERS = [("gcc", "-std=c11"), ("clang", "-std=c11"), ("g++", "-std=c++17")]
@@ -38,7 +39,7 @@ def _convolutions(path: Path, seed: int = 0, extent: int = 8) -> Path:
     shapes = {"w1": (4, 1, 3, 3), "w2": (4, 4, 3, 3), "w3": (4 * (extent - 2) ** 2, 10)}
     weights = [numpy_helper.from_array(rng.normal(size=s).astype(np.float32) / 4, n) for n, s in shapes.items()]
     graph = helper.make_graph(nodes, "g", *ends, weights)
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)]), path)
+    save_graph(graph, path, 13)
     return path
 
 
@@ -73,10 +74,7 @@ def test_inputs_and_outputs_have_types_and_macros_whatever_they_are_called(compi
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[n % 3]) for n, name in enumerate(HOSTILE)]
     results = [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, shapes[n % 3]) for n, name in enumerate(HOSTILE)]
     nodes = [helper.make_node("Neg", [name], [f"{name}_y"]) for name in HOSTILE]
-    onnx.save(
-        helper.make_model(helper.make_graph(nodes, "g", ends, results), ir_version=8, opset_imports=[helper.make_opsetid("", 13)]),
-        tmp_path / "m.onnx",
-    )
+    save_graph(helper.make_graph(nodes, "g", ends, results), tmp_path / "m.onnx", 13)
     deeploy.compile(tmp_path / "m.onnx").write(tmp_path / "out")
     header = (tmp_path / "out/include/network.h").read_text()
     parameters = re.search(r"run_typed\((.*?)\) \{", header)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
@@ -19,6 +18,7 @@ from deeploy.errors import UsageError
 from deeploy.ir.target import ESTIMATE, load_timing
 from deeploy.report.terminal import report_network
 from deeploy.target import load
+from tests.models import save_graph
 
 TRUE = {"conv2d": (300, 1.5, 20), "matmul": (900, 4, 0), "add": (50, 0, 7)}
 
@@ -40,7 +40,7 @@ def convolutions_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [1, 3, 9, 8]), ("y", [1, 8, 7, 3]))]
     graph = helper.make_graph(nodes, "layers", ends[:1], ends[1:], weights)
     path = tmp_path_factory.mktemp("rates") / "layers.onnx"
-    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), path)
+    save_graph(graph, path)
     return path
 
 

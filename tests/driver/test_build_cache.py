@@ -19,6 +19,7 @@ from deeploy.cli import app
 from deeploy.driver import build_cache as kept
 from deeploy.errors import ModelError
 from deeploy.resources import resource
+from tests.models import model_of
 
 
 def save_scaling_model(path: Path, weight: float, external: bool = False) -> Path:
@@ -26,7 +27,7 @@ def save_scaling_model(path: Path, weight: float, external: bool = False) -> Pat
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
     constant = numpy_helper.from_array(np.full(4, weight, np.float32), "w")
     graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", ports[:1], ports[1:], [constant])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made = model_of(graph)
     if external:
         onnx.save(made, path, save_as_external_data=True, location="w.data", size_threshold=0)
     else:

@@ -19,6 +19,7 @@ from deeploy import cli
 from deeploy.driver.verify import verify_compiled
 from deeploy.errors import UsageError
 from tests.e2e import decoders
+from tests.models import save_graph
 from tests.random.projects import base
 
 RUN = CliRunner()
@@ -40,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         numpy_helper.from_array(rng.normal(size=s).astype(np.float32) / 4, n) for n, s in (("w1", (4, 2, 3, 3)), ("w2", (6, 4, 3, 3)))
     ]
     graph = helper.make_graph(nodes, "g", *ends, weights)
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)]), folder / "m.onnx")
+    save_graph(graph, folder / "m.onnx", 13)
     np.savez(folder / "in.npz", image=rng.normal(size=(2, 1, 2, 12, 12)).astype(np.float32))
     return folder
 

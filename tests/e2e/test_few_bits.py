@@ -14,7 +14,7 @@ import deeploy
 from deeploy.errors import DeeployError
 from deeploy.ir.types import PACKED, DType, pack_elements, unpack_elements
 from deeploy.options import Options
-from tests.models import save_graph
+from tests.models import model_of, save_graph
 
 SIGNED, UNSIGNED = (TensorProto.INT4, -8, 7), (TensorProto.UINT4, 0, 15)
 
@@ -73,9 +73,7 @@ def quantised_network(kind: tuple[int, int, int], channels: int = 5, offset: int
     layer("product", "MatMul", (8 * 16, 12), 1)
     shapes = {"x": [1, channels, 6, 6], last: [1, 12]}
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
-    return helper.make_model(
-        helper.make_graph(nodes, "few", ports[:1], ports[1:], tensors), opset_imports=[helper.make_opsetid("", 21)], ir_version=10
-    )
+    return model_of(helper.make_graph(nodes, "few", ports[:1], ports[1:], tensors), 21)
 
 
 def widened(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -15,7 +15,7 @@ import deeploy
 from deeploy.driver.verify import verify_compiled
 from deeploy.ir.types import HALVES, DType, pack_elements, unpack_elements
 from deeploy.options import Options
-from tests.models import save_graph
+from tests.models import model_of, save_graph
 
 CODES = {DType.FLOAT16: TensorProto.FLOAT16, DType.BFLOAT16: TensorProto.BFLOAT16}
 UNITS = 6
@@ -71,9 +71,7 @@ def half_network(code: int, is_wide: bool = False) -> onnx.ModelProto:
     nodes.append(helper.make_node("Add", [last, "rows"], ["y"]))
     ports = [("x", kind, [1, 5, 6, 6]), ("i", TensorProto.INT64, [3]), ("y", kind, [3, 24])]
     values = [helper.make_tensor_value_info(*port) for port in ports]
-    return helper.make_model(
-        helper.make_graph(nodes, "halves", values[:2], values[2:], tensors), opset_imports=[helper.make_opsetid("", 21)], ir_version=10
-    )
+    return model_of(helper.make_graph(nodes, "halves", values[:2], values[2:], tensors), 21)
 
 
 def weights_of(compiled: deeploy.Compiled) -> dict[DType, int]:

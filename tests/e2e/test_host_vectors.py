@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.execution.runners.host import Host
+from tests.models import model_of, save_graph
 
 
 def save_convolutions(path: Path) -> None:
@@ -34,7 +35,7 @@ def save_convolutions(path: Path) -> None:
         helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, 13, 70]),
     ]
     graph = helper.make_graph(nodes, "vectors", ends[:1], ends[1:], weights)
-    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), path)
+    save_graph(graph, path)
 
 
 def test_vectors_add_in_the_order_of_the_plain_loops(tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def bytes_network(path: Path, dtype: int) -> None:
     ]
     weights = [numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()]
     graph = helper.make_graph(nodes, "bytes", ends[:1], ends[1:], weights)
-    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
+    model = model_of(graph)
     onnx.save(onnx.shape_inference.infer_shapes(model), path)
 
 

@@ -23,6 +23,7 @@ from deeploy.errors import UsageError
 from deeploy.options import Package
 from deeploy.report.self_test import read_log
 from tests.e2e import decoders
+from tests.models import save_graph
 from tests.random.projects import base
 
 MAIN = """
@@ -82,7 +83,7 @@ def save_product(folder: Path, name: str, weight: float) -> Path:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Identity", ["a"], ["y"])]
     graph = helper.make_graph(nodes, name, ends[:1], ends[1:], weights)
     path = folder / f"{name}.onnx"
-    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), path)
+    save_graph(graph, path)
     return path
 
 

@@ -13,6 +13,7 @@ import deeploy
 from deeploy.backend.project import read_manifest
 from deeploy.driver.verify import verify_compiled
 from deeploy.errors import UsageError
+from tests.models import model_of
 
 UNITS, INPUTS = 8, 5
 
@@ -31,7 +32,7 @@ def stream(path: Path, op: str, steps: int, rows: int = UNITS) -> Path:
     inputs, outputs = (
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, ends[n]) for n in names] for names in (("x", *before), ("y", *after))
     )
-    model = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, constants), opset_imports=[helper.make_opsetid("", 14)])
+    model = model_of(helper.make_graph(nodes, "g", inputs, outputs, constants), 14)
     model.ir_version = 8
     onnx.save(model, path)
     return path

@@ -17,7 +17,7 @@ import deeploy
 from deeploy.driver.verify import verify_compiled
 from deeploy.errors import FitError, UnsupportedError, UsageError
 from tests.command import deeploy_cli
-from tests.models import save_model
+from tests.models import model_of, save_model
 
 HOSTILE = 'a */ "name\n%s${1}'
 
@@ -146,7 +146,7 @@ def test_strings_that_could_leave_a_comment_are_refused(tmp_path: Path) -> None:
 
     node = helper.make_node("LpPool", ["x0"], ["y0"], kernel_shape=[2], auto_pad='*/ #include "/etc/passwd" /*')
     ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, n_])] for n, n_ in (("x0", 4), ("y0", 3))]
-    model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=[helper.make_opsetid("", 17)])
+    model = model_of(helper.make_graph([node], "g", *ends))
     assert generate_code(model) == "its attribute auto_pad holds characters that generated code must not"
 
 
@@ -165,7 +165,7 @@ def test_what_would_compute_something_else_is_refused(node: onnx.NodeProto, vers
     from deeploy.fallback.generate import generate_code
 
     ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, [4])] for n in ("x0", "y0")]
-    model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=[helper.make_opsetid("", version)])
+    model = model_of(helper.make_graph([node], "g", *ends), version)
     assert str(generate_code(model)).startswith(reason)
 
 

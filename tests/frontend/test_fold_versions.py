@@ -14,6 +14,7 @@ from deeploy.errors import UnsupportedError
 from deeploy.frontend import fold
 from deeploy.frontend.shapes import Value
 from tests.frontend.models import build, f32, ints, read
+from tests.models import model_of
 
 Case = tuple[str, list[Any], dict[str, Any], int]  # operator, constants, attributes, outputs
 OPSETS = (7, 9, 10, 11, 12, 13, 17, 18, 21)
@@ -78,9 +79,7 @@ def test_constants_of_every_opset_equal_onnxruntime(opset: int) -> None:
         inputs = [helper.make_tensor_value_info(f"i{i}", helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for i, a in enumerate(arrays)]
         kinds = [6 if op == "Cast" else 7 if op.startswith("Arg") or i == 1 != (op == "Split") else 1 for i in range(outputs)]
         results = [helper.make_tensor_value_info(f"o{i}", kind, None) for i, kind in enumerate(kinds)]
-        model = helper.make_model(
-            helper.make_graph([node], "g", inputs, results), opset_imports=[helper.make_opsetid("", opset)], ir_version=8
-        )
+        model = model_of(helper.make_graph([node], "g", inputs, results), opset)
         expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {f"i{i}": a for i, a in enumerate(arrays)})
         found = fold.evaluate_node(node, attributes, arrays, [Value()] * outputs, opset)
         for one, other in zip(found, expected, strict=True):

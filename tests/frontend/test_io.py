@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -16,6 +15,7 @@ from deeploy.ir.nodes import Node, Tensor, constant
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.operators.link import send
+from tests.models import save_graph
 
 
 def test_a_chip_that_is_given_integers_sends_what_it_sent() -> None:
@@ -56,7 +56,7 @@ def image_network(path: Path, before: str = "", is_read_twice: bool = False) -> 
     outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in results]
     constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
     graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    save_graph(graph, path)
     return path
 
 

@@ -16,7 +16,7 @@ from deeploy.quantization import static
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import run_model
 from deeploy.quantization.weights import Narrowed, choose_weights, scales_of, steps_of
-from tests.models import save_graph
+from tests.models import model_of, save_graph
 
 RANDOM = np.random.default_rng(3)
 
@@ -119,9 +119,7 @@ def test_weights_with_two_readers_keep_8_bits(tmp_path: Path) -> None:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 32]) for name in ("x", "y")]
     nodes = [helper.make_node("MatMul", [a, w], [b], b) for a, w, b in (("x", "v", "a"), ("a", "v", "b"), ("b", "w", "y"))]
     weights = [numpy_helper.from_array(RANDOM.normal(size=(32, 32)).astype(np.float32), name) for name in "vw"]
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", ends[:1], ends[1:], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
-    )
+    model = model_of(helper.make_graph(nodes, "g", ends[:1], ends[1:], weights))
     onnx.save(model, tmp_path / "float.onnx")
     np.savez(tmp_path / "samples.npz", x=RANDOM.normal(size=(4, 1, 32)).astype(np.float32))
     found = quantised((tmp_path / "float.onnx", tmp_path / "samples.npz"), tmp_path / "q.onnx", Form(weights=4))

@@ -245,7 +245,7 @@ def test_one_step_is_allowed_and_no_more() -> None:
         helper.make_node("DequantizeLinear", ["q", "s"], ["y"]),
     ]
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
-    model = helper.make_model(helper.make_graph(nodes, "sum", ports[:1], ports[1:], [steps]), opset_imports=[helper.make_opsetid("", 13)])
+    model = model_of(helper.make_graph(nodes, "sum", ports[:1], ports[1:], [steps]), 13)
     _, allowed = check.envelope(model, {"x": np.arange(6, dtype=np.float32).reshape(2, 3)})
     assert allowed["q"] == 1 and allowed["y"] == pytest.approx(0.5, abs=1e-3)
 

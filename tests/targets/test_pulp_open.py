@@ -19,6 +19,7 @@ from deeploy.errors import FitError, UsageError
 from deeploy.execution.runners import gvsoc
 from deeploy.quantization.static import quantize_model
 from deeploy.target import load
+from tests.models import model_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "targets" / "pulp_open" / "deeploy_pulp_open"
@@ -40,7 +41,7 @@ def save_noisy_network(folder: Path, channels: int = 16) -> Path:
         helper.make_node("MatMul", ["f", "w2"], ["y"]),
     ]
     ports = [helper.make_tensor_value_info(*each) for each in (("x", TensorProto.FLOAT, [1, 3, 16, 16]), ("y", TensorProto.FLOAT, [1, 10]))]
-    model = helper.make_model(helper.make_graph(nodes, "g", ports[:1], ports[1:], constants), opset_imports=[helper.make_opsetid("", 17)])
+    model = model_of(helper.make_graph(nodes, "g", ports[:1], ports[1:], constants))
     model.ir_version = 8
     onnx.save(model, folder / "float.onnx")
     np.savez(folder / "inputs.npz", x=numbers.normal(0, 1, (2, 1, 3, 16, 16)).astype(np.float32))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
@@ -347,7 +346,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nodes = [helper.make_node("MatMul", [a, f"w{i}"], [b], f"product{i}") for i, (a, b) in enumerate([("x", "a"), ("a", "b"), ("b", "y")])]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(values)])
     path = tmp_path_factory.mktemp("rows") / "rows.onnx"
-    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), path)
+    save_graph(graph, path)
     return path
 
 

@@ -19,6 +19,7 @@ from deeploy.execution.runners import gvsoc
 from deeploy.options import Options
 from deeploy.quantization.static import quantize_model
 from deeploy.target import load
+from tests.models import model_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "targets" / "snitch" / "deeploy_snitch"
@@ -39,7 +40,7 @@ def save_float_network(folder: Path) -> Path:
         helper.make_node("Softmax", ["f"], ["y"]),
     ]
     ports = [helper.make_tensor_value_info(*each) for each in (("x", TensorProto.FLOAT, [1, 3, 16, 16]), ("y", TensorProto.FLOAT, [1, 10]))]
-    model = helper.make_model(helper.make_graph(nodes, "g", ports[:1], ports[1:], constants), opset_imports=[helper.make_opsetid("", 17)])
+    model = model_of(helper.make_graph(nodes, "g", ports[:1], ports[1:], constants))
     model.ir_version = 8
     onnx.save(model, folder / "float.onnx")
     np.savez(folder / "inputs.npz", x=numbers.normal(0, 1, (2, 1, 3, 16, 16)).astype(np.float32))
@@ -81,7 +82,7 @@ def test_products_of_an_even_depth_are_streamed(tmp_path: Path, rows: int, depth
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("a", [2, rows, depth]), ("b", [2, columns, depth]))]
     nodes = [helper.make_node("Transpose", ["b"], ["t"], perm=[0, 2, 1]), helper.make_node("MatMul", ["a", "t"], ["y"])]
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, rows, columns])
-    model = helper.make_model(helper.make_graph(nodes, "g", ports, [result]), opset_imports=[helper.make_opsetid("", 17)])
+    model = model_of(helper.make_graph(nodes, "g", ports, [result]))
     model.ir_version = 8
     onnx.save(model, tmp_path / "m.onnx")
     compiled = deeploy.compile(tmp_path / "m.onnx", FOLDER)
@@ -114,7 +115,7 @@ def layers(folder: Path) -> Path:
     ports = [
         helper.make_tensor_value_info(*each) for each in (("x", TensorProto.FLOAT, [1, 10, 11, 9]), ("y", TensorProto.FLOAT, [1, 10, 10]))
     ]
-    model = helper.make_model(helper.make_graph(nodes, "g", ports[:1], ports[1:], constants), opset_imports=[helper.make_opsetid("", 17)])
+    model = model_of(helper.make_graph(nodes, "g", ports[:1], ports[1:], constants))
     model.ir_version = 8
     onnx.save(model, folder / "layers.onnx")
     np.savez(folder / "inputs.npz", x=numbers.normal(0, 1, (2, 1, 10, 11, 9)).astype(np.float32))
@@ -136,7 +137,7 @@ def test_norms_of_long_rows_are_streamed(tmp_path: Path) -> None:
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 250]) for name in ("x", "y")]
     constants = [numpy_helper.from_array(numbers.normal(0, 1, 250).astype(np.float32), name) for name in ("scale", "offset")]
     node = helper.make_node("LayerNormalization", ["x", "scale", "offset"], ["y"], axis=-1)
-    model = helper.make_model(helper.make_graph([node], "g", ports[:1], ports[1:], constants), opset_imports=[helper.make_opsetid("", 17)])
+    model = model_of(helper.make_graph([node], "g", ports[:1], ports[1:], constants))
     model.ir_version = 8
     onnx.save(model, tmp_path / "norm.onnx")
     np.savez(tmp_path / "inputs.npz", x=numbers.normal(0, 1, (1, 64, 250)).astype(np.float32))
@@ -166,7 +167,7 @@ def functions(folder: Path) -> Path:
     shape = [3, 37]
     results = [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, shape) for node in nodes]
     graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)], results)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    model = model_of(graph, 20)
     model.ir_version = 9
     onnx.save(model, folder / "functions.onnx")
     samples = numbers.normal(0, 1, (2, *shape)).astype(np.float32) * np.array([1, 30], np.float32)[:, None, None]
@@ -236,7 +237,7 @@ def test_long_rows_move_both_ways_at_once(tmp_path: Path) -> None:
     skip_without_a_simulator()
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, rows, 64]) for name, rows in (("x", 256), ("z", 128), ("y", 384))]
     nodes = [helper.make_node("Concat", ["x", "z"], ["y"], axis=1)]
-    model = helper.make_model(helper.make_graph(nodes, "g", ports[:2], ports[2:]), opset_imports=[helper.make_opsetid("", 17)])
+    model = model_of(helper.make_graph(nodes, "g", ports[:2], ports[2:]))
     model.ir_version = 8
     onnx.save(model, tmp_path / "concat.onnx")
     numbers = np.random.default_rng(4)

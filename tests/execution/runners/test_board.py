@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import serial
 from onnx import TensorProto, helper, numpy_helper
@@ -28,6 +27,7 @@ from deeploy.errors import BuildError, FitError, UsageError
 from deeploy.execution.runners import board, link
 from deeploy.ir.target import load_timing
 from deeploy.target import load
+from tests.models import save_graph
 
 ARM = {"arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi", "qemu-system-arm": "qemu-system-arm"}
 RISCV = {
@@ -68,7 +68,7 @@ def two_products_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         helper.make_node("MatMul", ["r", "b"], ["y"]),
     ]
     graph = helper.make_graph(nodes, "two", ends[:1], ends[1:], weights)
-    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), folder / "two.onnx")
+    save_graph(graph, folder / "two.onnx")
     np.savez(folder / "inputs.npz", x=rng.normal(size=(3, 1, 300)).astype(np.float32))
     return folder
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -20,6 +19,7 @@ from deeploy.errors import BuildError, DeeployError
 from deeploy.execution.runners import gvsoc
 from deeploy.execution.verification import layers
 from deeploy.options import Options
+from tests.models import save_graph
 
 SHAPE = (1, 8, 64, 8)
 
@@ -35,7 +35,7 @@ def three_convolutions_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(values)])
     path = tmp_path_factory.mktemp("model") / "network.onnx"
-    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), path)
+    save_graph(graph, path)
     return path
 
 

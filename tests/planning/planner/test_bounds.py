@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -13,6 +12,7 @@ import deeploy
 from deeploy.options import Options
 from deeploy.planning.planner.bounds import peak_products, plan_bounds
 from tests.e2e.test_constructs import save_construct
+from tests.models import save_graph
 
 ROWS, INNER, COLUMNS = 32, 64, 48
 
@@ -29,7 +29,7 @@ def product(path: Path) -> Path:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [ROWS, INNER]), ("y", [ROWS, COLUMNS]))]
     weights = numpy_helper.from_array(np.ones((INNER, COLUMNS), np.float32), "w")
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [weights])
-    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), path)
+    save_graph(graph, path)
     return path
 
 

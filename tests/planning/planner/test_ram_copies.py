@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
@@ -20,6 +19,7 @@ from deeploy.errors import UsageError
 from deeploy.ir.target import Target, load_timing
 from deeploy.planning.packing.lifetimes import FOR_EVER
 from deeploy.planning.program import Role
+from tests.models import save_graph
 
 BOARD = """
 [machine.clock]
@@ -54,7 +54,7 @@ def shared_weights_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nodes = [helper.make_node("MatMul", [a, w], [b], f"product{i}") for i, (a, w, b) in enumerate(steps)]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [numpy_helper.from_array(w, name) for name, w in values.items()])
     path = tmp_path_factory.mktemp("products") / "products.onnx"
-    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), path)
+    save_graph(graph, path)
     return path
 
 
