@@ -15,6 +15,7 @@ from deeploy.cli import build_file
 from deeploy.cli.options import (
     BoardOption,
     ExpectOption,
+    HostfileOption,
     InputsOption,
     JobsOption,
     JsonOption,
@@ -25,6 +26,8 @@ from deeploy.cli.options import (
     SanitizeOption,
     SchedulerOption,
     SequenceOption,
+    SoundOption,
+    TimeOption,
     ToleranceOption,
     check_tolerance,
     complete_words,
@@ -357,14 +360,12 @@ def run(
     ] = "host",
     board: BoardOption = None,
     port: PortOption = None,
-    time_limit: Annotated[
-        float | None,
-        typer.Option("--time-limit", help="Seconds after which a simulation is stopped, or a chip that does not answer counts as failed."),
-    ] = None,
-    hostfile: Annotated[Path | None, typer.Option("--hostfile", help="File of machines for --on mpi, in mpirun's format.")] = None,
+    time_limit: TimeOption = None,
+    hostfile: HostfileOption = None,
     sanitize: SanitizeOption = False,
     network: NetworkOption = None,
     sequence: SequenceOption = False,
+    stream: SoundOption = None,
     layers: Annotated[bool, typer.Option("--layers", help="Run the self-test that was compiled in (--self-test), layer by layer.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -382,6 +383,10 @@ def run(
         _check_self_test({"--inputs": inputs, "--expect": expect, "--save": save, "--sequence": sequence or None})
         entry, log = checks.run_self_test(project, network, on, time_limit, board, port)
         return print_self_test(log, entry, as_json, "nanoseconds" if on == "host" else "cycles")
+    if stream is not None:
+        from deeploy.driver.recordings import listen
+
+        return print_text(str(listen(project, stream, on, network, time_limit)))
     if inputs is None:
         raise UsageError("no inputs are named", "Give them: --inputs IN.npz, or run the self-test: --layers.")
     if save is not None:

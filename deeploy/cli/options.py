@@ -49,6 +49,15 @@ PinOption = Annotated[list[str] | None, _SPELLED["pins"]]
 SequenceOption = Annotated[
     bool, typer.Option("--sequence", help="Samples are steps of one sequence: states carry over from one to the next.")
 ]
+SoundOption = Annotated[
+    Path | None,
+    typer.Option("--stream", metavar="FILE.wav", help="Run a project that streams on a recording, and draw its scores over time."),
+]
+HostfileOption = Annotated[Path | None, typer.Option("--hostfile", help="File of machines for --on mpi, in mpirun's format.")]
+TimeOption = Annotated[
+    float | None,
+    typer.Option("--time-limit", help="Seconds after which a simulation is stopped, or a chip that does not answer counts as failed."),
+]
 InputsOption = Annotated[
     Path | None, typer.Option("--inputs", help="npz file with the inputs of one sample, or of several stacked on a new first axis.")
 ]

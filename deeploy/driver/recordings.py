@@ -1,0 +1,101 @@
+"""A sound file through a project that streams, hop by hop: its scores over time, and what that costs for each second of signal."""
+
+from __future__ import annotations
+
+import tempfile
+import wave
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from deeploy.backend.project import read_manifest, select_network
+from deeploy.documents import Document
+from deeploy.driver.verify import run_project
+from deeploy.errors import UsageError, shorten
+
+_WIDTH = 60  # characters of the largest score
+
+
+@dataclass(frozen=True)
+class Listening:
+    """What a recording gave.
+
+    Attributes:
+        seconds: of signal in a call.
+        scores: of every call, the elements of the last output.
+        lag: by how many seconds they are late.
+        cycles, mhz: predicted of a call, and the clock; None where the target has none. ``microjoules`` likewise.
+    """
+
+    seconds: float
+    scores: np.ndarray
+    lag: float
+    cycles: float | None
+    mhz: float | None
+    microjoules: float | None
+
+    def __str__(self) -> str:
+        low, high = min(0.0, float(self.scores.min())), max(1.0, float(self.scores.max()))
+        lines = []
+        for call, row in enumerate(self.scores):
+            best = int(row.argmax())
+            bar = "#" * round((float(row[best]) - low) / (high - low) * _WIDTH)
+            name = f"{best:>4}" if len(row) > 1 else ""
+            lines.append(f"{(call + 1) * self.seconds - self.lag:8.2f} s{name}{float(row[best]):8.3f}  {bar}".rstrip())
+        return "\n".join([*lines, *self._costs()])
+
+    def _costs(self) -> list[str]:
+        if self.cycles is None or self.mhz is None:
+            return []
+        needed = self.cycles / self.seconds / 1e6
+        duty = f"{needed:.2f} MHz, a duty cycle of {needed / self.mhz:.1%}"
+        told = f"{self.cycles:.0f} cycles predicted for {1000 * self.seconds:.0f} ms of signal: {duty}"
+        if self.microjoules is None:
+            return [told]
+        return [f"{told}, {self.microjoules / self.seconds:.1f} uJ for each second of signal"]
+
+
+def read_sound(path: Path) -> tuple[np.ndarray, int]:
+    """The samples of a WAV file with one channel of 16 bits, between -1 and 1, and how many there are in a second.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        with wave.open(str(path), "rb") as file:
+            if file.getnchannels() != 1 or file.getsampwidth() != 2:
+                what = f"{shorten(str(path))} has {file.getnchannels()} channels of {8 * file.getsampwidth()} bits"
+                raise UsageError(what, "Convert it to one channel of 16 bits.")
+            samples, rate = np.frombuffer(file.readframes(file.getnframes()), "<i2"), file.getframerate()
+    except (OSError, EOFError, wave.Error) as error:
+        raise UsageError(f"{shorten(str(path))} is no WAV file that can be read: {error}", "Give a WAV file.") from error
+    return samples.astype(np.float32) / 2**15, rate
+
+
+def listen(folder: Path, path: Path, on: str = "host", network: str | None = None, time_limit: float | None = None) -> Listening:
+    """Run a project on a sound file.
+
+    Raises:
+        UsageError: it does not stream, or not samples of sound; or the file is shorter than a hop.
+    """
+    entry = select_network(read_manifest(folder), network)
+    stream, inputs = entry.get("stream"), entry["inputs"]
+    if stream is None or len(inputs) != 1 or int(np.prod(inputs[0]["shape"])) != stream["hop"] or inputs[0]["type"] != "f32":
+        raise UsageError("--stream: the project does not take samples of sound hop by hop", "Compile it with --stream INPUT.AXIS=HOP.")
+    samples, rate = read_sound(path)
+    calls = len(samples) // stream["hop"]
+    if not calls:
+        raise UsageError(f"{shorten(str(path))} has {len(samples)} samples, a hop has {stream['hop']}", "Give a longer recording.")
+    hops = samples[: calls * stream["hop"]].reshape(calls, *inputs[0]["shape"])
+    with tempfile.TemporaryDirectory() as scratch:
+        np.savez(Path(scratch) / "hops.npz", hops)
+        verdict = run_project(folder, Path(scratch) / "hops.npz", network=network, on=on, sequence=True, time_limit=time_limit)
+    output = stream["outputs"][-1]
+    scores = np.asarray(verdict.outputs[-1], np.float32).reshape(calls, -1)
+    return Listening(stream["hop"] / rate, scores, output["delay"] / rate, entry["cycles"], _clock_of(entry), entry["energy_uj"])
+
+
+def _clock_of(entry: Document) -> float | None:
+    machine = entry["machine"]
+    return None if machine is None else machine.get("mhz")

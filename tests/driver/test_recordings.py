@@ -1,0 +1,71 @@
+"""A sound file through a project that streams: scores hop by hop, and what a second of signal costs."""
+
+from __future__ import annotations
+
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deeploy
+from deeploy.driver.recordings import listen, read_sound
+from deeploy.errors import UsageError
+from tests.models import Net
+
+RATE = 8000
+
+
+def write_sound(path: Path, samples: np.ndarray, channels: int = 1) -> Path:
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes((samples * 2**15).astype("<i2").tobytes())
+    return path
+
+
+def write_project(folder: Path, target: str = "generic", stream: str | None = "x0.1=400") -> Path:
+    """A project whose score is the largest sample of the last 800."""
+    n = Net()
+    model = n.save(folder / "m.onnx", n.ReduceMax(n.Clip(n.x(1, 800), n.c(np.float32(-0.9)), n.c(np.float32(0.75))), axes=[1]))
+    deeploy.compile(model, target, stream=stream, certify=False).write(folder / "out")
+    return folder / "out"
+
+
+def test_scores_are_drawn_over_time(tmp_path: Path) -> None:
+    sound = np.zeros(2200)
+    sound[1000] = 0.5
+    found = listen(write_project(tmp_path), write_sound(tmp_path / "x.wav", sound))
+    assert found.scores.ravel().tolist() == [0, 0, 0.5, 0.5, 0]
+    assert str(found).splitlines() == [
+        "    0.05 s   0.000",
+        "    0.10 s   0.000",
+        f"    0.15 s   0.500  {'#' * 30}",
+        f"    0.20 s   0.500  {'#' * 30}",
+        "    0.25 s   0.000",
+    ]
+
+
+def test_a_second_of_signal_has_a_price(tmp_path: Path) -> None:
+    found = listen(write_project(tmp_path, "siracusa"), write_sound(tmp_path / "x.wav", np.zeros(400)))
+    assert found.cycles is not None and found.mhz == 360 and found.microjoules is not None
+    said = str(found).splitlines()[-1]
+    needed = found.cycles * 20 / 1e6
+    assert said.startswith(
+        f"{found.cycles:.0f} cycles predicted for 50 ms of signal: {needed:.2f} MHz, a duty cycle of {needed / 360:.1%}, "
+    )
+    assert said.endswith(f"{found.microjoules * 20:.1f} uJ for each second of signal")
+
+
+def test_what_is_no_sound_is_refused(tmp_path: Path) -> None:
+    project = write_project(tmp_path)
+    (tmp_path / "text.wav").write_text("no sound")
+    with pytest.raises(UsageError, match=r"text\.wav is no WAV file that can be read"):
+        read_sound(tmp_path / "text.wav")
+    with pytest.raises(UsageError, match="has 2 channels of 16 bits\nConvert it to one channel of 16 bits"):
+        listen(project, write_sound(tmp_path / "two.wav", np.zeros(800), 2))
+    with pytest.raises(UsageError, match="has 10 samples, a hop has 400"):
+        listen(project, write_sound(tmp_path / "short.wav", np.zeros(10)))
+    with pytest.raises(UsageError, match="the project does not take samples of sound hop by hop"):
+        listen(write_project(tmp_path, stream=None), write_sound(tmp_path / "x.wav", np.zeros(800)))
