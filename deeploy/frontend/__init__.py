@@ -26,6 +26,7 @@ from deeploy.frontend.trace import trace_nodes
 from deeploy.frontend.type_legalisation import double_ports, has_halves, narrow_types, widen_types
 from deeploy.frontend.unknown import check_known
 from deeploy.frontend.validate import check_model
+from deeploy.frontend.vendors import TFLITE_DOMAIN
 from deeploy.frontend.walk import CustomShapes
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
@@ -34,6 +35,7 @@ from deeploy.options.texts import PinnedValue
 
 __all__ = ["CustomShapes", "Imported", "import_model", "import_states", "in_floats", "readers_first", "without_branches"]
 
+_LITE_UNROLLED = 500  # nodes of the rounds of loops of TensorFlow Lite files, unless the user says how many: LSTMs, for microcontrollers
 _LARGEST_STEP = 1e30  # of a quantisation: no sensor, product or sum comes near it
 
 
@@ -77,8 +79,11 @@ def import_states(
     """
     checked = _read_checked(path, dims or {}, pins or {}, custom_shapes, exact)
 
+    is_lite = any(entry.domain == TFLITE_DOMAIN for entry in checked.model.opset_import)
+    most = _LITE_UNROLLED if is_lite and unroll == MOST_UNROLLED else unroll
+
     def fold(part: onnx.ModelProto, extents: Mapping[str, int]) -> Graph:
-        return import_read(part, extents, custom_shapes, unroll)
+        return import_read(part, extents, custom_shapes, most)
 
     declared, values = take_values(checked.model.graph, states or {})
     imported = import_dynamic(checked.model, fold, dims or {}, declared, context, known)

@@ -110,6 +110,14 @@ def test_states_begin_anew_with_every_sample_or_go_on(tmp_path: Path) -> None:
         assert verdict.passed and ("LiteRT", "every bit") in [(name, c.rule) for name, c in verdict.comparisons]
 
 
+def test_steps_of_a_recurrent_layer_are_a_loop_where_they_are_many(tmp_path: Path) -> None:
+    content, samples = files.build_case("lstm_long")
+    loop = compile_content(tmp_path, content)
+    many = deeploy.compile(tmp_path / "model.tflite", unroll=20_000)
+    assert len(loop.network.program.calls) < 30 < 28 * 20 < len(many.network.program.calls)
+    assert_equal(many.interpret_sequence(samples), loop.interpret_sequence(samples))
+
+
 def test_verify_says_where_litert_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(litert_reference.importlib.util, "find_spec", lambda name: None)
     verdict = compile_content(tmp_path, files.build_case("dense_i1")[0]).verify()
