@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from deeploy.backend.emit import Project, kernel_folders
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include "([^"]+)"[^\n]*\n', re.MULTILINE)
-_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
+_COMMENT = re.compile(r"/\*.*?\*/(?:(?P<continued>[ \t]*\\\n)|\n?)", re.DOTALL)  # to the end of its line, where a macro may go on
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _GIVEN = re.compile(r"^#ifndef (\w+)\n#define \1\b(?:[^\n]*\\\n)*[^\n]*\n#endif", re.MULTILINE)  # a macro that the user may define
 _TYPE = re.compile(r"(^(?:struct|enum) \w+ \{(?:[^\n]*\}|\n.*?^\})[^;{}]*;\n)", re.MULTILINE | re.DOTALL)  # with a tag
@@ -35,7 +35,7 @@ def amalgamate(files: Project, names: Sequence[str]) -> Project:
     headers = [*(f"include/{name}.h" for name in names), "include/deeploy_values.h"]
     header, public = _expand(files, headers, set[str]())
     sources = sorted((path for path in files if path.startswith("src/") and path.endswith(".c")), key=lambda path: (path.count("/"), path))
-    texts = {source: _COMMENT.sub("\n", _expand(files, [source], public)[0]) for source in sources}
+    texts = {source: _COMMENT.sub(lambda found: found["continued"] or "\n", _expand(files, [source], public)[0]) for source in sources}
     shared = list(dict.fromkeys(body for name in names for body in _TYPE.findall(texts[f"src/{name}.c"])))
     sections = [f'#include "{names[0]}.h"\n', "#if defined(__GNUC__)\n", '#pragma GCC diagnostic ignored "-Wunused-function"\n', "#endif\n"]
     sections += shared
