@@ -1,4 +1,5 @@
-/* The firmware of the example: how many of the held-out digits are right, some steps of training, and how many are right then. */
+/* The firmware of the example: how many of the held-out digits are right, some steps of training, and how many are
+ * right then. */
 #include "digits.h"
 #include "infer.h"
 #include "program.h"

@@ -13,7 +13,7 @@ import numpy as np
 
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.quant import behind_dequantisation
-from deeploy.ir.nodes import Tensor, compute
+from deeploy.ir.nodes import Tensor, compute, concat
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -201,7 +201,7 @@ def computed_filters(
     require(min(before) >= 0)
     padded = x.transpose([0, *range(2, x.rank), 1]).pad([0, *before, 0], [0, *(max(n, 0) for n in after), 0])
     matrices = weights.transpose([*range(2, x.rank), *((0, 1) if is_transposed else (1, 0))])
-    total: Tensor | None = None
+    taps, filters = list[Tensor](), list[Tensor]()
     for place in np.ndindex(*weights.shape[2:]):
         seen, tap = padded, matrices
         for axis, at in enumerate(place):
@@ -209,9 +209,14 @@ def computed_filters(
             seen = seen.cut(1 + axis, begin, begin + (count - 1) * step + 1, step)
             own = weights.shape[2 + axis] - 1 - at if is_transposed else at
             tap = tap.cut(axis, own, own + 1)
-        product = seen @ tap.reshape(matrices.shape[rank:])
-        total = product if total is None else total + product
-    result = need(total) if bias is None else need(total) + bias
+        taps.append(seen)
+        filters.append(tap.reshape(matrices.shape[rank:]))
+    if matrices.shape[-2] <= matrices.shape[-1]:  # what all windows see takes less memory than all products
+        result = concat(taps, x.rank - 1) @ concat(filters, 0)
+    else:
+        products = [seen @ tap for seen, tap in zip(taps, filters, strict=True)]
+        result = sum(products[1:], products[0])
+    result = result if bias is None else result + bias
     return result.transpose([0, x.rank - 1, *range(1, x.rank - 1)])
 
 
