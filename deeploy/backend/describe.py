@@ -72,6 +72,7 @@ def _describe_network(prefix: str, plan: Plan, description: Document, is_alone: 
         "prediction": None if prediction is None else {"cycles": prediction.cycles, "bound": prediction.bound, "greedy": prediction.greedy},
         **({"bounds": asdict(plan_bounds(plan)), "engines": timing["engines"]} if timing else {}),
         **{key: timing.get(key, missing) for key, missing in _UNKNOWN.items()},
+        **({"is_estimate": True} if timing and plan.target.timing is not None and plan.target.timing.is_estimate else {}),
         "energy_missing": timing["energy_missing"] if timing else list(untold(plan)),
     }
 

@@ -169,6 +169,7 @@ class Loops:
     move: float = 0.0
 
 
+_ESTIMATED = "estimate"  # the first word of a provenance
 ESTIMATE = "default"  # the entry of kernels that have none of their own
 GENERATED = "generated"  # that of C which a generator wrote for an operator without a kernel
 
@@ -186,6 +187,7 @@ class Timing:
         memory_pj: picojoule per byte of constants that kernels read where they lie, by memory.
         loops: what else the first core does for a layer.
         memories: cycles that a byte of constants takes more in a memory of a flat machine than in the first one; kernels' hold that.
+        is_estimate: the provenance of its clock begins with that word: nothing was measured.
     """
 
     mhz: float
@@ -200,6 +202,7 @@ class Timing:
     static_mw: float = 0.0
     active_mw: Mapping[str, float] = field(default_factory=dict)
     memory_pj: Mapping[str, float] = field(default_factory=dict)
+    is_estimate: bool = False
 
     @cached_property
     def _entries(self) -> Mapping[str, list[tuple[frozenset[str], Rate]]]:
@@ -235,7 +238,7 @@ class Timing:
 
 def _parse_rate(entry: Document) -> Rate:
     further = entry.get("cold", 0.0), entry.get("shared", 0.0), entry.get("per", {})
-    is_estimate = entry["provenance"].startswith("estimate")
+    is_estimate = entry["provenance"].startswith(_ESTIMATED)
     return Rate(entry["call"], entry["mac"], entry["output"], *further, is_estimate=is_estimate, beside=entry.get("beside", 0.0))
 
 
@@ -272,6 +275,7 @@ def load_timing(file: Path, *further: Path) -> Timing:
         data["machine"].get("power", {}).get("static_mw", 0.0),
         {name: e["active_mw"] for name, e in engines.items() if "active_mw" in e},
         {name: e["pj_per_byte"] for name, e in memories.items() if "pj_per_byte" in e},
+        clock["provenance"].startswith(_ESTIMATED),
     )
 
 

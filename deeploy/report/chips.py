@@ -8,9 +8,9 @@ from pathlib import Path
 from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report.markup import THIN, cards, figures, header, legend, number, percent, row, scrolled, section, shares, table, tag, text
-from deeploy.report.terminal import time_at
 from deeploy.report.text import align_table as aligned
 from deeploy.report.text import format_number as plain
+from deeploy.report.text import time_at
 
 _WIDTH, _LABEL, _ROW, _GAP = 1080, 74, 9, 5  # of the picture: pixels in all, for names, per row, between chips
 _MOST_ROWS = 24  # chips whose paths are drawn too

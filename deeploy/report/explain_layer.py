@@ -34,7 +34,7 @@ def find_explanations(project: Path, entry: Document, name: str) -> list[Content
             f"Did you mean {', '.join(shorten(n, 48) for n in near[:_NEAR])}?" if near else f"deeploy report OUT{option} lists the layers."
         )
         raise UsageError(f"{shorten(entry['model'])} has no layer {shorten(name)}", hint)
-    if entry["machine"] is None and entry.get("cycles") is None:
+    if entry["machine"] is None and entry.get("prediction") is None:
         return [_explain_flat(entry, step) for step in steps]
     networks = read_document(project / REASONS, REASONS)["networks"]
     reasons = networks.get(entry["name"])
@@ -122,6 +122,7 @@ def _explain_flat(entry: Document, step: int) -> Contents:
             " a few rows at a time, so that the tensors between them need not be kept as a whole."
         )
     reasons = [f"Engine: {call['engine']}, by {call_instance(call)}{why}.", tile]
+    reasons += [f"Time: {format_number(call['cycles'])} cycles, an estimate."] if call.get("cycles") is not None else []
     reasons += [told] if (told := fused_groups.group_reason(entry, step)) is not None else []
     head = {"step": step, "steps": len(entry["calls"]), "levels": list(entry["memory"]), "name": call["name"], "node": call["node"]}
     return {

@@ -46,7 +46,13 @@ def headline_cards_of(entry: Document) -> str:
     headline_cards: list[tuple[str, str, str]] = []
     if entry["cycles"] is not None:
         cycles, spent = entry["cycles"], entry["shares"]
-        headline_cards.append(("Cycles", number(cycles), f"{number(entry['microseconds'] / 1000, 3)} ms at {number(clock_mhz(entry))} MHz"))
+        headline_cards.append(
+            (
+                "Cycles, an estimate" if entry.get("is_estimate") else "Cycles",
+                number(cycles),
+                f"{number(entry['microseconds'] / 1000, 3)} ms at {number(clock_mhz(entry))} MHz",
+            )
+        )
         headline_cards.append(
             ("MAC/cycle", number(count_macs(entry) / cycles if cycles else 0, 2), f"{_computing_rate(entry)} while computing")
         )

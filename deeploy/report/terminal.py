@@ -8,7 +8,7 @@ from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report import advice
 from deeploy.report.fusion import group_lines
-from deeploy.report.text import align_table, call_instance, clock_mhz, format_number, headline_text, of_peak, size_lines, sizes_of_layers
+from deeploy.report.text import align_table, call_instance, format_number, headline_text, of_peak, size_lines, sizes_of_layers, time_at
 
 _WIDTH = 64  # characters of the memory picture
 _MOST_LAYERS = 40  # that are all listed; of more only the slowest
@@ -41,11 +41,6 @@ def report_network(entry: Document, advised: Sequence[Document] | None = None, v
     for kind in ("inputs", "outputs"):
         lines += [f"{kind[:-1]} {shorten(p['name'])}: {p['type']}{p['shape']}" for p in entry[kind]]
     return "\n".join([*lines, *([] if verbose else ["", "--verbose shows transfers, memories over time and more; report.html shows all."])])
-
-
-def time_at(entry: Document) -> str:
-    """The time of an inference, and the clock that makes it of cycles."""
-    return f"{entry['microseconds'] / 1000:.3f} ms at {clock_mhz(entry):g} MHz"
 
 
 def _format_share(part: float, whole: float) -> str:

@@ -40,6 +40,12 @@ def clock_mhz(entry: Document) -> float:
     return float(machine["mhz"]) if machine is not None else round(entry["cycles"] / (entry["microseconds"] or 1.0), 1)
 
 
+def time_at(entry: Document) -> str:
+    """The time of an inference, the clock that makes it of cycles, and whether these are an estimate."""
+    estimate = ", an estimate from instructions: no machine was measured" if entry.get("is_estimate") else ""
+    return f"{entry['microseconds'] / 1000:.3f} ms at {clock_mhz(entry):g} MHz{estimate}"
+
+
 def call_instance(call: Document) -> str:
     """The kernel of a call, and the form in which cores requantise in it."""
     return f"{call['kernel']} {call['form']}".rstrip()
@@ -63,6 +69,8 @@ def summarise_project(manifest: Document, folder: Path) -> str:
     lines = []
     for entry in manifest.get("networks") or [manifest]:
         lines.append(headline_text(entry))
+        if entry["cycles"] is not None:
+            lines.append(f"  {format_number(entry['cycles'])} cycles, {time_at(entry)}")
         generated = sorted({call["op"] for call in entry["calls"] if call.get("generator")})
         if generated:
             lines.append(f"  by the fallback: {', '.join(shorten(op, 40) for op in generated)}")

@@ -17,5 +17,6 @@ TARGET = replace(
         *("rp2350", "raspberrypi_pico2", "pico2", "lpc55", "efr32mg24", "ra4m2", "ra6m4", "mcxn"),
     ),
     memories=tuple(replace(m, capacity=size, base=base) for m, (size, base) in zip(M4.memories, PLACES, strict=True)),
+    timing=None,
     options={"flags": "-mcpu=cortex-m33 -mfpu=fpv5-sp-d16", "board": "mps2-an505"},
 )

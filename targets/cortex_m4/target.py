@@ -7,7 +7,7 @@ MPS2 with AN386. ``cortex_m7`` and ``cortex_m33`` differ in the flags of the com
 from dataclasses import replace
 from pathlib import Path
 
-from deeploy.target import Memory, load, resource
+from deeploy.target import Memory, load, load_timing, resource
 
 from .kernels import KERNELS
 
@@ -44,5 +44,6 @@ TARGET = replace(
     runtime=(*GENERIC.runtime, resource("kernels") / "semihosting"),
     build="cortex_m.Makefile.mako",
     topology=None,
+    timing=load_timing(Path(__file__).parent / "timing.toml"),
     options={"flags": "-mcpu=cortex-m4 -mfpu=fpv4-sp-d16", "board": "mps2-an386"},
 )

@@ -21,5 +21,6 @@ TARGET = replace(
     serves=("cortex_m85", "stm32n6", "corstone300", "alif_ensemble", "ra8", "wiseeye2"),
     memories=tuple(replace(m, capacity=size, base=base) for m, (size, base) in zip(M4.memories, PLACES, strict=True)),
     kernels=KERNELS,
+    timing=None,  # of vectors
     options={"flags": "-mcpu=cortex-m55", "board": "mps3-an547", "vectors": "0x10000000"},
 )

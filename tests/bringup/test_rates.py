@@ -89,3 +89,30 @@ def test_a_timing_of_another_machine_is_refused(convolutions_model: Path, tmp_pa
     )
     assert isinstance(several.exception, UsageError) and "several memories" in several.exception.what
     assert not (tmp_path / "s.toml").exists()
+
+
+def test_estimates_are_called_so_and_choose_no_kernel(convolutions_model: Path, tmp_path: Path) -> None:
+    target = replace(load("cortex_m4"), timing=None)
+    layers = pretended(deeploy.compile(convolutions_model, target))
+    slowest = {rate.kernel: rate for rate in layers}["conv2d"]
+    rates = fit_rates([*layers, *(replace(slowest, kernel=kernel.name, cycles=1) for kernel in target.kernels if kernel.op == "Conv")])
+    (tmp_path / "timing.toml").write_text(write_rates(target, rates, "a test", 50, is_estimate=True))
+    timing = load_timing(tmp_path / "timing.toml")
+    assert timing.is_estimate and all(rate.is_estimate for rate in timing.kernels.values())
+    options = [str(convolutions_model), "-t", "cortex_m4", "--timing", str(tmp_path / "timing.toml"), "-o", str(tmp_path / "out")]
+    said = CliRunner().invoke(cli.app, ["compile", *options])
+    assert said.exit_code == 0 and "at 50 MHz, an estimate from instructions" in said.output, said.output
+    entry = deeploy.backend.project.read_manifest(tmp_path / "out")
+    assert [call["kernel"] for call in entry["calls"]] == [layer.kernel for layer in layers]
+    assert entry["is_estimate"] and entry["cycles"] > 0 and entry["prediction"] is None
+    for command, *further in (("report",), ("explain", "third")):
+        said = CliRunner().invoke(cli.app, [command, str(tmp_path / "out"), *further])
+        assert said.exit_code == 0 and "cycles" in said.output, said.output
+
+
+def test_few_layers_of_a_kernel_say_nothing_of_its_call() -> None:
+    layers = [Observed("a", 10.0 * n, 5.0 * n, 100 * n + 1000) for n in (1, 2, 3, 4)]
+    rates = fit_rates([*layers, Observed("b", 1000.0, 10.0, 50_000), Observed("c", 0.0, 10.0, 20_000)])
+    assert rates["a"].rate.call == pytest.approx(1000, rel=0.01)
+    assert rates["b"].rate.call == rates["c"].rate.call == 0
+    assert rates[ESTIMATE].rate.call == 0 and rates[ESTIMATE].rate.output >= rates["c"].rate.output

@@ -70,7 +70,9 @@ class Planner:
         relaxed: Literal["", "bytes", "far"] = "",
     ) -> None:
         self.given = program
-        self.every = every or target.timing is None  # every variant of a call is offered
+        # Estimates of a flat machine are reported; a choice among its kernels is by the target's order of preference.
+        self.is_timed = target.timing is not None and not (target.is_flat and target.timing.is_estimate)
+        self.every = every or not self.is_timed  # every variant of a call is offered
         self.relaxed = relaxed  # bytes alone are asked for, in memories that are large enough; "far": as little near as can be
         self.target = target
         self.machine = machine
@@ -275,11 +277,11 @@ class Planner:
     def _numbered(self, candidate: Candidate, number: int, reach: Sequence[int]) -> Candidate:
         """A candidate that counts memories as all engines do, and not from its own engine outwards.
 
-        Where nothing is known of time, what comes earlier in the order of preference is taken for faster.
+        Where time was not measured, what comes earlier in the order of preference is taken for faster.
         """
         every = tuple(dict(zip(reach, candidate.bytes, strict=True)).get(distance, 0) for distance in range(len(self.levels)))
         distances = tuple(reach[distance] for distance in candidate.distances)
-        cycles = candidate.cycles if self.target.timing is not None else number
+        cycles = candidate.cycles if self.is_timed else number
         return replace(candidate, distances=distances, bytes=every, cycles=cycles, variant=number, engine_memory=reach[0])
 
     def plan(self) -> Plan:
@@ -445,8 +447,7 @@ class Planner:
         residences = self._levels_of(problem, choice, program)
         level = residences | {name: residences[head] for name, head in self.group.items()}
         fetched = {name: first for name, (first, _) in self._kept(problem, choice, program).items()}
-        is_timed = self.target.timing is not None
-        by_hand = choose_greedily(problem) if is_timed and not self.target.is_flat else None
+        by_hand = choose_greedily(problem) if self.is_timed and not self.target.is_flat else None
         return Plan(
             program,
             self.target,
@@ -456,8 +457,8 @@ class Planner:
             tuple(self._chosen(problem, choice)),
             level,
             fetched,
-            Prediction(choice.cycles, choice.bound, by_hand.cycles if by_hand is not None else None) if is_timed else None,
-            tuple(tuple(candidates) for candidates in problem.candidates) if is_timed else (),
+            Prediction(choice.cycles, choice.bound, by_hand.cycles if by_hand is not None else None) if self.is_timed else None,
+            tuple(tuple(candidates) for candidates in problem.candidates) if self.is_timed else (),
             tuple(self.program.variants(step) for step in range(len(program.calls))),
         )
 
