@@ -34,7 +34,7 @@ def compile_within_budgets(compile_with: Compile, options: Options) -> CompiledP
     with suppress(FitError):
         project = _measure(compile_with, options)
         if (sizes := project.sizes) is not None and sizes.ram > room > sizes.ram - sizes.arena:
-            left = room - (sizes.ram - sizes.arena)
+            left = min(room - (sizes.ram - sizes.arena), options.capacities.get("ram", room))
             project = _measure(compile_with, replace(options, memory={**options.memory, "ram": left}))
     if project is not None and project.sizes is not None and project.sizes.ram <= room:
         return _check(project, options)
