@@ -55,43 +55,37 @@ static inline void turn(const uint8_t *a, const uint8_t *b, const uint8_t *c, co
     xp_store(to + 3 * plane, xp_shuffle2(odd, next_odd, upper_bytes));
 }
 
-/* `count` elements of `lanes` channels; up to three bytes behind them are written, too. */
-static inline void load_run(const X_T *x, int step, int count, X_T *to, int plane, int lanes) {
+/* `count` elements of `lanes` channels; behind them up to three bytes of `outside`, one in each byte of the word. */
+static inline void load_run(const X_T *x, int step, int count, X_T *to, int plane, int lanes, uint32_t outside) {
     if (lanes < 4) {
         for (int i = 0; i < count; i++, x += step) {
             for (int lane = 0; lane < lanes; lane++) to[lane * plane + i] = x[lane];
         }
         return;
     }
-    const uint8_t *from = (const uint8_t *)x;
+    const uint8_t *from = (const uint8_t *)x, *const behind = (const uint8_t *)&outside;
     for (; count >= 4; count -= 4, from += 4 * step, to += 4) {
         turn(from, from + step, from + 2 * step, from + 3 * step, to, plane);
     }
-    if (count > 0) turn(from, from + (count > 1) * step, from + (count - 1) * step, from, to, plane);
+    if (count > 0)
+        turn(from, count > 1 ? from + step : behind, count > 2 ? from + 2 * step : behind, behind, to, plane);
 }
 
-/* What is outside x is the same for all channels, and filled for the first ones, but for bytes that runs wrote over. */
+/* What is outside x is the same for all channels, and filled for the first ones. */
 OUT_OF_LINE void load_planes(const struct pulp_depthwise_any *k, const struct box *b, const X_T *x, X_T *planes,
                              int lanes, int is_first) {
     const int dilation = k->along.dilation, plane = b->plane, step = dilation * k->along.x_step;
+    const int high = least(b->lines, k->across.size - b->line), top = most(0, -b->line); /* lines inside x */
+    if (is_first) xp_fill(planes, (uint8_t)k->zero_point, lanes * plane);
     for (int r = 0; r < dilation; r++) {
         const int count = parts_of(most(b->columns - r, 0), dilation);
         const int first = b->column + r, last = k->along.size - first; /* columns before x, and where it ends */
         const int before = first < 0 ? least(parts_of(-first, dilation), count) : 0;
-        const int end = last > 0 ? least(parts_of(last, dilation), count) : 0, inside = most(end - before, 0);
-        const int behind = is_first || (inside & 3) ? count - before - inside : 0;
-        const X_T *from = x + b->line * k->across.x_step + (first + before * dilation) * k->along.x_step;
-        X_T *to = planes + r * b->segment;
-        for (int i = 0; i < b->lines; i++, from += k->across.x_step, to += b->pitch) {
-            const int is_inside = b->line + i >= 0 && b->line + i < k->across.size;
-            if (is_inside) load_run(from, step, inside, to + before, plane, lanes);
-            if (!is_first && !(is_inside && behind > 0)) continue;
-            for (int lane = 0; lane < lanes; lane++) {
-                X_T *const own = to + lane * plane;
-                if (is_first) xp_fill(own, (uint8_t)k->zero_point, is_inside ? before : count);
-                if (is_inside && behind > 0) xp_fill(own + before + inside, (uint8_t)k->zero_point, behind);
-            }
-        }
+        const int end = last > 0 ? least(parts_of(last, dilation), count) : 0;
+        const X_T *from = x + (b->line + top) * k->across.x_step + (first + before * dilation) * k->along.x_step;
+        X_T *to = planes + r * b->segment + top * b->pitch + before;
+        for (int i = top; i < high; i++, from += k->across.x_step, to += b->pitch)
+            load_run(from, step, end - before, to, plane, lanes, (uint8_t)k->zero_point * 0x01010101u);
     }
 }
 
@@ -135,25 +129,30 @@ struct walk {
     int count, x_step, y_step;
 };
 
-/* Positions of one channel whose windows are `step` bytes apart; the last four may begin among those before them. */
-static inline void positions(const struct pulp_depthwise_any *k, const struct words *given, const X_T *x,
-                             const struct walk *ahead, Y_T *y, const struct stages *stages) {
+/* Lines of positions of one channel, whose windows are `ahead.x_step` bytes apart; the last four of a line may begin
+ * among those before them. */
+static inline void positions(const struct pulp_depthwise_any *k, const struct words *given, const X_T *from,
+                             const struct walk *ahead, const struct walk *lines, Y_T *to, const struct stages *stages) {
     const struct words s = *given;
-    const int step = ahead->x_step, y_step = ahead->y_step;
-    int count = ahead->count;
+    const int step = ahead->x_step, y_step = ahead->y_step, wide = ahead->count;
     const struct stages own = *stages;
     const struct pulp_epilogue e = k->epilogue;
     const struct pulp_requantisation r = k->requantisation;
-    if (count < 4) {
-        for (; count > 0; count--, x += step, y += y_step) y[0] = (Y_T)finish_with(one(&s, x), &own, &e, &r);
-        return;
-    }
-    for (; count > 0; count -= 4, x += 4 * step, y += 4 * y_step) {
-        if (count < 4) x -= (4 - count) * step, y -= (4 - count) * y_step;
-        const struct sums acc = four(&s, x, step);
-        const int32_t first = finish_with(acc.a, &own, &e, &r), second = finish_with(acc.b, &own, &e, &r);
-        const int32_t third = finish_with(acc.c, &own, &e, &r), fourth = finish_with(acc.d, &own, &e, &r);
-        y[0] = (Y_T)first, y[y_step] = (Y_T)second, y[2 * y_step] = (Y_T)third, y[3 * y_step] = (Y_T)fourth;
+    for (int line = lines->count; line > 0; line--, from += lines->x_step, to += lines->y_step) {
+        const X_T *x = from;
+        Y_T *y = to;
+        int count = wide;
+        if (count < 4) {
+            for (; count > 0; count--, x += step, y += y_step) y[0] = (Y_T)finish_with(one(&s, x), &own, &e, &r);
+            continue;
+        }
+        for (; count > 0; count -= 4, x += 4 * step, y += 4 * y_step) {
+            if (count < 4) x -= (4 - count) * step, y -= (4 - count) * y_step;
+            const struct sums acc = four(&s, x, step);
+            const int32_t first = finish_with(acc.a, &own, &e, &r), second = finish_with(acc.b, &own, &e, &r);
+            const int32_t third = finish_with(acc.c, &own, &e, &r), fourth = finish_with(acc.d, &own, &e, &r);
+            y[0] = (Y_T)first, y[y_step] = (Y_T)second, y[2 * y_step] = (Y_T)third, y[3 * y_step] = (Y_T)fourth;
+        }
     }
 }
 
@@ -185,11 +184,8 @@ OUT_OF_LINE void compute(const struct pulp_depthwise_any *k, const struct box *b
         for (int next = begin; next < end; next++, x += b->plane) {
             const int over = (next & ~3) + 4 - k->channels, number = k->channels > 3 && over > 0 ? next - over : next;
             const struct stages stages = stages_of(operands_at(&k->epilogue, &k->requantisation, number), 0);
-            const X_T *from = x;
-            Y_T *line = y + number;
             s.w = (const W_T *)k->w + number * filter;
-            for (int i = lines.count; i > 0; i--, from += lines.x_step, line += lines.y_step)
-                positions(k, &s, from, &ahead, line, &stages);
+            positions(k, &s, x, &ahead, &lines, y + number, &stages);
         }
     }
 }

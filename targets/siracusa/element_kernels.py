@@ -9,15 +9,17 @@ import numpy as np
 
 from deeploy.operators import elementwise as ew
 from deeploy.operators import reduce, requantise, rotate, rows, scaled, staircase
+from deeploy.operators.accumulate import on_floats
 from deeploy.operators.joined import joined
 from deeploy.operators.pairs import COMPARISONS
-from deeploy.target import BYTES, DType, Kernel, Need, Nest, Node, types, variant
+from deeploy.target import BYTES, FLOAT, DType, Kernel, Need, Nest, Node, types, variant
 
 from . import forms
 from .kernels import CORES, GENERIC
 
 WORD = 4
 ONE_BYTE = BYTES | types("bool")
+MANY_TAPS = 6  # of maxima, from which on loops without branches gain more than they take to begin
 AXES = 3  # of a sum, that the C loops have
 FEW_ROWS = (*(f"d{axis}" for axis in range(ew.AXES - 1)), "k")  # what divides rows, or columns of few
 ONE_FACTOR: Need = (lambda node: forms.of_all(node) is not None, "a requantisation by one multiplier, in 32 bits")
@@ -240,6 +242,16 @@ KERNELS: tuple[Kernel, ...] = (
     GENERIC.kernel("dequantize").variant("pulp_dequantize", ONE_SCALE, source="pulp/pulp_dequantize.c", types={"x": BYTES}),
     GENERIC.kernel("maxpool2d").variant(
         "pulp_maxpool2d", source="pulp/pulp_maxpool2d.c", struct="maxpool2d", types={"x": BYTES, "y": BYTES}, cores=("oh", "ow", "c")
+    ),
+    GENERIC.kernel("maxpool2d").variant(
+        "pulp_maxpool2d_floats",
+        (lambda node: math.prod(node.attrs["kernel"]) >= MANY_TAPS, f"windows of {MANY_TAPS} taps or more"),
+        source="pulp/pulp_maxpool2d_floats.c",
+        struct="maxpool2d",
+        types={"x": FLOAT, "y": FLOAT},
+    ),
+    on_floats(GENERIC.kernel("average_pool2d")).variant(
+        "pulp_average_floats", source="pulp/pulp_average_floats.c", struct="average_pool2d"
     ),
     GENERIC.kernel("average_pool2d").variant(
         "pulp_average_pool2d",

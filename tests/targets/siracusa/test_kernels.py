@@ -181,6 +181,29 @@ def test_depthwise(name: str, x: str) -> None:
     harness.check(kernel("pulp_depthwise"), given, x, attrs, strided=name == "stride 1")
 
 
+# x shape, taps, strides, dilations, pads
+WINDOWS: dict[str, tuple[Any, ...]] = {
+    "5x5 on a small map": ((1, 4, 4, 12), (5, 5), (1, 1), (1, 1), (2, 2, 2, 2)),
+    "7x7, odd channels": ((1, 9, 10, 7), (7, 7), (2, 2), (1, 1), (3, 3, 3, 3)),
+    "one row": ((2, 1, 37, 9), (1, 11), (1, 1), (1, 1), (0, 5, 0, 5)),
+    "one column, dilated": ((1, 23, 1, 4), (5, 1), (1, 1), (3, 3), (6, 0, 6, 0)),
+    "dilated, moved by 2": ((1, 12, 11, 6), (3, 3), (2, 2), (2, 2), (2, 2, 1, 3)),
+    "two channels": ((1, 6, 9, 2), (3, 5), (1, 1), (1, 1), (1, 2, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_depthwise_by_any_window(name: str) -> None:
+    """In lines and in columns, with borders that are the zero point."""
+    shape, taps, strides, dilations, pads = WINDOWS[name]
+    rng, x = np.random.default_rng(len(name)), "s8" if len(name) % 2 else "u8"
+    given, attrs = epilogue(rng, STAGES["requantised"], shape[3], 36000, x, x == "s8")
+    given |= {"x": draw(rng, x, *shape), "w": draw(rng, "s8", shape[3], 1, *taps)}
+    attrs |= {"strides": strides, "dilations": dilations, "pads": pads, "group": shape[3], "zero_point": -7 if x == "s8" else 9}
+    for chosen in ("pulp_depthwise_rows", "pulp_depthwise_columns"):
+        harness.check(kernel(chosen), given, x, attrs, strided=name == "one row")
+
+
 SCALED = {"narrow": (514, 32768, 16), "clipped": (2**22 + 5, 2**19, 20), "high": (1192384022, 68543442544075 // 2**6, 31)}
 
 
@@ -295,6 +318,18 @@ def test_average_pool(name: str, x: str, counts_padding: bool) -> None:
     low, high = (-128, 127) if x == "s8" else (0, 255)
     attrs = staged(attrs, "requantise", shift=32, low=low, high=high)
     harness.check(kernel("pulp_average_pool2d"), given, x, attrs, strided=name == "2x2")
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pools_of_floats(name: str) -> None:
+    """Among numbers that are none, or infinite, or so small that rests of divisions are no normal ones."""
+    image, attrs = pooling(name, "f32")
+    image.ravel()[3::17] = np.resize(np.array([np.nan, np.inf, -0.0, 1e-40, -np.inf, 3e38], np.float32), image.ravel()[3::17].shape)
+    if np.prod(attrs["kernel"]) >= 6:
+        harness.check(kernel("pulp_maxpool2d_floats"), {"x": image}, "f32", attrs, strided=name == "global")
+    for counts_padding in (True, False):
+        further = {"count_include_pad": counts_padding, "zero_point": 0}
+        harness.check(kernel("pulp_average_floats"), {"x": image}, "f32", attrs | further, strided=name == "2x2")
 
 
 def test_every_kernel_has_a_rate_of_its_own() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gvsoc import cases, layer
+from benchmarks.gvsoc import cases, layer, lines
 
 from .conftest import Simulate
 
@@ -61,6 +61,10 @@ CASES: dict[str, Any] = {
     "maxima": lambda: cases.pool("MaxPool", (7, 9, 10), 3, "u8", 2),
     "maxima of signed bytes": lambda: cases.pool("MaxPool", (4, 6, 5), 2),
     "means": lambda: cases.pool("AveragePool", (7, 9, 10), 3, "s8", 2),
+    "maxima of floats": lambda: cases.pool("MaxPool", (7, 9, 10), 3, "f32", 2),
+    "means of floats": lambda: cases.pool("AveragePool", (7, 9, 10), 3, "f32", 2),
+    "depthwise 5x5": lambda: lines.make(False)((6, 7, 12, (5, 5), 1, 1), "split"),
+    "depthwise, dilated columns": lambda: lines.make(True)((9, 12, 7, (3, 5), 1, 2), "narrow"),
     "dequantisation": lambda: cases.dequantize(35),
 }
 
