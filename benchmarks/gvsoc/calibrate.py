@@ -31,6 +31,7 @@ from benchmarks.common import versions
 from benchmarks.gvsoc import gathered, layer, sums
 from benchmarks.gvsoc.elements import ELEMENTS, FAST
 from benchmarks.gvsoc.families import HALVES, PORTABLE, PULP, Family
+from benchmarks.gvsoc.images import IMAGES
 from benchmarks.gvsoc.layer import SimulationError
 from benchmarks.gvsoc.measured import Machine, fit, loops, machine, points
 from benchmarks.gvsoc.packed import PACKED
@@ -57,7 +58,7 @@ GATHERED = "gathered_timing.toml"
 GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather windows or thin outputs out while the engine works. Written by
 # benchmarks/gvsoc/calibrate.py (make calibrate) from layers of benchmarks/gvsoc/gathered.py.
 """
-FAMILIES = (*PULP, *FAST, *PORTABLE, *HALVES, *ELEMENTS, *RECURRENT, *STREAMED, *PACKED)
+FAMILIES = (*PULP, *FAST, *PORTABLE, *HALVES, *ELEMENTS, *RECURRENT, *STREAMED, *PACKED, *IMAGES)
 TOGETHER = 4  # kernels of a batch: they take turns, so that each finds the caches full of another
 ESTIMATED = "estimate"  # how the provenance of a figure begins that was not measured
 ENOUGH = 0.05  # by which a figure may differ in --check
@@ -156,7 +157,7 @@ def measure_jobs(target: Target, given: Mapping[str, Any], only_sums: bool) -> s
         fits = f"{fitted.layers} layers, median error {fitted.median:.1%}, largest {fitted.largest:.1%}"
         print(f"{name:<32}{fits}", file=sys.stderr)
         subtiles = f"{given[name]['provenance'].split('; call')[0]}; call and cold: "
-        texts.append(_table(f"kernel.{name}", _rate(fitted.rate), f"{subtiles}{fits}: {_origin()}"))
+        texts.append(_table(_tables("kernel", {name: {}})[0][0], _rate(fitted.rate), f"{subtiles}{fits}: {_origin()}"))
     return "\n".join(texts)
 
 
@@ -270,7 +271,8 @@ def _replace(target: Target, file: Path, names: Sequence[str], without: Sequence
         given = tomllib.loads(opened.read())
         words = {name: name.split() for name in given["kernel"]}
         entries = {name: old for name, old in given["kernel"].items() if words[name][0] not in names or set(words[name]) & set(without)}
-        tables = [table for head in ("machine", "engine", "path") for table in _tables(head, given[head])] + _tables("kernel", entries)
+        heads = {**{head: given.get(head, {}) for head in ("machine", "engine", "memory", "path")}, "kernel": entries}
+        tables = [table for head, values in heads.items() for table in _tables(head, values)]
         kept = [_table(name, _without(old), old["provenance"]) for name, old in tables]
         opened.seek(0)
         opened.write("\n".join([HEAD.format(name=target.name), *kept, *texts]))

@@ -14,6 +14,7 @@ from deeploy.operators import (
     elementwise,
     integer,
     integer_recurrent,
+    interpolate,
     link,
     matmul,
     movement,
@@ -34,7 +35,7 @@ OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
     for module in (
         *(conv, matmul, pool, reduce, residual, elementwise, rows, norms, integer, pairs, rotate, movement, link),
-        *(dynamic, recurrent, integer_recurrent, trees, blocks, coupling, scan),
+        *(dynamic, recurrent, integer_recurrent, trees, blocks, coupling, scan, interpolate),
     )
     for operator in vars(module).values()
     if isinstance(operator, Operator)

@@ -1,4 +1,4 @@
-"""Resize and Upsample: nearest neighbours are gathered, linear and cubic interpolation is a product with a matrix for every axis.
+"""Resize and Upsample: nearest neighbours are gathered, images interpolated between four, all else is a product with a matrix per axis.
 
 Formulas of coordinates and of cubic coefficients: ONNX, operator Resize.
 """
@@ -12,9 +12,10 @@ import numpy as np
 
 from deeploy.errors import ModelError, shorten
 from deeploy.frontend.lower.quant import BYTES
-from deeploy.ir.nodes import Tensor, constant
+from deeploy.ir.nodes import Tensor, compute, constant
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.ir.types import DType
+from deeploy.operators.interpolate import INTERPOLATE, axis_table
 
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "floor": np.floor,
@@ -23,6 +24,21 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_ceil": lambda p: np.floor(p + 0.5),
 }
 _TAPS = {"linear": 2, "cubic": 4}
+
+
+@standard("Resize", "Upsample", lowers=True)
+def interpolate_image(
+    m: Match, x: Tensor, *, mode: str = "nearest", coordinate_transformation_mode: str = "half_pixel", antialias: int = 0
+) -> Result:
+    """Between the four neighbours of every place, in the order and the precision of onnxruntime; channels last meanwhile."""
+    require(mode == "linear", not antialias, x.dtype.is_float, x.rank == 4, x.shape[:2] == m.y.shape[:2])
+    is_old = m.op == "Upsample" or len(m.node.inputs) == 2
+    scales, tables = _axis_scales(m, is_old), []
+    for size, out, scale in zip(x.shape[2:], m.y.shape[2:], scales[2:], strict=True):
+        place = _locate_outputs("asymmetric" if is_old else coordinate_transformation_mode, size, out, np.float32(scale))
+        tables.append(constant(axis_table(need(place), size)))
+    shape = [x.shape[0], *m.y.shape[2:], x.shape[1]]
+    return compute(INTERPOLATE.name, x.transpose([0, 2, 3, 1]), *tables, shape=shape, label="between").transpose([0, 3, 1, 2])
 
 
 @standard("Resize", "Upsample")
@@ -43,6 +59,9 @@ def resize(
     is_exact, scales = mode == "nearest" or x.dtype.is_float, _axis_scales(m, is_old)
     require(is_exact or x.dtype in BYTES)
     result, times = x if is_exact else x.cast(DType.FLOAT32), [1] * x.rank
+    if not is_exact and mode == "linear":
+        # between bytes, so that what is cut off is one
+        return compute(m.op, result, *m.node.inputs[1:], shape=m.y.shape, dtype=result.dtype, **m.attrs).cast(m.y.dtype)
     for axis, (size, out, scale) in enumerate(zip(x.shape, m.y.shape, scales, strict=True)):
         place = need(_locate_outputs(transformation, size, out, scale))
         if mode == "nearest" and rounding in _ROUNDING:
@@ -60,9 +79,9 @@ def resize(
     return result.apply("Clip", min=float(low), max=float(high)).cast(m.y.dtype)
 
 
-def _locate_outputs(transformation: str, size: int, out: int, scale: float) -> np.ndarray | None:
-    """Where the ``out`` elements of a result lie along an axis of ``size`` elements; None where that is not known."""
-    i = np.arange(out, dtype=np.float64)
+def _locate_outputs(transformation: str, size: int, out: int, scale: float | np.float32) -> np.ndarray | None:
+    """Where ``out`` elements of a result lie along an axis of ``size`` elements, as precise as ``scale``; None where that is not known."""
+    i = np.arange(out, dtype=np.asarray(scale).dtype)
     half_pixel = (i + 0.5) / scale - 0.5
     match transformation:
         case "asymmetric":
@@ -70,9 +89,9 @@ def _locate_outputs(transformation: str, size: int, out: int, scale: float) -> n
         case "half_pixel":
             return half_pixel
         case "half_pixel_symmetric":
-            return half_pixel + size / 2 * (1 - out / (scale * size))
+            return np.asarray(half_pixel + size / 2 * (1 - out / (scale * size)))
         case "pytorch_half_pixel":
-            return half_pixel * (out > 1)
+            return np.asarray(half_pixel * (out > 1))
         case "align_corners" if size * scale == out:  # else the length is that of the scale or the rounded one: two readings
             return i * (size - 1) / max(1, out - 1)
     return None
@@ -131,4 +150,4 @@ def _multiply_axis(x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
     return product.reshape([*before, len(matrix), *after])
 
 
-PASS = Pass("resize", (resize,))
+PASS = Pass("resize", (interpolate_image, resize))

@@ -47,6 +47,17 @@ def test_interpolation(mode: str, transformation: str, sizes: tuple[int, int], f
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("transformation", sorted({*TRANSFORMATIONS} - {"half_pixel_symmetric"}))  # of which last bits differ
+@pytest.mark.parametrize("sizes", [(10, 16), (13, 8), (3, 21), (1, 1)])
+def test_images_are_interpolated_bit_by_bit(transformation: str, sizes: tuple[int, int], tmp_path: Path) -> None:
+    """Products and sums of floats in the order of onnxruntime, at places that it computes in floats."""
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", coordinate_transformation_mode=transformation)
+    result = (TensorProto.FLOAT, [2, 3, *sizes])
+    path = save(tmp_path / "m.onnx", [node], (TensorProto.FLOAT, [2, 3, 5, 8]), result, sizes=np.array([2, 3, *sizes]))
+    got, expected = run(path, np.random.default_rng(1).standard_normal((2, 3, 5, 8)).astype(np.float32))
+    np.testing.assert_array_equal(got, expected)
+
+
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 @pytest.mark.parametrize("transformation", TRANSFORMATIONS)
 def test_the_nearest_of_two_is_the_one_that_the_mode_says(rounding: str, transformation: str, tmp_path: Path) -> None:
