@@ -44,7 +44,7 @@ DENSE = ("n oh/3", "n oh ow", "n oh ow k", "n oh/3 ow/3 k/32 c/28", "n oh/3 ow/3
 class Gathered:
     """A kernel, the layers that it is measured on, and what their cycles are counted by."""
 
-    kernel: str
+    kernel: str  # and the words of its entry
     cases: tuple[Case, ...]
     terms: tuple[str, ...]
 
@@ -54,6 +54,17 @@ def _convs(*shapes: tuple[int, int, int, int, int | tuple[int, int], int]) -> tu
     for height, width, channels, filters, taps, stride in shapes:
         window = taps if isinstance(taps, tuple) else (taps, taps)
         result.append(_with_small_weights(cases.conv((height, width, channels), filters, window, stride, window[0] // 2)))
+    return tuple(result)
+
+
+def _dilated(dilation: int, is_depthwise: bool) -> tuple[Case, ...]:
+    """Convolutions of 3x3 whose border is their dilation."""
+    result = []
+    for height, width, channels, filters in ((16, 16, 32, 32), (12, 20, 28, 40), (9, 9, 56, 56), (24, 12, 20, 20)):
+        case = cases.conv(
+            (height, width, channels), channels if is_depthwise else filters, pad=dilation, group=channels if is_depthwise else 1
+        )
+        result.append(_with_small_weights(replace(case, attrs={**case.attrs, "dilations": (dilation, dilation)})))
     return tuple(result)
 
 
@@ -154,6 +165,11 @@ JOBS = (
         "neureka_depthwise", tuple(cases.depthwise(s) for s in ((12, 12, 32), (24, 24, 16), (6, 6, 64), (3, 3, 128), (25, 5, 64))), ()
     ),
     Gathered("neureka_dense", _convs((12, 12, 28, 32, 3, 1), (9, 9, 56, 32, 3, 1), (6, 6, 32, 64, 3, 1), (16, 7, 30, 40, 3, 1)), ()),
+    *(
+        Gathered(f"neureka_{kind}_dilated{word}", _dilated(by, kind == "depthwise"), ())
+        for kind in ("dense", "depthwise")
+        for by, word in ((2, ""), (3, " 3"), (4, " 4"))
+    ),
 )
 BETWEEN = Gathered("pulp_requant_add", tuple(cases.requant_add(rows, 64) for rows in (8, 16, 24, 8, 16, 24)), ())
 
@@ -168,9 +184,10 @@ def entries(target: Target) -> dict[str, Fitted]:
     found = dict[str, Fitted]()
     for suffix in ("", "_nms"):
         for family in JOBS:
-            name = family.kernel + suffix
+            stem, *words = family.kernel.split()
+            kernel, name = stem + suffix, " ".join([stem + suffix, *words])
             known = replace(target.timing.kernels[name], call=0, cold=0)
-            some = _measure(name, family.cases, BETWEEN.kernel, BETWEEN.cases, target)
+            some = _measure(kernel, family.cases, BETWEEN.kernel, BETWEEN.cases, target)
             work = np.array([_cycles(one.call, known) for one in some])
             measured, cold = np.array([one.cycles for one in some]), np.array([one.is_cold for one in some])
             call = float(np.median((measured - work)[~cold]))
@@ -179,8 +196,9 @@ def entries(target: Target) -> dict[str, Fitted]:
             rate = replace(known, call=round(call), cold=round(more))
             found[name] = Fitted(rate, len(some), float(np.median(errors)), float(errors.max()))
     for name, known in target.timing.kernels.items():
-        job = found.get(name.removesuffix("_sums").removesuffix("_parts").replace("_all", ""))
-        if name.endswith(("_sums", "_parts")) and job is not None:  # starting a job takes what it takes, whatever leaves it
+        alone = name.replace("_sums", "").replace("_parts", "").replace("_all", "")
+        job = found.get(alone) if alone != name else None
+        if job is not None:  # starting a job takes what it takes, whatever leaves it
             found[name] = replace(job, rate=replace(known, call=job.rate.call, cold=job.rate.cold))
     return found
 
@@ -250,13 +268,15 @@ def _less_transfers(plan: Plan, layers: Sequence[int]) -> list[Measured]:
     timing = plan.target.timing
     assert timing is not None
     calls = plan.program.calls
-    free = replace(timing, kernels={**timing.kernels, **{call.kernel.name: Rate(0, 0, 0) for call in calls}})
+    names = dict.fromkeys(call.kernel.name for call in calls)
+    others = {entry: rate for entry, rate in timing.kernels.items() if entry.split()[0] not in names}
+    free = replace(timing, kernels={**others, **dict.fromkeys(names, Rate(0, 0, 0))})
     runs = walk_plan(replace(plan, target=replace(plan.target, timing=free))).calls
     if len(layers) != len(calls):
         raise SimulationError(f"{len(layers)} layers were measured instead of {len(calls)}")
-    names = [None, *(call.kernel.name for call in calls)]
+    before = [None, *(call.kernel.name for call in calls)]
     return [
-        Measured(call, names[step] != call.kernel.name, layer - run.cycles)
+        Measured(call, before[step] != call.kernel.name, layer - run.cycles)
         for step, (call, layer, run) in enumerate(zip(calls, layers, runs, strict=True))
         if plan.tiling(step).tiles == 1
     ]

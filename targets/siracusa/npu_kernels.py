@@ -39,7 +39,7 @@ from deeploy.target import (
 
 from .forms import is_whole
 from .npu import GROUP, NARROW, PIXELS, Array, Mode
-from .npu_layers import Lowered, body, body_of_all, channels_of, lower, lower_strips, lower_thinned, lower_windows
+from .npu_layers import Lowered, body, body_of_all, channels_of, lower, lower_dilated, lower_strips, lower_thinned, lower_windows
 from .sums import shares
 
 WEIGHTS = types("s8", "u8", "s16", "s32")
@@ -103,6 +103,23 @@ def _thinned_of(mode: Mode) -> Form:
         return lowered if _row(node) <= most else f"rows of at most {most} bytes of outputs with stride 1"
 
     return form
+
+
+_lower_dilated = lru_cache(maxsize=512)(lower_dilated)
+
+
+def _dilated_of(mode: Mode) -> Form:
+    """A 3x3 convolution with dilation."""
+
+    def form(node: Node) -> Lowered | str:
+        lowered = _lower_dilated(node)
+        return lowered if isinstance(lowered, str) or lowered.layer.mode is mode else f"a {mode.name.lower()} convolution"
+
+    return form
+
+
+def _dilation(node: Node) -> dict[str, str]:
+    return {"DILATION": str(conv.window(node).dilations[0])}
 
 
 def _found(form: Form, node: Node) -> Lowered:
@@ -369,11 +386,23 @@ def _all_of(kernels: Sequence[Kernel], mode: Mode) -> Iterator[Kernel]:
 _DENSE_3X3 = tuple(_pair("dense", conv.CONV, _of_mode(Mode.DENSE), nest=_dense_nest))
 _DEPTHWISE_3X3 = tuple(_pair("depthwise", conv.CONV, _of_mode(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=_DEPTHWISE))
 
+_DILATED = "neureka/neureka_dilated.c"
+
 # A plan chooses from the first that fits of those with weights in each memory: windows and what is thinned out come last.
 KERNELS: tuple[Kernel, ...] = (
     *_pair("pointwise", conv.CONV, _of_mode(Mode.POINTWISE), nest=_pointwise_nest),
     *_DENSE_3X3,
     *_DEPTHWISE_3X3,
+    *_pair("dense_dilated", conv.CONV, _dilated_of(Mode.DENSE), nest=_dense_nest, source=_DILATED, macros=_dilation),
+    *_pair(
+        "depthwise_dilated",
+        conv.CONV,
+        _dilated_of(Mode.DEPTHWISE),
+        nest=_depthwise_nest,
+        tiling=_DEPTHWISE,
+        source=_DILATED,
+        macros=_dilation,
+    ),
     *_pair(
         "product",
         matmul.MATMUL,

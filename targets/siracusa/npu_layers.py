@@ -14,6 +14,8 @@ from deeploy.target import DType, Node, Tensor
 from .npu import Array, Layer, Mode, Normalisation, encode, normalisation, sums, weight_range
 from .sums import Channels, channels
 
+DILATIONS = range(2, 5)  # of 3x3 convolutions that are computed by parts, of which larger ones have too many
+
 
 @dataclass(frozen=True)
 class Lowered:
@@ -53,6 +55,17 @@ def lower_thinned(node: Node) -> Lowered | str:
     if node.op != "Conv" or sorted(set(conv.window(node).strides)) not in ([2], [1, 2]) or node.outputs[0].dtype.bytes != 1:
         return "a convolution of stride 2 with 8-bit outputs"
     return _lowered(node, _convolution(replace(node, attrs={**node.attrs, "strides": (1, 1)})))
+
+
+def lower_dilated(node: Node) -> Lowered | str:
+    """A 3x3 convolution with dilation, of which every so-manieth row and column is one without; or what the engine would need instead."""
+    if node.op != "Conv":
+        return "a convolution"
+    g = conv.window(node)
+    if g.dilations[0] not in DILATIONS or g.dilations[0] != g.dilations[1] or max(g.pads) > g.dilations[0]:
+        return f"the same dilation of {DILATIONS.start} to {DILATIONS[-1]} along both axes, and borders of at most it"
+    pads = tuple(min(1, pad) for pad in g.pads)
+    return _lowered(node, _convolution(replace(node, attrs={**node.attrs, "dilations": (1, 1), "pads": pads})))
 
 
 @lru_cache(maxsize=512)
