@@ -36,13 +36,13 @@ def small(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small(tmp_path_factory.mktemp("small"))
 
 
 @pytest.fixture(scope="module")
-def compiled(model: Path) -> deeploy.Compiled:
-    return deeploy.compile(model, acsl=True)
+def annotated_network(small_model: Path) -> deeploy.Compiled:
+    return deeploy.compile(small_model, acsl=True)
 
 
 def prove(compiled: deeploy.Compiled, replaced: Sequence[str] = ("", "")) -> Proof:
@@ -53,14 +53,14 @@ def prove(compiled: deeploy.Compiled, replaced: Sequence[str] = ("", "")) -> Pro
     return prove_files({**files, "src/network.c": network.replace(*replaced)}, compiled, RANGE, SECONDS)
 
 
-def test_contracts_are_comments(model: Path, compiled: deeploy.Compiled) -> None:
-    printed = str(compiled.sources()["src/network.c"])
-    assert printed.count("/*@ requires") == len(compiled.plan.program.calls) > 8
+def test_contracts_are_comments(small_model: Path, annotated_network: deeploy.Compiled) -> None:
+    printed = str(annotated_network.sources()["src/network.c"])
+    assert printed.count("/*@ requires") == len(annotated_network.plan.program.calls) > 8
     in_arena = printed.count("@ assigns ((int8_t *)(self->arena + AT_")
     assert in_arena == printed.count("@ assigns") - 1  # the last layer fills an array of the caller
-    files = deeploy.compile(model).sources()
+    files = deeploy.compile(small_model).sources()
     assert re.sub(r"/\*@.*?\*/\n", "", printed, flags=re.DOTALL) == files["src/network.c"]
-    assert {path for path, text in compiled.sources().items() if files[path] != text} == {"src/network.c"}
+    assert {path for path, text in annotated_network.sources().items() if files[path] != text} == {"src/network.c"}
 
 
 @pytest.mark.parametrize(
@@ -68,15 +68,15 @@ def test_contracts_are_comments(model: Path, compiled: deeploy.Compiled) -> None
     [partial(deeploy.compile, target="siracusa"), partial(deeploy.chips.compile, target="siracusa", chips=2)],
     ids=["several memories", "two chips"],
 )
-def test_contracts_are_for_one_memory_and_one_chip(compiling: Callable[..., object], model: Path) -> None:
+def test_contracts_are_for_one_memory_and_one_chip(compiling: Callable[..., object], small_model: Path) -> None:
     with pytest.raises(UsageError, match="acsl"):
-        compiling(model, acsl=True)
+        compiling(small_model, acsl=True)
 
 
 @needs_frama_c
 @pytest.mark.slow
-def test_nothing_is_undefined(compiled: deeploy.Compiled) -> None:
-    proof = prove(compiled)
+def test_nothing_is_undefined(annotated_network: deeploy.Compiled) -> None:
+    proof = prove(annotated_network)
     assert proof.holds, "\n".join([str(proof), *proof.alarms])
 
 
@@ -92,5 +92,5 @@ def test_nothing_is_undefined(compiled: deeploy.Compiled) -> None:
     ],
     ids=["filters", "depth", "shift", "outputs"],
 )
-def test_what_is_undefined_is_found(text: str, other: str, compiled: deeploy.Compiled) -> None:
-    assert not prove(compiled, (text, other)).holds
+def test_what_is_undefined_is_found(text: str, other: str, annotated_network: deeploy.Compiled) -> None:
+    assert not prove(annotated_network, (text, other)).holds
