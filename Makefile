@@ -52,9 +52,9 @@ fuzz: $(STAMP) ## random graphs and damaged files
 	@$(BIN)/python -m tests.random.fuzz nodes --seeds $(SEEDS) --minutes $(MINUTES)
 	@$(BIN)/python -m tests.random.fuzz files --seeds $(SEEDS) --minutes $(MINUTES)
 
-# Mutants of the C of MODEL for TARGET, and why those that nothing notices are equivalent (tests/README.md). CERTIFICATE=1: by the certificate alone.
+# Mutants of the C of MODEL for TARGET, and why those that nothing notices are equivalent (tests/README.md). CERTIFICATE=1: by the certificate first.
 mutants: $(STAMP) ## mutants of emitted C that nothing notices
-	@$(BIN)/python -m tests.hal.mutants $(MODEL) --target $(TARGET) --count $(COUNT) --seed $(SEED) --jobs $(WORKERS) $(if $(CERTIFICATE),--by certificate)
+	@$(BIN)/python -m tests.hal.mutants $(MODEL) --target $(TARGET) --count $(COUNT) --seed $(SEED) --jobs $(WORKERS) $(if $(CERTIFICATE),--by both)
 
 # Whether Frama-C's Eva finds undefined behaviour in the C of NETWORKS (docs/trust.md); without them, of a small one that a test makes.
 NETWORKS ?=
