@@ -384,9 +384,10 @@ def run(
         entry, log = checks.run_self_test(project, network, on, time_limit, board, port)
         return print_self_test(log, entry, as_json, "nanoseconds" if on == "host" else "cycles")
     if stream is not None:
-        from deeploy.driver.recordings import listen
+        from deeploy.driver import recordings
 
-        return print_text(str(listen(project, stream, on, network, time_limit)))
+        found = recordings.listen(project, stream, on, network, time_limit)
+        return print_text(json.dumps(found.contents(), indent=1) if as_json else str(found))
     if inputs is None:
         raise UsageError("no inputs are named", "Give them: --inputs IN.npz, or run the self-test: --layers.")
     if save is not None:
@@ -400,8 +401,7 @@ def run(
         result.save(save)
     from deeploy.report import text
 
-    place = f"the {on}" if on in ("host", "board") else on
-    lines = [f"{result.samples} sample{'s' * (result.samples != 1)} run on {place}"]
+    lines = [f"{result.samples} sample{'s' * (result.samples != 1)} run on {'the ' * (on in ('host', 'board'))}{on}"]
     _print_verdict(result, as_json, "\n".join(lines + (text.counted_cycles(result.cycles, result.layers) if result.cycles else [])))
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import wave
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from deeploy.backend.project import read_manifest, select_network
-from deeploy.documents import Document
+from deeploy.documents import Contents, Document
 from deeploy.driver.verify import run_project
 from deeploy.errors import UsageError, shorten
 
@@ -44,6 +44,10 @@ class Listening:
             name = f"{best:>4}" if len(row) > 1 else ""
             lines.append(f"{(call + 1) * self.seconds - self.lag:8.2f} s{name}{float(row[best]):8.3f}  {bar}".rstrip())
         return "\n".join([*lines, *self._costs()])
+
+    def contents(self) -> Contents:
+        """All fields as JSON has them."""
+        return {**asdict(self), "scores": self.scores.tolist()}
 
     def _costs(self) -> list[str]:
         if self.cycles is None or self.mhz is None:

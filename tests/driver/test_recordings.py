@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import wave
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def test_scores_are_drawn_over_time(tmp_path: Path) -> None:
     sound[1000] = 0.5
     found = listen(write_project(tmp_path), write_sound(tmp_path / "x.wav", sound))
     assert found.scores.ravel().tolist() == [0, 0, 0.5, 0.5, 0]
+    assert json.loads(json.dumps(found.contents()))["scores"] == [[0.0], [0.0], [0.5], [0.5], [0.0]]
     assert str(found).splitlines() == [
         "    0.05 s   0.000",
         "    0.10 s   0.000",
