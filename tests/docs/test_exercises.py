@@ -145,7 +145,7 @@ for p in x @ w:
     f = 1 / (1 + np.exp(-(p + expected @ u)))
     expected = expected + f * (np.tanh(p + (f * expected) @ u) - expected)
 """
-QUANTISED_TANH = '    "QLinearTanh": vendor(4, 5, _one_scale, form=QuantisedForm("Tanh")),\n'
+QUANTISED_TANH = '    "QLinearTanh": vendor_record(4, 5, _one_scale, form=QuantisedForm("Tanh")),\n'
 TWICE = '''@standard("Neg", kind="f")
 def twice(x: Tensor) -> Result:
     """What is negated twice is what it was."""
