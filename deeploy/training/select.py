@@ -12,10 +12,14 @@ from deeploy.frontend.expand.expansion import is_fixed
 from deeploy.frontend.gradients import GRADIENTS
 from deeploy.frontend.lower.quant import BYTES, behind_dequantisation
 from deeploy.frontend.schemas import PRODUCTS
+from deeploy.frontend.states import LOSS, RATE
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph, change_nodes, substitute_tensors
+from deeploy.training.optimizers import BETAS
 
+LABEL = "label"
+RESERVED = (LABEL, RATE, LOSS, "steps", *BETAS)  # names that a step gives itself
 _DEVIATION = 0.02  # of the first factor of an update of low rank
 _FORMS = "Give all, last:N, lora:RANK, bias, norms, or names of nodes with commas between them."
 
@@ -85,8 +89,21 @@ def _chosen_weights(graph: Graph, wanted: str) -> list[_TrainedWeight]:
     return [each for each in weights if each.node.name in names]
 
 
+def _taken_names(graph: Graph) -> set[str]:
+    """Names that no state may have: those of inputs and outputs, and of what a step adds."""
+    return {*RESERVED, *(tensor.name for tensor in (*graph.inputs, *graph.outputs))}
+
+
+def _claim_name(name: str, taken: set[str]) -> str:
+    """A name like this one that nothing has; it is taken then."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
 def _with_variables(graph: Graph, wanted: str) -> Selection:
-    initial, variables, taken = dict[Tensor, np.ndarray](), dict[Tensor, Tensor](), {tensor.name for tensor in graph.inputs}
+    initial, variables, taken = dict[Tensor, np.ndarray](), dict[Tensor, Tensor](), _taken_names(graph)
     for weight in _chosen_weights(graph, wanted):
         tensor = weight.tensor
         if tensor in variables:
@@ -96,17 +113,14 @@ def _with_variables(graph: Graph, wanted: str) -> Selection:
         if value is None:
             raise UsageError(f"--train: weights of node {shorten(weight.node.name)} are computed from constants", "Train other nodes.")
         name = (tensor.name if quantised is None else quantised.tensor.name) or weight.node.name
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        variables[tensor] = Tensor(name, tensor.shape, tensor.dtype)
+        variables[tensor] = Tensor(_claim_name(name, taken), tensor.shape, tensor.dtype)
         initial[variables[tensor]] = value
     return Selection(substitute_tensors(graph, variables), initial)
 
 
 def _with_factors(graph: Graph, rank: int) -> Selection:
     """Products of data and matrices get a summand: the data times two factors of low rank, the second zeros at first (LoRA)."""
-    random, initial = np.random.default_rng(0), dict[Tensor, np.ndarray]()
+    random, initial, taken = np.random.default_rng(0), dict[Tensor, np.ndarray](), _taken_names(graph)
 
     def change(node: Node) -> Node:
         weights = [each.tensor for each in _weights_of(node) if not each.is_bias]
@@ -116,7 +130,8 @@ def _with_factors(graph: Graph, rank: int) -> Selection:
         inner, outer = w.shape[::-1] if node.attrs.get("transB") else w.shape
         if min(inner, outer) <= rank:
             return node
-        down, up = Tensor(f"{node.name}.down", (inner, rank), w.dtype), Tensor(f"{node.name}.up", (rank, outer), w.dtype)
+        factors = {"down": (inner, rank), "up": (rank, outer)}
+        down, up = (Tensor(_claim_name(f"{node.name}.{name}", taken), shape, w.dtype) for name, shape in factors.items())
         initial[down] = (random.standard_normal(down.shape) * _DEVIATION).astype(np.float32)
         initial[up] = np.zeros(up.shape, np.float32)
         frozen = node.another(outputs=[replace(y, name=f"{y.name} (frozen)", maker=None)]).outputs[0]

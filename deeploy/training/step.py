@@ -26,10 +26,9 @@ from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.training.losses import LOSSES, TrainingLoss
 from deeploy.training.optimizers import OPTIMIZERS, Optimizer, average
-from deeploy.training.select import Selection, select_weights
+from deeploy.training.select import LABEL, RESERVED, Selection, select_weights
 from deeploy.training.write import write_step
 
-LABEL = "label"
 _Choice = TypeVar("_Choice")
 
 
@@ -90,8 +89,8 @@ def make_graphs(path: Path, options: TrainOptions, dims: Mapping[str, int] | Non
     rate, states = Tensor(RATE, (1,), DType.FLOAT32), _StepStates()
     _update_weights(states, selection, gradients, optimizer, rate, options.accumulate)
     inputs = (*selection.graph.inputs, label, rate)
-    if twice := [t.name for t in inputs[:-2] if t.name in (LABEL, RATE)]:
-        raise UsageError(f"the model has an input called {twice[0]}, as the step has", "Rename the input of the model.")
+    if twice := [t.name for t in (*inputs[:-2], *selection.graph.outputs) if t.name in RESERVED]:
+        raise UsageError(f"the model has an input or output called {twice[0]}, as the step has", "Rename it in the model.")
     domains = graph.opset, graph.domains
     step = write_step(Graph(graph.name, inputs, (cost,), *domains), {LOSS: cost}, states.initial, states.following)
     outputs = {tensor.name: tensor for tensor in selection.graph.outputs}

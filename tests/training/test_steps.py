@@ -17,7 +17,7 @@ from deeploy import cli
 from deeploy.errors import DeeployError, UnsupportedError, UsageError
 from deeploy.training.step import TrainOptions, make_step
 from tests.frontend.gradients.test_gradients import Arrays, assert_gradients, build_step, evaluator, gradients, values_of
-from tests.models import Net, conv, quantised, weights
+from tests.models import Net, conv, quantised, save_model, weights
 from tests.training.networks import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -253,6 +253,21 @@ def test_the_command_writes_a_step(tmp_path: Path) -> None:
 def test_what_cannot_be_trained_is_said(tmp_path: Path, name: str, options: dict[str, Any], what: str) -> None:
     with pytest.raises(UsageError, match=what):
         build_step(tmp_path, name, **options)
+
+
+def test_names_of_weights_are_never_those_of_the_step(tmp_path: Path) -> None:
+    """Weights called like an input of the step, and nodes without names."""
+    values = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    nodes = [onnx.helper.make_node("MatMul", [a, b], [y]) for a, b, y in (("x", "label", "h"), ("h", "loss", "y"))]
+    path = save_model(tmp_path / "m.onnx", nodes, {"x": [2, 4]}, {"y": [2, 4]}, {"label": values, "loss": values})
+    for train in ("all", "lora:1"):
+        model = make_step(path, TrainOptions("mse", train))
+        onnx.checker.check_model(model, full_check=True)
+        assert len(states_of(model)) == (2 if train == "all" else 4)
+        assert_gradients(model, *values_of(model))
+    renamed = [onnx.helper.make_node("MatMul", ["x", "w"], ["loss"])]
+    with pytest.raises(UsageError, match="called loss"):
+        make_step(save_model(tmp_path / "o.onnx", renamed, {"x": [2, 4]}, {"loss": [2, 4]}, {"w": values}), TrainOptions("mse"))
 
 
 def test_an_operator_without_a_gradient_is_named(tmp_path: Path) -> None:
