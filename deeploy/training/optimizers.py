@@ -44,9 +44,9 @@ def _adam(rate: Tensor, w: Tensor, g: Tensor, memory: Sequence[Tensor], shares: 
     return w - mean * (rate / shares[0]) / deviation, (mean, square)
 
 
-def average(old: Tensor, new: Tensor | float, beta: float) -> Tensor:
-    """A moving average."""
-    return old * beta + (new * (1 - beta))
+def average(old: Tensor, new: Tensor, beta: float) -> Tensor:
+    """A moving average, which nothing has to be computed for before the new value is there."""
+    return old + (new - old) * (1 - beta)
 
 
 OPTIMIZERS: Mapping[str, Optimizer] = {

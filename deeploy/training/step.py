@@ -21,7 +21,7 @@ from deeploy.frontend.load import read_model
 from deeploy.frontend.lower.forms import OPERATORS
 from deeploy.frontend.states import LOSS, RATE
 from deeploy.frontend.structure import open_inputs
-from deeploy.ir.nodes import Node, Tensor, where
+from deeploy.ir.nodes import Node, Tensor, constant, where
 from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.training.losses import LOSSES, TrainingLoss
@@ -29,6 +29,7 @@ from deeploy.training.optimizers import OPTIMIZERS, Optimizer, average
 from deeploy.training.select import LABEL, RESERVED, Selection, select_weights
 from deeploy.training.write import write_step
 
+ONE = constant(np.ones(1, np.float32))
 _Choice = TypeVar("_Choice")
 
 
@@ -196,7 +197,7 @@ def _update_weights(
     shares = []
     for name, beta in optimizer.betas.items():
         share = states.add(name, np.zeros(1, np.float32))
-        shares.append(average(share, 1.0, beta))
+        shares.append(average(share, ONE, beta))
         follow(share, shares[-1])
     for weight, gradient in gradients.items():
         states.initial[weight] = selection.initial[weight]

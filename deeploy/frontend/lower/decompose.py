@@ -212,7 +212,8 @@ def computed_filters(
         taps.append(seen)
         filters.append(tap.reshape(matrices.shape[rank:]))
     if matrices.shape[-2] <= matrices.shape[-1]:  # what all windows see takes less memory than all products
-        result = concat(taps, x.rank - 1) @ concat(filters, 0)
+        whole = concat(filters, 0) if is_transposed else matrices.reshape([-1, matrices.shape[-1]])
+        result = concat(taps, x.rank - 1) @ whole
     else:
         products = [seen @ tap for seen, tap in zip(taps, filters, strict=True)]
         result = sum(products[1:], products[0])

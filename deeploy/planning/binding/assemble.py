@@ -65,7 +65,7 @@ def assemble_program(name: str, graph: Graph, kernels: Sequence[Kernel], off: Se
     states = [*(node.outputs[0] for node in grown), *whole]
     nodes, outputs = _own_outputs([node for node in nodes if node.op != KEEP], [*inputs, *states], outputs)
     begun = _begun_in_place(nodes, kept, outputs)
-    nodes += [Node(node.name, MATERIALISE, node.inputs[:1], node.outputs) for node in kept if _source_of(node) not in begun]
+    nodes = _with_copies(nodes, [node for node in kept if _source_of(node) not in begun], begun)
     steps, placed, roots = _place_backwards(nodes, [*inputs, *states], outputs)
     placed |= {first.name: Operand(state.name, Access.dense(state.shape)) for first, state in begun.items()}
     for node, state in zip(kept, whole, strict=True):
@@ -99,6 +99,24 @@ def _begun_in_place(nodes: Sequence[Node], kept: Sequence[Node], outputs: Sequen
             if begun.get(source) not in (None, _kept_memory(node)) or (source in begun and source is not _source_of(node)):
                 del begun[source]
     return begun
+
+
+def _with_copies(nodes: Sequence[Node], kept: Sequence[Node], begun: Mapping[Tensor, Tensor]) -> list[Node]:
+    """The nodes with copies that write states: behind the last one that reads what is begun in place, and else at the end."""
+    readers: dict[Tensor, int] = {}  # the last place at which a state is read where it lies
+    states, makers = {first: {state} for first, state in begun.items()}, dict[Tensor, int]()
+    for place, node in enumerate(nodes):
+        read = {state for tensor in node.operands for state in states.get(tensor, ())}
+        readers |= dict.fromkeys(read, place)
+        makers |= dict.fromkeys(node.outputs, place)
+        if node.op in VIEWS:
+            states |= {tensor: read for tensor in node.outputs}
+    result = [[node] for node in nodes]
+    for keep in kept:
+        copy, state = Node(keep.name, MATERIALISE, keep.inputs[:1], keep.outputs), _kept_memory(keep)
+        place = max(readers[state], makers.get(keep.operands[0], 0)) if state in readers else len(nodes) - 1
+        result[place].append(copy)
+    return [node for group in result for node in group]
 
 
 def _list_sources(tensor: Tensor) -> list[Tensor]:
