@@ -35,7 +35,7 @@ _FLAGS = "-D__riscv -U__SSE2__ -U__x86_64__ -CC -Iinclude -Ikernels/portable -Is
 _ARRAY = re.compile(r"^DEEPLOY_CONSTANTS const (u?int8_t|float) (\w+)\[(\d+)\] = \{\n(.*?)\n\};\n", re.DOTALL | re.MULTILINE)
 _FOUND = re.compile(r"\[eva:alarm\] (\S+): Warning: *\n?((?:.|\n)*?)(?=\n\[|\n\Z)")
 _STATUS = re.compile(r"^    (Assertions|Preconditions) +(\d+) valid +(\d+) unknown +(\d+) invalid", re.MULTILINE)
-_EXTENT = re.compile(r"\.(?:out_height|out_width|extent) = \{?([\d, ]+)")
+_EXTENT = re.compile(r"\.(?:(?:out_height|out_width) = (?=\d)|extent = \{(?=[\d, ]+\}))((?:\d+, )+|\d+)")
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def print_main(compiled: deeploy.Compiled, network: str, filled: Mapping[str, tu
             if side == "input":
                 fills.append(_print_fill(array, buffer.dtype.c, size, *(buffer.dtype.range if not buffer.dtype.is_float else span)))
     counts = {int(text) for texts in _EXTENT.findall(network) for text in texts.strip(", ").split(",")}
-    extents = sorted({value for count in counts for value in (count - 1, count) if value > 0})
+    extents = sorted(count - 1 for count in counts if count > 1)  # the last values of outer loops, at which Eva tries to stay
     hints = f'    /*@ widen_hints global:"all", {", ".join(map(str, extents))}; */\n' if extents else ""
     shaped = "\n".join([*(f"float {name}[{size}];" for name, (size, *_) in filled.items()), *lines])
     return f"""#include "{prefix}.h"
