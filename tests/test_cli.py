@@ -70,6 +70,7 @@ SPOKEN = {
     "fix": ["conv.engine=npu"],
     "engines": "cluster,npu",
     "chips": "4",
+    "stream": "input.1=4",
     "inputs": Path("inputs.npz"),
     "self_test": Path("samples.npz"),
     "topology": Path("topology.toml"),

@@ -286,6 +286,7 @@ def train_graph(
         Path | None, typer.Option("--inference", metavar="FILE", help="Also write the model as it reads the weights of the step.")
     ] = None,
     dim: DimOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the training step of a model: one graph that computes the loss, its gradients, and weights that have learned."""
     from deeploy.backend.project import write_file
@@ -298,7 +299,10 @@ def train_graph(
         write_file(inference, graphs.inference.SerializeToString(), "--inference")
     states = {tensor.name for tensor in step.graph.initializer} & {value.name for value in step.graph.input}
     count = sum(math.prod(tensor.dims) for tensor in step.graph.initializer if tensor.name in states)
-    print_text(f"wrote {output}: {len(step.graph.node)} nodes, {len(states)} states of {count} elements")
+    if as_json:
+        print_text(json.dumps({"step": str(output), "nodes": len(step.graph.node), "states": len(states), "elements": count}))
+    else:
+        print_text(f"wrote {output}: {len(step.graph.node)} nodes, {len(states)} states of {count} elements")
 
 
 @app.command()

@@ -83,7 +83,7 @@ def test_attributes_that_onnxruntime_demands_of_its_own_operators(tmp_path: Path
     for name, model in SAMPLES.items():
         node = model.graph.node[0]
         for attribute in node.attribute if node.domain == nodes.MS else ():
-            if attribute.name in demanded[node.op_type]:
+            if attribute.name in demanded.get(node.op_type, ()):  # not all builds have those of training
                 without = copy.deepcopy(model)
                 without.graph.node[0].attribute.remove(attribute)
                 assert refused(without, tmp_path, name), (name, attribute.name)
