@@ -7,7 +7,7 @@ there is one as well, unless nothing that the first core does before the next ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from deeploy.planning.packing.addresses import Placement
@@ -54,17 +54,30 @@ def join_layers(plan: Plan, layers: Sequence[Layer], sections: Sequence[Section]
     return tuple(result)
 
 
-def _with_barriers(nodes: Sequence[Node], layers: Sequence[Layer]) -> tuple[Node, ...]:
-    return tuple(node for inner in nodes for node in _join_node(inner, layers))
+def _with_barriers(nodes: Sequence[Node], layers: Sequence[Layer], has_waited: bool = False) -> tuple[Node, ...]:
+    """Nodes with a barrier behind each that all cores do, and before rows are moved after the first core ``has_waited``: until then the
+    job or the transfer that it waits for may use them."""
+    joined: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Guard):
+            joined.append(replace(node, body=_with_barriers(node.body, layers, has_waited)))
+        elif isinstance(node, Loop):
+            body = _with_barriers(node.body, layers, has_waited)
+            joined.append(replace(node, body=_with_barriers(node.body, layers, True) if _ends_waiting(body, has_waited) else body))
+        else:
+            joined += [Barrier()] * (has_waited and isinstance(node, ShiftRows)) + [node] + [Barrier()] * is_shared(node, layers)
+        has_waited = _ends_waiting(joined[-1:], has_waited)
+    return tuple(joined)
 
 
-def _join_node(node: Node, layers: Sequence[Layer]) -> Iterator[Node]:
-    if isinstance(node, Guard | Loop):
-        yield replace(node, body=_with_barriers(node.body, layers))
-        return
-    yield node
-    if is_shared(node, layers):
-        yield Barrier()
+def _ends_waiting(nodes: Sequence[Node], has_waited: bool) -> bool:
+    """Whether the first core may have waited behind the last barrier of nodes, ``has_waited`` before them."""
+    for node in nodes:
+        if isinstance(node, Guard | Loop):
+            has_waited = has_waited or _ends_waiting(node.body, False)
+        elif isinstance(node, Wait | Finish | Barrier):
+            has_waited = not isinstance(node, Barrier)
+    return has_waited
 
 
 def _is_free(plan: Plan, layer: Layer, layers: Sequence[Layer], following: Sequence[Layer]) -> bool:

@@ -32,7 +32,7 @@ from tests.models import save_graph
 from tests.schedule.proofs import prove, refuse, refuse_schedules, verdicts
 from tests.schedule.test_fused_groups import mutants
 
-L1, L2 = 24000, 24000
+L1, L2 = 26000, 24000
 ENGINES = {"cores": ("cluster",), "both engines": ("cluster", "npu")}
 CASES = (*ENGINES, *(f"{name}, L3" for name in ENGINES))  # with constants in L3, and what does not fit into L2
 
