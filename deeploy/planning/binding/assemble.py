@@ -121,8 +121,14 @@ def _with_copies(nodes: Sequence[Node], kept: Sequence[Node], begun: Mapping[Ten
 
 def _list_sources(tensor: Tensor) -> list[Tensor]:
     """A tensor, and those that it is a view of."""
-    maker = tensor.maker
-    return [tensor, *(t for source in maker.operands for t in _list_sources(source))] if maker and maker.op in VIEWS else [tensor]
+    sources = {tensor: None}
+    left = [tensor]
+    while left:
+        maker = left.pop().maker
+        further = [source for source in maker.operands if source not in sources] if maker and maker.op in VIEWS else []
+        sources |= dict.fromkeys(further)
+        left += further
+    return list(sources)
 
 
 def _source_of(keep: Node) -> Tensor:
