@@ -112,7 +112,7 @@ def layer_by_layer() -> Patches:
 
 def no_fusion() -> Patches:
     """No layers hand rows or heads on, tile by tile."""
-    return [mock.patch.object(FusionSearch, "found", _nothing), mock.patch.object(chains, "product_groups", _nothing)]
+    return [mock.patch.object(FusionSearch, "list_candidates", _nothing), mock.patch.object(chains, "product_groups", _nothing)]
 
 
 def one_engine_at_a_time() -> Patches:

@@ -123,7 +123,18 @@ def only_sums(is_resident: bool) -> Target:
 def test_layers_are_what_the_references_give(tmp_path: Path, l1: int, buffering: Buffering, is_resident: bool) -> None:
     made = compile_layers(SUMS, only_sums(is_resident), Options(memory={"l1": l1}, buffering=buffering))
     names = {kernel.name.removesuffix("_sums").removesuffix("_nms") for kernel in kernels_of(made)}
-    every = ("pointwise", "dense", "depthwise", "product", "strips", "windows", "depthwise_all", "dense_all")
+    every = (
+        "pointwise",
+        "dense",
+        "depthwise",
+        "product",
+        "strips",
+        "windows",
+        "depthwise_all",
+        "dense_all",
+        "depthwise_dilated",
+        "dense_dilated",
+    )
     assert names <= {f"neureka_{name}" for name in every} and len(names) >= 6, names
     tiles = [made.plan.tiling(step).tiles for step in range(len(SUMS))]
     assert (max(tiles) > 1) == (l1 < 200_000) or buffering == "auto", tiles
