@@ -6,6 +6,7 @@ Small predicates over operands each say what is wrong, or nothing; what inferenc
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,16 @@ from deeploy.frontend.predicates import (
 from deeploy.frontend.records import QuantisedForm, Record, standard_record, vendor_record
 from deeploy.frontend.vendors import ACTIVATIONS, PADDING
 from deeploy.operators.recurrent import GATES
+
+_TERM = r"[A-Za-z]*(\.\.\.[A-Za-z]*)?"
+_EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(->{_TERM})?")
+
+
+def _equation(node: Operands) -> str | None:
+    """Einsum: letters and at most one ellipsis for every operand, and for the result; the inference of onnx may not end with others."""
+    text = str(node.attributes.get("equation", ""))
+    is_one = _EQUATION.fullmatch(text.replace(" ", "")) is not None
+    return None if is_one else f"has the equation {shorten(text, 40)}, where letters, commas, ... and one -> are known"
 
 
 def _no_more(node: Operands) -> str | None:
@@ -280,6 +291,7 @@ STANDARD: Mapping[str, Record] = {
     "DepthToSpace": standard_record("mode?: DCR|CRD", rank_is(0, 4), divides("blocksize")),
     "Div": standard_record("Delta? eps? eta?: wide"),
     "Dropout": standard_record(rank_is(1, 0), _kept_share),
+    "Einsum": standard_record(_equation),
     "Expand": standard_record(rank_is(1, 1), _FROM_0, settings=(1,)),
     "EyeLike": standard_record(rank_is(0, 2)),
     "Flatten": standard_record(axis_in(more=1, default=1)),

@@ -75,6 +75,13 @@ def test_whatever_is_damaged_is_refused_or_taken(name: str, tmp_path: Path) -> N
     assert sum(refused(nodes.changed(SAMPLES[name], change), tmp_path, label) for label, change in damaged(name)) > 10
 
 
+@pytest.mark.parametrize("equation", ["A\nB", ">-.b>a-", " --AA..", "ba>,..>>-"])
+def test_equations_with_which_the_inference_of_onnx_does_not_end(equation: str, tmp_path: Path) -> None:
+    model = copy.deepcopy(SAMPLES["Einsum"])
+    next(one for one in model.graph.node[0].attribute if one.name == "equation").s = equation.encode()
+    assert refused(model, tmp_path, equation)
+
+
 def test_attributes_that_onnxruntime_demands_of_its_own_operators(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
     schemas = [schema for schema in onnxruntime.get_all_operator_schema() if schema.domain == nodes.MS]
