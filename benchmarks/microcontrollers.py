@@ -49,7 +49,7 @@ MOST_SHOWN = 12  # functions of a network
 
 @dataclass(frozen=True)
 class Row:
-    """What a network takes on a target; ``chains`` is the arena with the least memory, functions are the costliest ones."""
+    """What a network takes on a target; ``fused_groups`` is the arena with the least memory, functions are the costliest ones."""
 
     network: str
     target: str
@@ -57,7 +57,7 @@ class Row:
     code: int
     constants: int
     arena: int
-    chains: int
+    fused_groups: int
     stack: int
     weights: int  # of the ONNX file: what is dequantised there, weights and biases
     reference: float | None  # CMSIS-NN's instructions
@@ -129,10 +129,10 @@ def measured(network: str, model: Path, target: str, folder: Path, plugin: Path,
     results = zip(compiled.interpret(samples[0]), manifest["outputs"], strict=True)
     expected = b"".join(np.asarray(y, DType(port["type"]).numpy).tobytes() for y, port in results)
     assert (folder / "build" / "count" / "outputs.bin").read_bytes() == expected, f"{network} on {target}"
-    chained = deeploy.compile(model, target, objective="ram")
+    fused = deeploy.compile(model, target, objective="ram")
     sizes = manifest["sizes"]
-    instructions, chains = sum(count for count, _ in functions), chained.plan.memory["RAM"].peak
-    figures = sizes["code"], sizes["constants"], sizes["arena"], chains, sizes["stack"], weights_of(model)
+    instructions, fused_groups = sum(count for count, _ in functions), fused.plan.memory["RAM"].peak
+    figures = sizes["code"], sizes["constants"], sizes["arena"], fused_groups, sizes["stack"], weights_of(model)
     reference = CMSIS_NN.get(target, {}).get(network)
     if cmsis is not None and reference is not None:
         objects = folder.parent / f"cmsis_nn_{target}"
