@@ -26,6 +26,7 @@ from deeploy.target import (
     Node,
     Operator,
     Row,
+    Sample,
     Scratch,
     Second,
     Tiling,
@@ -39,7 +40,18 @@ from deeploy.target import (
 
 from .forms import is_whole
 from .npu import GROUP, NARROW, PIXELS, Array, Mode
-from .npu_layers import Lowered, body, body_of_all, channels_of, lower, lower_dilated, lower_strips, lower_thinned, lower_windows
+from .npu_layers import (
+    DILATIONS,
+    Lowered,
+    body,
+    body_of_all,
+    channels_of,
+    lower,
+    lower_dilated,
+    lower_strips,
+    lower_thinned,
+    lower_windows,
+)
 from .sums import shares
 
 WEIGHTS = types("s8", "u8", "s16", "s32")
@@ -388,12 +400,27 @@ _DEPTHWISE_3X3 = tuple(_pair("depthwise", conv.CONV, _of_mode(Mode.DEPTHWISE), n
 
 _DILATED = "neureka/neureka_dilated.c"
 
+
+def _dilated_sample(groups: int, channels: int, dilation: int) -> Sample:
+    """A 3x3 convolution of the given channels per group, with the given dilation and a border of it."""
+    attrs = {"strides": (1, 1), "dilations": (dilation,) * 2, "pads": (dilation,) * 4, "group": groups, "zero_point": 0}
+    return Sample({"x": (1, 7, 9, groups * channels), "w": (groups if groups > 1 else 17, channels, 3, 3)}, attrs)
+
+
 # A plan chooses from the first that fits of those with weights in each memory: windows and what is thinned out come last.
 KERNELS: tuple[Kernel, ...] = (
     *_pair("pointwise", conv.CONV, _of_mode(Mode.POINTWISE), nest=_pointwise_nest),
     *_DENSE_3X3,
     *_DEPTHWISE_3X3,
-    *_pair("dense_dilated", conv.CONV, _dilated_of(Mode.DENSE), nest=_dense_nest, source=_DILATED, macros=_dilation),
+    *_pair(
+        "dense_dilated",
+        conv.CONV,
+        _dilated_of(Mode.DENSE),
+        nest=_dense_nest,
+        source=_DILATED,
+        macros=_dilation,
+        samples=tuple(_dilated_sample(1, 19, dilation) for dilation in DILATIONS),
+    ),
     *_pair(
         "depthwise_dilated",
         conv.CONV,
@@ -402,6 +429,7 @@ KERNELS: tuple[Kernel, ...] = (
         tiling=_DEPTHWISE,
         source=_DILATED,
         macros=_dilation,
+        samples=tuple(_dilated_sample(19, 1, dilation) for dilation in DILATIONS),
     ),
     *_pair(
         "product",

@@ -23,9 +23,10 @@ from tests.e2e.test_states import library
 
 CONTEXT, ROWS, TOKENS = 24, 4, 40
 
+DEFAULTS = deeploy.Options()
 TARGETS = {
-    "generic": ("generic", None),
-    "siracusa": ("siracusa", None),
+    "generic": ("generic", DEFAULTS),
+    "siracusa": ("siracusa", DEFAULTS),
     "tight": ("siracusa", deeploy.Options(memory={"l1": 1700})),
     "far": ("siracusa", deeploy.Options(memory={"l1": 3000, "l2": 12000}, default_memory="L3")),
 }
@@ -33,9 +34,8 @@ PROMPT = [7, 3, 39, 0, 21, 5, 16, 12, 12, 30]
 DIMS = {"prompt:rows": ROWS, "step:rows": 1}
 
 
-def _together(path: Path, target: str = "generic", options: deeploy.Options | None = None) -> deeploy.Compiled:
-    given = (options or deeploy.Options()).given()
-    return deeploy.compile({"prompt": path, "step": path}, target, dims=DIMS, context=CONTEXT, **given)
+def _together(path: Path, target: str = "generic", options: deeploy.Options = DEFAULTS) -> deeploy.Compiled:
+    return deeploy.compile({"prompt": path, "step": path}, target, dims=DIMS, context=CONTEXT, **options.given())
 
 
 def _written(folder: Path, network: str, prompt: Sequence[int], *arguments: int) -> list[int]:
