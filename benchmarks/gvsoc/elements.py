@@ -405,6 +405,11 @@ FAST = (
         for word, some in AVERAGED
     ),
 )
+FUNCTIONS = {
+    "gelu": ("s8", "s32", {"function": "gelu", "a": -20, "b": 60, "c": 0}),
+    "hard_swish": ("s8", "s32", {"function": "hard_swish", "a": 48, "b": 96, "c": 5}),
+    **{name: ("s16", "s16", {"function": name, "a": 3, "b": 0, "c": 0}) for name in ("logistic", "tanh")},
+}
 ELEMENTS = (
     Family("scaled_add", {"": scaled_sums(30)}),
     Family("scaled_sum", {"": scaled_sums(12)}),
@@ -445,16 +450,11 @@ ELEMENTS = (
         {"": [_simple("RequantShift", "s8", stage()[1] | {"epilogue": ()}, x=draw("s32", *s), **stage()[0]) for s in SHAPES]},
     ),
     Family("copy", {"": [*moves(), *each("Copy", "s8", "s8", {})]}, ("runs",)),
-    Family(
-        "integer_function",
-        {
-            "gelu": each("IntegerFunction", "s8", "s32", {"function": "gelu", "a": -20, "b": 60, "c": 0}),
-            "hard_swish": each("IntegerFunction", "s8", "s32", {"function": "hard_swish", "a": 48, "b": 96, "c": 5}),
-        },
-    ),
+    Family("integer_function", {name: each("IntegerFunction", *about) for name, about in FUNCTIONS.items()}),
     Family("integer_div", {"": each("IntegerDiv", ("s32", "s32"), "s32", {"factor": 7, "scale": 3, "offset": 1})}),
     Family("table_softmax", {"": rows("Softmax", "s8", "u8", LEVELS, table=_table)}, ("rows",)),
     Family("fixed_softmax", {"": rows("FixedSoftmax", "s8", "u8", LEVELS, table=lambda _: _table(0) * 2047)}, ("rows",)),
+    Family("fixed_l2_norm", {"": rows("FixedL2Norm", "s8", "s8", {"zero_point": 3})}, ("rows",)),
     Family("shift_softmax", {"": rows("ShiftSoftmax", "s8", "u8", {"group": 8, "numerator": 127 * 256})}, ("rows",)),
     Family("integer_layer_norm", {"": rows("IntegerLayerNorm", "s8", "s8", {"shift": 3}, weight=_words, bias=_words)}, ("rows",)),
     Family("integer_rms_norm", {"": rows("IntegerRMSNorm", "s8", "s8", {"shift": 3}, weight=_words)}, ("rows",)),

@@ -67,6 +67,7 @@ TFLITE: Mapping[str, Record] = {
     "Requantise": vendor_record(4, 4, "shift: shift; low high: word", like=("QuantizeLinear", (0, 1, 3))),  # the last has the type
     "LookUp": vendor_record(2, 2, like=("Gather", (1, 0))),
     "QuantisedSoftmax": vendor_record(2, 2, "low high: word", rank=1, keeps_shape=True),
+    "L2Norm": vendor_record(1, 1, "zero_point: word", rank=1, keeps_shape=True),
     "MultiplyCentred": vendor_record(3, 3, "a_zero_point b_zero_point: word", like=("Where", (0, 1, 2))),  # the second has the type
     "AddScaled": vendor_record(3, 3, "shift: shift; low high: word", like=("Add", (0, 1))),  # factors of both and a summand
     "DivideScaled": vendor_record(

@@ -13,6 +13,7 @@ import numpy as np
 from deeploy.ir.types import Array
 
 _POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)  # exp(-1/4), exp(-1/2), ... exp(-16)
+_HALF_ROOT = 1518500250  # the root of 2, a half of it
 _FEWEST = -2  # 2 to this power is the first of the exponents
 
 
@@ -53,6 +54,27 @@ def invert_sum(x: Array, bits: int = 31) -> Array:
     for _ in range(3):
         inverse = inverse + (multiply_fractions(inverse, (1 << (bits - 2)) - multiply_fractions(half, inverse, bits), bits) << 2)
     return inverse
+
+
+def invert_root(x: Array) -> tuple[Array, Array]:
+    """1 / sqrt(x) of positive numbers below 2^29, by five steps of Newton's method; 1 where x is 1 or less.
+
+    Returns:
+        M and shift: the inverse root is M * 2^(shift - 31).
+    """
+    pairs = (31 - np.frexp(np.maximum(x, 2).astype(np.float64))[1].astype(np.int64)) // 2 - 1
+    value = x << (2 * pairs) >> 1  # with 28 bits
+    half, root = divide_rounding(value, 1), np.full(np.shape(x), 1 << 28, np.int64)
+    for _ in range(5):
+        cube = multiply_fractions(multiply_fractions(root, root), root) << 6
+        root = (multiply_fractions(root, 3 << 27) - multiply_fractions(half, cube)) << 3
+    return np.where(x <= 1, 2**31 - 1, multiply_fractions(root, _HALF_ROOT)), np.where(x <= 1, 0, pairs - 11)
+
+
+def multiply_twice_rounded(x: Array, multiplier: Array, shift: Array) -> Array:
+    """x (int64) * multiplier * 2^(shift - 31), rounded as a word, and, where the shift is negative, half away from zero behind it."""
+    right = np.maximum(-shift, 0)
+    return divide_rounding(multiply_fractions(x << np.maximum(shift, 0), multiplier), right)
 
 
 def logistic(x: Array, whole: int, bits: int = 31) -> Array:

@@ -18,7 +18,7 @@ from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
 from deeploy.operators.draws import FLAG, integers, sample
 from deeploy.operators.elementwise import exponential, fits_loops, wide
-from deeploy.operators.fractions import invert_sum, multiply_fractions
+from deeploy.operators.fractions import invert_root, invert_sum, multiply_fractions, multiply_twice_rounded
 
 
 def nest(*per_element: str) -> Callable[[Node], Nest]:
@@ -123,6 +123,17 @@ def fixed_softmax_reference(node: Node, x: Array, table: Array) -> Array:
     return np.asarray(np.clip(quotient + node.attrs["zero_point"], node.attrs["low"], node.attrs["high"]))
 
 
+def fixed_l2_norm_reference(node: Node, x: Array) -> Array:
+    """y = (x - zero_point) / sqrt(sum((x - zero_point)^2)) in steps of 1/128, by an inverse root in words, within 8 bits with a sign.
+
+    Last axis, of less than 8192 elements. As TensorFlow Lite's reference kernel computes it
+    (tensorflow/lite/kernels/internal/reference/integer_ops/l2normalization.h).
+    """
+    distance = wide(x) - int(node.attrs["zero_point"])
+    multiplier, shift = invert_root((distance * distance).sum(axis=-1, keepdims=True))
+    return np.asarray(np.clip(multiply_twice_rounded(distance, multiplier, shift + 7), -128, 127))
+
+
 def shift_softmax_reference(node: Node, x: Array) -> Array:
     """Exponentials as powers of two, the sum corrected whenever a complete group of elements has a larger maximum.
 
@@ -171,6 +182,11 @@ def norm_types(node: Node) -> tuple[str, str]:
     bounds = [int(np.abs(p.astype(np.int64)).max(initial=0)) for p in parameters if p is not None]
     product = largest * bounds[0] + sum(bounds[1:]) if known else 2**63
     return ("int32_t" if largest**2 * columns(node) < 2**31 else "int64_t"), ("int32_t" if product < 2**31 else "int64_t")
+
+
+def _has_short_rows(node: Node) -> str | None:
+    """The sum of squares of a row has less than 30 bits."""
+    return fits_loops(node) if columns(node) < 8192 else "rows of less than 8192 elements"
 
 
 ROOT = "It takes a square root bit by bit, and divides values."  # as ``data_dependent``
@@ -234,6 +250,19 @@ FIXED_SOFTMAX = Operator(
         "data_dependent": "A loop counts the bits of a sum.",
     },
     draw=_draw_fixed_softmax,
+)
+FIXED_L2_NORM = Operator(
+    "FixedL2Norm",
+    ("x",),
+    nest(),
+    fixed_l2_norm_reference,
+    {
+        **USUAL,
+        "types": {"x": BYTES, "y": types("s8")},
+        "accepts": _has_short_rows,
+        "data_dependent": "A loop counts the bits of a sum, and a shift of results depends on them.",
+    },
+    draw=sample("x[*s]", zero_point=range(-128, 128)),
 )
 SHIFT_SOFTMAX = Operator(
     "ShiftSoftmax",

@@ -5,17 +5,14 @@
  */
 #include "fixed_softmax.h"
 
+#include "fractions.h"
 #include "loops.h"
-
-/* The product of two fractions of 31 bits. */
-static inline int32_t times(int32_t a, int32_t b) {
-    return (int32_t)(((int64_t)a * b + (1 << 30)) >> 31);
-}
 
 /* 2 / x with 31 bits behind the point, of x from 1 to 2, the half of which is given: Newton's method on 29 bits. */
 static inline int32_t reciprocal(int32_t half) {
-    int32_t inverse = 1515870810 + times(half, -1010580540);
-    for (int i = 0; i < 3; i++) inverse += times(inverse, (1 << 29) - times(half, inverse)) * 4;
+    int32_t inverse = 1515870810 + multiply_fractions(half, -1010580540);
+    for (int i = 0; i < 3; i++)
+        inverse += multiply_fractions(inverse, (1 << 29) - multiply_fractions(half, inverse)) * 4;
     return inverse >= 1 << 30 ? INT32_MAX : inverse * 2;
 }
 
@@ -36,7 +33,7 @@ void KERNEL(const struct fixed_softmax *k) {
         const int32_t scale = reciprocal((int32_t)(sum << (31 - bits)));
         const int shift = bits + 3;
         for (int i = 0; i < columns; i++) {
-            const int64_t quotient = times(scale, (int32_t)table[max - x[i]]);
+            const int64_t quotient = multiply_fractions(scale, (int32_t)table[max - x[i]]);
             const int32_t value = (int32_t)((quotient + ((int64_t)1 << (shift - 1))) >> shift) + k->zero_point;
             y[i] = (Y_T)(value < k->low ? k->low : value > k->high ? k->high : value);
         }

@@ -92,6 +92,7 @@ KERNELS: tuple[Kernel, ...] = (
     ),
     rows.SOFTMAX.kernel("softmax", "portable/softmax.c"),
     rows.FIXED_SOFTMAX.kernel("fixed_softmax", "portable/fixed_softmax.c"),
+    rows.FIXED_L2_NORM.kernel("fixed_l2_norm", "portable/fixed_l2_norm.c"),
     rows.SHIFT_SOFTMAX.kernel("shift_softmax", "portable/shift_softmax.c"),
     rows.LAYER_NORM.kernel("integer_layer_norm", "portable/integer_norm.c", macros=_norm),
     rows.RMS_NORM.kernel("integer_rms_norm", "portable/integer_norm.c", macros=_norm),

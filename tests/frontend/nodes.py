@@ -244,6 +244,7 @@ def _of_tensorflow_lite() -> Iterator[onnx.ModelProto]:
     yield sample("Requantise", [sums, np.array([1 << 30]), np.array([1 << 34]), Z], domain=TFLITE, shift=35, **limits)
     yield sample("LookUp", [((2, 3), I8), np.arange(256).astype(I8)], domain=TFLITE)
     yield sample("QuantisedSoftmax", [((2, 3), I8), np.arange(1, 257)], domain=TFLITE, **limits)
+    yield sample("L2Norm", [((2, 3), I8)], domain=TFLITE, zero_point=5)
     yield from (sample(op, [((2, 3), np.int16), np.array(0, np.int16)], domain=TFLITE, whole=3) for op in ("Logistic", "HyperbolicTangent"))
     quotient = {"a_zero_point": 1, "b_zero_point": -2, "zero_point": 3, "shift": 20, "low": -128, "high": 127}
     yield sample("DivideScaled", [((2, 3), I8), ((2, 3), I8), np.array([1 << 20])], domain=TFLITE, **quotient)

@@ -39,6 +39,12 @@ def fixed_softmax(m: Match, x: Tensor, table: np.ndarray, *, low: int, high: int
     return m.replace("FixedSoftmax", x, exponentials, zero_point=low, low=low, high=high)
 
 
+@_integer("L2Norm")
+def l2_norm(m: Match, x: Tensor, *, zero_point: int) -> Tensor:
+    require(x.dtype is DType.INT8, m.y.dtype is DType.INT8, x.shape[-1] < 8192, DType.INT8.holds(zero_point, zero_point))
+    return m.replace("FixedL2Norm", x, zero_point=zero_point)
+
+
 @_integer("MultiplyCentred")
 def multiply_centred(m: Match, a: Tensor, kind: Tensor, b: Tensor) -> Tensor:
     return m.replace("Mul", a, b, **m.attrs)
@@ -83,5 +89,6 @@ def rounded_average(m: Match, x: Tensor) -> Result:
 
 
 PASS = Pass(
-    "fixed point", (requantise, look_up, fixed_softmax, multiply_centred, add_scaled, divide_scaled, fixed_function, rounded_average)
+    "fixed point",
+    (requantise, look_up, fixed_softmax, l2_norm, multiply_centred, add_scaled, divide_scaled, fixed_function, rounded_average),
 )

@@ -16,7 +16,7 @@ BROADCASTING = ("Add", "Sub", "Mul", "Div", "ScaledAdd", "ScaledDiv", "Binary", 
 SINGLE = ("Unary", "Lookup", "Clip", "Cast", "Dequantize")  # element by element of their first operand
 _ELEMENTWISE = (*BROADCASTING, *SINGLE, "RequantShift")
 _REDUCING = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "IntegerMean")
-_ROWS = ("Softmax", "FixedSoftmax", "ShiftSoftmax", "Normalise", "Standardise", "IntegerLayerNorm", "IntegerRMSNorm")
+_ROWS = ("Softmax", "FixedSoftmax", "FixedL2Norm", "ShiftSoftmax", "Normalise", "Standardise", "IntegerLayerNorm", "IntegerRMSNorm")
 
 
 def _find_transpose(m: Match, tensor: Tensor) -> tuple[Tensor, tuple[int, ...]] | None:

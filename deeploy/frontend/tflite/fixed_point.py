@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from deeploy.ir.types import Array
-from deeploy.operators.fractions import divide_rounding, exponential, invert_sum, multiply_fractions
+from deeploy.operators.fractions import exponential, invert_sum, multiply_twice_rounded
 from deeploy.operators.staircase import LONGEST, Staircase
 
 WORD = 2**31
@@ -54,13 +54,6 @@ def quantise_factor(factor: Array) -> Factor:
     return np.where(shift < -_HIGH, 0, multiplier) * np.sign(mantissa).astype(np.int64), np.where(shift < -_HIGH, 0, shift)
 
 
-def multiply(x: Array, multiplier: Array, shift: Array) -> Array:
-    """x (int64) times the factor, rounded twice, as the reference kernels do it."""
-    right = np.maximum(-shift, 0)
-    high = ((x << np.maximum(shift, 0)) * multiplier + WORD // 2) >> _HIGH
-    return np.asarray((high + ((1 << right) >> 1) - ((high < 0) & (right > 0))) >> right)
-
-
 def requantise(factor: Factor, zero_point: int, limits: tuple[int, int], ends: tuple[Array, Array], rounding: Rounding) -> Iterator[Shift]:
     """The steps that lead from accumulators to results: one, or two where no single one has all results.
 
@@ -68,7 +61,7 @@ def requantise(factor: Factor, zero_point: int, limits: tuple[int, int], ends: t
         factor: of channels, or one for all.
         limits: the least and the largest result.
         ends: the least and the most accumulator, per channel; int64, of 32 bits.
-        rounding: of halves: twice, as ``multiply`` does; once, away from zero or up; ``short``: up, by multipliers of 15 bits.
+        rounding: of halves: ``twice``; once, away from zero or up; ``short``: up, by multipliers of 15 bits.
 
     Raises:
         NoConstants: no constants of 32 bits have these results.
@@ -163,19 +156,6 @@ def _fit(stairs: Staircase, factor: Array) -> tuple[Array, Array, int] | None:
 
 # ---- roots, quotients and exponentials
 
-_HALF_ROOT = 1518500250  # of 2, a half, with 31 bits
-
-
-def inverse_root(x: Array) -> Factor:
-    """1 / sqrt(x) as M and shift of positive numbers below 2^29, by five steps of Newton's method; 1 where x is 1 or less."""
-    pairs = (31 - np.frexp(np.maximum(x, 2).astype(np.float64))[1].astype(np.int64)) // 2 - 1
-    value = x << (2 * pairs) >> 1  # with 28 bits
-    half, root = divide_rounding(value, 1), np.full(np.shape(x), 1 << 28, np.int64)
-    for _ in range(5):
-        cube = multiply_fractions(multiply_fractions(root, root), root) << 6
-        root = (multiply_fractions(root, 3 << 27) - multiply_fractions(half, cube)) << 3
-    return np.where(x <= 1, WORD - 1, multiply_fractions(root, _HALF_ROOT)), np.where(x <= 1, 0, pairs - 11)
-
 
 def reciprocal(x: Array) -> Factor:
     """1 / x as M and shift of positive words, by three steps of Newton's method."""
@@ -189,7 +169,7 @@ def softmax_exponentials(scale: float, beta: float) -> Array:
     left = int(shift[0])
     distance = np.arange(256, dtype=np.int64)
     farthest = math.floor(31 * 2.0**26 / 2.0**left)
-    scaled = multiply(-np.minimum(distance, farthest), multiplier, shift)
+    scaled = multiply_twice_rounded(-np.minimum(distance, farthest), multiplier, shift)
     return np.where(distance <= farthest, exponential(scaled, 5), 0).astype(np.uint32)
 
 

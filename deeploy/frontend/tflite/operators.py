@@ -192,11 +192,11 @@ def _clip(low: float, high: float | None) -> Builder:
     return _either(lambda call: call.result(call.add("Clip", call.x, *ends)), quantised.rescale)
 
 
-def _unary(op: str, name: str = "", of_quantised: Builder | None = None) -> Builder:
+def _unary(op: str, name: str = "", of_quantised: Builder | None = None, **fixed: Any) -> Builder:
     """A function of floats, by its operator of ONNX; of quantised numbers by the function of the integer form of that name."""
     function = FUNCTIONS[name or op.lower()]
     table = of_quantised or quantised.of_reals(lambda x: function(x, 0.0, 0.0))
-    return _either(lambda call: call.result(call.add(op, call.x)), table)
+    return _either(lambda call: call.result(call.add(op, call.x, **fixed)), table)
 
 
 def _leaky(call: LiteCall) -> None:
@@ -205,6 +205,11 @@ def _leaky(call: LiteCall) -> None:
 
 def _prelu(call: LiteCall) -> None:
     call.result(call.add("PRelu", call.x, call.needed(1)))
+
+
+def _gelu(call: LiteCall) -> None:
+    form = "tanh" if call.options["approximate"] else "none"
+    _unary("Gelu", "gelu_tanh" if form == "tanh" else "gelu", approximate=form)(call)
 
 
 def _square(call: LiteCall) -> None:
@@ -275,7 +280,7 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     7: LiteOperator("EMBEDDING_LOOKUP", "", moves.look_up_rows),
     8: LiteOperator("FLOOR", "", _unary("Floor")),
     9: LiteOperator("FULLY_CONNECTED", "fused:b format:b keeps_axes:B", _dense),
-    11: LiteOperator("L2_NORMALIZATION", "fused:b", _either(_norm, _refused)),
+    11: LiteOperator("L2_NORMALIZATION", "fused:b", _either(_norm, quantised.normalise)),
     14: LiteOperator("LOGISTIC", "", _unary("Sigmoid")),
     17: LiteOperator("MAX_POOL_2D", _POOL, _pool),
     18: LiteOperator("MUL", "fused:b", _MUL),
@@ -354,6 +359,6 @@ OPERATORS: Mapping[int | str, LiteOperator] = {
     123: LiteOperator("SELECT_V2", "", moves.choose("Where")),
     126: LiteOperator("BATCH_MATMUL", "swaps_x:B swaps_y:B", _product),
     130: LiteOperator("BROADCAST_TO", "", moves.move("Expand", lambda call: [call.x, np.array(call.y.shape, np.int64)])),
-    150: LiteOperator("GELU", "approximate:B", _either(lambda call: call.result(call.add("Gelu", call.x)), _refused)),
+    150: LiteOperator("GELU", "approximate:B", _gelu),
     158: LiteOperator("SIGN", "", _either(_plain("Sign"), _refused)),
 }

@@ -14,8 +14,9 @@ from deeploy.frontend.tflite.fixed_point import Factor, Shift
 from deeploy.frontend.tflite.network import Builder, LiteCall, LiteTensor, axes
 from deeploy.frontend.tflite.requantising import WORDS, emit, find_steps, limits, requantise
 from deeploy.ir.types import Array
+from deeploy.operators import fractions
 from deeploy.operators.accumulate import sums
-from deeploy.operators.fractions import divide_rounding
+from deeploy.operators.fractions import divide_rounding, multiply_twice_rounded
 
 _INT32 = onnx.TensorProto.INT32
 
@@ -71,7 +72,7 @@ def _common_steps(a: LiteTensor, b: LiteTensor, left: int, sign: int) -> tuple[n
     largest = 2 * np.float64(max(np.float32(a.s), np.float32(b.s)))
     factors = [fixed_point.quantise_factor(np.array([np.float64(side.s) / largest])) for side in (a, b)]
     sides = zip((a, b), factors, (1, sign), strict=True)
-    return largest, factors, [fixed_point.multiply((t.every() - t.z) << left, *f) * way for t, f, way in sides]
+    return largest, factors, [multiply_twice_rounded((t.every() - t.z) << left, *f) * way for t, f, way in sides]
 
 
 def add(call: LiteCall) -> None:
@@ -86,7 +87,7 @@ def add(call: LiteCall) -> None:
     if (
         left == 20
         and y.dtype == a.dtype == b.dtype
-        and _add_at_once(call, a, b, sign, fixed_point.multiply(terms[0][:, None] + terms[1], *factor))
+        and _add_at_once(call, a, b, sign, multiply_twice_rounded(terms[0][:, None] + terms[1], *factor))
     ):
         return
     parts = [
@@ -162,7 +163,7 @@ def divide(call: LiteCall) -> None:
     multiplier, shift = fixed_point.quantise_factor(np.array([real]))
     total = shift + inverse_shift - headroom
     # Shifts of 32 bits and more are not defined in C, and differ from processor to processor: here the quotient is 0.
-    results = fixed_point.multiply(fixed_point.multiply(steps, inverse, headroom), multiplier, np.minimum(total, 0))
+    results = multiply_twice_rounded(multiply_twice_rounded(steps, inverse, headroom), multiplier, np.minimum(total, 0))
     call.need((total <= 0).all(), "has a scale that its quotients do not fit")
     low, high = limits(call)
     results = np.clip(results + y.z, low, high)
@@ -238,7 +239,9 @@ def of_reals(function: Real) -> Builder:
     def build(call: LiteCall) -> None:
         x, y = call.x, call.y
         if x.dtype.itemsize > 1:
-            return words.curve(call) if call.op in ("LOGISTIC", "TANH") else tabulate(call, x.every())  # which says that it is not handled
+            return (
+                words.BUILDERS[call.op](call) if call.op in words.BUILDERS else tabulate(call, x.every())
+            )  # which says that it is not handled
         real = np.float32(x.s) * (x.every() - x.z).astype(np.float32)
         with np.errstate(all="ignore"):
             steps = np.asarray(function(real), np.float32) * (np.float32(1) / np.float32(y.s))
@@ -251,8 +254,12 @@ def of_reals(function: Real) -> Builder:
 def absolute(call: LiteCall) -> None:
     """ABS: the distance from zero."""
     x, y = call.x, call.y
+    if x.dtype.itemsize > 1:
+        call.need(x.z == y.z == 0 and y.is_quantised, "has a zero point, or a result without a scale")
+        total = call.add("Abs", call.add("Cast", x, to=_INT32))
+        return requantise(call, total, _ratio(call), (np.array([0]), np.array([2**15])))
     distance = np.abs(x.every() - x.z)
-    tabulate(call, (distance if x.s == y.s else fixed_point.multiply(distance, *_ratio(call))) + y.z)
+    return tabulate(call, (distance if x.s == y.s else multiply_twice_rounded(distance, *_ratio(call))) + y.z)
 
 
 def negate(call: LiteCall) -> None:
@@ -260,17 +267,36 @@ def negate(call: LiteCall) -> None:
     check_same(call, call.x)
     if call.x.z:
         raise call.refused("has a zero point, which LiteRT's kernel takes for a part of the number", "Use SUB from zero instead.")
-    tabulate(call, -call.x.every() * (call.x.every() > call.x.range[0]) + call.x.range[0] * (call.x.every() == call.x.range[0]))
+    if call.x.dtype.itemsize > 1:
+        word, (low, _) = call.add("Cast", call.x, to=_INT32), call.x.range
+        least = call.add("Clip", word, *(np.array(end, np.int32) for end in (low, low + 1)))  # one less where it is the least
+        parts = call.add("Mul", call.add("Sub", least, np.array(low + 1, np.int32)), np.array(2 * -low, np.int32)), call.add("Neg", word)
+        emit(call, call.add("Add", *parts), [Shift(np.array([1]), np.array([0]), 0, *call.x.range)])
+        return None
+    return tabulate(call, -call.x.every() * (call.x.every() > call.x.range[0]) + call.x.range[0] * (call.x.every() == call.x.range[0]))
+
+
+def normalise(call: LiteCall) -> None:
+    """L2_NORMALIZATION of the last axis, whose result has steps of 1/128."""
+    x, y = call.x, call.y
+    if x.dtype != np.int8 or y.dtype != np.int8:
+        raise call.refused(
+            "of other numbers than those of 8 bits with a sign is not handled", "Quantise the model again; converters choose these."
+        )
+    call.need((y.z, y.s) == (0, 1 / 128) and not call.options["fused"], "has a result in other steps than 1/128, or an activation")
+    if x.shape[-1] >= 8192:
+        raise call.refused(f"is of {x.shape[-1]} numbers", "Use less than 8192 numbers.")
+    call.add("L2Norm", x, outputs=[y], zero_point=x.z)
 
 
 def invert_root(call: LiteCall) -> None:
     """RSQRT with 20 bits behind the point in between; the largest result where there is none."""
     x, y, bits = call.x, call.y, 20
     steps = x.every() - x.z
-    multiplier, shift = fixed_point.inverse_root(np.maximum(steps, 1))
-    roots = fixed_point.multiply(np.array(1), multiplier, shift + bits)
+    multiplier, shift = fractions.invert_root(np.maximum(steps, 1))
+    roots = multiply_twice_rounded(np.array(1), multiplier, shift + bits)
     factor = fixed_point.quantise_factor(np.array([1 / (np.float64(np.sqrt(np.float32(x.s))) * np.float64(y.s))]))
-    tabulate(call, np.where(steps > 0, fixed_point.multiply(roots, factor[0], factor[1] - bits) + y.z, y.range[1]))
+    tabulate(call, np.where(steps > 0, multiply_twice_rounded(roots, factor[0], factor[1] - bits) + y.z, y.range[1]))
 
 
 _LIMITS = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}
@@ -288,7 +314,7 @@ def rescale(call: LiteCall) -> None:
         return _rescale_words(call)
     x, y, alpha = call.x, call.y, call.options["alpha"] if call.op == "LEAKY_RELU" else 1.0
     steps = x.every() - x.z
-    above, below = (fixed_point.multiply(steps, *_ratio(call, abs(a))) for a in (1.0, alpha))
+    above, below = (multiply_twice_rounded(steps, *_ratio(call, abs(a))) for a in (1.0, alpha))
     results = np.where(steps >= 0, above, below * (-1 if alpha < 0 else 1)) + y.z
     low, high = _LIMITS.get(call.op, (None, None))
     results = results if low is None else np.maximum(results, y.steps(low))
@@ -296,13 +322,18 @@ def rescale(call: LiteCall) -> None:
 
 
 def _rescale_words(call: LiteCall) -> None:
-    """The same of numbers of 16 and 32 bits without zero points: QUANTIZE, and LEAKY_RELU as the sum of both sides."""
+    """The same of numbers of 16 and 32 bits without zero points: QUANTIZE, RELU, RELU6, and LEAKY_RELU as the sum of both sides."""
     x, y = call.x, call.y
     call.need(y.scale.size and x.z == 0, "has a zero point, or no scale for its result")
     low, high = x.range
     total = call.add("Cast", x, to=_INT32)
     if call.op == "QUANTIZE":
         return requantise(call, total, _ratio(call), (np.array([low]), np.array([high])))
+    if call.op in ("RELU", "RELU6"):
+        least, most = ((None if end is None else y.steps(end)) for end in _LIMITS[call.op])
+        limited = max(y.range[0], least or 0), y.range[1] if most is None else min(y.range[1], most)
+        emit(call, total, find_steps(call, _ratio(call), limited, (np.array([low]), np.array([high])), "twice"))
+        return None
     if call.op != "LEAKY_RELU" or call.options["alpha"] < 0:
         raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
     parts = []
@@ -344,7 +375,7 @@ def prelu(call: LiteCall) -> None:
     if x.dtype.itemsize > 1 or not alpha.is_quantised or not y.is_quantised:
         raise call.refused("of 16 bits is not handled", "Quantise with 8 bits.")
     steps, ratio = x.every() - x.z, np.float64(x.s) / np.float64(y.s)
-    above = np.where(steps >= 0, fixed_point.multiply(steps, *fixed_point.quantise_factor(np.array([ratio]))), 0)
+    above = np.where(steps >= 0, multiply_twice_rounded(steps, *fixed_point.quantise_factor(np.array([ratio]))), 0)
     below = call.add("Clip", x, None, np.array(x.z, x.dtype))
     slopes = call.add("MultiplyCentred", below, np.array(0, np.int32), alpha, a_zero_point=x.z, b_zero_point=alpha.z)
     ends = [(x.range[0] - x.z) * (end - alpha.z) for end in alpha.range]

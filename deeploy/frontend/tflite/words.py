@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 import onnx
 
 from deeploy.frontend.schemas import Attributes
 from deeploy.frontend.tflite import fixed_point
 from deeploy.frontend.tflite.fixed_point import Shift
-from deeploy.frontend.tflite.network import LiteCall
-from deeploy.frontend.tflite.requantising import WORDS, emit, find_steps, limits
+from deeploy.frontend.tflite.network import Builder, LiteCall
+from deeploy.frontend.tflite.requantising import WORDS, Kind, emit, find_steps, limits
 from deeploy.ir.types import Array
 
 _INT32 = onnx.TensorProto.INT32
@@ -56,14 +58,40 @@ def softmax(call: LiteCall) -> None:
     emit(call, quotient, [Shift(np.array([1]), np.array([0]), 0, 0, 2**15 - 1)])
 
 
-def _interpolate(call: LiteCall, word: str, values: Array) -> str:
-    """The lines between 513 values, of a word within 16 bits."""
+def _round(real: Array) -> Array:
+    """To the nearest, half away from zero."""
+    return np.asarray(np.sign(real) * np.floor(np.abs(real) + np.float32(0.5)), np.float32)
+
+
+def tabulate_function(function: Callable[[Array, float], Array]) -> Builder:
+    """A function of 16 bits and of its least result, by lines between 513 values (tensorflow/lite/kernels/internal/common.h)."""
+
+    def build(call: LiteCall) -> None:
+        x, y = call.x, call.y
+        call.need(x.z == y.z == 0 and y.is_quantised, "has a zero point, or a result without a scale")
+        (least, most), (low, high) = ([np.float32(t.s) * np.float32(end) for end in t.range] for t in (x, y))
+        step, inverse = (most - least) / np.float32(512), np.float32(65536) / (high - low)
+        begins = least + np.arange(513, dtype=np.float32) * step
+        with np.errstate(over="ignore"):
+            real = [function(at.astype(np.float64), float(low)).astype(np.float32) for at in (begins, begins[:-1] + step / np.float32(2))]
+        call.need(all(np.isfinite(each).all() for each in real), "has results beyond those of floats")
+        ends, middle = (each * inverse for each in real)
+        error = _round((ends[1:] + _round(ends[:-1])) / 2) - _round(middle)
+        table = np.append(_round(ends[:-1]) - _round(error / 2), _round(ends[-1:])).clip(*y.range).astype(np.int64)
+        call.need(np.abs(np.diff(table)).max() < 2**15, "has results that differ by more than 16 bits from one line to the next")
+        _interpolate(call, call.add("Cast", x, to=_INT32), table, None)
+
+    return build
+
+
+def _interpolate(call: LiteCall, word: str, values: Array, dtype: Kind | None = np.int32) -> str:
+    """The lines between 513 values, of a word within 16 bits, in a type or as the result of the operator."""
     place = emit(call, word, [Shift(np.array([1]), np.array([2**15]), 7, 0, 511)], np.int32)
     slopes = np.diff(values)
     begin = (values[:512] << 7) - ((np.arange(512) << 7) - 2**15) * slopes
     begun, slope = (call.add("Gather", table.astype(np.int32), place) for table in (begin, slopes))
     total = call.add("Add", begun, call.add("Mul", word, slope))
-    return emit(call, total, [Shift(np.array([1]), np.array([64]), 7, -(2**15), 2**15 - 1)], np.int32)
+    return emit(call, total, [Shift(np.array([1]), np.array([64]), 7, -(2**15), 2**15 - 1)], dtype)
 
 
 # Which of the values that LiteRT's logistic function of 16 bits lies between are one more than what is nearest.
@@ -104,3 +132,15 @@ def curve(call: LiteCall) -> None:
     shift, middle = (8, 0) if is_tanh else (10, 2**14)
     step = Shift(np.array([(1 << 26) + 1]), np.array([(1 << (shift + 25)) + (middle << (shift + 26))]), shift + 26, *call.y.range)
     emit(call, total, [step])
+
+
+def _logarithm(x: Array, least: float) -> Array:
+    return np.where(x > 0, np.log(np.maximum(x, np.finfo(np.float32).tiny)), least)
+
+
+BUILDERS: Mapping[str, Builder] = {
+    "LOGISTIC": curve,
+    "TANH": curve,
+    "EXP": tabulate_function(lambda x, least: np.exp(x)),
+    "LOG": tabulate_function(_logarithm),
+}

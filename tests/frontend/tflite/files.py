@@ -262,7 +262,7 @@ def add_ties(d: Draft) -> Sequence[int]:
 
 @_many("table", {op.lower(): {"op": op} for op in ("LOGISTIC", "TANH", "RELU", "RELU6", "EXP", "LOG", "HARD_SWISH", "QUANTIZE", "ABS",
                                                    "RSQRT", "NEG")}
-       | {"abs_same": {"op": "ABS", "scale": 0.05}}
+       | {"abs_same": {"op": "ABS", "scale": 0.05}, "gelu": {"op": "GELU", "approximate": 0}, "gelu_tanh": {"op": "GELU", "approximate": 1}}
        | {"leaky_relu": {"op": "LEAKY_RELU", "alpha": 0.1}, "leaky_relu_negative": {"op": "LEAKY_RELU", "alpha": -0.3}})  # fmt: skip
 def table(d: Draft, op: str, scale: float | None = None, **options: Any) -> Sequence[int]:
     given = {"scale": 0.02, "zero": 0} if op == "NEG" else {"zero": -128} if op == "RSQRT" else {"scale": scale}
@@ -277,6 +277,8 @@ def table(d: Draft, op: str, scale: float | None = None, **options: Any) -> Sequ
         "unchanged": {"op": "LEAKY_RELU", "alpha": 0.3, "scale": 0.03},
         "quantize": {"op": "QUANTIZE"},
         "narrow": {"op": "QUANTIZE", "dtype": "i1"},
+        **{op.lower(): {"op": op, "scale": 0.0003, "out": 0.0002} for op in ("EXP", "LOG", "ABS", "RELU", "RELU6")},
+        "neg": {"op": "NEG", "scale": 0.0003},
         **{f"{op.lower()}{suffix}": {"op": op, "scale": scale, "out": 2.0**-15} for op in ("LOGISTIC", "TANH")
            for suffix, scale in (("", 2.0**-12), ("_twice", 2.0**-11), ("_fine", 0.0001), ("_coarse", 0.003))},
     },
@@ -287,7 +289,8 @@ def words(d: Draft, op: str, dtype: str = "i2", scale: float | None = None, out:
 
 @_many("function", {op.lower(): {"op": op} for op in ("LOGISTIC", "TANH", "RELU", "RELU6", "EXP", "HARD_SWISH", "ABS", "NEG", "FLOOR",
                                                       "CEIL", "ROUND", "SQUARE", "SIN", "COS", "ELU")}
-       | {"leaky_relu": {"op": "LEAKY_RELU", "alpha": 0.1}})  # fmt: skip
+       | {"leaky_relu": {"op": "LEAKY_RELU", "alpha": 0.1}, "gelu": {"op": "GELU", "approximate": 0},
+          "gelu_tanh": {"op": "GELU", "approximate": 1}})  # fmt: skip
 def function(d: Draft, op: str, **options: Any) -> Sequence[int]:
     return [d.op(op, [d.given(3, 7, dtype="f4")], d.tensor(3, 7, dtype="f4"), **options)]
 
@@ -313,6 +316,11 @@ def prelu(d: Draft) -> Sequence[int]:
     x = d.given(1, 4, 5, 6)
     slopes = d.constant(d.rng.integers(-100, 100, (1, 1, 6)).astype(np.int8), [0.01], 0, [5])
     return [d.op("PRELU", [x, slopes], d.tensor(1, 4, 5, 6))]
+
+
+@_many("l2_norm", {"one": {"columns": 1}, "few": {"columns": 3}, "many": {"columns": 300}, "f4": {"columns": 12, "dtype": "f4"}})
+def l2_norm(d: Draft, columns: int, dtype: str = "i1") -> Sequence[int]:
+    return [d.op("L2_NORMALIZATION", [d.given(16, columns, dtype=dtype)], d.tensor(16, columns, dtype=dtype, scale=1 / 128, zero=0))]
 
 
 @_many("matrices", {"i1": {}, "swapped": {"swaps_y": 1}, "f4": {"dtype": "f4"}})

@@ -10,6 +10,7 @@ import pytest
 
 from deeploy.frontend.tflite import fixed_point
 from deeploy.frontend.tflite.fixed_point import Rounding
+from deeploy.operators.fractions import multiply_twice_rounded
 
 
 def multiply(x: int, factor: float) -> int:
@@ -31,14 +32,14 @@ def multiply(x: int, factor: float) -> int:
 def test_products_are_rounded_twice(factor: float) -> None:
     rng = random.Random(5)
     x = np.array([*range(-70, 70), *(rng.randrange(-(2**26), 2**26) for _ in range(300))], np.int64)
-    got = fixed_point.multiply(x, *fixed_point.quantise_factor(np.array([factor])))
+    got = multiply_twice_rounded(x, *fixed_point.quantise_factor(np.array([factor])))
     assert got.tolist() == [multiply(int(v), factor) for v in x]
 
 
 def _wanted(x: np.ndarray, factors: np.ndarray, rounding: Rounding) -> np.ndarray:
     multiplier, shift = fixed_point.quantise_factor(factors)
     if rounding == "twice":
-        return fixed_point.multiply(x[:, None], multiplier, shift)
+        return multiply_twice_rounded(x[:, None], multiplier, shift)
     total = 31 - shift
     product = x[:, None] * multiplier
     half = (1 << total) >> 1
