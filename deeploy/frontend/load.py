@@ -27,6 +27,7 @@ from deeploy.frontend.schemas import DIALECT_DOMAINS, ONNX_FAILURES, RECORDS, ca
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import all_graphs, check_structure, count_inputs, is_standard, node_graphs
 from deeploy.frontend.tflite import is_tflite, read_network
+from deeploy.frontend.training_files import unpack_training_graph
 from deeploy.frontend.validate import check_node, check_text
 from deeploy.ir.nodes import Tensor
 from deeploy.ir.types import DType
@@ -73,6 +74,7 @@ def read_whole(path: Path, exact: Exact = "tflite") -> onnx.ModelProto:
     if opset_version(model) == 0 and model.opset_import:
         model.opset_import.append(helper.make_opsetid("", _BESIDE_OTHERS))
     without_dictionaries(model)
+    unpack_training_graph(model)
     _load_external_data(model, path.parent)
     for tensor in (
         *model.graph.initializer,

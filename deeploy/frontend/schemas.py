@@ -93,7 +93,7 @@ def explain_misplaced(op: str, domain: str) -> str | None:
     """
     if op in INTERNAL or domain == RESERVED:
         return "which is a name that the compiler uses itself"
-    if domain == MICROSOFT and (domain, op) in RECORDS:
+    if (domain, op) in RECORDS:
         return None
     if domain and (op in DIALECT_OPS or onnx.defs.has(op)):
         return "and may differ from the standard operator of that name"

@@ -121,9 +121,13 @@ class Expansion:
     def _name(self, position: int) -> str:
         return self._node.input[position] if position < len(self._node.input) else ""
 
+    def output(self, position: int) -> str:
+        """The name of an output; empty where it is absent."""
+        return self._node.output[position] if position < len(self._node.output) else ""
+
     def wants(self, position: int) -> bool:
         """Whether an output is there."""
-        return position < len(self._node.output) and bool(self._node.output[position])
+        return bool(self.output(position))
 
     def compute(self, op: str, *inputs: Tensor | None, **attributes: Any) -> Tensor:
         """The result of an operator as files have it: normalised, or expanded itself."""

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from deeploy.frontend.expand.expansion import Expansion, Results, expands, is_fixed
+from deeploy.frontend.gradients.windows import largest_places
 from deeploy.ir.nodes import Tensor, compute, constant
 from deeploy.ir.nodes import inverse_order as invert
 from deeploy.ir.types import DType
@@ -92,9 +93,14 @@ def grid_sample(
 
 
 @expands("AveragePool", "MaxPool")
-def pool_of_volumes(m: Expansion, x: Tensor) -> Tensor | None:
-    """Three axes: along the last two, then along the first."""
-    if x.rank != 5 or m.wants(1):
+def pool(m: Expansion, x: Tensor) -> Results:
+    """The largest elements with their places; three axes: along the last two, then along the first."""
+    if m.wants(1):
+        attrs = {name: value for name, value in m.attrs.items() if name != "storage_order"}
+        largest = m.compute(m.op, x, **attrs)
+        made = largest.made_by(m.op)
+        return None if m.attrs.get("storage_order", 0) or made is None else [largest, largest_places(x, largest, made.attrs)]
+    if x.rank != 5:
         return None
     own = dict(m.attrs)
     split = {name: own.pop(name) for name in ("kernel_shape", "strides", "dilations", "pads") if name in own}

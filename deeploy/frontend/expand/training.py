@@ -14,6 +14,8 @@ from deeploy.frontend.expand.expansion import Expansion, Refusal, Results, decla
 from deeploy.frontend.gradients import differentiate
 from deeploy.frontend.gradients.movement import one_hot, place_slice, sum_entries
 from deeploy.frontend.gradients.rows import norm_gradients, softmax_gradient
+from deeploy.frontend.gradients.rules import sum_copies
+from deeploy.frontend.gradients.windows import average_gradient, by_places
 from deeploy.ir.nodes import Attributes, Node, Tensor, concat, constant, where
 
 ARTIFACTS = "ai.onnx.preview.training"
@@ -30,6 +32,7 @@ _BY_INPUT: Mapping[str, tuple[str, Attributes]] = {  # of the gradient of the re
     "ReluGrad": ("Relu", {}),
     "GeluGrad": ("Gelu", {"approximate": "none"}),
     "FastGeluGrad": ("Gelu", {"approximate": "tanh"}),
+    "LeakyReluGrad": ("LeakyRelu", {}),
 }
 _BY_RESULT: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {  # of the gradient of the result and the result
     "SigmoidGrad": lambda dy, y: dy * y * (y.apply("Neg") + 1.0),
@@ -39,11 +42,13 @@ _BY_RESULT: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {  # of the gradi
 
 @declares("ReluGrad")
 @declares("GeluGrad")
+@declares("GeluGrad", domain="")
 @declares("FastGeluGrad")
+@declares("LeakyReluGrad", "alpha?: float")
 def by_input(m: Expansion, dy: Tensor, x: Tensor) -> Results:
     """The gradient of a function of single elements, which are given."""
     op, attrs = _BY_INPUT[m.op]
-    return _of_node(op, dy, x, **attrs)
+    return _of_node(op, dy, x, **attrs, **m.attrs)
 
 
 @declares("BiasGeluGrad_dX")
@@ -73,6 +78,12 @@ def softmax(dy: Tensor, y: Tensor, *, axis: int = -1) -> Tensor:
     return softmax_gradient(dy, y, axis % y.rank)
 
 
+@declares("SoftmaxGrad", rank=1)
+def flat_softmax(dy: Tensor, y: Tensor, *, axis: int = 1) -> Tensor:
+    """The gradient of a softmax of all axes from one on, as ONNX had it before version 13; the same where that is the last."""
+    return y * (dy - (dy * y).reduce("Sum", *range(axis % y.rank, y.rank)))
+
+
 @declares("LogSoftmaxGrad_13", rank=1)
 def log_softmax(dy: Tensor, y: Tensor, *, axis: int = -1) -> Tensor:
     """The gradient of the logarithm of a softmax by its result."""
@@ -86,6 +97,12 @@ def _cross_entropy(m: Expansion, dy: Tensor, logarithms: Tensor, label: Tensor, 
     hits = hits.transpose([0, rank - 1, *range(1, rank - 1)])
     share = 1 / label.elements if reduction == "mean" else 1.0
     return (logarithms.apply("Exp") - hits) * (dy.reshape([1]) * share)
+
+
+@declares("SoftmaxCrossEntropyLossGrad", _LOSS)
+def loss_gradient_alone(m: Expansion, logarithms: Tensor, label: Tensor, *, reduction: str = "mean") -> Tensor:
+    """The gradient of the loss itself, as the established compiler's training graphs have it."""
+    return _cross_entropy(m, constant(1.0, logarithms.dtype), logarithms, label, reduction)
 
 
 @declares("SoftmaxCrossEntropyLossGrad", _LOSS, domain="", inputs=(3, 3))
@@ -157,9 +174,91 @@ def convolution(
     return _of_node("Conv", dy, x, weights, bias, group=group, **windows)
 
 
+_POOLED = "auto_pad?: NOTSET|VALID"
+
+
+def _pool_attributes(
+    m: Expansion, dy: Tensor, kernel_shape: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
+) -> tuple[Attributes, Sequence[int]]:
+    """The attributes of a pool as the normalised graph has them, and the shape of its image, which the file has to say."""
+    declared, rank = m.walk.declared.get(m.output(0)), dy.rank - 2
+    shape = declared.static_shape if declared is not None else None
+    if m.attrs.get("ceil_mode") or m.attrs.get("storage_order"):
+        raise Refusal("rounds the number of windows up, or counts places by columns", "export the model with a pool that does not")
+    if shape is None or len(shape) != dy.rank or shape[:2] != [*dy.shape[:2]]:
+        raise Refusal("does not say the shape of its result", "declare it in the model's value_info")
+    windows: Attributes = {"kernel_shape": kernel_shape, "strides": strides or [1] * rank, "pads": pads or [0] * (2 * rank)}
+    return {**windows, "dilations": dilations or [1] * rank}, shape
+
+
+@declares("MaxPoolGrad", _POOLED, "ceil_mode? storage_order?: int", domain="", rank=3)
+def largest(
+    m: Expansion,
+    dy: Tensor,
+    places: Tensor,
+    *,
+    kernel_shape: Sequence[int] = (),
+    strides: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+) -> Tensor:
+    """The gradient of the largest elements, by the places that MaxPool found them at."""
+    return by_places(dy, places, *_pool_attributes(m, dy, kernel_shape, strides, pads, dilations))
+
+
+@declares("AveragePoolGrad", _POOLED, "ceil_mode?: int", domain="", rank=3)
+def average(
+    m: Expansion,
+    dy: Tensor,
+    *,
+    kernel_shape: Sequence[int] = (),
+    strides: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+    count_include_pad: int = 0,
+) -> Tensor:
+    """The gradient of averages over windows."""
+    windows, shape = _pool_attributes(m, dy, kernel_shape, strides, pads, dilations)
+    return average_gradient(dy, {**windows, "count_include_pad": count_include_pad}, shape)
+
+
+@declares("BatchNormalizationGrad", rank=3)
+def batch_norm(dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor, *, epsilon: float = 1e-5) -> Results:
+    """The gradients of data, scale and bias, by mean and one over the deviation of the batch."""
+    channels, axes = [1, -1, *[1] * (x.rank - 2)], [0, *range(2, x.rank)]
+    found = norm_gradients(
+        dy, (x - mean.reshape(channels)) * inverse.reshape(channels), inverse.reshape(channels), scale.reshape(channels), axes
+    )
+    return [found[0], *(each and each.reduce("Sum", *axes, keepdims=0) for each in found[1:])]
+
+
+@declares("SimplifiedLayerNormalizationGrad", rank=1)
+def rms_norm(dy: Tensor, x: Tensor, scale: Tensor, inverse: Tensor, *, axis: int = -1) -> Results:
+    """The gradients of data and scale, by one over the root of the mean square."""
+    axes = range(axis % x.rank, x.rank)
+    inverse = inverse.reshape([1 if i in axes else n for i, n in enumerate(x.shape)])
+    normal, scaled = x * inverse, dy * scale
+    return [(scaled - normal * (scaled * normal).reduce("Mean", *axes)) * inverse, (dy * normal).reduce("Sum", *range(axes[0]), keepdims=0)]
+
+
 @declares("LayerNormalizationGrad", rank=1)
-def layer_norm(dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor, *, axis: int = -1) -> Results:
-    """The gradients of data, scale and bias, by mean and one over the deviation."""
+def layer_norm(
+    dy: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    mean: Tensor,
+    inverse: Tensor | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Results:
+    """The gradients of data, scale and bias, by mean and one over the deviation.
+
+    The established compiler's has the bias in their place, and computes the gradient of data alone.
+    """
+    if inverse is None:
+        return _of_node("LayerNormalization", dy, x, scale, mean, axis=axis % x.rank, epsilon=epsilon)[:1]
     axes = range(axis % x.rank, x.rank)
     rows = [1 if i in axes else n for i, n in enumerate(x.shape)]
     found = norm_gradients(dy, (x - mean.reshape(rows)) * inverse.reshape(rows), inverse.reshape(rows), scale, axes)
@@ -195,6 +294,32 @@ def concat_parts(m: Expansion, *, axis: int = 0) -> Results:
     return [concat(parts, axis), constant(np.array([part.shape[axis] for part in parts], np.int64))]
 
 
+@declares("SplitTraining", rank=1)
+def split(m: Expansion, x: Tensor, sizes: np.ndarray, *, axis: int = 0) -> Results:
+    """A tensor cut in parts, whose extents are an input."""
+    return x.split(axis % x.rank, [int(n) for n in sizes])
+
+
+@declares("ReduceSumTraining", rank=1)
+def sum_axes(x: Tensor, axes: np.ndarray, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
+    """A sum over axes, which are an input."""
+    chosen = [int(axis) % x.rank for axis in axes] or ([] if noop_with_empty_axes else [*range(x.rank)])
+    return x.reduce("Sum", *chosen, keepdims=keepdims) if chosen else x
+
+
+@declares("DivGrad")
+def quotient(dy: Tensor, a: Tensor, b: Tensor) -> Results:
+    """The gradients of dividend and divisor."""
+    shares = dy / b
+    return [sum_copies(shares, a.shape), sum_copies((shares * a / b).apply("Neg"), b.shape)]
+
+
+@declares("ZeroGradient")
+def forget(gradient: Tensor, signal: Tensor) -> Tensor:
+    """Zeros, where a new sum of gradients begins."""
+    return constant(np.zeros(gradient.shape, gradient.dtype.numpy))
+
+
 @declares("InPlaceAccumulator")
 def accumulate(total: Tensor, gradient: Tensor, signal: Tensor | None = None) -> Tensor:
     """A sum of gradients; where a signal is false, it stays as it was."""
@@ -206,6 +331,72 @@ def accumulate_anew(total: Tensor, gradient: Tensor, is_first: Tensor | None = N
     """That there is a sum of gradients, and the sum, which begins with the first of them."""
     added = total + gradient
     return [constant(np.ones(1, bool)), added if is_first is None else where(is_first, gradient, added)]
+
+
+def _unless_skipped(signal: Tensor | None, pairs: Sequence[tuple[Tensor, Tensor]]) -> Results:
+    """Whether tensors change, and these: the first of each pair before, the second behind it."""
+    if signal is None:
+        return [constant(np.ones(1, bool)), *(new for _, new in pairs)]
+    return [signal, *(where(signal, new, old) for old, new in pairs)]
+
+
+@declares("SGD", domain="")
+def descend(w: Tensor, g: Tensor, *, lr: float) -> Tensor:
+    """A weight that goes down its gradient, as the established compiler's training graphs have it."""
+    return w - g * lr
+
+
+@declares("SGDOptimizer")
+def descend_by(rate: Tensor, w: Tensor, g: Tensor) -> Results:
+    """A weight that goes down its gradient, and the step that it takes."""
+    step = g * rate.reshape([1])
+    return [w - step, step.apply("Neg")]
+
+
+@declares("SGDOptimizerV2")
+def descend_unless(rate: Tensor, w: Tensor, g: Tensor, signal: Tensor | None = None) -> Results:
+    """A member of the weights that go down their gradients."""
+    return _unless_skipped(signal, [(w, w - g * rate.reshape([1]))])
+
+
+@declares("AdamWOptimizer", "adam_mode? correct_bias?: flag")
+def adam_with_decay(
+    m: Expansion,
+    rate: Tensor,
+    steps: Tensor,
+    w: Tensor,
+    g: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    signal: Tensor | None = None,
+    *,
+    alpha: float = 0.9,
+    beta: float = 0.999,
+    epsilon: float = 1e-8,
+    weight_decay: float = 1e-2,
+) -> Results:
+    """A member of the weights of Adam: PyTorch's AdamW, or with ``adam_mode`` that of Transformers, which decays behind the update."""
+    rate, one = rate.reshape([1]), constant(1.0, rate.dtype)
+    new_mean, new_square = mean * alpha + g * (1 - alpha), square * beta + g * g * (1 - beta)
+    shares = [constant(base, rate.dtype).apply("Pow", steps.reshape([1]).cast(rate.dtype)).apply("Neg") + 1.0 for base in (alpha, beta)]
+    first, second = shares if m.attrs.get("correct_bias", 1) else (one, one)
+    if m.attrs.get("adam_mode", 0):
+        changed = w - new_mean * (rate * second.apply("Sqrt") / first) / (new_square.apply("Sqrt") + epsilon)
+        changed = changed - changed * (rate * weight_decay)
+    else:
+        step = new_mean * (rate / first) / ((new_square / second).apply("Sqrt") + epsilon)
+        changed = w - w * (rate * weight_decay) - step
+    return _unless_skipped(signal, [(w, changed), (mean, new_mean), (square, new_square)])
+
+
+@declares("InplaceClipGradNorm", "norm_type?: fro|fro", inputs=(1, 2**16))
+def clip_norm(m: Expansion, *, max_norm: float = 1.0) -> Results:
+    """Gradients of all weights, made smaller where they are longer together than a limit."""
+    gradients = m.inputs()
+    squares = concat([(g * g).reduce("Sum", *range(g.rank)).reshape([1]) for g in gradients], 0)
+    share = constant(max_norm, gradients[0].dtype) / (squares.reduce("Sum", 0).apply("Sqrt") + 1e-6)
+    share = share.apply("Min", 1.0)
+    return [g * share for g in gradients]
 
 
 def _groups(m: Expansion, count: int) -> tuple[Tensor, Tensor, list[list[Tensor]]]:

@@ -10,6 +10,9 @@ import numpy as np
 
 from deeploy.frontend.gradients.rules import Backward, Gradients, by_bias, differentiates, keep_where, sum_copies
 from deeploy.ir.nodes import Attributes, Tensor, compute, concat, constant, where
+from deeploy.ir.types import DType
+
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 @differentiates("MatMul", weights=(0, 1))
@@ -136,10 +139,15 @@ def _convolve_transposed(g: Backward, x: Tensor, weights: Tensor, bias: Tensor |
 
 @differentiates("AveragePool")
 def _average_pool(g: Backward, x: Tensor) -> Tensor:
-    window, channels = SlidingWindow.of(g.attrs, g.attrs["kernel_shape"]), x.shape[1]
-    ones = np.ones((channels, 1, *window.kernel), x.dtype.numpy)
-    share = g.dy * constant(_share_of_window(g.attrs, window, x.shape[2:], g.dy.shape[2:]), x.dtype)
-    return scatter_windows(share, constant(ones, label="windows"), window, channels, x.shape[2:])
+    return average_gradient(g.dy, g.attrs, x.shape)
+
+
+def average_gradient(dy: Tensor, attrs: Attributes, shape: Sequence[int]) -> Tensor:
+    """The gradient of an image of a shape whose windows are averaged: each element of a window gets an equal share."""
+    window, channels = SlidingWindow.of(attrs, attrs["kernel_shape"]), shape[1]
+    ones = np.ones((channels, 1, *window.kernel), dy.dtype.numpy)
+    share = dy * constant(_share_of_window(attrs, window, shape[2:], dy.shape[2:]), dy.dtype)
+    return scatter_windows(share, constant(ones, label="windows"), window, channels, shape[2:])
 
 
 def _share_of_window(attrs: Attributes, window: SlidingWindow, image: Sequence[int], windows: Sequence[int]) -> np.ndarray:
@@ -158,13 +166,37 @@ def _share_of_window(attrs: Attributes, window: SlidingWindow, image: Sequence[i
 @differentiates("MaxPool")
 def _max_pool(g: Backward, x: Tensor) -> Tensor:
     """Each window gives all of it to the first of its largest elements."""
-    window, count, lowest = SlidingWindow.of(g.attrs, g.attrs["kernel_shape"]), g.dy.shape[2:], float(np.finfo(np.float32).min)
+    window, count = SlidingWindow.of(g.attrs, g.attrs["kernel_shape"]), g.dy.shape[2:]
     left, taps = g.dy, list[Tensor]()
-    for tap in _taps(x, window, count, lowest):
+    for tap in _taps(x, window, count, _LOWEST):
         is_largest = tap.apply("Equal", g.y)
         taps.append(keep_where(is_largest, left).reshape([*g.dy.shape[:2], 1, *count]))
         left = where(is_largest, constant(0.0, left.dtype), left)
     return _scatter_taps(concat(taps, 2), window, x.shape)
+
+
+def _numbered_taps(shape: Sequence[int], window: SlidingWindow, count: Sequence[int]) -> list[Tensor]:
+    """What numbers the elements that all windows see through each of their places have in the image; -1 outside of it."""
+    numbers = np.arange(math.prod(shape), dtype=np.int32).reshape(tuple(shape))
+    return _taps(constant(numbers), window, count, -1)
+
+
+def largest_places(x: Tensor, y: Tensor, attrs: Attributes) -> Tensor:
+    """The number that the first of the largest elements of every window has in the image."""
+    window, count = SlidingWindow.of(attrs, attrs["kernel_shape"]), y.shape[2:]
+    pairs = list(zip(_taps(x, window, count, _LOWEST), _numbered_taps(x.shape, window, count), strict=True))
+    places = pairs[-1][1]
+    for tap, numbers in pairs[-2::-1]:
+        places = where(tap.apply("Equal", y), numbers, places)
+    return places.cast(DType.INT64)
+
+
+def by_places(dy: Tensor, places: Tensor, attrs: Attributes, shape: Sequence[int]) -> Tensor:
+    """The gradient of the largest elements of windows, given the numbers that these have in the image."""
+    window, count = SlidingWindow.of(attrs, attrs["kernel_shape"]), dy.shape[2:]
+    numbers, places = _numbered_taps(shape, window, count), places.cast(DType.INT32)
+    taps = [keep_where(places.apply("Equal", each), dy).reshape([*dy.shape[:2], 1, *count]) for each in numbers]
+    return _scatter_taps(concat(taps, 2), window, shape)
 
 
 def _scatter_taps(taps: Tensor, window: SlidingWindow, shape: Sequence[int]) -> Tensor:
