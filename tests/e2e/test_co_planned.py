@@ -186,7 +186,7 @@ def test_first_rows_that_do_not_fit_the_caches(tmp_path: Path) -> None:
 def test_weights_are_stored_once(tmp_path: Path, target: str) -> None:
     """By calls of one engine: N-EUREKA has encodings of its own."""
     path = decoders.writer(tmp_path)
-    options = deeploy.Options(engines=("cluster",)) if target == "siracusa" else None
+    options = deeploy.Options(engines=("cluster",)) if target == "siracusa" else DEFAULTS
     compiled = _together(path, target, options)
     files = compiled.files()
     step = deeploy.compile(path, target, dims={"rows": 1}, context=CONTEXT, **options.given())
