@@ -41,7 +41,8 @@ INTERNAL = frozenset(
         *("Binary", "Copy", "Dequantize", "IntegerFunction", "IntegerLayerNorm", "IntegerRMSNorm", "Lookup", "Normalise", "Quantize"),
         *("Recv", "RequantAdd", "ResidualSum", "Rotate", "ScaledAdd", "ScaledDiv", "Send", "ShiftSoftmax", "Standardise", "Unary"),
         *("Append", "Keep", "Slide", "DynamicScale", "LSTMCell", "GRUCell", "IntegerLSTM", "IntegerGRU", "IntegerRNN", "DecisionTrees"),
-        *("BlockMatMul", "FixedL2Norm", "FixedSoftmax", "Interpolate", "PairwiseCoupling", "RealFourier", "RunningSum", "Thresholds"),
+        *("BlockMatMul", "FixedFourier", "FixedL2Norm", "FixedSoftmax", "Interpolate", "PairwiseCoupling", "RealFourier", "RunningSum"),
+        "Thresholds",
     ]
 )  # operators of the integer form that no file has
 

@@ -127,5 +127,6 @@ KERNELS: tuple[Kernel, ...] = (
     scan.RUNNING_SUM.kernel("running_sum", "portable/running_sum.c", macros=_sum),
     scan.THRESHOLDS.kernel("thresholds", "portable/thresholds.c"),
     fourier.REAL_FOURIER.kernel("real_fourier", "portable/real_fourier.c"),
+    fourier.FIXED_FOURIER.kernel("fixed_fourier", "portable/fixed_fourier.c"),
     reduce.ARG_EXTREME.kernel("arg_extreme", "portable/arg_extreme.c", macros=_better),
 )

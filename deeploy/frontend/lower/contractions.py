@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from deeploy.frontend.lower.lookup import real_constant
+from deeploy.frontend.lower.quant import behind_dequantisation, quantised_result
 from deeploy.frontend.schemas import WEIGHTS
 from deeploy.ir.nodes import Tensor, compute, constant, inverse_order
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
-from deeploy.operators.fourier import REAL_FOURIER, turning_factors
+from deeploy.ir.types import DType
+from deeploy.operators.fourier import FIXED_FOURIER, REAL_FOURIER, fixed_factors, turning_factors
 from deeploy.operators.scan import RUNNING_SUM
 
 _LONGEST = 256  # rows that are summed by a triangle of ones
@@ -43,6 +45,20 @@ def running_sum(m: Match, x: Tensor, axis: int, *, exclusive: int = 0, reverse: 
     axis %= x.rank
     rows = x.reshape([math.prod(x.shape[:axis]), x.shape[axis], -1])
     return compute(RUNNING_SUM.name, rows, label="sums", exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+@standard("DFT", lowers=True)
+def fixed_fourier(m: Match, x: Tensor, *, axis: int, inverse: int = 0, onesided: int = 0) -> Result:
+    """The frequencies of dequantised rows of 16 bits that are quantised by a scale so many times larger, as ``FixedFourier``."""
+    points, q, readers = x.shape[-2], need(behind_dequantisation(m.views(x, is_shared=True)[1])), m.readers(m.y)
+    require(all(view.op == "Reshape" for view in m.views(x, is_shared=True)[0]))
+    require(axis == x.rank - 2, onesided, not inverse, x.shape[-1] == 1, readers, not m.is_output(m.y))
+    results = [need(quantised_result(reader)) for reader in readers]
+    for each, scale in ((q, q.s), *((result, q.s * points) for result in results)):
+        require(each.is_scalar, each.tensor.dtype is DType.INT16, each.z == 0, each.s == np.float32(scale))
+    rows, factors = q.tensor.reshape([-1, points]), constant(fixed_factors(points), label="turning factors")
+    y = compute(FIXED_FOURIER.name, rows, factors, shape=[rows.shape[0], points + 2], dtype=DType.INT16, label="frequencies")
+    return {result.tensor: y.reshape(m.y.shape) for result in results}
 
 
 @standard("DFT", kind="f", lowers=True)
@@ -152,7 +168,7 @@ def triangle(x: Tensor, k: int = 0, *, upper: int = 1) -> Tensor:
     return constant(kept).apply("Where", x, constant(0, x.dtype))
 
 
-PASS = Pass("contractions", (quantised_sum, running_sum, real_fourier, einsum, image_of_columns, instance_norm, triangle))
+PASS = Pass("contractions", (quantised_sum, running_sum, fixed_fourier, real_fourier, einsum, image_of_columns, instance_norm, triangle))
 
 
 _WINDOW = ("kernel_shape", "strides", "dilations", "output_padding")
