@@ -8,7 +8,6 @@ stand for those that are missing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -19,7 +18,7 @@ from deeploy.frontend.lower import forms
 from deeploy.frontend.states import Pair
 from deeploy.frontend.streaming.recording import Recording
 from deeploy.frontend.streaming.stream import Needs, Streaming, find_lag, share_states
-from deeploy.frontend.streaming.walk import Course, count_products, name_all
+from deeploy.frontend.streaming.walk import Course, count_products, find_common_hop, name_all
 from deeploy.ir.nodes import Tensor, compute
 from deeploy.ir.values import Graph
 from deeploy.options.texts import StreamAxis
@@ -112,7 +111,7 @@ def stream_graph(graph: Graph, wanted: StreamAxis, is_window: bool = False) -> S
         return walked
 
     first = walk(_ANY_HOP)
-    least = math.lcm(*(course.period for course in first.courses.values()))
+    least = find_common_hop(first.courses.values())
     hop = wanted.hop or least
     if hop % least:
         given = quote_words(["--stream", f"{wanted.input}.{wanted.axis}={least * -(-hop // least)}"])
@@ -156,7 +155,11 @@ def _describe(walked: Streaming, output: Tensor, lag: int) -> StreamedOutput:
     course = walked.courses.get(output)
     if course is None:
         return StreamedOutput(output.name, None, 0, walked.hop, lag if output in walked.whole else 0)
-    return StreamedOutput(output.name, course.axis, walked.columns(output), course.period, course.delay * course.period)
+    if course.period != int(course.period):
+        what = f"output {shorten(output.name)} has {walked.columns(output)} columns for {walked.hop} of the input"
+        raise UnsupportedError(what, "Let the network end in layers that have one column for a whole number of those of the input.")
+    period = int(course.period)
+    return StreamedOutput(output.name, course.axis, walked.columns(output), period, course.delay * period)
 
 
 @dataclass(frozen=True)

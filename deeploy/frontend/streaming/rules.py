@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -108,13 +109,16 @@ def _settled(course: Course) -> Course:
 
 
 def _move(walk: CourseWalk, node: Node) -> bool:
-    """Transposes, and Reshapes that leave the streamed axis: its extent, and the elements behind each column."""
+    """Transposes, and Reshapes that leave the streamed axis: its extent, and the elements behind each column; or make these columns."""
     x, course = _only(walk, node)
     y, (size, behind) = node.outputs[0], (x.shape[course.axis], int(np.prod(x.shape[course.axis + 1 :])))
     if node.op == "Transpose":
         axis = list(node.attrs["perm"]).index(course.axis)
     else:
         places = [i for i, n in enumerate(y.shape) if n == size and int(np.prod(y.shape[i + 1 :])) == behind]
+        if not places and behind > 1 and y.shape[-1] == size * behind and course.delay >= 0:
+            faster = Course(y.rank - 1, Fraction(course.period, behind), course.delay * behind)
+            return walk.emit(node, (walk.of(x),), faster, walk.columns(x) * behind)
         require(size > 1, places)
         axis = places[0]
         require("shape" not in node.attrs)
@@ -157,7 +161,8 @@ def _frame(walk: CourseWalk, node: Node) -> bool:
     span = WindowSpan(size, step, 0, 0)
     columns, result = walk.slide(node, x, span, None)
     frames = span.count(columns.shape[axis])
-    taken = constant(np.arange(frames)[:, None] * step + np.arange(size), node.operands[1].dtype, "places")
+    wanted = np.broadcast_to(0, (frames, size)) if walk.is_sketch else np.arange(frames)[:, None] * step + np.arange(size)
+    taken = constant(wanted, node.operands[1].dtype, "places")
     return walk.emit(node, (columns, taken), result, frames)
 
 

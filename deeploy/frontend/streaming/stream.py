@@ -8,7 +8,6 @@ states begin so, and what inner layers compute for columns before the recording,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,7 @@ from deeploy.errors import UnsupportedError
 from deeploy.frontend.lower.quant import behind_dequantisation
 from deeploy.frontend.states import Pair
 from deeploy.frontend.streaming.rules import RULES
-from deeploy.frontend.streaming.walk import CONVOLUTIONS, Course, CourseWalk, Fill, Narrow, WindowSpan, with_columns
+from deeploy.frontend.streaming.walk import CONVOLUTIONS, Course, CourseWalk, Fill, Narrow, WindowSpan, find_common_hop, with_columns
 from deeploy.ir.nodes import Node, Tensor, compute, concat, constant, inverse_order, set_name
 from deeploy.ir.rewriting import need, require
 from deeploy.ir.types import DType
@@ -62,7 +61,7 @@ class Streaming(CourseWalk):
 
     def __init__(self, graph: Graph, source: Tensor, axis: int, hop: int, needs: Needs | None = None, is_window: bool = False) -> None:
         super().__init__(graph, source, axis, hop, RULES)
-        self.hop, self.needs, self.is_window = hop, needs or Needs(), is_window
+        self.hop, self.needs, self.is_window, self.is_sketch = hop, needs or Needs(), is_window, needs is None
         self.wanted: dict[Key, int] = {}
         self.windows: list[Course] = []
         self.pairs: list[Pair] = []
@@ -214,5 +213,5 @@ def _padded(node: Node) -> UnsupportedError:
 
 def find_lag(windows: list[Course]) -> int:
     """By how many columns of the input all that needs windows lags: all of them end at one time."""
-    step = math.lcm(*(course.period for course in windows))
+    step = find_common_hop(windows)
     return -(-max((max(course.delay, 0) * course.period for course in windows), default=0) // step) * step

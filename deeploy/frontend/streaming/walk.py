@@ -7,9 +7,11 @@ needs the window: it reads the last columns of what streams, as many as the file
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,12 +34,12 @@ class Course:
 
     Attributes:
         axis: that of time.
-        period: columns of the streamed input for each of its columns.
+        period: columns of the streamed input for each of its columns; a fraction where sound is resampled to a higher rate.
         delay: columns by which it lags; where that is negative, its first ones are known before they are computed: they are ``fill``.
     """
 
     axis: int
-    period: int
+    period: int | Fraction
     delay: int = 0
     fill: float | None = None
 
@@ -82,9 +84,10 @@ class CourseWalk(ABC):
         courses: of those with the streamed axis.
         whole: those that are computed of windows.
         heads: the nodes that needed a window first.
+        is_sketch: extents alone are asked for, which may be far too large for constants of that extent.
     """
 
-    keeps_pads = False
+    keeps_pads = is_sketch = False
 
     def __init__(
         self, graph: Graph, source: Tensor, axis: int, columns: int, rules: Mapping[str, Callable[[CourseWalk, Node], bool]]
@@ -140,6 +143,8 @@ class CourseWalk(ABC):
         """What is stored for a tensor."""
         path, t = list[Node](), tensor
         while (node := t.made_by(*_MOVERS)) is not None and node.operands[0] in self.courses:
+            if self.courses[node.operands[0]].period != self.courses[t].period:
+                break
             path, t = [node, *path], node.operands[0]
         q = behind_dequantisation(t)
         if q is None or not q.is_scalar or t.maker is None or t.maker.operands[0] not in self.courses:
@@ -174,6 +179,11 @@ class CourseWalk(ABC):
     @abstractmethod
     def pad(self, node: Node, before: int, after: int, fill: float) -> bool:
         """Columns before and behind a recording."""
+
+
+def find_common_hop(courses: Iterable[Course]) -> int:
+    """The fewest columns of the input in which each of some tensors has a whole number of columns."""
+    return math.lcm(*(Fraction(course.period).numerator for course in courses))
 
 
 def with_columns(shape: Sequence[int], axis: int, columns: int) -> tuple[int, ...]:
