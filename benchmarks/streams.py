@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 import deeploy
 from benchmarks.common import MODELS, ROOT, record, replace_table, table
@@ -23,8 +24,9 @@ from deeploy.backend.project import read_manifest
 from deeploy.execution.runners.runner import write_samples
 from deeploy.ir.types import DType
 from tests.models import Net
-from tests.streamed_networks import crnn, ecg, matchboxnet, quantise_network, tc_resnet
+from tests.streamed_networks import crnn, ecg, matchboxnet, quantise_network, tc_resnet, wake_word
 
+WAKE_WORD = deeploy.AudioFeatures(length=1024, step=512, points=1024, mels=40)  # of MLPerf Tiny: 64 ms of sound every 32
 KEYWORDS = MODELS / "mlperf_tiny" / "kws_int8_qdq_pc" / "network.onnx"
 HEADS = (
     *("network", "window", "hop", "lag", "products of a call", "of the least", "of the window"),
@@ -46,7 +48,10 @@ def list_networks(folder: Path) -> dict[str, tuple[Path, str]]:
         n, path = Net(), folder / f"{name.replace(' ', '_')}.onnx"
         quantised = quantise_network(n.save(path, *build(n)), path.with_suffix(".int8.onnx"))
         found[name] = quantised, f"x0.2={hops[name]}"
-    return found
+    n, path = Net(), folder / "wake_word.onnx"
+    words = quantise_network(n.save(path, *wake_word(n, 40, (128, 128, 128, 32))), folder / "wake_word.int8.onnx")
+    onnx.save(deeploy.frontend_audio(words, WAKE_WORD), path)
+    return {**found, "Wake word (MLPerf Tiny)": (words, "x0.2=1"), "Wake word, from sound": (path, f"audio.1={WAKE_WORD.step}")}
 
 
 def count_instructions(compiled: deeploy.Compiled, folder: Path, plugin: Path, calls: int) -> int:
@@ -94,14 +99,16 @@ def measure_network(name: str, model: Path, stream: str, folder: Path, plugin: P
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help="networks whose names begin with this")
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
     given = parser.parse_args(arguments)
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         plugin = Path(scratch) / "count.so"
         subprocess.run(["gcc", "-O2", "-shared", "-fPIC", str(ROOT / "benchmarks" / "qemu" / "count.c"), "-o", str(plugin)], check=True)
-        for name, (model, stream) in list_networks(Path(scratch)).items():
+        networks = {name: found for name, found in list_networks(Path(scratch)).items() if name.startswith(given.only or "")}
+        for name, (model, stream) in networks.items():
             rows.append(measure_network(name, model, stream, Path(scratch), plugin))
             print(*rows[-1], sep=" | ", flush=True)
-    if given.write:
+    if given.write and not given.only:
         replace_table(ROOT / "benchmarks" / "README.md", "streams", table(HEADS, rows))

@@ -59,6 +59,17 @@ def matchboxnet(n: Net, features: int = 10, columns: int = 40, c: int = 8, filte
     return [_score(n, x, c)]
 
 
+def wake_word(n: Net, features: int = 10, filters: Sequence[int] = (8, 8, 8, 4)) -> list[str]:
+    """MLPerf Tiny's streaming wake word (github.com/mlcommons/tiny, 1.3): separable convolutions without padding, down to one column.
+
+    The published one has 40 logarithms of mel bands, of 64 ms every 32, and 128, 128, 128 and 32 filters. Its norms are in weights.
+    """
+    x, c = n.x(1, features, 30), features
+    for k, size in zip(filters, (3, 5, 10, 15), strict=True):
+        x, c = n.Relu(_conv(n, _conv(n, x, c, c, (size,), group=c, pads=[0, 0]), c, k, (1,))), k
+    return [n.Softmax(n.Gemm(n.Flatten(x), n.w(c, 3), n.w(3)), axis=1)]
+
+
 def ecg(n: Net, columns: int = 32, c: int = 8, dilations: Sequence[int] = (1, 2, 4)) -> list[str]:
     """Beats of an electrocardiogram: residual branches with dilations that look ahead, a result for every column."""
     x = n.Relu(_conv(n, n.x(1, 2, columns), 2, c, (5,)))
@@ -85,6 +96,7 @@ NETWORKS: Mapping[str, tuple[Callable[..., list[str]], str]] = {
     "matchboxnet": (matchboxnet, "x0.2"),
     "ecg": (ecg, "x0.2"),
     "crnn": (crnn, "x0.2"),
+    "wake_word": (wake_word, "x0.2"),
 }
 
 
