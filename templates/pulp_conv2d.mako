@@ -9,8 +9,8 @@ ${kernel}(&(struct pulp_conv2d){
     ${window.steps(attrs)}
     .top = ${x.before[1]}, .left = ${x.before[2]}, .zero_point = ${int(attrs["zero_point"])},
     ${window.images(x, y)}
-% if "strip" in scratch:
-    .strip = ${scratch["strip"]}, .room = ${scratch["strip"].bytes - 4},
+% if "patch" in scratch:
+    .patch = ${scratch["patch"]}, .room = ${scratch["patch"].bytes - 4},
 % endif
 % if "windows" in scratch and scratch["windows"].bytes:
     .windows = ${scratch["windows"]}, .slots = ${slots}, .pitch = ${pitch},

@@ -9,8 +9,8 @@ ${kernel}(&(struct pulp_conv2d_sums){
         ${window.steps(attrs)}
         .top = ${x.before[1]}, .left = ${x.before[2]}, .zero_point = ${int(attrs["zero_point"])},
         ${window.images(x, sums)}
-% if "strip" in scratch:
-        .strip = ${scratch["strip"]}, .room = ${scratch["strip"].bytes - 4},
+% if "patch" in scratch:
+        .patch = ${scratch["patch"]}, .room = ${scratch["patch"].bytes - 4},
 % endif
         .product = {
             .depth = (${x.extent[3]}) * ${extent["fh"] * extent["fw"]}, .filters = ${y.extent[3]}, .w_row = ${w.stride[0]},

@@ -168,7 +168,7 @@ def test_no_function_is_too_long() -> None:
 def test_a_class_has_a_name_of_its_own() -> None:
     """So that a name means one thing wherever it is read."""
     places: dict[str, set[str]] = {}
-    for path in (ROOT / "deeploy").rglob("*.py"):
+    for path in (*(ROOT / "deeploy").rglob("*.py"), *(ROOT / "targets").rglob("*.py")):
         for node in ast.walk(parse_file(path)):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name.lstrip("_"), set()).add(str(path.relative_to(ROOT)))

@@ -29,11 +29,11 @@ CORES = 8
 MOST_BYTES = 600_000  # of the inputs and outputs of one program
 
 WINDOWS = ("n oh ow", "n oh ow fh", "n oh ow fh fw c", "n oh ow k/32 group", "n oh ow k group", "n oh ow k/32", "n oh ow k")
-STRIPS = (
+PATCHES = (
     *("n oh", "n oh fh", "n oh ow fh", "n oh ow fh c", "n oh/6 ow/6 k/32 group", "n oh/6 ow/6 k group", "n oh/6 ow/6 k/32"),
     *("n oh/6 ow/6 k", "n oh ow k/32"),
 )
-THINNED = (
+SUBSAMPLED = (
     *("n oh/3", "n oh ow", "n oh ow k", "n oh/3 ow/3 k/28", "n oh/3 ow/3 k/28 bit", "n oh/3 ow k/28", "n oh ow k/28", "n oh/3 ow/3 k"),
     "k bit",
 )
@@ -84,14 +84,14 @@ def _depthwise(*shapes: tuple[int, int, int]) -> tuple[Case, ...]:
 
 FIRST = (
     Gathered(
-        "neureka_depthwise_thinned",
+        "neureka_depthwise_subsampled",
         _depthwise(
             (24, 24, 16), (12, 12, 56), (6, 6, 128), (40, 40, 8), (25, 11, 32), (4, 4, 64), (16, 16, 28), (21, 21, 20), (48, 20, 24)
         ),
-        THINNED,
+        SUBSAMPLED,
     ),
     Gathered(
-        "neureka_strips",
+        "neureka_patches",
         _convs(
             *((32, 32, 3, 16, 3, 1), (40, 40, 3, 8, 3, 2), (16, 12, 5, 24, 3, 1), (16, 16, 1, 32, 5, 1), (40, 9, 1, 64, 7, 2)),
             *(
@@ -104,7 +104,7 @@ FIRST = (
                 (1, 120, 6, 32, (1, 5), 1),
             ),
         ),
-        STRIPS,
+        PATCHES,
     ),
     Gathered(
         "neureka_windows",
@@ -125,7 +125,7 @@ FIRST = (
 SECOND = (
     FIRST[0],
     Gathered(
-        "neureka_dense_thinned",
+        "neureka_dense_subsampled",
         _convs(
             *((32, 32, 3, 16, 3, 2), (16, 16, 16, 32, 3, 2), (24, 24, 8, 24, 3, 2), (12, 12, 56, 32, 3, 2), (9, 17, 30, 40, 3, 2)),
             *((20, 20, 28, 64, 3, 2), (48, 20, 3, 8, 3, 2), (6, 6, 84, 32, 3, 2)),
@@ -217,7 +217,7 @@ def rates(target: Target) -> dict[str, Fitted]:
                 if name not in found:
                     other = next(each for each in families if each is not family)
                     found[name] = _fit(family, _measure(name, family.cases, other.kernel + suffix, other.cases, target))
-    for name in ("neureka_strips", "neureka_windows", "neureka_strips_nms", "neureka_windows_nms"):
+    for name in ("neureka_patches", "neureka_windows", "neureka_patches_nms", "neureka_windows_nms"):
         rate = found[name].rate
         found[f"{name}_sums"] = replace(found[name], rate=replace(rate, per={**rate.per, "n oh ow k/8": 1}))  # 8 sums of a pixel in a cycle
     return found

@@ -25,7 +25,7 @@ from benchmarks.graphs import Graph
 from benchmarks.gvsoc.networks import measure
 from deeploy.errors import DeeployError
 from deeploy.options import Options
-from targets.siracusa.npu import Layer as Job
+from targets.siracusa.npu import EngineLayer as Job
 from targets.siracusa.npu import Mode
 from tests.targets.siracusa import neureka_model
 
@@ -234,7 +234,7 @@ def bound(kernel: str, extents: Mapping[str, int], macs: int) -> float | None:
         return CORES
     if "depthwise" not in kernel:
         return NEUREKA
-    times = 2 if "thinned" in kernel or "all" in kernel else 1
+    times = 2 if "subsampled" in kernel or "all" in kernel else 1
     y_type = "s32" if "sums" in kernel else "s8"
     job = Job(Mode.DEPTHWISE, "s8", y_type, scale_bits=16, shift=None if "sums" in kernel else 12, in_weight_memory="nms" in kernel)
     return macs / neureka_model.busy(job, times * extents["oh"], times * extents["ow"], extents["k"], extents["k"])

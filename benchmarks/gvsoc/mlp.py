@@ -93,7 +93,7 @@ def requantised(plan: Plan) -> int:
     """Cycles at least in which cores make outputs of the sums that an accelerator leaves."""
     found = 0.0
     for call in plan.program.calls:
-        second = cost.second_part_cost(call, plan.target, plan.machine.cores)
+        second = cost.post_processing_cost(call, plan.target, plan.machine.cores)
         if second is not None:
             found += cost.kernel_rate(call.parts[-1], plan.target).output * math.prod(call.node.outputs[0].shape) / second.cores
     return round(found)

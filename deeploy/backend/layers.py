@@ -107,7 +107,7 @@ class Printer:
             with mentions() as noted:
                 statements = self._statements(layer, body)
             lines += self._function(f"static void {name}_{layer.call.name}", noted, statements, _has_tile(layer, name))
-        for number, name in enumerate(["body", "second"][: 1 + bool(layer.team)]):
+        for number, name in enumerate(["body", "outputs"][: 1 + bool(layer.team)]):
             if number or _is_function(layer):
                 with mentions() as noted:
                     statements = self._body(layer, number)
@@ -246,7 +246,7 @@ class Printer:
         layer = self.schedule.layers[node.step]
         if isinstance(node, Compute) and not _is_function(layer):
             return self._body(layer, 0)
-        what = "second" if isinstance(node, PostProcess) else "body"
+        what = "outputs" if isinstance(node, PostProcess) else "body"
         if isinstance(node, PostProcess) and layer.cores == 1:
             argument = f"&(struct tile){{{SELF}, {node.tile}}}" if layer.tiling.tiles > 1 else f"(void *){SELF}"
             return [f"rt_fork({layer.team}, forked_{layer.call.name}, {argument});"]
@@ -378,11 +378,11 @@ def columns_before(layer: Layer) -> Value:
 
 
 def _print_fork(layer: Layer) -> list[str]:
-    """The second part of a tile as a function that can be forked."""
+    """The post-processing of a tile as a function that can be forked."""
     given, lines = "argument", list[str]()
     if layer.tiling.tiles > 1:
         lines, given = ["    const struct tile *const tile = argument;"], f"tile->{SELF}, tile->{TILE}"
-    return [f"static void forked_{layer.call.name}(void *argument) {{", *lines, f"    second_{layer.call.name}({given});", "}"]
+    return [f"static void forked_{layer.call.name}(void *argument) {{", *lines, f"    outputs_{layer.call.name}({given});", "}"]
 
 
 def _is_function(layer: Layer) -> bool:

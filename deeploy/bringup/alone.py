@@ -118,9 +118,9 @@ def _write_run(kernel: Kernel, target: Target, program: KernelProgram, folder: P
 
 
 def _collect_files(kernel: Kernel, target: Target) -> Mapping[str, str | bytes]:
-    """The sources and headers of a kernel, of its second part, and of the kernels that it consists of."""
+    """The sources and headers of a kernel, of its post-processing, and of the kernels that it consists of."""
     files = kernel_files(target, kernel.source)
-    for part in [*([kernel.second.kernel] if kernel.second else []), *(phase.kernel for phase in kernel.phases)]:
+    for part in [*([kernel.post_processing.kernel] if kernel.post_processing else []), *(phase.kernel for phase in kernel.phases)]:
         files = {**files, **_collect_files(part, target)}
     return files
 

@@ -20,7 +20,7 @@ from deeploy.ir.kernel import ANY, Kernel, Sample
 from deeploy.ir.nodes import Attributes, Node, Tensor
 from deeploy.ir.types import HALVES, NARROW, DType, pack_elements, unpack_elements
 from deeploy.operators.draws import draw_extent
-from deeploy.operators.joined import node_of
+from deeploy.operators.fused_kernels import fuse_nodes
 from deeploy.planning.binding import kernels as bind
 
 _TRIES = 24  # element types and epilogues that are tried for a fixed sample
@@ -66,7 +66,7 @@ def draw_cases(kernel: Kernel, samples: int = 0, seed: int = 0) -> list[Case]:
     for attempt in range(_MOST_ATTEMPTS if samples else 0):
         if len(drawn) == samples or ((drawn_cases or drawn or further) and attempt >= samples * _SAMPLES_PER_NODE):
             break
-        case = _draw_joined_case(kernel, rng) if kernel.phases else _draw_case(kernel, _draw_sample(kernel, rng), rng, seen, _FEW_TRIES)
+        case = _draw_fused_case(kernel, rng) if kernel.phases else _draw_case(kernel, _draw_sample(kernel, rng), rng, seen, _FEW_TRIES)
         if case is None:
             continue
         new = _list_freedom(kernel, case.node) - seen
@@ -121,7 +121,7 @@ def _list_freedom(kernel: Kernel, node: Node) -> set[object]:
     return {*types, ("epilogue", node.epilogue), (types, stages, macros)}
 
 
-def _draw_joined_case(kernel: Kernel, rng: random.Random) -> Case | None:
+def _draw_fused_case(kernel: Kernel, rng: random.Random) -> Case | None:
     """A case of kernels one behind the other, of a random case of each; the second one reads what the first one should give."""
     first, second = (phase.kernel for phase in kernel.phases)
     assert first.operator.draw is not None and second.operator.draw is not None
@@ -133,7 +133,7 @@ def _draw_joined_case(kernel: Kernel, rng: random.Random) -> Case | None:
     rows = _draw_case(second, replace(behind, arrays={**behind.arrays, "x": front.wanted[0]}), rng, set(), _FEW_TRIES)
     if rows is None:
         return None
-    node = node_of(kernel, front.node, rows.node)
+    node = fuse_nodes(kernel, front.node, rows.node)
     names = bind.operand_names(kernel, node)
     if names is None or bind.list_mismatches(kernel, node):
         return None

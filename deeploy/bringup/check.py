@@ -200,7 +200,7 @@ def _check_timing(target: Target) -> Iterable[CheckedRow]:
         if engine.name not in target.timing.core_mw:
             yield CheckedRow("timing", engine.name, "note", 0, f"no [engine.{engine.name}]: nothing it does is counted")
     yield CheckedRow("timing", "", "ok", 0, f"{len(target.timing.kernels)} rates of kernels at {target.timing.mhz:g} MHz")
-    parts = [part for kernel in target.kernels for part in (kernel, *([kernel.second.kernel] if kernel.second else []))]
+    parts = [part for kernel in target.kernels for part in (kernel, *([kernel.post_processing.kernel] if kernel.post_processing else []))]
     kernels = [one for part in parts for one in ([phase.kernel for phase in part.phases] or [part])]
     rates = {kernel.name: target.timing.own(kernel.name, kernel.engine) for kernel in kernels}
     lacking = sorted(name for name, rate in rates.items() if rate is None)

@@ -346,7 +346,7 @@ def _print_body(
         const, owner = "" if name in given.kernel.outputs else "const ", form.shared.get(name, name)
         cast = "" if owner == name else f"({const}{kind.c} *)"
         lines.append(f"{const}{kind.c} *{name} = {cast}m_{owner} + {first};")
-    if given.geometry.nest.accumulated and given.kernel.second is None:
+    if given.geometry.nest.accumulated and given.kernel.post_processing is None:
         views[SUMS] = _kept_sums(given, form, call, box, lines)
     pointers = _scratch_pieces(call, form)
     extents = {name: live if name == form.dynamic else size for name, size in given.geometry.extents.items()}

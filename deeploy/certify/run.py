@@ -250,13 +250,13 @@ class _CheckedRun(CheckedMachine):
 
     def kernel(self, kind: str, name: str, function: str, arguments: Sequence[Any], tile: int) -> None:
         """A call of a kernel, in the function of a layer, which calls those of layers without functions as well."""
-        inside = [] if kind in ("body", "second") else self.inside.get(name, [])
+        inside = [] if kind in ("body", "outputs") else self.inside.get(name, [])
         pending = [each for each in inside if (each, self.core) in self.under_way]
         failures = []
         for each in pending or [name, *inside]:
             self.where = f"layer {each}, tile {tile}, core {self.core}"
             try:
-                self.match(each, int(kind == "second"), function, arguments, tile)
+                self.match(each, int(kind == "outputs"), function, arguments, tile)
                 self.counts.calls += 1
                 return
             except CertificateError as error:
@@ -318,7 +318,7 @@ class _CheckedRun(CheckedMachine):
         makes: list[tuple[str, Span, np.ndarray | int]] = []
         state = _track_progress(call, step.box)
         sums = self.sums.get((name, state.outputs))
-        is_split = call.kernel.second is not None
+        is_split = call.kernel.post_processing is not None
         for scratch, (address, size, is_own) in step.scratch.items():
             at, core = _resolve_address(address, bound), self.core * is_own
             if at is not None and scratch != SUMS and size:
@@ -423,7 +423,7 @@ class _CheckedRun(CheckedMachine):
         sums.before, sums.base = sums.base, 0
         return sums
 
-    def add_sums(self, seen: Seen, span: Span, sums: _Sums | None, is_second: bool, reads: list[Any], makes: list[Any]) -> None:
+    def add_sums(self, seen: Seen, span: Span, sums: _Sums | None, is_post_processing: bool, reads: list[Any], makes: list[Any]) -> None:
         """Sums of a tile: those of the tile before are read, its own are left."""
         if sums is None:
             raise CertificateError("sums are read that nobody made")
@@ -432,10 +432,10 @@ class _CheckedRun(CheckedMachine):
         def numbers(base: int) -> np.ndarray:
             return np.arange(base, base + math.prod(shape), dtype=np.int32).reshape(shape)
 
-        if is_second or sums.before:
-            self.compare(span.of(span.region.holds), numbers(sums.base if is_second else sums.before), "the sums")
+        if is_post_processing or sums.before:
+            self.compare(span.of(span.region.holds), numbers(sums.base if is_post_processing else sums.before), "the sums")
             reads.append((SUMS, span))
-        if not is_second:
+        if not is_post_processing:
             sums.base = sums.base or self.elements.reserve(math.prod(shape))
             makes.append((SUMS, span, numbers(sums.base)))
 

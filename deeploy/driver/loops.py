@@ -67,7 +67,7 @@ def _flat_target(target: Target) -> Target:
     kernels = [
         replace(kernel, scratch={name: replace(each, cores=1) for name, each in kernel.scratch.items()})
         for kernel in target.computing
-        if kernel.engine == target.engines[0].name and not (kernel.forks or kernel.second or kernel.resident or kernel.phases)
+        if kernel.engine == target.engines[0].name and not (kernel.forks or kernel.post_processing or kernel.resident or kernel.phases)
     ]
     return replace(target, memories=(Memory("arena", alignment=ALIGNMENT),), paths=(), engines=(), kernels=tuple(kernels))
 

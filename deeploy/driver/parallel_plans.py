@@ -82,7 +82,7 @@ def _shared_places(target: Target, machine: Machine) -> Places:
     while waiting:
         place, kernel = waiting.pop()
         stored_places[place] = kernel
-        parts = [*(phase.kernel for phase in kernel.phases), *([kernel.second.kernel] if kernel.second else [])]
+        parts = [*(phase.kernel for phase in kernel.phases), *([kernel.post_processing.kernel] if kernel.post_processing else [])]
         waiting += [(f"{place}.{number}", part) for number, part in enumerate(parts)]
     return stored_places
 

@@ -32,7 +32,7 @@ from deeploy.errors import shorten
 from deeploy.execution.runners.host import Host
 from deeploy.execution.runners.sizes import Sizes, measure_sizes
 from deeploy.execution.simulation.interpreter import StateRows, network_outputs
-from deeploy.execution.simulation.joint import joint_strips
+from deeploy.execution.simulation.joint import draw_joint_rows
 from deeploy.execution.simulation.requantised import Measured, measure_requantised
 from deeploy.execution.simulation.systems import LINK
 from deeploy.execution.simulation.timeline import make_timeline
@@ -282,7 +282,7 @@ class Project(ABC):
                 reasons[name]["advice"] = told or [quantise_first(unit.network.program, unit.network.plan.target)]
         timelines = {name: make_timeline(unit.run) for name, (unit, _) in shown.items() if unit.run is not None}
         runs = {unit.title: (unit.network.plan, unit.run) for unit in self.units.values() if unit.run is not None}
-        rows = joint_strips([run for _, run in runs.values()], LINK) if is_system else ()
+        rows = draw_joint_rows([run for _, run in runs.values()], LINK) if is_system else ()
         files = {"report.html": report_page(manifest, timelines, reasons, rows)}
         if runs:
             files["trace.json"] = write_trace(runs, max(MOST_EVENTS // len(runs), FEWEST_EVENTS) if is_system else MOST_EVENTS)

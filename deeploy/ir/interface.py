@@ -55,18 +55,18 @@ class Bound:
     @cached_property
     def parts(self) -> tuple[Self, ...]:
         """What an accelerator does of the call, and then cores; the call itself where one of them does all."""
-        second = self.kernel.second
-        if second is None:
+        post_processing = self.kernel.post_processing
+        if post_processing is None:
             return (self,)
         extra = epilogue.stage_operands(self.node.epilogue)
         body = {name: operand for name, operand in self.operands.items() if name not in extra}
-        first = replace(self, node=second.body(self.node), kernel=replace(self.kernel, second=None), operands=body)
+        first = replace(self, node=post_processing.body(self.node), kernel=replace(self.kernel, post_processing=None), operands=body)
         stages = tuple(stage for stage in self.node.epilogue if stage != "bias")
         inputs = self.node.inputs[-len(epilogue.stage_operands(stages)) :]
         attrs = {**self.node.attrs, "epilogue": stages}
-        rest = replace(self.node, inputs=(None, *inputs), attrs=attrs, words=second.words(self.node))
+        rest = replace(self.node, inputs=(None, *inputs), attrs=attrs, words=post_processing.words(self.node))
         others = {name: operand for name, operand in self.operands.items() if name in extra or name in self.writes}
-        return first, replace(self, node=rest, kernel=second.kernel, operands=others)
+        return first, replace(self, node=rest, kernel=post_processing.kernel, operands=others)
 
     @cached_property
     def phases(self) -> tuple[Self, ...]:
@@ -209,10 +209,10 @@ def kept_sums(call: Bound, seen: Sequence[Window], strides: Sequence[Value]) -> 
 
 
 def sums_operand(call: Bound, views: Mapping[str, PrintedOperand | None]) -> PrintedOperand:
-    """What the first part of a call leaves of its output for the second: packed, with what does not stay between."""
-    second, y = call.kernel.second, views[call.writes[0]]
-    assert second is not None and y is not None
-    by = second.steps(call.node)
+    """What the first part of a call leaves of its output for post-processing: packed, with what does not stay between."""
+    post_processing, y = call.kernel.post_processing, views[call.writes[0]]
+    assert post_processing is not None and y is not None
+    by = post_processing.steps(call.node)
     extent = tuple((n - 1) * step + 1 for n, step in zip(y.extent, by, strict=True))
     strides = tuple(multiply_values(extent[axis + 1 :]) for axis in range(len(extent)))
     shape = tuple((n - 1) * step + 1 for n, step in zip(y.shape, by, strict=True))
@@ -231,15 +231,13 @@ class CalledPart:
 
 def call_parts(call: Bound, views: Mapping[str, PrintedOperand | None], stored: Mapping[str, DType]) -> tuple[CalledPart, ...]:
     """The kernels that a call runs, one or two, each with the operands that its template sees."""
-    if call.kernel.second is None:
+    if call.kernel.post_processing is None:
         return (CalledPart(call, views, stored),)
-    (first, second), between = call.parts, sums_operand(call, views)
+    (first, last), between = call.parts, sums_operand(call, views)
     of_first = {name: dtype for name, dtype in stored.items() if name in first.operands} | dict.fromkeys(call.writes, DType.INT32)
-    of_second = {SUMS: DType.INT32} | {name: dtype for name, dtype in stored.items() if name in second.operands}
+    of_last = {SUMS: DType.INT32} | {name: dtype for name, dtype in stored.items() if name in last.operands}
     seen = {name: view for name, view in views.items() if name in first.operands}
-    return CalledPart(first, {**seen, **dict.fromkeys(call.writes, between)}, of_first), CalledPart(
-        second, {**views, SUMS: between}, of_second
-    )
+    return CalledPart(first, {**seen, **dict.fromkeys(call.writes, between)}, of_first), CalledPart(last, {**views, SUMS: between}, of_last)
 
 
 def part_phases(part: CalledPart, columns: Value) -> tuple[CalledPart, ...]:

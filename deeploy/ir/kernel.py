@@ -40,7 +40,7 @@ def types(*names: str) -> Types:
 
 CORE = "core"  # the first engine of a target, whatever its name is
 DIVIDES = "It divides values, which takes longer for some of them."  # as ``data_dependent``
-SUMS = "sums"  # what the first one of two parts of a kernel leaves for the second, or a tile along a reduction for the next one
+SUMS = "sums"  # what the first one of two parts of a kernel leaves for its post-processing, or a tile along a reduction for the next one
 BYTES = types("s8", "u8")
 INTEGERS = types("s8", "u8", "s16", "u16", "s32")
 FLOAT = types("f32")
@@ -132,17 +132,17 @@ def variant(word: str, holds: bool) -> Variant:
 
 
 @dataclass(frozen=True, eq=False)
-class Second:
-    """The second part of an accelerator's kernel: a team of cores makes the outputs of the sums that the first part left.
+class PostProcessing:
+    """The post-processing of an accelerator's kernel: a team of cores makes the outputs of the sums that the first part left.
 
     The sums are int32, packed, in the kernel's scratch memory ``SUMS``, of which there are two where the accelerator computes the next
     tile meanwhile.
 
     Attributes:
-        kernel: of the second part. Its operands are ``SUMS``, those of the epilogue, and the output; its cores divide a tile among them.
+        kernel: of the cores. Its operands are ``SUMS``, those of the epilogue, and the output; its cores divide a tile among them.
         body: what the first part computes: the node without epilogue.
         steps: one of how many sums stays, along every axis of the output.
-        words: by which the rates of the second part of nodes differ, besides those of its kernel (``Timing.kernel``).
+        words: by which the rates of the post-processing of nodes differ, besides those of its kernel (``Timing.kernel``).
     """
 
     kernel: Kernel
@@ -213,7 +213,7 @@ class Row(Stored, total=False):
     team: str
     forks: bool
     engine: str
-    second: Second | None
+    post_processing: PostProcessing | None
     phases: tuple[Phase, ...]
     texts: Mapping[str, str]
     parts: tuple[Part, ...]
@@ -297,7 +297,7 @@ class Kernel:
         team: a dimension that the kernel itself divides over all cores of the engine, which call it together and may meet at barriers.
         forks: its C forks teams itself, so it is called by the first core outside of any team.
         engine: what runs it; ``core`` is the first engine of the target.
-        second: what cores make of the sums that an accelerator's kernel leaves; then source, template and settings are of the first part.
+        post_processing: what cores make of an accelerator's sums; source, template and settings are then of the first part.
         phases: the kernels that it consists of, of which each reads what those before it wrote; source and template are of the last one.
         samples: nodes that ``deeploy target check`` tries it on, beside those it knows for the operator.
         texts: C files that are in no folder, source and headers, by their names relative to ``kernels/``.
@@ -331,7 +331,7 @@ class Kernel:
     team: str = ""
     forks: bool = False
     engine: str = CORE
-    second: Second | None = None
+    post_processing: PostProcessing | None = None
     phases: tuple[Phase, ...] = ()
     struct: str = ""
     template: str = ""
@@ -370,7 +370,11 @@ class Kernel:
             return "Nobody looked for branches in C that a program wrote."
         if any(tensor.dtype.is_float for tensor in (*node.operands, *node.outputs)):
             return "Operations on floats may take longer for some values, above all where they are functions."
-        parts = (self, *(phase.kernel for phase in self.phases), *([self.second.kernel] if self.second is not None else []))
+        parts = (
+            self,
+            *(phase.kernel for phase in self.phases),
+            *([self.post_processing.kernel] if self.post_processing is not None else []),
+        )
         return next((part.data_dependent for part in parts if part.data_dependent), "")
 
     def variant(self, name: str, needs: Need | None = None, **row: Unpack[Row]) -> Kernel:
@@ -416,7 +420,7 @@ class Kernel:
 
     def slots(self, scratch: str, is_double: bool) -> int:
         """How many pieces of scratch memory of a name there are, where two tiles may be under way."""
-        return 2 if is_double and self.second is not None and scratch == SUMS else 1
+        return 2 if is_double and self.post_processing is not None and scratch == SUMS else 1
 
     def dense(self, operand: str, rank: int) -> int:
         """How many trailing axes of an operand of so many axes must be packed in row-major order."""

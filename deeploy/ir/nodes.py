@@ -164,7 +164,7 @@ class Node:
     ``attrs["epilogue"]`` is the tuple of epilogue stages fused behind the body (see ``deeploy.ir.kernel``); their
     operands follow the body's inputs. ``operands`` are the inputs that are there: all of them, of most operators.
     ``domain``: of the operator, empty for those of ONNX. ``words``: by which the rates of its kernel differ, besides those that follow
-    from what it computes (``Second.words``).
+    from what it computes (``PostProcessing.words``).
     """
 
     name: str

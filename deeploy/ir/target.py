@@ -17,7 +17,7 @@ from deeploy.ir.topology import Topology
 from deeploy.ir.types import Numeric
 from deeploy.schemas import KINDS
 
-API_VERSION = 3
+API_VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,7 @@ class Target:
 
 
 def _name_kernel(kernel: Kernel, core: str) -> Kernel:
-    """The kernel with the name of the first engine where it, its second part, or one that it consists of runs on that."""
-    second = kernel.second and replace(kernel.second, kernel=_name_kernel(kernel.second.kernel, core))
+    """The kernel with the name of the first engine where it, its post-processing, or one that it consists of runs on that."""
+    post_processing = kernel.post_processing and replace(kernel.post_processing, kernel=_name_kernel(kernel.post_processing.kernel, core))
     phases = tuple(replace(phase, kernel=_name_kernel(phase.kernel, core)) for phase in kernel.phases)
-    return replace(kernel, engine=core if kernel.engine == CORE else kernel.engine, second=second, phases=phases)
+    return replace(kernel, engine=core if kernel.engine == CORE else kernel.engine, post_processing=post_processing, phases=phases)

@@ -66,7 +66,7 @@ class Topology:
     collective: str = AUTO
     has_gathers: bool = True
 
-    def joined(self, a: int, b: int) -> Link | None:
+    def find_link(self, a: int, b: int) -> Link | None:
         """The link between two chips, None where they have none."""
         pair = self.pairs.get((min(a, b), max(a, b)))
         if pair is not None:
@@ -82,7 +82,7 @@ class Topology:
 
     def neighbours(self, chip: int, chips: int) -> tuple[int, ...]:
         """The chips below ``chips`` that have a link to ``chip``."""
-        return tuple(other for other in range(chips) if self.joined(chip, other) is not None)
+        return tuple(other for other in range(chips) if self.find_link(chip, other) is not None)
 
     def route(self, a: int, b: int, chips: int) -> tuple[int, ...] | None:
         """The chips on a shortest way from ``a`` to ``b``, both included; the lowest numbers of several; None where there is none."""
@@ -112,7 +112,7 @@ class Topology:
         route = self.route(a, b, chips)
         if route is None:
             raise UsageError(f"no links lead from chip {a} to chip {b}", "Join them in the topology file (docs/chips.md).")
-        return tuple(link for one, two in itertools.pairwise(route) if (link := self.joined(one, two)) is not None)
+        return tuple(link for one, two in itertools.pairwise(route) if (link := self.find_link(one, two)) is not None)
 
 
 class Ports:

@@ -17,7 +17,7 @@ from deeploy.operators.table import OPERATORS
 
 Constants = tuple[Array | None, Array, Array]  # bias, where there is one, multiplier and summand; of one axis or none
 FUSED = (("requantise",), ("bias", "requantise"))
-FURTHER = 16  # bits by which the shift of a joined requantisation may be longer
+FURTHER = 16  # bits by which the shift of a folded requantisation may be longer
 STEPS = 2**8  # the most that a staircase of an approximation has
 FAR = 2**61  # beyond all summands
 HALF = 32  # bits of the lower half of a product
@@ -160,7 +160,7 @@ def stored(find: Callable[[Node], tuple[Array, Array] | None]) -> Mapping[str, L
 
 
 @dataclass(frozen=True)
-class Joined:
+class FoldedRequantisation:
     """The constants of a requantisation that does what another one and a table behind it do; ``mul`` and ``add`` as those of the first."""
 
     mul: Array
@@ -170,7 +170,7 @@ class Joined:
     high: int
 
 
-def with_table(node: Node, results: Array) -> Joined | None:
+def fold_table(node: Node, results: Array) -> FoldedRequantisation | None:
     """One requantisation for that of ``node`` and what its results become, for all accumulators that can occur; None where there is none.
 
     The thresholds of both together are some of those of the first. Constants are tried whose slope is that of both, and taken if an
@@ -202,7 +202,7 @@ def with_table(node: Node, results: Array) -> Joined | None:
             lower, upper = lower.max(keepdims=True), upper.min(keepdims=True)
         if (lower <= upper).all():
             bias = np.clip(0, lower, upper)
-            return Joined(scaled.astype(np.int32), bias, attrs["shift"] + further, int(table[0]), int(table[-1]))
+            return FoldedRequantisation(scaled.astype(np.int32), bias, attrs["shift"] + further, int(table[0]), int(table[-1]))
     return None
 
 

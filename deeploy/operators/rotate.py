@@ -56,7 +56,7 @@ def halves(node: Node, x: Array) -> tuple[Array, Array]:
     return (x[..., ::2], x[..., 1::2]) if node.attrs.get("interleaved") else (x[..., :half], x[..., half:])
 
 
-def joined(node: Node, first: Array, second: Array) -> Array:
+def join_halves(node: Node, first: Array, second: Array) -> Array:
     """Rows whose halves, or even and odd elements where interleaved, are ``first`` and ``second``."""
     both = np.stack([first, second], axis=-1 if node.attrs.get("interleaved") else -2)
     return both.reshape(*first.shape[:-1], 2 * first.shape[-1])
@@ -70,7 +70,7 @@ def reference(node: Node, x: Array, cos: Array, sin: Array, table: Array) -> Arr
     half (row 0) and of the first half (row 1). No epilogue.
     """
     first, second = halves(node, wide(x) - np.iinfo(x.dtype).min)
-    turned = joined(node, table[0][second], table[1][first])
+    turned = join_halves(node, table[0][second], table[1][first])
     mul_a, mul_b, add, *limits = node.attrs["sum"]
     return _limited(product(x, cos, node.attrs["cosine"]) * mul_a + product(turned, sin, node.attrs["sine"]) * mul_b + add, *limits)
 
@@ -106,7 +106,7 @@ def _product_in_words(
 def float_reference(node: Node, x: Array, cos: Array, sin: Array) -> Array:
     """x * cos + (-second half, first half) * sin in float32."""
     first, second = halves(node, x)
-    turned = joined(node, -second, first)
+    turned = join_halves(node, -second, first)
     return np.asarray(x * cos + turned * sin, np.float32)
 
 

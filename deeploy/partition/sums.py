@@ -330,9 +330,9 @@ class _RunningSum(Mover):
         shards, state, product = self.shards, self.shards.states[self.tensor], self.product
         shards.carry_out(self.algorithm.events, self)
         if self.rows is None:
-            state.whole[ROOT] = self.joined(ROOT)
+            state.whole[ROOT] = self.join_chunks(ROOT)
         else:
-            state.rows = in_rows(self.rows, {chip: self.joined(chip) for chip in self.rows.owned})
+            state.rows = in_rows(self.rows, {chip: self.join_chunks(chip) for chip in self.rows.owned})
         state.add_up = None
         shards.note("reduce" if self.rows is None else "reduce-scatter", self.tensor, self.algorithm.name, product.attrs, product.group)
 
@@ -386,7 +386,7 @@ class _RunningSum(Mover):
         box = None if is_whole else (tensor.rank - 1, *self.box(chunk))
         return self.shards.constant(tensor, chip, box=box, is_copy=self.rows is not None)
 
-    def joined(self, chip: int) -> Tensor:
+    def join_chunks(self, chip: int) -> Tensor:
         """The result on a chip, with all chunks."""
         chunks = [self.sums[chip, chunk] for chunk in range(self.algorithm.chunks)]
         return self.shards.add(chip, join_pieces(chunks, self.product.axis), f"{self.tensor.name}{self.place}")

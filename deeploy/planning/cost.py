@@ -170,7 +170,7 @@ FORMS = {  # of requantisations, in words (see ``deeploy.operators.staircase``);
 
 def requantisation_form(call: Call, target: Target) -> str:
     """The form in which the cores of a call requantise; empty where they do not, or do it to the sums of an accelerator."""
-    is_alone = call.kernel.second is None and not target.engine(call.kernel.engine).accelerator
+    is_alone = call.kernel.post_processing is None and not target.engine(call.kernel.engine).accelerator
     words = instance_words(call) if is_alone else frozenset[str]()
     return next((name for name in FORMS if name in words), "")
 
@@ -258,7 +258,7 @@ def kernel_work(call: Call, target: Target) -> Work:
 
 @dataclass(frozen=True)
 class PostProcessingCost:
-    """What the second part of a kernel costs.
+    """What the post-processing of a kernel costs.
 
     Attributes:
         work: of which ``cores`` divide the dimension ``dim``.
@@ -276,16 +276,16 @@ class PostProcessingCost:
 
 
 @of_call
-def second_part_cost(call: Call, target: Target, cores: int) -> PostProcessingCost | None:
-    """What the second part of a call costs on a team of at most ``cores``; None where the call has none."""
+def post_processing_cost(call: Call, target: Target, cores: int) -> PostProcessingCost | None:
+    """What the post-processing of a call costs on a team of at most ``cores``; None where the call has none."""
     part = call.parts[-1]
     if part is call:
         return None
-    second_rate, (written,) = kernel_rate(part, target), call.geometry.nest.writes.values()
+    rate, (written,) = kernel_rate(part, target), call.geometry.nest.writes.values()
     (dim,) = written.axes[-1].dims()
     team = min(cores, target.engine(part.kernel.engine).cores)
     meet = fork_cycles if call.kernel.forks else barrier_cycles
-    return PostProcessingCost(work_of(part, second_rate), dim.name, team, meet(part, target) + second_rate.call)
+    return PostProcessingCost(work_of(part, rate), dim.name, team, meet(part, target) + rate.call)
 
 
 def work_of(call: Call, kernel_rate: Rate) -> Work:
@@ -431,14 +431,14 @@ class SharedCycles(NamedTuple):
         set_up: cycles in which the first core sets tiles of an accelerator up.
         beside: of starting transfers, what the first core does while the accelerator computes.
         first: of the accelerator for the first tile.
-        second: what cores do of all tiles in a second part, and ``last`` of the last one.
+        post_processing: what cores do of all tiles of their accumulators, and ``last`` of the last one.
         slower: by which part both are slower while they work side by side (``meet_engines``).
     """
 
     set_up: Numeric = 0.0
     beside: Numeric = 0.0
     first: Numeric = 0.0
-    second: Numeric = 0.0
+    post_processing: Numeric = 0.0
     last: Numeric = 0.0
     slower: tuple[float, float] = (0.0, 0.0)
 
@@ -451,10 +451,10 @@ def call_cycles(
 ) -> Numeric:
     """Cycles of a call whose ``tiles`` take ``compute`` in all; works on numbers and on arrays of them.
 
-    ``issue`` is what the first core spends to start transfers; it overlaps with nothing but an accelerator. What cores do of tiles in a
-    second part overlaps with what the accelerator does of the tiles behind them, all but that of the last one.
+    ``issue`` is what the first core spends to start transfers; it overlaps with nothing but an accelerator. What cores do in
+    post-processing overlaps with what the accelerator does of the tiles behind them, all but that of the last one.
     """
-    added_up = compute + shared.second + issue + sum(load.data for load in loads.values())
+    added_up = compute + shared.post_processing + issue + sum(load.data for load in loads.values())
     if not np.any(is_double):
         return added_up
     overlapped = _overlapped_cycles(compute, tiles, issue, loads, shared)
@@ -465,10 +465,10 @@ def _overlapped_cycles(compute: Numeric, tiles: Numeric, issue: Numeric, loads: 
     """The same where windows have two slots."""
     ends: Numeric = sum(load.first + load.last for load in loads.values())
     between, alone = larger_of(tiles - 1, 1), shared.set_up
-    if np.any(shared.second):
-        job, rest, start = (compute - alone - shared.first) / between, (shared.second - shared.last) / between, issue / tiles
-        ended, joined = meet_engines(job, rest, shared.slower)
-        inner = larger_of(ended, joined + start)
+    if np.any(shared.post_processing):
+        job, rest, start = (compute - alone - shared.first) / between, (shared.post_processing - shared.last) / between, issue / tiles
+        job_ended, cores_ended = meet_engines(job, rest, shared.slower)
+        inner = larger_of(job_ended, cores_ended + start)
         for load in loads.values():
             inner = larger_of(inner, (load.data - load.first - load.last) / between)
         return alone + shared.first + (tiles - 1) * inner + shared.last + start + ends

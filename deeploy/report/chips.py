@@ -96,8 +96,8 @@ def _joint_picture(manifest: Document, rows: Sequence[Rows]) -> str:
     drawn, top = [], 4
     for chip, own in enumerate(shown):
         drawn.append(tag("text", f"chip {chip}", x=0, y=top + _ROW, font_size=10, fill="currentColor"))
-        for path, strips in own.items():
-            for kind, start, end in strips:
+        for path, bars in own.items():
+            for kind, start, end in bars:
                 title = tag("title", f"chip {chip}, {text(path)}: {_LEGEND[kind][1]}, {number(start)} to {number(end)}")
                 width = f"{max((end - start) * scale, 0.3):.2f}"
                 place = {"x": f"{_LABEL + start * scale:.2f}", "y": top, "width": width, "height": _ROW - 1}

@@ -145,9 +145,9 @@ class _Builder:
         self.live = live_rows(plan.program)
         self.cores = min(plan.machine.cores, self.engine.cores) if self.tiling.division else 1
         self.is_double = plan.calls[step].is_double and self.tiling.tiles > 1
-        second = self.call.kernel.second
-        self.team = min(plan.machine.cores, plan.target.engine(second.kernel.engine).cores) if second is not None else 0
-        self.late = stage_operands(self.call.node.epilogue) if second is not None else ()  # what the second part reads
+        post_processing = self.call.kernel.post_processing
+        self.team = min(plan.machine.cores, plan.target.engine(post_processing.kernel.engine).cores) if post_processing is not None else 0
+        self.late = stage_operands(self.call.node.epilogue) if post_processing is not None else ()  # what post-processing reads
         self.fused_group = next((fused_group for fused_group in plan.fused_groups if fused_group.first <= step <= fused_group.last), None)
         self.partial = self.tiling.partial(self.geometry)
 
@@ -192,7 +192,7 @@ class _Builder:
     def _moves(self, distance: int, is_output: bool, purpose: Purpose, is_late: bool = False) -> list[Node]:
         """What moves for a tile: what it needs and the tile before did not, or what it computed.
 
-        ``is_late``: what the second part of a tile needs, instead of what the first does.
+        ``is_late``: what the post-processing of a tile needs, instead of what the first does.
         """
         nodes: list[Node] = []
         is_prefetchable = purpose == "early"
@@ -367,14 +367,14 @@ class _Builder:
                 Compute(self.step, tile),
                 *others,
                 Finish(self.step, self.engine.name, tile),
-                *self._seconded(tile),
+                *self._post_processed(tile),
             ]
         return [*others, Compute(self.step, tile)]
 
-    def _seconded(self, tile: Value) -> list[Node]:
+    def _post_processed(self, tile: Value) -> list[Node]:
         """What cores make of the sums of a tile, or of the last of those that add up to them."""
-        second: list[Node] = [PostProcess(self.step, tile)] if self.team else []
-        return guard_nodes([Condition(remainder(tile, self.partial), "==", self.partial - 1)], second)
+        nodes: list[Node] = [PostProcess(self.step, tile)] if self.team else []
+        return guard_nodes([Condition(remainder(tile, self.partial), "==", self.partial - 1)], nodes)
 
     def _followed(self, tile: Value) -> list[Node]:
         """With the last tile the early windows of a later call begin to move."""
@@ -412,7 +412,7 @@ class _Builder:
         )
 
     def _overlapped(self) -> list[Node]:
-        """The accelerator computes the next tile, and the one behind that is fetched, during the second part of a tile."""
+        """The accelerator computes the next tile, and the one behind that is fetched, during the post-processing of a tile."""
         tile, tiles = self.tiling.index, self.tiling.tiles
         arrived = self._waited("fetch", 0, "in") or self._waited("supply", 0, "in")
         more, further = Condition(tile, "<", tiles - 1), Condition(tile, "<", tiles - 2)
@@ -423,7 +423,7 @@ class _Builder:
             *guard_nodes([further], self._do("fetch", tile + 2)),
             *guard_nodes([more], self._do("supply", tile + 1)),
             *self._followed(tile),
-            *self._seconded(tile),
+            *self._post_processed(tile),
             *self._waited("store", 0, "out"),
             *self._do("store", tile),
         ]

@@ -189,7 +189,7 @@ class _ScheduledMember:
         return [Wait(self._token("in"))] if self.fetches else []
 
     def started(self, clock: Value) -> list[Node]:
-        """Starts the accelerator on what has arrived; what the next tile needs begins to move, and what this one's second part does."""
+        """Starts the accelerator on what has arrived; what the next tile needs begins to move, and what this one's post-processing does."""
         tile = _tile_at(self.member, clock)
         late: list[Node] = [Do(self.step, name, tile) for name in self.fetches if name == "supply"]
         if not self.is_supplied_again and clock != 0:
@@ -309,7 +309,7 @@ class _GroupSchedule:
         for member in started:
             nodes += [*arrived, *member.started(0)]
         inner = [*self._arrived(), *arrived]
-        for member in jobs:  # without a second part, the next job but one writes the slot that the wait of this store makes free
+        for member in jobs:  # without post-processing, the next job but one writes the slot that the wait of this store makes free
             left = [] if member.layer.team else member.completed(clock)
             inner += guard_nodes(_runs_at(member.member, clock), [*member.finished(_tile_at(member.member, clock)), *left])
         for member in jobs:

@@ -215,7 +215,7 @@ class PostProcess:
     tile: Value
 
     def __str__(self) -> str:
-        return f"second part of tile {self.tile}"
+        return f"post-processing of tile {self.tile}"
 
 
 @dataclass(frozen=True)
@@ -277,9 +277,9 @@ class Layer:
 
     Attributes:
         accelerator: what works on while the first core goes on; None where cores compute.
-        team: cores that do the second part of a tile; 0 where there is none.
+        team: cores that do the post-processing of a tile; 0 where there is none.
         begins_at_barrier: the call before may still be computed when this one begins, until the barrier of its first tile.
-        sums: the slot in which the first part of a tile leaves what the second one reads; None where there is none.
+        sums: the slot in which the first part of a tile leaves what its post-processing reads; None where there is none.
         procedures: by name, over the variable ``TILE``.
         body: what runs the call; that of the last call of a fused group runs all of them, and the others have none.
         others: the largest team of the calls that the body runs besides its own.

@@ -21,7 +21,7 @@ struct pulp_conv2d {
     int zero_point;               /* what is read outside x */
     int x_batch, x_row, x_column; /* strides in elements; channels are dense */
     int y_batch, y_row, y_column;
-    void *strip;   /* the calling core's own: `room` bytes for a part of x with what is around it, which one position of
+    void *patch;   /* the calling core's own: `room` bytes for a part of x with what is around it, which one position of
                       y sees at least, and three bytes more */
     void *windows; /* its own, too: room for `slots` windows, `pitch` bytes apart, and three bytes more */
     void *filled;  /* the same for the filters */

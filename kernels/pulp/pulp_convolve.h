@@ -10,7 +10,7 @@ What a convolution reads around a part of the image is copied, together with the
 #include "pulp_multiply.h"
 
 /* A part of the image with what is around it, channels of one group: rows of `row` bytes. */
-struct strip {
+struct patch {
     X_T *x;
     int rows, columns, row;
 };
@@ -25,7 +25,7 @@ static inline void copy_columns(const struct pulp_conv2d *k, X_T *to, const X_T 
 }
 
 /* Rows and columns from ih and iw on; what is outside the image is the zero point. */
-OUT_OF_LINE void load_strip(const struct pulp_conv2d *k, const X_T *image, const struct strip *s, int ih, int iw) {
+OUT_OF_LINE void load_patch(const struct pulp_conv2d *k, const X_T *image, const struct patch *s, int ih, int iw) {
     const int before = iw >= 0 ? 0 : -iw < s->columns ? -iw : s->columns, most = k->width - iw - before;
     const int rest = s->columns - before, inside = most < 0 ? 0 : most < rest ? most : rest;
     const int left = before * k->channels, right = (rest - inside) * k->channels;
@@ -87,7 +87,7 @@ OUT_OF_LINE const W_T *fill_up(const struct pulp_conv2d *k) {
 }
 
 /* As many windows as there is room for, of several rows of the output where these follow each other. */
-static inline void multiply_gathered(const struct pulp_conv2d *k, const struct strip *s, int high, int wide, OUT_T *y,
+static inline void multiply_gathered(const struct pulp_conv2d *k, const struct patch *s, int high, int wide, OUT_T *y,
                                      const W_T *w, int channel) {
     X_T *const windows = (X_T *)k->windows;
     const int is_flat = k->y_row == wide * k->y_column;
@@ -108,7 +108,7 @@ static inline void multiply_gathered(const struct pulp_conv2d *k, const struct s
 }
 
 /* Windows where they lie, row after row of the output. */
-static inline void multiply_runs(const struct pulp_conv2d *k, const struct strip *s, int high, int wide, OUT_T *y,
+static inline void multiply_runs(const struct pulp_conv2d *k, const struct patch *s, int high, int wide, OUT_T *y,
                                  const W_T *w, int channel) {
     const int run = k->kernel_w * k->channels;
     for (int oh = 0; oh < high; oh++) {
@@ -120,8 +120,9 @@ static inline void multiply_runs(const struct pulp_conv2d *k, const struct strip
     }
 }
 
-/* Strips of whole rows where there is room for one, of four positions or fewer elsewhere. */
-static inline void convolve_strips(const struct pulp_conv2d *k, const X_T *image, const W_T *w, OUT_T *y, int channel) {
+/* Patches of whole rows where there is room for one, of four positions or fewer elsewhere. */
+static inline void convolve_patches(const struct pulp_conv2d *k, const X_T *image, const W_T *w, OUT_T *y,
+                                    int channel) {
     const int tall = (k->kernel_h - 1) * k->dilation_h + 1, broad = (k->kernel_w - 1) * k->dilation_w + 1;
     const int row_of_all = ((k->out_width - 1) * k->stride_w + broad) * k->channels;
     int wide = k->out_width, high = 1;
@@ -136,8 +137,8 @@ static inline void convolve_strips(const struct pulp_conv2d *k, const X_T *image
         for (int ow = 0; ow < k->out_width; ow += wide) {
             const int count = k->out_width - ow < wide ? k->out_width - ow : wide;
             const int columns = (count - 1) * k->stride_w + broad;
-            const struct strip s = {(X_T *)k->strip, (rows - 1) * k->stride_h + tall, columns, columns * k->channels};
-            load_strip(k, image, &s, oh * k->stride_h - k->top, ow * k->stride_w - k->left);
+            const struct patch s = {(X_T *)k->patch, (rows - 1) * k->stride_h + tall, columns, columns * k->channels};
+            load_patch(k, image, &s, oh * k->stride_h - k->top, ow * k->stride_w - k->left);
             OUT_T *const to = y + oh * k->y_row + ow * k->y_column;
             if (RUNS)
                 multiply_runs(k, &s, rows, count, to, w, channel);
@@ -169,7 +170,7 @@ static inline void convolve(const struct pulp_conv2d *k) {
             const W_T *const w = filters + channel * p->w_row;
             OUT_T *const y = (OUT_T *)k->y + n * k->y_batch + channel;
             if (RUNS || GATHERED)
-                convolve_strips(k, image, w, y, channel);
+                convolve_patches(k, image, w, y, channel);
             else
                 convolve_pixels(k, image, w, y, channel);
         }

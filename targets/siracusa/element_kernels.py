@@ -10,7 +10,7 @@ import numpy as np
 from deeploy.operators import elementwise as ew
 from deeploy.operators import reduce, requantise, rotate, rows, scaled, staircase
 from deeploy.operators.accumulate import on_floats
-from deeploy.operators.joined import joined
+from deeploy.operators.fused_kernels import fuse_kernels
 from deeploy.operators.pairs import COMPARISONS
 from deeploy.target import BYTES, FLOAT, DType, Kernel, Need, Nest, Node, types, variant
 
@@ -323,5 +323,5 @@ KERNELS: tuple[Kernel, ...] = (
         macros=_rotation,
     ),
     *NORMS,
-    *(joined(first, second) for first in SUMS_OF_TWO for second in NORMS),
+    *(fuse_kernels(first, second) for first in SUMS_OF_TWO for second in NORMS),
 )

@@ -27,7 +27,7 @@ COLUMNS = 128  # of four channels under four rows of an image, which a core keep
 PLANE = 1024  # bytes of a channel under several rows of a depthwise convolution, which a core keeps at most
 TURNED = 1024  # bytes of the columns that a core turns together, where these are more than four
 GATHERED = 48 * 1024  # bytes of the windows that eight cores gather, at most
-STRIP = 2048  # bytes of an image, with what is around it, that a core copies together where it may copy more than a few positions see
+PATCH = 2048  # bytes of an image, with what is around it, that a core copies together where it may copy more than a few positions see
 WINDOWS = 1536  # bytes of windows that a core gathers together where it may gather more than a few
 
 
@@ -79,7 +79,7 @@ def _whole_words(count: Count) -> Count:
     return (count + 3) // 4 * 4 + SKEW
 
 
-def _strip(room: int) -> Scratch:
+def _patch(room: int) -> Scratch:
     """Where every core copies a part of an image: what ``room`` positions side by side see, or more where it is short."""
 
     def size(node: Node, tile: Mapping[str, Count]) -> Count:
@@ -90,7 +90,7 @@ def _strip(room: int) -> Scratch:
             return ((oh - 1) * w.strides[0] + tall) * ((ow - 1) * w.strides[1] + broad) * tile["c"]
 
         few = seen(1, np.minimum(room, tile["ow"]))
-        return _whole_words(np.minimum(seen(tile["oh"], tile["ow"]), np.maximum(few, STRIP if room == ROWS else 0)))
+        return _whole_words(np.minimum(seen(tile["oh"], tile["ow"]), np.maximum(few, PATCH if room == ROWS else 0)))
 
     return Scratch(size, CORES)
 
@@ -207,7 +207,7 @@ _GROUPED = GENERIC.kernel("conv2d_dot_grouped").variant(
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS},
     layouts=forms.PER_CHANNEL,
     macros=_window_macros,
-    scratch={"strip": _strip(ROWS), "windows": _windows(ROWS)},
+    scratch={"patch": _patch(ROWS), "windows": _windows(ROWS)},
     settings=_gathering(ROWS),
 )
 _SHARED = _GROUPED.variant("pulp_conv2d_dense", accepts=_ACCEPTS, tiling=_FOUR, cores=("oh", "ow", "k"))
@@ -226,7 +226,7 @@ def _few_windows(name: str, room: int, words: str) -> Kernel:
     return _SHARED.variant(
         name,
         (lambda node: conv.is_dense(node) and _gathers(node, room), f"one group, windows of which {words}"),
-        scratch={"strip": _strip(room), "windows": _windows(room)},
+        scratch={"patch": _patch(room), "windows": _windows(room)},
         settings=_gathering(room),
     )
 
@@ -378,7 +378,7 @@ _CONVOLUTION_SUMS = _POINTWISE_SUMS.variant(
         lambda node: conv.is_dense(node) and _has_one(node) and _runs(node) and not _is_pointwise(node),
         "one image, one group, channels of whole words, no dilation along rows",
     ),
-    scratch={SUMS: _kept("oh", "ow", "k"), "strip": _strip(1)},
+    scratch={SUMS: _kept("oh", "ow", "k"), "patch": _patch(1)},
     macros=_window_macros,
 )
 
@@ -404,7 +404,7 @@ def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
             struct="pulp_conv2d",
             **conv.PACKED_FILTERS,
             settings=_gathering(2, bits=bits),
-            scratch={"strip": _strip(2), "windows": _windows(2, lambda node: True)},
+            scratch={"patch": _patch(2), "windows": _windows(2, lambda node: True)},
             macros=lambda node: _product_macros(node, "gathered"),
         ),
         f"pulp_conv2d{suffix}",

@@ -51,7 +51,7 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True)
-class Layer:
+class EngineLayer:
     """What all tiles of a layer have in common.
 
     Attributes:
@@ -125,7 +125,7 @@ def weight_range(weights: Array) -> tuple[int, int] | None:
     return (bits, low) if bits <= 8 else None
 
 
-def encode(weights: Array, layer: Layer) -> Array:
+def encode(weights: Array, layer: EngineLayer) -> Array:
     """Weights of the graph, [K, C, FH, FW] (depthwise: [K, 1, 3, 3]), as the engine reads them.
 
     Returns uint8: 1x1 ``[K, groups of C, 32]``, dense 3x3 ``[K, groups of C, bits, 32]``, depthwise ``[groups of K, bits, 32]``.

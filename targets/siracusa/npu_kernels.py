@@ -25,10 +25,10 @@ from deeploy.target import (
     Nest,
     Node,
     Operator,
+    PostProcessing,
     Row,
     Sample,
     Scratch,
-    Second,
     Tiling,
     accumulated,
     encoded,
@@ -42,26 +42,26 @@ from .forms import is_whole
 from .npu import GROUP, NARROW, PIXELS, Array, Mode
 from .npu_layers import (
     DILATIONS,
-    Lowered,
+    LoweredLayer,
     body,
     body_of_all,
     channels_of,
     lower,
     lower_dilated,
-    lower_strips,
-    lower_thinned,
+    lower_patches,
+    lower_subsampled,
     lower_windows,
 )
 from .sums import shares
 
 WEIGHTS = types("s8", "u8", "s16", "s32")
 STAGES: tuple[tuple[str, ...], ...] = ((), ("requantise",), ("bias", "requantise"))
-ROOM = 24 * 1024  # bytes for two bands of windows, or of outputs that are thinned out
+ROOM = 24 * 1024  # bytes for two bands of windows, or of outputs that are subsampled
 FEW = 8  # input channels, of which pixels are copied one by one
 REDUCED = {"product": {"k": GROUP}, "pointwise": {"c": GROUP}, "dense": {"c": NARROW}}  # reductions that may be cut, weights in L1
 BANDS = 4  # of all outputs, at least: while the engine works on one, the cores are busy with another
 
-Form = Callable[[Node], Lowered | str]  # a node for the engine, or what the engine would need instead
+Form = Callable[[Node], LoweredLayer | str]  # a node for the engine, or what the engine would need instead
 
 
 # ---- what the engine makes of a node; ``accepts``, the encodings and the templates ask for the same nodes
@@ -70,7 +70,7 @@ _lower = lru_cache(maxsize=512)(lower)
 
 
 def _of_mode(mode: Mode) -> Form:
-    def form(node: Node) -> Lowered | str:
+    def form(node: Node) -> LoweredLayer | str:
         if node.op == "MatMul" and sum(n > 1 for n in node.outputs[0].shape[:-2]) > 1:
             return "at most one batch axis"
         lowered = _lower(node)
@@ -80,7 +80,7 @@ def _of_mode(mode: Mode) -> Form:
 
 
 @lru_cache(maxsize=512)
-def _as_windows(node: Node) -> Lowered | str:
+def _as_windows(node: Node) -> LoweredLayer | str:
     """A convolution of windows that cores gather, which those of one pixel each need not."""
     if node.op == "Conv":
         window = conv.window(node)
@@ -90,26 +90,26 @@ def _as_windows(node: Node) -> Lowered | str:
     return f"a window of at most {longest} bytes" if _pitch(node) > longest else lower_windows(node)
 
 
-_lower_strips = lru_cache(maxsize=512)(lower_strips)
+_lower_patches = lru_cache(maxsize=512)(lower_patches)
 
 
-def _as_strips(node: Node) -> Lowered | str:
-    """A convolution of windows that are runs in strips that cores gather."""
+def _as_patches(node: Node) -> LoweredLayer | str:
+    """A convolution of windows that are runs in patches that cores gather."""
     if node.op != "Conv" or conv.window(node).dilations[1] != 1 or conv.window(node).channels > FEW:
         return f"a convolution of at most {FEW} channels whose taps in a row are neighbours"
     most = ROOM // (2 * PIXELS)
-    return f"strips of at most {most} bytes" if _strip(node) > most else _lower_strips(node)
+    return f"patches of at most {most} bytes" if _patch(node) > most else _lower_patches(node)
 
 
-_lower_thinned = lru_cache(maxsize=512)(lower_thinned)
+_lower_subsampled = lru_cache(maxsize=512)(lower_subsampled)
 
 
-def _thinned_of(mode: Mode) -> Form:
+def _subsampled_of(mode: Mode) -> Form:
     """A convolution of which not all outputs are wanted."""
     most = ROOM // (2 * PIXELS)
 
-    def form(node: Node) -> Lowered | str:
-        lowered = _lower_thinned(node)
+    def form(node: Node) -> LoweredLayer | str:
+        lowered = _lower_subsampled(node)
         if isinstance(lowered, str) or lowered.layer.mode is not mode:
             return lowered if isinstance(lowered, str) else f"a {mode.name.lower()} convolution"
         return lowered if _row(node) <= most else f"rows of at most {most} bytes of outputs with stride 1"
@@ -123,7 +123,7 @@ _lower_dilated = lru_cache(maxsize=512)(lower_dilated)
 def _dilated_of(mode: Mode) -> Form:
     """A 3x3 convolution with dilation."""
 
-    def form(node: Node) -> Lowered | str:
+    def form(node: Node) -> LoweredLayer | str:
         lowered = _lower_dilated(node)
         return lowered if isinstance(lowered, str) or lowered.layer.mode is mode else f"a {mode.name.lower()} convolution"
 
@@ -134,9 +134,9 @@ def _dilation(node: Node) -> dict[str, str]:
     return {"DILATION": str(conv.window(node).dilations[0])}
 
 
-def _found(form: Form, node: Node) -> Lowered:
+def _found(form: Form, node: Node) -> LoweredLayer:
     lowered = form(node)
-    assert isinstance(lowered, Lowered), "only nodes that the kernel accepts are encoded and emitted"
+    assert isinstance(lowered, LoweredLayer), "only nodes that the kernel accepts are encoded and emitted"
     return lowered
 
 
@@ -238,31 +238,31 @@ def _band(node: Node) -> int:
     return _subtiles(outputs[1] * outputs[2], _pitch(node)) * PIXELS**2
 
 
-def _strip(node: Node) -> int:
-    """Bytes of a strip: as many columns as the windows of a row of outputs see."""
+def _patch(node: Node) -> int:
+    """Bytes of a patch: as many columns as the windows of a row of outputs see."""
     g = conv.window(node)
     return ((node.outputs[0].shape[2] - 1) * g.strides[1] + g.width) * g.height * g.channels
 
 
-def _strips(node: Node) -> int:
-    """Strips that are gathered at once, by the rule of ``_rows_at_once``."""
-    return _rows_at_once(node.outputs[0].shape[1], _strip(node))
+def _patches(node: Node) -> int:
+    """Patches that are gathered at once, by the rule of ``_rows_at_once``."""
+    return _rows_at_once(node.outputs[0].shape[1], _patch(node))
 
 
 def _row(node: Node) -> int:
-    """Bytes of a row of outputs before they are thinned out, at most: as many pixels as x has."""
+    """Bytes of a row of outputs before they are subsampled, at most: as many pixels as x has."""
     x = node.inputs[0]
     assert x is not None
     return x.shape[2] * node.outputs[0].shape[3]
 
 
 def _rows_at_once(height: int, row: int) -> int:
-    """Rows of outputs that are thinned out at once, by the same rule."""
+    """Rows of outputs that are subsampled at once, by the same rule."""
     return min(ROOM // (2 * row * PIXELS), -(-height // (BANDS * PIXELS))) * PIXELS
 
 
 def _rows(node: Node) -> int:
-    """Rows of outputs that are thinned out at once."""
+    """Rows of outputs that are subsampled at once."""
     x = node.inputs[0]
     assert x is not None
     return _rows_at_once(x.shape[1], _row(node))
@@ -305,7 +305,7 @@ def _with_sums(
     def needs(node: Node) -> str | None:
         if steps is _of_stride_1 and max(conv.window(node).strides) != 2:
             return "a convolution of stride 2"
-        if not reduced and isinstance((usual or form)(node), Lowered):
+        if not reduced and isinstance((usual or form)(node), LoweredLayer):
             return "a requantisation that the engine cannot compute itself"
         lowered = form(bare(node))
         if isinstance(lowered, str):
@@ -327,7 +327,7 @@ def _with_sums(
         _, sh, sw, _ = steps(node)
         return 4 * tile["n"] * ((tile["oh"] - 1) * sh + 1) * ((tile["ow"] - 1) * sw + 1) * tile["k"]
 
-    second = _SUMS.kernel(
+    post_processing = _SUMS.kernel(
         "pulp_requantise_sums",
         "pulp/pulp_requantise_sums.c",
         macros=lambda node: {"CLIP_WHOLE": variant("whole", is_whole(node))},
@@ -344,7 +344,7 @@ def _with_sums(
         layouts=constants,
         scratch={**kernel.scratch, SUMS: Scratch(bytes_of)},
         tiling=Tiling(tuple(dict.fromkeys(whole)), {**kernel.tiling.multiple, **(reduced or {})}),
-        second=Second(second, bare, steps, _form),
+        post_processing=PostProcessing(post_processing, bare, steps, _form),
     )
 
 
@@ -378,7 +378,7 @@ def _pair(
     ).variant(f"neureka_{name}", **row)
     every = (declared.variant(f"{declared.name}_nms", resident={weights: "WM"}, settings=settings(True)), declared)
     yield from every
-    if name not in ("depthwise_thinned", "dense_thinned"):
+    if name not in ("depthwise_subsampled", "dense_subsampled"):
         yield from (_with_sums(kernel, f"{kernel.name}_sums", form) for kernel in every)
     if name in REDUCED:
         yield _with_sums(declared, f"{declared.name}_parts", form, reduced=REDUCED[name])
@@ -388,11 +388,11 @@ _DEPTHWISE = Tiling(whole=("fh", "fw"), multiple={"k": NARROW})
 
 
 def _all_of(kernels: Sequence[Kernel], mode: Mode) -> Iterator[Kernel]:
-    """Kernels of stride 1 whose sums are thinned out by the cores that requantise them."""
+    """Kernels of stride 1 whose sums are subsampled by the cores that requantise them."""
     for kernel in kernels:
-        if kernel.second is None:
+        if kernel.post_processing is None:
             name = kernel.name.replace(mode.name.lower(), f"{mode.name.lower()}_all")
-            yield _with_sums(kernel, f"{name}_sums", _of_mode(mode), _lower_thinned, _of_stride_1)
+            yield _with_sums(kernel, f"{name}_sums", _of_mode(mode), _lower_subsampled, _of_stride_1)
 
 
 _DENSE_3X3 = tuple(_pair("dense", conv.CONV, _of_mode(Mode.DENSE), nest=_dense_nest))
@@ -407,7 +407,7 @@ def _dilated_sample(groups: int, channels: int, dilation: int) -> Sample:
     return Sample({"x": (1, 7, 9, groups * channels), "w": (groups if groups > 1 else 17, channels, 3, 3)}, attrs)
 
 
-# A plan chooses from the first that fits of those with weights in each memory: windows and what is thinned out come last.
+# A plan chooses from the first that fits of those with weights in each memory: windows and what is subsampled come last.
 KERNELS: tuple[Kernel, ...] = (
     *_pair("pointwise", conv.CONV, _of_mode(Mode.POINTWISE), nest=_pointwise_nest),
     *_DENSE_3X3,
@@ -440,26 +440,26 @@ KERNELS: tuple[Kernel, ...] = (
         tiling=Tiling(whole=("k",), multiple={"n": GROUP, "m": PIXELS}),  # images of whole rows are one job
     ),
     *_pair(
-        "depthwise_thinned",
+        "depthwise_subsampled",
         conv.CONV,
-        _thinned_of(Mode.DEPTHWISE),
+        _subsampled_of(Mode.DEPTHWISE),
         {"band": _rows},
-        source="neureka/neureka_thinned.c",
+        source="neureka/neureka_subsampled.c",
         forks=True,
         nest=_depthwise_nest,
         tiling=_DEPTHWISE,
         scratch={"all": Scratch(lambda node, tile: 2 * _rows(node) * _row(node))},
     ),
     *_pair(
-        "strips",
+        "patches",
         conv.CONV,
-        _as_strips,
-        {"band": _strips},
-        source="neureka/neureka_strips.c",
+        _as_patches,
+        {"band": _patches},
+        source="neureka/neureka_patches.c",
         forks=True,
         nest=_windows_nest,
         strided={"x": 2, "y": 1},
-        scratch={"strips": Scratch(lambda node, tile: 2 * _strips(node) * _strip(node))},
+        scratch={"patches": Scratch(lambda node, tile: 2 * _patches(node) * _patch(node))},
     ),
     *_pair(
         "windows",
@@ -474,11 +474,11 @@ KERNELS: tuple[Kernel, ...] = (
         scratch={"windows": Scratch(lambda node, tile: 2 * _band(node) * _pitch(node))},
     ),
     *_pair(
-        "dense_thinned",
+        "dense_subsampled",
         conv.CONV,
-        _thinned_of(Mode.DENSE),
+        _subsampled_of(Mode.DENSE),
         {"band": _rows},
-        source="neureka/neureka_thinned.c",
+        source="neureka/neureka_subsampled.c",
         forks=True,
         nest=_dense_nest,
         scratch={"all": Scratch(lambda node, tile: 2 * _rows(node) * _row(node))},

@@ -11,21 +11,21 @@ from deeploy.operators import conv
 from deeploy.operators.staircase import WORD
 from deeploy.target import DType, Node, Tensor
 
-from .npu import Array, Layer, Mode, Normalisation, encode, normalisation, sums, weight_range
+from .npu import Array, EngineLayer, Mode, Normalisation, encode, normalisation, sums, weight_range
 from .sums import Channels, channels
 
 DILATIONS = range(2, 5)  # of 3x3 convolutions that are computed by parts, of which larger ones have too many
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredLayer:
     """A node for the engine.
 
     ``weights`` are encoded; ``normalisation`` is None where y is int32. Products of matrices are 1x1 convolutions whose pixels
     are the rows of their first operand.
     """
 
-    layer: Layer
+    layer: EngineLayer
     weights: Array
     normalisation: Normalisation | None
 
@@ -33,31 +33,31 @@ class Lowered:
 Convolution = tuple[Mode, Array, Array, int]  # mode, weights [K, C, FH, FW], what is added to the sums [K], padding
 
 
-def lower(node: Node) -> Lowered | str:
+def lower(node: Node) -> LoweredLayer | str:
     """The node for the engine, or what the engine would need instead."""
     return _lowered(
         node, _convolution(node) if node.op == "Conv" else _product(node) if node.op == "MatMul" else "a convolution or a product"
     )
 
 
-def lower_windows(node: Node) -> Lowered | str:
+def lower_windows(node: Node) -> LoweredLayer | str:
     """A convolution as a product of its windows, which hold row after row of taps; or what the engine would need instead."""
     return _lowered(node, _windows(node, (0, 2, 3, 1)) if node.op == "Conv" else "a convolution")
 
 
-def lower_strips(node: Node) -> Lowered | str:
+def lower_patches(node: Node) -> LoweredLayer | str:
     """The same with windows that hold column after column of taps."""
     return _lowered(node, _windows(node, (0, 3, 2, 1)) if node.op == "Conv" else "a convolution")
 
 
-def lower_thinned(node: Node) -> Lowered | str:
+def lower_subsampled(node: Node) -> LoweredLayer | str:
     """A 3x3 convolution of stride 2 with all the outputs that stride 1 has; or what the engine would need instead."""
     if node.op != "Conv" or sorted(set(conv.window(node).strides)) not in ([2], [1, 2]) or node.outputs[0].dtype.bytes != 1:
         return "a convolution of stride 2 with 8-bit outputs"
     return _lowered(node, _convolution(replace(node, attrs={**node.attrs, "strides": (1, 1)})))
 
 
-def lower_dilated(node: Node) -> Lowered | str:
+def lower_dilated(node: Node) -> LoweredLayer | str:
     """A 3x3 convolution with dilation, of which every so-manieth row and column is one without; or what the engine would need instead."""
     if node.op != "Conv":
         return "a convolution"
@@ -110,7 +110,7 @@ def channels_of(node: Node) -> Channels | str:
     return result or "positive factors, a shift of at most 53, and numbers of 62 bits"
 
 
-def _lowered(node: Node, convolution: Convolution | str) -> Lowered | str:
+def _lowered(node: Node, convolution: Convolution | str) -> LoweredLayer | str:
     if isinstance(convolution, str):
         return convolution
     mode, weights, offset, padding = convolution
@@ -123,13 +123,13 @@ def _lowered(node: Node, convolution: Convolution | str) -> Lowered | str:
         return f"weights within 8 bits, not {weights.min()} to {weights.max()}"
     settings = (mode, x.dtype.value, y.dtype.value, *span)
     if not node.epilogue and y.dtype.value == "s32" and not offset.any():
-        layer = Layer(*settings, padding_value=padding)
-        return Lowered(layer, encode(weights, layer), None)
+        layer = EngineLayer(*settings, padding_value=padding)
+        return LoweredLayer(layer, encode(weights, layer), None)
     norm = _normalisation(node, weights, offset)
     if isinstance(norm, str):
         return norm
-    layer = Layer(*settings, 8 * norm.scale.itemsize, norm.shift, padding)
-    return Lowered(layer, encode(weights, layer), norm)
+    layer = EngineLayer(*settings, 8 * norm.scale.itemsize, norm.shift, padding)
+    return LoweredLayer(layer, encode(weights, layer), norm)
 
 
 def _constant(tensor: Tensor | None) -> Array | None:

@@ -85,9 +85,9 @@ TARGET = Target(
         "nms": "N-EUREKA reads its weights in place, in the weight memory",
         "sums": "N-EUREKA leaves 32-bit sums, which the cores requantise",
         "windows": "the cores gather windows that N-EUREKA does not read by itself",
-        "strips": "the cores gather strips of windows that N-EUREKA does not read by itself",
+        "patches": "the cores gather patches of windows that N-EUREKA does not read by itself",
         "dilated": "N-EUREKA computes every so-manieth row and column by itself",
-        "thinned": "N-EUREKA computes outputs of stride 1, of which the cores keep some",
+        "subsampled": "N-EUREKA computes outputs of stride 1, of which the cores keep some",
         "packed": "weights of fewer than 8 bits stay packed in memory",
     },
 )

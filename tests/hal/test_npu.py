@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from targets.siracusa.npu import Layer, Mode
+from targets.siracusa.npu import EngineLayer, Mode
 from tests.targets.siracusa.neureka_jobs import Case, build_host, case, run_host, sweep
 
 MODES = ("early", "late", "random")
@@ -15,7 +15,7 @@ ASAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 def ordinary() -> list[Case]:
-    return [case(Layer(Mode.POINTWISE, "s8", "s8", shift=12), 11, 9, 40, 40)]
+    return [case(EngineLayer(Mode.POINTWISE, "s8", "s8", shift=12), 11, 9, 40, 40)]
 
 
 @pytest.mark.parametrize("flags", [(), ASAN], ids=["plain", "asan"])
@@ -39,7 +39,7 @@ def test_jobs_queue_up(tmp_path: Path) -> None:
 def test_rows_of_a_product_are_images_of_six_pixels_a_row(tmp_path: Path) -> None:
     application = build_host(tmp_path, ASAN)
     for rows in (1, 5, 6, 7, 12, 35, 36, 64):
-        made = case(Layer(Mode.POINTWISE, "s8", "s8", shift=12), 1, rows, 40, 33)
+        made = case(EngineLayer(Mode.POINTWISE, "s8", "s8", shift=12), 1, rows, 40, 33)
         assert run_host(application, [made], "--counters", "counters.json", parts=0) == (0, "", [made.expected()])
         assert f'"jobs": {(rows >= 6) + (rows % 6 > 0)},' in (tmp_path / "counters.json").read_text()
 
@@ -88,7 +88,7 @@ HAZARDS = {
 @pytest.mark.parametrize("name", HAZARDS)
 def test_hazards_are_stopped_in_every_mode(tmp_path: Path, name: str) -> None:
     changes, rule = HAZARDS[name]
-    made = case(Layer(Mode.POINTWISE, "s8", "s8", shift=12, scale_bits=16), 11, 9, 40, 40)
+    made = case(EngineLayer(Mode.POINTWISE, "s8", "s8", shift=12, scale_bits=16), 11, 9, 40, 40)
     application = build_host(tmp_path, (), changes)
     for mode in MODES:
         status, message, _ = run_host(application, [made], "--mode", mode, parts=2)
@@ -107,7 +107,7 @@ def test_what_a_job_writes_is_garbage_until_it_is_complete(tmp_path: Path) -> No
 
 
 def test_sums_of_more_than_32_bits_are_stopped(tmp_path: Path) -> None:
-    made = case(Layer(Mode.POINTWISE, "u8", "u8", shift=12, scale_bits=32), 2, 2, 40, 40)
+    made = case(EngineLayer(Mode.POINTWISE, "u8", "u8", shift=12, scale_bits=32), 2, 2, 40, 40)
     made.scale[:] = 1 << 24
     status, message, _ = run_host(build_host(tmp_path), [made])
     assert status == VIOLATION and "scaled or not, have 32 bits" in message

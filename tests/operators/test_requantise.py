@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from deeploy.ir.epilogue import clip_shifted
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
-from deeploy.operators.requantise import of_node, with_table, words
+from deeploy.operators.requantise import fold_table, of_node, words
 from deeploy.operators.staircase import WORD, StaircaseRequantisation, cheapest
 
 
@@ -192,7 +192,7 @@ def test_a_requantisation_that_is_joined_with_another_gives_the_same(seed: int, 
     attrs = {"shift": shift, "low": low, "high": high} | ({} if even is None else {"even": even})
     operands = [Tensor(name, array.shape, DType.of(array.dtype), array) for name, array in (("mul", mul), ("add", add))]
     x, y = Tensor("x", (4, 5), DType.INT16), Tensor("y", (4, 5), DType.INT8)
-    found = with_table(Node("node", "RequantShift", (x, *operands), (y,), attrs), results)
+    found = fold_table(Node("node", "RequantShift", (x, *operands), (y,), attrs), results)
     if found is None:
         assert even is not None or factor > 1 or results[0] == results[-1]
         return

@@ -44,7 +44,7 @@ def test_everybody_gets_every_part_from_one_that_has_it(way: gathers.Way, count:
         if isinstance(event, Send):
             assert event.piece and event not in sent and set(event.piece) <= has[event.chip]
             assert list(event.piece) == sorted(event.piece)  # one behind the other
-            assert TOPOLOGY.joined(event.chip, event.target) is not None or group != TOPOLOGY.group
+            assert TOPOLOGY.find_link(event.chip, event.target) is not None or group != TOPOLOGY.group
             sent.add(event)
             links[event.chip, event.target] += 1
         elif isinstance(event, Receive):

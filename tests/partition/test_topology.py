@@ -43,9 +43,9 @@ def test_siracusas_come_in_groups_of_four_whose_leaders_are_joined() -> None:
     assert topology.neighbours(5, 64) == (4, 6, 7)
     assert topology.route(3, 5, 64) == (3, 0, 4, 5)
     assert topology.route(21, 21, 64) == (21,)
-    link = topology.joined(1, 2)
+    link = topology.find_link(1, 2)
     assert link is not None and (link.bytes_per_second, link.pj_per_byte, topology.mhz) == (5e8, 100, None)
-    assert topology.joined(3, 4) is None
+    assert topology.find_link(3, 4) is None
 
 
 def test_a_message_passes_through_the_chips_on_its_way(tmp_path: Path) -> None:

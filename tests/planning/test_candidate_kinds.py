@@ -42,7 +42,7 @@ def test_products_whose_requantisations_take_other_instructions_are_of_other_kin
 
 @pytest.mark.parametrize(("factor", "is_same"), [(1 << 21, True), ((1 << 30) + 12345677, False)])
 def test_so_are_products_whose_sums_cores_requantise_in_other_instructions(factor: int, is_same: bool) -> None:
-    """An accelerator leaves the sums; the constants alone say whether the second part computes in 64 bits."""
+    """An accelerator leaves the sums; the constants alone say whether the post-processing computes in 64 bits."""
     program = products([k for k in load("siracusa").kernels if k.name == "neureka_product_parts"], 1 << 20, factor)
     first, second = program.calls
     assert first.kernel is second.kernel and (instance_words(first.parts[-1]) == instance_words(second.parts[-1])) is is_same

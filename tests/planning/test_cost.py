@@ -16,7 +16,7 @@ from deeploy.planning.cost import (
     call_cycles,
     kernel_rate,
     kernel_work,
-    second_part_cost,
+    post_processing_cost,
     tile_overhead,
     whole_steps,
 )
@@ -67,7 +67,7 @@ def test_figures_of_a_call_are_worked_out_once_for_a_target(tmp_path: Path) -> N
     for call in plan.program.calls:
         assert kernel_work(call, plan.target) is kernel_work(call, plan.target)
         assert kernel_rate(call, plan.target) is kernel_rate(call, plan.target)
-        assert second_part_cost(call, plan.target, 8) is second_part_cost(call, plan.target, 8)
+        assert post_processing_cost(call, plan.target, 8) is post_processing_cost(call, plan.target, 8)
         assert tile_overhead(call, slower) == tile_overhead(call, plan.target) + 1000.0
 
 
@@ -105,5 +105,5 @@ def test_convolutions_of_several_groups_are_told_from_dense_ones(tmp_path: Path,
 
 def test_tiles_of_an_accelerator_count_as_large_as_they_are() -> None:
     """Of two tiles, cores complete the first one, of 90 cycles, beside the second one's job of 20; what is left is 10."""
-    shared = SharedCycles(0, 0, first=80, second=100, last=10)
+    shared = SharedCycles(0, 0, first=80, post_processing=100, last=10)
     assert call_cycles(100, 2, 0, {}, True, shared) == 80 + 90 + 10

@@ -62,7 +62,7 @@ def test_a_job_begins_while_cores_complete_the_call_before(both: tuple[deeploy.C
             running.discard(node.step)
         elif isinstance(node, Compute | PostProcess):
             found |= {(node.step, step) for step in running}
-    steps = [member.step for member in plan.fused_groups[0].members if plan.program.calls[member.step].kernel.second is not None]
+    steps = [member.step for member in plan.fused_groups[0].members if plan.program.calls[member.step].kernel.post_processing is not None]
     assert {(step, step + 1) for step in steps[:-1]} <= found
 
 

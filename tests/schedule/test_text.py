@@ -74,7 +74,7 @@ def texts(folder: Path) -> str:
 def test_every_shape_is_as_pinned(tmp_path: Path) -> None:
     found = texts(tmp_path)
     assert found == SNAPSHOT.read_text()
-    for what in ("early of call", "wait for npu", "stage of call", "unstage of call", "constants)", "t % 2", "second part", "slide"):
+    for what in ("early of call", "wait for npu", "stage of call", "unstage of call", "constants)", "t % 2", "post-processing", "slide"):
         assert what in found, f"no shape shows {what}"
 
 

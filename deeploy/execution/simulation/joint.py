@@ -11,28 +11,28 @@ COLUMNS = 1400  # of the picture: what is shorter than one of them is joined wit
 # What the row of the cores shows of each kind of interval; where the first core waits for another chip, it is ``link``.
 _SHOWN = {"compute": "compute", "overhead": "overhead", "issue": "overhead", "wait": "wait"}
 
-Strip = tuple[str, float, float]  # kind, begin and end in cycles
-Strips = Mapping[str, Sequence[Strip]]  # by row: the cores, and every path
+DrawnBar = tuple[str, float, float]  # kind, begin and end in cycles
+BarsByRow = Mapping[str, Sequence[DrawnBar]]  # by row: the cores, and every path
 
 
-def joint_strips(runs: Sequence[Run], link: str) -> list[Strips]:
+def draw_joint_rows(runs: Sequence[Run], link: str) -> list[BarsByRow]:
     """The rows of every chip; intervals of one kind with less than a column between them are one."""
     most = max((run.cycles for run in runs), default=0.0)
     return [_chip_rows(run, most / COLUMNS, link) for run in runs]
 
 
-def _chip_rows(run: Run, column: float, link: str) -> Strips:
-    rows: dict[str, list[Strip]] = {row: [] for row in ("cores", *run.traffic)}
+def _chip_rows(run: Run, column: float, link: str) -> BarsByRow:
+    rows: dict[str, list[DrawnBar]] = {row: [] for row in ("cores", *run.traffic)}
     for interval in sorted(run.intervals, key=lambda i: i.start):
         row = interval.lane if interval.lane in run.traffic else "cores"
         kind = interval.kind if row != "cores" else _interval_kind(interval, link)
-        strips = rows[row]
-        if strips and strips[-1][0] == kind and interval.start - strips[-1][2] < column:
-            strips[-1] = (kind, strips[-1][1], max(strips[-1][2], interval.end))
-        elif interval.end - interval.start >= column or not strips or interval.start - strips[-1][2] >= column:
-            strips.append((kind, interval.start, interval.end))
+        bars = rows[row]
+        if bars and bars[-1][0] == kind and interval.start - bars[-1][2] < column:
+            bars[-1] = (kind, bars[-1][1], max(bars[-1][2], interval.end))
+        elif interval.end - interval.start >= column or not bars or interval.start - bars[-1][2] >= column:
+            bars.append((kind, interval.start, interval.end))
         else:  # too short to be seen
-            strips[-1] = (strips[-1][0], strips[-1][1], max(strips[-1][2], interval.end))
+            bars[-1] = (bars[-1][0], bars[-1][1], max(bars[-1][2], interval.end))
     return rows
 
 

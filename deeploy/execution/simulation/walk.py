@@ -104,7 +104,7 @@ class Walk:
         self.moved: set[tuple[int, str, str]] = set()  # windows whose code has run: call, operand, path
         self.forked: dict[int, Section] = {s.first: s for s in self.unrolled.schedule.sections if s.cores > 1}
         self._computed: dict[int, Sequence[float]] = {}
-        self._joined: dict[int, Sequence[float]] = {}
+        self._post_processed: dict[int, Sequence[float]] = {}
         self._cut: dict[int, tuple[tuple[Batch, ...], ...]] = {}
 
     def compute(self, table: Table) -> Sequence[float]:
@@ -116,12 +116,12 @@ class Walk:
             self._computed[step] = [max(0.0, each - saved / len(cycles)) for each in cycles]
         return self._computed[step]
 
-    def second(self, table: Table, second_cost: cost.PostProcessingCost) -> Sequence[float]:
-        """Cycles of the second part of each tile, which cores compute."""
+    def post_process(self, table: Table, part_cost: cost.PostProcessingCost) -> Sequence[float]:
+        """Cycles of the post-processing of each tile, which cores compute."""
         step = table.layer.step
-        if step not in self._joined:
-            self._joined[step] = _of_tiles(table, second_cost.cycles)
-        return self._joined[step]
+        if step not in self._post_processed:
+            self._post_processed[step] = _of_tiles(table, part_cost.cycles)
+        return self._post_processed[step]
 
     def run(self) -> Run:
         """Walks through all calls in their order; returns the cycles, bytes and waits of one inference."""
@@ -167,7 +167,7 @@ class Walk:
         elif isinstance(node, Finish):
             layers[node.step].finish(tile)
         elif isinstance(node, PostProcess):
-            layers[node.step].joined(tile, table)
+            layers[node.step].post_process(tile, table)
 
     def share(self, steps: range) -> None:
         """The cycles of a fused group, call by call, each with what it took: they follow each other, though they ran side by side."""
@@ -284,20 +284,22 @@ class _LayerWalk:
             cost.tile_overhead(layer.call, target),
             cost.call_once(layer.call, is_cached(walk.codes, layer.step), target),
         )
-        self.second = cost.second_part_cost(layer.call, target, layer.team)
+        self.post_processing = cost.post_processing_cost(layer.call, target, layer.team)
         # of a fused group, other kernels ran since the last tile
         self.again = (
-            cost.call_once(layer.call, False, target) - cost.call_once(layer.call, True, target) if is_chained and not self.second else 0.0
+            cost.call_once(layer.call, False, target) - cost.call_once(layer.call, True, target)
+            if is_chained and not self.post_processing
+            else 0.0
         )
         self.begun = self.ends = 0.0
         self.slower = [cost.slowdown_beside(part, target) for part in layer.call.parts]
 
-    def joined(self, tile: int, table: Table) -> None:
-        """Counts the second part of a tile: the cycles that cores take to make outputs of an accelerator's sums."""
-        assert self.second is not None
+    def post_process(self, tile: int, table: Table) -> None:
+        """Counts the post-processing of a tile: the cycles that cores take to make outputs of an accelerator's sums."""
+        assert self.post_processing is not None
         self.walk.forks += self.layer.call.kernel.forks
-        self.overheads(self.second.overhead, "barriers", tile)
-        self.computed(self.walk.second(table, self.second)[tile], tile)
+        self.overheads(self.post_processing.overhead, "barriers", tile)
+        self.computed(self.walk.post_process(table, self.post_processing)[tile], tile)
 
     def compute(self, tile: int, cycles: float) -> None:
         """Set a tile up; then compute it, all cores behind a barrier, or leave it to an accelerator."""
@@ -318,7 +320,7 @@ class _LayerWalk:
         for worked in (walk.worked, walk.timings[step].worked):
             worked[lane] = worked.get(lane, 0.0) + self.ends - self.begun
         walk.running = None if walk.running is self else walk.running
-        if self.second is None:
+        if self.post_processing is None:
             self.passed(cycles, tile)
             return
         walk.intervals.append(Interval(lane, "compute", self.begun, self.ends, step, step, self.layer.call.name, tile, 0))

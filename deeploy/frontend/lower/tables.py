@@ -104,7 +104,7 @@ def joined(m: Match) -> Result:
     front, (smallest, _) = need(m.only_source(m.x, *ACCUMULATING, "RequantShift")), m.x.dtype.range
     require(_is_requantised(front, "RequantShift"))
     results = need(apply_operator(m.node, every_value(m.x)))[front.attrs["low"] - smallest : front.attrs["high"] - smallest + 1]
-    parameters = need(requantise.with_table(front, results))
+    parameters = need(requantise.fold_table(front, results))
     return m.fuse(
         front,
         *requantisation_operands(parameters.mul, parameters.add),

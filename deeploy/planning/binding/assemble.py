@@ -23,7 +23,7 @@ from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.operators.views import APPEND, KEEP, MATERIALISE, POSITION, RESHAPE, VIEWS, Access, Place, by_rows
 from deeploy.planning.binding.dynamic import dynamic_dims, spread_axes
-from deeploy.planning.binding.joins import with_joined
+from deeploy.planning.binding.kernel_fusion import fuse_sums_and_norms
 from deeploy.planning.binding.kernels import bound_geometry, operand_names, select_kernels
 from deeploy.planning.binding.lookups import with_lookups
 from deeploy.planning.program import Buffer, Call, Growth, Operand, Program, Role, State, digest_values, overwritten_pairs, united_buffers
@@ -51,7 +51,7 @@ def assemble_program(name: str, graph: Graph, kernels: Sequence[Kernel], off: Se
     Raises:
         UnsupportedError: nodes without a kernel, all in one error.
     """
-    nodes = with_joined(with_lookups(graph.nodes, {t.name for t in graph.outputs}, kernels), kernels)
+    nodes = fuse_sums_and_norms(with_lookups(graph.nodes, {t.name for t in graph.outputs}, kernels), kernels)
     inputs, outputs = list(graph.inputs), list(graph.outputs)
     computed = [node for node in nodes if node.op not in VIEWS and node.op != KEEP]
     selected = iter(select_kernels(kernels, computed, off))
@@ -90,8 +90,8 @@ def _begun_in_place(nodes: Sequence[Node], kept: Sequence[Node], outputs: Sequen
     """
     states = {_kept_memory(node) for node in kept if node.attrs.get("has_value")}
     begun = {node.outputs[0]: state for node in nodes for state in states.intersection(node.operands)}
-    joined = [t for node in nodes if node.op in VIEWS and VIEWS[node.op](node).container[0] == "out" for t in node.operands]
-    for tensor in (*outputs, *joined):
+    concatenated = [t for node in nodes if node.op in VIEWS and VIEWS[node.op](node).container[0] == "out" for t in node.operands]
+    for tensor in (*outputs, *concatenated):
         for source in _list_sources(tensor):
             begun.pop(source, None)
     for node in kept:

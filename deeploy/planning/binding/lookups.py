@@ -28,14 +28,14 @@ def with_lookups(nodes: Sequence[Node], outputs: Collection[str], kernels: Seque
     """
     readers = Counter(t.name for node in nodes for t in node.inputs if t is not None)
     sources = {t.name: node for node in nodes for t in node.outputs}
-    joined: dict[int, Node | None] = {}
+    merged: dict[int, Node | None] = {}
     for node in nodes:
         x = node.inputs[0] if node.op in OPERATORS and OPERATORS[node.op].is_table else None
         front = sources.get(x.name) if x is not None and readers[x.name] == 1 and x.name not in outputs else None
         both = _join_lookup(front, node) if front is not None else None
         if front is not None and both is not None and _is_as_able(kernels, front, both):
-            joined |= {id(front): both, id(node): None}
-    return [joined_node for node in nodes if (joined_node := joined.get(id(node), node)) is not None]
+            merged |= {id(front): both, id(node): None}
+    return [looked_up for node in nodes if (looked_up := merged.get(id(node), node)) is not None]
 
 
 def _join_lookup(front: Node, lookup: Node) -> Node | None:

@@ -61,8 +61,7 @@ class Tiler:
         cores: int,
         fixed: Mapping[str, int] | None = None,
     ) -> None:
-        self.call = call
-        self.buffers = buffers
+        self.call, self.buffers = call, buffers
         self.target = target
         self.capacities = capacities
         self.engine = target.engine(call.kernel.engine)
@@ -79,7 +78,7 @@ class Tiler:
         self.overhead, self.once = cost.tile_overhead(call, target), cost.call_once(call, False, target)
         self.cold = self.once - cost.call_once(call, True, target)
         self.barrier = cost.barrier_cycles(call, target)
-        self.second = cost.second_part_cost(call, target, cores)
+        self.post_processing = cost.post_processing_cost(call, target, cores)
         self.plenty = capacities[self.levels[0]] // PLENTY  # bytes for which there is room in any plan
         self.slower = cost.slowdown_beside(call.parts[0], target), cost.slowdown_beside(call.parts[-1], target)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
@@ -138,12 +137,12 @@ class Tiler:
 
     @cached_property
     def whole(self) -> Numeric:
-        """Per combination of tile sizes: cycles of all tiles, and of their second parts."""
-        return self.computed[0] + self._joined(self.size, self.tiles)
+        """Per combination of tile sizes: cycles of all tiles, and of their post-processing."""
+        return self.computed[0] + self._post_processing_cycles(self.size, self.tiles)
 
     def computing(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
         """Cycles that all tiles of these sizes take to compute, without transfers."""
-        return self._compute(size, tiles)[0] + self._joined(size, tiles)
+        return self._compute(size, tiles)[0] + self._post_processing_cycles(size, tiles)
 
     def job(self, size: Mapping[str, Numeric], tiles: Numeric) -> float:
         """Cycles of an accelerator's jobs of tiles of one size."""
@@ -239,7 +238,7 @@ class Tiler:
 
     def candidates(self, distances: Distances, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
-        if self.second is not None and max(distances.values(), default=0) > 1:
+        if self.post_processing is not None and max(distances.values(), default=0) > 1:
             depths = [min(depths)]  # parts of tiles whose windows are staged do not overlap
         windows = [self._transfers(name) for name in self.moving if distances[name]]
         loads = {path.name: cost.path_load(windows, self.target, path.name) for path in self.paths[:1]}
@@ -265,7 +264,7 @@ class Tiler:
         tile_of_dim, tiles = {loop.dim: loop.tile for loop in loops}, math.prod(loop.trips for loop in loops)
         sizes = {name: np.array([tile_of_dim.get(name, self.call.geometry.extents[name])]) for name in self.dims}
         computed, which = self._compute(sizes, np.array([tiles]))
-        second = int(np.max(self._joined(sizes, np.array([tiles]))))
+        post_processing = int(np.max(self._post_processing_cycles(sizes, np.array([tiles]))))
         late = stage_operands(self.call.node.epilogue) if is_double else ()
         moving = (
             self._stream(name, distance, loops, len(loops), 2 + (distance > 0 and name in late), distance + 1 < distances[name])
@@ -276,7 +275,7 @@ class Tiler:
         used = [int(np.max(self.scratch_of(sizes, is_double))), *(0 for _ in self.levels[1:])]
         for stream in tiling.streams:
             used[self.distances[stream.path]] += stream.bytes * stream.depth
-        cycles, around = int(computed[0]) + second, tuple(distances[name] for name in self.call.operands)
+        cycles, around = int(computed[0]) + post_processing, tuple(distances[name] for name in self.call.operands)
         candidate = Candidate(tiling, around, tuple(used), cycles, 0, 0, cycles // tiles, 0, is_double)
         job = int(computed[0]) if self.engine.accelerator else 0
         moved = [(stream, *self._traffic(tiling, stream)) for stream in tiling.streams]
@@ -289,7 +288,7 @@ class Tiler:
             )
         )
         # other kernels run between two tiles of a fused group
-        again, set_up = self.cold * (tiles - 1) * (self.second is None), (tiles * self.overhead + self.once) * bool(job)
+        again, set_up = self.cold * (tiles - 1) * (self.post_processing is None), (tiles * self.overhead + self.once) * bool(job)
         return TiledOp(candidate, job, self.traffic(tiling), int(busy + again), int(set_up))
 
     def traffic(self, tiling: CallTiling) -> Mapping[str, int]:
@@ -301,7 +300,7 @@ class Tiler:
 
     def _used(self, distances: Distances, depth: int) -> tuple[Numeric, Numeric, Numeric]:
         """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it; which fit."""
-        used: Numeric = self.scratch if self.second is None else self.scratch_of(self.size, (self.tiles > 1) * (depth > 1))
+        used: Numeric = self.scratch if self.post_processing is None else self.scratch_of(self.size, (self.tiles > 1) * (depth > 1))
         around: Numeric = np.zeros(len(self.tiles), np.int64)
         fits: Numeric = np.ones(len(self.tiles), bool)
         for name in self.moving:
@@ -403,8 +402,8 @@ class Tiler:
         cached = _whole_cycles(cost.call_cycles(compute - self.cold, tiles, issue, loads, is_double, warm))
         last_tile, last_tile_saving = compute / tiles, self.cold / tiles
         if self.engine.accelerator:  # its last tile is set up before early windows of the next call are started
-            overlaps = is_double & (tiles > 1) & (shared.second > 0)
-            last_tile = np.where(overlaps, shared.last, (shared.second + compute - shared.set_up) / tiles)
+            overlaps = is_double & (tiles > 1) & (shared.post_processing > 0)
+            last_tile = np.where(overlaps, shared.last, (shared.post_processing + compute - shared.set_up) / tiles)
             last_tile_saving = np.zeros(len(tilings))
         far = sum((load.data for path, load in loads.items() if path != self.paths[0].name), start=np.zeros(len(tilings)))
         issue_ahead = np.where(prefetchable > 0, issue_ahead, 0.0)
@@ -419,22 +418,23 @@ class Tiler:
         if not self.engine.accelerator:
             return cost.SharedCycles(slower=self.slower)
         alone, beside, last = tiles * self.overhead + self.once, cost.later_windows(windows), 0.0
-        if self.second is not None:
-            last = self._seconds(self.second, size, Tile.LAST) + self.second.overhead
-        first = self._cycles(size, (), Tile.FIRST)
-        return cost.SharedCycles(alone, beside, first, self._joined(size, tiles), last, self.slower)
+        if self.post_processing is not None:
+            last = self._processed(self.post_processing, size, Tile.LAST) + self.post_processing.overhead
+        first, rest = self._cycles(size, (), Tile.FIRST), self._post_processing_cycles(size, tiles)
+        return cost.SharedCycles(alone, beside, first, rest, last, self.slower)
 
-    def _joined(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
-        """Cycles of the second parts of all tiles; 0 where there are none."""
-        return 0.0 if self.second is None else self._seconds(self.second, size) + self._meetings(size, tiles) * self.second.overhead
+    def _post_processing_cycles(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
+        """Cycles of the post-processing of all tiles; 0 where there are none."""
+        part = self.post_processing
+        return 0.0 if part is None else self._processed(part, size) + self._meetings(size, tiles) * part.overhead
 
-    def _seconds(self, second: cost.PostProcessingCost, size: Mapping[str, Numeric], tile: Tile | None = None) -> Numeric:
-        """Cycles of the second parts of all tiles, or of one, without overheads: what is added up counts once."""
-        division, once = ((second.dim, second.cores),), self.call.geometry.nest.accumulated
-        return shares.tile_cycles(second.work, self.call.geometry.extents, size, division, tile, once)
+    def _processed(self, part: cost.PostProcessingCost, size: Mapping[str, Numeric], tile: Tile | None = None) -> Numeric:
+        """Cycles of the post-processing of all tiles, or of one, without overheads: what is added up counts once."""
+        division, once = ((part.dim, part.cores),), self.call.geometry.nest.accumulated
+        return shares.tile_cycles(part.work, self.call.geometry.extents, size, division, tile, once)
 
     def _meetings(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
-        """How many tiles have a second part: of those that add up, the last one."""
+        """How many tiles are post-processed: of those that add up, the last one."""
         extents = self.call.geometry.extents
         for name in self.call.geometry.nest.accumulated:
             tiles = tiles // -(-extents[name] // size.get(name, extents[name]))

@@ -182,7 +182,7 @@ class FusionSearch:
 
     def begins_ahead(self, before: Call, call: Call) -> bool:
         """Whether a call begins while cores compute the one before it."""
-        return bool(self.accelerator(call)) and (not self.accelerator(before) or before.kernel.second is not None)
+        return bool(self.accelerator(call)) and (not self.accelerator(before) or before.kernel.post_processing is not None)
 
     def accelerator(self, call: Call) -> str | None:
         """What a call runs on, where it is no team of cores."""
@@ -262,7 +262,7 @@ class FusionSearch:
         distances = self.distances(call, inside)
         if distances is None or self._is_packed(call, loops, distances):
             return None
-        return self._made(call, loops, distances, is_double and call.kernel.second is not None)
+        return self._made(call, loops, distances, is_double and call.kernel.post_processing is not None)
 
     def _is_packed(self, call: Call, loops: tuple[TileLoop, ...], distances: Mapping[str, int]) -> bool:
         """Whether loops cut a constant where it lies of which the kernel wants what it reads packed."""
@@ -420,7 +420,7 @@ class FusionSearch:
         """Whether the first call may begin with its next tile while cores compute the last call: that one reads nothing that it writes."""
         first, last = calls[0], calls[-1]
         written = first.operands[first.writes[0]].buffer
-        has_cores = not self.accelerator(last) or last.kernel.second is not None
+        has_cores = not self.accelerator(last) or last.kernel.post_processing is not None
         is_read = any(operand.buffer == written for operand in last.parts[-1].operands.values())
         return bool(self.accelerator(first)) and has_cores and not is_read
 

@@ -56,7 +56,7 @@ def pipelined_groups(search: FusionSearch) -> Iterator[FusionCandidate]:
 
 def _has_cores(search: FusionSearch, call: Call) -> bool:
     """Whether cores do something of a call."""
-    return not search.accelerator(call) or call.kernel.second is not None
+    return not search.accelerator(call) or call.kernel.post_processing is not None
 
 
 def _is_hidden(search: FusionSearch, before: _CallPart, behind: _CallPart) -> bool:

@@ -64,7 +64,7 @@ def _start_steps(search: FusionSearch, calls: Sequence[Call], tiles: Sequence[in
     their first tile a clock before its first.
     """
     jobs = [bool(search.accelerator(call)) for call in calls]
-    if not any(jobs) or not any(not job or call.kernel.second is not None for job, call in zip(jobs, calls, strict=True)):
+    if not any(jobs) or not any(not job or call.kernel.post_processing is not None for job, call in zip(jobs, calls, strict=True)):
         return None
     starts, clocks = list[int](), {True: int(not all(jobs)), False: 0}
     for job, count in zip(jobs, tiles, strict=True):

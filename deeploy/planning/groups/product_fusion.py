@@ -221,7 +221,7 @@ def _fuse_nested(
     for tiles_per_step, (before, call) in zip(tiles_per_steps, itertools.pairwise(calls), strict=False):
         start += tiles_per_step + (search.begins_ahead(before, call) if search.accelerator(call) else -1)
         starts.append(start)
-    is_read_late = search.accelerator(calls[0]) and calls[0].kernel.second is None and not search.accelerator(calls[1])
+    is_read_late = search.accelerator(calls[0]) and calls[0].kernel.post_processing is None and not search.accelerator(calls[1])
     every = start + tiles_per_steps[-1] + bool(is_read_late)
     slots = {
         name: TileBuffers(_round_elements(call, own[:1]), 1, 1)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from targets.siracusa import npu
-from targets.siracusa.npu import Layer, Mode
+from targets.siracusa.npu import EngineLayer, Mode
 from tests.targets.siracusa.neureka_model import Tile
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -34,7 +34,7 @@ TYPES: dict[str, Any] = {"u8": np.uint8, "s8": np.int8, "s32": np.int32}
 class Case:
     """A job: what it is, and its operands. ``x`` [H, W, C] without borders, ``weights`` [K, C, FH, FW], ``y`` the bytes before."""
 
-    layer: Layer
+    layer: EngineLayer
     tile: Tile
     x: Array
     weights: Array
@@ -87,7 +87,7 @@ class Case:
 
 
 def case(
-    layer: Layer,
+    layer: EngineLayer,
     height: int,
     width: int,
     channels: int,
@@ -120,7 +120,7 @@ def case(
     return Case(layer, tile, x, weights, scale, bias, shifts, y, stride, channels)
 
 
-def _normalisation(layer: Layer, weights: Array, products: int, random: np.random.Generator) -> tuple[Array, Array, Array]:
+def _normalisation(layer: EngineLayer, weights: Array, products: int, random: np.random.Generator) -> tuple[Array, Array, Array]:
     """Scale, bias and shift per channel: outputs spread over some 100 values."""
     size = np.abs(weights.reshape(weights.shape[0], -1)).astype(np.int64)
     most = size.sum(axis=1) * 255 + 1
@@ -202,29 +202,35 @@ def sweep() -> list[Case]:
             for j, (h, w) in enumerate(sizes):
                 if (i + j) % 2 and (h, w) != (7, 5):
                     continue
-                layer = Layer(mode, "us"[i % 2] + "8", "us"[j % 2] + "8", shift=14, in_weight_memory=(i + j) % 3 == 0)
+                layer = EngineLayer(mode, "us"[i % 2] + "8", "us"[j % 2] + "8", shift=14, in_weight_memory=(i + j) % 3 == 0)
                 cases.append(case(layer, h, w, c, k, border))
         for bits in range(2, 9):
             offset = (-(1 << (bits - 1)), 0, -1, -(1 << bits) + 1)[bits % 4]
-            layer = Layer(mode, "s8", "s8", bits, offset, (8, 16, 32)[bits % 3], None, 3)
+            layer = EngineLayer(mode, "s8", "s8", bits, offset, (8, 16, 32)[bits % 3], None, 3)
             cases.append(case(layer, 8, 7, 31, 31, border))
-            cases.append(case(Layer(mode, "u8", "s32", bits, offset, in_weight_memory=bits % 2 > 0), 5, 8, 35, 35, border))
+            cases.append(case(EngineLayer(mode, "u8", "s32", bits, offset, in_weight_memory=bits % 2 > 0), 5, 8, 35, 35, border))
         for gap in (1, 4, 12):
             for y_type in TYPES:
-                cases.append(case(Layer(mode, "s8", y_type, 8, -100, 16, 9), 7, 8, 30, 30, border, gap=gap))
+                cases.append(case(EngineLayer(mode, "s8", y_type, 8, -100, 16, 9), 7, 8, 30, 30, border, gap=gap))
     for i in range(16):
         padding = (i & 1, i >> 1 & 1, i >> 2 & 1, i >> 3)
         for mode, size in ((Mode.DENSE, (6, 8)), (Mode.DEPTHWISE, (13, 5))):
-            layer = Layer(mode, "us"[i % 2] + "8", "u8", 5, -16, 16, 12, padding_value=100 - 150 * (i % 2))
+            layer = EngineLayer(mode, "us"[i % 2] + "8", "u8", 5, -16, 16, 12, padding_value=100 - 150 * (i % 2))
             cases.append(case(layer, *size, 20, 20, padding))
     for size in ((2, 2), (7, 12), (8, 8)):
         cases.append(
-            case(Layer(Mode.DENSE, "s8", "s8", shift=12, padding_value=-7), *size, 9, 9, (2, 2, min(2, size[0] % 6 or 6), 2 - size[1] % 2))
+            case(
+                EngineLayer(Mode.DENSE, "s8", "s8", shift=12, padding_value=-7),
+                *size,
+                9,
+                9,
+                (2, 2, min(2, size[0] % 6 or 6), 2 - size[1] % 2),
+            )
         )
     for stride in (2, 3):
         for size in ((5, 7), (1, 1), (12, 6)):
-            cases.append(case(Layer(Mode.POINTWISE, "s8", "u8", shift=12), *size, 33, 20, stride=stride, gap=stride - 2))
+            cases.append(case(EngineLayer(Mode.POINTWISE, "s8", "u8", shift=12), *size, 33, 20, stride=stride, gap=stride - 2))
     for mode in (Mode.DENSE, Mode.POINTWISE):
         for size in ((6, 6), (7, 3)):
-            cases.append(case(Layer(mode, "s8", "s32", 4, -8, accumulate=True), *size, 30, 34))
+            cases.append(case(EngineLayer(mode, "s8", "s32", 4, -8, accumulate=True), *size, 30, 34))
     return cases

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from targets.siracusa.npu import GROUP, PIXELS, Array, Layer, Mode, groups
+from targets.siracusa.npu import GROUP, PIXELS, Array, EngineLayer, Mode, groups
 
 REGISTERS = 24
 
@@ -40,7 +40,7 @@ class Tile:
     shifts: int = 0
 
 
-def job(layer: Layer, tile: Tile) -> Array:
+def job(layer: EngineLayer, tile: Tile) -> Array:
     """The registers of a job, uint32[24], in their order; addresses are their low 32 bits."""
     mode = layer.mode
     nb_in, rem_in = groups(tile.channels_in, mode.inputs)
@@ -83,18 +83,18 @@ def job(layer: Layer, tile: Tile) -> Array:
 DRIVER, LINEAR = 435, 75
 
 
-def cycles(layer: Layer, height: int, width: int, channels_in: int, channels_out: int) -> int:
+def cycles(layer: EngineLayer, height: int, width: int, channels_in: int, channels_out: int) -> int:
     """Cycles of a job that is waited for, while nobody else uses L1; see ``busy``."""
     return DRIVER + busy(layer, height, width, channels_in, channels_out)
 
 
-def linear_cycles(layer: Layer, pixels: int, channels_in: int, channels_out: int) -> int:
+def linear_cycles(layer: EngineLayer, pixels: int, channels_in: int, channels_out: int) -> int:
     """Cycles of the jobs that ``neureka_linear`` begins for so many pixels, until the last one was waited for."""
     images = [(height, width) for height, width in ((pixels // PIXELS, PIXELS), (1, pixels % PIXELS)) if height and width]
     return DRIVER + LINEAR + sum(busy(layer, *image, channels_in, channels_out) for image in images)
 
 
-def busy(layer: Layer, height: int, width: int, channels_in: int, channels_out: int) -> int:
+def busy(layer: EngineLayer, height: int, width: int, channels_in: int, channels_out: int) -> int:
     """Cycles in which the engine works on a job, while nobody else uses L1.
 
     For every group of output channels and every subtile of 6x6 pixels: for every group of input channels 6, its inputs (a pixel
@@ -127,13 +127,13 @@ def busy(layer: Layer, height: int, width: int, channels_in: int, channels_out: 
     return total
 
 
-def _set_up(layer: Layer) -> int:
+def _set_up(layer: EngineLayer) -> int:
     if layer.mode is Mode.POINTWISE:
         return 7 if layer.in_weight_memory else 10
     return 6 if layer.mode is Mode.DENSE else 34
 
 
-def _finish(layer: Layer, tall: int, wide: int, outputs: int) -> int:
+def _finish(layer: EngineLayer, tall: int, wide: int, outputs: int) -> int:
     """Cycles from the sums of a subtile to its outputs in L1."""
     pixels = (tall - 1) * PIXELS + wide
     streams = -(-outputs // 8)

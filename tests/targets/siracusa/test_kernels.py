@@ -336,7 +336,7 @@ def test_every_kernel_has_a_rate_of_its_own() -> None:
     """Its figures are declared to be measured: an instance that no entry with words names still has one of its kernel."""
     target = load("siracusa")
     assert target.timing is not None and "default" not in target.timing.kernels
-    seconds = [kernel.second.kernel for kernel in target.kernels if kernel.second is not None]
+    seconds = [kernel.post_processing.kernel for kernel in target.kernels if kernel.post_processing is not None]
     whole = [part for kernel in target.kernels for part in ([phase.kernel for phase in kernel.phases] or [kernel])]  # joined ones: of parts
     rates = {kernel.name: target.timing.own(kernel.name, kernel.engine) for kernel in (*whole, *seconds)}
     assert [name for name, rate in rates.items() if rate is None] == []

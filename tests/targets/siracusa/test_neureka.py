@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from targets.siracusa import npu
-from targets.siracusa.npu import Layer, Mode
+from targets.siracusa.npu import EngineLayer, Mode
 from tests.targets.siracusa import neureka_model as model
 from tests.targets.siracusa.neureka_model import Tile
 
@@ -65,7 +65,7 @@ def test_registers_are_the_same_in_c(library: ctypes.CDLL) -> None:
 
 
 def test_registers_of_a_known_job() -> None:
-    layer = Layer(Mode.DENSE, "s8", "u8", 4, -8, 16, 12, padding_value=-3, in_weight_memory=True)
+    layer = EngineLayer(Mode.DENSE, "s8", "u8", 4, -8, 16, 12, padding_value=-3, in_weight_memory=True)
     tile = Tile(13, 6, 57, 32, 57, 400, 32, 192, 1, 1, 1, 0, x=0x10001000, y=0x10002000, weights=0x10400000, scale=8, bias=16)
     got = model.job(layer, tile)
     assert got[:6].tolist() == [0x10400000, 0x10001000 - 400 - 57, 0x10002000, 8, 0, 16]
@@ -77,13 +77,13 @@ def test_registers_of_a_known_job() -> None:
 @pytest.mark.parametrize("wrong", [{"bits": 1}, {"bits": 9}, {"x_type": "s16"}, {"shift": 32}, {"scale_bits": 4}, {"accumulate": True}])
 def test_layers_that_do_not_exist(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="no such layer"):
-        replace(Layer(Mode.DENSE), **wrong)
+        replace(EngineLayer(Mode.DENSE), **wrong)
 
 
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("bits", range(2, 9))
 def test_every_bit_of_a_weight_is_where_the_engine_reads_it(mode: Mode, bits: int) -> None:
-    layer = Layer(mode, bits=bits, weight_offset=-3)
+    layer = EngineLayer(mode, bits=bits, weight_offset=-3)
     k, c, taps = 35, 1 if mode is Mode.DEPTHWISE else 37, mode.taps
     weights = np.random.default_rng(bits).integers(0, 1 << bits, (k, c, taps, taps)) - 3
     encoded = npu.encode(weights, layer)
@@ -109,7 +109,7 @@ def test_weights_that_do_not_fit() -> None:
     assert npu.weight_range(np.array([-5, 10])) == (4, -5)
     assert npu.weight_range(np.array([-128, 128])) is None
     with pytest.raises(ValueError, match="weights 0 to 16 are not of 4 bits above 0"):
-        npu.encode(np.array([0, 16]).reshape(2, 1, 1, 1), Layer(Mode.POINTWISE, bits=4, weight_offset=0))
+        npu.encode(np.array([0, 16]).reshape(2, 1, 1, 1), EngineLayer(Mode.POINTWISE, bits=4, weight_offset=0))
 
 
 def test_sums_are_bounds_that_are_reached() -> None:
@@ -188,7 +188,7 @@ def test_the_simulator_computes_what_numpy_does(application: Path, simulate: Sim
 @pytest.mark.gvsoc
 def test_jobs_queue_up_on_the_simulator(application: Path, simulate: Simulate, tmp_path: Path) -> None:
     """Five jobs are begun before the first wait, and the engine has registers for two."""
-    made = case(Layer(Mode.POINTWISE, "s8", "s8", shift=12), 11, 9, 40, 40)
+    made = case(EngineLayer(Mode.POINTWISE, "s8", "s8", shift=12), 11, 9, 40, 40)
     (tmp_path / "inputs.bin").write_bytes(made.blob(parts=5) + made.blob(repeats=3, parts=2) + made.blob(parts=0))
     run = simulate(application, tmp_path)
     assert run.is_success, run.lines
@@ -201,7 +201,7 @@ def test_cycles_are_those_that_the_planner_expects(application: Path, simulate: 
     """The third of three equal jobs, from warm caches: within 3 % and 120 cycles of the closed form."""
     jobs = (((13, 11), 40, "u8", 8, False), ((9, 12), 33, "u8", 4, True), ((7, 8), 40, "s32", 8, True))
     cases = [
-        case(Layer(mode, "u8", y_type, bits, 0, 16, 12, in_weight_memory=apart), *size, channels, channels, border)
+        case(EngineLayer(mode, "u8", y_type, bits, 0, 16, 12, in_weight_memory=apart), *size, channels, channels, border)
         for mode, border in ((Mode.POINTWISE, (0, 0, 0, 0)), (Mode.DENSE, (1, 1, 1, 1)), (Mode.DEPTHWISE, (1, 1, 1, 1)))
         for size, channels, y_type, bits, apart in jobs
     ]
@@ -218,9 +218,9 @@ def test_cycles_are_those_that_the_planner_expects(application: Path, simulate: 
 
 def test_cycles_of_known_jobs() -> None:
     """Counted by hand: subtiles, groups of channels and their passes."""
-    near = Layer(Mode.POINTWISE, scale_bits=8)
+    near = EngineLayer(Mode.POINTWISE, scale_bits=8)
     assert model.busy(near, 12, 12, 64, 64) == 2 * 4 * (2 * (6 + 42 + 10 + 32) + 8 + 9 + 4 + 8 + 36 + 3)
     assert model.busy(replace(near, in_weight_memory=True), 12, 12, 64, 64) == 2 * (4 * (2 * (6 + 42 + 7) + 68) + 32)
-    dense = Layer(Mode.DENSE, bits=4, y_type="s32")
+    dense = EngineLayer(Mode.DENSE, bits=4, y_type="s32")
     assert model.busy(dense, 6, 7, 28, 32) == (6 + 64 + 6 + 4 * 32 + 8 + 36 * 4) + (6 + 24 + 6 + 4 * 32 + 8 + 31 * 4)
     assert model.linear_cycles(near, 64, 64, 64) > model.linear_cycles(near, 60, 64, 64) > model.DRIVER

@@ -124,7 +124,7 @@ def test_single_buffers_under_the_sanitizers(tmp_path: Path) -> None:
 def test_windows_of_one_column_of_outputs(tmp_path: Path, l1: int) -> None:
     """Outputs follow each other row after row: along the axis of extent 1 nothing is stepped."""
     layers = [image((1, 40, 5, 10), 70, 5, spread=5), image((2, 30, 5, 9), 33, 5, y="s32", spread=5)]
-    made = compile_layers(layers, only_npu(without="strips"), Options(memory={"l1": l1}))
+    made = compile_layers(layers, only_npu(without="patches"), Options(memory={"l1": l1}))
     assert {kernel.name for kernel in kernels_of(made)} == {"neureka_windows"}
     assert (made.plan.tiling(0).tiles > 1) == (l1 < 200_000)
     check(made, layers, tmp_path)
@@ -147,12 +147,12 @@ def test_jobs_of_linear_images_take_all_of_their_pixels() -> None:
     assert jobs > 100
 
 
-def test_windows_in_strips_are_those_of_few_channels(tmp_path: Path) -> None:
+def test_windows_in_patches_are_those_of_few_channels(tmp_path: Path) -> None:
     layers = [layer for layer in LAYERS if layer.op == "Conv" and layer.x.shape[3] <= 8 and layer.attrs["group"] == 1]
-    strips = compile_layers(layers, only_npu(), Options())
-    windows = compile_layers(layers, only_npu(without="strips"), Options())
-    names = {kernel.name for kernel in kernels_of(strips)}
-    assert "neureka_strips" in names and "neureka_strips" not in {kernel.name for kernel in kernels_of(windows)}
+    patches = compile_layers(layers, only_npu(), Options())
+    windows = compile_layers(layers, only_npu(without="patches"), Options())
+    names = {kernel.name for kernel in kernels_of(patches)}
+    assert "neureka_patches" in names and "neureka_patches" not in {kernel.name for kernel in kernels_of(windows)}
     check(windows, layers, tmp_path)
 
 
@@ -193,11 +193,11 @@ def test_cycles_are_those_of_jobs() -> None:
             rate = timing.kernel(f"neureka_{mode.name.lower()}{'_nms' if is_resident else ''}")
             for height, width, channels, filters in sizes:
                 c = filters if mode is Mode.DEPTHWISE else channels
-                layer = npu.Layer(mode, bits=6, weight_offset=-32, scale_bits=16, shift=12, in_weight_memory=is_resident)
+                layer = npu.EngineLayer(mode, bits=6, weight_offset=-32, scale_bits=16, shift=12, in_weight_memory=is_resident)
                 is_near(rate, layer, height, width, c, filters)
 
 
-def is_near(rate: Rate, layer: npu.Layer, height: int, width: int, channels: int, filters: int) -> None:
+def is_near(rate: Rate, layer: npu.EngineLayer, height: int, width: int, channels: int, filters: int) -> None:
     """A rate is about what the formula says of a job."""
     extents = {"n": 1, "oh": height, "ow": width, "k": filters, "c": channels, "bit": 6}
     terms = [(each, [factor.partition("/") for factor in text.split()]) for text, each in rate.per.items()]
@@ -212,7 +212,7 @@ def test_cycles_of_parts_are_those_of_jobs_that_add(mode: Mode) -> None:
     timing = load("siracusa").timing
     assert timing is not None
     rate = timing.kernel(f"neureka_{mode.name.lower()}_parts")
-    layer = npu.Layer(mode, "s8", "s32", 6, -32, accumulate=True)
+    layer = npu.EngineLayer(mode, "s8", "s32", 6, -32, accumulate=True)
     for height, width, channels, filters in [
         (6, 6, 32, 32),
         (12, 12, 64, 64),

@@ -116,7 +116,7 @@ SUMS += [looked_up(layer) for layer in SUMS[:2]]
 
 def only_sums(is_resident: bool) -> Target:
     """Siracusa with the kernels alone whose sums cores requantise."""
-    return replace(load("siracusa"), kernels=tuple(k for k in KERNELS if k.second is not None and bool(k.resident) == is_resident))
+    return replace(load("siracusa"), kernels=tuple(k for k in KERNELS if k.post_processing is not None and bool(k.resident) == is_resident))
 
 
 @pytest.mark.parametrize(("l1", "buffering", "is_resident"), [(240_000, "auto", True), (40_000, "double", False), (40_000, "single", True)])
@@ -128,7 +128,7 @@ def test_layers_are_what_the_references_give(tmp_path: Path, l1: int, buffering:
         "dense",
         "depthwise",
         "product",
-        "strips",
+        "patches",
         "windows",
         "depthwise_all",
         "dense_all",
@@ -144,7 +144,7 @@ def test_layers_are_what_the_references_give(tmp_path: Path, l1: int, buffering:
 def test_what_the_engine_requantises_itself_it_does() -> None:
     """Unless it does so in parts along a reduction: sums that it adds to are never requantised by it."""
     for kernel in KERNELS:
-        if kernel.second is not None and kernel.accepts is not None:
+        if kernel.post_processing is not None and kernel.accepts is not None:
             nodes = [layer.node() for layer in LAYERS if layer.op == kernel.op]
             assert all(kernel.accepts(node) is not None for node in nodes if not kernel.nest(node).accumulated), kernel.name
     assert sum(kernel.name.endswith("_parts") for kernel in KERNELS) == 3

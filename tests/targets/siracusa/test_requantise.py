@@ -33,7 +33,7 @@ WIDE = 40  # channels of the network
 
 def alone(has_sums: bool) -> Target:
     """Siracusa with N-EUREKA's kernels alone: those whose sums cores requantise, or those that requantise themselves."""
-    return replace(SIRACUSA, kernels=tuple(k for k in KERNELS if (k.second is not None) == has_sums and not k.resident))
+    return replace(SIRACUSA, kernels=tuple(k for k in KERNELS if (k.post_processing is not None) == has_sums and not k.resident))
 
 
 @pytest.mark.slow
@@ -45,7 +45,7 @@ def test_layers_are_within_a_step_of_the_exact_ones_and_c_has_their_bits(tmp_pat
     changes, kept = requantise_graph(graph, ENGINES, KERNELS)
     assert (len(changes), kept) == (len(layers), [])
     made = compile_layers(with_nearest(graph, changes), alone(False), Options(memory={"l1": 240_000}))
-    assert {kernel.second for kernel in kernels_of(made)} == {None}
+    assert {kernel.post_processing for kernel in kernels_of(made)} == {None}
     check(made, layers, tmp_path)
     sample = [layer.x for layer in layers]
     shares = measure_requantised(made.network.program, changes, [sample])

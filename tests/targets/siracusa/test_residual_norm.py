@@ -21,7 +21,7 @@ from deeploy.ir.values import Graph, substitute_tensors
 from deeploy.options import Options
 from deeploy.planning import cost
 from deeploy.planning.binding.assemble import assemble_program
-from deeploy.planning.binding.joins import with_joined
+from deeploy.planning.binding.kernel_fusion import fuse_sums_and_norms
 from deeploy.planning.planner.machine import kernels_of, machine_of
 from deeploy.planning.planner.network import make_plan
 from deeploy.planning.program import Program
@@ -113,7 +113,7 @@ def test_what_stays_two_calls() -> None:
     large = replace(weights, data=np.full(16, 2**28, np.int32))  # products that the cluster's norm does not hold
     graph = substitute_tensors(graph, {weights: large})
     assert [call.kernel.name for call in programs(graph, target, options)[0].calls][1] == "integer_rms_norm"
-    assert with_joined([], load("generic").kernels) == [] and not any(kernel.phases for kernel in load("generic").kernels)
+    assert fuse_sums_and_norms([], load("generic").kernels) == [] and not any(kernel.phases for kernel in load("generic").kernels)
 
 
 @pytest.mark.parametrize("shape", [(1, 64), (64, 64)])

@@ -1,7 +1,7 @@
 """Two kernels as one: elements that are computed from two tensors, a residual connection, and what is made of rows of them, a norm.
 
 Both are written, since the next residual connection reads the elements. The arithmetic is that of the two operators, in C as in NumPy:
-one call runs both functions behind each other, which saves what a call costs, and moving the elements where they do not stay.
+one call runs both functions one after the other, which saves what a call costs, and moving the elements where they do not stay.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ _KNOWN = 256  # nodes of which a phase is remembered
 
 
 @dataclass(frozen=True, eq=False)
-class _JoinedPair:
+class _KernelPair:
     """Two kernels, and how the nodes of each are made of a node of both."""
 
     first: Kernel
     second: Kernel
     others: tuple[str, ...]  # inputs of the second one besides x
-    front: Callable[[Node], Node]
-    behind: Callable[[Node], Node]
+    first_node: Callable[[Node], Node]
+    second_node: Callable[[Node], Node]
 
     def nest(self, node: Node) -> Nest:
-        second_nest = self.second.nest(self.behind(node))
+        second_nest = self.second.nest(self.second_node(node))
         y, x = second_nest.writes["y"], second_nest.reads[_X]
         reads = {**dict.fromkeys(self.first.inputs, y), **{name: access for name, access in second_nest.reads.items() if name != _X}}
         columns = {dim.name: node.outputs[1].shape[-1] for dim in x.axes[-1].dims()}
         return Nest(reads, {"y": y, _X: y}, extents={**second_nest.extents, **columns})
 
     def reference(self, node: Node, a: Array, b: Array, *rest: Array) -> tuple[Array, Array]:
-        ahead, count = self.front(node), len(self.others)
+        ahead, count = self.first_node(node), len(self.others)
         staged = dict(zip(_STAGED, rest[count:], strict=False))
         x = epilogue.apply_stages(ahead, self.first.reference(ahead, a, b), staged).astype(node.outputs[1].dtype.numpy)
-        return self.second.reference(self.behind(node), x, *rest[:count]), x
+        return self.second.reference(self.second_node(node), x, *rest[:count]), x
 
     def accepts(self, node: Node) -> str | None:
         a, b, *_ = node.inputs
         if a is None or b is None or not a.shape == b.shape == node.outputs[1].shape:
             return "a and b of one shape"
-        stages = self.front(node).epilogue
+        stages = self.first_node(node).epilogue
         if stages not in ((), ("requantise",)) or stages not in self.first.epilogues:
             return "a first epilogue that requantises by constants in the call"
         reasons = (one.accepts(made(node)) for one, made in self.both if one.accepts is not None)
@@ -61,14 +61,14 @@ class _JoinedPair:
         return {**{f"FIRST_{name}": text for name, text in ahead.items()}, **after}
 
     def stored(self, layout: Layout) -> Layout:
-        return replace(layout, encode=lambda array, node: layout.encode(array, self.behind(node)))
+        return replace(layout, encode=lambda array, node: layout.encode(array, self.second_node(node)))
 
     @property
     def both(self) -> tuple[tuple[Kernel, Callable[[Node], Node]], ...]:
-        return (self.first, self.front), (self.second, self.behind)
+        return (self.first, self.first_node), (self.second, self.second_node)
 
 
-def joined(first: Kernel, second: Kernel) -> Kernel:
+def fuse_kernels(first: Kernel, second: Kernel) -> Kernel:
     """The kernel of both: y is the second one's result, x the first one's.
 
     Args:
@@ -76,7 +76,7 @@ def joined(first: Kernel, second: Kernel) -> Kernel:
         second: along rows of x.
     """
     others = tuple(name for name in second.inputs if name != _X)
-    pair = _JoinedPair(first, second, others, _front(first, len(others)), _behind(second, len(others)))
+    pair = _KernelPair(first, second, others, _make_first_node(first, len(others)), _make_second_node(second, len(others)))
     inputs = (*first.inputs, *others, *(f"{_PREFIX}{name}?" for name in _STAGED))
     own = {name.rstrip("?"): name.rstrip("?") for name in (_X, *others, "y", *epilogue.ROWS, "table")}
     layouts = {name: pair.stored(layout) for name, layout in second.layouts.items()}
@@ -98,13 +98,13 @@ def joined(first: Kernel, second: Kernel) -> Kernel:
         settings=None,
         tiling=Tiling(multiple={"k": MOST_COLUMNS}),  # rows are not cut, but columns of few rows divided over cores
         phases=(
-            Phase(first, pair.front, {**{name: name for name in first.inputs}, _X: "y"}),
-            Phase(second, pair.behind, own, whole=(_X,)),
+            Phase(first, pair.first_node, {**{name: name for name in first.inputs}, _X: "y"}),
+            Phase(second, pair.second_node, own, whole=(_X,)),
         ),
     )
 
 
-def _front(first: Kernel, others: int) -> Callable[[Node], Node]:
+def _make_first_node(first: Kernel, others: int) -> Callable[[Node], Node]:
     """What the first kernel computes of a node; the second one has so many inputs besides x."""
 
     @lru_cache(maxsize=_KNOWN)
@@ -117,7 +117,7 @@ def _front(first: Kernel, others: int) -> Callable[[Node], Node]:
     return made
 
 
-def _behind(second: Kernel, others: int) -> Callable[[Node], Node]:
+def _make_second_node(second: Kernel, others: int) -> Callable[[Node], Node]:
     """What the second kernel computes of a node."""
 
     @lru_cache(maxsize=_KNOWN)
@@ -129,8 +129,8 @@ def _behind(second: Kernel, others: int) -> Callable[[Node], Node]:
     return made
 
 
-def node_of(kernel: Kernel, first: Node, second: Node) -> Node:
-    """The node of a joined kernel, of which it runs both."""
+def fuse_nodes(kernel: Kernel, first: Node, second: Node) -> Node:
+    """The node of a fused kernel, of which it runs both."""
     end = len(second.inputs) - len(epilogue.stage_operands(second.epilogue))
     inputs = (*first.inputs[:2], *second.inputs[1:end], *first.inputs[2:], *second.inputs[end:])
     attrs = {**{_PREFIX + name: value for name, value in first.attrs.items()}, **second.attrs}

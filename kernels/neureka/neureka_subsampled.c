@@ -1,9 +1,10 @@
-#include "neureka_thinned.h"
+#include "neureka_subsampled.h"
 
 #include "../pulp/xpulp.h"
 
 /* Begins the job for `count` rows of all outputs, from row `first` of the image that `t` begins at. */
-static void begin(const struct neureka_thinned *k, struct neureka_tile t, int32_t first, int32_t count, uint8_t *all) {
+static void begin(const struct neureka_subsampled *k, struct neureka_tile t, int32_t first, int32_t count,
+                  uint8_t *all) {
     const int32_t below = first + count + 2 - t.top - k->rows; /* rows that the last window sees behind x */
     if (first) t.x += (rt_address)((first - t.top) * t.x_row), t.top = 0;
     t.bottom = below > 0 ? below : 0;
@@ -16,7 +17,7 @@ static void begin(const struct neureka_thinned *k, struct neureka_tile t, int32_
 
 /* What stays of `count` rows of all outputs, from `all` on, goes to `to`. */
 struct band {
-    const struct neureka_thinned *k;
+    const struct neureka_subsampled *k;
     const uint8_t *all;
     uint8_t *to;
     int32_t count;
@@ -25,7 +26,7 @@ struct band {
 /* The calling core's share of the pixels that stay. */
 static void thin(void *argument) {
     const struct band *const b = argument;
-    const struct neureka_thinned *const k = b->k;
+    const struct neureka_subsampled *const k = b->k;
     const int32_t width = k->tile.width, row = ((width - 1) * k->stride_w + 1) * k->pixel;
     const int32_t pixels = (b->count + k->stride_h - 1) / k->stride_h * width,
                   share = (pixels + k->cores - 1) / k->cores;
@@ -38,8 +39,8 @@ static void thin(void *argument) {
     }
 }
 
-/* While the engine works on one band of rows, the one before is thinned out. */
-void KERNEL(const struct neureka_thinned *k) {
+/* While the engine works on one band of rows, the one before is subsampled. */
+void KERNEL(const struct neureka_subsampled *k) {
     const int32_t rows = (k->tile.height - 1) * k->stride_h + 1;
     const int32_t bytes = k->band * ((k->tile.width - 1) * k->stride_w + 1) * k->pixel;
     struct neureka_tile tile = k->tile;

@@ -4,7 +4,7 @@ stride_h, stride_w = attrs["strides"]
 constants = "".join(f".{field} = (rt_address){context[name].ptr}, " for field, name in operands.items())
 right = f"({y.extent[2]} - 1) * {stride_w} + 3 - ({x.before[2]}) - {x.extent[2]}"
 %>\
-const struct neureka_thinned call = {
+const struct neureka_subsampled call = {
     .accelerator = ACCELERATOR_npu, .cores = rt_machine.cores,
     .layer = {${", ".join(f".{name} = {value}" for name, value in layer.items())}},
     .tile = {

@@ -5,7 +5,7 @@ constants = "".join(f".{field} = (rt_address){context[name].ptr}, " for field, n
 block = extent["fh"] * extent["c"]
 columns = f'(({y.extent[2]} - 1) * {stride_w} + {extent["fw"]})'
 %>\
-const struct neureka_strips call = {
+const struct neureka_patches call = {
     .accelerator = ACCELERATOR_npu, .cores = rt_machine.cores,
     .layer = {${", ".join(f".{name} = {value}" for name, value in layer.items())}},
     .tile = {
@@ -18,6 +18,6 @@ const struct neureka_strips call = {
     .kernel_h = ${extent["fh"]}, .dilation_h = ${attrs["dilations"][0]}, .stride_h = ${stride_h},
     .top = ${x.before[1]}, .left = ${x.before[2]}, .columns = ${columns},
     .x_image = ${x.stride[0]}, .x_row = ${x.stride[1]}, .y_image = ${y.stride[0] * size},
-    .strips = ${scratch["strips"]}, .band = ${band},
+    .patches = ${scratch["patches"]}, .band = ${band},
 };
 ${kernel}(&call);

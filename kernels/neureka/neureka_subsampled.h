@@ -1,13 +1,13 @@
 /* One tile of a 3x3 convolution whose window moves by more than one pixel, on N-EUREKA, which moves it by one: what it
- * computes is thinned out by the cores. */
-#ifndef NEUREKA_THINNED_H
-#define NEUREKA_THINNED_H
+ * computes is subsampled by the cores. */
+#ifndef NEUREKA_SUBSAMPLED_H
+#define NEUREKA_SUBSAMPLED_H
 
 #include <stdint.h>
 
 #include "neureka.h"
 
-struct neureka_thinned {
+struct neureka_subsampled {
     int accelerator, cores;
     struct neureka_layer layer;
     struct neureka_tile tile; /* y and its distances are those of what stays, height and width those of it, too */
