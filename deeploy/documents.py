@@ -45,23 +45,23 @@ def read_document(file: Path, kind: str, error: type[DeeployError] = UsageError)
             are named.
     """
     text = _read_text(file, kind, error)
-    place = _kept_path(text, kind)
-    known = _read_kept(place)
+    place = _cache_path(text, kind)
+    known = _read_cached(place)
     if known is not None:
         return known
     document = check_document(_parse_toml(text, file, kind, error), kind, str(file), error, text)
-    _write_kept(place, document)
+    _write_cached(place, document)
     return document
 
 
-def _kept_path(text: str, kind: str) -> Path | None:
+def _cache_path(text: str, kind: str) -> Path | None:
     """Where the contents of a long file in TOML are kept: to read and to check one takes a tenth of a short compilation."""
     folder = cache_folder("documents") if kind.endswith("toml") and len(text) >= _LONG else None
     what = "\0".join([kind, json.dumps(SCHEMAS[kind]), sys.version, str(Path(__file__).stat().st_mtime_ns), text])
     return folder and folder / f"{hashlib.sha256(what.encode()).hexdigest()}.json"
 
 
-def _read_kept(place: Path | None) -> Contents | None:
+def _read_cached(place: Path | None) -> Contents | None:
     """What is kept there; None where nothing is, or nothing that can be read."""
     try:
         data = json.loads(place.read_text(encoding="utf-8")) if place is not None else None
@@ -73,7 +73,7 @@ def _read_kept(place: Path | None) -> Contents | None:
     return data
 
 
-def _write_kept(place: Path | None, data: Contents) -> None:
+def _write_cached(place: Path | None, data: Contents) -> None:
     if place is not None:
         with contextlib.suppress(OSError), write_whole(place) as fresh:
             fresh.write_text(json.dumps(data), encoding="utf-8")

@@ -7,7 +7,7 @@ accelerators = [engine for engine in target.engines if engine.accelerator]
 
 static const struct rt_level levels[] = {
 % for memory in target.memories:
-    {"${memory.name}", ${arenas[memory.name]}, ${memory.alignment}, ${beside.get(memory.name, 0)}, ${int(memory.is_far)}},
+    {"${memory.name}", ${arenas[memory.name]}, ${memory.alignment}, ${constants.get(memory.name, 0)}, ${int(memory.is_far)}},
 % endfor
 };
 

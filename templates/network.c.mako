@@ -71,7 +71,7 @@ ${"" if sharing else "static "}const ${instance} *${prefix}_owner;
 % elif has_owner:
 extern const ${instance} *${lead}_owner;
 % endif
-% if growth and sharing and is_flat:
+% if dynamic_length and sharing and is_flat:
 #ifdef DEEPLOY_STATIC_ARENA
 ${f"DEEPLOY_ARENA _Alignas({P}_ARENA_ALIGNMENT)" if lead == prefix else "extern"} unsigned char ${lead}_arena[${P}_ARENA_BYTES];
 #endif
@@ -171,10 +171,10 @@ ${"        " if is_alone else "    TEAM_"}LAYER(${index}, ${name});
     if (${" || ".join(f"!{owner}_weights" for owner in owners)}) return DEEPLOY_ERROR_NULL;
 #endif
 % endif
-% if growth:
-    if (self->past_rows > ${"0" if growth.begins else f"{P}_CONTEXT - {P}_ROWS"}) return DEEPLOY_ERROR_CONTEXT;
-    self->live_rows = self->past_rows + ${P}_ROWS;
-% if growth.position:
+% if dynamic_length:
+    if (self->past_rows > ${"0" if dynamic_length.begins else f"{P}_CONTEXT - {P}_ROWS"}) return DEEPLOY_ERROR_CONTEXT;
+    self->all_rows = self->past_rows + ${P}_ROWS;
+% if dynamic_length.position:
     self->first_row = self->past_rows;
     self->position = &self->first_row;
 % endif
@@ -185,7 +185,7 @@ ${"        " if is_alone else "    TEAM_"}LAYER(${index}, ${name});
 % if not is_flat:
 static void announce(instance *self) {
     (void)self;
-% if growth and growth.position:
+% if dynamic_length and dynamic_length.position:
     RT_REGION(LEVEL_${outer}, self->position, sizeof *self->position, 0);
 % endif
 % for index in range(len(inputs)):
@@ -223,8 +223,8 @@ ${run_layers()}\
 % else:
     if (rt_enter(infer, self)) return DEEPLOY_ERROR_NULL;
 % endif
-% if growth:
-    self->past_rows = self->live_rows;
+% if dynamic_length:
+    self->past_rows = self->all_rows;
 % endif
     return DEEPLOY_OK;
 }
@@ -253,8 +253,8 @@ enum deeploy_status ${prefix}_instance_step(${instance} *self, int steps) {
     }
     if (self->step <= ${P}_STEPS) return DEEPLOY_UNFINISHED;
     self->step = 0;
-% if growth:
-    self->past_rows = self->live_rows;
+% if dynamic_length:
+    self->past_rows = self->all_rows;
 % endif
     return DEEPLOY_OK;
 }
@@ -280,7 +280,7 @@ static int prepare(void *argument) {
 % endif
     RT_STEP(blocks, BLOCKS, -1);
 % for k in constants + borrowed:
-% if k.name in kept_near:
+% if k.name in near_constants:
     RT_REGION(LEVEL_${outer}, ${k.name}, ${k.bytes}, 0);
 % endif
 % endfor
@@ -318,7 +318,7 @@ enum deeploy_status ${prefix}_instance_init(${instance} *self, void *arena, size
     rt_enter(prepare, self);
 % endif
 % endif
-% if growth:
+% if dynamic_length:
     self->past_rows = 0;
 % endif
 % if not steps_refused:
@@ -332,7 +332,7 @@ enum deeploy_status ${prefix}_instance_init(${instance} *self, void *arena, size
     return DEEPLOY_OK;
 }
 
-% if growth:
+% if dynamic_length:
 uint32_t ${prefix}_instance_position(const ${instance} *self) {
     return (uint32_t)self->past_rows;
 }
@@ -349,7 +349,7 @@ enum deeploy_status ${prefix}_instance_seek(${instance} *self, uint32_t position
 enum deeploy_status ${prefix}_init(void *arena, size_t bytes) {
 % if arena_bytes:
 #ifdef DEEPLOY_STATIC_ARENA
-% if not (growth and sharing):
+% if not (dynamic_length and sharing):
     DEEPLOY_ARENA static _Alignas(${P}_ARENA_ALIGNMENT) unsigned char ${lead}_arena[${P}_ARENA_BYTES];
 % endif
     if (!arena) {
@@ -365,7 +365,7 @@ enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *output
     return ${prefix}_instance_run(&${lead}_default_instance, inputs, outputs);
 }
 
-% if growth:
+% if dynamic_length:
 uint32_t ${prefix}_position(void) {
     return ${prefix}_instance_position(&${lead}_default_instance);
 }

@@ -32,9 +32,9 @@ given = {side: ", ".join(port["parameter"] for port in ports) or "0" for side, p
 % endif
 #define ${P}_INPUTS ${len(inputs)}
 #define ${P}_OUTPUTS ${len(outputs)}
-% if growth:
-#define ${P}_CONTEXT ${growth.context} /* the most rows that the states (a KV cache, say) can hold */
-#define ${P}_ROWS ${growth.rows} /* rows that each inference appends to the states */
+% if dynamic_length:
+#define ${P}_CONTEXT ${dynamic_length.context} /* the most rows that the states (a KV cache, say) can hold */
+#define ${P}_ROWS ${dynamic_length.rows} /* rows that each inference appends to the states */
 % endif
 % if stream:
 #define ${P}_STREAM_HOP ${stream["hop"]} /* columns of the streamed input that are new in each inference */
@@ -95,7 +95,7 @@ extern ${instance} ${prefix}_default_instance;
 % if is_flat:
 /* Gives an instance its working memory: ${P}_ARENA_BYTES bytes, aligned to ${P}_ARENA_ALIGNMENT. Instances with separate working memory
  * are independent and may run at the same time in several threads. They share only constants, which are never written.
-% if growth:
+% if dynamic_length:
  * The states lie in the working memory. They are empty after this call.
 % else:
  * Instances that never run at the same time may share working memory, even if they belong to different networks.
@@ -103,28 +103,28 @@ extern ${instance} ${prefix}_default_instance;
 % else:
 /* Prepares the scratchpad memories for an instance; arena and bytes are ignored. All instances of all networks of the project work in
  * the same scratchpad memories, so only one inference may run at a time.
-% if growth:
+% if dynamic_length:
  * There is room for the states of one instance: the one that was initialised last, and they are empty after this call. For any other
  * instance, ${prefix}_instance_run returns DEEPLOY_ERROR_STATES.
 % endif
 % endif
-% if growth and sharing:
+% if dynamic_length and sharing:
  * The states are shared with ${" and ".join(sharing)}: initialise an instance for ${"both networks" if len(sharing) == 1 else "all of these networks"} with the same arena before its first inference.
 % endif
  */
 enum deeploy_status ${prefix}_instance_init(${instance} *instance, void *arena, size_t bytes);
 
 /* Runs one inference. The caller allocates the arrays: aligned to their element type, densely packed, in row-major order.\
-% if growth:
+% if dynamic_length:
 
  * It appends ${P}_ROWS rows to the states at ${prefix}_instance_position and advances that position. Axes along which the states grow
  * have room for ${P}_CONTEXT entries in every array; only the entries of rows that exist by then are read or written.
- * ${"If the states already hold rows" if growth.begins else "If there is no room for more rows"}, it returns DEEPLOY_ERROR_CONTEXT and changes nothing.\
+ * ${"If the states already hold rows" if dynamic_length.begins else "If there is no room for more rows"}, it returns DEEPLOY_ERROR_CONTEXT and changes nothing.\
 % endif
  */
 enum deeploy_status ${prefix}_instance_run(${instance} *instance, const void *const *inputs, void *const *outputs);
 
-% if growth:
+% if dynamic_length:
 /* The number of rows that the states hold; 0 after ${prefix}_instance_init. */
 uint32_t ${prefix}_instance_position(const ${instance} *instance);
 
@@ -185,7 +185,7 @@ enum deeploy_status ${prefix}_start(const void *const *inputs, void *const *outp
 enum deeploy_status ${prefix}_step(int steps);
 % endif
 #endif
-% if growth:
+% if dynamic_length:
 uint32_t ${prefix}_position(void);
 enum deeploy_status ${prefix}_seek(uint32_t position);
 % endif

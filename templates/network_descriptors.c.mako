@@ -16,5 +16,5 @@ ${descriptors("input", inputs)}
 ${descriptors("output", outputs)}
 const struct deeploy_network ${prefix}_network = {
     "${prefix}", ${P}_ARENA_BYTES, ${P}_INPUTS, ${P}_OUTPUTS, ${prefix}_inputs, ${prefix}_outputs, ${prefix}_init, ${prefix}_run,
-    ${f"{P}_CONTEXT, {prefix}_position, {prefix}_seek" if growth else "0, 0, 0"}, ${f"{prefix}_generate" if generator else "0"},
+    ${f"{P}_CONTEXT, {prefix}_position, {prefix}_seek" if dynamic_length else "0, 0, 0"}, ${f"{prefix}_generate" if generator else "0"},
 };

@@ -173,7 +173,7 @@ int ${prefix}_test(int (*put)(int), uint32_t (*clock)(void)) {
     print("\n");
     for (int sample = 0; sample < TESTED_SAMPLES; sample++) {
         for (int k = 0; k < TESTED_LAYERS; k++) found[k] = cycles[k] = 0;
-% if growth:
+% if dynamic_length:
         ${prefix}_seek(0);
 % endif
         is_active = 1;

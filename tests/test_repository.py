@@ -177,7 +177,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
 
 
 PRIVATE = (  # words for which the field has terms (docs/glossary.md): no module and no class is called by one
-    "chain|fuser|strip|ring|slots|behind|beside|tilewise|misfit|alike|kept|siblings|heads|wider|ends|classic|staging|rooms|thinned|told"
+    "chain|fuser|strip|second|growth|clock|joined|ring|slots|behind|beside|tilewise|misfit|alike|kept|siblings|heads|wider|ends|classic|staging|rooms|thinned|told"
 )
 
 
@@ -190,7 +190,7 @@ def test_modules_and_classes_are_called_by_the_terms_of_the_field() -> None:
     assert {name for name in names if re.search(rf"(^|_)({PRIVATE})s?(_|$)", name)} == set()
 
 
-REPLACED = "fuser|misfit|rooms|alike|siblings|early|tail|warm|burst|detached|told"  # words of functions, fields and attributes
+REPLACED = "fuser|thinned|growth|joined|misfit|rooms|alike|siblings|early|tail|warm|burst|detached|told"  # of functions and fields
 
 
 def test_functions_and_fields_are_called_by_the_terms_of_the_field() -> None:
@@ -210,6 +210,40 @@ def test_functions_and_fields_are_called_by_the_terms_of_the_field() -> None:
     assert len(names) > 5000
     assert {name for name in names if re.search(rf"(^|_)({REPLACED})s?(_|$)|^found_", name[1])} == set()
     assert reads < 50
+
+
+TERMS = {  # words of ours for which the field has terms, by the rooms whose variables, arguments and attributes say the terms
+    "second_part|joined|growth|live|kept|strip|thinned|tilewise": (
+        "planning",
+        "schedule",
+        "ir",
+        "backend",
+        "driver",
+        "execution",
+        "certify",
+        "report",
+    ),
+    "behind|beside|clock|sweep": ("planning", "schedule", "backend"),
+}
+
+
+def test_variables_are_called_by_the_terms_of_the_field() -> None:
+    """Accumulator post-processing, fused kernels, dynamic lengths, time steps, parallel branches and the build cache; targets as well."""
+    found, count = set(), 0
+    for words, rooms in TERMS.items():
+        own = re.compile(rf"(^|_)({words})s?(_|$)", re.IGNORECASE)
+        for folder in (*(ROOT / "deeploy" / room for room in rooms), ROOT / "targets"):
+            for path in folder.rglob("*.py"):
+                names = {
+                    getattr(node, field)
+                    for node in ast.walk(parse_file(path))
+                    for field in ("id", "attr", "arg", "name")
+                    if isinstance(getattr(node, field, None), str)
+                }
+                count += len(names)
+                found |= {(path.name, name) for name in names if own.search(name)}
+    assert count > 10_000
+    assert {name for name in found if name[1] not in {"strip", "lstrip", "rstrip"}} == set()
 
 
 def test_names_in_docstrings_and_pages_are_there() -> None:

@@ -112,8 +112,8 @@ def _rate(found: Rate) -> dict[str, Any]:
     figures: dict[str, Any] = {"call": found.call, "mac": found.mac, "output": found.output, "cold": found.cold}
     if found.shared:
         figures["shared"] = found.shared
-    if found.beside:
-        figures["beside"] = found.beside
+    if found.contention:
+        figures["contention"] = found.contention
     if found.per:
         figures["per"] = found.per
     return figures

@@ -182,7 +182,7 @@ def _fit(every: Mapping[str, Sequence[Sequence[Tile]]], target: Target) -> dict[
     for number, words in enumerate(every):
         own = errors[[each == words for each, _ in tiles]]
         rate = Rate(round(call), 0, round(float(x[4 + number]), 3), round(cold), per={"channels": round(channel, 2)})
-        rate = replace(rate, beside=round(job / (1 - job), 3))
+        rate = replace(rate, contention=round(job / (1 - job), 3))
         found[words] = Fitted(rate, len(own), float(np.median(own)), float(own.max()))
     return found
 
@@ -196,10 +196,10 @@ def main(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     layout = "{:<20}{:>10}{:>8}{:>10}{:>8}{:>10}{:>8}{:>8}{:>10}{:>10}"
-    columns = Table(layout, "second parts", "rate", "call", "output", "cold", "channels", "beside", "tiles", "median", "largest")
+    columns = Table(layout, "second parts", "rate", "call", "output", "cold", "channels", "contention", "tiles", "median", "largest")
     for words, one in found.items():
         for name, rate in (("found", one.rate), ("declared", target.timing.kernel(NAME, words.split()))):
-            figures = rate.call, rate.output, rate.cold, rate.per["channels"], rate.beside
+            figures = rate.call, rate.output, rate.cold, rate.per["channels"], rate.contention
             errors = (one.tiles, f"{one.median:.1%}", f"{one.largest:.1%}") if name == "found" else ("", "", "")
             columns.add(words or "others", name, *figures, *errors)
     return 0

@@ -188,7 +188,7 @@ def _try_other_numbers(project: Project, target: Target, options: Options) -> It
     def rewritten(change: Rewrite, is_first: bool = False) -> Target:
         return replace(target, passes=(change, *target.passes) if is_first else (*target.passes, change))
 
-    if any(program.is_float and program.growth is None and weights_of(program) <= MOST_BYTES for program in programs):
+    if any(program.is_float and program.dynamic_length is None and weights_of(program) <= MOST_BYTES for program in programs):
         yield Change("quantise", "", "", rewritten(Rewrite("in int8", (), in_int8), True), options)
     ports = [program.buffers[name] for program in programs if not program.is_float for name in (*program.inputs, *program.outputs)]
     if not options.quantised_io and any(buffer.dtype.is_float for buffer in ports):

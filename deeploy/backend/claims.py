@@ -8,7 +8,7 @@ from deeploy.ir.mentions import mentions
 from deeploy.planning.plan import Plan
 from deeploy.planning.program import Program
 from deeploy.schedule import build_schedule
-from deeploy.schedule.build import live_rows, past_rows
+from deeploy.schedule.build import all_rows, past_rows
 from deeploy.schedule.ir import Compute, Layer, OperandView
 
 
@@ -24,7 +24,7 @@ def _claim_layer(layer: Layer, inside: str, program: Program) -> Claim:
         operands = {name: _claim_operand(operand) for name, operand in layer.work.operands.items()}
         box = {dim: [str(first), str(count)] for dim, (first, count) in layer.work.parts.items()}
         columns = str(columns_before(layer))
-    rows = () if program.growth is None else (past_rows(program), live_rows(program))
+    rows = () if program.dynamic_length is None else (past_rows(program), all_rows(program))
     return {
         "inside": inside,
         "tiles": layer.tiling.tiles,

@@ -225,7 +225,7 @@ def template_context(prefix: str, plan: Plan, description: Document, version: st
         "sharing": [name for name in common.leads if common.leads[name] == lead and name != prefix],
         **_describe_ports(prefix, program, description),
         "macs": sum(call.geometry.macs() for call in program.calls),
-        "growth": program.growth,
+        "dynamic_length": program.dynamic_length,
         "has_messages": any(call.kernel.link is not None for call in program.calls),
     }
 

@@ -64,7 +64,7 @@ def _describe_network(prefix: str, plan: Plan, description: Document, is_alone: 
         **({"order": asdict(plan.order)} if plan.order is not None else {}),
         **({"fixed": _describe_fixes(plan)} if plan.machine.fixes else {}),
         **({"arrangements": [asdict(one) for one in plan.arrangements]} if plan.arrangements else {}),
-        **_describe_growth(plan),
+        **_describe_dynamic_length(plan),
         **({"requantised": description["requantised"]} if description.get("requantised") else {}),
         **({"stream": description["stream"]} if "stream" in description else {}),
         **({"self_test": description["self_test"]["id"]} if description.get("self_test") else {}),
@@ -123,7 +123,7 @@ def _describe_group(fused_group: FusedGroup) -> Contents:
     return {
         "first": fused_group.first,
         "last": fused_group.last,
-        "clocks": fused_group.clocks,
+        "time_steps": fused_group.time_steps,
         "line_buffers": [{"buffer": name, "rows": line_buffer.rows} for name, line_buffer in fused_group.line_buffers.items()],
         "slots": [{"buffer": name, "slots": slots.count, "elements": slots.elements} for name, slots in fused_group.tile_buffers.items()],
     }
@@ -175,20 +175,20 @@ def _describe_machine(weights: str, plan: Plan) -> Contents | None:
 
 
 def _describe_port(program: Program, name: str, description: Document) -> Contents:
-    """An input or output; ``live`` are the axes that have as many entries as there are rows."""
+    """An input or output; ``dynamic_axes`` are the axes that have as many entries as there are rows."""
     buffer = program.buffers[name]
-    live = {"live": sorted(program.live.get(buffer.tensor, ()))} if program.growth is not None else {}
-    return {"name": buffer.tensor, "type": buffer.dtype.value, "shape": list(buffer.shape), **live, **description}
+    dynamic_axes = {"dynamic_axes": sorted(program.dynamic_axes.get(buffer.tensor, ()))} if program.dynamic_length is not None else {}
+    return {"name": buffer.tensor, "type": buffer.dtype.value, "shape": list(buffer.shape), **dynamic_axes, **description}
 
 
-def _describe_growth(plan: Plan) -> Contents:
+def _describe_dynamic_length(plan: Plan) -> Contents:
     """What outlives an inference, where something does."""
-    growth = plan.program.growth
-    if growth is None:
+    dynamic_length = plan.program.dynamic_length
+    if dynamic_length is None:
         return {}
     states = []
-    for state in growth.states:
+    for state in dynamic_length.states:
         buffer = plan.program.buffers[state.buffer]
         place = {"buffer": buffer.name, "type": buffer.dtype.value, "bytes": buffer.bytes, "level": plan.residences[state.buffer]}
         states.append({"past": state.past, "present": state.present, "shape": list(state.shape), "axis": state.axis, **place})
-    return {"context": growth.context, "rows": growth.rows, "states": states}
+    return {"context": dynamic_length.context, "rows": dynamic_length.rows, "states": states}

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from deeploy.ir.expr import Variable
 from deeploy.planning.plan import Plan
-from deeploy.schedule.build import LIVE, PAST
+from deeploy.schedule.build import ALL_ROWS, PAST
 
 SELF = Variable("self", 0, 0)  # the pointer to the instance, in expressions and texts, which note that it is mentioned
 POSITION = "position"  # the field that points to the number of rows before an inference
 CONSTANTS = "constants"
-_ROWS = (PAST, LIVE)  # fields that expressions mention by their names alone
+_ROWS = (PAST, ALL_ROWS)  # fields that expressions mention by their names alone
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ def instance_fields_of(plans: Sequence[Plan]) -> Sequence[Field]:
     instance_fields += [Field("uintptr_t ", level.lower(), arenas * (number == 0)) for number, level in enumerate(used_levels(plans))]
     if not first.target.is_flat and first.target.memory(first.machine.default_memory).is_far:
         instance_fields.append(Field("uintptr_t ", CONSTANTS, "address of the constants in memory that only transfer engines can read"))
-    if first.program.growth is not None:
+    if first.program.dynamic_length is not None:
         instance_fields.append(Field("int32_t ", PAST, "rows in the states before the inference"))
-        instance_fields.append(Field("int32_t ", LIVE, "and after it"))
-    if any(plan.program.growth is not None and plan.program.growth.position for plan in plans):
+        instance_fields.append(Field("int32_t ", ALL_ROWS, "and after it"))
+    if any(plan.program.dynamic_length is not None and plan.program.dynamic_length.position for plan in plans):
         instance_fields.append(Field("int64_t ", "first_row", "a copy of past_rows for layers that read it"))
         instance_fields.append(Field("const int64_t *", POSITION, "points to first_row"))
     return instance_fields

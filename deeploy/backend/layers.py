@@ -312,7 +312,7 @@ class Printer:
         views: dict[str, interface.PrintedOperand | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
         views |= {n: interface.make_view(call, n, stored[n], work.operands[n].axes, work.operands[n].strides) for n in call.operands}
         if SUMS in work.operands:
-            views[SUMS] = interface.kept_sums(call, work.operands[SUMS].axes, work.operands[SUMS].strides)
+            views[SUMS] = interface.accumulated_sums(call, work.operands[SUMS].axes, work.operands[SUMS].strides)
         part = interface.call_parts(call, views, stored)[number]
         phases = interface.part_phases(part, columns_before(layer))
         level = self.target.engine(call.kernel.engine).memory.lower()
@@ -340,7 +340,7 @@ class Printer:
                 pointers.append(f"int32_t *const {SUMS} = (int32_t *)({self._address(layer.sums)});")
         lines = declare_parts(first.parts()) + empty
         lines += declare_parts(part for part in noted.parts() if part not in first.parts()) + pointers
-        return lines + ("\n".join(texts) if not is_team else _behind_barrier(texts, is_divided)).splitlines()
+        return lines + ("\n".join(texts) if not is_team else _add_barriers(texts, is_divided)).splitlines()
 
     def _windows(self, layer: Layer) -> dict[str, list[str]]:
         """The memories in which operands have windows, from the kernel's own outwards."""
@@ -395,7 +395,7 @@ def _has_tile(layer: Layer, procedure: str) -> bool:
     return procedure == "tile" or (layer.tiling.tiles > 1 and procedure != "early")
 
 
-def _behind_barrier(texts: Sequence[str], is_divided: bool) -> str:
+def _add_barriers(texts: Sequence[str], is_divided: bool) -> str:
     """Calls of kernels behind a barrier, and behind one each where cores divide what they read whole.
 
     Their arguments are filled before, while the first core may still wait for transfers.

@@ -56,28 +56,28 @@ def emit_network(
     is_far, is_flat = _is_far(plan), target.is_flat
     resident = {m.name: constants_in(prefix, program.buffers.values(), m.name) for m in target.memories}
     stored = (common.store.constants[prefix], *resident.values())
-    outside = _list_outside(prefix, plan, {k.name: k.far for kept in stored for k in kept})
+    outside = _list_outside(prefix, plan, {k.name: k.far for constants in stored for k in constants})
     schedule = build_schedule(plan)
     printer = Printer(schedule, program, outside, describe_places(plan), target, lookup, instances, common.project, has_contracts)
-    kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
+    near_blocks = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
     values = template_context(prefix, plan, description, version, common) | {
         "layers": [printer.layer(layer.step) for layer in schedule.layers],
         "has_fused_groups": bool(plan.fused_groups) and is_flat,
         "has_strings": any(fused_group.line_buffers for fused_group in plan.fused_groups) or (is_flat and bool(plan.fetched)),
         "is_far": is_far,
         "is_flat": is_flat,
-        "resident": [name for name, kept in resident.items() if kept],
+        "resident": [name for name, names in resident.items() if names],
         "outer": "" if is_flat else target.outward(target.engines[0].memory)[0].far,
         "default": plan.machine.default_memory,
         "fields": instance_fields_of(common.isomorphic[prefix]),
         "levels": used_levels([plan]),
-        "has_owner": program.growth is not None and not is_flat,
+        "has_owner": program.dynamic_length is not None and not is_flat,
         "tickets": printer.tickets(),
         "early": sorted((layer.call.name for layer in schedule.layers if "early" in layer.procedures), reverse=True),
         "has_tiles": any(layer.team and layer.cores == 1 and layer.tiling.tiles > 1 for layer in schedule.layers),
         "sections": [(section, _group_layers(schedule.layers[section.first : section.last + 1])) for section in schedule.sections],
         "initialise": _print_copies(prefix, plan) if is_flat else printer.initialise(),
-        "kept_near": [] if is_far else [constant_symbol(prefix, name) for name in kept],
+        "near_constants": [] if is_far else [constant_symbol(prefix, name) for name in near_blocks],
         "arena_bytes": common.arenas[prefix] if is_flat else 0,
         "alignment": target.memories[0].alignment if is_flat else 1,
         "offsets": sorted((offset, offset_macro(name)) for name, offset in plan.offsets.items()),
@@ -189,7 +189,7 @@ def _list_outside(prefix: str, plan: Plan, offsets: Mapping[str, int]) -> dict[s
     program, is_far = plan.program, _is_far(plan)
     result = {}
     for name, buffer in program.buffers.items():
-        if program.growth is not None and name == program.growth.position:
+        if program.dynamic_length is not None and name == program.dynamic_length.position:
             result[name] = Outside((SELF, f"->{POSITION}"))
         elif buffer.role is Role.INPUT:
             result[name] = Outside((SELF, f"->inputs[{program.inputs.index(name)}]"))
@@ -208,7 +208,7 @@ def describe_places(plan: Plan) -> dict[str, str]:
     flat = {Role.CONSTANT: "the constants"} if plan.target.is_flat else {}
     place_by_buffer = {}
     for name, buffer in plan.program.buffers.items():
-        if plan.program.growth is not None and name == plan.program.growth.position:
+        if plan.program.dynamic_length is not None and name == plan.program.dynamic_length.position:
             place_by_buffer[name] = "the instance"
         elif buffer.role in (Role.INPUT, Role.OUTPUT):
             place_by_buffer[name] = "the caller's array"
@@ -244,10 +244,10 @@ def emit_machine(plan: Plan, arenas: Mapping[str, int], common: SharedConstants,
     if plan.target.is_flat:
         return {}
     buffers = plan.program.buffers.values()
-    beside = {memory.name: stored_bytes(buffers, memory.name) for memory in plan.target.memories if memory.is_far}
-    if plan.machine.default_memory in beside:
-        beside[plan.machine.default_memory] += len(common.store.blob)
-    values = {"target": plan.target, "arenas": arenas, "cores": plan.machine.cores, "beside": beside}
+    constants = {memory.name: stored_bytes(buffers, memory.name) for memory in plan.target.memories if memory.is_far}
+    if plan.machine.default_memory in constants:
+        constants[plan.machine.default_memory] += len(common.store.blob)
+    values = {"target": plan.target, "arenas": arenas, "cores": plan.machine.cores, "constants": constants}
     return {
         "include/deeploy_machine.h": lookup.get_template("machine.h.mako").render(**values),
         "src/machine.c": lookup.get_template("machine.c.mako").render(**values),

@@ -105,11 +105,11 @@ def _gather_sources(files: Project) -> Project:
         folder, file = path.split("/")[0], PurePosixPath(path)
         if folder in ("include", "src", "kernels") and file.suffix in (".c", ".h") and isinstance(text, str):
             name = f"{file.stem}.inc" if folder == "kernels" and file.suffix == ".c" else file.name
-            package_files[f"arduino/src/{name}"] = _INCLUDED.sub(_include_beside, text)
+            package_files[f"arduino/src/{name}"] = _INCLUDED.sub(_include_own, text)
             package_files |= {f"arduino/{name}": files[name] for name in _EMBEDDED.findall(text)}
     return package_files
 
 
-def _include_beside(include: re.Match[str]) -> str:
+def _include_own(include: re.Match[str]) -> str:
     """The same header, or kernel, in the folder of the file that includes it."""
     return f'#include "{include[1]}.{"inc" if include[2] == "c" else "h"}"'

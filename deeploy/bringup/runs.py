@@ -29,7 +29,7 @@ from deeploy.planning.program import Buffer, Call, Operand, Program, Role, overw
 from deeploy.planning.tiling import loops as tiling
 
 POISON = 0xA5
-ROWS = "live_rows"  # the C variable that says how many there are
+ROWS = "all_rows"  # the C variable that says how many there are
 MOST_OFFSET = 5  # elements before an operand that is part of a larger tensor
 MOST_GAP = 3  # elements between what is used
 LOOSE = 2  # ways to lie of the operands of a case
@@ -242,8 +242,8 @@ def _draw_tiles(given: Subject, places: Mapping[str, Access], rng: Random) -> It
         copied = {}
         for name in places:
             windows = tiling.Footprints(given.geometry, name, call.operands[name])
-            kept = tiling.in_place(call, windows) if windows.is_mapped else frozenset()
-            if rng.random() < 0.7 or kept is None or kept & sizes.keys():
+            whole = tiling.in_place(call, windows) if windows.is_mapped else frozenset()
+            if rng.random() < 0.7 or whole is None or whole & sizes.keys():
                 copied[name] = windows.order
         boxes = (_divide_box(given, places, box, rng) if rng.random() < 0.4 else ()) or (box,)
         for name in given.geometry.nest.accumulated:
@@ -325,17 +325,17 @@ def _print_body(
     """The call of one core, or a phase of it: pointers to what its part touches, and the kernel's template."""
     views: dict[str, interface.PrintedOperand | None] = dict.fromkeys(name.rstrip("?") for name in given.kernel.inputs)
     lines = [f"core = {core};"]
-    live = Variable(ROWS, 0, given.geometry.extents.get(form.dynamic, 0))
+    rows = Variable(ROWS, 0, given.geometry.extents.get(form.dynamic, 0))
     for name, array in given.arrays.items():
         part, before = _tile_part(given.geometry, name, box, array.shape)
-        grown = _growing_axes(given, form, name)
+        grown = _dynamic_axes(given, form, name)
         held, access = _held_part(given, form, name, box, steps)
         origin = [w.start for w in held] if name in form.copied else [0] * len(part)
         kind = given.types[name]
         first = access.offset + sum((s.start - o) * step for s, o, step in zip(part, origin, access.strides, strict=True))
         views[name] = interface.PrintedOperand(
             ptr=Variable(name, 0, 0),
-            extent=tuple(live if axis in grown else s.stop - s.start for axis, s in enumerate(part)),
+            extent=tuple(rows if axis in grown else s.stop - s.start for axis, s in enumerate(part)),
             stride=interface.template_strides(call, name, access.strides, [s.stop - s.start for s in held]),
             before=before,
             first=tuple(s.start for s in part),
@@ -347,9 +347,9 @@ def _print_body(
         cast = "" if owner == name else f"({const}{kind.c} *)"
         lines.append(f"{const}{kind.c} *{name} = {cast}m_{owner} + {first};")
     if given.geometry.nest.accumulated and given.kernel.post_processing is None:
-        views[SUMS] = _kept_sums(given, form, call, box, lines)
+        views[SUMS] = _accumulated_sums(given, form, call, box, lines)
     pointers = _scratch_pieces(call, form)
-    extents = {name: live if name == form.dynamic else size for name, size in given.geometry.extents.items()}
+    extents = {name: rows if name == form.dynamic else size for name, size in given.geometry.extents.items()}
     columns = next((span[0] for name, span in box.items() if given.geometry.dims()[name].whole), 0)
     phases = [interface.part_phases(part, columns) for part in interface.call_parts(call, views, given.types)]
     every = [of_phases[phase] for of_phases in phases]
@@ -365,8 +365,8 @@ def _print_body(
 
 def _reduction_boxes(given: Subject, form: KernelForm) -> list[Box]:
     """The parts of reductions that are computed one after the other."""
-    kept = given.geometry.nest.accumulated
-    return [dict(step) for step in dict.fromkeys(tuple((name, box[name]) for name in kept if name in box) for box in form.boxes)]
+    accumulated = given.geometry.nest.accumulated
+    return [dict(step) for step in dict.fromkeys(tuple((name, box[name]) for name in accumulated if name in box) for box in form.boxes)]
 
 
 def _held_part(given: Subject, form: KernelForm, name: str, box: Box, steps: Sequence[Box]) -> tuple[tuple[slice, ...], Access]:
@@ -380,14 +380,14 @@ def _held_part(given: Subject, form: KernelForm, name: str, box: Box, steps: Seq
     return parts[-1], replace(_pack_part(parts[-1], form.copied[name]), offset=before)
 
 
-def _kept_sums(given: Subject, form: KernelForm, call: Call, box: Box, lines: list[str]) -> interface.PrintedOperand:
+def _accumulated_sums(given: Subject, form: KernelForm, call: Call, box: Box, lines: list[str]) -> interface.PrintedOperand:
     """What a core's part sees of the sums of a tile's outputs, which are packed; ``lines`` get the pointer to it."""
     (name,) = call.writes
     part, whole = (_tile_part(given.geometry, name, each, given.arrays[name].shape)[0] for each in (box, form.box))
     steps = _pack_part(whole, tuple(range(len(part)))).strides
     first = sum((s.start - w.start) * step for s, w, step in zip(part, whole, steps, strict=True))
     lines.append(f"int32_t *{SUMS} = (int32_t *)m_{SUMS} + {first};")
-    return interface.kept_sums(call, [Window(s.start, s.stop - s.start, 0, 0) for s in part], steps)
+    return interface.accumulated_sums(call, [Window(s.start, s.stop - s.start, 0, 0) for s in part], steps)
 
 
 def _print_calls(
@@ -406,7 +406,7 @@ def _print_calls(
     return first + (f"for (core = 0; core < rt_machine.cores; core++) {{\n{texts[1]}\n}}\ncore = 0;" if is_last else "")
 
 
-def _growing_axes(given: Subject, form: KernelForm, name: str) -> set[int]:
+def _dynamic_axes(given: Subject, form: KernelForm, name: str) -> set[int]:
     """The axes of an operand that have as many indices as there are rows."""
     access = given.geometry.nest.maps().get(name)
     bare = [axis.bare() for axis in access.axes] if access is not None else []

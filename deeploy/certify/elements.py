@@ -30,18 +30,18 @@ class Elements:
             self.makers |= {tensor.name: node for tensor in node.outputs}
         self.grown = [node for node in graph.nodes if node.op == APPEND]
         self.begins = any(node.attrs.get("begins") for node in self.grown)  # whether there are no inferences behind others
-        self.kept = [node for node in graph.nodes if node.op == KEEP]
+        self.writes = [node for node in graph.nodes if node.op == KEEP]
         self.states: dict[str, np.ndarray] = {}  # what outlives an inference
         for node in self.grown:
             self.states[node.outputs[0].name] = np.full(node.outputs[0].shape, MISSING, np.int32)
-        for node in self.kept:
+        for node in self.writes:
             self.states[_state_of(node).name] = np.zeros(_state_of(node).shape, np.int32)
 
     # ---- inferences
 
     def begin(self, past: int, rows: int) -> None:
         """An inference behind ``past`` rows begins, which appends ``rows``."""
-        for node in self.kept if self.known else ():
+        for node in self.writes if self.known else ():
             self.states[_state_of(node).name] = self.of(node.operands[0])
         self.known, self.past = dict(self.states), past
         for node in self.grown:

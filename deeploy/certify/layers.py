@@ -122,7 +122,7 @@ class CertifiedLayer:
             for name in self.call.operands
         }
         if SUMS in self.windows:
-            views[SUMS] = interface.kept_sums(self.call, self.windows[SUMS], self.strides[SUMS])
+            views[SUMS] = interface.accumulated_sums(self.call, self.windows[SUMS], self.strides[SUMS])
         return interface.call_parts(self.call, views, self.stored)
 
     @cached_property

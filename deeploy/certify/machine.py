@@ -23,7 +23,7 @@ class MovedBox(TypedDict):
 
 
 class CheckedMachine:
-    """A machine of a target; ``arenas`` and ``beside`` are the addresses of arenas, and of constants beside them, by memory.
+    """A machine of a target; ``arenas`` and ``stored_constants`` are the addresses of arenas, and of constants beside them, by memory.
 
     ``counts`` is what was done, of a network of so many ``layers``.
     """
@@ -32,7 +32,7 @@ class CheckedMachine:
         self.target, self.memories = target, Memories()
         self.counts = ProofCounts(layers)
         self.arenas: dict[str, int] = {}
-        self.beside: dict[str, int] = {}
+        self.stored_constants: dict[str, int] = {}
         self.cores = 1
         self.core, self.where = 0, "the beginning"
         self.team: list[list[Callable[[], None]]] | None = None  # what a core of a team does, from barrier to barrier
@@ -62,7 +62,7 @@ class CheckedMachine:
         return self.arenas[self.target.memories[level].name]
 
     def rt_constants(self, level: int) -> int:
-        return self.beside[self.target.memories[level].name]
+        return self.stored_constants[self.target.memories[level].name]
 
     def rt_enter(self, entry: Callable[[object], int], argument: object) -> int:
         return entry(argument)

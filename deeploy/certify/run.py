@@ -46,7 +46,7 @@ class Printed:
         graph: what it has to compute, whose nodes are run by ``calls``, by their names in C.
         stored: the types of the operands of each call as they are stored; ``constants`` are their values, where they are constant.
         claims: how each call is divided.
-        live: axes of tensors along which only the rows exist that states have.
+        dynamic_axes: axes of tensors along which only the rows exist that states have.
         is_exhaustive: whether all positions of states are run, instead of the first and the last two.
     """
 
@@ -59,7 +59,7 @@ class Printed:
     stored: Mapping[str, Mapping[str, DType]]
     constants: Mapping[str, Mapping[str, np.ndarray]]
     claims: Mapping[str, Claim]
-    live: Mapping[str, frozenset[int]]
+    dynamic_axes: Mapping[str, frozenset[int]]
     is_exhaustive: bool = False
 
 
@@ -118,11 +118,11 @@ class _CheckedRun(CheckedMachine):
         outside["rt_machine"] = SimpleNamespace(cores=self.cores)
         outside |= {"deeploy_messages": _Messages(), "unknown": lambda value: value, "_address": self.field}
         blob, at = self._blob("weights.bin" if "weights.bin" in self.printed.files else f"{prefix}_weights.bin"), 0
-        for name, size, beside in _LEVEL.findall(table):
+        for name, size, stored in _LEVEL.findall(table):
             self.arenas[name] = self.memories.add(Region(name, np.zeros(int(size), np.int32)))
-            if int(beside):
-                self.beside[name] = self.memories.add(self.constant(f"the constants in {name}", blob[at : at + int(beside)]))
-                at += int(beside)
+            if int(stored):
+                self.stored_constants[name] = self.memories.add(self.constant(f"the constants in {name}", blob[at : at + int(stored)]))
+                at += int(stored)
         headers = ["include/deeploy_machine.h", f"include/{prefix}.h", *self._sources("h")]
         return TranslationUnit([*map(self._text, headers), self._text(f"src/{prefix}.c")], outside, self.call)
 
@@ -195,8 +195,8 @@ class _CheckedRun(CheckedMachine):
         self.counts.positions += 1
         rows = slice(getattr(self.instance, "past_rows", None))  # those of the inference as well
         for region, tensor in zip(results, graph.outputs, strict=True):
-            live = self.printed.live.get(tensor.name, ())
-            part = tuple(rows if axis in live else slice(None) for axis in range(tensor.rank))
+            dynamic_axes = self.printed.dynamic_axes.get(tensor.name, ())
+            part = tuple(rows if axis in dynamic_axes else slice(None) for axis in range(tensor.rank))
             wanted = bytes_of(self.elements.of(tensor), tensor.dtype.bytes)
             self.compare(region.holds.reshape(wanted.shape)[part], wanted[part], region.name)
             self.counts.elements += wanted[part].size // tensor.dtype.bytes

@@ -175,10 +175,10 @@ def compile(
     project.check_destination(output)
     given, options = _resolve_options(models, config, options)
     place = None if no_cache or save_after else place_of(repr((given, options)), given.values())
-    kept = None if place is None else place.find()
-    if kept is not None:
-        _print_notes(kept.notes)
-        project.write_project(output, {**kept.files, **_record_options(given, options, output)})
+    cached = None if place is None else place.find()
+    if cached is not None:
+        _print_notes(cached.notes)
+        project.write_project(output, {**cached.files, **_record_options(given, options, output)})
     else:
         read = {} if place is None else _read_stamps(given, options)
         with Progress() as progress, workers(jobs, scheduler):

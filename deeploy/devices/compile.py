@@ -10,7 +10,7 @@ from pathlib import Path
 from deeploy.backend import project
 from deeploy.devices.plan import DevicePlan, plan_devices
 from deeploy.documents import Contents
-from deeploy.driver.lower import Clock, check_options, lowered_for_chips
+from deeploy.driver.lower import Stopwatch, check_options, lowered_for_chips
 from deeploy.driver.partition import check_cut
 from deeploy.errors import UsageError
 from deeploy.ir.target import Target
@@ -55,7 +55,7 @@ def plan_pipeline(model: Path, target: Target, options: Options) -> Planned:
     options.set_clock(target)
     chips = check_cut(options)
     members = load_members(options.topology) if options.topology is not None else {}
-    clock = Clock(options.on_stage)
-    lowered = lowered_for_chips(clock, model, target, options)
-    result = clock("partition", plan_devices, lowered.graph, target, chips, options.balance, options, members)
+    stopwatch = Stopwatch(options.on_stage)
+    lowered = lowered_for_chips(stopwatch, model, target, options)
+    result = stopwatch("partition", plan_devices, lowered.graph, target, chips, options.balance, options, members)
     return Planned(result, model.name, target.name, (*lowered.notes, *result.notes))

@@ -107,7 +107,7 @@ class _LayerReader:
             self.made |= {result.name: reads[0] for result in node.outputs}
             return
         loops = self.loops.get(node.name, ())
-        count = sum(_kept_elements(node, tensor, loops) for tensor in node.operands if tensor.data is not None)
+        count = sum(_stored_elements(node, tensor, loops) for tensor in node.operands if tensor.data is not None)
         self.made |= {result.name: len(self.layers) for result in node.outputs}
         self.layers.append(_LayerDraft(node.op, reads, loops, count, sum(tensor.elements for tensor in node.outputs), node.name))
 
@@ -136,7 +136,7 @@ def _affine_operator(op: str) -> str:
     return OPERATORS[op].affine if op in OPERATORS else ""
 
 
-def _kept_elements(node: Node, tensor: Tensor, loops: tuple[int, ...]) -> int:
+def _stored_elements(node: Node, tensor: Tensor, loops: tuple[int, ...]) -> int:
     """Elements of a constant that the device keeps for a layer.
 
     A product's weights have two axes or more; what has one, a value for each channel, is in ``Item.weights``. Sums and factors keep

@@ -38,7 +38,7 @@ def collect_printed(files: Mapping[str, str | bytes], prefix: str, project: str,
         data = {name: buffer.data for name, buffer in own.items() if call.tensors[name].data is not None}  # not views of constants
         constants[call.name] = {name: values for name, values in data.items() if values is not None}
     by_name = {call.name: call for call in calls}
-    return Printed(files, prefix, project, plan.target, graph, by_name, stored, constants, claim_layers(plan), plan.program.live)
+    return Printed(files, prefix, project, plan.target, graph, by_name, stored, constants, claim_layers(plan), plan.program.dynamic_axes)
 
 
 def of_chip(files: Mapping[str, str | bytes], chip: int) -> dict[str, str | bytes]:

@@ -12,7 +12,7 @@ from deeploy.backend.packages import check_package
 from deeploy.documents import digest_of
 from deeploy.driver.budgets import compile_within_budgets
 from deeploy.driver.distributed import Distributed
-from deeploy.driver.lower import Clock, Lowered, check_options, lower_model, lower_with_fallback, lowered_for_chips
+from deeploy.driver.lower import Lowered, Stopwatch, check_options, lower_model, lower_with_fallback, lowered_for_chips
 from deeploy.driver.plan import bind_and_plan, machine_resources, plan_chips, plan_requantised, plan_together
 from deeploy.driver.prefixes import check_prefixes, select_options
 from deeploy.driver.project import CompiledProject, Network
@@ -88,7 +88,7 @@ def _compile_networks(models: Models, target: Target, options: Options, addition
     machine = machine_resources(target, options.limit_ram(target), len(models))
     if options.requantise == "engine":
         engines_of(target, machine)
-    clock = Clock(options.on_stage)
+    stopwatch = Stopwatch(options.on_stage)
     networks: dict[str, Network] = {}
     lowered_networks: dict[str, Lowered] = {}
     fixed: dict[str, Wanted] = {}
@@ -96,20 +96,20 @@ def _compile_networks(models: Models, target: Target, options: Options, addition
     for prefix in readers_first(models, {prefix: one.dims for prefix, one in own.items()}, options.states):
         path, known = Path(models[prefix]), known_states(network.program for network in networks.values())
         if not options.generates_kernels:
-            graph = lower_model(clock, path, target, own[prefix], known)
+            graph = lower_model(stopwatch, path, target, own[prefix], known)
         else:
-            graph = lower_with_fallback(clock, path, target, own[prefix], known, machine)
+            graph = lower_with_fallback(stopwatch, path, target, own[prefix], known, machine)
         target = graph.target
         if "ram" in options.budgets:
             io = sum(-(-tensor.elements * tensor.dtype.bits // 8) for tensor in (*graph.graph.inputs, *graph.graph.outputs))
             machine = machine_resources(target, options.limit_ram(target, io), len(models))
         may_fill = not options.generates_kernels and not graph.dialect
         fixed[prefix] = parse_fixes(own[prefix].fix, str(path))
-        plan = bind_and_plan(clock, prefix, graph.graph, target, machine, options, may_fill, fixed[prefix])
+        plan = bind_and_plan(stopwatch, prefix, graph.graph, target, machine, options, may_fill, fixed[prefix])
         graph.check(plan.program)
         lowered_networks[prefix], changed = graph, None
         if options.requantise == "engine":
-            requantised, plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, options, plan, fixed[prefix])
+            requantised, plan, changed = plan_requantised(stopwatch, prefix, graph.graph, target, machine, options, plan, fixed[prefix])
             graph = lowered_networks[prefix] = replace(graph, graph=requantised)
         about = graph.inputs, graph.outputs, graph.dialect, (*graph.notes, *_note_unpacked(options, plan)), graph.pinned
         networks[prefix] = Network(
@@ -117,7 +117,7 @@ def _compile_networks(models: Models, target: Target, options: Options, addition
         )
 
     def again(prefix: str, given: Machine) -> Plan:
-        return bind_and_plan(clock, prefix, lowered_networks[prefix].graph, target, given, options, wanted=fixed[prefix])
+        return bind_and_plan(stopwatch, prefix, lowered_networks[prefix].graph, target, given, options, wanted=fixed[prefix])
 
     plans, notes = {prefix: networks[prefix].plan for prefix in models}, dict[str, str]()
     if len(models) > 1:
@@ -126,7 +126,7 @@ def _compile_networks(models: Models, target: Target, options: Options, addition
     result = {prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}
     if options.self_test is not None:
         result = {name: replace(one, self_test=describe_self_test(one.plan, options.self_test, one.pinned)) for name, one in result.items()}
-    project = CompiledProject(result, clock.seconds, additions, options.budgets, package=options.package)
+    project = CompiledProject(result, stopwatch.seconds, additions, options.budgets, package=options.package)
     return replace(project, is_certified=options.certify, has_contracts=options.acsl)
 
 
@@ -160,14 +160,14 @@ def compile_chips(model: Path, target: Target, options: Options) -> Distributed:
     topology = topology_of(target, options)
     target = options.set_clock(target, topology.mhz)
     chips = check_cut(options)
-    clock = Clock(options.on_stage)
-    lowered = lowered_for_chips(clock, model, target, options)
+    stopwatch = Stopwatch(options.on_stage)
+    lowered = lowered_for_chips(stopwatch, model, target, options)
     target = lowered.target
     if lowered.shorter is not None:
         machine = machine_of(target, options)
-        lowered.check(clock("bind", assemble_program, "network", lowered.graph, *kernels_of(target, machine)))
-    systems = clock("partition", partition_graph, lowered.graph, chips, target, topology, options)
-    built = [build(system, lowered, model.name, target, topology, options, clock) for system in systems]
+        lowered.check(stopwatch("bind", assemble_program, "network", lowered.graph, *kernels_of(target, machine)))
+    systems = stopwatch("partition", partition_graph, lowered.graph, chips, target, topology, options)
+    built = [build(system, lowered, model.name, target, topology, options, stopwatch) for system in systems]
     runs = [one.predicted for one in built]
     values = [measure(options.objective, run.cycles, run.energy.total) if run is not None else 0.0 for run in runs]
     best = built[values.index(min(values))]
@@ -175,7 +175,7 @@ def compile_chips(model: Path, target: Target, options: Options) -> Distributed:
 
 
 def build(
-    system: System, lowered: Lowered, model: str, target: Target, topology: Topology, options: Options, clock: Clock | None = None
+    system: System, lowered: Lowered, model: str, target: Target, topology: Topology, options: Options, stopwatch: Stopwatch | None = None
 ) -> Distributed:
     """Plan every chip of a system; chips that differ in the values of constants and in their peers are planned once.
 
@@ -186,9 +186,9 @@ def build(
         ModelError, UsageError: the system does not do what it has to.
         FitError: a chip's part does not fit.
     """
-    clock = clock or Clock()
-    clock("check", check_system, system, topology)
-    plans, leads = plan_chips(clock, system, target, topology, options)
+    stopwatch = stopwatch or Stopwatch()
+    stopwatch("check", check_system, system, topology)
+    plans, leads = plan_chips(stopwatch, system, target, topology, options)
     notes = (*lowered.notes, *system.notes)
     ports, chips = (lowered.inputs, lowered.outputs), (tuple(plans), tuple(leads))
-    return Distributed(system, topology, target, *chips, model, *ports, lowered.dialect, notes, clock.seconds, lowered.pinned)
+    return Distributed(system, topology, target, *chips, model, *ports, lowered.dialect, notes, stopwatch.seconds, lowered.pinned)

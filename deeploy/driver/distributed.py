@@ -139,7 +139,7 @@ class Distributed(Project):
         """What ``deploy.json`` says of the system as a whole."""
         inputs = [{**self._port(port), "chips": list(self.system.given(port.name))} for port in self.inputs]
         outputs = [{**self._port(port), "chip": self.system.holder(port.name)} for port in self.outputs]
-        growth = self.plans[0].program.growth
+        dynamic_length = self.plans[0].program.dynamic_length
         return {
             "name": "network",
             "model": self.model,
@@ -149,7 +149,7 @@ class Distributed(Project):
             "inputs": inputs,
             "outputs": outputs,
             **describe_pinned(self.pinned),
-            **({"context": growth.context, "rows": growth.rows} if growth is not None else {}),
+            **({"context": dynamic_length.context, "rows": dynamic_length.rows} if dynamic_length is not None else {}),
             "calls": [self._call(chip, step) for chip, plan in enumerate(self.plans) for step in range(len(plan.program.calls))],
             "buffers": [],
             **system_summary(self.predicted, self.stream),

@@ -124,7 +124,7 @@ def _possible_groups(search: FusionSearch, costs: _WalkedCosts, by_bytes: bool) 
         return traffic < moved and cycles <= SLOWER * alone if by_bytes else cycles <= (1 - WORTH) * alone
 
     groups = list(search.list_candidates(promises))
-    if search.program.growth is None:
+    if search.program.dynamic_length is None:
         groups += [*product_groups(search), *parallel_groups(search), *(() if by_bytes else pipelined_groups(search))]
     return groups
 

@@ -20,7 +20,7 @@ from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import Integers, is_dialect, resolve_input_types
 from deeploy.frontend.dynamic_axis import check_shapes
 from deeploy.frontend.integer_graphs import computes_integers, write_requantisations
-from deeploy.frontend.io import Port, check_integer_ports, describe_ports, strip_quantisation
+from deeploy.frontend.io import Port, check_integer_ports, describe_ports, remove_io_quantisation
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.lower.reading import TIES
 from deeploy.frontend.pins import Pinned
@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 _Tried: TypeAlias = "tuple[Lowered | None, UnsupportedError | ModelError | None]"
 
 
-class Clock:
+class Stopwatch:
     """Runs stages and adds up their wall time."""
 
     def __init__(self, on_stage: Stage | None = None) -> None:
@@ -90,7 +90,7 @@ class Lowered:
     def check(self, program: Program) -> None:
         """Raise where a shape depends on the rows of the states that the graph takes for fixed."""
         if self.shorter is not None:
-            check_shapes(self.graph, self.shorter, program.live)
+            check_shapes(self.graph, self.shorter, program.dynamic_axes)
 
 
 def check_options(options: Options) -> None:
@@ -115,7 +115,7 @@ def input_types_of(options: Options) -> dict[str, DType]:
     return {name: dtype for name, dtype in types.items() if dtype is not None}
 
 
-def lower_model(clock: Clock, model: Path, target: Target, options: Options, known: Sequence[KnownState] = ()) -> Lowered:
+def lower_model(stopwatch: Stopwatch, model: Path, target: Target, options: Options, known: Sequence[KnownState] = ()) -> Lowered:
     """Import a model and run the target's passes.
 
     Args:
@@ -126,16 +126,16 @@ def lower_model(clock: Clock, model: Path, target: Target, options: Options, kno
     """
     shapes = partial(inferred_shapes, target.kernels)  # of operators that only the target knows
     states = (options.states, options.context, tuple(known))
-    source = clock("import", import_states, model, dict(options.dims), shapes, *states, options.pins, options.unroll, options.exact)
-    target, source = _with_loops(clock, source, target, options, shapes)
+    source = stopwatch("import", import_states, model, dict(options.dims), shapes, *states, options.pins, options.unroll, options.exact)
+    target, source = _with_loops(stopwatch, source, target, options, shapes)
     source = _check_stream(source, options)
-    graph, dialect, notes, streamed = clock("lower", lower_graph, source.graph, source, target, options)
+    graph, dialect, notes, streamed = stopwatch("lower", lower_graph, source.graph, source, target, options)
     if streamed is not None:
         source = replace(source, pairs=streamed.pairs)
-    kept = {name for pair in source.pairs for name in (pair.past, pair.present) if pair.axis is None}
+    state_names = {name for pair in source.pairs for name in (pair.past, pair.present) if pair.axis is None}
 
     def finished(graph: Graph) -> tuple[Graph, dict[str, tuple[float, int]]]:
-        graph, stripped = strip_quantisation(graph, kept) if options.quantised_io else (graph, {})
+        graph, stripped = remove_io_quantisation(graph, state_names) if options.quantised_io else (graph, {})
         if options.quantised_io:
             check_integer_ports(graph, {name for pair in source.pairs for name in (pair.past, pair.present)})
         return keep_states(graph, source.pairs, {} if streamed is None else streamed.masks), stripped
@@ -144,7 +144,7 @@ def lower_model(clock: Clock, model: Path, target: Target, options: Options, kno
     sources, results = describe_ports(graph, dialect != "", {**source.scales, **stripped})
     shorter = None
     if source.shorter is not None:
-        shorter, _, _, _ = clock("lower", lower_graph, source.shorter, source, target, replace(options, inputs=None, save_after=None))
+        shorter, _, _, _ = stopwatch("lower", lower_graph, source.shorter, source, target, replace(options, inputs=None, save_after=None))
         shorter, _ = finished(shorter)
     inputs = tuple(port for port in sources if port.name != POSITION)
     results = [replace(port, labels=source.labels.get(port.name, ())) for port in results]
@@ -159,21 +159,21 @@ def _check_stream(source: Imported, options: Options) -> Imported:
     return source
 
 
-def lowered_for_chips(clock: Clock, model: Path, target: Target, options: Options) -> Lowered:
+def lowered_for_chips(stopwatch: Stopwatch, model: Path, target: Target, options: Options) -> Lowered:
     """Lowers without the pass that makes constants views of each other, of which chips may hold other parts."""
-    return lower_model(clock, model, replace(target, passes=tuple(step for step in target.passes if step.name != TIES.name)), options)
+    return lower_model(stopwatch, model, replace(target, passes=tuple(step for step in target.passes if step.name != TIES.name)), options)
 
 
-def _with_loops(clock: Clock, source: Imported, target: Target, options: Options, shapes: CustomShapes) -> tuple[Target, Imported]:
+def _with_loops(stopwatch: Stopwatch, source: Imported, target: Target, options: Options, shapes: CustomShapes) -> tuple[Target, Imported]:
     """The target with kernels for the loops of a model that stay loops, and the model with nodes of these."""
-    kept = next((node for node in source.graph.nodes if node.domain == LOOPS), None)
-    if kept is not None and (source.shorter is not None or is_dialect(source.graph)):
+    loop = next((node for node in source.graph.nodes if node.domain == LOOPS), None)
+    if loop is not None and (source.shorter is not None or is_dialect(source.graph)):
         raise UnsupportedError(
-            f"node {shorten(kept.name)} ({kept.op}) has more rounds than --unroll {options.unroll} allows nodes, and cannot stay a loop "
+            f"node {shorten(loop.name)} ({loop.op}) has more rounds than --unroll {options.unroll} allows nodes, and cannot stay a loop "
             f"{'beside states that grow' if source.shorter is not None else 'in the integer dialect'}",
             f"Allow more: --unroll {10 * options.unroll}",
         )
-    if kept is None:
+    if loop is None:
         return target, source
     plain = replace(options, inputs=None, save_after=None, dialect="standard", stream=None)
 
@@ -181,7 +181,7 @@ def _with_loops(clock: Clock, source: Imported, target: Target, options: Options
         graph, flat = with_loops(import_read(body.model, None, shapes, options.unroll), flat, lower)
         return lower_graph(graph, Imported(graph, narrow=source.narrow), flat, plain)[0], flat
 
-    graph, target = clock("loops", with_loops, source.graph, target, lower)
+    graph, target = stopwatch("loops", with_loops, source.graph, target, lower)
     return target, replace(source, graph=graph)
 
 
@@ -249,7 +249,7 @@ def _assign_types(graph: Graph, model: Imported, target: Target, options: Option
 
 
 def lower_with_fallback(
-    clock: Clock, model: Path, target: Target, options: Options, known: Sequence[KnownState], machine: Machine
+    stopwatch: Stopwatch, model: Path, target: Target, options: Options, known: Sequence[KnownState], machine: Machine
 ) -> Lowered:
     """Lowers a model as ``lower_model`` does, with generated kernels for what the target refuses.
 
@@ -265,7 +265,7 @@ def lower_with_fallback(
 
     def refusal(path: Path, given: Target, wanted: Options, known: Sequence[KnownState] = known) -> _Tried:
         try:
-            lowered_graph = lower_model(clock, path, given, wanted, known)
+            lowered_graph = lower_model(stopwatch, path, given, wanted, known)
             assemble_program("probe", lowered_graph.graph, *kernels_of(lowered_graph.target, machine))
         except (UnsupportedError, ModelError) as error:
             return None, error
@@ -282,7 +282,7 @@ def lower_with_fallback(
             _, error = refusal(probe, target, Options(dialect="standard"), ())
             return "" if error is None else error.what
 
-        generated = clock("fallback", fill_model, model, options.dims, options.pins, engine, why)
+        generated = stopwatch("fallback", fill_model, model, options.dims, options.pins, engine, why)
         (Path(scratch) / model.name).write_bytes(generated.model.SerializeToString())
         target = replace(target, kernels=(*target.kernels, *generated.kernels))
         filled_graph, error = refusal(Path(scratch) / model.name, target, replace(options, pins={})) if generated.kernels else (None, error)

@@ -62,7 +62,7 @@ def _planned(program: Program, target: Target, machine: Machine, seconds: float)
         and machine.fusion
         and not any(fix.what == "after" for fix in machine.fixes)
         and machine.objective == "cycles"
-        and program.growth is None
+        and program.dynamic_length is None
     )
     if target.is_flat or not is_wanted or not is_free(alone.program):
         return plan

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from deeploy.driver.layer_fusion import predict_savings
-from deeploy.driver.lower import Clock
+from deeploy.driver.lower import Stopwatch
 from deeploy.driver.order import plan_in_best_order
 from deeploy.driver.parallel_plans import Task, plan_apart
 from deeploy.errors import FitError, NoKernelError
@@ -44,7 +44,7 @@ def machine_resources(target: Target, options: Options, networks: int = 1) -> Ma
 
 
 def bind_and_plan(
-    clock: Clock,
+    stopwatch: Stopwatch,
     prefix: str,
     graph: Graph,
     target: Target,
@@ -64,19 +64,19 @@ def bind_and_plan(
         UsageError: what is fixed is not possible.
     """
     try:
-        program = clock("bind", assemble_program, prefix, graph, *kernels_of(target, machine))
+        program = stopwatch("bind", assemble_program, prefix, graph, *kernels_of(target, machine))
     except NoKernelError as error:
         if not may_fill:
             raise
         raise error.also("try --fallback") from error
     if wanted is None or not wanted.fixes:
-        return clock("plan", plan_program, program, target, machine, options)
+        return stopwatch("plan", plan_program, program, target, machine, options)
     fixed, given = wanted.applied(program, target, machine)
     free: Plan | None = None
     with suppress(FitError):  # an order that the user fixes may need less memory than the file's
-        free = clock("plan", plan_program, program, target, machine, options)
+        free = stopwatch("plan", plan_program, program, target, machine, options)
     try:
-        plan = clock("plan", plan_program, fixed, target, given, options)
+        plan = stopwatch("plan", plan_program, fixed, target, given, options)
     except FitError as error:
         if free is None:
             raise
@@ -135,17 +135,24 @@ class Requantisation:
 
     Attributes:
         layers: that an engine requantises itself.
-        kept: nodes that stay exact, as no constants of an engine keep one step.
+        unchanged: nodes that stay exact, as no constants of an engine keep one step.
         plan: of the exact network.
     """
 
     layers: tuple[Requantised, ...]
-    kept: tuple[str, ...]
+    unchanged: tuple[str, ...]
     plan: Plan
 
 
 def plan_requantised(
-    clock: Clock, prefix: str, graph: Graph, target: Target, machine: Machine, options: Options, exact: Plan, wanted: Wanted | None = None
+    stopwatch: Stopwatch,
+    prefix: str,
+    graph: Graph,
+    target: Target,
+    machine: Machine,
+    options: Options,
+    exact: Plan,
+    wanted: Wanted | None = None,
 ) -> tuple[Graph, Plan, Requantisation]:
     """The plan of a network whose layers are requantised by their engine where it runs them.
 
@@ -157,14 +164,14 @@ def plan_requantised(
         FitError: there is no plan.
     """
     engines = engines_of(target, machine)
-    layers, kept = clock("requantise", requantise_graph, graph, engines, kernels_of(target, machine)[0])
+    layers, unchanged = stopwatch("requantise", requantise_graph, graph, engines, kernels_of(target, machine)[0])
     while True:
         changed = with_nearest(graph, layers)
-        plan = bind_and_plan(clock, prefix, changed, target, machine, options, wanted=wanted)
+        plan = bind_and_plan(stopwatch, prefix, changed, target, machine, options, wanted=wanted)
         run_by = {call.node.outputs[0].name: call.kernel.engine for call in plan.program.calls}
         done = [layer for layer in layers if run_by.get(layer.result) in engines]
         if len(done) == len(layers):
-            return changed, plan, Requantisation(tuple(layers), tuple(kept), exact)
+            return changed, plan, Requantisation(tuple(layers), tuple(unchanged), exact)
         layers = done
 
 
@@ -180,7 +187,7 @@ def plan_together(plans: Mapping[str, Plan], again: Callable[[str, Machine], Pla
     return {name: _check_plan(plan) for name, plan in shared_plans.items()}, notes
 
 
-def plan_chips(clock: Clock, system: System, target: Target, topology: Topology, options: Options) -> tuple[list[Plan], list[int]]:
+def plan_chips(stopwatch: Stopwatch, system: System, target: Target, topology: Topology, options: Options) -> tuple[list[Plan], list[int]]:
     """The plan of every chip, and the first chip with the same code; what differs in constants and peers alone is planned once.
 
     Raises:
@@ -194,16 +201,16 @@ def plan_chips(clock: Clock, system: System, target: Target, topology: Topology,
         own = as_member(target, system, chip, topology)
         limits = own_options(options, topology, chip)
         machine = machine_of(own, limits)
-        programs.append(program := clock("bind", assemble_program, "network", graph, *kernels_of(own, machine)))
+        programs.append(program := stopwatch("bind", assemble_program, "network", graph, *kernels_of(own, machine)))
         key = program_signature(program), own.memories, repr(machine), tuple(t.name for t in (*graph.inputs, *graph.outputs))
         first.append(known.setdefault(key, chip))
         if first[chip] == chip:
             tasks[chip] = chip, program, own, machine, limits
-    made = dict(zip(tasks, clock("plan", list, plan_apart(_plan_chip, list(tasks.values()))), strict=True))
+    made = dict(zip(tasks, stopwatch("plan", list, plan_apart(_plan_chip, list(tasks.values()))), strict=True))
     written: dict[object, int] = {}
     plans, leads = list[Plan](), list[int]()
     for chip, lead in enumerate(first):
-        plans.append(made[chip] if lead == chip else clock("plan", carry_plan, made[lead], programs[lead], programs[chip]))
+        plans.append(made[chip] if lead == chip else stopwatch("plan", carry_plan, made[lead], programs[lead], programs[chip]))
         leads.append(written.setdefault((lead, plan_wording(plans[chip])), chip))
     return plans, leads
 

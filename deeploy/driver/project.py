@@ -112,7 +112,7 @@ class Network:
             }
             for layer in requantisation.layers
         ]
-        return {"cycles": round(walked.cycles) if walked is not None else None, "layers": layers, "exact": list(requantisation.kept)}
+        return {"cycles": round(walked.cycles) if walked is not None else None, "layers": layers, "exact": list(requantisation.unchanged)}
 
 
 def _walk_plan(plan: Plan) -> Run | None:

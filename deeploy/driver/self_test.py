@@ -94,5 +94,5 @@ def _merge_runs(access: Access, element: int) -> tuple[int, tuple[int, ...], tup
     run = element
     while dims and dims[-1][1] == run:
         run *= dims.pop()[0]
-    kept = dims or [(1, 0)]
-    return run, tuple(n for n, _ in kept), tuple(stride for _, stride in kept)
+    runs = dims or [(1, 0)]
+    return run, tuple(n for n, _ in runs), tuple(stride for _, stride in runs)

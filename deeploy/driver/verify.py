@@ -391,7 +391,7 @@ def _by_layer(
     The last bits of such functions are the library's; a network that amplifies them has no outputs that are equal.
     """
     program = network.program
-    if "chips" in entry or program.growth is not None or all(call.kernel.is_exact(call.node) for call in program.calls):
+    if "chips" in entry or program.dynamic_length is not None or all(call.kernel.is_exact(call.node) for call in program.calls):
         return comparisons
     apart = [
         max(absolute_differences(a[n], b[n]).max(initial=0) for a, b in zip(outputs, interpretation, strict=True))

@@ -137,30 +137,30 @@ def _least_product(a: float, value_a: float, b: float, value_b: float) -> float:
 
 def _solve_median(cost: Array, size: int) -> tuple[tuple[int, ...], float]:
     """``size`` rows with the least sum over columns of the smallest entry, and a lower bound of that sum."""
-    kept = undominated_rows(cost)
-    small = cost[kept]
-    if size >= len(kept):
-        return tuple(int(k) for k in kept), float(small.min(axis=0).sum())
+    front = undominated_rows(cost)
+    small = cost[front]
+    if size >= len(front):
+        return tuple(int(k) for k in front), float(small.min(axis=0).sum())
     if size == 1:
         sums = small.sum(axis=1)
-        return (int(kept[np.argmin(sums)]),), float(sums.min())
+        return (int(front[np.argmin(sums)]),), float(sums.min())
     if size == 2:
         pair, total = _best_pair(small)
-        return tuple(int(kept[i]) for i in pair), total
+        return tuple(int(front[i]) for i in pair), total
     rows, bound = _median_by_solver(small, size)
-    return tuple(int(kept[i]) for i in rows), bound
+    return tuple(int(front[i]) for i in rows), bound
 
 
 def undominated_rows(cost: Array) -> Array:
     """Indices of the rows that no other row matches or beats in every column, by ascending sum; of equal rows the first."""
     order = np.argsort(cost.sum(axis=1), kind="stable")
-    kept: list[int] = []
+    numbers: list[int] = []
     front = np.empty((0, cost.shape[1]))
     for index in order:
         if not len(front) or not np.any(np.all(front <= cost[index], axis=1)):
-            kept.append(int(index))
+            numbers.append(int(index))
             front = np.vstack([front, cost[index]])
-    return np.array(kept)
+    return np.array(numbers)
 
 
 def _best_pair(cost: Array) -> tuple[tuple[int, int], float]:
@@ -181,11 +181,11 @@ def _median_by_solver(cost: Array, size: int) -> tuple[tuple[int, ...], float]:
     """CP-SAT, on the rows that a Lagrangian bound cannot rule out."""
     start = _exchange_rows(cost, size)
     limit = float(cost[list(start)].min(axis=0).sum())
-    kept = _promising_rows(cost, size, limit)
-    if len(kept) <= size:
+    front = _promising_rows(cost, size, limit)
+    if len(front) <= size:
         return start, limit
-    medians, bound = _solve_cover(cost[kept], size, [k for k in range(len(kept)) if kept[k] in start], limit)
-    rows = tuple(int(kept[i]) for i in medians)
+    medians, bound = _solve_cover(cost[front], size, [k for k in range(len(front)) if front[k] in start], limit)
+    rows = tuple(int(front[i]) for i in medians)
     return (rows, bound) if medians and cost[list(rows)].min(axis=0).sum() < limit else (start, min(bound, limit))
 
 

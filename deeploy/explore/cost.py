@@ -109,7 +109,7 @@ class _CostModel:
         self.dilation = {d: np.array([layer.dilations[i] for layer in layers]) for i, d in enumerate("YX")}
         self.macs = np.prod(list(self.size.values()), axis=0)
         self.results = self.size["G"] * self.size["K"] * self.size["OY"] * self.size["OX"]
-        self.behind = self._behind()
+        self.outer_memories = self._cost_outer_memories()
 
     def costs(self, factors: Array) -> UnrollingCosts:
         unroll = {loop: factors[:, d : d + 1].astype(np.float64) for d, loop in enumerate(LOOPS)}
@@ -126,7 +126,7 @@ class _CostModel:
             for runs in self._in_registers(inner, steps):
                 is_complete = runs.get("output", 1) >= np.prod([steps[loop] for loop in _IRRELEVANT["output"]], axis=0)
                 stall = self._stall(self._per_cycle(inner, wanted, fed, steps, runs), runs, is_complete)
-                cycles = np.maximum(ideal * stall, self.behind[0])
+                cycles = np.maximum(ideal * stall, self.outer_memories[0])
                 energy = self._energy(self._per_cycle(inner, moved, paid, steps, runs), runs, ideal)
                 product = np.where(exists | (inner == "G"), cycles * energy, np.inf)
                 columns = [product, cycles, energy, ideal / cycles, np.full(product.shape, candidate, np.int8)]
@@ -188,7 +188,7 @@ class _CostModel:
     def _energy(self, flow: dict[str, Array], runs: dict[str, Array], ideal: Array) -> Array:
         """Picojoule of a layer: memories at the array, registers, multiply-accumulates, and what lies behind."""
         hardware = self.hardware
-        energy = self.behind[1]
+        energy = self.outer_memories[1]
         for operand in OPERANDS:
             store, bits = hardware.levels(operand)[0], hardware.bits(operand)
             moved, padding = flow[operand] * ideal, np.ones(())
@@ -205,7 +205,7 @@ class _CostModel:
             energy = energy + self.macs * (hardware.mac_pj + bits * hardware.register_pj_per_bit)
         return np.asarray(energy)
 
-    def _behind(self) -> tuple[Array, Array]:
+    def _cost_outer_memories(self) -> tuple[Array, Array]:
         """Cycles and picojoule of the traffic between both levels, per layer.
 
         What does not fit the memory at the array is cut into pieces that do: either weights come in pieces and all inputs pass

@@ -107,9 +107,9 @@ def _trees(factors: Array) -> list[tuple[int, int]]:
 
 def overhead_front(values: Sequence[float], overheads: Sequence[float]) -> list[int]:
     """Indices of the points that no other beats in value at no more overhead, by ascending overhead."""
-    best, kept = np.inf, []
+    best, front = np.inf, []
     for index in sorted(range(len(values)), key=lambda i: (overheads[i], values[i])):
         if values[index] < best:
             best = values[index]
-            kept.append(index)
-    return kept
+            front.append(index)
+    return front

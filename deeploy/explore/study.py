@@ -81,16 +81,16 @@ def recost_study(result: Study) -> Study:
     """
     zigzag.require_zigzag()
     start = time.perf_counter()
-    kept = undominated_rows(_layer_costs(result))
-    factors = result.unrollings.factors[kept]
+    front = undominated_rows(_layer_costs(result))
+    factors = result.unrollings.factors[front]
     pairs_of = [(layer, row, result.hardware) for row in factors for layer in result.layers]
-    pairs = np.array(list(in_order(_by_zigzag, pairs_of))).reshape(len(kept), len(result.layers), 2)
-    own = UnrollingCosts(*(getattr(result.costs, name)[kept] for name in UnrollingCosts.__dataclass_fields__))
+    pairs = np.array(list(in_order(_by_zigzag, pairs_of))).reshape(len(front), len(result.layers), 2)
+    own = UnrollingCosts(*(getattr(result.costs, name)[front] for name in UnrollingCosts.__dataclass_fields__))
     ideal = np.array([layer.macs for layer in result.layers]) / (own.utilisation * result.hardware.pes)
     costs = UnrollingCosts(pairs[..., 0], pairs[..., 1], own.utilisation, ideal / pairs[..., 0], own.inner)
     unrollings = replace(result.unrollings, factors=factors)
     cycles, energy = total_costs(costs, result.layers)
-    sizes = range(1, min(len(result.choices), len(kept)) + 1)
+    sizes = range(1, min(len(result.choices), len(front)) + 1)
     choices = tuple(best_set(cycles, energy, size, result.objective) for size in sizes)
     seconds = {**result.seconds, "zigzag": time.perf_counter() - start}
     return Study(result.hardware, result.objective, result.layers, unrollings, costs, choices, seconds)
@@ -116,26 +116,26 @@ def trade_overhead(result: Study) -> list[Contents]:
     """
     cycles, energy = result.totals()
     cost = _layer_costs(result)
-    kept = undominated_rows(cost)
-    between = overhead.of_pairs(result.unrollings.factors[kept], result.hardware)
-    i, j = np.triu_indices(len(kept), 1)
-    sums = np.concatenate([_pair_sums(cost[kept], row) for row in range(len(kept) - 1)]) if len(kept) > 1 else np.empty(0)
+    front = undominated_rows(cost)
+    between = overhead.of_pairs(result.unrollings.factors[front], result.hardware)
+    i, j = np.triu_indices(len(front), 1)
+    sums = np.concatenate([_pair_sums(cost[front], row) for row in range(len(front) - 1)]) if len(front) > 1 else np.empty(0)
     points = [choice.rows for choice in result.choices]
     points += (
-        [(int(kept[i[k]]), int(kept[j[k]])) for k in overhead.overhead_front(list(sums), list(between[i, j]))]
+        [(int(front[i[k]]), int(front[j[k]])) for k in overhead.overhead_front(list(sums), list(between[i, j]))]
         if len(result.choices) > 1
         else []
     )
     best_sets = [evaluate_set(cycles, energy, rows, result.objective) for rows in points]
     gates = [overhead.overhead_gates(result.unrollings.factors[list(rows)], result.hardware) for rows in points]
-    kept_points = overhead.overhead_front([choice.value(result.objective) for choice in best_sets], gates)
+    front_points = overhead.overhead_front([choice.value(result.objective) for choice in best_sets], gates)
     return [
         {
             "unrollings": [result.unrollings.labels[row] for row in points[k]],
             "overhead_gates": gates[k],
             **_choice_figures(best_sets[k]),
         }
-        for k in kept_points
+        for k in front_points
     ]
 
 

@@ -90,8 +90,8 @@ def enumerate_unrollings(pes: int, layers: Sequence[LayerLoops], prune: bool = T
             "Choose pes as a product of factors that these loops can take.",
         )
     square = all(layer.is_square for layer in layers)
-    kept = _fewest_pixels(rows) if prune and square else rows
-    return Unrollings(kept, count_factorisations(pes), len(rows), prune and square)
+    distinct = _fewest_pixels(rows) if prune and square else rows
+    return Unrollings(distinct, count_factorisations(pes), len(rows), prune and square)
 
 
 def _useful_factors(choices: Sequence[int], size: int) -> list[int]:

@@ -108,7 +108,7 @@ class _FunctionBody:
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.sizes: dict[str, int] = {}
-        self.kept = 0
+        self.bytes_used = 0
         self.problem = ""
 
     def array(self, match: re.Match[str]) -> str:
@@ -122,9 +122,9 @@ class _FunctionBody:
             count *= size
         value = (match["value"] or "").replace(" ", "")
         if value not in ("", "={0}"):
-            self.kept += count
-            if self.kept > LARGEST_FRAME:
-                self.problem = self.problem or f"{self.kept} bytes of generated arrays with initial values would lie on the stack"
+            self.bytes_used += count
+            if self.bytes_used > LARGEST_FRAME:
+                self.problem = self.problem or f"{self.bytes_used} bytes of generated arrays with initial values would lie on the stack"
             return match[0]
         inner = "".join(f"[{size}]" for size in sizes[1:])
         name = f"(*{match['name']}){inner}" if inner else f"*{match['name']}"

@@ -187,9 +187,9 @@ def without_branches(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.Mo
     flat = trace_nodes(checked.graph, nodes, inputs, opset_version(checked), dims, None, MOST_UNROLLED).flat
     del checked.graph.node[:]
     checked.graph.node.extend(flat)
-    live = check_and_sort(checked.graph)
+    sorted_nodes = check_and_sort(checked.graph)
     del checked.graph.node[:]
-    checked.graph.node.extend(live)
+    checked.graph.node.extend(sorted_nodes)
     return checked
 
 

@@ -105,10 +105,10 @@ def import_dynamic(
     if not lengths.before:
         graph = load(dims)
         pairs = check_pairs(graph, names)
-        growing = next(((pair.present, pair.axis) for pair in pairs if pair.axis is not None), None)
-        if growing is None and context is not None:
+        dynamic = next(((pair.present, pair.axis) for pair in pairs if pair.axis is not None), None)
+        if dynamic is None and context is not None:
             raise UsageError("--context: the states of the model do not grow", "Leave --context out.")
-        rows = named_tensor(graph.outputs, growing[0]).shape[growing[1]] if growing is not None else None
+        rows = named_tensor(graph.outputs, dynamic[0]).shape[dynamic[1]] if dynamic is not None else None
         if context is not None and context != rows:
             raise UsageError(
                 f"--context {context}: the model was exported with caches of {rows} rows",
@@ -295,18 +295,18 @@ def check_constants(graph: Graph, shorter: Graph, looked_up: Sequence[str], movi
                 _check_constant(a.data, b.data, moving.get(a.name), where)
 
 
-def check_shapes(graph: Graph, shorter: Graph, live: Mapping[str, frozenset[int]]) -> None:
-    """Compare both after lowering: the axes that changed are those that are known to be live.
+def check_shapes(graph: Graph, shorter: Graph, dynamic_axes: Mapping[str, frozenset[int]]) -> None:
+    """Compare both after lowering: the axes that changed are those that are known to be dynamic.
 
     Raises:
-        UnsupportedError: another axis, or not every live one.
+        UnsupportedError: another axis, or not every dynamic one.
     """
     for node, other in _pair_nodes(graph, shorter):
         for a, b in zip((*node.inputs, *node.outputs), (*other.inputs, *other.outputs), strict=True):
             if a is None or b is None or a.data is not None:
                 continue
             changed = {i for i, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)) if m != n}
-            if changed != set(live.get(a.name, ())):
+            if changed != set(dynamic_axes.get(a.name, ())):
                 raise position_error(f"the shape of {shorten(a.name)}, at node {shorten(node.name)} ({shorten(node.op)}),", OTHERWISE)
 
 

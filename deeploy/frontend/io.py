@@ -39,7 +39,7 @@ class Port:
     labels: tuple[str, ...] = ()  # of what it is an index of
 
 
-def strip_quantisation(graph: Graph, states: Collection[str] = ()) -> tuple[Graph, dict[str, tuple[float, int]]]:
+def remove_io_quantisation(graph: Graph, states: Collection[str] = ()) -> tuple[Graph, dict[str, tuple[float, int]]]:
     """Make the integer tensors behind Quantize inputs and before Dequantize outputs the graph's own (``--quantised-io``).
 
     What only moves elements between a port and its conversion, as for another layout, moves integers then. Returns scale and zero point
@@ -105,7 +105,7 @@ def _convert_inputs(graph: Graph, states: Collection[str]) -> tuple[Graph, dict[
     inputs, ranges, quantised = dict[Tensor, Tensor](), dict[str, tuple[float, int]](), set[str]()
     for tensor in graph.inputs:
         moved, nodes = _follow_moves(graph, tensor)
-        if tensor.name in states or {*moved} & {*graph.outputs, *graph.kept} or any(n.op != "Quantize" or n.epilogue for n in nodes):
+        if tensor.name in states or {*moved} & {*graph.outputs, *graph.next_states} or any(n.op != "Quantize" or n.epilogue for n in nodes):
             continue
         ways = {(scalar_parameters(node), node.outputs[0].dtype) for node in nodes}
         if len(ways) == 1 and (parameters := scalar_parameters(nodes[0])) is not None:
@@ -133,7 +133,13 @@ def _convert_behind_moves(graph: Graph, states: Collection[str]) -> tuple[Graph,
         while (node := first.made_by(*_FORWARD)) is not None and graph.readers.get(node.operands[0]) == [node]:
             first = node.operands[0]
         node = first.made_by("Dequantize")
-        if first is tensor or node is None or tensor.name in states or tensor in graph.readers or {first} & {*graph.outputs, *graph.kept}:
+        if (
+            first is tensor
+            or node is None
+            or tensor.name in states
+            or tensor in graph.readers
+            or {first} & {*graph.outputs, *graph.next_states}
+        ):
             continue
         if (parameters := scalar_parameters(node)) is not None and node.operands[0].data is None:
             sources[first], ranges[tensor.name] = node.operands[0], parameters

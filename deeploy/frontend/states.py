@@ -113,7 +113,7 @@ def check_pairs(graph: Graph, names: Mapping[str, str]) -> list[Pair]:
     """
     inputs, outputs = {t.name: t for t in graph.inputs}, {t.name: t for t in graph.outputs}
     result: list[Pair] = []
-    growth: dict[tuple[int, int], str] = {}
+    lengths: dict[tuple[int, int], str] = {}
     for past, present in names.items():
         before, after = inputs[past], outputs[present]
         axes = [i for i, (a, b) in enumerate(zip(before.shape, after.shape, strict=False)) if a != b]
@@ -127,10 +127,10 @@ def check_pairs(graph: Graph, names: Mapping[str, str]) -> list[Pair]:
                 f"{after.dtype.numpy.name}{list(after.shape)} differ by more than new rows along one axis",
                 "Declare pairs of which the output is the input followed by new rows.",
             )
-        growth.setdefault((before.shape[axes[0]], after.shape[axes[0]]), past)
+        lengths.setdefault((before.shape[axes[0]], after.shape[axes[0]]), past)
         result.append(Pair(past, present, axes[0]))
-    if len(growth) > 1:
-        (first, second), (a, b) = list(growth)[:2], list(growth.values())[:2]
+    if len(lengths) > 1:
+        (first, second), (a, b) = list(lengths)[:2], list(lengths.values())[:2]
         raise ModelError(
             f"states grow differently: {shorten(a)} from {first[0]} to {first[1]} rows, {shorten(b)} from {second[0]} to {second[1]}",
             "All states of a network have the same number of rows; leave out the pairs that have not.",
@@ -146,11 +146,11 @@ def append_states(graph: Graph, pairs: Sequence[Pair]) -> Graph:
     Raises:
         ModelError: an output that is not the input followed by new rows.
     """
-    growing = [pair for pair in pairs if pair.axis is not None]
-    for number, pair in enumerate(growing):
+    dynamic = [pair for pair in pairs if pair.axis is not None]
+    for number, pair in enumerate(dynamic):
         graph = _append_state(graph, pair, number)
     known = {node.attrs["present"] for node in graph.nodes if node.op == APPEND}
-    for pair in growing:
+    for pair in dynamic:
         if pair.present not in known:
             raise UnsupportedError(
                 f"--state {shorten(pair.past)}={shorten(pair.present)}: no other output of the model depends on this state",
@@ -198,23 +198,27 @@ def keep_states(graph: Graph, pairs: Sequence[Pair], masks: Mapping[str, np.ndar
     Raises:
         UnsupportedError: an output that is a state of the network before it is written.
     """
-    kept = [pair for pair in pairs if pair.axis is None]
-    if not kept and not masks:
+    rewritten = [pair for pair in pairs if pair.axis is None]
+    if not rewritten and not masks:
         return graph
     position = next((t for t in graph.inputs if t.name == POSITION), Tensor(POSITION, (1,), DType.INT64))
-    pasts, sources = [named_tensor(graph.inputs, pair.past) for pair in kept], [named_tensor(graph.outputs, pair.present) for pair in kept]
+    pasts, sources = (
+        [named_tensor(graph.inputs, pair.past) for pair in rewritten],
+        [named_tensor(graph.outputs, pair.present) for pair in rewritten],
+    )
     states = [replace(past, name=f"{past.name} (state)") for past in pasts]
     inputs = (*graph.inputs, *(() if position in graph.inputs else (position,)))
-    graph = replace(_drop_ports(replace(graph, inputs=inputs), *pasts, *sources), kept=tuple(sources))
+    graph = replace(_drop_ports(replace(graph, inputs=inputs), *pasts, *sources), next_states=tuple(sources))
     numbers = {"has begun": np.ones(1, np.int64), **masks}
     has_begun, *shown = _compare_position(position, numbers)
-    begun = {past: _begin_state(past, state, has_begun, pair.initial) for pair, past, state in zip(kept, pasts, states, strict=True)}
+    begun = {past: _begin_state(past, state, has_begun, pair.initial) for pair, past, state in zip(rewritten, pasts, states, strict=True)}
     known = {mask: tensor for mask in inputs for tensor in shown if mask.name == tensor.name}
     graph = substitute_tensors(_drop_ports(graph, *known), {**begun, **known})
     written = [
-        _keep_state(source, state, pair, number) for number, (pair, source, state) in enumerate(zip(kept, graph.kept, states, strict=True))
+        _keep_state(source, state, pair, number)
+        for number, (pair, source, state) in enumerate(zip(rewritten, graph.next_states, states, strict=True))
     ]
-    return replace(graph, kept=tuple(written))
+    return replace(graph, next_states=tuple(written))
 
 
 def _keep_state(source: Tensor, state: Tensor, pair: Pair, number: int) -> Tensor:
@@ -291,7 +295,7 @@ def begin_states(graph: Graph, states: Sequence[KnownState]) -> Graph:
             Tensor(f"{state.present} (state)", state.shape, state.dtype),
         )
         appended += Node(f"{state.present} (append)", APPEND, (rows,), (full,), attrs, domain="").outputs
-    return replace(_drop_ports(graph, *(named_tensor(graph.outputs, state.present) for state in states)), kept=tuple(appended))
+    return replace(_drop_ports(graph, *(named_tensor(graph.outputs, state.present) for state in states)), next_states=tuple(appended))
 
 
 def _store_rows(rows: Tensor, state: KnownState) -> Tensor:

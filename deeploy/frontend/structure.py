@@ -84,7 +84,7 @@ def check_and_sort(graph: onnx.GraphProto, around: Iterable[str] = ()) -> list[o
     for node in graph.node:
         _check_attributes(node)
     producers, order = _order_nodes(graph, around)
-    return _live_nodes(graph, producers, order)
+    return _used_nodes(graph, producers, order)
 
 
 def _order_nodes(graph: onnx.GraphProto, around: Iterable[str]) -> tuple[dict[str, int], list[int]]:
@@ -287,7 +287,7 @@ def _cycle_error(cycle: list[str]) -> ModelError:
     return ModelError(what, _EXPORT_AGAIN)
 
 
-def _live_nodes(graph: onnx.GraphProto, producers: dict[str, int], order: list[int]) -> list[onnx.NodeProto]:
+def _used_nodes(graph: onnx.GraphProto, producers: dict[str, int], order: list[int]) -> list[onnx.NodeProto]:
     needed = {producers[value.name] for value in graph.output}
     for index in reversed(order):
         if index in needed:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from deeploy.documents import Document
 from deeploy.ir.types import DType
 from deeploy.planning.plan import Plan
-from deeploy.planning.program import Growth, Program, Role
+from deeploy.planning.program import DynamicLength, Program, Role
 
 if TYPE_CHECKING:
     from mako.lookup import TemplateLookup
@@ -125,12 +125,12 @@ def token_reader(prefix: str, plan: Plan, description: Document, known: Mapping[
     """What a network reads and scores, if it is of that structure; ``known`` are the kinds of inputs of others, by name."""
     program = plan.program
     is_plain = all(i.get("scale", 1.0) == 1.0 and i.get("zero_point", 0) == 0 for i in description["inputs"])
-    if program.growth is None or len(program.outputs) != 1 or not is_plain:
+    if program.dynamic_length is None or len(program.outputs) != 1 or not is_plain:
         return None
-    result, rows = program.buffers[program.outputs[0]], program.growth.rows
+    result, rows = program.buffers[program.outputs[0]], program.dynamic_length.rows
     tokens = result.shape[-1] if result.shape else 0
     scored = math.prod(result.shape) // max(tokens, 1)
-    step_sources = [_input_source(program, program.growth, name, tokens, known) for name in program.inputs]
+    step_sources = [_input_source(program, program.dynamic_length, name, tokens, known) for name in program.inputs]
     sources = tuple(source for source in step_sources if source is not None)
     kinds = [source.kind for source in sources]
     if tokens < 2 or scored not in (1, rows) or len(sources) < len(step_sources) or kinds.count(TOKEN) != 1 or len(set(kinds)) < len(kinds):
@@ -138,26 +138,26 @@ def token_reader(prefix: str, plan: Plan, description: Document, known: Mapping[
     scale = description["outputs"][0].get("scale")
     step = 1 << _FRACTION if scale is None else max(1, round(scale * 2**_FRACTION))
     cycles = (description.get("timing") or {}).get("cycles")
-    return TokenReader(prefix, rows, scored, tokens, sources, result.dtype, step, cycles, program.growth.begins)
+    return TokenReader(prefix, rows, scored, tokens, sources, result.dtype, step, cycles, program.dynamic_length.begins)
 
 
-def _input_source(program: Program, growth: Growth, name: str, tokens: int, known: Mapping[str, str]) -> InputSource | None:
+def _input_source(program: Program, dynamic_length: DynamicLength, name: str, tokens: int, known: Mapping[str, str]) -> InputSource | None:
     """What an input is, if it is known.
 
     Where a network begins sequences, its rows are all that exist: what is no token is what the other network's input of that name is.
     """
     source, table = program.buffers[name], _table_rows(program, name)
-    elements, is_live = math.prod(source.shape), bool(program.live.get(source.tensor))
-    columns = growth.rows if growth.begins else growth.context
-    is_token = source.dtype.is_integer and elements == growth.rows and table is not None and table >= tokens
-    if is_token and not is_live:
+    elements, is_dynamic = math.prod(source.shape), bool(program.dynamic_axes.get(source.tensor))
+    columns = dynamic_length.rows if dynamic_length.begins else dynamic_length.context
+    is_token = source.dtype.is_integer and elements == dynamic_length.rows and table is not None and table >= tokens
+    if is_token and not is_dynamic:
         return InputSource(TOKEN, source.tensor, source.dtype)
-    is_mask = known.get(source.tensor) == MASK if growth.begins else is_live
-    if is_mask and elements in (columns, growth.rows * columns) and source.shape[-1] == columns:
+    is_mask = known.get(source.tensor) == MASK if dynamic_length.begins else is_dynamic
+    if is_mask and elements in (columns, dynamic_length.rows * columns) and source.shape[-1] == columns:
         is_plain = not source.dtype.is_float or _is_added(program, name)
         return InputSource(MASK, source.tensor, source.dtype, elements // columns, columns) if is_plain else None
-    is_place = known.get(source.tensor) == PLACE if growth.begins else not is_live
-    if is_place and source.dtype.is_integer and elements == growth.rows:
+    is_place = known.get(source.tensor) == PLACE if dynamic_length.begins else not is_dynamic
+    if is_place and source.dtype.is_integer and elements == dynamic_length.rows:
         return InputSource(PLACE, source.tensor, source.dtype)
     return None
 
@@ -189,7 +189,7 @@ def _table_rows(program: Program, source: str) -> int | None:
 def find_generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], leads: Mapping[str, str]) -> dict[str, Generator]:
     """What ``PREFIX_generate`` of each network that can write text needs, by the network's name."""
     readers: dict[str, TokenReader] = {}
-    begins = {p: plan.program.growth is not None and plan.program.growth.begins for p, plan in plans.items()}
+    begins = {p: plan.program.dynamic_length is not None and plan.program.dynamic_length.begins for p, plan in plans.items()}
     for p in sorted(plans, key=lambda p: begins[p]):
         known = {source.name: source.kind for q, r in readers.items() if leads[p] == leads[q] for source in r.sources}
         read = token_reader(p, plans[p], descriptions[p], known)

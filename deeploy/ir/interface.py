@@ -203,7 +203,7 @@ def make_view(call: Bound, name: str, stored: DType, seen: Sequence[Window], str
     )
 
 
-def kept_sums(call: Bound, seen: Sequence[Window], strides: Sequence[Value]) -> PrintedOperand:
+def accumulated_sums(call: Bound, seen: Sequence[Window], strides: Sequence[Value]) -> PrintedOperand:
     """What a kernel keeps of its outputs between tiles along a reduction."""
     return replace(make_view(call, call.writes[0], DType.INT32, seen, strides), ptr=Variable(SUMS, 0, 0))
 

@@ -27,8 +27,8 @@ Reference = Callable[..., Any]  # reference(node, *input arrays) -> array, or tu
 Condition = Callable[[Node], str | None]  # None, or what the kernel would need instead
 Need = tuple[Callable[[Node], bool], str]  # a condition, and what a kernel would need where it does not hold
 Count = int | np.ndarray  # a number, or an array of them for as many tiles
-Kept = Sequence[np.ndarray | None]  # per operand, inputs first: the indices that are kept along its axis, None for all
-Share = Callable[[Node, Sequence[int | None], Kept], Attributes | None]
+AxisIndices = Sequence[np.ndarray | None]  # per operand, inputs first: the indices that are kept along its axis, None for all
+Share = Callable[[Node, Sequence[int | None], AxisIndices], Attributes | None]
 Bounds = Callable[[Node], tuple[np.ndarray, np.ndarray]]
 Addition = Callable[[Node, int], Mapping[str, int] | None]
 

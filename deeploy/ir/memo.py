@@ -26,16 +26,16 @@ def by_content(function: Callable[P, T]) -> Callable[P, T]:
     >>> total(np.arange(4)), total(np.arange(4)), len(calls)
     (6, 6, 1)
     """
-    kept: dict[object, T] = {}
+    results: dict[object, T] = {}
 
     @wraps(function)
     def remembered(*arguments: P.args, **named: P.kwargs) -> T:
         key = (*map(_content_key, arguments), *((name, _content_key(value)) for name, value in sorted(named.items())))
-        if key not in kept:
-            if len(kept) >= MOST:
-                kept.clear()
-            kept[key] = function(*arguments, **named)
-        return kept[key]
+        if key not in results:
+            if len(results) >= MOST:
+                results.clear()
+            results[key] = function(*arguments, **named)
+        return results[key]
 
     return remembered
 
@@ -51,13 +51,13 @@ def by_object(function: Callable[[U], T]) -> Callable[[U], T]:
     >>> named(int), named(int), named(str), len(calls)
     ('int', 'int', 'str', 2)
     """
-    kept: WeakKeyDictionary[U, T] = WeakKeyDictionary()
+    results: WeakKeyDictionary[U, T] = WeakKeyDictionary()
 
     @wraps(function)
     def remembered(one: U) -> T:
-        if one not in kept:
-            kept[one] = function(one)
-        return kept[one]
+        if one not in results:
+            results[one] = function(one)
+        return results[one]
 
     return remembered
 

@@ -335,8 +335,8 @@ def result_shape(op: str, inputs: Sequence[Tensor | None], attributes: Attribute
     if op == "Transpose":
         return [shape[axis] for axis in attributes["perm"]]
     if op.startswith("Reduce"):
-        kept = attributes["keepdims"]
-        return [1 if i in attributes["axes"] else n for i, n in enumerate(shape) if kept or i not in attributes["axes"]]
+        has_all_axes = attributes["keepdims"]
+        return [1 if i in attributes["axes"] else n for i, n in enumerate(shape) if has_all_axes or i not in attributes["axes"]]
     if op == "Slice":
         return [len(range(*box)) for box in zip(attributes["starts"], attributes["ends"], attributes["steps"], strict=True)]
     if op == "Pad":

@@ -207,9 +207,9 @@ class _RewriteSweep:
                 for each in self.graph.nodes:
                     self.now(each)
                 break
-        outputs, kept = (tuple(map(self.of, tensors)) for tensors in (self.graph.outputs, self.graph.kept))
+        outputs, next_states = (tuple(map(self.of, tensors)) for tensors in (self.graph.outputs, self.graph.next_states))
         is_new = self._replaced or self._reading is not None
-        return replace(self.graph, outputs=outputs, kept=kept) if is_new else self.graph
+        return replace(self.graph, outputs=outputs, next_states=next_states) if is_new else self.graph
 
     def _rewrite(self, node: Node, rules: Sequence[Rule]) -> None:
         for rule in rules:
@@ -355,16 +355,16 @@ class Match:
         """The result of a new node, of the shape and type of the matched one's."""
         return compute(op, *inputs, shape=self.y.shape, dtype=self.y.dtype, **attributes)
 
-    def fuse(self, front: Node, *operands: Tensor, kept: int | None = None, **attributes: Any) -> Tensor:
+    def fuse(self, front: Node, *operands: Tensor, leading: int | None = None, **attributes: Any) -> Tensor:
         """The result of a node in front, which computes what the matched one does as well.
 
         Args:
-            operands: behind the first ``kept`` inputs of the node in front, or behind all of them.
+            operands: behind the first ``leading`` inputs of the node in front, or behind all of them.
             attributes: that it gets; ``even`` is one of its requantisation, and goes with the former one.
         """
         former = {name: value for name, value in front.attrs.items() if name != "even" or "shift" not in attributes}
         result = Tensor("", self.y.shape, self.y.dtype, label="fused")
-        return front.another(inputs=(*front.inputs[:kept], *operands), outputs=(result,), attrs={**former, **attributes}).outputs[0]
+        return front.another(inputs=(*front.inputs[:leading], *operands), outputs=(result,), attrs={**former, **attributes}).outputs[0]
 
     def accept(self, replacements: Mapping[Tensor, Tensor]) -> None:
         """Let what the rule returned stand in for tensors; an output of the network that was there before is a Reshape.

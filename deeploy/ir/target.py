@@ -132,7 +132,7 @@ class Rate:
     Attributes:
         cold: further cycles of the first tile of a call, whose instructions are not cached.
         shared: part by which cycles grow for every further core that works, as all meet in one memory.
-        beside: part by which they grow while another engine works in that memory.
+        contention: part by which they grow while another engine works in that memory.
         per: further cycles by what they are counted per: a product of factors, as in ``rows k/4``. A factor is a dimension of
             the nest, ``rows`` (the output's, without its last axis), ``runs`` (the same, axes merged where all operands allow it) or
             ``macs`` (iterations of the nests that reduce). With ``/4``, four iterations are one step, the last of which may be
@@ -150,7 +150,7 @@ class Rate:
     per: Mapping[str, float] = field(default_factory=dict)
     slots: Callable[[LayerLoops], float] | None = None
     is_estimate: bool = False
-    beside: float = 0.0
+    contention: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Timing:
 def _parse_rate(entry: Document) -> Rate:
     further = entry.get("cold", 0.0), entry.get("shared", 0.0), entry.get("per", {})
     is_estimate = entry["provenance"].startswith(_ESTIMATED)
-    return Rate(entry["call"], entry["mac"], entry["output"], *further, is_estimate=is_estimate, beside=entry.get("beside", 0.0))
+    return Rate(entry["call"], entry["mac"], entry["output"], *further, is_estimate=is_estimate, contention=entry.get("contention", 0.0))
 
 
 def load_timing(file: Path, *further: Path) -> Timing:

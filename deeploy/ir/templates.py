@@ -35,17 +35,17 @@ def template_lookup(folders: tuple[Path, ...]) -> TemplateLookup:
 
 
 @cache
-def _make_lookup(folders: tuple[Path, ...], kept: Path | None) -> TemplateLookup:
+def _make_lookup(folders: tuple[Path, ...], cache: Path | None) -> TemplateLookup:
     def module(filename: str, uri: str) -> str:
         """Where the translation of a template is kept: another file, or another text of it, has another place."""
         del uri
         entry = os.stat(filename)
         what = f"{mako.__version__} {os.path.abspath(filename)} {entry.st_size} {entry.st_mtime_ns}"
-        place = f"{kept}/{hashlib.sha256(what.encode()).hexdigest()}.py"
+        place = f"{cache}/{hashlib.sha256(what.encode()).hexdigest()}.py"
         mark_used(Path(place))
         return place
 
-    where = None if kept is None else module
+    where = None if cache is None else module
     paths = [str(folder) for folder in folders]
     return TemplateLookup(paths, strict_undefined=True, modulename_callable=where, module_writer=_write_module)
 

@@ -23,7 +23,7 @@ class Graph:
 
     ``nodes`` are sorted by the most nodes in a row before them, then as the outputs read them, so that the order follows from the graph
     alone; unless they have an ``order`` of their own, with nodes that no output depends on, as messages are. ``opset`` and ``domains`` are
-    those of the file, for another file to state. ``kept`` are tensors for later inferences, which need no reader.
+    those of the file, for another file to state. ``next_states`` are tensors for later inferences, which need no reader.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Graph:
     opset: int = 0
     domains: Any = None
     order: tuple[Node, ...] | None = None
-    kept: tuple[Tensor, ...] = ()
+    next_states: tuple[Tensor, ...] = ()
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        return tuple(sort_nodes((*self.outputs, *self.kept))) if self.order is None else self.order
+        return tuple(sort_nodes((*self.outputs, *self.next_states))) if self.order is None else self.order
 
     @cached_property
     def operators(self) -> frozenset[str]:
@@ -110,19 +110,19 @@ def change_nodes(graph: Graph, change: Callable[[Node], Node]) -> Graph:
     for node in graph.nodes:
         changed.append(change(read_other_tensors(node, of)))
         now.update(zip(node.outputs, changed[-1].outputs, strict=True))
-    graph = replace(graph, outputs=tuple(map(of, graph.outputs)), kept=tuple(map(of, graph.kept)))
+    graph = replace(graph, outputs=tuple(map(of, graph.outputs)), next_states=tuple(map(of, graph.next_states)))
     if graph.order is None:
         return graph
     ends = (tensor for node in changed if not node.outputs for tensor in node.operands)
-    live = set(sort_nodes((*graph.outputs, *graph.kept, *ends)))
-    return replace(graph, order=tuple(node for node in changed if node in live or not node.outputs))
+    used = set(sort_nodes((*graph.outputs, *graph.next_states, *ends)))
+    return replace(graph, order=tuple(node for node in changed if node in used or not node.outputs))
 
 
 def substitute_tensors(graph: Graph, instead: Mapping[Tensor, Tensor] | Callable[[Tensor], Tensor]) -> Graph:
     """The graph in which other tensors are read, and leave the network, instead of some."""
     of = instead if callable(instead) else lambda tensor: instead.get(tensor, tensor)
     graph = change_nodes(graph, lambda node: read_other_tensors(node, of))
-    return replace(graph, outputs=tuple(map(of, graph.outputs)), kept=tuple(map(of, graph.kept)))
+    return replace(graph, outputs=tuple(map(of, graph.outputs)), next_states=tuple(map(of, graph.next_states)))
 
 
 def read_other_tensors(node: Node, instead: Callable[[Tensor], Tensor]) -> Node:

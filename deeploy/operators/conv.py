@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deeploy.ir.expr import Expr
-from deeploy.ir.kernel import INTEGERS, Kept, Layout, Operator, Row, Sample, Stored, Tiling, permuted, types
+from deeploy.ir.kernel import INTEGERS, AxisIndices, Layout, Operator, Row, Sample, Stored, Tiling, permuted, types
 from deeploy.ir.nest import Map, Nest, encoded, parallel, reduction
 from deeploy.ir.nodes import Attributes, Node
 from deeploy.ir.types import Array
@@ -205,9 +205,9 @@ def transposed_reference(node: Node, x: Array, w: Array) -> Array:
     return cut.reshape(*cut.shape[:3], g.groups * g.filters)
 
 
-def _groups(node: Node, axes: Sequence[int | None], kept: Kept) -> Attributes | None:
+def _groups(node: Node, axes: Sequence[int | None], indices: AxisIndices) -> Attributes | None:
     """Groups are divided with the channels of the image; a dense convolution has one, whatever is divided."""
-    groups, channels = int(node.attrs["group"]), kept[0]
+    groups, channels = int(node.attrs["group"]), indices[0]
     x = node.operands[0]
     if groups == 1 or channels is None:
         return dict(node.attrs) if groups == 1 else None

@@ -40,10 +40,10 @@ def reference(node: Node, x: Array, rows: Array, columns: Array) -> Array:
 
     x[n,h,w,c] float; rows[oh,3], columns[ow,3] float: the first neighbour, its weight and that of the next, which the last one is itself.
     """
-    (up, down, above, below), (left, right, before, behind) = _neighbours(rows, x.shape[1]), _neighbours(columns, x.shape[2])
+    (up, down, above, below), (left, right, before, after) = _neighbours(rows, x.shape[1]), _neighbours(columns, x.shape[2])
     total = np.zeros((), np.float32)
     for place, (row, across) in enumerate(((up, above), (down, below))):
-        for column, along in ((left, before), (right, behind)):
+        for column, along in ((left, before), (right, after)):
             product = (along[None, :] * across[:, None])[None, :, :, None] * x[:, row][:, :, column]
             total = product if place == 0 and column is left else total + product
     return np.asarray(total, np.float32)

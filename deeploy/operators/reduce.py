@@ -31,8 +31,8 @@ def nest(combine: Combine) -> Callable[[Node], Nest]:
         dims: list[Dim] = []
         for axis in range(len(x.shape)):
             dims += reduction(f"d{axis}", combine=combine) if axis in axes else parallel(f"d{axis}")
-        kept: list[Expr | int] = [0 if axis in axes else dim for axis, dim in enumerate(dims) if node.attrs["keepdims"] or axis not in axes]
-        return Nest(reads={"x": Map(*dims)}, writes={"y": Map(*kept)})
+        rest: list[Expr | int] = [0 if axis in axes else dim for axis, dim in enumerate(dims) if node.attrs["keepdims"] or axis not in axes]
+        return Nest(reads={"x": Map(*dims)}, writes={"y": Map(*rest)})
 
     return declare
 
@@ -48,7 +48,7 @@ def loops(x: Any, y: Any, attrs: Mapping[str, Any]) -> str:
     Neighbouring reduced axes become one where x steps through them as through one.
     """
     axes, rank = attrs["axes"], len(x.extent)
-    kept = [axis for axis in range(rank) if axis not in axes]
+    rest = [axis for axis in range(rank) if axis not in axes]
     reduced: list[tuple[int, int]] = []  # extents and strides
     for extent, stride in ((x.extent[axis], x.stride[axis]) for axis in axes):
         if reduced and reduced[-1][1] == extent * stride:
@@ -56,9 +56,9 @@ def loops(x: Any, y: Any, attrs: Mapping[str, Any]) -> str:
         else:
             reduced.append((extent, stride))
     fields = {
-        "kept": (1, [x.extent[axis] for axis in kept]),
-        "x_kept": (0, [x.stride[axis] for axis in kept]),
-        "y_kept": (0, [y.stride[axis] for axis in (kept if attrs["keepdims"] else range(len(kept)))]),
+        "kept": (1, [x.extent[axis] for axis in rest]),
+        "x_kept": (0, [x.stride[axis] for axis in rest]),
+        "y_kept": (0, [y.stride[axis] for axis in (rest if attrs["keepdims"] else range(len(rest)))]),
         "reduced": (1, [extent for extent, _ in reduced]),
         "x_reduced": (0, [stride for _, stride in reduced]),
     }
@@ -69,8 +69,8 @@ def loops(x: Any, y: Any, attrs: Mapping[str, Any]) -> str:
 def _rows(node: Node, x: Array) -> Array:
     """x as a matrix: one row per result, the elements it combines in row-major order of the reduced axes."""
     axes = tuple(node.attrs["axes"])
-    kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
-    return x.transpose(kept + axes).reshape(math.prod(x.shape[axis] for axis in kept), math.prod(x.shape[axis] for axis in axes))
+    rest = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    return x.transpose(rest + axes).reshape(math.prod(x.shape[axis] for axis in rest), math.prod(x.shape[axis] for axis in axes))
 
 
 def folded(combine: np.ufunc, initial: float) -> Reference:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from deeploy.ir.kernel import Kept, Operator
+from deeploy.ir.kernel import AxisIndices, Operator
 from deeploy.ir.nodes import Attributes, Node
 from deeploy.operators import (
     blocks,
@@ -42,15 +42,15 @@ OPERATORS: Mapping[str, Operator] = {
 }
 
 
-def shared(node: Node, axes: Sequence[int | None], kept: Kept) -> Attributes | None:
+def shared(node: Node, axes: Sequence[int | None], indices: AxisIndices) -> Attributes | None:
     """The attributes of ``node`` on a share of its operands; None where no attributes express that.
 
     Args:
         axes: per operand, inputs first, the axis that is divided.
-        kept: the indices that are kept along it.
+        indices: the indices that are kept along it.
     """
     if node.op in VIEWS:
         of_view = VIEWS[node.op](node).share
-        return dict(node.attrs) if of_view is None else of_view(axes, kept)
+        return dict(node.attrs) if of_view is None else of_view(axes, indices)
     share = OPERATORS[node.op].share if node.op in OPERATORS else None
-    return dict(node.attrs) if share is None else share(node, axes, kept)
+    return dict(node.attrs) if share is None else share(node, axes, indices)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.ir.kernel import Kept
+from deeploy.ir.kernel import AxisIndices
 from deeploy.ir.nest import dense_strides
 from deeploy.ir.nodes import Attributes, Node, Tensor
 
@@ -81,7 +81,7 @@ class Access:
 POSITION = "position of the first new row"  # the input that the emitted code gives itself
 MATERIALISE = "Copy"  # the operator that writes a view out as a tensor of its own
 
-Shared = Callable[[Sequence[int | None], Kept], Attributes | None]
+Shared = Callable[[Sequence[int | None], AxisIndices], Attributes | None]
 Axes = list[tuple[int, int]]  # axes of an input and of an output along which indices are the same
 
 
@@ -120,10 +120,10 @@ def _reshape(node: Node) -> View:
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
     part = ("out", 0), lambda a: a.reshaped(result.shape)
-    return View(("in", 0), (part,), lambda a: a.reshaped(source.shape), axes=_kept_by_reshape, keeps_order=True)
+    return View(("in", 0), (part,), lambda a: a.reshaped(source.shape), axes=_indices_of_reshape, keeps_order=True)
 
 
-def _kept_by_reshape(source: Tensor, result: Tensor) -> Axes:
+def _indices_of_reshape(source: Tensor, result: Tensor) -> Axes:
     """Axes of one extent, and of one number of elements behind them."""
     left, right = dense_strides(source.shape), dense_strides(result.shape)
     return [
@@ -150,11 +150,11 @@ def _slice(node: Node) -> View:
     """starts, ends, steps: one per axis of the whole rank, normalised, steps >= 1."""
     starts, steps = tuple(node.attrs["starts"]), tuple(node.attrs["steps"])
     part = ("out", 0), lambda a: a.box(starts, node.outputs[0].shape, steps)
-    return View(("in", 0), (part,), share=lambda axes, kept: _share_of_slice(node, axes, kept))
+    return View(("in", 0), (part,), share=lambda axes, indices: _share_of_slice(node, axes, indices))
 
 
-def _share_of_slice(node: Node, axes: Sequence[int | None], kept: Kept) -> Attributes | None:
-    axis, before, after = axes[0], kept[0], kept[1]
+def _share_of_slice(node: Node, axes: Sequence[int | None], indices: AxisIndices) -> Attributes | None:
+    axis, before, after = axes[0], indices[0], indices[1]
     if axis is None or before is None or after is None:
         return dict(node.attrs)
     start, step = node.attrs["starts"][axis], node.attrs["steps"][axis]
@@ -197,10 +197,10 @@ def _concat(node: Node) -> View:
 def _split(node: Node) -> View:
     """Several slices along ``axis``, as long as ``sizes`` says."""
 
-    def share(axes: Sequence[int | None], kept: Kept) -> Attributes | None:
+    def share(axes: Sequence[int | None], indices: AxisIndices) -> Attributes | None:
         if axes[0] != node.attrs["axis"]:
             return dict(node.attrs)
-        sizes = tuple(len(k) for k in kept[1:] if k is not None)
+        sizes = tuple(len(k) for k in indices[1:] if k is not None)
         return {**node.attrs, "sizes": sizes} if len(sizes) == len(node.outputs) else None
 
     return View(("in", 0), _pieces("out", [t.shape for t in node.outputs], node.attrs["axis"]), share=share)

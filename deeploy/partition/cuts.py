@@ -36,20 +36,20 @@ class Cuts:
     owner: np.ndarray
     chosen: Mapping[Node, NestDimension]
     whole: tuple[str, ...]
-    _kept: dict[tuple[Tensor, int], tuple[np.ndarray, ...]] = field(default_factory=dict)
+    _indices: dict[tuple[Tensor, int], tuple[np.ndarray, ...]] = field(default_factory=dict)
 
     @property
     def groups(self) -> frozenset[int]:
         """The dependence classes along which something is cut."""
         return frozenset(loop.group for loop in self.chosen.values())
 
-    def kept(self, tensor: Tensor, axis: int) -> tuple[np.ndarray, ...]:
+    def indices_of(self, tensor: Tensor, axis: int) -> tuple[np.ndarray, ...]:
         """Per chip the indices of an axis that it has, in order."""
         place = tensor, axis
-        if place not in self._kept:
+        if place not in self._indices:
             owners = self.owner[self.dependence.index_classes(tensor, axis)]
-            self._kept[place] = tuple(np.flatnonzero(owners == chip) for chip in range(self.chips))
-        return self._kept[place]
+            self._indices[place] = tuple(np.flatnonzero(owners == chip) for chip in range(self.chips))
+        return self._indices[place]
 
     def members(self, group: int) -> tuple[int, ...]:
         """The chips that have atoms of a class."""

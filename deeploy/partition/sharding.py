@@ -149,7 +149,7 @@ def _scatter_tensor(shards: Shards, tensor: Tensor, wanted: Parts | Division) ->
     group = wanted.group if isinstance(wanted, Parts) else None
     axis = rows.axis if rows is not None else shards.cuts.dependence.axis(tensor, group)
     assert axis is not None
-    indices = rows.indices if rows is not None else shards.cuts.kept(tensor, axis)
+    indices = rows.indices if rows is not None else shards.cuts.indices_of(tensor, axis)
     for chip, own in enumerate(indices):
         if not len(own):
             continue

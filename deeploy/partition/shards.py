@@ -218,7 +218,7 @@ class Shards:
         if place not in self._constants:
             values = tensor.data
             assert values is not None
-            indices = {} if axis is None else {axis: self.cuts.kept(tensor, axis)[chip]}
+            indices = {} if axis is None else {axis: self.cuts.indices_of(tensor, axis)[chip]}
             indices |= {} if box is None else {box[0]: np.arange(*box[1:])}
             for along, own in indices.items():
                 values = np.ascontiguousarray(np.take(values, own, along))

@@ -117,7 +117,7 @@ class CutProduct:
         """The shapes of the inputs of the body, as the first chip has them."""
         cuts = self.shards.cuts
         return [
-            tensor.shape if axis is None else with_extent(tensor.shape, axis, len(cuts.kept(tensor, axis)[ROOT]))
+            tensor.shape if axis is None else with_extent(tensor.shape, axis, len(cuts.indices_of(tensor, axis)[ROOT]))
             for tensor, axis in zip(self.node.operands, self.axes, strict=False)
         ]
 

@@ -30,7 +30,7 @@ from deeploy.partition.shards import ROOT, Collective, Divided, Parts, Shard, Sh
 from deeploy.partition.sums import CutProduct, divide_tensor, pieces_of, plan_sum
 from deeploy.partition.system import System, names_of, system_of_one
 
-Kept = Sequence[np.ndarray]  # per chip the indices that it has along an axis
+ChipIndices = Sequence[np.ndarray]  # per chip the indices that it has along an axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class _NodeShare:
     sharding: Sharding
     attrs: Mapping[int, Attributes]
     axes: tuple[int | None, ...]
-    kept: Sequence[Kept | None]
+    indices: Sequence[ChipIndices | None]
     is_sum: bool = False
 
     def wanted(self, axis: int | None) -> Sharding:
@@ -73,7 +73,7 @@ class _NodeShare:
 
     def result(self, tensor: Tensor, position: int, chip: int) -> Tensor:
         """A new result as a chip has it; ``position``: of the operand."""
-        indices = self.kept[position]
+        indices = self.indices[position]
         if indices is None:
             return make_like(tensor)
         own = indices[chip]
@@ -181,16 +181,16 @@ class _Partitioner:
         if not is_replicated and not loop.is_sum and self.dependence.axis(result, loop.group) != loop.output:
             return None
         axes = [self.dependence.axis(tensor, loop.group) if position in mapped else None for position, tensor in enumerate(node.operands)]
-        kept = self._kept(node.operands, axes)
-        inputs = [(len(np.concatenate(own)), own) for own in kept if own is not None]
+        indices = self._chip_indices(node.operands, axes)
+        inputs = [(len(np.concatenate(own)), own) for own in indices if own is not None]
         first = next((tensor.shape[axis] for tensor, axis in zip(node.operands, axes, strict=True) if axis is not None), None)
         if not inputs or inputs[0][0] != first:
             return None
         if is_replicated and loop.output is not None:  # what is made whole at once is divided as the constant is
-            kept.append(next(own for count, own in inputs if count == result.shape[loop.output]))
+            indices.append(next(own for count, own in inputs if count == result.shape[loop.output]))
         else:
-            kept += self._kept([result], [loop.output])
-        share = self._shared(node, Parts(loop.group), (*axes, loop.output), kept, loop.is_sum)
+            indices += self._chip_indices([result], [loop.output])
+        share = self._shared(node, Parts(loop.group), (*axes, loop.output), indices, loop.is_sum)
         return share if share is not None and ROOT in share.attrs else None
 
     def _view_share(self, node: Node, group: int) -> _NodeShare | None:
@@ -199,7 +199,7 @@ class _Partitioner:
         axes = [axis for axis in (self.dependence.axis(tensor, group) for tensor in tensors) if axis is not None]
         if len(axes) < len(tensors) or not self._is_closed(node, axes):
             return None
-        return self._shared(node, Parts(group), tuple(axes), self._kept(tensors, axes))
+        return self._shared(node, Parts(group), tuple(axes), self._chip_indices(tensors, axes))
 
     def _rows_share(self, node: Node) -> _NodeShare | None:
         """A node on all chips that have rows of what it reads, if it can be computed row by row."""
@@ -214,23 +214,23 @@ class _Partitioner:
                 return self._shared(node, state.division, axes, [None if axis is None else rows for axis in axes]) if axes else None
         return None
 
-    def _kept(self, tensors: Sequence[Tensor], axes: Sequence[int | None]) -> list[Kept | None]:
-        return [None if axis is None else self.cuts.kept(tensor, axis) for tensor, axis in zip(tensors, axes, strict=True)]
+    def _chip_indices(self, tensors: Sequence[Tensor], axes: Sequence[int | None]) -> list[ChipIndices | None]:
+        return [None if axis is None else self.cuts.indices_of(tensor, axis) for tensor, axis in zip(tensors, axes, strict=True)]
 
     def _shared(
-        self, node: Node, sharding: Sharding, axes: tuple[int | None, ...], kept: Sequence[Kept | None], is_sum: bool = False
+        self, node: Node, sharding: Sharding, axes: tuple[int | None, ...], indices: Sequence[ChipIndices | None], is_sum: bool = False
     ) -> _NodeShare | None:
         """The share of a node in which chips have so much of its operands; None where no attributes express that."""
         attrs: dict[int, Attributes] = {}
         for chip in range(self.cuts.chips):
-            own = [None if indices is None else indices[chip] for indices in kept]
+            own = [None if of_chips is None else of_chips[chip] for of_chips in indices]
             has_some = {len(indices) > 0 for indices in own if indices is not None}
             if has_some != {False}:
                 of_chip = shared(node, axes, own) if has_some == {True} else None
                 if of_chip is None:
                     return None
                 attrs[chip] = of_chip
-        return _NodeShare(sharding, attrs, axes, kept, is_sum)
+        return _NodeShare(sharding, attrs, axes, indices, is_sum)
 
     def _is_closed(self, node: Node, axes: Sequence[int]) -> bool:
         """Whether every element of a part belongs to the chip that has it in the container."""
@@ -271,7 +271,7 @@ class _Partitioner:
         for chip, attrs in share.attrs.items():
             inputs = []
             for position in range(len(operands)):
-                axis, indices = share.axes[position], share.kept[position]
+                axis, indices = share.axes[position], share.indices[position]
                 box = (axis, int(indices[chip][0]), int(indices[chip][-1]) + 1) if is_copied and axis is not None and indices else None
                 inputs.append(shards.operand(node, position, chip, share.sharding, axis, box, is_copied))
             outputs = [share.result(tensor, len(operands) + number, chip) for number, tensor in enumerate(node.outputs)]
@@ -281,7 +281,7 @@ class _Partitioner:
 
     def _keep(self, node: Node, share: _NodeShare, position: int, state: ShardState, tensors: Mapping[int, Tensor]) -> None:
         """Note where a result is; what is to be whole at once is put together when it is read."""
-        axis, indices, sharding = share.axes[position], share.kept[position], share.sharding
+        axis, indices, sharding = share.axes[position], share.indices[position], share.sharding
         if axis is None or indices is None:
             state.whole |= tensors
         elif isinstance(sharding, Division):

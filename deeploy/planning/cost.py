@@ -96,13 +96,13 @@ def _direction_cycles(windows: Sequence[TransferCost], target: Target, path: str
     first = cycles * most / larger_of(commands, 1.0)  # no commands at all where windows are empty
     hidden = larger_of(smaller_of(issue - most * (loops.window + timing.issue), cycles - first), 0.0)
     before: Numeric = 0.0  # what the path has to do when an operand's first transfer is started
-    behind: Numeric = 0.0
+    queued: Numeric = 0.0
     for w in windows:
         moves, commands = larger_of(w.moves, 1.0), larger_of(w.commands / larger_of(w.moves, 1.0), 1.0)
         start, rest = w.issue / moves / commands, w.data / moves * (1 - 1 / commands)
-        behind = behind + w.moves * (smaller_of(before, start) + smaller_of(start * (commands - 1), rest))
+        queued = queued + w.moves * (smaller_of(before, start) + smaller_of(start * (commands - 1), rest))
         before = larger_of(before - start, 0.0) + w.data / moves
-    hidden = smaller_of(hidden, behind)
+    hidden = smaller_of(hidden, queued)
     latency = timing.latency[windows[0].is_output]
     return cycles + most * latency - hidden, sum(w.data / w.moves for w in windows) + latency - hidden / most
 
@@ -402,9 +402,9 @@ def later_windows(windows: Sequence[TransferCost]) -> Numeric:
 
 
 @of_call
-def slowdown_beside(call: Call, target: Target) -> float:
+def slowdown_in_parallel(call: Call, target: Target) -> float:
     """By which part a kernel, or one of its parts, takes longer while another engine works in the same memory."""
-    return max(kernel_rate(phase, target).beside for phase in call.phases)
+    return max(kernel_rate(phase, target).contention for phase in call.phases)
 
 
 def meet_engines(first: Numeric, second: Numeric, slower: tuple[float, float]) -> tuple[Numeric, Numeric]:
@@ -429,14 +429,14 @@ class SharedCycles(NamedTuple):
 
     Attributes:
         set_up: cycles in which the first core sets tiles of an accelerator up.
-        beside: of starting transfers, what the first core does while the accelerator computes.
+        overlapped: of starting transfers, what the first core does while the accelerator computes.
         first: of the accelerator for the first tile.
         post_processing: what cores do of all tiles of their accumulators, and ``last`` of the last one.
         slower: by which part both are slower while they work side by side (``meet_engines``).
     """
 
     set_up: Numeric = 0.0
-    beside: Numeric = 0.0
+    overlapped: Numeric = 0.0
     first: Numeric = 0.0
     post_processing: Numeric = 0.0
     last: Numeric = 0.0
@@ -474,9 +474,9 @@ def _overlapped_cycles(compute: Numeric, tiles: Numeric, issue: Numeric, loads: 
         return alone + shared.first + (tiles - 1) * inner + shared.last + start + ends
     first = inner = final = (compute - alone) / tiles
     for load in loads.values():
-        fetch, store = (shared.beside + load.fetched - load.first) / between, (load.stored - load.last) / between
+        fetch, store = (shared.overlapped + load.fetched - load.first) / between, (load.stored - load.last) / between
         first, inner, final = larger_of(first, fetch), larger_of(inner, fetch + store), larger_of(final, store)
-    return alone + first + (tiles - 2) * inner + final + issue - shared.beside + ends
+    return alone + first + (tiles - 2) * inner + final + issue - shared.overlapped + ends
 
 
 def candidate_kind(call: Call, buffers: Mapping[str, Buffer]) -> tuple[object, ...]:

@@ -126,7 +126,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Growth:
+class DynamicLength:
     """The states of a network hold at most ``context`` rows; every inference appends ``rows``. States that do not grow count inferences.
 
     ``position`` is the buffer that the emitted code gives the number of rows before the inference, where a call reads it. A network
@@ -145,7 +145,7 @@ class Program:
     """One network, ready to be planned.
 
     ``inputs`` and ``outputs`` name buffers in the order of the graph; ``tensors`` says where the tensors of the graph lie.
-    ``growth`` describes what outlives an inference, ``live`` the axes of tensors that only have as many rows as exist.
+    ``dynamic_length`` describes what outlives an inference, ``dynamic_axes`` the axes of tensors that only have as many rows as exist.
     ``further`` are other variants of each call, by other kernels on the same activations; their constants and scratch memory
     are among the buffers until one way is chosen (``choose_variants``).
     """
@@ -156,8 +156,8 @@ class Program:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     tensors: Mapping[str, Operand]
-    growth: Growth | None = None
-    live: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    dynamic_length: DynamicLength | None = None
+    dynamic_axes: Mapping[str, frozenset[int]] = field(default_factory=dict)
     further: tuple[tuple[Call, ...], ...] = ()
 
     def variants(self, step: int) -> tuple[Call, ...]:
@@ -167,7 +167,7 @@ class Program:
     @property
     def states(self) -> tuple[State, ...]:
         """The states of the network: buffers that outlive an inference."""
-        return self.growth.states if self.growth is not None else ()
+        return self.dynamic_length.states if self.dynamic_length is not None else ()
 
     @property
     def is_float(self) -> bool:
@@ -205,10 +205,10 @@ def choose_variants(program: Program, numbers: Sequence[int]) -> Program:
 def narrow_variants(program: Program, numbers: Sequence[Sequence[int]]) -> Program:
     """The program with some of the variants of each call, of which the first is its own; without what only the others need."""
     variants = [tuple(program.variants(step)[number] for number in row) for step, row in enumerate(numbers)]
-    kept = {name for row in variants for call in row for name in _name_buffers(call)}
+    remaining = {name for row in variants for call in row for name in _name_buffers(call)}
     offered = {name for step in range(len(variants)) for call in program.variants(step) for name in _name_buffers(call)}
     own = (Role.CONSTANT, Role.SCRATCH)
-    buffers = {n: b for n, b in program.buffers.items() if b.role not in own or n in kept or n not in offered}
+    buffers = {n: b for n, b in program.buffers.items() if b.role not in own or n in remaining or n not in offered}
     others = tuple(row[1:] for row in variants) if any(len(row) > 1 for row in variants) else ()
     return replace(program, calls=tuple(row[0] for row in variants), buffers=buffers, further=others)
 

@@ -30,10 +30,10 @@ def describe_result(source: CalibrationSource, written: Written) -> list[str]:
     if written.apart:
         nodes = ", ".join(shorten(name, 40) for name in written.apart)
         lines.append(f"in float, so that every operand keeps a scale of its own: {nodes}")
-    if written.kept:
+    if written.float_tensors:
         lines.append(f"in float, since 8 bits do not hold their values ({100 * written.share:.1f} % of all):")
-        lines += [f"  {shorten(str(tensor), 160)}" for tensor in written.kept[:_SHOWN]]
-        lines += [f"  and {len(written.kept) - _SHOWN} more"] * (len(written.kept) > _SHOWN)
+        lines += [f"  {shorten(str(tensor), 160)}" for tensor in written.float_tensors[:_SHOWN]]
+        lines += [f"  and {len(written.float_tensors) - _SHOWN} more"] * (len(written.float_tensors) > _SHOWN)
     return lines
 
 

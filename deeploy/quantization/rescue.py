@@ -68,7 +68,7 @@ class Rescued:
     """A network with tensors in float: ``share`` of all elements."""
 
     model: onnx.ModelProto
-    kept: tuple[FloatTensor, ...] = ()
+    float_tensors: tuple[FloatTensor, ...] = ()
     share: float = 0.0
 
 
@@ -110,12 +110,12 @@ def rescue_network(
     if not chosen:
         return Rescued(model)
     makers = {name: node.name for node in prepared.graph.node for name in node.output}
-    kept = [
+    float_tensors = [
         FloatTensor(switches[i].tensor, makers.get(switches[i].tensor, "the network"), sizes[i], alone[i], *stats[switches[i].tensor])
         for i in sorted(chosen, key=lambda i: alone[i])
     ]
     share = sum(sizes[i] for i in chosen) / max(1, sum(sizes))
-    return Rescued(_write_without(model, prepared, [switches[i] for i in chosen]), tuple(kept), share)
+    return Rescued(_write_without(model, prepared, [switches[i] for i in chosen]), tuple(float_tensors), share)
 
 
 def _choose_switches(
@@ -351,13 +351,13 @@ def _add_float(model: onnx.ModelProto, prepared: onnx.ModelProto, name: str, fre
 def _remove_dead(graph: onnx.GraphProto) -> None:
     """Remove nodes and constants that nothing reads."""
     read = {value.name for value in graph.output}
-    live = []
+    used = []
     for node in reversed(graph.node):
         if read & set(node.output):
-            live.append(node)
+            used.append(node)
             read |= set(read_names(node))
     del graph.node[:]
-    graph.node.extend(reversed(live))
+    graph.node.extend(reversed(used))
     constants = [tensor for tensor in graph.initializer if tensor.name in read]
     del graph.initializer[:]
     graph.initializer.extend(constants)

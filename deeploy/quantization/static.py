@@ -122,14 +122,20 @@ class Written:
 
     weights: tuple[weights.Narrowed, ...] = ()
     apart: tuple[str, ...] = ()
-    kept: tuple[FloatTensor, ...] = ()
+    float_tensors: tuple[FloatTensor, ...] = ()
     share: float = 0.0
 
     def contents(self, states: Mapping[str, str]) -> Contents:
         """What stayed in float, and what 4 bits cost, as a document for ``--json``."""
         weights = {"weights": [weight.contents() for weight in self.weights]} if self.weights else {}
-        kept = [asdict(tensor) for tensor in self.kept]
-        return {**weights, "states": dict(states), "float_concats": list(self.apart), "float_tensors": kept, "float_share": self.share}
+        float_tensors = [asdict(tensor) for tensor in self.float_tensors]
+        return {
+            **weights,
+            "states": dict(states),
+            "float_concats": list(self.apart),
+            "float_tensors": float_tensors,
+            "float_share": self.share,
+        }
 
 
 def read_source(
@@ -168,10 +174,10 @@ def write_quantised(source: CalibrationSource, output: Path, form: Form = DEFAUL
             if form.weights < weights.BITS:
                 narrow, narrowed = weights.narrow_network(better.model, prepared, name, samples, form, run_tensors)
                 onnx.save(narrow, result)
-            elif better.kept:
+            elif better.float_tensors:
                 onnx.save(better.model, result)
         os.replace(result, output)
-    return Written(tuple(narrowed), tuple(apart), better.kept, better.share)
+    return Written(tuple(narrowed), tuple(apart), better.float_tensors, better.share)
 
 
 def _check_names(model: onnx.ModelProto, form: Form) -> None:

@@ -17,7 +17,7 @@ from deeploy.quantization.run import run_tensors
 from deeploy.quantization.samples import Input, Sample, inputs_of
 
 LEAST_STEPS, MOST_STEPS = 64, 1024  # of a sequence; fewer samples are repeated
-_SETTLED = 1.01  # the growth of a state's largest magnitude at most, when the samples are repeated once more
+_SETTLED = 1.01  # the increase of a state's largest magnitude at most, when the samples are repeated once more
 
 
 def states_of(model: onnx.ModelProto, declared: Mapping[str, str] | None) -> dict[str, str]:

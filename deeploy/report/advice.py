@@ -46,9 +46,9 @@ def advice_lines(advice_entries: Sequence[Document] | None, verbose: bool = True
 
 def of_layer(advice_entries: Sequence[Document], layer: str) -> list[Contents]:
     """The entries that would make a layer faster, with its own part of the gain; ``layer`` is its name in C."""
-    kept = ("kind", "title", "why", "options")
+    fields = ("kind", "title", "why", "options")
     return [
-        {**{key: entry[key] for key in kept}, "gain": part["gain"], "text": part["text"]}
+        {**{key: entry[key] for key in fields}, "gain": part["gain"], "text": part["text"]}
         for entry in advice_entries
         for part in entry["layers"]
         if part["name"] == layer

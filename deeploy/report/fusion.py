@@ -39,7 +39,7 @@ def group_reason(entry: Document, step: int) -> str | None:
     return f"Fused group: not computed together from {_group_ends(entry, choice)}: {_WHY[choice['reason']]}{_group_figures(choice)}."
 
 
-def growing_reason(entry: Document) -> str | None:
+def dynamic_length_reason(entry: Document) -> str | None:
     """The sentence on all layers of a network whose states grow, on a machine with several memories; None of another one."""
     if all(state["axis"] is None for state in entry.get("states", ())):
         return None

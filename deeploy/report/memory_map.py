@@ -54,9 +54,9 @@ def memory_map(level: str, use: Document, buffers: Sequence[Document], calls: Se
     inside = [b for b in buffers if b["level"] == level and b["bytes"]]
     if not inside and not use["peak"]:
         return ""
-    beside = use["constants"] if use["capacity"] is not None else 0
+    constants = use["constants"] if use["capacity"] is not None else 0
     if not inside:
-        return tag("p", f"{number(beside)} bytes of constants, of {number(use['capacity'])}; nothing else lies here.", class_="note")
+        return tag("p", f"{number(constants)} bytes of constants, of {number(use['capacity'])}; nothing else lies here.", class_="note")
     peak, capacity = max(1, use["peak"]), use["capacity"]
     is_close = capacity is not None and capacity <= CLOSE * peak
     steps = max(1, len(calls))
@@ -66,8 +66,8 @@ def memory_map(level: str, use: Document, buffers: Sequence[Document], calls: Se
     short = distinct_names([buffer["name"].split("=")[0] for buffer in inside])
     layers = layer_labels(calls) or [""]
     parts += [_draw_buffer(frame, index, buffer, label, layers) for index, (buffer, label) in enumerate(zip(inside, short, strict=True))]
-    if beside:
-        parts.append(_draw_constants(frame, use["peak"] - beside, beside))
+    if constants:
+        parts.append(_draw_constants(frame, use["peak"] - constants, constants))
     parts += _draw_limits(frame, use, is_close)
     size = f"0 0 {frame.width:.0f} {TOP + HEIGHT + BOTTOM}"
     least = frame.width if frame.width > USUAL + 1 else 0.7 * frame.width

@@ -13,11 +13,11 @@ class Progress:
     """One line on standard error; silent where that is no terminal."""
 
     def __enter__(self) -> Progress:
-        self._live = sys.stderr.isatty()
+        self._is_terminal = sys.stderr.isatty()
         self._stage, self._since = "", time.monotonic()
         self._over = threading.Event()
         self._clock = threading.Thread(target=self._tick, daemon=True)
-        if self._live:
+        if self._is_terminal:
             self._clock.start()
         return self
 
@@ -31,13 +31,13 @@ class Progress:
                 self._show()
 
     def _show(self) -> None:
-        if self._live:
+        if self._is_terminal:
             seconds = time.monotonic() - self._since
             spent = f" {seconds:.0f} s" if seconds > PATIENCE else ""
             print(f"\r\x1b[K{self._stage} ...{spent}", end="", file=sys.stderr, flush=True)
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        if self._live:
+        if self._is_terminal:
             self._clock.join()
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

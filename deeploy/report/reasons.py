@@ -71,7 +71,7 @@ class _Explanation:
         self.levels = levels
         self.entry = entry["calls"][step]
         self.entry_cycles: int | None = entry["cycles"]
-        self.fused_group = fused_groups.group_reason(entry, step) or fused_groups.growing_reason(entry)
+        self.fused_group = fused_groups.group_reason(entry, step) or fused_groups.dynamic_length_reason(entry)
         self.call: Call = plan.program.calls[step]
         self.chosen = plan.calls[step]
         self.variants: Sequence[Call] = plan.variants[step] if plan.variants else (self.call,)

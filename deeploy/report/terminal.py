@@ -55,15 +55,15 @@ def _time_lines(entry: Document, macs: int, verbose: bool) -> list[str]:
     rate = f"{macs / cycles:.2f} MAC/cycle" if cycles else ""
     joules = "" if entry["energy_uj"] is None else f", {entry['energy_uj']:.1f} uJ"
     lines = [f"{format_number(cycles)} cycles, {time_at(entry)}, {rate}{joules}", f"  {spent}"]
-    beside = entry.get("engines")
-    if beside is not None and beside["hidden"] is not None:
+    engines = entry.get("engines")
+    if engines is not None and engines["hidden"] is not None:
         together = (
-            f"overlap for {format_number(beside['both'])} cycles, {100 * beside['hidden']:.1f} % of the shorter one"
-            if beside["both"]
+            f"overlap for {format_number(engines['both'])} cycles, {100 * engines['hidden']:.1f} % of the shorter one"
+            if engines["both"]
             else "do not overlap"
         )
         each = (
-            f" (accelerators work for {format_number(beside['accelerators'])}, cores compute for {format_number(beside['cores'])})"
+            f" (accelerators work for {format_number(engines['accelerators'])}, cores compute for {format_number(engines['cores'])})"
             if verbose
             else ""
         )

@@ -50,24 +50,24 @@ from deeploy.schedule.ir import (
 )
 from deeploy.schedule.team import join_layers, team_sections
 
-PAST, LIVE = "past_rows", "live_rows"  # rows of the states before an inference, and with its own
+PAST, ALL_ROWS = "past_rows", "all_rows"  # rows of the states before an inference, and with its own
 ONCE = 2  # ticket of constants that are fetched before the first inference
 
 
 def past_rows(program: Program) -> Variable | int:
     """Rows of the states before an inference; 0 where nothing outlives one."""
-    return _row_variable(program, PAST, 0) if program.growth is not None else 0
+    return _row_variable(program, PAST, 0) if program.dynamic_length is not None else 0
 
 
-def live_rows(program: Program) -> Variable | int:
+def all_rows(program: Program) -> Variable | int:
     """Rows of the states with those of an inference; 0 where nothing outlives one."""
-    return _row_variable(program, LIVE, program.growth.rows) if program.growth is not None else 0
+    return _row_variable(program, ALL_ROWS, program.dynamic_length.rows) if program.dynamic_length is not None else 0
 
 
 def _row_variable(program: Program, name: str, own: int) -> Variable:
-    growth = program.growth
-    assert growth is not None
-    return Variable(name, own, own + (0 if growth.begins else growth.context - growth.rows))
+    dynamic_length = program.dynamic_length
+    assert dynamic_length is not None
+    return Variable(name, own, own + (0 if dynamic_length.begins else dynamic_length.context - dynamic_length.rows))
 
 
 def row_values(program: Program, past: int | None = None) -> dict[str, int]:
@@ -76,8 +76,8 @@ def row_values(program: Program, past: int | None = None) -> dict[str, int]:
     Raises:
         UsageError: a position that the states of the network do not have.
     """
-    growth = program.growth
-    if growth is None:
+    dynamic_length = program.dynamic_length
+    if dynamic_length is None:
         if past is not None:
             raise UsageError(f"position {past}: the network has no states", "Leave the position out.")
         return {}
@@ -85,7 +85,7 @@ def row_values(program: Program, past: int | None = None) -> dict[str, int]:
     past = most if past is None else past
     if not 0 <= past <= most:
         raise UsageError(f"position {past} is out of range: an inference can begin at 0 to {most}", "Give a position within the context.")
-    return {PAST: past, LIVE: past + growth.rows}
+    return {PAST: past, ALL_ROWS: past + dynamic_length.rows}
 
 
 @by_object
@@ -142,7 +142,7 @@ class _Builder:
         self.engine = plan.target.engine(self.call.kernel.engine)
         self.paths = plan.target.outward(self.engine.memory)
         self.windows = {name: Footprints(self.geometry, name, operand) for name, operand in self.call.operands.items()}
-        self.live = live_rows(plan.program)
+        self.length = all_rows(plan.program)
         self.cores = min(plan.machine.cores, self.engine.cores) if self.tiling.division else 1
         self.is_double = plan.calls[step].is_double and self.tiling.tiles > 1
         post_processing = self.call.kernel.post_processing
@@ -243,12 +243,12 @@ class _Builder:
         """What the slot that serves a tile holds: where that lies one memory further out, and its box."""
         name = stream.operand
         unit, order = self._dtype(name).bytes, self.windows[name].order
-        shown = self._shown(name, self.tiling.parts(self.geometry, self.live, tile, stream.loops), name)
+        shown = self._shown(name, self.tiling.parts(self.geometry, self.length, tile, stream.loops), name)
         firsts = [window.first for window in shown]
         strides: Sequence[Value] = self.call.operands[name].access.strides
         if stream.inner:
             outer = next(s for s in self.tiling.streams if s.operand == name and s.path != stream.path)
-            parts = self.tiling.parts(self.geometry, self.live, tile, outer.loops, "_outer")
+            parts = self.tiling.parts(self.geometry, self.length, tile, outer.loops, "_outer")
             around = self._shown(name, parts, f"{name}_outer")
             firsts = [a.first - b.first for a, b in zip(shown, around, strict=True)]
             strides, far = _packed_strides(around, order), self._slot(outer, tile)
@@ -261,7 +261,7 @@ class _Builder:
     # ---- what a core computes
 
     def _work(self) -> TileWork:
-        parts = self.tiling.parts(self.geometry, self.live)
+        parts = self.tiling.parts(self.geometry, self.length)
         tile: dict[str, Value] = {name: parts[name][1] if name in parts else extent for name, extent in self.geometry.extents.items()}
         division = self.tiling.division or ()
         dynamic = sorted({loop.dim for loop in self.tiling.loops} & self.geometry.dynamic - dict(division).keys())
@@ -279,7 +279,7 @@ class _Builder:
             number = quotient(number, shares)
         operands = {name: self._operand(name, parts, mine) for name in self.call.operands}
         if self.geometry.nest.accumulated and not self.team:
-            operands[SUMS] = self._kept_sums(parts, mine)
+            operands[SUMS] = self._accumulated_sums(parts, mine)
         return TileWork(self.cores, tile, division, mine, operands, tuple(n for n in empty if value_bounds(n)[0] <= 0))
 
     def _operand(self, name: str, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> OperandView:
@@ -291,7 +291,7 @@ class _Builder:
         element: Value = 0
         firsts: Sequence[Value]
         if stream is not None or slots is not None:
-            parts = tile if slots is None else self.tiling.parts(self.geometry, self.live, None, slots.loops, "_round")
+            parts = tile if slots is None else self.tiling.parts(self.geometry, self.length, None, slots.loops, "_round")
             whole = self._shown(name, parts, name if slots is None else f"{name}_round")
             part = whole if mine == parts else self._shown(name, mine, label)
             strides = _packed_strides(whole, self.windows[name].order)
@@ -313,7 +313,7 @@ class _Builder:
         element = element - self._base(self.call.operands[name].buffer)
         return OperandView(address, plain_value(element), part, tuple(plain_value(s) for s in strides))
 
-    def _kept_sums(self, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> OperandView:
+    def _accumulated_sums(self, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> OperandView:
         """What the calling core sees of the sums of a tile's outputs, which are packed."""
         (name,) = self.call.writes
         whole = self._shown(name, tile, name)
@@ -495,4 +495,4 @@ def _make_box(axes: Sequence[tuple[Value, Value]], unit: int) -> Box:
     return Box(plain_value(run), tuple(reversed(outer)))
 
 
-__all__ = ["LIVE", "ONCE", "PAST", "TILE", "build_schedule", "far_name", "live_rows", "past_rows"]
+__all__ = ["ALL_ROWS", "ONCE", "PAST", "TILE", "all_rows", "build_schedule", "far_name", "past_rows"]

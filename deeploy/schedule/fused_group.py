@@ -1,8 +1,8 @@
-"""The order of a fused group: its calls clock by clock, and the rows that move in its line buffers
+"""The order of a fused group: its calls time step by time step, and the rows that move in its line buffers
 (``deeploy.planning.tiling.fused_group``).
 
 Where there are several memories, what comes in for the next tile of a call, and what goes out of the last one, moves while the fused group
-computes. An accelerator starts on its tile of a clock before cores compute the call in front of it in the program, so both work at once.
+computes. An accelerator starts on its tile of a time step before cores compute the call in front of it, so both work at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from deeploy.ir.epilogue import stage_operands
 from deeploy.ir.expr import Value, Variable, maximum, plain_value, quotient, remainder
 from deeploy.planning.plan import Plan
-from deeploy.planning.tiling.fused_group import CLOCK, FusedGroup, GroupMember
+from deeploy.planning.tiling.fused_group import TIME_STEP, FusedGroup, GroupMember
 from deeploy.schedule.ir import (
     TICKETS,
     Address,
@@ -39,16 +39,16 @@ from deeploy.schedule.ir import (
 def schedule_group(plan: Plan, fused_group: FusedGroup, layers: Sequence[Layer]) -> Layer:
     """The last call of a fused group, which runs all of them."""
     last = layers[fused_group.last]
-    clock = Variable(CLOCK, 0, fused_group.clocks - 1)
+    time_step = Variable(TIME_STEP, 0, fused_group.time_steps - 1)
     if plan.target.is_flat:
         body = [
             node
             for member in fused_group.members
-            for node in guard_nodes(_runs_at(member, clock), [Do(member.step, "tile", _tile_at(member, clock))])
+            for node in guard_nodes(_runs_at(member, time_step), [Do(member.step, "tile", _tile_at(member, time_step))])
         ]
-        return replace(last, body=(Loop(clock, fused_group.clocks, tuple(body)),))
+        return replace(last, body=(Loop(time_step, fused_group.time_steps, tuple(body)),))
     members = [_ScheduledMember(plan, fused_group, member, layers[member.step]) for member in fused_group.members]
-    group = _GroupSchedule(members, clock, fused_group.clocks, fused_group.is_ahead, plan.followers.get(fused_group.last))
+    group = _GroupSchedule(members, time_step, fused_group.time_steps, fused_group.is_ahead, plan.followers.get(fused_group.last))
     return replace(
         last, body=tuple(group.nested() if fused_group.is_nested else group.body()), others=max(member.layer.cores for member in members)
     )
@@ -69,27 +69,27 @@ def slide_rows(plan: Plan, fused_group: FusedGroup, step: int, tile: Value) -> l
     return guard_nodes(conditions, [ShiftRows(Address(buffer, 0, plan.residences[buffer]), moved * row, (one.rows - moved) * row)])
 
 
-def _runs_at(member: GroupMember, clock: Value) -> list[Condition]:
-    """Whether a call computes a tile in a clock."""
+def _runs_at(member: GroupMember, time_step: Value) -> list[Condition]:
+    """Whether a call computes a tile in a time step."""
     rounds = member.trips // member.tiles_per_step
     if rounds == 1:
-        return [Condition(clock, ">=", member.start), Condition(clock, "<", member.start + member.tiles_per_step)]
-    begun = [Condition(clock, ">=", member.start), Condition(clock, "<", member.start + member.interval * rounds)]
+        return [Condition(time_step, ">=", member.start), Condition(time_step, "<", member.start + member.tiles_per_step)]
+    begun = [Condition(time_step, ">=", member.start), Condition(time_step, "<", member.start + member.interval * rounds)]
     if member.tiles_per_step == 1:
-        return [*begun, Condition(remainder(clock, member.interval), "==", member.start % member.interval)]
-    return [*begun, Condition(remainder(_steps_since(member, clock), member.interval), "<", member.tiles_per_step)]
+        return [*begun, Condition(remainder(time_step, member.interval), "==", member.start % member.interval)]
+    return [*begun, Condition(remainder(_steps_since(member, time_step), member.interval), "<", member.tiles_per_step)]
 
 
-def _steps_since(member: GroupMember, clock: Value) -> Value:
+def _steps_since(member: GroupMember, time_step: Value) -> Value:
     """Clocks since a call began; not below 0, where it has not."""
-    return maximum(clock - member.start, 0)
+    return maximum(time_step - member.start, 0)
 
 
-def _tile_at(member: GroupMember, clock: Value) -> Value:
-    """The tile that a call computes in a clock."""
+def _tile_at(member: GroupMember, time_step: Value) -> Value:
+    """The tile that a call computes in a time step."""
     if member.tiles_per_step == 1:
-        return plain_value(quotient(clock, member.interval) - member.start // member.interval)
-    since = _steps_since(member, clock)
+        return plain_value(quotient(time_step, member.interval) - member.start // member.interval)
+    since = _steps_since(member, time_step)
     if member.trips == member.tiles_per_step:
         return since
     return plain_value(quotient(since, member.interval) * member.tiles_per_step + remainder(since, member.interval))
@@ -114,7 +114,7 @@ class _ScheduledMember:
         self.period = math.gcd(*(again[name] for name in again.keys() - late))  # of tiles that need something new; 0: there are none
         has_more = {"fetch": bool(self.period), "supply": self.is_supplied_again}
         self.fetches_again = [name for name in self.fetches if has_more[name]]
-        self.covered = 0  # the clock up to which a call before it waits in every clock for what it needs as well
+        self.covered = 0  # the time step up to which a call before it waits in every time step for what it needs as well
 
     def fetched(self, tile: Value) -> list[Node]:
         """Nodes that start the transfers of what a tile of the call reads."""
@@ -142,14 +142,14 @@ class _ScheduledMember:
         """Makes room in the line buffer that the call writes."""
         return slide_rows(self.plan, self.fused_group, self.step, tile)
 
-    def begun(self, clock: Value) -> list[Node]:
+    def begun(self, time_step: Value) -> list[Node]:
         """Starts the accelerator, or computes, on what has arrived, while what the next tile needs begins to move."""
-        tile = _tile_at(self.member, clock)
+        tile = _tile_at(self.member, time_step)
         arrived: list[Node] = [Wait(self._token("in"))] if self.fetches else []
         if not self.is_fetched_again:
             arrived = guard_nodes([Condition(tile, "==", 0)], arrived) if self.member.start >= self.covered else []
         elif self.covered:
-            arrived = guard_nodes([Condition(clock, ">=", self.covered)], arrived)
+            arrived = guard_nodes([Condition(time_step, ">=", self.covered)], arrived)
         again: list[Node] = [Do(self.step, name, tile + 1) for name in self.fetches_again]
         ahead = guard_nodes([Condition(tile, "<", self.member.trips - 1)], again) if again else []
         ahead += self._staged_ahead(tile)
@@ -160,10 +160,10 @@ class _ScheduledMember:
         """Nodes that wait for the accelerator's job of a tile."""
         return [Finish(self.step, self.layer.accelerator, tile)] if self.layer.accelerator else []
 
-    def ended(self, clock: Value) -> list[Node]:
+    def ended(self, time_step: Value) -> list[Node]:
         """What cores do of a tile, and what then leaves."""
-        tile = _tile_at(self.member, clock)
-        return [*([] if self.layer.accelerator else self.begun(clock)), *self._complete(tile)]
+        tile = _tile_at(self.member, time_step)
+        return [*([] if self.layer.accelerator else self.begun(time_step)), *self._complete(tile)]
 
     def _complete(self, tile: Value) -> list[Node]:
         """What cores make of sums, when all are added, and what then leaves."""
@@ -188,11 +188,11 @@ class _ScheduledMember:
         """Goes on when all that was begun to be fetched is there."""
         return [Wait(self._token("in"))] if self.fetches else []
 
-    def started(self, clock: Value) -> list[Node]:
+    def started(self, time_step: Value) -> list[Node]:
         """Starts the accelerator on what has arrived; what the next tile needs begins to move, and what this one's post-processing does."""
-        tile = _tile_at(self.member, clock)
+        tile = _tile_at(self.member, time_step)
         late: list[Node] = [Do(self.step, name, tile) for name in self.fetches if name == "supply"]
-        if not self.is_supplied_again and clock != 0:
+        if not self.is_supplied_again and time_step != 0:
             late = guard_nodes([Condition(tile, "==", 0)], late) if self.member.start else []
         return [Compute(self.step, tile), *self._ahead(tile), *late]
 
@@ -204,9 +204,9 @@ class _ScheduledMember:
         fetched: list[Node] = [Do(self.step, name, tile + 1) for name in self.fetches if name == "fetch"]
         return [*guard_nodes(more, fetched), *self._staged_ahead(tile)]
 
-    def completed(self, clock: Value) -> list[Node]:
+    def completed(self, time_step: Value) -> list[Node]:
         """What cores do of a tile, and what then leaves."""
-        tile = _tile_at(self.member, clock)
+        tile = _tile_at(self.member, time_step)
         begun = [] if self.layer.accelerator else [*self._ahead(tile), Compute(self.step, tile)]
         return [*begun, *self._complete(tile)]
 
@@ -236,21 +236,23 @@ class _GroupSchedule:
     """All calls of a fused group on a machine with several memories.
 
     Args:
-        is_ahead: the accelerator begins with the first call's tile of the next clock before cores compute the last call's of this one.
-        follower: the call whose early windows set out in the last clock.
+        is_ahead: the accelerator begins with the first call's tile of the next time step before cores compute the last call's of this one.
+        follower: the call whose first windows are fetched in the last time step.
     """
 
-    def __init__(self, members: Sequence[_ScheduledMember], clock: Variable, clocks: int, is_ahead: bool, follower: int | None) -> None:
+    def __init__(
+        self, members: Sequence[_ScheduledMember], time_step: Variable, time_steps: int, is_ahead: bool, follower: int | None
+    ) -> None:
         self.members = members
-        self.clock = clock
-        self.clocks = clocks
+        self.time_step = time_step
+        self.time_steps = time_steps
         self.is_ahead = is_ahead
         self.follower = follower
         for number, member in enumerate(members):
             member.covered = max((self._covered(before, member) for before in members[int(is_ahead) : number]), default=0)
 
     def _covered(self, before: _ScheduledMember, member: _ScheduledMember) -> int:
-        """The clock up to which one call waits for what a later one needs as well: that is begun in the clock before."""
+        """The time step up to which one call waits for what a later one needs as well: that is begun in the time step before."""
         one = before.member
         is_in_front = one.step + 1 == member.step and not before.layer.accelerator and bool(member.layer.accelerator)
         if is_in_front and one.start == member.member.start:
@@ -260,7 +262,7 @@ class _GroupSchedule:
         return one.start + 1 if before.fetches and one.start == member.member.start else 0
 
     def _opened(self, begun: Sequence[_ScheduledMember], first: Sequence[Node], started: Sequence[_ScheduledMember]) -> list[Node]:
-        """What is moved before the first clock: from memories further out what the first two tiles of every call need.
+        """What is moved before the first time step: from memories further out what the first two tiles of every call need.
 
         Args:
             begun: the calls that fetch their first tiles here.
@@ -274,34 +276,34 @@ class _GroupSchedule:
         return nodes + _unique_nodes(node for member in started if member.is_staged_again for node in member.far("in"))
 
     def _closed(self) -> list[Node]:
-        """What is waited for behind the last clock."""
+        """What is waited for behind the last time step."""
         nodes = _unique_nodes(node for member in self.members for node in member.waited())
         nodes += [node for member in self.members for node in member.unstaged()]
         return nodes + _unique_nodes(node for member in self.members for node in member.far("out"))
 
     def _arrived(self) -> list[Node]:
-        """Goes on, in a clock, when what was begun in the one before has come from memories further out."""
+        """Goes on, in a time step, when what was begun in the one before has come from memories further out."""
         return _unique_nodes(node for member in self.members if member.is_staged_again for node in member.far("in"))
 
     def body(self) -> list[Node]:
-        """What comes before the first clock, the clocks, and what is waited for behind them."""
-        first, clock = self.members[0], self.clock
+        """What comes before the first time step, the time steps, and what is waited for behind them."""
+        first, time_step = self.members[0], self.time_step
         begun = [member for member in self.members if not member.member.start]
         nodes = self._opened(begun, [node for member in begun for node in member.fetched(0)], [first] if self.is_ahead else [])
         nodes += [*first.slid(0), *first.begun(0)] if self.is_ahead else []
         inner = self._arrived()
         for member in self.members:
             start = member.member.start
-            inner += guard_nodes([Condition(clock, "==", start - 1)], [*member.constants(), *member.fetched(0)]) if start else []
+            inner += guard_nodes([Condition(time_step, "==", start - 1)], [*member.constants(), *member.fetched(0)]) if start else []
         if self.follower is not None:
-            inner += guard_nodes([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
+            inner += guard_nodes([Condition(time_step, "==", self.time_steps - 1)], [Do(self.follower, "early", 0)])
         for number in range(len(self.members)):
             inner += self._turn(number)
-        return [*nodes, Loop(clock, self.clocks, tuple(merge_guards(inner))), *self._closed()]
+        return [*nodes, Loop(time_step, self.time_steps, tuple(merge_guards(inner))), *self._closed()]
 
     def nested(self) -> list[Node]:
         """The schedule of a nested group, in which an accelerator begins a tile before cores are through with the one before it."""
-        clock = self.clock
+        time_step = self.time_step
         jobs = [member for member in self.members if member.layer.accelerator]
         started = [job for job in jobs if not job.member.start]
         nodes = self._opened(self.members, [node for member in self.members for node in member.first()], started)
@@ -310,27 +312,29 @@ class _GroupSchedule:
             nodes += [*arrived, *member.started(0)]
         inner = [*self._arrived(), *arrived]
         for member in jobs:  # without post-processing, the next job but one writes the slot that the wait of this store makes free
-            left = [] if member.layer.team else member.completed(clock)
-            inner += guard_nodes(_runs_at(member.member, clock), [*member.finished(_tile_at(member.member, clock)), *left])
+            left = [] if member.layer.team else member.completed(time_step)
+            inner += guard_nodes(_runs_at(member.member, time_step), [*member.finished(_tile_at(member.member, time_step)), *left])
         for member in jobs:
-            inner += guard_nodes(_runs_at(member.member, clock + 1), member.started(clock + 1))
+            inner += guard_nodes(_runs_at(member.member, time_step + 1), member.started(time_step + 1))
         if self.follower is not None:
-            inner += guard_nodes([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
+            inner += guard_nodes([Condition(time_step, "==", self.time_steps - 1)], [Do(self.follower, "early", 0)])
         for member in (member for member in self.members if member.layer.team or not member.layer.accelerator):
-            inner += guard_nodes(_runs_at(member.member, clock), member.completed(clock))
-        return [*nodes, Loop(clock, self.clocks, tuple(merge_guards(inner))), *self._closed()]
+            inner += guard_nodes(_runs_at(member.member, time_step), member.completed(time_step))
+        return [*nodes, Loop(time_step, self.time_steps, tuple(merge_guards(inner))), *self._closed()]
 
     def _turn(self, number: int) -> list[Node]:
-        """A call in a clock: cores compute, while the accelerator begins with the call behind it."""
-        one, clock = self.members[number], self.clock
-        runs, tile = _runs_at(one.member, clock), _tile_at(one.member, clock)
+        """A call in a time step: cores compute, while the accelerator begins with the call behind it."""
+        one, time_step = self.members[number], self.time_step
+        runs, tile = _runs_at(one.member, time_step), _tile_at(one.member, time_step)
         nodes: list[Node] = []
         if not one.layer.accelerator:
             nodes += guard_nodes(runs, one.slid(tile))
         elif number == 0 and not self.is_ahead:
-            nodes += guard_nodes(runs, [*one.slid(tile), *one.begun(clock)])
+            nodes += guard_nodes(runs, [*one.slid(tile), *one.begun(time_step)])
         nodes += guard_nodes(runs, one.finished(tile))
-        behind, then = (self.members[number + 1], clock) if number + 1 < len(self.members) else (self.members[0], clock + 1)
-        if behind.layer.accelerator and (number + 1 < len(self.members) or self.is_ahead):
-            nodes += guard_nodes(_runs_at(behind.member, then), [*behind.slid(_tile_at(behind.member, then)), *behind.begun(then)])
-        return nodes + guard_nodes(runs, one.ended(clock))
+        following, then = (self.members[number + 1], time_step) if number + 1 < len(self.members) else (self.members[0], time_step + 1)
+        if following.layer.accelerator and (number + 1 < len(self.members) or self.is_ahead):
+            nodes += guard_nodes(
+                _runs_at(following.member, then), [*following.slid(_tile_at(following.member, then)), *following.begun(then)]
+            )
+        return nodes + guard_nodes(runs, one.ended(time_step))

@@ -57,17 +57,17 @@ def join_layers(plan: Plan, layers: Sequence[Layer], sections: Sequence[Section]
 def _with_barriers(nodes: Sequence[Node], layers: Sequence[Layer], has_waited: bool = False) -> tuple[Node, ...]:
     """Nodes with a barrier behind each that all cores do, and before rows are moved after the first core ``has_waited``: until then the
     job or the transfer that it waits for may use them."""
-    joined: list[Node] = []
+    merged: list[Node] = []
     for node in nodes:
         if isinstance(node, Guard):
-            joined.append(replace(node, body=_with_barriers(node.body, layers, has_waited)))
+            merged.append(replace(node, body=_with_barriers(node.body, layers, has_waited)))
         elif isinstance(node, Loop):
             body = _with_barriers(node.body, layers, has_waited)
-            joined.append(replace(node, body=_with_barriers(node.body, layers, True) if _ends_waiting(body, has_waited) else body))
+            merged.append(replace(node, body=_with_barriers(node.body, layers, True) if _ends_waiting(body, has_waited) else body))
         else:
-            joined += [Barrier()] * (has_waited and isinstance(node, ShiftRows)) + [node] + [Barrier()] * is_shared(node, layers)
-        has_waited = _ends_waiting(joined[-1:], has_waited)
-    return tuple(joined)
+            merged += [Barrier()] * (has_waited and isinstance(node, ShiftRows)) + [node] + [Barrier()] * is_shared(node, layers)
+        has_waited = _ends_waiting(merged[-1:], has_waited)
+    return tuple(merged)
 
 
 def _ends_waiting(nodes: Sequence[Node], has_waited: bool) -> bool:

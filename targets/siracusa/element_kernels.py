@@ -138,7 +138,7 @@ def _rotation(node: Node) -> dict[str, str]:
     """The forms of a rotation's products and of their sum, and which limits are those of a type."""
     words = rotate.in_words(node)
     assert words is not None
-    by_cosine, by_sine, joined = words
+    by_cosine, by_sine, summed = words
     held = {
         **{"cosine_narrow": by_cosine.form == "narrow", "sine_narrow": by_sine.form == "narrow"},
         **{"cosine_clipped": by_cosine.limit is not None, "sine_clipped": by_sine.limit is not None},
@@ -146,7 +146,7 @@ def _rotation(node: Node) -> dict[str, str]:
     }
     whole = variant("whole", node.attrs["sum"][4:6] == tuple(node.outputs[0].dtype.range))
     variants = {word.upper(): variant(word, holds) for word, holds in held.items()}
-    return {**variants, "CLIP_WHOLE": whole, "SUM_HALVES": variant("sum_halves", joined.form == "halves")}
+    return {**variants, "CLIP_WHOLE": whole, "SUM_HALVES": variant("sum_halves", summed.form == "halves")}
 
 
 def _divides_in_words(node: Node) -> bool:

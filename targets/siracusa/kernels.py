@@ -339,7 +339,7 @@ _MATMUL = GENERIC.kernel("matmul_dot").variant(
 )
 
 
-def _kept(*dims: str) -> Scratch:
+def _accumulators(*dims: str) -> Scratch:
     """The sums of a tile's outputs."""
     return Scratch(lambda node, tile: 4 * math.prod(tile[dim] for dim in dims))
 
@@ -357,7 +357,7 @@ _MATMUL_SUMS = _MATMUL.variant(
     source="pulp/pulp_matmul_sums.c",
     nest=accumulated(matmul.nest("rows"), "k"),
     tiling=Tiling(multiple={"n": 4, "k": 4}),
-    scratch={SUMS: _kept("m", "n")},
+    scratch={SUMS: _accumulators("m", "n")},
     macros=lambda node: _varying_macros(node) if _row_macros(node)["DEPTH_REST"] else _product_macros(node),
     cores=("m", "n"),
 )
@@ -367,7 +367,7 @@ _POINTWISE_SUMS = _SHARED.variant(
     source="pulp/pulp_conv2d_sums.c",
     nest=accumulated(conv.OUTPUTS_FIRST["nest"], "c"),
     tiling=Tiling(whole=("fh", "fw"), multiple={"k": 4, "c": 4}),
-    scratch={SUMS: _kept("oh", "ow", "k")},
+    scratch={SUMS: _accumulators("oh", "ow", "k")},
     settings=forms.settings,
     macros=_product_macros,
 )
@@ -378,7 +378,7 @@ _CONVOLUTION_SUMS = _POINTWISE_SUMS.variant(
         lambda node: conv.is_dense(node) and _has_one(node) and _runs(node) and not _is_pointwise(node),
         "one image, one group, channels of whole words, no dilation along rows",
     ),
-    scratch={SUMS: _kept("oh", "ow", "k"), "patch": _patch(1)},
+    scratch={SUMS: _accumulators("oh", "ow", "k"), "patch": _patch(1)},
     macros=_window_macros,
 )
 

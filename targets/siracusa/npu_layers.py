@@ -89,14 +89,14 @@ def channels_of(node: Node) -> Channels | str:
     """How cores requantise the sums of a node's body, or what they would need instead."""
     stages, x, y = node.epilogue, node.inputs[0], node.outputs[0]
     assert x is not None
-    before, behind = (stages[:-1], 1) if stages[-1:] == ("lookup",) else (stages, 0)
+    before, lookups = (stages[:-1], 1) if stages[-1:] == ("lookup",) else (stages, 0)
     if before not in (("requantise",), ("bias", "requantise")) or y.dtype.bytes != 1:
         return "a requantisation to 8 bits, with or without a bias"
     layer = _product(node) if node.op == "MatMul" else _windows(node, (0, 2, 3, 1), is_grouped=True)
     if isinstance(layer, str):
         return layer
     _, weights, offset, _ = layer
-    *biases, mul, add = (_constant(tensor) for tensor in node.inputs[2 : len(node.inputs) - behind])
+    *biases, mul, add = (_constant(tensor) for tensor in node.inputs[2 : len(node.inputs) - lookups])
     bias = biases[0] if biases else offset * 0
     count = weights.shape[0]
     if mul is None or add is None or bias is None or np.abs(add).max() >= 1 << 61 or np.abs(mul).max() >= WORD:

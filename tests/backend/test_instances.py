@@ -168,7 +168,7 @@ def _sequences(compiled: deeploy.Compiled) -> list[list[dict[str, np.ndarray]]]:
     generator = np.random.default_rng(5)
     found = []
     for _ in range(2):
-        if compiled.network.program.growth is not None:
+        if compiled.network.program.dynamic_length is not None:
             steps = decoders.steps(STEPS, 1, CONTEXT)
             for step in steps:
                 step["x"] = generator.normal(size=step["x"].shape).astype(np.float32)
@@ -190,7 +190,7 @@ def test_instances_are_independent(tmp_path: Path, make: object) -> None:
     for number, steps in enumerate(_sequences(compiled)):
         samples = [[np.ascontiguousarray(step[port.name]) for port in ports] for step in steps]
         (tmp_path / f"{number}.in").write_bytes(b"".join(array.tobytes() for sample in samples for array in sample))
-        options = ["--sequence"] if compiled.network.program.growth is not None else []
+        options = ["--sequence"] if compiled.network.program.dynamic_length is not None else []
         entry = project.read_manifest(tmp_path / "out")
         results = host.execute_application(host.build_application(tmp_path / "out"), tmp_path / "out", entry, samples, options).outputs
         alone.append(b"".join(array[step].tobytes() for step in range(STEPS) for array in results))

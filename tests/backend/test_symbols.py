@@ -23,7 +23,7 @@ SHARED = {"deeploy_networks", "deeploy_network_count", "deeploy_messages", "rt_m
 # fmt: off
 OWN = [
     "run", "init", "network", "networks", "network_count", "inputs", "outputs", "weights", "position", "seek", "generate",
-    "past_rows", "arena", "infer", "prepare", "team", "announce", "expf", "memcpy", "live_rows", "rt_fetch", "layer", "k", "IN",
+    "past_rows", "arena", "infer", "prepare", "team", "announce", "expf", "memcpy", "all_rows", "rt_fetch", "layer", "k", "IN",
     "OUT", "blocks", "BLOCKS", "smaller", "quotient", "sources", "results", "l1", "constants", "constant_run", "closure", "argument",
     "t", "LEVEL_L1", "machine", "int8_t", "INFINITY", "NAN", "kernel", "rt_machine", "DMA_L2_L1", "input_0_shape", "output_0_shape",
     "LAYER", "network_run", "NULL", "unix", "while_", "while", "EARLY", "levels", "engines", "main", "bytes", "memory", "own", "none",

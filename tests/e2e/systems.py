@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from deeploy import chips
-from deeploy.driver.lower import Clock, lower_model
+from deeploy.driver.lower import Stopwatch, lower_model
 from deeploy.options import Options
 from deeploy.partition.system import System, order_system
 from deeploy.target import load
@@ -62,12 +62,12 @@ def distributed(
     """Compile a model with node i, by its number and operator, on a chip of one's choice."""
     path = folder / "model.onnx"
     onnx.save(model, path)
-    machine, clock = load(target), Clock()
-    found = lower_model(clock, path, machine, Options())
+    machine, stopwatch = load(target), Stopwatch()
+    found = lower_model(stopwatch, path, machine, Options())
     graph = found.graph
     system: System = order_system(cut(graph, lambda number: chip_of(number, graph.nodes[number].op), count))
     assert machine.topology is not None
-    return chips.build(system, found, path.name, machine, machine.topology, options or Options(), clock)
+    return chips.build(system, found, path.name, machine, machine.topology, options or Options(), stopwatch)
 
 
 def samples(count: int, width: int) -> list[list[np.ndarray]]:

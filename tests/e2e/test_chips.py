@@ -221,7 +221,7 @@ def test_caches_live_on_the_chips_that_append_to_them(tmp_path: Path, target: st
     onnx.save(decoder(Shape(width=64, inner=96, heads=4, layers=1, rows=1, past=True)), tmp_path / "m.onnx")
     options = Options() if target == "generic" else Options(engines=("cluster",))
     systems = [chips.compile(tmp_path / "m.onnx", target, count, dialect="integer", context=8, **options.given()) for count in (1, 2)]
-    assert all(plan.program.growth is not None for plan in systems[1].plans)
+    assert all(plan.program.dynamic_length is not None for plan in systems[1].plans)
     systems[1].write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
     numbers = np.random.default_rng(4)

@@ -101,8 +101,8 @@ def test_decoders_with_caches(target: str, rows: int, has_positions: bool, mask:
     if not path.exists():
         exports.export_cached(path, has_positions, mask, dynamo)
     compiled = deeploy.compile(path, target, context=context, dims={"rows": rows})
-    growth = compiled.network.program.growth
-    assert growth is not None and len(growth.states) == 4
+    dynamic_length = compiled.network.program.dynamic_length
+    assert dynamic_length is not None and len(dynamic_length.states) == 4
     ids = np.random.default_rng(2).integers(0, exports.WORDS, (context // rows, 1, rows))
     places = {"position_ids": np.arange(context).reshape(-1, 1, rows)} if has_positions else {}
     seen = np.arange(context).reshape(-1, 1, 1, rows, 1) >= np.arange(context)

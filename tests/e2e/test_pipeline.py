@@ -14,7 +14,7 @@ import pytest
 
 from deeploy import chips
 from deeploy.backend import project
-from deeploy.driver.lower import Clock, Lowered, lower_model
+from deeploy.driver.lower import Lowered, Stopwatch, lower_model
 from deeploy.execution.runners import host
 from deeploy.execution.simulation import chips as golden
 from deeploy.execution.simulation.stages import plan_pipeline_stages
@@ -49,12 +49,12 @@ def compile_pipeline(
     folder: Path, count: int, strategy: Balance, members: Mapping[int, Member] | None = None
 ) -> tuple[chips.Distributed, Lowered]:
     """The pipeline, and the network that it was cut from."""
-    machine, clock = load("siracusa"), Clock()
+    machine, stopwatch = load("siracusa"), Stopwatch()
     assert machine.topology is not None
     topology = replace(machine.topology, members=members or {})
-    found = lower_model(clock, residual(folder), machine, Options())
+    found = lower_model(stopwatch, residual(folder), machine, Options())
     cut = plan_pipeline_stages(found.graph, machine, count, strategy, topology, LITTLE)
-    return chips.build(cut.system, found, "int8", machine, topology, LITTLE, clock), found
+    return chips.build(cut.system, found, "int8", machine, topology, LITTLE, stopwatch), found
 
 
 @pytest.mark.share(0.25)

@@ -172,7 +172,7 @@ def test_sequences_on_the_command_line(tmp_path: Path) -> None:
     manifest = project.read_manifest(tmp_path / "out")
     assert (manifest["context"], manifest["rows"]) == (6, 1)
     assert [state["past"] for state in manifest["states"]] == ["past_key_values.0.key", "past_key_values.0.value"]
-    assert {port["name"]: port["live"] for port in manifest["inputs"]} == {"x": [], "cos": [], "sin": [], "mask": [3]}
+    assert {port["name"]: port["dynamic_axes"] for port in manifest["inputs"]} == {"x": [], "cos": [], "sin": [], "mask": [3]}
     steps = decoders.steps(6, 1, 6)
     inputs = decoders.stacked(tmp_path / "in.npz", steps)
     assert _invoke("run", tmp_path / "out", "--inputs", inputs, "--sequence", "--save", tmp_path / "got.npz")[0] == 0
@@ -325,16 +325,16 @@ def test_dialect_network_with_declared_states(tmp_path: Path, name: str, target:
     types = {port.name: buffer.dtype for port, buffer in _typed(fixed)}
     states = _dialect_pairs(path)
     compiled = deeploy.compile(path, target, input_types=types, states=states)
-    growth = compiled.network.program.growth
-    assert growth is not None and (growth.rows, len(growth.states)) == (1, 16)
+    dynamic_length = compiled.network.program.dynamic_length
+    assert dynamic_length is not None and (dynamic_length.rows, len(dynamic_length.states)) == (1, 16)
     generator = np.random.default_rng(5)
     given = dict(zip((port.name for port in fixed.network.inputs), np.load(sample).values(), strict=False))
     arrays = {port.name: given[port.name] for port in compiled.network.inputs}
-    steps = [{**arrays, "input": generator.integers(-100, 100, given["input"].shape)} for _ in range(growth.context)]
+    steps = [{**arrays, "input": generator.integers(-100, 100, given["input"].shape)} for _ in range(dynamic_length.context)]
     rows = StateRows()
     for step in steps[:-1]:
         network_outputs(compiled.network.program, read_sample(compiled.wanted, step), rows)
-    caches = {state.past: rows.memory[state.buffer].reshape(state.shape)[:, :, :-1] for state in growth.states}
+    caches = {state.past: rows.memory[state.buffer].reshape(state.shape)[:, :, :-1] for state in dynamic_length.states}
     want = fixed.interpret({**steps[-1], **caches})[0]
     assert np.array_equal(network_outputs(compiled.network.program, read_sample(compiled.wanted, steps[-1]), rows)[0], want)
     verdict = verify_compiled(compiled, path, decoders.stacked(tmp_path / "in.npz", steps), sequence=True)

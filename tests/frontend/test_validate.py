@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.defs import OpSchema
 
 from deeploy import api
-from deeploy.driver.lower import Clock, lower_model
+from deeploy.driver.lower import Stopwatch, lower_model
 from deeploy.errors import DeeployError, ModelError
 from deeploy.frontend.constraints import check_constraints
 from deeploy.frontend.schemas import DIALECT_OPS, RECORDS, find_record
@@ -40,7 +40,7 @@ FEW = 8  # damaged models of a sample in the fast tests
 def lower_and_assemble(model: onnx.ModelProto, folder: Path) -> None:
     target = load("generic")
     (folder / "model.onnx").write_bytes(model.SerializeToString())
-    found = lower_model(Clock(), folder / "model.onnx", target, Options())
+    found = lower_model(Stopwatch(), folder / "model.onnx", target, Options())
     assemble_program("network", found.graph, target.kernels, {})
 
 

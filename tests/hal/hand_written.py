@@ -110,8 +110,8 @@ NETWORKS: Mapping[str, Callable[[Path], deeploy.Compiled]] = {
 
 _NO_BARRIER = r"\1(void)0;"
 # Calls of a group begin with a barrier, and end with one.
-_BARRIERS = r"rt_barrier\(\);(\s+network_kernel.*?body_{}\(self, clock\);\s+)rt_barrier\(\);"
-_VALUES = r"(body_MatMul_t9\(self, clock\);\s+)rt_barrier\(\);"
+_BARRIERS = r"rt_barrier\(\);(\s+network_kernel.*?body_{}\(self, time_step\);\s+)rt_barrier\(\);"
+_VALUES = r"(body_MatMul_t9\(self, time_step\);\s+)rt_barrier\(\);"
 _PARTS = r"\.core = rt_core\(\), \.cores = rt_machine\.cores"
 _WAIT_OUT = r"rt_wait\(DMA_L2_L1, OUT\);"
 
@@ -123,9 +123,16 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
         Change("pairs of cores compute the same columns of scores", "body_MatMul_t2", r"= rt_core\(\)", "= rt_core() / 2"),
         Change("shares are computed before all scores are", "body_Softmax_t5", _BARRIERS.format("MatMul_t2"), _NO_BARRIER),
         Change("values are stored before all cores have written them", "layer_MatMul_t9", _VALUES, _NO_BARRIER),
-        Change("the last head has the values of the one before", "layer_MatMul_t9", r"clock < 7(\) fetch_MatMul_t9)", r"clock < 6\1"),
-        Change("the next head is the same one", "layer_MatMul_t9", r"fetch_MatMul_t2\(self, clock \+ 1\)", "fetch_MatMul_t2(self, clock)"),
-        Change("there is no softmax", "layer_MatMul_t9", r"body_Softmax_t5\(self, clock\);", "rt_barrier();"),
+        Change(
+            "the last head has the values of the one before", "layer_MatMul_t9", r"time_step < 7(\) fetch_MatMul_t9)", r"time_step < 6\1"
+        ),
+        Change(
+            "the next head is the same one",
+            "layer_MatMul_t9",
+            r"fetch_MatMul_t2\(self, time_step \+ 1\)",
+            "fetch_MatMul_t2(self, time_step)",
+        ),
+        Change("there is no softmax", "layer_MatMul_t9", r"body_Softmax_t5\(self, time_step\);", "rt_barrier();"),
         Change("two cores share a scratch", "body_MatMul_t2", r"(_TURNED \+ \(uintptr_t\)\(rt_core\(\))( \*)", r"\1 / 2\2"),
         Change("two cores share sums of rows", "body_MatMul_t2", r"(_ROW_SUMS \+ \(uintptr_t\)\(rt_core\(\))( \*)", r"\1 / 2\2"),
         Change("values of another head are added up", "body_MatMul_t9", r"(__B \+ \(rt_address\)\()t % 2", r"\1(t + 1) % 2"),
@@ -133,12 +140,12 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
     ),
     "sums": (
         Change("cores complete what the job still writes", "layer_Conv_t12", r"rt_job_wait\(ACCELERATOR_npu\);", "(void)0;"),
-        Change("jobs are one tile behind", "layer_Conv_t12", r"(body_Conv_t2\(self, larger\(clock - )1", r"\g<1>2"),
+        Change("jobs are one tile behind", "layer_Conv_t12", r"(body_Conv_t2\(self, larger\(time_step - )1", r"\g<1>2"),
         Change(
             "a job begins before its last rows are complete",
             "layer_Conv_t12",
-            r"clock \+ 1 >= 4 && clock \+ 1 < 6\) body_Conv_t7\(self, larger\(clock - 3",
-            "clock + 2 >= 4 && clock + 2 < 6) body_Conv_t7(self, larger(clock - 2",
+            r"time_step \+ 1 >= 4 && time_step \+ 1 < 6\) body_Conv_t7\(self, larger\(time_step - 3",
+            "time_step + 2 >= 4 && time_step + 2 < 6) body_Conv_t7(self, larger(time_step - 2",
         ),
         Change(
             "the next job begins before all cores are done", "layer_Conv_t12", r"(second_Conv_t2\([^;]*;\s+)rt_barrier\(\);", _NO_BARRIER
@@ -159,7 +166,7 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
     "beside": (
         Change("cores move rows that others still read", "layer_Conv_t12", r"(slide_part\([^;]*;\s+)rt_barrier\(\);", _NO_BARRIER),
         Change("every core moves all rows", "layer_Conv_t12", r"(slide_part\([^;]*), \(uint32_t\)rt_core\(\), 8\)", r"\1, 0, 1)"),
-        Change("rows move a step late", "layer_Conv_t12", r"clock >= 5 && clock % 4 == 1", "clock >= 5 && clock % 4 == 2"),
+        Change("rows move a step late", "layer_Conv_t12", r"time_step >= 5 && time_step % 4 == 1", "time_step >= 5 && time_step % 4 == 2"),
         Change("rows do not move", "layer_Conv_t12", r"slide_part\([^;]*;", "(void)0;"),
         Change("cores complete what the job still writes", "layer_Conv_t12", r"rt_job_wait\(ACCELERATOR_npu\)", "(void)0"),
         Change("every core starts the job", "layer_Conv_t12", r"if \(rt_core\(\) == 0\) (body_Conv_t2)", r"\1"),
@@ -167,16 +174,19 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
         Change(
             "a job begins before its row is there",
             "layer_Conv_t12",
-            r"clock >= 4\) body_Conv_t12\(self, clock - 4",
-            "clock >= 4) body_Conv_t12(self, clock - 3",
+            r"time_step >= 4\) body_Conv_t12\(self, time_step - 4",
+            "time_step >= 4) body_Conv_t12(self, time_step - 3",
         ),
-        Change("weights come after their first use", "layer_Conv_t12", r"clock == 3\) supply", "clock == 5) supply"),
+        Change("weights come after their first use", "layer_Conv_t12", r"time_step == 3\) supply", "time_step == 5) supply"),
         Change("a store is overtaken", "layer_Conv_t12", _WAIT_OUT, "(void)0;"),
     ),
     "staged": (
         Change("a window in L2 is overwritten while it leaves", "layer_Conv_t2", r"rt_wait\(DMA_L3_L2, OUT\);", "(void)0;"),
         Change(
-            "a window leaves L2 before it has come", "layer_Conv_t2", r"unstage_Conv_t2\(self, clock - 1\)", "unstage_Conv_t2(self, clock)"
+            "a window leaves L2 before it has come",
+            "layer_Conv_t2",
+            r"unstage_Conv_t2\(self, time_step - 1\)",
+            "unstage_Conv_t2(self, time_step)",
         ),
         Change("a window is fetched before it is in L2", "layer_Conv_t7", r"rt_wait\(DMA_L3_L2, IN\);", "(void)0;"),
         Change("cores compute a channel of the next core too", "body_Conv_t7", r"\.channels = (\d+)", r".channels = \1 + (rt_core() < 7)"),
@@ -204,11 +214,11 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
     ),
     "states": (
         Change("every step writes the first row", "layer_copy_of_t60_quantised", r"past_rows \* 8", "0"),
-        Change("scores of the last row are missing", "body_MatMul_72", r"live_rows = self->live_rows", "live_rows = self->live_rows - 1"),
+        Change("scores of the last row are missing", "body_MatMul_72", r"all_rows = self->all_rows", "all_rows = self->all_rows - 1"),
         Change(
-            "cores compute a row of the next core too", "body_t71", r"part_d2_n \* 8", "(part_d2_n + (part_d2 + part_d2_n < live_rows)) * 8"
+            "cores compute a row of the next core too", "body_t71", r"part_d2_n \* 8", "(part_d2_n + (part_d2 + part_d2_n < all_rows)) * 8"
         ),
-        Change("the softmax has a row of garbage", "body_Softmax_79", r"\.columns = live_rows", ".columns = live_rows + 1"),
+        Change("the softmax has a row of garbage", "body_Softmax_79", r"\.columns = all_rows", ".columns = all_rows + 1"),
         Change("all heads have the values of the first one", "body_MatMul_82", r"part_b1 \* 192", "0"),
         Change("both heads are computed by two cores", "body_Softmax_79", r"part_d1 = rt_core\(\)", "part_d1 = rt_core() / 2"),
     ),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from deeploy.driver.lower import Clock
+from deeploy.driver.lower import Stopwatch
 from deeploy.driver.lower import lower_model as imported
 from deeploy.frontend import import_model
 from deeploy.ir.nodes import Node, Tensor
@@ -34,7 +34,7 @@ def lowered_file(
     path: Path, target: Target, *, inputs: Path | None = None, dialect: Dialect | None = None, context: int | None = None, **dims: int
 ) -> Graph:
     """A file as the passes of a target leave it; ``dims`` are its symbolic dimensions."""
-    return imported(Clock(), path, target, Options(inputs=inputs, dialect=dialect, dims=dims, context=context)).graph
+    return imported(Stopwatch(), path, target, Options(inputs=inputs, dialect=dialect, dims=dims, context=context)).graph
 
 
 class Chip:

@@ -350,7 +350,7 @@ def check(c: Choices, how: str = "border", keep: Path | None = None) -> tuple[st
 def judged(label: str, model: onnx.ModelProto, how: str) -> tuple[str, str, str]:
     """Compile a model of one node and compare what becomes of it with what onnxruntime says."""
     import deeploy
-    from deeploy.driver.lower import Clock, lower_model
+    from deeploy.driver.lower import Stopwatch, lower_model
     from deeploy.errors import DeeployError
     from deeploy.execution.simulation.interpreter import network_outputs
     from deeploy.options import Options
@@ -367,7 +367,7 @@ def judged(label: str, model: onnx.ModelProto, how: str) -> tuple[str, str, str]
                 compiled = deeploy.compile(path, fallback=how == "fallback")
                 got = None if arrays is None else compiled.run(arrays) if how == "C" else compiled.interpret(arrays)
             else:
-                found, target = lower_model(Clock(), path, load("generic"), Options()), load("generic")
+                found, target = lower_model(Stopwatch(), path, load("generic"), Options()), load("generic")
                 program = assemble_program("network", found.graph, target.kernels, {})
                 got = None if arrays is None else network_outputs(program, arrays)
         except DeeployError as error:

@@ -141,7 +141,7 @@ CHANGES: dict[str, Callable[[Node], Node | None]] = {
     "a move goes beyond the ring": lambda n: replace(n, bytes=n.bytes + 2**20) if isinstance(n, ShiftRows) else None,
     "a call is left out": lambda n: n if isinstance(n, Do) else None,
     "a call computes the next tile": lambda n: replace(n, tile=_later(n.tile)) if isinstance(n, Do) else None,
-    "calls begin one clock early": lambda n: _early(n),
+    "calls begin one time step early": lambda n: _early(n),
 }
 
 

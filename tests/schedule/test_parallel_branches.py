@@ -93,7 +93,7 @@ def sums_beside_a_product(path: Path, is_behind: bool = False) -> deeploy.Compil
 
 
 def test_a_job_that_needs_nothing_of_the_call_in_front_waits_for_its_own_first_tile(tmp_path: Path) -> None:
-    """It begins in the clock in which cores begin with that call, before these wait for what they read."""
+    """It begins in the time step in which cores begin with that call, before these wait for what they read."""
     found = sums_beside_a_product(tmp_path / "model.onnx", is_behind=True)
     plan = replace(found.plan, memory={**found.plan.memory, "L1": replace(found.plan.memory["L1"], capacity=128_000)})
     fuser = fuse.FusionSearch(plan, plan.program)

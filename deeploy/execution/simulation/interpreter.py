@@ -47,13 +47,13 @@ def interpret_program(program: Program, inputs: Sequence[np.ndarray], rows: Stat
 
 def begin_inference(program: Program, inputs: Sequence[np.ndarray], rows: StateRows) -> dict[str, np.ndarray]:
     """The memory at the beginning of an inference: flat arrays by buffer; as ``interpret_program``."""
-    growth = program.growth
-    if growth is not None and rows.count + growth.rows > growth.context:
+    dynamic_length = program.dynamic_length
+    if dynamic_length is not None and rows.count + dynamic_length.rows > dynamic_length.context:
         raise UsageError(
-            f"position {rows.count}: the states hold at most {growth.context} rows",
+            f"position {rows.count}: the states hold at most {dynamic_length.context} rows",
             "Give shorter sequences, or compile with a larger --context.",
         )
-    if growth is not None and growth.begins and rows.count:
+    if dynamic_length is not None and dynamic_length.begins and rows.count:
         raise UsageError(
             f"position {rows.count}: the network begins sequences", "Run it where there are no rows, and go on with the other one."
         )
@@ -61,8 +61,8 @@ def begin_inference(program: Program, inputs: Sequence[np.ndarray], rows: StateR
         b.name: np.zeros(math.prod(b.shape), b.dtype.numpy) for b in program.buffers.values() if b.role not in (Role.CONSTANT, Role.SCRATCH)
     }
     memory |= rows.memory
-    if growth is not None and growth.position is not None:
-        memory[growth.position][:] = rows.count
+    if dynamic_length is not None and dynamic_length.position is not None:
+        memory[dynamic_length.position][:] = rows.count
     for name, array in zip(program.inputs, inputs, strict=True):
         memory[name][:] = np.asarray(array, memory[name].dtype).ravel()
     return memory
@@ -70,10 +70,10 @@ def begin_inference(program: Program, inputs: Sequence[np.ndarray], rows: StateR
 
 def end_inference(program: Program, memory: Mapping[str, np.ndarray], rows: StateRows) -> dict[str, np.ndarray]:
     """Keep the states in ``rows``; returns every buffer in its shape."""
-    growth = program.growth
-    if growth is not None:
-        rows.count += growth.rows
-        rows.memory = {state.buffer: memory[state.buffer] for state in growth.states}
+    dynamic_length = program.dynamic_length
+    if dynamic_length is not None:
+        rows.count += dynamic_length.rows
+        rows.memory = {state.buffer: memory[state.buffer] for state in dynamic_length.states}
     return {name: flat.reshape(program.buffers[name].shape) for name, flat in memory.items()}
 
 
@@ -87,7 +87,7 @@ def execute_call(program: Program, call: Call, memory: dict[str, np.ndarray], pa
     """Run a call on the rows that exist: ``past`` ones and those of the inference. Sends and Recvs are not for here."""
     names = operand_names(call.kernel, call.node)
     assert names is not None
-    rows = past + program.growth.rows if program.growth is not None else 0
+    rows = past + program.dynamic_length.rows if program.dynamic_length is not None else 0
     places = {name: access_at(program, call, name, past) for name in call.operands}
     arrays: dict[str, np.ndarray | None] = {}
     inputs: list[Tensor | None] = []
@@ -95,7 +95,7 @@ def execute_call(program: Program, call: Call, memory: dict[str, np.ndarray], pa
         if tensor is None:
             arrays[name] = None
         elif tensor.data is not None:
-            box = tuple(slice(size) for size in live_shape(call, name, tensor.shape, rows)) if name not in call.kernel.layouts else ()
+            box = tuple(slice(size) for size in current_shape(call, name, tensor.shape, rows)) if name not in call.kernel.layouts else ()
             tensor = replace(tensor, data=tensor.data[box], shape=tensor.data[box].shape)
             arrays[name] = tensor.data
         else:
@@ -105,12 +105,12 @@ def execute_call(program: Program, call: Call, memory: dict[str, np.ndarray], pa
             arrays[name] = window_view(flat, places[name]).copy()
         inputs.append(tensor)
     results = tuple(replace(t, shape=places[name].shape) for name, t in zip(call.kernel.outputs, call.node.outputs, strict=True))
-    live = replace(call, node=replace(call.node, inputs=tuple(inputs), outputs=results))
-    for name, value in zip(call.kernel.outputs, evaluate_call(live, arrays), strict=True):
+    current = replace(call, node=replace(call.node, inputs=tuple(inputs), outputs=results))
+    for name, value in zip(call.kernel.outputs, evaluate_call(current, arrays), strict=True):
         window_view(memory[call.operands[name].buffer], places[name])[...] = value
 
 
-def live_shape(call: Call, name: str, shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
+def current_shape(call: Call, name: str, shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
     """The shape of an operand, cut to the rows that exist."""
     nest, dynamic = call.geometry.nest, call.geometry.dynamic
     access = next((phase.maps()[name] for phase in (nest, *nest.phases) if name in phase.maps()), None)
@@ -123,9 +123,9 @@ def live_shape(call: Call, name: str, shape: tuple[int, ...], rows: int) -> tupl
 def access_at(program: Program, call: Call, name: str, past: int = 0) -> Access:
     """What a call sees of an operand's buffer when ``past`` rows exist before the inference."""
     operand = call.operands[name]
-    rows = past + program.growth.rows if program.growth is not None else 0
+    rows = past + program.dynamic_length.rows if program.dynamic_length is not None else 0
     return replace(
-        operand.access, offset=operand.access.offset + past * operand.step, shape=live_shape(call, name, operand.access.shape, rows)
+        operand.access, offset=operand.access.offset + past * operand.step, shape=current_shape(call, name, operand.access.shape, rows)
     )
 
 

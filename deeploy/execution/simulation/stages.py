@@ -257,6 +257,6 @@ def plan_pipeline_stages(
                 "Ask for more chips, cut by --balance parameters or cycles, or keep constants far away: --default-memory L3.",
             )
         far = costs.stage(first, end, number).streamed
-        kept = sum(levels.weights[first:end]) - far
-        notes.append(f"stage {number}: {cycles:.0f} cycles predicted, {kept} bytes of constants kept, {far} streamed")
+        resident = sum(levels.weights[first:end]) - far
+        notes.append(f"stage {number}: {cycles:.0f} cycles predicted, {resident} bytes of constants kept, {far} streamed")
     return replace(cut_pipeline, system=replace(cut_pipeline.system, notes=tuple(notes)))

@@ -292,7 +292,7 @@ class _LayerWalk:
             else 0.0
         )
         self.begun = self.ends = 0.0
-        self.slower = [cost.slowdown_beside(part, target) for part in layer.call.parts]
+        self.slower = [cost.slowdown_in_parallel(part, target) for part in layer.call.parts]
 
     def post_process(self, tile: int, table: Table) -> None:
         """Counts the post-processing of a tile: the cycles that cores take to make outputs of an accelerator's sums."""

@@ -103,7 +103,7 @@ def explain_difference(
         outputs: those of the C, which are the interpreter's, stacked over samples.
         against: their comparisons with onnxruntime with its optimisations, of which some fail.
     """
-    if program.growth is not None:
+    if program.dynamic_length is not None:
         return "the network has states"
     loaded = onnx.load_from_string(model)
     layers_known = _ExplainedLayers.of(program, entry, loaded)

@@ -94,7 +94,7 @@ class Place:
 
 def compare_tensors(program: Program, entry: Document, samples: Sequence[Sequence[np.ndarray]], model: Path) -> Compared | str:
     """Every tensor that both have, or why there is no comparison."""
-    if program.growth is not None:
+    if program.dynamic_length is not None:
         return "the network has states"
     if is_tflite(model.read_bytes()):
         return "it does not read TensorFlow Lite files"
@@ -267,7 +267,7 @@ def _flat_outputs(
     project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], device: Snapshots | None
 ) -> list[dict[str, np.ndarray]]:
     """What every call wrote, by operand; that of a call of a group tile by tile, since of its tensor only some rows are there at a time."""
-    unrolled = Unrolled(build_schedule(plan), row_values(plan.program, 0) if plan.program.growth is not None else {})
+    unrolled = Unrolled(build_schedule(plan), row_values(plan.program, 0) if plan.program.dynamic_length is not None else {})
     tiles = [event for layer in unrolled.schedule.layers for event in unrolled.events(layer.step) if isinstance(event.node, Compute)]
     outputs: list[dict[str, np.ndarray]] = [{} for _ in plan.program.calls]
     wholes: dict[tuple[int, str], np.ndarray] = {}

@@ -64,8 +64,8 @@ class Session:
             count += self.entry.get("rows", 0)
             arrays = {**caches, **{name: value.astype(types[name]) for name, value in _pinned_values(self.entry, types).items()}}
             for feed, port, array in zip(feeds, self.entry["inputs"], sample, strict=True):
-                live = tuple(map(slice, _resized_shape(port["shape"], port.get("live", ()), count)))
-                arrays[feed.name] = np.asarray(array[live], types[feed.name])
+                part = tuple(map(slice, _resized_shape(port["shape"], port.get("dynamic_axes", ()), count)))
+                arrays[feed.name] = np.asarray(array[part], types[feed.name])
             try:
                 got = self.session.run([*self.outputs, *(s["present"] for s in states)], arrays)
             except runtime_failures() as error:

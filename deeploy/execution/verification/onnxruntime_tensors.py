@@ -66,14 +66,14 @@ def run_inside(model: Path, entry: Document, samples: Sequence[Sequence[np.ndarr
 def _optimised_names(before: onnx.GraphProto, after: onnx.GraphProto) -> dict[str, str]:
     """Tensors of the model by their names after the optimisations, in the order of the model."""
     names = {name for node in before.node for name in node.output if name}
-    kept = {name for node in after.node for name in node.output}
+    produced = {name for node in after.node for name in node.output}
     makers = {node.name: node for node in before.node}
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in before.node:
         for name in node.input:
             readers.setdefault(name, []).append(node)
     sources = {node.output[0]: node.input[0] for node in before.node if node.op_type == "DequantizeLinear"}
-    result = {name: name for name in names & kept}
+    result = {name: name for name in names & produced}
     for node in after.node:
         if node.op_type == "DequantizeLinear" and node.output[0] in sources:
             result.setdefault(sources[node.output[0]], node.input[0])

@@ -170,17 +170,17 @@ def _without_nodes(model: onnx.ModelProto, gone: set[str]) -> onnx.ModelProto | 
     """Without nodes: what others read of them is an input, what nobody reads any more an output."""
     made = _copy_model(model)
     graph = made.graph
-    kept = [node for place, node in enumerate(model.graph.node) if str(place) not in gone]
+    remaining = [node for place, node in enumerate(model.graph.node) if str(place) not in gone]
     types = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
-    produced = [name for node in kept for name in node.output if name]
-    read = list(dict.fromkeys(name for node in kept for name in read_names(node)))
+    produced = [name for node in remaining for name in node.output if name]
+    read = list(dict.fromkeys(name for node in remaining for name in read_names(node)))
     stored = {tensor.name for tensor in graph.initializer}
     lost = [name for name in read if name not in {*produced, *stored, *(value.name for value in graph.input)}]
     ends = [name for name in produced if name not in read or any(name == value.name for value in graph.output)]
     if not ends or any(name not in types for name in lost):
         return None
     inputs = [value for value in model.graph.input if value.name in read] + [types[name] for name in lost]
-    for values, wanted in ((graph.node, kept), (graph.input, inputs)):
+    for values, wanted in ((graph.node, remaining), (graph.input, inputs)):
         del values[:]
         values.extend(wanted)
     del graph.output[:]

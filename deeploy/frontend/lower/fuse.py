@@ -47,7 +47,7 @@ def bias(m: Match, summed: Tensor, other: Tensor) -> Result:
         require(dtype is DType.INT32)
         values = need(front.operands[-1].data).astype(np.int64) + values
         require(dtype.holds(values.min(), values.max()))
-    return m.fuse(front, constant(values, dtype, "bias"), kept=-1 if front.epilogue else None, epilogue=("bias",))
+    return m.fuse(front, constant(values, dtype, "bias"), leading=-1 if front.epilogue else None, epilogue=("bias",))
 
 
 @lowered("RequantShift")
@@ -58,7 +58,7 @@ def requantise(m: Match) -> Result:
     if front.epilogue:
         add = add + need(front.operands[-1].data).astype(np.int64) * mul
     stage = {name: m.attrs[name] for name in _STAGE}
-    return m.fuse(front, *requantisation_operands(mul, add), kept=-1 if front.epilogue else None, epilogue=("requantise",), **stage)
+    return m.fuse(front, *requantisation_operands(mul, add), leading=-1 if front.epilogue else None, epilogue=("requantise",), **stage)
 
 
 @lowered("RequantShift", "Clip", "Lookup")

@@ -98,7 +98,7 @@ def limit(m: Match, x: Tensor, table: np.ndarray) -> Result:
 
 
 @lowered("RequantShift", "Lookup")
-def joined(m: Match) -> Result:
+def fold_second_table(m: Match) -> Result:
     """A requantisation and a function of its results, a second one say, that one requantisation does for all that can occur."""
     require(m.x.dtype in BYTES, m.y.dtype in BYTES)
     front, (smallest, _) = need(m.only_source(m.x, *ACCUMULATING, "RequantShift")), m.x.dtype.range
@@ -108,11 +108,11 @@ def joined(m: Match) -> Result:
     return m.fuse(
         front,
         *requantisation_operands(parameters.mul, parameters.add),
-        kept=-2,
+        leading=-2,
         shift=parameters.shift,
         low=parameters.low,
         high=parameters.high,
     )
 
 
-PASS = Pass("tables", (composed, shares, limit, joined))
+PASS = Pass("tables", (composed, shares, limit, fold_second_table))

@@ -26,7 +26,18 @@ from deeploy.planning.binding.dynamic import dynamic_dims, spread_axes
 from deeploy.planning.binding.kernel_fusion import fuse_sums_and_norms
 from deeploy.planning.binding.kernels import bound_geometry, operand_names, select_kernels
 from deeploy.planning.binding.lookups import with_lookups
-from deeploy.planning.program import Buffer, Call, Growth, Operand, Program, Role, State, digest_values, overwritten_pairs, united_buffers
+from deeploy.planning.program import (
+    Buffer,
+    Call,
+    DynamicLength,
+    Operand,
+    Program,
+    Role,
+    State,
+    digest_values,
+    overwritten_pairs,
+    united_buffers,
+)
 
 MOST_INFERENCES = 2**31 - 2  # of a sequence, where no state grows
 
@@ -59,23 +70,23 @@ def assemble_program(name: str, graph: Graph, kernels: Sequence[Kernel], off: Se
     dynamic = spread_axes(
         [node for node in nodes if node.op != KEEP], lambda node: _declared_nest(bindings.get(id(node), (None,))[0], node)
     )
-    grown, kept = [[node for node in nodes if node.op == op] for op in (APPEND, KEEP)]
-    kept.sort(key=_state_number)
-    whole = [_kept_memory(node) for node in kept]  # read where a state lies, until it is written anew
+    grown, state_writes = [[node for node in nodes if node.op == op] for op in (APPEND, KEEP)]
+    state_writes.sort(key=_state_number)
+    whole = [_state_memory(node) for node in state_writes]  # read where a state lies, until it is written anew
     states = [*(node.outputs[0] for node in grown), *whole]
     nodes, outputs = _own_outputs([node for node in nodes if node.op != KEEP], [*inputs, *states], outputs)
-    begun = _begun_in_place(nodes, kept, outputs)
-    nodes = _with_copies(nodes, [node for node in kept if _source_of(node) not in begun], begun)
+    begun = _begun_in_place(nodes, state_writes, outputs)
+    nodes = _with_copies(nodes, [node for node in state_writes if _source_of(node) not in begun], begun)
     steps, placed, roots = _place_backwards(nodes, [*inputs, *states], outputs)
     placed |= {first.name: Operand(state.name, Access.dense(state.shape)) for first, state in begun.items()}
-    for node, state in zip(kept, whole, strict=True):
+    for node, state in zip(state_writes, whole, strict=True):
         placed[node.outputs[0].name], roots[state.name] = Operand(state.name, Access.dense(state.shape)), state
     assembler = _Assembler(name, (kernels, off), bindings, placed, roots, dynamic)
     for state in states:
         assembler.owner(state, Role.STATE)
     for state in whole:
         assembler.where[state.name] = Operand(assembler.owner(state, Role.STATE), Access.dense(state.shape))
-    return assembler.run(steps, inputs, outputs, grown, kept)
+    return assembler.run(steps, inputs, outputs, grown, state_writes)
 
 
 def _state_number(node: Node) -> int:
@@ -83,25 +94,25 @@ def _state_number(node: Node) -> int:
     return int(node.attrs["number"])
 
 
-def _begun_in_place(nodes: Sequence[Node], kept: Sequence[Node], outputs: Sequence[Tensor]) -> dict[Tensor, Tensor]:
+def _begun_in_place(nodes: Sequence[Node], state_writes: Sequence[Node], outputs: Sequence[Tensor]) -> dict[Tensor, Tensor]:
     """What states with a value are read as, which is written where they lie: their value where a sequence begins, else what is there.
 
     What leaves the network, is a part of something else, or is what another state becomes, has a place of its own.
     """
-    states = {_kept_memory(node) for node in kept if node.attrs.get("has_value")}
+    states = {_state_memory(node) for node in state_writes if node.attrs.get("has_value")}
     begun = {node.outputs[0]: state for node in nodes for state in states.intersection(node.operands)}
     concatenated = [t for node in nodes if node.op in VIEWS and VIEWS[node.op](node).container[0] == "out" for t in node.operands]
     for tensor in (*outputs, *concatenated):
         for source in _list_sources(tensor):
             begun.pop(source, None)
-    for node in kept:
+    for node in state_writes:
         for source in _list_sources(node.operands[0]):
-            if begun.get(source) not in (None, _kept_memory(node)) or (source in begun and source is not _source_of(node)):
+            if begun.get(source) not in (None, _state_memory(node)) or (source in begun and source is not _source_of(node)):
                 del begun[source]
     return begun
 
 
-def _with_copies(nodes: Sequence[Node], kept: Sequence[Node], begun: Mapping[Tensor, Tensor]) -> list[Node]:
+def _with_copies(nodes: Sequence[Node], state_writes: Sequence[Node], begun: Mapping[Tensor, Tensor]) -> list[Node]:
     """The nodes with copies that write states: behind the last one that reads what is begun in place, and else at the end."""
     readers: dict[Tensor, int] = {}  # the last place at which a state is read where it lies
     states, makers = {first: {state} for first, state in begun.items()}, dict[Tensor, int]()
@@ -112,8 +123,8 @@ def _with_copies(nodes: Sequence[Node], kept: Sequence[Node], begun: Mapping[Ten
         if node.op in VIEWS:
             states |= {tensor: read for tensor in node.outputs}
     result = [[node] for node in nodes]
-    for keep in kept:
-        copy, state = Node(keep.name, MATERIALISE, keep.inputs[:1], keep.outputs), _kept_memory(keep)
+    for keep in state_writes:
+        copy, state = Node(keep.name, MATERIALISE, keep.inputs[:1], keep.outputs), _state_memory(keep)
         place = max(readers[state], makers.get(keep.operands[0], 0)) if state in readers else len(nodes) - 1
         result[place].append(copy)
     return [node for group in result for node in group]
@@ -139,7 +150,7 @@ def _source_of(keep: Node) -> Tensor:
     return source
 
 
-def _kept_memory(keep: Node) -> Tensor:
+def _state_memory(keep: Node) -> Tensor:
     """The memory that a Keep writes."""
     state = keep.inputs[1]
     assert state is not None
@@ -255,7 +266,7 @@ class _Assembler:
         self.others: list[tuple[Kernel, ...]] = []  # per call the kernels that may replace its own
 
     def run(
-        self, steps: list[Node | _Follow], inputs: list[Tensor], outputs: list[Tensor], appends: list[Node], kept: list[Node]
+        self, steps: list[Node | _Follow], inputs: list[Tensor], outputs: list[Tensor], appends: list[Node], state_writes: list[Node]
     ) -> Program:
         for tensor in inputs:
             self.where[tensor.name] = Operand(self.owner(tensor, Role.INPUT), Access.dense(tensor.shape))
@@ -273,7 +284,7 @@ class _Assembler:
             tuple(self.owners[t.name] for t in inputs if t.name != POSITION),
             tuple(self.owners[t.name] for t in outputs),
             self.where,
-            self._growth(appends, kept),
+            self._find_dynamic_length(appends, state_writes),
             self.dynamic,
         )
         shared = united_buffers(program)
@@ -283,13 +294,13 @@ class _Assembler:
             calls.append(tuple(variant for variant in variants if variant is not None))
         return replace(program, further=tuple(calls))
 
-    def _growth(self, appends: list[Node], kept: list[Node]) -> Growth | None:
+    def _find_dynamic_length(self, appends: list[Node], state_writes: list[Node]) -> DynamicLength | None:
         """What outlives an inference, where something does; all states that grow have equally many rows (``deeploy.frontend.states``)."""
-        if not appends and not kept:
+        if not appends and not state_writes:
             return None
         states, context, count = [], MOST_INFERENCES, 1
-        for node in kept:
-            state = _kept_memory(node)
+        for node in state_writes:
+            state = _state_memory(node)
             pair, has_value = (node.attrs["past"], node.attrs["present"]), bool(node.attrs.get("has_value"))
             states.append(State(*pair, self.owners[state.name], state.shape, None, has_value=has_value))
         for node in sorted(appends, key=_state_number):
@@ -299,7 +310,7 @@ class _Assembler:
             step = node.attrs.get("scale"), node.attrs.get("zero_point")
             states.append(State(node.attrs["past"], node.attrs["present"], self.owners[state.name], state.shape, axis, *step))
         begins = any(node.attrs.get("begins") for node in appends)
-        return Growth(context, count, tuple(states), self.owners.get(POSITION), begins)
+        return DynamicLength(context, count, tuple(states), self.owners.get(POSITION), begins)
 
     def owner(self, root: Tensor, role: Role, writer: tuple[str, str] = ("", "")) -> str:
         """The buffer of a root tensor, created at first use; ``writer`` are a node and one of its operands."""

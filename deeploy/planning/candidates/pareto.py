@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from deeploy.planning.candidates.candidate import Candidate
     from deeploy.planning.tiling.loops import TileLoop
 
-MOST_KEPT = 8  # candidates for one combination of distances of the operands
+LARGEST_FRONT = 8  # candidates for one combination of distances of the operands
 
 _T = TypeVar("_T")
 
@@ -41,13 +41,13 @@ def dominates(a: Candidate, b: Candidate) -> bool:
 
 def undominated_candidates(candidates: list[Candidate]) -> list[Candidate]:
     """Candidates that no other beats in cycles and bytes, the cheapest first."""
-    kept: list[Candidate] = []
+    undominated: list[Candidate] = []
     front: set[tuple[int, ...]] = set()  # what is cheaper needs: a candidate stays where none of it is smaller
     for candidate in sorted(candidates, key=lambda c: (c.cycles, c.bytes)):
         if not any(all(map(le, sizes, candidate.bytes)) for sizes in front):
             front = {sizes for sizes in front if not all(map(le, candidate.bytes, sizes))} | {candidate.bytes}
-            kept.append(candidate)
-    return kept
+            undominated.append(candidate)
+    return undominated
 
 
 def grid_cells(used: Numeric, cycles: Numeric, prefetchable: Numeric, orders: int, fits: Numeric, depth: int) -> Numeric:
@@ -61,22 +61,22 @@ def grid_cells(used: Numeric, cycles: Numeric, prefetchable: Numeric, orders: in
 def best_cells(grid: Numeric) -> list[GridCell]:
     """Rows as ``grid_cells`` makes them that no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
     *names, used, cycles, prefetchable = grid
-    kept = set[int]()
+    numbers = set[int]()
     for counted in (cycles, cycles - prefetchable):
         ranked = np.lexsort((*names, used, counted))  # cheapest first: one stays when it needs fewer bytes than all before
         sizes = used[ranked]
-        kept |= set(ranked[np.append(True, sizes[1:] < np.minimum.accumulate(sizes)[:-1])].tolist() if len(ranked) else ())
-    at = np.array(sorted(kept), np.int64)
+        numbers |= set(ranked[np.append(True, sizes[1:] < np.minimum.accumulate(sizes)[:-1])].tolist() if len(ranked) else ())
+    at = np.array(sorted(numbers), np.int64)
     ordered = at[np.lexsort((*(row[at] for row in names), used[at], cycles[at]))]
     front = [GridCell(int(grid[2, i]), int(grid[1, i]), int(grid[0, i])) for i in ordered]
     return subsample(front, int(used[ordered].argmin())) if front else []
 
 
 def subsample(ordered: list[_T], smallest: int) -> list[_T]:
-    """At most ``MOST_KEPT`` of a front that begins with the cheapest: half from there on, the others spread, and the smallest."""
-    if len(ordered) <= MOST_KEPT:
+    """At most ``LARGEST_FRONT`` of a front that begins with the cheapest: half from there on, the others spread, and the smallest."""
+    if len(ordered) <= LARGEST_FRONT:
         return ordered
-    half = MOST_KEPT // 2
+    half = LARGEST_FRONT // 2
     rest = [i for i in range(half, len(ordered)) if i != smallest]
     spread = [rest[round(i * (len(rest) - 1) / (half - 2))] for i in range(half - 1)]
     return [ordered[i] for i in sorted({*range(half), *spread, smallest})]

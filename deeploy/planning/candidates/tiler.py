@@ -80,7 +80,7 @@ class Tiler:
         self.barrier = cost.barrier_cycles(call, target)
         self.post_processing = cost.post_processing_cost(call, target, cores)
         self.plenty = capacities[self.levels[0]] // PLENTY  # bytes for which there is room in any plan
-        self.slower = cost.slowdown_beside(call.parts[0], target), cost.slowdown_beside(call.parts[-1], target)
+        self.slower = cost.slowdown_in_parallel(call.parts[0], target), cost.slowdown_in_parallel(call.parts[-1], target)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self.relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
         self._moved: dict[frozenset[str], tuple[Numeric, Numeric]] = {}
@@ -107,13 +107,13 @@ class Tiler:
 
     def _grid(self) -> None:
         """Every combination of tile sizes: per dimension one array of sizes and one of trips."""
-        growth = {0: 0.25, 1: 0.2, 2: 0.25, 3: 0.5}.get(len(self.dims), 1.0)
+        factor = {0: 0.25, 1: 0.2, 2: 0.25, 3: 0.5}.get(len(self.dims), 1.0)
         choices = []
         for name, multiple in self.dims.items():
             extent = self.call.geometry.extents[name]
-            sizes = set(tile_sizes(extent, multiple, growth))
+            sizes = set(tile_sizes(extent, multiple, factor))
             if name in self.core_dims and extent > self.cores:
-                sizes |= set(tile_sizes(extent, math.lcm(multiple, self.cores), growth))
+                sizes |= set(tile_sizes(extent, math.lcm(multiple, self.cores), factor))
             choices.append([min(self.fixed[name], extent)] if name in self.fixed else sorted(sizes, reverse=True))
         grid = np.meshgrid(*(np.arange(len(c)) for c in choices), indexing="ij") if choices else []
         self.choices = dict(zip(self.dims, choices, strict=True))
@@ -183,8 +183,8 @@ class Tiler:
     @cached_property
     def orders(self) -> tuple[tuple[str, ...], ...]:
         """The loop orders tried, sorted; those of sums that are kept are innermost, so that there are those of one tile of outputs."""
-        kept = self.call.geometry.nest.accumulated
-        names, inner = (tuple(name for name in self.dims if (name in kept) is is_kept) for is_kept in (False, True))
+        accumulated = self.call.geometry.nest.accumulated
+        names, inner = (tuple(name for name in self.dims if (name in accumulated) is is_inner) for is_inner in (False, True))
         turns = (names[turn:] + names[:turn] for turn in range(min(len(names), ORDERS)))
         permutations = itertools.permutations(names) if math.factorial(len(names)) <= ORDERS else turns
         return tuple(sorted((*order, *inner) for order in permutations))
@@ -417,11 +417,11 @@ class Tiler:
         """How an accelerator and cores share tiles of these sizes."""
         if not self.engine.accelerator:
             return cost.SharedCycles(slower=self.slower)
-        alone, beside, last = tiles * self.overhead + self.once, cost.later_windows(windows), 0.0
+        alone, overlapped, last = tiles * self.overhead + self.once, cost.later_windows(windows), 0.0
         if self.post_processing is not None:
             last = self._processed(self.post_processing, size, Tile.LAST) + self.post_processing.overhead
         first, rest = self._cycles(size, (), Tile.FIRST), self._post_processing_cycles(size, tiles)
-        return cost.SharedCycles(alone, beside, first, rest, last, self.slower)
+        return cost.SharedCycles(alone, overlapped, first, rest, last, self.slower)
 
     def _post_processing_cycles(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
         """Cycles of the post-processing of all tiles; 0 where there are none."""
@@ -473,9 +473,9 @@ class Tiler:
                 inner = tuple(TileLoop(p.dim, p.trips // a, p.tile) for p, a in zip(loops, steps, strict=True) if p.trips // a > 1)
                 cuts.append(LoopCut(cell, outer + inner, len(outer)))
         limits = tuple(self.capacities[level] for level in self.levels)
-        kept = pareto.undominated_candidates([c for c in self._built(distances, cuts) if all(map(le, c.bytes, limits))])
-        kept = pareto.subsample(kept, len(kept) - 1)
-        return kept + [c for c in self._smallest(distances, min(depths)) if not any(pareto.dominates(k, c) for k in kept)]
+        undominated = pareto.undominated_candidates([c for c in self._built(distances, cuts) if all(map(le, c.bytes, limits))])
+        undominated = pareto.subsample(undominated, len(undominated) - 1)
+        return undominated + [c for c in self._smallest(distances, min(depths)) if not any(pareto.dominates(k, c) for k in undominated)]
 
     def _smallest(self, distances: Distances, depth: int) -> list[Candidate]:
         """The candidates that no other beats in bytes of the engine's memory and of the one around it: they decide what fits."""

@@ -31,12 +31,12 @@ def prune_variants(program: Program, tiler: Callable[[Call], Tiler], kind: Calla
 
 def _undominated_variants(variants: Sequence[Tiler]) -> tuple[int, ...]:
     """The numbers of the variants that no other one replaces; of several that replace each other, the first."""
-    kept = sorted(range(len(variants)), key=lambda number: variants[number].whole.min())  # what replaces most is found first
+    remaining = sorted(range(len(variants)), key=lambda number: variants[number].whole.min())  # what replaces most is found first
     for number in reversed(range(len(variants))):
-        rivals = (other for other in kept if other != number and is_never_better(variants[number], variants[other]))
+        rivals = (other for other in remaining if other != number and is_never_better(variants[number], variants[other]))
         if any(other < number or not is_never_better(variants[other], variants[number]) for other in rivals):
-            kept.remove(number)
-    return tuple(sorted(kept))
+            remaining.remove(number)
+    return tuple(sorted(remaining))
 
 
 def is_never_better(one: Tiler, other: Tiler) -> bool:

@@ -191,11 +191,11 @@ class _ChoiceModel:
         """What is saved where early windows are started while an accelerator computes, which the first core then need not wait for."""
         for step in range(1, len(self.problem.codes)):
             ran = self._ran(self.problem.start(step))
-            beside: Held = sum(chosen for code, chosen in ran.items() if code.is_accelerated)
-            beside = 1 if all(code.is_accelerated for code in ran) else beside
+            started: Held = sum(chosen for code, chosen in ran.items() if code.is_accelerated)
+            started = 1 if all(code.is_accelerated for code in ran) else started
             for literal, c in zip(self.prefetched[step], self.problem.candidates[step], strict=True):
                 if literal is not None and c.prefetchable_issue:
-                    is_begun = self._both(literal, beside)
+                    is_begun = self._both(literal, started)
                     if not isinstance(is_begun, int):
                         self.begun[step].append((is_begun, c.prefetchable_issue))
 
@@ -277,10 +277,10 @@ class _ChoiceModel:
         return _sum_terms([(pick, max(0, c.cycles - c.far)) for pick, c in rows]) - sum(w.free * w.holds for w in self.cache_saving[step])
 
     def _fetched(self, residence: Residence, step: int, ahead: cp_model.IntVar) -> cp_model.IntVar:
-        kept = self.model.new_bool_var(f"{residence.name} kept")
+        is_resident = self.model.new_bool_var(f"{residence.name} kept")
         fetched = self.model.new_bool_var(f"{residence.name} fetched")
-        self.model.add(kept + fetched == self.residence[residence.name][1])
-        self.lasting[1].append((kept, residence.size))
+        self.model.add(is_resident + fetched == self.residence[residence.name][1])
+        self.lasting[1].append((is_resident, residence.size))
         for used in range(residence.steps[0], residence.steps[1] + 1):
             self.load[1][used].append((fetched, residence.size))
         for prefetched in self.prefetched[step]:  # its window cannot be fetched before it has arrived itself

@@ -19,11 +19,11 @@ Places = frozenset[tuple[str, int]]  # where the operands of a call are
 
 def undominated_numbers(problem: ChoiceProblem) -> list[list[int]]:
     """Per call the numbers of the candidates worth choosing from; sums of bytes decide, not addresses."""
-    behind, beside = _savings_behind(problem), _NeighbourLoads(problem)
-    return [_CallCandidates(problem, step, behind[step], beside).kept() for step in range(len(problem.candidates))]
+    later_saving, neighbours = _later_savings(problem), _NeighbourLoads(problem)
+    return [_CallCandidates(problem, step, later_saving[step], neighbours).undominated() for step in range(len(problem.candidates))]
 
 
-def _savings_behind(problem: ChoiceProblem) -> list[int]:
+def _later_savings(problem: ChoiceProblem) -> list[int]:
     """Per step the most cycles that calls behind it could save because of what it runs.
 
     These are one on cores and one on an accelerator, by cached instructions, and early windows that are started beside an accelerator.
@@ -41,40 +41,42 @@ def _savings_behind(problem: ChoiceProblem) -> list[int]:
 class _CallCandidates:
     """The candidates of a call, by where their operands are."""
 
-    def __init__(self, problem: ChoiceProblem, step: int, behind: int, beside: _NeighbourLoads) -> None:
+    def __init__(self, problem: ChoiceProblem, step: int, later_saving: int, neighbours: _NeighbourLoads) -> None:
         self.problem = problem
-        self.beside = beside
+        self.neighbours = neighbours
         self.step = step
-        self.behind = behind
+        self.later_saving = later_saving
         self.candidates = problem.candidates[step]
         self.codes = [problem.code(step, candidate) for candidate in self.candidates]
         self.groups: dict[Places, list[int]] = {}
         for number, candidate in enumerate(self.candidates):
             pairs = zip(problem.operands[step][candidate.variant], candidate.distances, strict=True)
             self.groups.setdefault(frozenset((name, distance) for name, distance in pairs if name is not None), []).append(number)
-        self.is_awaited = step + 1 in beside.fetches
-        self.sharing = beside.sharing.get(step, set())
+        self.is_awaited = step + 1 in neighbours.fetches
+        self.sharing = neighbours.sharing.get(step, set())
         earlier = range(problem.start(step), step) if step else ()
         owns = {c.engine_memory for c in self.candidates}
-        self.before = {own: min((problem.capacities[own] - beside.most(s, own) for s in earlier), default=0) for own in owns}
+        self.before = {own: min((problem.capacities[own] - neighbours.most(s, own) for s in earlier), default=0) for own in owns}
 
     def replaces(self, m: int, n: int) -> bool:
         """Whether choosing one candidate for another costs nothing, given that its bytes fit."""
         a, b, is_equal = self.candidates[m], self.candidates[n], self.codes[m] == self.codes[n]
         if a.variant != b.variant and a.variant in self.sharing:
             return False
-        behind, before = 0 if is_equal else self.behind, self.before[a.engine_memory]
+        later_saving, before = 0 if is_equal else self.later_saving, self.before[a.engine_memory]
         pairs = zip(a.states, b.states, strict=True) if is_equal else product(a.states, b.states)
-        return all(_is_no_slower(a, b, mine, theirs, self.is_awaited, behind) for mine, theirs in pairs) and _is_no_larger(a, b, before)
+        return all(_is_no_slower(a, b, mine, theirs, self.is_awaited, later_saving) for mine, theirs in pairs) and _is_no_larger(
+            a, b, before
+        )
 
-    def kept(self) -> list[int]:
+    def undominated(self) -> list[int]:
         """Numbers of the candidates that no other one replaces."""
-        kept: list[int] = []
+        undominated: list[int] = []
         for places, group in self.groups.items():
             elsewhere = {
                 own: [name for name, distance in places if distance != own] for own in {self.candidates[n].engine_memory for n in group}
             }
-            room = {own: self.problem.capacities[own] - self.beside(self.step, names, own) for own, names in elsewhere.items()}
+            room = {own: self.problem.capacities[own] - self.neighbours(self.step, names, own) for own, names in elsewhere.items()}
             roomy = [
                 n for n in group if self.candidates[n].bytes[self.candidates[n].engine_memory] <= room[self.candidates[n].engine_memory]
             ]
@@ -82,8 +84,8 @@ class _CallCandidates:
             roomy.sort(key=lambda n: self.candidates[n].cycles)  # what replaces most is found first
             for n in group:
                 if not any(m != n and self.replaces(m, n) and (m < n or n not in equals or not self.replaces(n, m)) for m in roomy):
-                    kept.append(n)
-        return sorted(kept)
+                    undominated.append(n)
+        return sorted(undominated)
 
 
 class _NeighbourLoads:
@@ -111,16 +113,16 @@ class _NeighbourLoads:
         return self.residences(step, distance) + max((c.bytes[distance] for c in self.problem.candidates[step]), default=0)
 
 
-def _is_no_slower(a: Candidate, b: Candidate, mine: tuple[int, int], theirs: tuple[int, int], is_awaited: bool, behind: int) -> bool:
+def _is_no_slower(a: Candidate, b: Candidate, mine: tuple[int, int], theirs: tuple[int, int], is_awaited: bool, later_saving: int) -> bool:
     """Whether choosing ``a`` for ``b`` costs no time, where they take such cycles in all and for the last tile.
 
     Cycles may not grow with or without early windows, nor the time in which the next call's windows hide, nor what the next
-    call waits for the far path, nor may later calls lose ``behind`` cycles, unless that is gained here.
+    call waits for the far path, nor may later calls lose ``later_saving`` cycles, unless that is gained here.
     """
     (cycles, tail), (other, other_tail) = mine, theirs
     saved = a.prefetchable_cycles - b.prefetchable_cycles
     gained = other - cycles + min(0, saved, saved + a.prefetchable_issue - b.prefetchable_issue)
-    lost = behind + (max(0, max(0, other - b.far) - max(0, cycles - a.far)) if is_awaited else 0)
+    lost = later_saving + (max(0, max(0, other - b.far) - max(0, cycles - a.far)) if is_awaited else 0)
     return gained >= lost and tail >= other_tail
 
 

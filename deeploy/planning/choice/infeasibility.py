@@ -90,14 +90,14 @@ def check_constants(program: Program, target: Target, machine: Machine) -> None:
         raise FitError(f"{level} is too small: the constants take {size} bytes, {machine.capacities[level]} are there", remedies)
 
 
-def more_memory(target: Target, level: str, size: int, beside: int = 0) -> str:
+def more_memory(target: Target, level: str, size: int, resident_bytes: int = 0) -> str:
     """How a network gets more of a memory: an option, or another target where this one has not that much.
 
     Args:
-        beside: bytes that lie in the memory and are no part of what is limited.
+        resident_bytes: bytes that lie in the memory and are no part of what is limited.
     """
     memory = target.memory(level)
-    most = None if memory.capacity is None else memory.capacity - memory.reserved - beside
+    most = None if memory.capacity is None else memory.capacity - memory.reserved - resident_bytes
     if most is None or size <= most:
         option = f"--{level.lower()} {size}" if level in ("L1", "L2") else f"--memory {level}={size}"
         if target.is_flat:
@@ -114,7 +114,7 @@ class Relaxed:
     Attributes:
         build: the problem, with the fewest bytes of every variant of every call, and every residence that could help.
         shares: its constants that only some variants need.
-        beside: bytes of constants beside the arena of every memory, whatever is chosen.
+        resident_bytes: bytes of constants beside the arena of every memory, whatever is chosen.
         room: bytes of every memory that the plan and these constants may take.
         io: bytes of the caller's arrays, which lie in the memory around the engines' own.
         far: the same on another machine, with everything in the furthest memory where it may lie.
@@ -126,7 +126,7 @@ class Relaxed:
     levels: Sequence[str]
     build: Callable[[], ChoiceProblem]
     shares: Sequence[ConditionalConstant]
-    beside: Sequence[int]
+    resident_bytes: Sequence[int]
     room: Sequence[int]
     io: int
     far: Callable[[Machine], Relaxed]
@@ -143,13 +143,15 @@ class Relaxed:
         """
         from deeploy.planning.choice.choose import smallest_capacity
 
-        free = [room - beside if others is None else others for room, beside in zip(self.room, self.beside, strict=True)]
+        free = [
+            room - resident_bytes if others is None else others for room, resident_bytes in zip(self.room, self.resident_bytes, strict=True)
+        ]
         smallest = smallest_capacity(replace(self.problem, capacities=[size if size >= 0 else UNLIMITED for size in free]), distance)
-        return None if smallest is None else smallest + self.beside[distance]
+        return None if smallest is None else smallest + self.resident_bytes[distance]
 
     def constants(self, distance: int) -> int:
         """Bytes of constants that lie in a memory whichever variants are chosen: those of the variants with the fewest count."""
-        return self.beside[distance] + fewest_bytes(self.shares, distance, self.program)
+        return self.resident_bytes[distance] + fewest_bytes(self.shares, distance, self.program)
 
 
 def fewest_bytes(shares: Iterable[ConditionalConstant], distance: int, program: Program) -> int:
@@ -234,7 +236,7 @@ def _network_too_large(case: Relaxed) -> FitError | None:
         needed = case.least(distance, others)
         if needed is None:
             continue
-        if needed <= room and others is None and not any(map(gt, case.beside, case.room)):
+        if needed <= room and others is None and not any(map(gt, case.resident_bytes, case.room)):
             return None
         if needed <= room:
             continue
@@ -260,8 +262,8 @@ def _remedy_case(case: Relaxed, distance: int, size: int, alive: Sequence[Reside
         left = case.far(replace(machine, default_memory=far)).least(distance)
         options += [f"--default-memory {far}, about {left} bytes then"] * (left is not None and left <= room)
     states = sum(buffer.bytes for buffer in buffers.values() if buffer.role is Role.STATE)
-    if states and program.growth is not None:
-        options.append(f"a smaller --context (states take {states // max(1, program.growth.context)} bytes for each row)")
+    if states and program.dynamic_length is not None:
+        options.append(f"a smaller --context (states take {states // max(1, program.dynamic_length.context)} bytes for each row)")
     names = {name for residence in alive for name in residence.buffers if name in buffers}
     read = (buffers[operand.buffer] for call in program.calls for operand in call.operands.values())
     names |= {b.name for b in read if b.role is Role.CONSTANT and (b.memory or machine.default_memory) == level}

@@ -81,13 +81,13 @@ def _possible_candidates(problem: ChoiceProblem, residences: Sequence[Residence]
 def _few_candidates(group: list[Candidate], most: int | None) -> list[Candidate]:
     if most is None or len(group) <= most + 1:
         return group
-    kept = sorted(group, key=lambda c: c.cycles)[:most]
+    remaining = sorted(group, key=lambda c: c.cycles)[:most]
     for distance in range(len(group[0].bytes)):
         order = [(c.bytes[distance], c.bytes, c.cycles) for c in group]
         smallest = group[order.index(min(order))]
-        if smallest not in kept:
-            kept.append(smallest)
-    return kept
+        if smallest not in remaining:
+            remaining.append(smallest)
+    return remaining
 
 
 def tighten_capacity(problem: ChoiceProblem, distance: int, needed: int) -> ChoiceProblem:

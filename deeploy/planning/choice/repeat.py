@@ -74,7 +74,7 @@ def shorten_problem(problem: ChoiceProblem, blocks: Repetition) -> ChoiceProblem
     for residence in problem.residences:
         if residence.steps[0] in gap and residence.origin is not None:
             pinned[_twin_residence(problem, blocks, residence)] += residence.size
-    kept: list[Residence] = []
+    remaining: list[Residence] = []
     for residence in problem.residences:
         if residence.steps[0] in gap:
             continue
@@ -82,7 +82,7 @@ def shorten_problem(problem: ChoiceProblem, blocks: Repetition) -> ChoiceProblem
         if last is None or None in pinned:
             return None
         size = residence.size + pinned[residence.name]
-        kept.append(replace(residence, size=size, steps=(blocks.short(residence.steps[0]), last), users=blocks.users(residence.users)))
+        remaining.append(replace(residence, size=size, steps=(blocks.short(residence.steps[0]), last), users=blocks.users(residence.users)))
     operands = []
     for step in steps:
         if step not in gap:
@@ -104,7 +104,7 @@ def shorten_problem(problem: ChoiceProblem, blocks: Repetition) -> ChoiceProblem
         problem,
         candidates=[problem.candidates[s] for s in steps if s not in gap],
         operands=operands,
-        residences=kept,
+        residences=remaining,
         codes=[row for s, row in enumerate(problem.codes) if s not in gap],
         weights=tuple(weights[s] for s in steps if s not in gap),
         cached_weights=tuple({blocks.middle: 1, gap.stop: blocks.count - 2}.get(s, weights[s]) for s in steps if s not in gap),

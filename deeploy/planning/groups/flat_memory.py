@@ -18,7 +18,7 @@ from deeploy.planning.packing.addresses import place_wanted
 from deeploy.planning.packing.lifetimes import block_lifetimes, wanted_blocks
 from deeploy.planning.plan import UNLIMITED, FusionChoice, Machine, Plan
 from deeploy.planning.program import Program, Role, buffer_spans
-from deeploy.planning.tiling.fused_group import Arrangement, FusedGroup, GrowingGroup, LineBuffer, RowCut, tile_rows
+from deeploy.planning.tiling.fused_group import Arrangement, FusedGroup, LineBuffer, ModuloSchedule, RowCut, tile_rows
 
 LONGEST = 64  # calls of a fused group
 ROWS = (1, 2, 4, 8)  # of a tile
@@ -49,7 +49,7 @@ class _CallInterval:
         return self.moved + self.calls * CALL
 
 
-class _GrowingCandidate:
+class _GroupCandidate:
     """A group that grows call by call: bytes that are there while it runs, and what it costs, without and with what is needed for line
     buffers."""
 
@@ -63,16 +63,16 @@ class _GrowingCandidate:
         self.bytes = network.states + sum(network.whole[name] for name, (begin, end) in ends if begin < first <= end)
         self.certain = self.bytes  # that no further call takes away: what is read from before the fused group, and line buffers
 
-    def add(self, sweep: GrowingGroup, step: int) -> None:
-        """The call of a step, which the sweep has."""
-        network, one = self.network, sweep.cuts[-1]
+    def add(self, group_schedule: ModuloSchedule, step: int) -> None:
+        """The call of a step, which the schedule has."""
+        network, one = self.network, group_schedule.cuts[-1]
         self.scratch = max(self.scratch, network.scratch(step, {one.dim: one.rows}))
         self.calls += one.trips - 1
         self.bytes += sum(network.whole[name] for name in network.begun[step])
         for name in network.over[step]:
-            makers = sweep.makers.get(name, ())
-            if network.local[name][0] >= self.first and len(makers) == 1 and sweep.cuts[makers[0]].is_all:
-                self._add_line_buffer(name, sweep.cuts[makers[0]], self.first + makers[0], sweep.line_buffer(name))
+            makers = group_schedule.makers.get(name, ())
+            if network.local[name][0] >= self.first and len(makers) == 1 and group_schedule.cuts[makers[0]].is_all:
+                self._add_line_buffer(name, group_schedule.cuts[makers[0]], self.first + makers[0], group_schedule.line_buffer(name))
 
     def _add_line_buffer(self, name: str, made: RowCut, producer: int, needed: int) -> None:
         """A buffer that nothing behind the fused group reads is a line buffer, where that is smaller."""
@@ -110,13 +110,13 @@ class _FlatNetwork:
         most = max(self.single, default=0)
         self.intervals = {step + 1: [_CallInterval(step, peak)] for step, peak in enumerate(self.single)}
         for rows, first in itertools.product(ROWS, range(self.count)):
-            growing = [_GrowingCandidate(self, first, tiles) for tiles in ROOM]
-            for sweep, step in self._sweeps(rows, first):
-                for fused_group in growing:
-                    fused_group.add(sweep, step)
+            candidates = [_GroupCandidate(self, first, tiles) for tiles in ROOM]
+            for group_schedule, step in self._group_schedules(rows, first):
+                for fused_group in candidates:
+                    fused_group.add(group_schedule, step)
                     if step > first and (interval := fused_group.interval(rows)).peak < most:
                         self.intervals[step + 1].append(interval)
-                if min(fused_group.certain for fused_group in growing) >= most:
+                if min(fused_group.certain for fused_group in candidates) >= most:
                     break  # no longer fused group is smaller than the calls one by one
 
     def aligned(self, size: int) -> int:
@@ -138,25 +138,25 @@ class _FlatNetwork:
                     peaks[step] += self.aligned(block.size)
         return peaks
 
-    def _sweeps(self, rows: int, first: int) -> Iterator[tuple[GrowingGroup, int]]:
+    def _group_schedules(self, rows: int, first: int) -> Iterator[tuple[ModuloSchedule, int]]:
         """A fused group from a step on, as it grows, and the step that came last."""
-        sweep = GrowingGroup()
+        group_schedule = ModuloSchedule()
         for step in range(first, min(first + LONGEST, self.count)):
             one = self.cuts[rows][step]
             if one is None:
                 return
-            sweep.add(one)
-            yield sweep, step
+            group_schedule.add(one)
+            yield group_schedule, step
 
     def _fused_group(self, interval: _CallInterval, end: int) -> FusedGroup:
         """An interval, with everything that code needs."""
-        growing = _GrowingCandidate(self, interval.first, interval.tiles)
-        sweep = GrowingGroup()
-        for sweep, step in self._sweeps(interval.rows, interval.first):
-            growing.add(sweep, step)
+        candidate = _GroupCandidate(self, interval.first, interval.tiles)
+        group_schedule = ModuloSchedule()
+        for group_schedule, step in self._group_schedules(interval.rows, interval.first):
+            candidate.add(group_schedule, step)
             if step + 1 == end:
                 break
-        return FusedGroup(sweep.members(interval.first), growing.line_buffers)
+        return FusedGroup(group_schedule.members(interval.first), candidate.line_buffers)
 
     def least(self) -> int:
         """The least peak of all ways to divide the calls."""
@@ -285,9 +285,9 @@ def _place_groups(plan: Plan, fused_groups: tuple[FusedGroup, ...], machine: Mac
     placements, packings = place_wanted(
         wanted_blocks(plan.program, plan.target, calls, residences, blocks, {}), plan.target, {name: UNLIMITED}
     )
-    beside = plan.memory[name].constants
+    constants = plan.memory[name].constants
     use = plan.memory[name]
-    use = replace(use, peak=packings[name].peak + beside, lower_bound=packings[name].lower_bound + beside)
+    use = replace(use, peak=packings[name].peak + constants, lower_bound=packings[name].lower_bound + constants)
     return fit_smaller_machine(
         replace(plan, placements=placements, memory={**plan.memory, name: use}, calls=calls, fused_groups=fused_groups), machine
     )

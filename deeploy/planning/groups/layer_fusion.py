@@ -26,8 +26,8 @@ from deeploy.planning.tiling.fused_group import (
     FusedGroup,
     FusionAxis,
     GroupMember,
-    GrowingGroup,
     LineBuffer,
+    ModuloSchedule,
     RowCut,
     StepAction,
     TileBuffers,
@@ -128,7 +128,7 @@ class FusionSearch:
         Args:
             promises: whether a fused group of some steps is wanted that is estimated at so many cycles and bytes that move.
         """
-        if self.program.growth is not None:
+        if self.program.dynamic_length is not None:
             return
         wanted, others = set[range](), dict[range, list[tuple[int, int]]]()
         every, self.longest = tile_limits(len(self.program.calls))
@@ -283,29 +283,29 @@ class FusionSearch:
 
     def _fused(self, group: _Group, trips: int) -> FusionCandidate | None:
         """Calls as a fused group, where there is room for it."""
-        sweep, steps = GrowingGroup(), group.steps
+        group_schedule, steps = ModuloSchedule(), group.steps
         for step in steps:
             loop = self.loop(step, trips)
             one = self.cut(step, loop) if loop is not None else None
             if one is None:
                 self._missed(steps, "cannot be cut", None)
                 return None
-            sweep.add(one, step > steps[0] and self.begins_ahead(*self.program.calls[step - 1 : step + 1]))
+            group_schedule.add(one, step > steps[0] and self.begins_ahead(*self.program.calls[step - 1 : step + 1]))
         tiled_ops, inside = self._tile_group(group, trips), group.inside
         free = self.room[self.near.name] - self._bytes_elsewhere(steps, inside) - sum(tiled_op.candidate.bytes[0] for tiled_op in tiled_ops)
-        rows = {name: sweep.line_buffer(name) for name, makers in sweep.makers.items() if len(makers) == 1}
+        rows = {name: group_schedule.line_buffer(name) for name, makers in group_schedule.makers.items() if len(makers) == 1}
         for tiles in ROOM:
-            line_buffers, size = self._line_buffers(sweep, steps, inside, rows, tiles)
+            line_buffers, size = self._line_buffers(group_schedule, steps, inside, rows, tiles)
             if size <= free:
                 break
-        return self.together(sweep.members(steps[0]), self._calls(steps), tiled_ops, line_buffers, inside, size)
+        return self.together(group_schedule.members(steps[0]), self._calls(steps), tiled_ops, line_buffers, inside, size)
 
     def estimate(self, calls: Sequence[Call], tiled_ops: Sequence[TiledOp]) -> int:
         """Cycles that a fused group of rows takes at least: all that cores do of a call hides what an accelerator does of the next one."""
         is_ahead = self._is_ahead(calls)
         jobs, cores = [max(tiled_op.job - tiled_op.set_up, 0) for tiled_op in tiled_ops], [tiled_op.busy for tiled_op in tiled_ops]
-        behind = [*jobs[1:], jobs[0] if is_ahead else 0]
-        cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead)
+        next_jobs = [*jobs[1:], jobs[0] if is_ahead else 0]
+        cycles = sum(max(pair) for pair in zip(cores, next_jobs, strict=True)) + jobs[0] * (not is_ahead)
         return cycles + sum(tiled_op.set_up for tiled_op in tiled_ops)
 
     def cycles(self, fused_group: FusedGroup, calls: Sequence[Call], tiled_ops: Sequence[TiledOp]) -> int:
@@ -399,13 +399,13 @@ class FusionSearch:
         return buffers
 
     def _line_buffers(
-        self, sweep: GrowingGroup, steps: range, inside: Mapping[str, bool], rows: Mapping[str, int], tiles: int
+        self, group_schedule: ModuloSchedule, steps: range, inside: Mapping[str, bool], rows: Mapping[str, int], tiles: int
     ) -> tuple[dict[str, LineBuffer], int]:
         """What holds the buffers that are in the group alone, and bytes of all of them; ``rows`` are those that are needed of each."""
         line_buffers, size = {}, 0
         for name in (name for name, is_inner in inside.items() if is_inner):
-            buffer, makers = self.program.buffers[name], sweep.makers[name]
-            made = sweep.cuts[makers[0]]
+            buffer, makers = self.program.buffers[name], group_schedule.makers[name]
+            made = group_schedule.cuts[makers[0]]
             needed = rows[name] if len(makers) == 1 and made.is_all else made.extent
             room = tiles if needed > made.rows else 1
             held = needed + made.rows * (room - 1)
@@ -485,9 +485,9 @@ def place_addresses(plan: Plan) -> Plan:
         Overfull: there is no room.
     """
     program = plan.program
-    kept = {n: extend_lifetime((p.first, p.last), plan.fused_groups) for p in plan.placements for n in p.buffers if n in plan.fetched}
+    fetched = {n: extend_lifetime((p.first, p.last), plan.fused_groups) for p in plan.placements for n in p.buffers if n in plan.fetched}
     blocks = [b for b in block_lifetimes(program, plan.fused_groups) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
-    everything = wanted_blocks(program, plan.target, plan.calls, plan.residences, blocks, kept, plan.fused_groups)
+    everything = wanted_blocks(program, plan.target, plan.calls, plan.residences, blocks, fetched, plan.fused_groups)
     room = {name: (UNLIMITED if use.capacity is None else use.capacity) - use.constants for name, use in plan.memory.items()}
     placements, packings = place_wanted(everything, plan.target, room)
     memory = {

@@ -59,23 +59,23 @@ def _has_cores(search: FusionSearch, call: Call) -> bool:
     return not search.accelerator(call) or call.kernel.post_processing is not None
 
 
-def _is_hidden(search: FusionSearch, before: _CallPart, behind: _CallPart) -> bool:
+def _is_hidden(search: FusionSearch, before: _CallPart, follower: _CallPart) -> bool:
     """Whether a job begins while cores are busy with the call in front of it."""
-    return _has_cores(search, before.call) and bool(search.accelerator(behind.call))
+    return _has_cores(search, before.call) and bool(search.accelerator(follower.call))
 
 
-def _part_of_call(search: FusionSearch, step: int, trips: int, behind: _CallPart | None) -> _CallPart | None:
+def _part_of_call(search: FusionSearch, step: int, trips: int, follower: _CallPart | None) -> _CallPart | None:
     """A call in about so many tiles, without the last of which the next one can begin; None where it cannot be part of such a group."""
     call, along = search.program.calls[step], search.along(step)
     if along is None:
         return None
-    is_followed = behind is not None and _has_cores(search, call) and bool(search.accelerator(behind.call))
+    is_followed = follower is not None and _has_cores(search, call) and bool(search.accelerator(follower.call))
     if not is_followed and not search.accelerator(call):
         return _CallPart(call, (), None)
     made = search.cut(step, along.loop(-(-along.extent // trips)))
     if made is None:
         return None
-    needed = _first_tile_rows(made, behind.made) if is_followed and behind is not None and behind.made is not None else 0
+    needed = _first_tile_rows(made, follower.made) if is_followed and follower is not None and follower.made is not None else 0
     least = max(-(-along.extent // trips), -(-needed // (trips - 1)))
     loops = {along.loop(rows) for rows in range(least, min(least + CHOICES, along.extent))}
     loops_by_dim: dict[tuple[int, int], TileLoop] = {}
@@ -86,9 +86,9 @@ def _part_of_call(search: FusionSearch, step: int, trips: int, behind: _CallPart
     return _CallPart(call, (loops_by_dim[min(loops_by_dim)],), search.cut(step, loops_by_dim[min(loops_by_dim)])) if loops_by_dim else None
 
 
-def _first_tile_rows(made: RowCut, behind: RowCut) -> int:
+def _first_tile_rows(made: RowCut, follower: RowCut) -> int:
     """Rows that the first tile of a call needs of another one's output."""
-    ends = [int(read.end[0]) for read in behind.reads if read.buffer == made.written and read.end[0] > read.first[0]]
+    ends = [int(read.end[0]) for read in follower.reads if read.buffer == made.written and read.end[0] > read.first[0]]
     return max((-((made.offset - end) // made.pitch) for end in ends), default=0)
 
 

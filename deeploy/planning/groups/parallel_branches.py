@@ -58,18 +58,18 @@ def _are_independent(calls: Sequence[Call]) -> bool:
 
 
 def _start_steps(search: FusionSearch, calls: Sequence[Call], tiles: Sequence[int]) -> list[int] | None:
-    """The clock in which each call begins; None where no two engines have work at the same time.
+    """The time step in which each call begins; None where no two engines have work at the same time.
 
-    Jobs follow each other, and so do tiles of cores. In a clock an accelerator begins with its tile of the next one, so cores compute
-    their first tile a clock before its first.
+    Jobs follow each other, and so do tiles of cores. In a time step an accelerator begins with its tile of the next one, so cores compute
+    their first tile a time step before its first.
     """
     jobs = [bool(search.accelerator(call)) for call in calls]
     if not any(jobs) or not any(not job or call.kernel.post_processing is not None for job, call in zip(jobs, calls, strict=True)):
         return None
-    starts, clocks = list[int](), {True: int(not all(jobs)), False: 0}
+    starts, time_steps = list[int](), {True: int(not all(jobs)), False: 0}
     for job, count in zip(jobs, tiles, strict=True):
-        starts.append(clocks[job])
-        clocks[job] += count
+        starts.append(time_steps[job])
+        time_steps[job] += count
     return starts
 
 

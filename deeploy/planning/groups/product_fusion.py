@@ -24,9 +24,9 @@ from deeploy.planning.tiling.fused_group import GroupMember, TileBuffers
 from deeploy.planning.tiling.loops import Footprints, TileLoop, cut_dims, tile_sizes
 
 LONGEST = 4  # calls of such a fused group
-GROWTH = 0.5  # between numbers of tiles along a dimension
+SIZE_FACTOR = 0.5  # between numbers of tiles along a dimension
 COLUMNS = 1.0  # the same along columns of nested calls
-KEPT = 8  # ways to cut a fused group that are walked over
+MOST_CUTS = 8  # ways to cut a fused group that are walked over
 
 
 def product_groups(search: FusionSearch) -> Iterator[FusionCandidate]:
@@ -51,7 +51,7 @@ def _undominated_groups(ways: Sequence[FusionCandidate]) -> list[FusionCandidate
     for one in sorted(ways, key=lambda one: (one.cycles, one.moved)):
         if not fused_groups or one.moved < fused_groups[-1].moved:
             fused_groups.append(one)
-    return fused_groups[:KEPT]
+    return fused_groups[:MOST_CUTS]
 
 
 def _is_handed_on(search: FusionSearch, first: int, calls: Sequence[Call]) -> bool:
@@ -90,7 +90,7 @@ def _loop_ways(search: FusionSearch, calls: Sequence[Call]) -> Iterator[tuple[tu
     for dims in along:
         extent = calls[-1].geometry.extents[dims[-1]]
         multiple = math.lcm(*(cut_dims(call)[dim] for call, dim in zip(calls, dims, strict=True)))
-        choices.append(tile_sizes(extent, multiple, GROWTH))
+        choices.append(tile_sizes(extent, multiple, SIZE_FACTOR))
     for cut in itertools.product(*choices):
         trips = [-(-calls[-1].geometry.extents[dims[-1]] // size) for dims, size in zip(along, cut, strict=True)]
         if trips[-1] > 1:
@@ -104,11 +104,11 @@ def _shared_dims(calls: Sequence[Call]) -> list[tuple[str, ...]] | None:
     """The dimension of every call along the rows, and along the columns that the last call adds up; None where there are no such two."""
     read = _read_operand(calls[-2], calls[-1])
     own = _operand_axes(calls[-1], read)
-    kept = [axis for axis, (_, dim) in enumerate(own) if dim in calls[-1].geometry.nest.accumulated]
-    if len(own) != 2 or len(kept) != 1:
+    accumulated = [axis for axis, (_, dim) in enumerate(own) if dim in calls[-1].geometry.nest.accumulated]
+    if len(own) != 2 or len(accumulated) != 1:
         return None
     shared_names: list[tuple[str, ...]] = []
-    for axis in (1 - kept[0], kept[0]):
+    for axis in (1 - accumulated[0], accumulated[0]):
         dims = [own[axis][1]]
         for number in range(len(calls) - 1, 0, -1):
             maker, reader = calls[number - 1 : number + 1]
@@ -167,7 +167,7 @@ def _nested_groups(search: FusionSearch, first: int, calls: Sequence[Call]) -> I
         return
     extent = calls[0].geometry.extents[rows[0]]
     multiple = math.lcm(*(cut_dims(call)[dim] for call, dim in zip(calls, rows, strict=True)))
-    for size in tile_sizes(extent, multiple, GROWTH):
+    for size in tile_sizes(extent, multiple, SIZE_FACTOR):
         trips = -(-extent // size)
         if trips < 2:
             continue
@@ -213,8 +213,8 @@ def _fuse_nested(
 ) -> FusionCandidate | None:
     """A nested fused group with some loops, where there is room for it.
 
-    In a clock an accelerator begins with its tile of the next one before cores compute theirs. So what it reads has to be there two clocks
-    before, where cores make it, and what it writes may be read by cores that long.
+    In a time step an accelerator begins with its tile of the next one before cores compute theirs. So what it reads has to be there two
+    time steps before, where cores make it, and what it writes may be read by cores that long.
     """
     tiles_per_steps = [math.prod(loop.trips for loop in own[1:]) for own in loops]
     start, starts = 0, [0]

@@ -143,11 +143,11 @@ def check_placements(placements: Iterable[Placement], arenas: Mapping[str, tuple
         ValueError: placements that are live at the same time share an address, or one is not aligned, or not in its arena.
     """
     placed = [p for p in placements if p.size]
-    live: dict[str, list[tuple[int, int]]] = {level: [] for level in arenas}  # ranges of addresses, in order
+    taken: dict[str, list[tuple[int, int]]] = {level: [] for level in arenas}  # ranges of addresses, in order
     events = [(p.first, True, number) for number, p in enumerate(placed)] + [(p.last + 1, False, number) for number, p in enumerate(placed)]
     for _, begins, number in sorted(events):
         placement = placed[number]
-        area, offset, end = live[placement.level], placement.offset, placement.offset + placement.size
+        area, offset, end = taken[placement.level], placement.offset, placement.offset + placement.size
         at = bisect_left(area, (offset, end))
         if not begins:
             del area[at]

@@ -62,7 +62,7 @@ def wanted_blocks(
     candidates: Sequence[Candidate],
     residences: Mapping[str, str],
     blocks: Sequence[Block],
-    kept: Mapping[str, tuple[int, int]],
+    fetched: Mapping[str, tuple[int, int]],
     fused_groups: Sequence[FusedGroup] = (),
 ) -> dict[str, list[Block]]:
     """Everything that needs an address, by memory.
@@ -70,7 +70,7 @@ def wanted_blocks(
     Args:
         residences: the level of every block's first buffer.
         blocks: of local buffers and states.
-        kept: first and last step of the copies of far constants.
+        fetched: first and last step of the copies of far constants.
         fused_groups: calls that run side by side, so that what each of them has is there during all of them.
     """
     result: dict[str, list[Block]] = {memory.name: [] for memory in target.memories}
@@ -78,10 +78,10 @@ def wanted_blocks(
         if block.buffers[0] in residences:
             result[residences[block.buffers[0]]].append(block)
     copies: dict[object, list[str]] = {}
-    for name, steps in kept.items():
+    for name, steps in fetched.items():
         copies.setdefault((residences[name], steps, constant_content(program.buffers[name])), []).append(name)
     for names in copies.values():
-        result[residences[names[0]]].append(Block(tuple(names), *kept[names[0]], program.buffers[names[0]].bytes))
+        result[residences[names[0]]].append(Block(tuple(names), *fetched[names[0]], program.buffers[names[0]].bytes))
     for step, (call, candidate) in enumerate(zip(program.calls, candidates, strict=True)):
         tiling = candidate.tiling
         inner = target.engine(call.kernel.engine).memory

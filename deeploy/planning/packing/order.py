@@ -148,9 +148,9 @@ class _Grouping:
         if group not in self.known:
             own = [self.loads[step] for step in group]
             ahead = sorted((load for load in own if load.jobs < load.cores), key=lambda load: load.jobs)
-            behind = sorted((load for load in own if load.jobs >= load.cores), key=lambda load: -load.cores)
+            after = sorted((load for load in own if load.jobs >= load.cores), key=lambda load: -load.cores)
             jobs, cores = 0.0, 0.0
-            for load in (*ahead, *behind):
+            for load in (*ahead, *after):
                 jobs += load.jobs
                 cores = max(cores, jobs) + load.cores if load.cores else cores
             self.known[group] = max(jobs, cores)
@@ -161,7 +161,7 @@ class _Grouping:
         done, ready = begun.done, [step for step in begun.ready if step not in group]
         for step in group:
             done |= 1 << step
-            ready += [later for later in self.graph.behind[step] if not self.graph.before[later] & ~done]
+            ready += [later for later in self.graph.after[step] if not self.graph.before[later] & ~done]
         return _Grouped(done, (*begun.order, *group), begun.cycles + self._cycles(group), tuple(ready))
 
 
@@ -201,10 +201,10 @@ class _OrderGraph:
             for name in self.buffers[-1]:
                 self.users[name] = self.users.get(name, 0) | 1 << step
         self.bytes = {name: program.buffers[name].bytes for name in self.users}
-        self.behind: list[list[int]] = [[] for _ in self.before]
+        self.after: list[list[int]] = [[] for _ in self.before]
         for later, needed in enumerate(self.before):
             for step in _steps_of_set(needed):
-                self.behind[step].append(later)
+                self.after[step].append(later)
 
     @property
     def is_free(self) -> bool:
@@ -310,6 +310,6 @@ def _grow_prefix(graph: _OrderGraph, begun: _Begun, step: int) -> _Begun:
         left = steps if changed.isdisjoint(steps) else [other for other in steps if other not in changed]
         if left:
             ready[effect] = left
-    following = {later for later in graph.behind[step] if not graph.before[later] & ~done}
+    following = {later for later in graph.after[step] if not graph.before[later] & ~done}
     following |= {other for other in changed if other != step and not graph.before[other] & ~done}
     return _Begun(done, (*begun.order, step), during - less, max(begun.peak, during), _sort_ready(graph, done, ready, following))

@@ -232,8 +232,8 @@ def _run_beam(blocks: Rectangles, tables: tuple[Ints, ...], goal: int, seed: int
         if len(done):
             return _trace_offsets(trail, done[0], n), visited, is_complete
         row, begin, stop = _find_valleys(filled)
-        level, before, behind = filled[row, begin], filled[row, begin - 1], filled[row, stop]
-        rise = np.minimum(before, behind) - level
+        level, before, after = filled[row, begin], filled[row, begin - 1], filled[row, stop]
+        rise = np.minimum(before, after) - level
         # The options at both walls of each, then the wall with the fewest of each state.
         at = np.stack((begin, stop - 1), axis=1)
         option = options[[0, 1], at]
@@ -248,7 +248,7 @@ def _run_beam(blocks: Rectangles, tables: tuple[Ints, ...], goal: int, seed: int
         block, where, valley = option[chosen, side][parent, place], at[chosen, side][parent], chosen[parent]
         top, is_empty = level[valley] + size[block], block == n
         begins, ends = first[block] == begin[valley], end[block] == stop[valley]
-        flushes = (begins & (top == before[valley])) * 3 + (ends & (top == behind[valley])) * 3 + (begins & ends)
+        flushes = (begins & (top == before[valley])) * 3 + (ends & (top == after[valley])) * 3 + (begins & ends)
         points = score[parent] + gain[block] + flush * flushes // 3 - is_empty * (waste * rise[valley] // spare[where])
         keys = key[parent] + hashes[block]
         order = np.lexsort((-points, keys))

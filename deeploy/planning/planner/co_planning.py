@@ -37,7 +37,7 @@ def state_groups(programs: Mapping[str, Program]) -> dict[str, str]:
     """
     leads: dict[str, str] = {}
     for name, program in programs.items():
-        if program.growth is None:
+        if program.dynamic_length is None:
             continue
         own = {state.past: state for state in program.states}
         for lead in dict.fromkeys(leads.values()):
@@ -149,7 +149,7 @@ class _CoPlanned:
                 lasting_places.setdefault(key, (name, placement))
         return lasting_places
 
-    def beside(self, level: str) -> int:
+    def resident_bytes(self, level: str) -> int:
         """Bytes of the constants of all networks beside the arena of a level, equal ones once."""
         constants = (b for plan in self.plans.values() for b in plan.program.buffers.values() if b.role is Role.CONSTANT)
         is_used = any(plan.memory[level].constants for plan in self.plans.values())
@@ -158,7 +158,7 @@ class _CoPlanned:
     def foreign(self, name: str, level: str) -> int:
         """Bytes of a level that the other networks keep, beyond what this one keeps itself."""
         others = [p for key, (_, p) in self.lasting.items() if key not in self.own[name] and p.level == level]
-        return sum(self._aligned(p.size, level) for p in others) + self.beside(level) - self.plans[name].memory[level].constants
+        return sum(self._aligned(p.size, level) for p in others) + self.resident_bytes(level) - self.plans[name].memory[level].constants
 
     def infeasible(self) -> Iterator[tuple[str, str, int]]:
         """Networks, the levels that are too small for them beside the others, and by how much."""
@@ -184,9 +184,9 @@ class _CoPlanned:
     def _residences(self, name: str) -> dict[str, str]:
         """Where the states of a network are resident: where the one of its group has them that appends the fewest rows."""
         rows = {
-            plan: plan.program.growth.rows
+            plan: plan.program.dynamic_length.rows
             for n, plan in self.plans.items()
-            if plan.program.growth and self.leads[n] == self.leads.get(name)
+            if plan.program.dynamic_length and self.leads[n] == self.leads.get(name)
         }
         lead = min(rows, key=rows.__getitem__, default=self.plans[name])
         levels = {state.past: lead.residences[state.buffer] for state in lead.program.states}
@@ -208,7 +208,7 @@ class _CoPlanned:
                     capacity=self.usable_bytes[name][level],
                     peak=use.peak + more[level],
                     lower_bound=use.lower_bound + more[level],
-                    constants=self.beside(level),
+                    constants=self.resident_bytes(level),
                 )
                 for level, use in plan.memory.items()
             }

@@ -207,16 +207,16 @@ def _is_as_wanted(fix: Fix, call: Call) -> bool:
     return size == extent > 0 or (multiple is not None and 0 < size < extent and size % multiple == 0)
 
 
-def _refuse_fix(fix: Fix, rivals: Sequence[Call], beside: str) -> UsageError:
+def _refuse_fix(fix: Fix, rivals: Sequence[Call], note: str) -> UsageError:
     """Why no variant of some calls can be as the user wants."""
     if fix.what in ("engine", "kernel"):
         names = dict.fromkeys(call.kernel.engine if fix.what == "engine" else call.kernel.name for call in rivals)
-        return UsageError(f"{fix}: {shorten(fix.value)} cannot compute it{beside}", f"Name {' or '.join(names)}.")
+        return UsageError(f"{fix}: {shorten(fix.value)} cannot compute it{note}", f"Name {' or '.join(names)}.")
     dim, cuts = fix.dim, [(call.geometry.extents, cut_dims(call)) for call in rivals]
     if (contradiction := next(((extents[dim], dims[dim]) for extents, dims in cuts if dim in dims), None)) is None:
         known = ", ".join(dict.fromkeys(f"{name} ({extents[name]})" for extents, dims in cuts for name in dims))
-        return UsageError(f"{fix}: the layer is not cut along {dim}{beside}", f"It may be cut along {known or 'no dimension'}.")
-    what = f"{fix}: tiles along {dim} have 1 to {contradiction[0]} iterations, in multiples of {contradiction[1]}{beside}"
+        return UsageError(f"{fix}: the layer is not cut along {dim}{note}", f"It may be cut along {known or 'no dimension'}.")
+    what = f"{fix}: tiles along {dim} have 1 to {contradiction[0]} iterations, in multiples of {contradiction[1]}{note}"
     return UsageError(what, f"Say {contradiction[0]} to leave it whole.")
 
 

@@ -33,11 +33,11 @@ def program_signature(program: Program) -> Key:
         for number, b in enumerate(program.buffers.values())
     )
     steps = tuple(tuple(_call_signature(call, numbers) for call in program.variants(step)) for step in range(len(program.calls)))
-    growth = program.growth
+    length = program.dynamic_length
     grown = None
-    if growth is not None:
-        states = tuple((s.shape, s.axis, numbers[s.buffer]) for s in growth.states)
-        grown = growth.context, growth.rows, states, None if growth.position is None else numbers[growth.position]
+    if length is not None:
+        states = tuple((s.shape, s.axis, numbers[s.buffer]) for s in length.states)
+        grown = length.context, length.rows, states, None if length.position is None else numbers[length.position]
     return buffers, steps, tuple(numbers[n] for n in program.inputs), tuple(numbers[n] for n in program.outputs), grown
 
 
@@ -73,10 +73,10 @@ def rename_program(program: Program, like: Program) -> Program:
     """A program with the names of another one of the same signature; constants, nodes and tensors stay its own."""
     names = dict(zip(program.buffers, like.buffers, strict=True))
     buffers = {names[name]: replace(buffer, name=names[name]) for name, buffer in program.buffers.items()}
-    growth = program.growth
-    if growth is not None:
-        states = tuple(replace(state, buffer=names[state.buffer]) for state in growth.states)
-        growth = replace(growth, states=states, position=None if growth.position is None else names[growth.position])
+    length = program.dynamic_length
+    if length is not None:
+        states = tuple(replace(state, buffer=names[state.buffer]) for state in length.states)
+        length = replace(length, states=states, position=None if length.position is None else names[length.position])
     every = tuple(
         tuple(replace(theirs, node=own.node) for own, theirs in zip(program.variants(step), like.variants(step), strict=True))
         for step in range(len(program.calls))
@@ -90,7 +90,7 @@ def rename_program(program: Program, like: Program) -> Program:
         inputs=like.inputs,
         outputs=like.outputs,
         tensors={name: replace(place, buffer=names[place.buffer]) for name, place in program.tensors.items()},
-        growth=growth,
+        dynamic_length=length,
     )
 
 
@@ -103,8 +103,8 @@ def carry_plan(plan: Plan, planned: Program, program: Program) -> Plan:
         next(number for number, variant in enumerate(planned.variants(step)) if variant.kernel is call.kernel)
         for step, call in enumerate(plan.program.calls)
     ]
-    kept = [
+    chosen = [
         tuple(variant for variant in own.variants(step) if any(variant.kernel is other.kernel for other in variants))
         for step, variants in enumerate(plan.variants)
     ]
-    return replace(plan, program=choose_variants(own, numbers), variants=tuple(kept))
+    return replace(plan, program=choose_variants(own, numbers), variants=tuple(chosen))

@@ -114,11 +114,11 @@ class Planner:
         unit = self.target.memory(self.levels[distance]).alignment
         return -(-size // unit) * unit
 
-    def beside(self, distance: int, program: Program | None = None, far: Far = Far.LARGE) -> int:
+    def resident_bytes(self, distance: int, program: Program | None = None, far: Far = Far.LARGE) -> int:
         """Bytes of constants that lie beside the arena of a memory, for ever: of a program, or of any that may be chosen."""
         constants = program.buffers.values() if program is not None else (b for b in self.constants if not self.users.get(b.name))
-        beside = (b for b in constants if b.role is Role.CONSTANT and distance in self._resident(b, far))
-        return sum(self.aligned(b.bytes, distance) for b in beside)
+        resident_bytes = (b for b in constants if b.role is Role.CONSTANT and distance in self._resident(b, far))
+        return sum(self.aligned(b.bytes, distance) for b in resident_bytes)
 
     def _resident(self, buffer: Buffer, far: Far) -> tuple[int, ...]:
         """The memories that hold a constant for ever: where it lies, and with ``Far.NONE`` also where a far one is copied to."""
@@ -130,7 +130,7 @@ class Planner:
 
     def capacities(self, far: Far) -> list[int]:
         """Bytes per distance that a choice may fill beside the constants that it needs in any case."""
-        return [self.room[level] - self.beside(distance, far=far) for distance, level in enumerate(self.levels)]
+        return [self.room[level] - self.resident_bytes(distance, far=far) for distance, level in enumerate(self.levels)]
 
     def shares(self, far: Far) -> list[choices.ConditionalConstant]:
         """The constants that are there only if a call runs by a certain variant."""
@@ -334,7 +334,7 @@ class Planner:
 
     def _relaxed(self, machine: Machine, how: Literal["bytes", "far"] = "far") -> Relaxed:
         planner = Planner(self.given, self.target, machine, every=True, relaxed=how)
-        sizes = planner.shares(planner.far), [*map(planner.beside, range(len(self.levels)))], [*self.room.values()], self.io
+        sizes = planner.shares(planner.far), [*map(planner.resident_bytes, range(len(self.levels)))], [*self.room.values()], self.io
         return Relaxed(self.given, self.target, machine, self.levels, partial(planner.problem, planner.far), *sizes, self._relaxed)
 
     def _solve_repeated(self, problem: ChoiceProblem) -> Solved | None:
@@ -409,9 +409,9 @@ class Planner:
 
     def _place(self, problem: ChoiceProblem, choice: Choice) -> tuple[tuple[Placement, ...], dict[str, Packing]]:
         program = self._program(problem, choice)
-        room = {level: self.room[level] - self.beside(distance, program) for distance, level in enumerate(self.levels)}
-        residences, kept = self._levels_of(problem, choice, program), self._kept(problem, choice, program)
-        wanted = wanted_blocks(program, self.target, self._chosen(problem, choice), residences, self.blocks, kept)
+        room = {level: self.room[level] - self.resident_bytes(distance, program) for distance, level in enumerate(self.levels)}
+        residences, fetched = self._levels_of(problem, choice, program), self._fetched_steps(problem, choice, program)
+        wanted = wanted_blocks(program, self.target, self._chosen(problem, choice), residences, self.blocks, fetched)
         return place_wanted(wanted, self.target, room)
 
     def _program(self, problem: ChoiceProblem, choice: Choice) -> Program:
@@ -429,24 +429,24 @@ class Planner:
                 levels |= dict.fromkeys(residence.buffers, self.levels[choice.residences[residence.name]])
         return levels
 
-    def _kept(self, problem: ChoiceProblem, choice: Choice, program: Program) -> dict[str, tuple[int, int]]:
+    def _fetched_steps(self, problem: ChoiceProblem, choice: Choice, program: Program) -> dict[str, tuple[int, int]]:
         """The steps in which copies of far constants are there."""
         last = len(program.calls)
         if self.is_far and not any(residence.fetch is not None for residence in problem.residences):
             return {b.name: (FOR_EVER, last) for b in program.buffers.values() if b.role is Role.CONSTANT and not b.memory}
-        kept: dict[str, tuple[int, int]] = {}
+        fetched: dict[str, tuple[int, int]] = {}
         for residence in problem.residences:
             if choice.residences.get(residence.name, residence.origin) != residence.origin and residence.origin is not None:
                 steps = (choice.fetched[residence.name], residence.steps[1]) if residence.name in choice.fetched else (FOR_EVER, last)
-                kept |= dict.fromkeys((name for name in residence.buffers if name in program.buffers), steps)
-        return kept
+                fetched |= dict.fromkeys((name for name in residence.buffers if name in program.buffers), steps)
+        return fetched
 
     def _finish(self, choice: Choice, placements: tuple[Placement, ...], packings: Mapping[str, Packing], problem: ChoiceProblem) -> Plan:
         problem, choice = unpriced(problem, choice)
         program = self._program(problem, choice)
         residences = self._levels_of(problem, choice, program)
         level = residences | {name: residences[head] for name, head in self.group.items()}
-        fetched = {name: first for name, (first, _) in self._kept(problem, choice, program).items()}
+        fetched = {name: first for name, (first, _) in self._fetched_steps(problem, choice, program).items()}
         by_hand = choose_greedily(problem) if self.is_timed and not self.target.is_flat else None
         return Plan(
             program,
@@ -466,10 +466,10 @@ class Planner:
         result = {}
         for distance, level in enumerate(self.levels[:1] if self.target.is_flat else self.levels):
             memory, packing = self.target.memory(level), packings[level]
-            beside = self.beside(distance, program)
+            resident_bytes = self.resident_bytes(distance, program)
             capacity, io = self.room[level] if memory.capacity is not None else None, self.io if distance == self.around else 0
-            peak, bound = packing.peak + beside, packing.lower_bound + beside
-            result[level] = LevelUse(capacity, memory.alignment, peak, bound, io, beside, memory.reserved)
+            peak, bound = packing.peak + resident_bytes, packing.lower_bound + resident_bytes
+            result[level] = LevelUse(capacity, memory.alignment, peak, bound, io, resident_bytes, memory.reserved)
         return result
 
 

@@ -116,6 +116,6 @@ def _set_constants(parameters: Nearest, node: Node) -> Node:
     constants = [
         replace(constant(values.astype(kinds[name])), name=f"{node.outputs[0].name}_nearest_{name}") for name, values in added.items()
     ]
-    kept = {name: value for name, value in node.attrs.items() if name != "even"}
+    attrs = {name: value for name, value in node.attrs.items() if name != "even"}
     body = node.inputs[: -len(epilogue.stage_operands(node.epilogue))]
-    return node.another(inputs=(*body, *constants), attrs={**kept, "epilogue": stages, "shift": shift})
+    return node.another(inputs=(*body, *constants), attrs={**attrs, "epilogue": stages, "shift": shift})

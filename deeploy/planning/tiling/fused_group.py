@@ -2,12 +2,12 @@
 
 What is between them need not exist as a whole: of a tensor that only calls of the fused group read, as many rows stay as are still needed.
 
-A call of a fused group is cut into tiles along the outermost axis of its output. The fused group counts *clocks*: call ``i`` computes
-tile ``t`` at clock ``start[i] + every[i] * t``, in every clock in the order of the program. ``every`` follows from the strides of the
-maps: a call that takes two rows for one of its own runs in every second clock. ``start`` is the least for which every row that a tile
-    reads is there:
+A call of a fused group is cut into tiles along the outermost axis of its output. The fused group counts *time steps*: call ``i`` computes
+tile ``t`` at time step ``start[i] + interval[i] * t``, in every time step in the order of the program. ``interval`` follows from the
+strides of the maps: a call that takes two rows for one of its own runs in every second time step. ``start`` is the least for which every
+row that a tile reads is there:
 
-    start[j] = max over t of (start[i] + every[i] * (last tile of i that tile t of j reads) - every[j] * t)
+    start[j] = max over t of (start[i] + interval[i] * (last tile of i that tile t of j reads) - interval[j] * t)
 
 This is the order of line buffers in hardware. Nothing is computed twice. A *line buffer* holds the last rows of a tensor: as many as lie,
 at any time, between the first one that a tile reads and the last one that has been computed. Kernels see rows that lie one after the
@@ -29,14 +29,14 @@ from deeploy.ir.expr import Value, Variable, evaluate_value, maximum, minimum, p
 from deeploy.planning.program import Call, Operand, Program, Role
 from deeploy.planning.tiling.loops import CallTiling, Footprints, TileLoop, cut_dims, in_place
 
-CLOCK = "clock"  # the variable that counts clocks
+TIME_STEP = "time_step"  # the variable that counts them
 
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A call of a fused group: the tiles of its loops, ``tiles_per_step`` of them in a row, and again after ``interval`` clocks.
+    """A call of a fused group: the tiles of its loops, ``tiles_per_step`` of them in a row, and again after ``interval`` time steps.
 
-    Tile ``t`` is computed at clock ``start + interval * (t // tiles_per_step) + t % tiles_per_step``.
+    Tile ``t`` is computed at time step ``start + interval * (t // tiles_per_step) + t % tiles_per_step``.
     """
 
     step: int
@@ -107,8 +107,8 @@ class FusedGroup:
     """Calls of consecutive steps, and what lies between them by buffer: the last rows in a line buffer, or single tiles in slots.
 
     Attributes:
-        is_ahead: an accelerator begins with the first call's tile of the next clock while cores compute the last call's of this one.
-        is_nested: calls follow each other in every round of the loop that they have in common; accelerators begin a clock ahead.
+        is_ahead: an accelerator begins with the first call's tile of the next time step while cores compute the last call's of this one.
+        is_nested: calls follow each other in every round of the loop that they have in common; accelerators begin a time step ahead.
     """
 
     members: tuple[GroupMember, ...]
@@ -134,28 +134,28 @@ class FusedGroup:
         return line_buffers | {name: tile_buffers.elements * tile_buffers.count for name, tile_buffers in self.tile_buffers.items()}
 
     @cached_property
-    def clocks(self) -> int:
+    def time_steps(self) -> int:
         """How many time steps the group takes until the last tile of every call is computed."""
         return max(m.start + m.interval * (m.trips // m.tiles_per_step - 1) + m.tiles_per_step for m in self.members)
 
     def turns(self, has_job: Sequence[bool]) -> list[tuple[StepAction, int]]:
         """What happens, in order, and to which call by its number; some have jobs of an accelerator.
 
-        An accelerator begins with a tile while cores compute the call in front of it: in the same clock, or in the one before.
+        An accelerator begins with a tile while cores compute the call in front of it: in the same time step, or in the one before.
         """
-        count, turns = len(self.members), list[tuple[int, int, StepAction, int]]()  # by the clock, and the turn in it
+        count, turns = len(self.members), list[tuple[int, int, StepAction, int]]()  # by the time step, and the turn in it
         for number, member in enumerate(self.members):
             is_ahead = self.is_ahead and number == 0
             for tile in range(member.trips):
-                clock = member.start + member.interval * (tile // member.tiles_per_step) + tile % member.tiles_per_step
+                time_step = member.start + member.interval * (tile // member.tiles_per_step) + tile % member.tiles_per_step
                 if self.is_nested:
-                    before, ended, computed = (clock - 1, count + number), number, 2 * count + number
+                    before, ended, computed = (time_step - 1, count + number), number, 2 * count + number
                 else:
-                    before = (clock - 1, 3 * count - 2) if is_ahead else (clock, 3 * number - 2)
+                    before = (time_step - 1, 3 * count - 2) if is_ahead else (time_step, 3 * number - 2)
                     ended, computed = 3 * number, 3 * number + 2
                 if has_job[number]:
-                    turns += [(*before, StepAction.BEGIN, number), (clock, ended, StepAction.FINISH, number)]
-                turns.append((clock, computed, StepAction.COMPUTE, number))
+                    turns += [(*before, StepAction.BEGIN, number), (time_step, ended, StepAction.FINISH, number)]
+                turns.append((time_step, computed, StepAction.COMPUTE, number))
         return [(turn, number) for _, _, turn, number in sorted(turns)]
 
     def member(self, step: int) -> GroupMember:
@@ -289,47 +289,47 @@ def _tile_reads(call: Call, name: str, operand: Operand, dim: str, rows: int, tr
     return _Reads(operand.buffer, offset + first * pitch, end)
 
 
-class GrowingGroup:
-    """A fused group that grows call by call from a first step on."""
+class ModuloSchedule:
+    """In which time steps the calls of a fused group run, which is made call by call: its modulo schedule."""
 
     def __init__(self) -> None:
         self.cuts: list[RowCut] = []
-        self.every: list[Fraction] = []
+        self.intervals: list[Fraction] = []
         self.start: list[Fraction] = []
         self.makers: dict[str, list[int]] = {}  # positions of the calls that write a buffer
 
-    def add(self, one: RowCut, is_beside: bool = False) -> None:
+    def add(self, one: RowCut, is_pipelined: bool = False) -> None:
         """The next call.
 
         Args:
-            is_beside: it is computed at the same time as the one before it, and finds what that has computed up to the clock before.
+            is_pipelined: it is computed at the same time as the one before it, and finds what that has computed up to the time step before.
         """
         needs = [(maker, read) for read in one.reads for maker in self.makers.get(read.buffer, ())]
-        every = max((self._rate(maker, read, one) for maker, read in needs), default=None)
-        if every is None:
-            every = self.every[0] * Fraction(self.cuts[0].trips, one.trips) if self.cuts else Fraction(1)
+        interval = max((self._rate(maker, read, one) for maker, read in needs), default=None)
+        if interval is None:
+            interval = self.intervals[0] * Fraction(self.cuts[0].trips, one.trips) if self.cuts else Fraction(1)
         start = Fraction(0)
         for maker, read in needs:
-            start = max(start, self._ready(maker, read, every) + (is_beside and maker == len(self.cuts) - 1))
+            start = max(start, self._ready(maker, read, interval) + (is_pipelined and maker == len(self.cuts) - 1))
         self.makers.setdefault(one.written, []).append(len(self.cuts))
         self.cuts.append(one)
-        self.every.append(every)
+        self.intervals.append(interval)
         self.start.append(start)
 
     def _rate(self, maker: int, read: _Reads, one: RowCut) -> Fraction:
-        """Clocks between two tiles that follow the one that makes what they read."""
+        """Time steps between two tiles that follow the one that makes what they read."""
         made = self.cuts[maker]
         if read.advance > 0:
-            return self.every[maker] * Fraction(read.advance, made.rows * made.pitch)
-        return self.every[maker] * Fraction(made.trips, one.trips)
+            return self.intervals[maker] * Fraction(read.advance, made.rows * made.pitch)
+        return self.intervals[maker] * Fraction(made.trips, one.trips)
 
-    def _ready(self, maker: int, read: _Reads, every: Fraction) -> Fraction:
-        """The first clock from which tiles find what they read."""
+    def _ready(self, maker: int, read: _Reads, interval: Fraction) -> Fraction:
+        """The first time step from which tiles find what they read."""
         made = self.cuts[maker]
         rows = np.clip(-((made.offset - read.end) // made.pitch), 0, made.extent)
         tiles = -(-rows // made.rows) - 1
-        unit = math.lcm(every.denominator, self.every[maker].denominator)
-        late = int(self.every[maker] * unit) * tiles - int(every * unit) * np.arange(len(tiles))
+        unit = math.lcm(interval.denominator, self.intervals[maker].denominator)
+        late = int(self.intervals[maker] * unit) * tiles - int(interval * unit) * np.arange(len(tiles))
         needed = late[tiles >= 0]
         return self.start[maker] + Fraction(int(needed.max()), unit) if needed.size else Fraction(0)
 
@@ -346,18 +346,18 @@ class GrowingGroup:
     def _held(self, maker: int, reader: int, read: _Reads) -> int:
         """The most rows from the first one that a tile reads to the last one that is computed."""
         made = self.cuts[maker]
-        unit = math.lcm(*(x.denominator for x in (self.every[maker], self.every[reader], self.start[maker], self.start[reader])))
-        clock = int(self.every[reader] * unit) * np.arange(len(read.first)) + int((self.start[reader] - self.start[maker]) * unit)
-        tiles = np.clip(clock // int(self.every[maker] * unit), 0, made.trips - 1) + 1
+        unit = math.lcm(*(x.denominator for x in (self.intervals[maker], self.intervals[reader], self.start[maker], self.start[reader])))
+        time_step = int(self.intervals[reader] * unit) * np.arange(len(read.first)) + int((self.start[reader] - self.start[maker]) * unit)
+        tiles = np.clip(time_step // int(self.intervals[maker] * unit), 0, made.trips - 1) + 1
         held = tiles * made.rows - (read.first - made.offset) // made.pitch
         return int(held[read.end > read.first].max(initial=0))
 
     def members(self, first: int) -> tuple[GroupMember, ...]:
-        """The calls, in whole clocks, where the first one has the given step."""
-        unit = math.lcm(*(x.denominator for x in (*self.every, *self.start)))
+        """The calls, in whole time steps, where the first one has the given step."""
+        unit = math.lcm(*(x.denominator for x in (*self.intervals, *self.start)))
         return tuple(
-            GroupMember(first + number, (TileLoop(one.dim, one.trips, one.rows),), int(every * unit), int(start * unit))
-            for number, (one, every, start) in enumerate(zip(self.cuts, self.every, self.start, strict=True))
+            GroupMember(first + number, (TileLoop(one.dim, one.trips, one.rows),), int(interval * unit), int(start * unit))
+            for number, (one, interval, start) in enumerate(zip(self.cuts, self.intervals, self.start, strict=True))
         )
 
 

@@ -108,12 +108,12 @@ class CallTiling:
         return Variable("t", 0, self.tiles - 1) if self.tiles > 1 else 0
 
     def parts(
-        self, geometry: Geometry, live: Value, index: Value | None = None, loops: int | None = None, suffix: str = ""
+        self, geometry: Geometry, length: Value, index: Value | None = None, loops: int | None = None, suffix: str = ""
     ) -> dict[str, Part]:
         """First iteration of every cut dimension and the number of them in a tile, as the outermost ``loops`` loops see it.
 
         Args:
-            live: how many iterations there are along dimensions that run over the rows that exist (``Geometry.dynamic``).
+            length: how many iterations there are along dimensions that run over the rows that exist (``Geometry.dynamic``).
             index: the number of the tile; by default the variable.
             suffix: of the names of these expressions.
         """
@@ -123,23 +123,23 @@ class CallTiling:
             rest //= loop.trips
             firsts[loop.dim] = firsts.get(loop.dim, 0) + remainder(quotient(index, rest), loop.trips) * loop.tile
             last[loop.dim] = loop
-        parts: dict[str, Part] = {dim: (0, live) for dim in sorted(geometry.dynamic) if geometry.extents[dim] > 1}
+        parts: dict[str, Part] = {dim: (0, length) for dim in sorted(geometry.dynamic) if geometry.extents[dim] > 1}
         for dim, loop in last.items():
             first = name_value(f"at_{dim}{suffix}", firsts[dim])
-            rows = maximum(live - first, 0) if dim in geometry.dynamic else geometry.extents[dim] - first
+            rows = maximum(length - first, 0) if dim in geometry.dynamic else geometry.extents[dim] - first
             parts[dim] = (first, name_value(f"n_{dim}{suffix}", minimum(loop.tile, rows)))
         return parts
 
 
-def tile_sizes(extent: int, multiple: int = 1, growth: float = 0.25) -> list[int]:
-    """Tile sizes worth trying along a dimension, largest first: the smallest for each number of tiles, which grows by ``growth``."""
+def tile_sizes(extent: int, multiple: int = 1, factor: float = 0.25) -> list[int]:
+    """Tile sizes worth trying along a dimension, largest first: the smallest for each number of tiles, which grows by ``factor``."""
     sizes_by_trips: dict[int, int] = {}
     trips, most = 1, -(-extent // multiple)
     while trips <= min(most, MOST_TRIPS):
         share = -(-extent // trips)
         size = min(-(-share // multiple) * multiple, extent)
         sizes_by_trips[-(-extent // size)] = size
-        trips += max(1, int(trips * growth))
+        trips += max(1, int(trips * factor))
     if most <= MOST_TRIPS:
         sizes_by_trips[most] = min(multiple, extent)
     return sorted(set(sizes_by_trips.values()), reverse=True)
@@ -289,8 +289,8 @@ def cut_dims(call: Call) -> dict[str, int]:
         for axis, chosen in enumerate(windows.dims):
             names = {d.name for access in windows.maps for d in access.axes[axis].dims()}
             dependent |= {n for n in names & set(allowed) if n != chosen} if chosen is not None else set()
-    kept = geometry.nest.accumulated
-    missing = {n for n in allowed if n not in kept and not any(n in _output_dims(call, output) for output in call.writes)}
+    accumulated = geometry.nest.accumulated
+    missing = {n for n in allowed if n not in accumulated and not any(n in _output_dims(call, output) for output in call.writes)}
     return {name: rules.multiple.get(name, 1) for name in allowed if name not in dependent | missing}
 
 

@@ -44,8 +44,8 @@ def test_live_axes_spread_forwards_and_backwards() -> None:
         Node("product", "MatMul", (_tensor("q", 1, 2, 1, 4), turned), (scores,)),
         Node("sum", "Add", (scores, mask), (_tensor("sums", 1, 2, 1, 8),)),
     ]
-    live = spread_axes(nodes, lambda node: nests.get(node.name))
-    assert live == {
+    dynamic_axes = spread_axes(nodes, lambda node: nests.get(node.name))
+    assert dynamic_axes == {
         name: frozenset({axis}) for name, axis in [("state", 2), ("turned", 3), ("scores", 3), ("sums", 3), ("mask", 3), ("given", 3)]
     }
 
@@ -58,8 +58,8 @@ def test_columns_are_live_with_the_row_that_they_need(of: str) -> None:
     softmax = Node("softmax", "Softmax", (scores,), (shares,))
     nests = {"product": _product(product), "softmax": (("x", "y"), column_nest()(softmax))}
     turn = Node("turn", "Transpose", (STATE,), (turned,), {"perm": (0, 1, 3, 2)})
-    live = spread_axes([APPENDED, turn, product, softmax], lambda node: nests.get(node.name))
-    assert live["scores"] == live["shares"] == frozenset({3})
+    dynamic_axes = spread_axes([APPENDED, turn, product, softmax], lambda node: nests.get(node.name))
+    assert dynamic_axes["scores"] == dynamic_axes["shares"] == frozenset({3})
 
 
 def test_without_states_nothing_is_live() -> None:

@@ -19,8 +19,8 @@ from tests.planning.tiling.tiles import spans
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(1, 3000), st.integers(1, 16), st.sampled_from([0.2, 0.25, 0.5, 1.0]))
-def test_sizes_are_the_smallest_for_their_number_of_tiles(extent: int, multiple: int, growth: float) -> None:
-    found = tile_sizes(extent, multiple, growth)
+def test_sizes_are_the_smallest_for_their_number_of_tiles(extent: int, multiple: int, factor: float) -> None:
+    found = tile_sizes(extent, multiple, factor)
     assert found == sorted(set(found), reverse=True)
     assert found[0] == extent
     assert found[-1] == min(multiple, extent)
