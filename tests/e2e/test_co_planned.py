@@ -216,15 +216,14 @@ def test_the_binary_weights_of_networks(tmp_path: Path) -> None:
     """Both files are needed, each by its own network's pointer."""
     _together(decoders.writer(tmp_path)).write(tmp_path / "project")
     shared = library(tmp_path / "project", "-DDEEPLOY_BINARY_WEIGHTS")
-    assert shared.prompt_init(None, ctypes.c_size_t(0)) == shared.step_init(None, ctypes.c_size_t(0)) == 0
     kept = []
     ids, scores = np.zeros((1, 1), np.int64), np.zeros(TOKENS, np.float32)
     arguments = (ctypes.c_void_p * 1)(ids.ctypes.data), (ctypes.c_void_p * 1)(scores.ctypes.data)
     for name in ("step", "prompt"):
-        assert shared.step_run(*arguments) == 3
+        assert (shared.step_init(None, ctypes.c_size_t(0)), shared.step_run(*arguments)) == (3, 1)
         kept.append(np.frombuffer((tmp_path / "project" / f"{name}_weights.bin").read_bytes() + bytes(32), np.uint8))
         ctypes.c_void_p.in_dll(shared, f"{name}_weights").value = kept[-1].ctypes.data
-    assert shared.step_run(*arguments) == 0
+    assert shared.prompt_init(None, ctypes.c_size_t(0)) == shared.step_init(None, ctypes.c_size_t(0)) == shared.step_run(*arguments) == 0
 
 
 class _Generation(ctypes.Structure):
