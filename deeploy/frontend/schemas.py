@@ -41,8 +41,18 @@ INTERNAL = frozenset(
         *("Binary", "Copy", "Dequantize", "IntegerFunction", "IntegerLayerNorm", "IntegerRMSNorm", "Lookup", "Normalise", "Quantize"),
         *("Recv", "RequantAdd", "ResidualSum", "Rotate", "ScaledAdd", "ScaledDiv", "Send", "ShiftSoftmax", "Standardise", "Unary"),
         *("Append", "Keep", "Slide", "DynamicScale", "LSTMCell", "GRUCell", "IntegerLSTM", "IntegerGRU", "IntegerRNN", "DecisionTrees"),
-        *("BlockMatMul", "FixedFourier", "FixedL2Norm", "FixedSoftmax", "Interpolate", "PairwiseCoupling", "RealFourier", "RunningSum"),
-        "Thresholds",
+        *(
+            "BandMatMul",
+            "BlockMatMul",
+            "FixedFourier",
+            "FixedL2Norm",
+            "FixedSoftmax",
+            "Interpolate",
+            "PairwiseCoupling",
+            "RealFourier",
+            "RunningSum",
+        ),
+        *("BandMatMul", "Thresholds"),
     ]
 )  # operators of the integer form that no file has
 

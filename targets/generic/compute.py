@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deeploy.operators import blocks, conv, fourier, interpolate, matmul, pool, reduce, residual, scan
+from deeploy.operators import bands, blocks, conv, fourier, interpolate, matmul, pool, reduce, residual, scan
 from deeploy.operators.accumulate import on_floats
 from deeploy.target import BYTES, FEW, Kernel, Need, Node, Operator, Tiling, types
 
@@ -117,6 +117,7 @@ KERNELS: tuple[Kernel, ...] = (
     *_ON_BOTH,
     *map(on_floats, _ON_BOTH),
     *map(_wide, (*_REDUCTIONS, _PRODUCT, _MATMUL)),
+    bands.BAND_MATMUL.kernel("band_matmul", "portable/band_matmul.c"),
     interpolate.INTERPOLATE.kernel("interpolate", "portable/interpolate.c"),
     pool.MAX_POOL.kernel("maxpool2d", "portable/maxpool2d.c", cores=("oh", "ow", "c")),
     reduce.INTEGER_MEAN.kernel("integer_mean", "portable/reduce.c", settings=_integer_mean),

@@ -19,9 +19,11 @@ from deeploy.frontend.schemas import WEIGHTS
 from deeploy.ir.nodes import Tensor, compute, constant, inverse_order
 from deeploy.ir.rewriting import Match, Pass, Result, need, require, standard
 from deeploy.ir.types import DType
+from deeploy.operators.bands import BAND_MATMUL, pack_bands
 from deeploy.operators.fourier import FIXED_FOURIER, REAL_FOURIER, fixed_factors, turning_factors
 from deeploy.operators.scan import RUNNING_SUM
 
+_RARE = 4  # by which elements are more than those in runs, where products with zeros are left out
 _LONGEST = 256  # rows that are summed by a triangle of ones
 
 
@@ -45,6 +47,16 @@ def running_sum(m: Match, x: Tensor, axis: int, *, exclusive: int = 0, reverse: 
     axis %= x.rank
     rows = x.reshape([math.prod(x.shape[:axis]), x.shape[axis], -1])
     return compute(RUNNING_SUM.name, rows, label="sums", exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+@standard("MatMul", kind="f", lowers=True)
+def banded_product(m: Match, x: Tensor, matrix: np.ndarray) -> Tensor:
+    """A product with a constant matrix whose columns are runs of elements between zeros, as ``BandMatMul``."""
+    require(matrix.ndim == 2, x.rank > 1, x.dtype is DType.FLOAT32, (matrix != 0).any())
+    w, spans = pack_bands(matrix)
+    require(_RARE * w.size <= matrix.size)
+    rows = x.reshape([-1, len(matrix)])
+    return compute(BAND_MATMUL.name, rows, constant(w), constant(spans), shape=[rows.shape[0], len(spans)], label="bands")
 
 
 @standard("DFT", lowers=True)
@@ -168,7 +180,10 @@ def triangle(x: Tensor, k: int = 0, *, upper: int = 1) -> Tensor:
     return constant(kept).apply("Where", x, constant(0, x.dtype))
 
 
-PASS = Pass("contractions", (quantised_sum, running_sum, fixed_fourier, real_fourier, einsum, image_of_columns, instance_norm, triangle))
+PASS = Pass(
+    "contractions",
+    (quantised_sum, running_sum, banded_product, fixed_fourier, real_fourier, einsum, image_of_columns, instance_norm, triangle),
+)
 
 
 _WINDOW = ("kernel_shape", "strides", "dilations", "output_padding")

@@ -119,3 +119,15 @@ def test_long_running_sums(
         np.testing.assert_array_equal(got, wanted)
     stored = (buffer.data for buffer in compiled.network.program.buffers.values())
     assert sum(data.nbytes for data in stored if data is not None) < 2**18
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_columns_that_are_runs_between_zeros(is_sparse: bool, tmp_path: Path) -> None:
+    matrix, places = RANDOM.normal(size=(40, 12)).astype(np.float32), np.arange(40)[:, None]
+    matrix[(places < 3 * np.arange(12)) | (places >= 3 * np.arange(12) + (5 if is_sparse else 30))] = 0
+    matrix[:, 4] = 0
+    check(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": RANDOM.normal(size=(2, 3, 40)).astype(np.float32)}, {"w": matrix}, tmp_path
+    )
+    ops = {call.node.op for call in deeploy.compile(tmp_path / "m.onnx").network.program.calls}
+    assert ops == ({"BandMatMul"} if is_sparse else {"MatMul"})
