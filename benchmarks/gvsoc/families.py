@@ -295,6 +295,21 @@ def float_forms(shapes: Sequence[Any], make: Callable[[Any, cases.Form], Case]) 
     return {"": plain, "bias": biased, "bias clamp": rectified}
 
 
+# Products of floats as training steps have them: batches, rows, depth, columns, and which operands are transposed.
+TRAINED = (
+    *((1, 64, 64, 32, ""), (1, 48, 48, 40, "a"), (1, 40, 32, 64, "b"), (4, 17, 32, 17, "b"), (2, 16, 48, 24, ""), (1, 32, 1, 64, "a")),
+    *((1, 1, 128, 48, ""), (1, 1, 64, 10, "b"), (1, 2, 96, 56, ""), (1, 3, 48, 28, "b"), (1, 128, 10, 1, "a"), (1, 64, 33, 3, "")),
+    *((1, 9, 21, 40, ""), (3, 13, 20, 11, "a"), (16, 4, 65, 4, "b"), (1, 8, 256, 8, ""), (8, 24, 8, 24, "a"), (1, 5, 40, 70, "b")),
+)
+
+
+def _trained(shape: tuple[int, int, int, int, str], form: cases.Form) -> Case:
+    case = _varying("b" in shape[4])(shape[:4], form)
+    turned = case.operands["a"].swapaxes(-1, -2) if "a" in shape[4] else case.operands["a"]
+    operands = {**case.operands, "a": np.ascontiguousarray(turned)}
+    return replace(case, operands=operands, attrs={**case.attrs, "trans_a": "a" in shape[4], "multiply_add": True})
+
+
 def halves(forms: Mapping[str, Sequence[Case]], dtype: DType = DType.FLOAT16) -> dict[str, list[Case]]:
     """The same with weights, the second operand, in 16 bits."""
 
@@ -310,7 +325,9 @@ def halves(forms: Mapping[str, Sequence[Case]], dtype: DType = DType.FLOAT16) ->
 def _biased(case: Case) -> Case:
     """The case with a bias for each channel of its output."""
     w = list(case.operands.values())[1]
-    channels = w.shape[0] if case.op == "Conv" else w.shape[1] * case.attrs["group"] if case.op == "ConvTranspose" else w.shape[-1]
+    channels = w.shape[-2 if case.attrs.get("trans_b") else -1]
+    if case.op in ("Conv", "ConvTranspose"):
+        channels = w.shape[0] if case.op == "Conv" else w.shape[1] * case.attrs["group"]
     operands = {**case.operands, "bias": draw("f32", channels)}
     return replace(case, name=f"{case.name} with bias", operands=operands, attrs={**case.attrs, "epilogue": ("bias",)})
 
@@ -345,6 +362,7 @@ COLUMNS = ("oh/2 k/4", "oh/2 k", "k/4", "oh ow k<4")
 ALL = "b0 b1 b2"  # batches
 BATCHED = tuple(f"{ALL} {term}".strip() for term in ("", "n/4", "m/4 n/4 k", "m/2 n/4 k", "m/2 n/4", "n/4 k", "n<4 k", "m n<4 k", "m n<4"))
 SUMMED = (f"{ALL} m", f"{ALL} m k/4", f"{ALL} n")
+IN_SQUARES = tuple(f"{ALL} {term}".strip() for term in ("", "m/4 n/4 k", "m/4 n/4", "m<4 n k", "m n<4 k"))
 IN_PLACE = (f"{ALL} m<3 n/4 k", f"{ALL} m<3 n/4")  # few rows, for which columns are not turned
 
 
@@ -375,6 +393,7 @@ PULP = (
     Family(
         "pulp_matmul_columns_zeros", Forms(_varying(False, (3, -7)), VARYING), (*BATCHED, *IN_PLACE, *SUMMED), f"{ALL} m n/4", ("m", "n")
     ),
+    Family("pulp_matmul_floats", float_forms(TRAINED, _trained), IN_SQUARES),
     Family("pulp_matmul_sums", Forms(_matmul, [*MATMULS, *FEW]), PRODUCT),
     Family("pulp_conv2d_pointwise", Forms(_pointwise, POINTWISE), FLAT, "oh ow k/4"),
     Family("pulp_conv2d_pointwise_sums", Forms(_pointwise, POINTWISE), FLAT),

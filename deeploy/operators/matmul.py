@@ -13,7 +13,7 @@ from deeploy.ir.nest import Map, Nest, parallel, reduction
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
-from deeploy.operators.draws import WIDE, ZERO_POINTS, sample
+from deeploy.operators.draws import FLAG, WIDE, ZERO_POINTS, sample
 from deeploy.operators.elementwise import wide
 
 BATCH_AXES = 4  # of the portable kernel
@@ -55,11 +55,36 @@ COLUMNS_LAST = Stored(nest=nest("columns"), constants=("b",), layouts=_stored(Fa
 
 def accepts(node: Node) -> str | None:
     """An accumulator that can be stored, and the portable kernel's limits on ranks."""
+    return "products that are rounded before they are added" if fuses(node) else accepts_fused(node)
+
+
+def accepts_fused(node: Node) -> str | None:
+    """The same of kernels that round once, where products of floats are added."""
     if reason := stored_whole(node):
         return reason
     if any(t.rank < 2 for t in node.operands[:2]):
         return "operands with at least two axes"
     return None if node.outputs[0].rank <= BATCH_AXES + 2 else f"at most {BATCH_AXES} batch axes"
+
+
+def fuses(node: Node) -> bool:
+    """Whether products of floats enter sums without having been rounded, by the node's ``multiply_add``."""
+    return bool(node.attrs.get("multiply_add")) and node.outputs[0].dtype.is_float
+
+
+def multiply_add(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c of float32, rounded once.
+
+    The product is exact in 64 bits. The sum is rounded to odd there, so that rounding it again is harmless (Boldo and Melquiond,
+    Emulation of FMA and correctly rounded sums, 2008): its error, by Knuth's TwoSum, says to which side of an even sum the true one lies.
+    """
+    product, summand = a.astype(np.float64) * b, c.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = product + summand
+        rounded = total - product
+        error = (product - (total - rounded)) + (summand - rounded)
+        is_moved = (error != 0) & np.isfinite(total) & (total.view(np.int64) & 1 == 0)
+        return np.asarray(np.where(is_moved, np.nextafter(total, np.copysign(np.inf, error)), total).astype(np.float32))
 
 
 def exact_product(a: Array, b: Array) -> Array:
@@ -75,7 +100,8 @@ def _magnitude(array: Array) -> int:
 
 
 def reference(node: Node, a: Array, b: Array) -> Array:
-    """acc = sum over k of (a - a_zero_point) * (b - b_zero_point); floats are summed in float32, in runs of 16.
+    """acc = sum over k of (a - a_zero_point) * (b - b_zero_point); floats are summed in float32, in runs of 16; multiply_add: each
+    product of floats is added without having been rounded.
 
     a[...,M,K] (trans_a: [...,K,M]), b[...,K,N] (trans_b: [...,N,K]), batch axes broadcast; trans_a, trans_b (bool), a_zero_point,
     b_zero_point.
@@ -89,7 +115,8 @@ def reference(node: Node, a: Array, b: Array) -> Array:
     for begin in range(0, left.shape[-1], RUN):
         part = np.zeros_like(acc)
         for k in range(begin, min(begin + RUN, left.shape[-1])):
-            part += left[..., :, k, None] * right[..., k, None, :]
+            x, w = left[..., :, k, None], right[..., k, None, :]
+            part = multiply_add(x, w, part) if fuses(node) else part + x * w
         acc += part
     return acc
 
@@ -108,7 +135,7 @@ def _bounds(node: Node) -> Ends:
 def _draw(rng: Random) -> Sample:
     (a, trans_a), (b, trans_b) = rng.choice((("k,m", True), *[("m,k", False)] * 3)), rng.choice((("n,k", True), ("k,n", False)))
     zero_points = ZERO_POINTS if rng.random() < 0.4 else (0,)
-    given = {"trans_a": (trans_a,), "trans_b": (trans_b,), "a_zero_point": zero_points, "b_zero_point": zero_points}
+    given = {"trans_a": (trans_a,), "trans_b": (trans_b,), "a_zero_point": zero_points, "b_zero_point": zero_points, "multiply_add": FLAG}
     return sample(f"y[*s,m,n] a[~s,{a}] b[{rng.choice(('~s,', ''))}{b}]", extents={"k": (*WIDE, 130)}, **given)(rng)
 
 

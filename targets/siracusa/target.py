@@ -75,7 +75,7 @@ TARGET = Target(
     timing=load_timing(*(HERE / f"{part}timing.toml" for part in ("", "npu_", "gathered_", "link_"))),
     default_memory="L2",
     kernels=(*PRODUCTS, *ELEMENTS, *RECURRENT, *PORTABLE, *IN_FLOATS, *NPU, *link.kernels("link")),
-    passes=passes(has_near_memory=True),
+    passes=passes(has_near_memory=True, has_multiply_add=True),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),
     runtime=(resource("kernels") / "hal", resource("kernels") / "gvsoc_runtime", resource("kernels") / "pulp_runtime", HERE / "runtime"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -102,3 +103,20 @@ def test_limits_are_stated() -> None:
     a, b = np.zeros((1, 1, 1, 1, 1, 2, 3), np.int8), np.zeros((3, 4), np.int8)
     node = make_node(kernel("matmul"), {"a": a, "b": b}, "s32", matmul_attrs())
     assert bind.list_mismatches(kernel("matmul"), node) == ["at most 4 batch axes"]
+
+
+def test_multiply_add_rounds_once() -> None:
+    """Where two roundings would show: ties of 64 bits beside ties of 32, cancellation, numbers below the normal ones, and infinity."""
+    rng = np.random.default_rng(3)
+    tie, tiny = np.float32(2**12 + 1), np.float32(2.0**-60)
+    a, b, c = (np.float32(2) ** rng.integers(-70, 60, 500) * rng.normal(size=500).astype(np.float32) for _ in range(3))
+    c[:300] = -(a * b)[:300]
+    a[:4], b[:4], c[:4] = [tie, tie, -tie, tiny], [tie, tie, tie, tiny], [tiny, -tiny, tiny, -(2.0**-149)]
+    got = matmul.multiply_add(a, b, c)
+    for x, w, summand, result in zip(a, b, c, got, strict=True):
+        exact = Fraction(float(x)) * Fraction(float(w)) + Fraction(float(summand))
+        errors = [abs(Fraction(float(near)) - exact) for near in (np.nextafter(result, -np.inf), result, np.nextafter(result, np.inf))]
+        is_even = not result.view(np.int32) & 1
+        assert errors[1] <= min(errors) and (is_even or errors.count(errors[1]) == 1)
+    special = matmul.multiply_add(*np.float32([[np.inf, np.nan, 3e38, 0], [1, 1, 3e38, -1], [-1, 1, -1, 0]]))
+    np.testing.assert_array_equal(special, np.float32([np.inf, np.nan, np.inf, 0]))

@@ -29,11 +29,12 @@ from deeploy.ir.rewriting import Pass
 __all__ = ["assign_types", "passes"]
 
 
-def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
+def passes(has_near_memory: bool = False, has_multiply_add: bool = False) -> tuple[Pass, ...]:
     """The standard passes, in order: quantisation first, then every operator, then layout, then epilogues.
 
     Args:
         has_near_memory: engines work in a memory of their own, which inputs of the network are fetched into.
+        has_multiply_add: kernels multiply matrices of floats by instructions that add products without having rounded them.
     """
     spelling = (qonnx.PASS, contractions.PASS, resize.PASS, decompose.PASS, contractions.VOLUMES, recognise.PASS)
     return (
@@ -59,4 +60,5 @@ def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
         reading.TIES,
         reading.PACKING,
         *((reading.STAGING,) if has_near_memory else ()),
+        *((reading.MULTIPLY_ADD,) if has_multiply_add else ()),
     )

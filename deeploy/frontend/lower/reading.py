@@ -81,3 +81,13 @@ def staged(m: Match) -> Result:
 
 
 STAGING = Pass("staging", (staged,))
+
+
+@lowered("MatMul")
+def multiplied(m: Match) -> Result:
+    """Products of floats that a target adds by instructions that round once; weights in 16 bits stay in kernels that read them."""
+    require(m.y.dtype.is_float, not m.attrs.get("multiply_add"), not any(tensor.narrow for tensor in m.inputs))
+    return m.replace("MatMul", *m.inputs, **{**m.attrs, "multiply_add": True})
+
+
+MULTIPLY_ADD = Pass("multiply-add", (multiplied,))

@@ -118,6 +118,25 @@ def test_matmul_of_two_variables(shape: tuple[Any, ...], is_transposed: bool, a:
     harness.check(kernel(name), given, a, attrs | form, strided=rows == 5)
 
 
+FLOATS = [*VARIABLE, ((), (), 9, 33, 10), ((), (2,), 6, 1, 4), ((), (), 1, 40, 3), ((), (), 2, 17, 1), ((2,), (), 3, 16, 2)]
+
+
+@pytest.mark.share(0.5)
+@pytest.mark.parametrize(("trans_a", "trans_b"), [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("shape", FLOATS)
+def test_matmul_of_floats(shape: tuple[Any, ...], trans_a: bool, trans_b: bool) -> None:
+    """Products and gradients of a training step, blocks of which begin earlier or have fewer rows and columns, bit for bit."""
+    batch_a, batch_b, rows, depth, columns = shape
+    rng = np.random.default_rng(rows * depth + columns)
+    left, right = (depth, rows) if trans_a else (rows, depth), (columns, depth) if trans_b else (depth, columns)
+    given = {"a": draw(rng, "f32", *batch_a, *left), "b": draw(rng, "f32", *batch_b, *right), "bias": draw(rng, "f32", columns)}
+    attrs = {**NO_ZEROS, "trans_a": trans_a, "trans_b": trans_b, "multiply_add": True}
+    for stages in ("bias", "clamp"), ("bias",), ():
+        some = {name: array for name, array in given.items() if name != "bias" or stages}
+        form = staged(attrs, *stages, low=-0.5, high=np.inf) if stages else attrs
+        harness.check(kernel("pulp_matmul_floats"), some, "f32", form, strided=rows != 9, rtol=0, atol=0)
+
+
 # x shape, filters, kernel, strides, dilations, pads, group
 GEOMETRIES: dict[str, tuple[Any, ...]] = {
     "3x3": ((1, 7, 6, 8), 9, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
