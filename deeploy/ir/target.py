@@ -49,7 +49,8 @@ class DmaPath:
         max_bytes, max_rows, max_total, max_pitch: of one transfer: bytes of a row, rows, bytes in all, distance of rows. What is more is
             moved in several.
         alignment: of addresses, lengths and pitches, in bytes. The model of the machine checks it; plans do not arrange for it.
-        tickets, commands: groups of transfers that software may hold open, and transfers that may be outstanding.
+        tickets: groups of transfers that software may hold open.
+        commands: transfers that may be outstanding at a time.
     """
 
     name: str

@@ -55,7 +55,7 @@ struct host_place {
 struct host_counters {
     struct host_traffic {
         uint64_t transfers, rows, bytes_to_near, bytes_to_far, waits;
-        uint32_t outstanding; /* the largest number of bytes in use at any time */
+        uint32_t outstanding; /* the largest number of transfers under way at any time */
     } *engine;
     uint32_t *planned, *touched; /* per level: the highest end of a live block, or of a byte that changed or moved */
     uint64_t forks, barriers, jobs;

@@ -149,7 +149,7 @@ static int set_input(void) {
     const struct deeploy_tensor *const input = &program.net->inputs[0];
 #ifdef MLPERF_VALUES
     if (loaded != deeploy_elements(input)) return 0;
-    const float scale = MLPERF_SCALE, offset = MLPERF_OFFSET;
+    const float scale = (float)(MLPERF_SCALE), offset = (float)(MLPERF_OFFSET);
     for (uint32_t i = 0; i < loaded; i++)
         deeploy_store(input, program.inputs[0], i, scale * ((float)(byte_value)buffer[i] + offset));
 #else
