@@ -59,7 +59,7 @@ def accepts(node: Node) -> str | None:
 
 
 def accepts_fused(node: Node) -> str | None:
-    """The same of kernels that round once, where products of floats are added."""
+    """As ``accepts``, of kernels that round once for a product of floats and the sum it is added to."""
     if reason := stored_whole(node):
         return reason
     if any(t.rank < 2 for t in node.operands[:2]):
