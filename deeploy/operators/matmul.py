@@ -59,7 +59,7 @@ def accepts(node: Node) -> str | None:
 
 
 def accepts_fused(node: Node) -> str | None:
-    """As ``accepts``, of kernels that round once for a product of floats and the sum it is added to."""
+    """What a kernel that rounds once, where a product of floats is added, cannot take: a reason, or None."""
     if reason := stored_whole(node):
         return reason
     if any(t.rank < 2 for t in node.operands[:2]):
