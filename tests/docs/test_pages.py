@@ -53,16 +53,31 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def test_every_block_runs(page: str, tmp_path: Path, environment: dict[str, str]) -> None:
     if page == "from-pytorch" and importlib.util.find_spec("torch") is None:
         pytest.skip("no torch: install the extra torch")
-    tools = {"--toolchain": ("cmake", "arm-none-eabi-gcc", "qemu-system-arm")}  # by what pages say that need them
+    emulator = "arm-none-eabi-gcc", "qemu-system-arm"
+    tools = {"--toolchain": ("cmake", *emulator), "--on qemu": emulator}  # by what pages say that need them
     text = (DOCS / f"{page}.md").read_text()
     missing = [tool for said, needed in tools.items() if said in text for tool in needed if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"there is no {missing[0]}")
-    work = tmp_path / "work"
+    assert run_blocks(blocks(page), page, tmp_path, environment) > 0
+
+
+@pytest.mark.gvsoc
+def test_a_microphone_on_the_simulated_chip(tmp_path: Path, environment: dict[str, str]) -> None:
+    if "GVSOC" not in environment:
+        pytest.skip("no GVSoC: GVSOC names none")
+    section = (DOCS / "gallery.md").read_text().partition("\n## A microphone\n")[2].partition("\n## ")[0]
+    steps = [("bash" if "--on gvsoc" in text else language, file, text) for language, file, text in BLOCK.findall(section)]
+    assert run_blocks(steps, "gallery", tmp_path, environment) == 3
+
+
+def run_blocks(steps: list[tuple[str, str, str]], page: str, folder: Path, environment: dict[str, str]) -> int:
+    """Write the files and run the commands of some blocks of a page; how many blocks were commands."""
+    work = folder / "work"
     work.mkdir()
     (work / "examples").symlink_to(ROOT / "examples")  # pages say that they are read in a checkout
     executed = 0
-    for language, file, text in blocks(page):
+    for language, file, text in steps:
         if file:
             (work / file).parent.mkdir(parents=True, exist_ok=True)
             (work / file).write_text(text)
@@ -73,7 +88,7 @@ def test_every_block_runs(page: str, tmp_path: Path, environment: dict[str, str]
             executed += 1
         else:
             assert language in SHOWN_ONLY, f"a block of {page} is neither a file nor commands"
-    assert executed > 0
+    return executed
 
 
 def test_all_pages_with_commands_are_executed() -> None:
