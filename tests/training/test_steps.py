@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy import cli
 from deeploy.errors import DeeployError, UnsupportedError, UsageError
+from deeploy.planning.program import Role
 from deeploy.training.step import TrainOptions, make_step
 from tests.frontend.gradients.test_gradients import Arrays, assert_gradients, build_step, evaluator, gradients, values_of
 from tests.models import Net, conv, quantised, save_model, weights
+from tests.planning.packing.test_order import peak
 from tests.training.networks import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,6 +129,26 @@ def test_computing_again_takes_less_memory(tmp_path: Path) -> None:
     steps = [make_step(path, TrainOptions("mse", recompute=recompute)) for recompute in (False, True)]
     plain, again = (deeploy.compile(step).memory["arena"].peak for step in steps)
     assert again < 0.95 * plain
+
+
+def test_places_of_windows_are_there_for_one_convolution_at_a_time(tmp_path: Path) -> None:
+    """Nothing waits for the way back but what layers computed: copies that products by weights read are made right before them."""
+    n = Net()
+    x = conv(n, n.x(1, 1, 8, 8), 1, 8)
+    for _ in range(3):
+        x = n.Add(x, conv(n, n.Relu(conv(n, x, 8, 8)), 8, 8))
+    path = n.save(tmp_path / "m.onnx", n.MatMul(n.Flatten(x), n.w(512, 2)))
+    program = deeploy.compile(make_step(path, TrainOptions("mse"))).plan.program
+    image, activations, places = 8 * 8 * 8 * 4, 14, 9
+    assert peak(program) - sum(buffer.bytes for buffer in program.buffers.values() if buffer.role is Role.STATE) < image * (
+        activations + 2 * places
+    )
+
+
+@pytest.mark.parametrize("name", ["residual", "attention", "wide", "norm", "largest, overlapping"])
+def test_the_peak_of_a_step_is_close_to_the_bound_of_its_order(tmp_path: Path, name: str) -> None:
+    use = deeploy.compile(build_step(tmp_path, name)).memory["arena"]
+    assert use.peak <= 1.1 * use.lower_bound
 
 
 def states_of(model: onnx.ModelProto) -> dict[str, list[int]]:

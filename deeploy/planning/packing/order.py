@@ -2,13 +2,16 @@
 
 A call may run when everything is there that it reads, and when nobody reads any more what it overwrites; what talks to other chips or
 outlives an inference keeps its order. Among all such orders a beam search looks for the best one: orders grow call by call, or by a
-group of calls of which none needs the other; of those that have run the same calls the best one stays, and of the others a few.
+group of calls of which none needs the other; of those that have run the same calls the best one stays, and of the others a few. Memory is
+looked for from both ends: from the front, results that are read much later look as good as any; from the end, they come late.
 """
 
 from __future__ import annotations
 
+import copy
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -18,6 +21,7 @@ import numpy as np
 from deeploy.planning.program import Call, Operand, Program, Role
 
 WIDTH = 16  # orders that grow side by side
+MOST_ALIKE = 2  # of these, from the end, with the same peak and the same bytes
 MOST_CALLS = 512  # of networks whose order is looked for so widely; of larger ones, fewer orders grow side by side
 MOST_ELEMENTS = 1 << 20  # of operands whose elements are compared one by one
 MOST_READY = 8  # calls that may run next, of which groups are made: the first ones of the program
@@ -29,7 +33,7 @@ def order_calls(program: Program) -> Program:
     graph = _OrderGraph(program)
     if not graph.is_free:
         return program
-    order = _search_order(graph)
+    order = _search_both_ends(graph)
     return program if order == list(range(len(program.calls))) else arrange_calls(program, order)
 
 
@@ -206,6 +210,13 @@ class _OrderGraph:
             for step in _steps_of_set(needed):
                 self.after[step].append(later)
 
+    def reversed(self) -> _OrderGraph:
+        """The same calls from the last one to the first: what is there for the first time is there for the last time then."""
+        other = copy.copy(self)
+        other.before = [sum(1 << step for step in later) for later in self.after]
+        other.after = [list(_steps_of_set(needed)) for needed in self.before]
+        return other
+
     @property
     def is_free(self) -> bool:
         """Whether the calls could run in another order."""
@@ -257,19 +268,44 @@ class _Begun:
         return self.peak, self.bytes, self.order
 
 
-def _search_order(graph: _OrderGraph) -> list[int]:
-    """The best order that is found; that of the program where none is better.
+def _search_both_ends(graph: _OrderGraph) -> list[int]:
+    """The better one of the orders that are found from the front and from the end; the second only where the first may not be the best."""
+    steps = list(range(len(graph.before)))
+    forward = _search_order(graph, steps)
+    if forward.peak <= max(sum(graph.bytes[name] for name in buffers) for buffers in graph.buffers):
+        return list(forward.order)
+    backward = _search_order(graph.reversed(), steps[::-1], MOST_ALIKE)
+    return list(forward.order if forward.peak <= backward.peak else backward.order[::-1])
+
+
+_State: TypeAlias = tuple[int, int, int, int]  # peak, bytes, which of the beam by its order, and the next step
+
+
+def _choose_states(states: Iterable[_State], width: int, most_alike: int) -> list[_State]:
+    """The best ones, of which some have the same peak and bytes, or one kind of calls would fill the beam."""
+    if most_alike >= width:
+        return heapq.nsmallest(width, states)
+    chosen, alike = list[_State](), Counter[tuple[int, int]]()
+    for state in sorted(states):
+        alike[state[:2]] += 1
+        if alike[state[:2]] <= most_alike:
+            chosen.append(state)
+    return chosen[:width]
+
+
+def _search_order(graph: _OrderGraph, steps: Sequence[int], most_alike: int = WIDTH) -> _Begun:
+    """The best order that is found; that of ``steps`` where none is better.
 
     Of calls that do the same to the bytes, the first ones alone can be among the best orders, as many as there are of these.
     """
     count = len(graph.before)
     own = begin = _Begun(0, (), 0, 0, _sort_ready(graph, 0, {}, [step for step in range(count) if not graph.before[step]]))
-    for step in range(count):
+    for step in steps:
         own = _grow_prefix(graph, own, step)
     width = max(1, min(WIDTH, WIDTH * MOST_CALLS // count))
     beam: Sequence[_Begun] = [begin]
     for _ in range(count):
-        states: dict[int, tuple[int, int, int, int]] = {}  # peak, bytes, which of the beam by its order, and the next step
+        states: dict[int, _State] = {}
         beam = sorted(beam, key=lambda begun: begun.order)
         for number, begun in enumerate(beam):
             for (more, less), steps in begun.ready.items():
@@ -278,9 +314,9 @@ def _search_order(graph: _OrderGraph) -> list[int]:
                     done, one = begun.done | 1 << step, (peak, left, number, step)
                     if done not in states or one < states[done]:
                         states[done] = one
-        beam = [_grow_prefix(graph, beam[number], step) for _, _, number, step in heapq.nsmallest(width, states.values())]
+        beam = [_grow_prefix(graph, beam[number], step) for _, _, number, step in _choose_states(states.values(), width, most_alike)]
     best = min(beam, key=lambda begun: begun.rank, default=own)
-    return list(best.order if best.peak < own.peak else own.order)
+    return best if best.peak < own.peak else own
 
 
 def _call_effect(graph: _OrderGraph, done: int, step: int) -> _Effect:
