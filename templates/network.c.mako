@@ -192,7 +192,8 @@ static void announce(instance *self) {
     RT_REGION(LEVEL_${outer}, self->inputs[${index}], ${inputs[index]["bytes"]}, 0);
 % endfor
 % for index in range(len(outputs)):
-    RT_REGION(LEVEL_${outer}, self->outputs[${index}], ${outputs[index]["bytes"]}, 1);
+<% calls = stream["outputs"][index]["calls"] if stream else 1 %>\
+    RT_REGION(LEVEL_${outer}, self->outputs[${index}], ${outputs[index]["bytes"]}, ${f"self->all_rows % {calls} == 0" if calls > 1 else 1});
 % endfor
 % if not is_far:
 % for k in [*constants, *borrowed]:

@@ -40,6 +40,9 @@ given = {side: ", ".join(port["parameter"] for port in ports) or "0" for side, p
 #define ${P}_STREAM_HOP ${stream["hop"]} /* columns of the streamed input that are new in each inference */
 % for index, output in enumerate(stream["outputs"]):
 #define ${P}_OUTPUT_${index}_DELAY ${output["delay"]} /* columns of the streamed input by which the output lags */
+% if output["calls"] > 1:
+#define ${P}_OUTPUT_${index}_EVERY ${output["calls"]} /* it is new when ${prefix}_position() is a multiple of this, and stays as it is until then */
+% endif
 % endfor
 % endif
 #define ${P}_LAYERS ${len(layers)}

@@ -33,6 +33,7 @@ def comment_layer(
         f"{_describe_kernel(layer, target)}.",
         f"{_describe_operands(call, places, types, windows)}.",
         *_describe_epilogue(call),
+        *([f"Runs in one of {call.period} inferences."] if call.period > 1 else []),
     ]
     lines = [line for part in parts for line in textwrap.wrap(part, _WIDTH - 3, break_long_words=False, break_on_hyphens=False)]
     return [f"{' *' if number else '/*'} {line}" + " */" * (number == len(lines) - 1) for number, line in enumerate(lines)]

@@ -29,6 +29,7 @@ class Elements:
         for node in [*(call.node for call in calls), *(node for node in graph.nodes if node.op in VIEWS)]:
             self.makers |= {tensor.name: node for tensor in node.outputs}
         self.grown = [node for node in graph.nodes if node.op == APPEND]
+        self.periods = graph.periods
         self.begins = any(node.attrs.get("begins") for node in self.grown)  # whether there are no inferences behind others
         self.writes = [node for node in graph.nodes if node.op == KEEP]
         self.states: dict[str, np.ndarray] = {}  # what outlives an inference
@@ -42,7 +43,8 @@ class Elements:
     def begin(self, past: int, rows: int) -> None:
         """An inference behind ``past`` rows begins, which appends ``rows``."""
         for node in self.writes if self.known else ():
-            self.states[_state_of(node).name] = self.of(node.operands[0])
+            if past % self.periods.get(node.outputs[0].name, 1) == 0:
+                self.states[_state_of(node).name] = self.of(node.operands[0])
         self.known, self.past = dict(self.states), past
         for node in self.grown:
             _state_rows(self.states[node.outputs[0].name], int(node.attrs["axis"]), past, rows)[...] = self.of(node.operands[0])

@@ -38,7 +38,7 @@ from deeploy.execution.simulation.systems import LINK
 from deeploy.execution.simulation.timeline import make_timeline
 from deeploy.execution.simulation.timing import Run, summarise_run
 from deeploy.execution.simulation.trace import FEWEST_EVENTS, MOST_EVENTS, write_trace
-from deeploy.execution.simulation.walk import walk_plan
+from deeploy.execution.simulation.walk import walk_plan, walk_round
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import Integers
 from deeploy.frontend.io import Port
@@ -148,8 +148,18 @@ class Unit:
             "timing": timing,
             "requantised": self.network.requantised,
             "self_test": self.network.self_test,
-            **({"stream": asdict(self.network.streamed.stream)} if self.network.streamed is not None else {}),
+            **({"stream": self._describe_stream(timing)} if self.network.streamed is not None else {}),
         }
+
+    def _describe_stream(self, timing: Contents | None) -> Contents:
+        """What ``deploy.json`` says of a network that streams; cycles and energy of an inference in the mean."""
+        plan, streamed = self.network.plan, self.network.streamed
+        assert streamed is not None
+        mean = {"cycles": None, "energy_uj": None} if timing is None else {name: timing[name] for name in ("cycles", "energy_uj")}
+        if timing is not None and plan.program.period > 1:
+            cycles, energy = walk_round(plan)
+            mean = {"cycles": round(cycles), "energy_uj": None if mean["energy_uj"] is None else round(energy, 3)}
+        return {**asdict(streamed.stream), **mean}
 
 
 def describe_pinned(pinned: Sequence[Pinned]) -> Contents:

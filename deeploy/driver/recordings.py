@@ -22,10 +22,10 @@ class Listening:
     """What a recording gave.
 
     Attributes:
-        seconds: of signal in a call.
-        scores: of every call, the elements of the last output.
+        seconds: of signal from one score to the next.
+        scores: the elements of the last output, whenever it is new.
         lag: by how many seconds they are late.
-        cycles, mhz: predicted of a call, and the clock; None where the target has none. ``microjoules`` likewise.
+        cycles, mhz: predicted for these seconds, and the clock; None where the target has none. ``microjoules`` likewise.
     """
 
     seconds: float
@@ -88,16 +88,18 @@ def listen(folder: Path, path: Path, on: str = "host", network: str | None = Non
     if stream is None or len(inputs) != 1 or int(np.prod(inputs[0]["shape"])) != stream["hop"] or inputs[0]["type"] != "f32":
         raise UsageError("--stream: the project does not take samples of sound hop by hop", "Compile it with --stream INPUT.AXIS=HOP.")
     samples, rate = read_sound(path)
-    calls = len(samples) // stream["hop"]
-    if not calls:
-        raise UsageError(f"{shorten(str(path))} has {len(samples)} samples, a hop has {stream['hop']}", "Give a longer recording.")
+    output = stream["outputs"][-1]
+    calls, every = len(samples) // stream["hop"], output["calls"]
+    if calls < every:
+        hops = f"a hop has {stream['hop']}" + f", and scores are new behind {every}" * (every > 1)
+        raise UsageError(f"{shorten(str(path))} has {len(samples)} samples, {hops}", "Give a longer recording.")
     hops = samples[: calls * stream["hop"]].reshape(calls, *inputs[0]["shape"])
     with tempfile.TemporaryDirectory() as scratch:
         np.savez(Path(scratch) / "hops.npz", hops)
         verdict = run_project(folder, Path(scratch) / "hops.npz", network=network, on=on, sequence=True, time_limit=time_limit)
-    output = stream["outputs"][-1]
-    scores = np.asarray(verdict.outputs[-1], np.float32).reshape(calls, -1)
-    return Listening(stream["hop"] / rate, scores, output["delay"] / rate, entry["cycles"], _clock_of(entry), entry["energy_uj"])
+    scores = np.asarray(verdict.outputs[-1], np.float32).reshape(calls, -1)[every - 1 :: every]
+    costs = (None if stream[name] is None else stream[name] * every for name in ("cycles", "energy_uj"))
+    return Listening(every * stream["hop"] / rate, scores, output["delay"] / rate, next(costs), _clock_of(entry), next(costs))
 
 
 def _clock_of(entry: Document) -> float | None:

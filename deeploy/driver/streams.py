@@ -15,7 +15,7 @@ from deeploy.errors import shorten
 from deeploy.execution.simulation.interpreter import network_outputs
 from deeploy.execution.verification.compare import Comparison, compare_output
 from deeploy.execution.verification.onnxruntime_reference import runtime_failures
-from deeploy.frontend.streaming import Lengthened, StreamDescription, Streamed, lengthen_graph
+from deeploy.frontend.streaming import Lengthened, Streamed, StreamedOutput, lengthen_graph
 from deeploy.frontend.streaming.standard_form import write_standard
 from deeploy.ir.rewriting import rewrite_graph
 from deeploy.ir.target import Target
@@ -82,18 +82,28 @@ def find_expected(streamed: Streamed, hops: Sequence[np.ndarray], got: Sequence[
     stream, recording = streamed.stream, np.concatenate(hops, streamed.stream.axis)
     lengthened = lengthen_graph(streamed.source, streamed.wanted, recording.shape[stream.axis])
     found = dict(zip([t.name for t in lengthened.body.outputs], run(lengthened.body, [[recording]])[0], strict=True))
-    calls = [_cut_outputs(stream, found, call) for call in range(len(hops))]
+    values = {output.name: _cut_output(output, found[output.name], len(hops)) for output in stream.outputs if output.axis is not None}
     if lengthened.head.outputs:
-        windows = [_cut_windows(lengthened, stream, found, call) for call in range(len(hops))]
-        for call, outputs in zip(calls, run(lengthened.head, windows), strict=True):
-            call |= dict(zip([t.name for t in lengthened.head.outputs], outputs, strict=True))
+        late = next(output for output in stream.outputs if output.name == lengthened.head.outputs[0].name)
+        windows = [_cut_windows(lengthened, (call + 1) * stream.hop - late.delay, found) for call in _new_calls(late, len(hops))]
+        computed = run(lengthened.head, windows)
+        for place, tensor in enumerate(lengthened.head.outputs):
+            values[tensor.name] = [outputs[place] for outputs in computed]
     results = []
     for place, output in enumerate(stream.outputs):
-        shown = [call[output.name] for call in calls]
-        if output.axis is not None:
-            shown = [_fill_front(y, given, output.axis) for given, y in zip(got[place], shown, strict=True)]
-        results.append(np.stack(shown))
+        new, shown = iter(values[output.name]), np.zeros(got[place].shape[1:], got[place].dtype)
+        is_new, calls = set(_new_calls(output, len(hops))), list[np.ndarray]()
+        for call, given in enumerate(got[place]):
+            if call in is_new:
+                shown = next(new) if output.axis is None else _fill_front(next(new), given, output.axis)
+            calls.append(shown)
+        results.append(np.stack(calls))
     return results
+
+
+def _new_calls(output: StreamedOutput, calls: int) -> range:
+    """The calls in which an output is new; in others it stays as it was."""
+    return range(output.calls - 1, calls, output.calls)
 
 
 def _fill_front(array: np.ndarray, other: np.ndarray, axis: int) -> np.ndarray:
@@ -101,18 +111,15 @@ def _fill_front(array: np.ndarray, other: np.ndarray, axis: int) -> np.ndarray:
     return np.concatenate([other.take(range(other.shape[axis] - array.shape[axis]), axis).astype(array.dtype), array], axis)
 
 
-def _cut_outputs(stream: StreamDescription, found: dict[str, np.ndarray], call: int) -> dict[str, np.ndarray]:
-    """The outputs of a call that stream, by their names, from those of the whole recording."""
-    values = dict[str, np.ndarray]()
-    for output in (output for output in stream.outputs if output.axis is not None):
-        end = (call + 1) * output.columns - output.delay // output.period
-        values[output.name] = found[output.name].take(range(max(0, end - output.columns), max(0, end)), output.axis)
-    return values
+def _cut_output(output: StreamedOutput, whole: np.ndarray, calls: int) -> Arrays:
+    """The new columns of an output that streams, from those of the whole recording."""
+    assert output.axis is not None
+    first = [(number * output.columns) - output.delay // output.period for number in range(len(_new_calls(output, calls)))]
+    return [whole.take(range(max(0, begin), max(0, begin + output.columns)), output.axis) for begin in first]
 
 
-def _cut_windows(lengthened: Lengthened, stream: StreamDescription, found: dict[str, np.ndarray], call: int) -> Arrays:
-    """The windows of a call."""
-    end = (call + 1) * stream.hop - next(output.delay for output in stream.outputs if output.axis is None)
+def _cut_windows(lengthened: Lengthened, end: int, found: dict[str, np.ndarray]) -> Arrays:
+    """The windows that end at a column of the input."""
     cuts = ((found[t.name], course.axis, end // course.period, count, fill) for t, course, count, fill in lengthened.cuts)
     return [_cut_window(*cut) for cut in cuts]
 

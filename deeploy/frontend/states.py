@@ -209,16 +209,23 @@ def keep_states(graph: Graph, pairs: Sequence[Pair], masks: Mapping[str, np.ndar
     states = [replace(past, name=f"{past.name} (state)") for past in pasts]
     inputs = (*graph.inputs, *(() if position in graph.inputs else (position,)))
     graph = replace(_drop_ports(replace(graph, inputs=inputs), *pasts, *sources), next_states=tuple(sources))
-    numbers = {"has begun": np.ones(1, np.int64), **masks}
-    has_begun, *shown = _compare_position(position, numbers)
-    begun = {past: _begin_state(past, state, has_begun, pair.initial) for pair, past, state in zip(rewritten, pasts, states, strict=True)}
+    periods = [graph.periods.get(pair.present, 1) for pair in rewritten]
+    begins = {period: f"has begun{f' {period}' if period > 1 else ''}" for period in sorted({1, *periods})}
+    numbers = {**{name: np.full(1, period, np.int64) for period, name in begins.items()}, **masks}
+    shown = _compare_position(position, numbers)
+    has_begun, shown = dict(zip(begins, shown, strict=False)), shown[len(begins) :]
+    begun = {
+        past: _begin_state(past, state, has_begun[period], pair.initial)
+        for pair, past, state, period in zip(rewritten, pasts, states, periods, strict=True)
+    }
     known = {mask: tensor for mask in inputs for tensor in shown if mask.name == tensor.name}
     graph = substitute_tensors(_drop_ports(graph, *known), {**begun, **known})
     written = [
         _keep_state(source, state, pair, number)
         for number, (pair, source, state) in enumerate(zip(rewritten, graph.next_states, states, strict=True))
     ]
-    return replace(graph, next_states=tuple(written))
+    named = {tensor.name: period for tensor, period in zip(written, periods, strict=True) if period > 1}
+    return replace(graph, next_states=tuple(written), periods={**graph.periods, **named})
 
 
 def _keep_state(source: Tensor, state: Tensor, pair: Pair, number: int) -> Tensor:

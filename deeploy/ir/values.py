@@ -6,8 +6,9 @@ Nothing in it is ever changed. A rewrite makes other nodes and tensors and says 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +24,8 @@ class Graph:
 
     ``nodes`` are sorted by the most nodes in a row before them, then as the outputs read them, so that the order follows from the graph
     alone; unless they have an ``order`` of their own, with nodes that no output depends on, as messages are. ``opset`` and ``domains`` are
-    those of the file, for another file to state. ``next_states`` are tensors for later inferences, which need no reader.
+    those of the file, for another file to state. ``next_states`` are tensors for later inferences, which need no reader. ``periods`` has,
+    by name, outputs and next states that are new in every n-th inference alone.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Graph:
     domains: Any = None
     order: tuple[Node, ...] | None = None
     next_states: tuple[Tensor, ...] = ()
+    periods: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -56,6 +59,20 @@ class Graph:
         """A line for every node: its results with their types, its operator, inputs, and attributes in the order of their names."""
         lines = [f"inputs {', '.join(map(_print_type, self.inputs))}", *map(_print_node, self.nodes)]
         return "\n".join([*lines, f"outputs {', '.join(shorten(tensor.name) for tensor in self.outputs)}"]) + "\n"
+
+
+def spread_periods(steps: Sequence[tuple[Iterable[str], Iterable[str]]], periods: Mapping[str, int]) -> list[int]:
+    """In every how many inferences each step has to run: whenever somebody needs what it writes.
+
+    Args:
+        steps: in the order in which they run: the names of what each writes, and of what it reads.
+        periods: of what leaves an inference, by name.
+    """
+    needed, found = dict(periods), list[int]()
+    for written, read in reversed(steps):
+        found.append(math.gcd(*(needed.get(name, 0) for name in written)) or 1)
+        needed |= {name: math.gcd(needed.get(name, 0), found[-1]) for name in read}
+    return found[::-1]
 
 
 def _print_type(tensor: Tensor) -> str:

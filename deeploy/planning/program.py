@@ -96,11 +96,15 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Call(Bound):
-    """One kernel on its operands; ``name`` is a unique C identifier derived from the node's name."""
+    """One kernel on its operands; ``name`` is a unique C identifier derived from the node's name.
+
+    It runs in every inference, or in every n-th one, of which ``period`` is the n.
+    """
 
     operands: Mapping[str, Operand]
     name: str
     scratch: Mapping[str, str]  # scratch name -> buffer
+    period: int = 1
 
     @cached_property
     def known(self) -> dict[object, Any]:
@@ -169,6 +173,11 @@ class Program:
         """The states of the network: buffers that outlive an inference."""
         return self.dynamic_length.states if self.dynamic_length is not None else ()
 
+    @cached_property
+    def period(self) -> int:
+        """After how many inferences the same calls run again."""
+        return math.lcm(*(call.period for call in self.calls))
+
     @property
     def is_float(self) -> bool:
         """Whether it computes floats, and no activation has 8 or 16 bits: it was never quantised."""
@@ -189,8 +198,10 @@ class Program:
 def calls_ahead(calls: Sequence[Call], step: int) -> int:
     """How many calls before a call its first constants may be on their way: one, or as many more as there are Sends in front of it.
 
-    A Send is over before anything has arrived that is fetched while it runs.
+    A Send is over before anything has arrived that is fetched while it runs. None, where the call before runs in other inferences.
     """
+    if step and calls[step - 1].period != calls[step].period:
+        return 0
     start = step - 1
     while start > 0 and calls[start].kernel.link == "send":
         start -= 1

@@ -77,7 +77,8 @@ class _Explanation:
         self.variants: Sequence[Call] = plan.variants[step] if plan.variants else (self.call,)
         self.is_prefetchable = any(stream.is_prefetchable for stream in self.chosen.tiling.streams)
         codes = overview.codes[:step]
-        self.begins_ahead = step > 0 and bool(codes) and codes[step - calls_ahead(plan.program.calls, step)].is_accelerated
+        ahead = calls_ahead(plan.program.calls, step)
+        self.begins_ahead = ahead > 0 and bool(codes) and codes[step - ahead].is_accelerated
         self.is_cached_before = (
             [is_cached([*codes, code_of(variant, plan.target)], step) for variant in self.variants] if overview.codes else []
         )

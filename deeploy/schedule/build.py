@@ -101,6 +101,8 @@ def build_schedule(plan: Plan) -> Schedule:
             replace(layer, body=()) for layer in layers[fused_group.first : fused_group.last + 1]
         ]
         layers[fused_group.last] = body
+    turns = [Condition(remainder(all_rows(plan.program), layer.call.period), "==", 0) for layer in layers]
+    layers = [replace(layer, body=tuple(guard_nodes([turn], layer.body))) for layer, turn in zip(layers, turns, strict=True)]
     sections = team_sections(layers)
     return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), join_layers(plan, layers, sections), sections)
 

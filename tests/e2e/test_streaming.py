@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import deeploy
+from deeploy.certify import CertificateError
 from deeploy.driver import streams
 from deeploy.driver.project import CompiledProject
 from deeploy.driver.verify import verify_compiled
@@ -35,14 +36,17 @@ def compare_calls(compiled: CompiledProject, calls: int, is_float: bool) -> int:
     return sum(np.count_nonzero(array) for array in got)
 
 
-@pytest.mark.parametrize("hop", ["", "=8"])
+@pytest.mark.parametrize("hop", ["", "=8", "=3"])
 @pytest.mark.parametrize("is_float", [True, False])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_calls_give_what_the_lengthened_network_does(tmp_path: Path, name: str, is_float: bool, hop: str) -> None:
     path = save_network(name, tmp_path / "m.onnx")
     path = path if is_float else quantise_network(path, tmp_path / "q.onnx")
     compiled = deeploy.compile(path, stream=NETWORKS[name][1] + hop, certify=False)
-    assert compare_calls(compiled, 40 if not hop else 16, is_float) > 20
+    assert compare_calls(compiled, 16 if hop == "=8" else 40, is_float) > 20
+    assert compiled.network.streamed is not None
+    stream = compiled.network.streamed.stream
+    assert stream.products == stream.least_products
 
 
 @pytest.mark.share(0.34)
@@ -50,10 +54,10 @@ def test_calls_give_what_the_lengthened_network_does(tmp_path: Path, name: str, 
 def test_random_networks_stream(tmp_path: Path, seed: int) -> None:
     n = Net()
     n.random = np.random.default_rng(seed)
-    path, hop = n.save(tmp_path / "m.onnx", *random_network(n)), ["", "=12", "=36"][seed % 3]
+    path, (hop, calls) = n.save(tmp_path / "m.onnx", *random_network(n)), [("", 20), ("=1", 70), ("=5", 30), ("=36", 12)][seed % 4]
     quantised = quantise_network(path, tmp_path / "q.onnx")
     for file in (path, quantised):
-        assert compare_calls(deeploy.compile(file, stream=f"x0.2{hop}", certify=False), 20, file is path) > 20
+        assert compare_calls(deeploy.compile(file, stream=f"x0.2{hop}", certify=False), calls, file is path) > 20
 
 
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
@@ -68,6 +72,21 @@ def test_the_c_streams(tmp_path: Path, name: str, target: str) -> None:
         "the lengthened network",
         "onnxruntime on the whole recording",
     }
+
+
+@pytest.mark.parametrize(("name", "target"), [("tc_resnet", "siracusa"), ("crnn", "generic")])
+def test_layers_behind_strides_run_in_every_nth_call(tmp_path: Path, name: str, target: str) -> None:
+    path = quantise_network(save_network(name, tmp_path / "m.onnx"), tmp_path / "q.onnx")
+    compiled = deeploy.compile(path, target, stream=f"{NETWORKS[name][1]}=1")
+    assert {call.period for call in compiled.network.program.calls} == ({1, 2, 4} if name == "tc_resnet" else {1, 2})
+    assert verify_compiled(compiled, path).passed
+    files, period = dict(compiled.files()), compiled.network.program.period
+    assert f"_OUTPUT_0_EVERY {period} " in str(files["include/network.h"])
+    code = str(files["src/network.c"])
+    assert f"all_rows % {period} == 0" in code
+    files["src/network.c"] = code.replace(f"all_rows % {period} == 0", "all_rows % 1 == 0")
+    with pytest.raises(CertificateError):
+        compiled.certify(files)
 
 
 def recurrent(path: Path, op: str) -> Path:
@@ -147,7 +166,6 @@ def test_a_sliding_window_gives_what_each_window_does(tmp_path: Path) -> None:
         ("x0", "recording", UsageError, r"stream x0 is not of the form INPUT\.AXIS"),
         ("x1.2", "recording", UsageError, r"the model has no input x1\nIts inputs: x0"),
         ("x0.0", "recording", UsageError, r"Axes of x0: 1 \(10 columns\), 2 \(32 columns\)"),
-        ("x0.2=6", "recording", UsageError, r"the strides of the network are 4 columns together\nThe smallest hop is 4; or: .*x0\.2=8"),
         ("x0.2", "window", UnsupportedError, r"node Conv_0 \(Conv\) pads the streamed axis"),
         ("x0.1", "recording", UnsupportedError, r"node Conv_0 \(Conv\) needs the whole window of input x0"),
         ("x0.2", "both", UsageError, 'stream_mode="both" is unknown'),

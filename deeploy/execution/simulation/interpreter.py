@@ -22,7 +22,8 @@ from deeploy.planning.program import Call, Program, Role
 
 @dataclass
 class StateRows:
-    """What a network's states hold between two inferences: flat arrays by buffer, and how many rows of them exist."""
+    """What a network's states hold between two inferences, and outputs that are not always new: flat arrays by buffer; and how many rows
+    there are."""
 
     count: int = 0
     memory: dict[str, np.ndarray] = field(default_factory=dict)
@@ -74,6 +75,7 @@ def end_inference(program: Program, memory: Mapping[str, np.ndarray], rows: Stat
     if dynamic_length is not None:
         rows.count += dynamic_length.rows
         rows.memory = {state.buffer: memory[state.buffer] for state in dynamic_length.states}
+        rows.memory |= {name: memory[name].copy() for name in program.outputs if program.period > 1}
     return {name: flat.reshape(program.buffers[name].shape) for name, flat in memory.items()}
 
 
@@ -84,10 +86,13 @@ def network_outputs(program: Program, inputs: Sequence[np.ndarray], rows: StateR
 
 
 def execute_call(program: Program, call: Call, memory: dict[str, np.ndarray], past: int) -> None:
-    """Run a call on the rows that exist: ``past`` ones and those of the inference. Sends and Recvs are not for here."""
+    """Run a call, where it is its turn, on the rows that exist: ``past`` ones and those of the inference. Sends and Recvs are not for
+    here."""
+    rows = past + program.dynamic_length.rows if program.dynamic_length is not None else 0
+    if rows % call.period:
+        return
     names = operand_names(call.kernel, call.node)
     assert names is not None
-    rows = past + program.dynamic_length.rows if program.dynamic_length is not None else 0
     places = {name: access_at(program, call, name, past) for name in call.operands}
     arrays: dict[str, np.ndarray | None] = {}
     inputs: list[Tensor | None] = []

@@ -8,12 +8,13 @@ stand for those that are missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.errors import UnsupportedError, UsageError, quote_words, shorten
+from deeploy.errors import UnsupportedError, UsageError, shorten
 from deeploy.frontend.lower import forms
 from deeploy.frontend.states import Pair
 from deeploy.frontend.streaming.recording import Recording
@@ -35,6 +36,7 @@ class StreamedOutput:
         axis: along which it has new columns in every call; None where it is computed of a window, anew in every call.
         columns: the new ones of a call; of the input for each of its columns, ``period``.
         delay: in columns of the input.
+        calls: from one in which it is new to the next.
     """
 
     name: str
@@ -42,6 +44,7 @@ class StreamedOutput:
     columns: int
     period: int
     delay: int
+    calls: int
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class StreamDescription:
     hop: int
     outputs: tuple[StreamedOutput, ...]
     heads: tuple[str, ...]  # nodes that need a window
-    products: int  # of one call
+    products: int  # of one call, in the mean
     least_products: int  # of the lengthened network for a hop, and of what is computed of windows
     window_products: int  # of the network of the file
 
@@ -62,6 +65,8 @@ class StreamDescription:
         """What the user is told."""
         delays = ", ".join(f"{shorten(out.name)} {out.delay}" for out in self.outputs)
         lines = [f"stream: each inference takes {self.hop} new columns of {shorten(self.input)}; columns by which outputs lag: {delays}"]
+        late = ", ".join(f"{shorten(out.name)} {out.calls}" for out in self.outputs if out.calls > 1)
+        lines += [f"stream: inferences from one new result to the next: {late}"] if late else []
         if self.heads:
             lines.append(f"stream: computed of a window, anew in every inference: {shorten(', '.join(self.heads), 200)}, and what follows")
         return lines
@@ -99,7 +104,7 @@ def stream_graph(graph: Graph, wanted: StreamAxis, is_window: bool = False) -> S
     """The network over a hop for one over a window.
 
     Raises:
-        UsageError: there is no such axis, or the hop is not one that all strides divide.
+        UsageError: there is no such axis.
         UnsupportedError: nothing streams, or not as a sliding window.
     """
     file, graph = graph, forms.OPERATORS(graph)
@@ -113,12 +118,6 @@ def stream_graph(graph: Graph, wanted: StreamAxis, is_window: bool = False) -> S
     first = walk(_ANY_HOP)
     least = find_common_hop(first.courses.values())
     hop = wanted.hop or least
-    if hop % least:
-        given = quote_words(["--stream", f"{wanted.input}.{wanted.axis}={least * -(-hop // least)}"])
-        raise UsageError(
-            f"--stream {shorten(str(wanted))}: the strides of the network are {least} columns together",
-            f"The smallest hop is {least}; or: {given}",
-        )
     if all(t is source for t in first.courses):
         raise UnsupportedError(
             f"{first.heads[0]} needs the whole window of input {shorten(source.name)}",
@@ -129,19 +128,24 @@ def stream_graph(graph: Graph, wanted: StreamAxis, is_window: bool = False) -> S
     outputs = tuple(_keep_name(final.of(t), t) for t in graph.outputs)
     inputs = tuple(final.of(t) for t in graph.inputs)
     pasts, ends = zip(*final.ends, strict=True) if final.ends else ((), ())
-    made = replace(graph, inputs=(*inputs, *pasts, *final.mask_inputs.values()), outputs=(*outputs, *ends))
-    counts = count_products(made), _count_least(graph, replace(wanted, hop=hop)), count_products(graph)
     told = tuple(_describe(final, t, lag) for t in graph.outputs)
+    periods = {name: calls for name, calls in (*((out.name, out.calls) for out in told), *final.periods.items()) if calls > 1}
+    made = replace(graph, inputs=(*inputs, *pasts, *final.mask_inputs.values()), outputs=(*outputs, *ends), periods=periods)
+    made = name_all(made)
+    least_products = _count_least(graph, replace(wanted, hop=hop), told)
+    counts = count_products(made), least_products, count_products(graph)
     stream = StreamDescription(source.name, axis, source.shape[axis], hop, told, tuple(str(node) for node in final.heads), *counts)
-    return Streamed(file, wanted, name_all(made), stream, tuple(final.pairs), final.masks)
+    return Streamed(file, wanted, made, stream, tuple(final.pairs), final.masks)
 
 
-def _count_least(graph: Graph, wanted: StreamAxis) -> int:
-    """The products of the lengthened network that a further hop takes, and of the windows of one call."""
-    hop = wanted.hop or 0
+def _count_least(graph: Graph, wanted: StreamAxis, outputs: Sequence[StreamedOutput]) -> int:
+    """The products of the lengthened network that a further hop takes in the mean, and of the windows of one call."""
+    calls = math.lcm(*(output.calls for output in outputs))
+    hop = (wanted.hop or 0) * calls
     columns = -(-_LONG // hop) * hop + next(t for t in graph.inputs if t.name == wanted.input).shape[wanted.axis]
     shorter, longer = (lengthen_graph(graph, wanted, columns + more) for more in (0, hop))
-    return count_products(longer.body) - count_products(shorter.body) + count_products(longer.head)
+    heads = next((calls // output.calls for output in outputs if output.axis is None), 0)
+    return -(-(count_products(longer.body) - count_products(shorter.body) + count_products(longer.head) * heads) // calls)
 
 
 def _keep_name(made: Tensor, output: Tensor) -> Tensor:
@@ -154,12 +158,14 @@ def _keep_name(made: Tensor, output: Tensor) -> Tensor:
 def _describe(walked: Streaming, output: Tensor, lag: int) -> StreamedOutput:
     course = walked.courses.get(output)
     if course is None:
-        return StreamedOutput(output.name, None, 0, walked.hop, lag if output in walked.whole else 0)
+        calls = math.lcm(*(walked.calls(one.period) for one in walked.windows)) if output in walked.whole else 1
+        return StreamedOutput(output.name, None, 0, walked.hop * calls, lag if output in walked.whole else 0, calls)
+    calls = walked.calls(course.period)
     if course.period != int(course.period):
-        what = f"output {shorten(output.name)} has {walked.columns(output)} columns for {walked.hop} of the input"
+        what = f"output {shorten(output.name)} has {walked.columns(output)} columns for {walked.hop * calls} of the input"
         raise UnsupportedError(what, "Let the network end in layers that have one column for a whole number of those of the input.")
     period = int(course.period)
-    return StreamedOutput(output.name, course.axis, walked.columns(output), period, course.delay * period)
+    return StreamedOutput(output.name, course.axis, walked.columns(output), period, course.delay * period, calls)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,19 @@
 """The streamed form of a network: one call takes new columns of an input, and keeps of every layer's input what the next call needs.
 
 Call n (from 0) computes, of a tensor with h columns a call and delay d, columns n*h - d to (n + 1)*h - d, counted from the beginning of the
-recording. A window of r columns that moves by s and begins p columns before the recording needs r - s - p + d columns that have not come
-yet for its own last one, so that its delay is ceil of that / s, at least 0. Columns before the recording are what the layer pads with:
-states begin so, and what inner layers compute for columns before the recording, while their delay has not passed, is masked.
+recording. Where a stride is more than the columns of a call, what is behind it runs in every n-th call, as if that had n hops; what it
+reads, the calls before have kept. A window of r columns that moves by s and begins p columns before the recording needs r - s - p + d
+columns that have not come yet for its own last one, so that its delay is ceil of that / s, at least 0. Columns before the recording are
+what the layer pads with: states begin so, and what inner layers compute for columns before the recording, while their delay has not
+passed, is masked.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -55,6 +59,7 @@ class Streaming(CourseWalk):
 
     Attributes:
         pairs: its states.
+        periods: of what states become, by name: in every how many calls that is.
         masks: by the name of an input, in which call from 0 on each column of a tensor is one of the recording.
         needs, wanted: what walks before found, and what this one finds.
     """
@@ -65,16 +70,22 @@ class Streaming(CourseWalk):
         self.wanted: dict[Key, int] = {}
         self.windows: list[Course] = []
         self.pairs: list[Pair] = []
+        self.periods: dict[str, int] = {}
         self.ends: list[tuple[Tensor, Tensor]] = []  # states as they are read and as they are left
         self.masks: dict[str, np.ndarray] = {}
         self._histories: dict[Key, Tensor] = {}
         self.mask_inputs: dict[str, Tensor] = {}
 
+    def calls(self, period: int | Fraction) -> int:
+        """The calls from one to the next in which tensors of a period have new columns."""
+        columns = Fraction(period).numerator
+        return columns // math.gcd(self.hop, columns)
+
     def slide(self, node: Node, x: Tensor, span: WindowSpan, fill: Fill) -> tuple[Tensor, Course]:
-        course, columns = self.courses[x], self.columns(x)
+        course, new = self.courses[x], self.columns(x)
         if self.is_window and (span.before > 0 or span.after > 0):
             raise _padded(node)
-        require(columns % span.stride == 0)
+        columns = new * self.calls(course.period * span.stride) // self.calls(course.period)
         delay = max(0, -((span.before + span.stride - span.reach - course.delay) // span.stride))
         past = delay * span.stride + span.before - course.delay
         fill = fill if span.before > 0 else None
@@ -82,7 +93,7 @@ class Streaming(CourseWalk):
             require(fill is None or fill == course.fill)
             fill = course.fill
         length = (columns // span.stride - 1) * span.stride + span.reach
-        return self._history(x, past, length, fill), Course(course.axis, course.period * span.stride, delay)
+        return self._history(x, past + columns - new, length, fill), Course(course.axis, course.period * span.stride, delay)
 
     def wait(self, x: Tensor, delay: int) -> Tensor:
         course = self.courses[x]
@@ -137,14 +148,15 @@ class Streaming(CourseWalk):
             if not past.dtype.is_float:
                 new = compute("QuantizeLinear", new, *_state_step(), dtype=past.dtype, axis=0)
             if delay:
-                new = self._mask(delay, columns, 3, 0).apply("Where", new, constant(value, past.dtype))
+                new = self._mask(self.courses[y], columns, 3, 0).apply("Where", new, constant(value, past.dtype))
             if not new.name:
                 set_name(new, f"{past.name} (left)")
-            self._keep(past, new, value)
+            self._keep(past, new, value, course)
         return True
 
-    def _keep(self, past: Tensor, new: Tensor, initial: np.ndarray) -> None:
+    def _keep(self, past: Tensor, new: Tensor, initial: np.ndarray, course: Course) -> None:
         """What one call leaves is what the next one reads."""
+        self.periods[new.name] = self.calls(course.period)
         is_uniform = bool((initial == initial.flat[0]).all())
         self.pairs.append(Pair(past.name, new.name, None, np.asarray(initial.flat[0]) if is_uniform else initial))
         self.ends.append((past, new))
@@ -179,7 +191,7 @@ class Streaming(CourseWalk):
         count = both.shape[axis]
         after = both.cut(axis, count - kept, count)
         set_name(after, f"{tensor.name} (next {len(self.pairs)})")
-        self._keep(past, after, np.asarray(fill or 0.0))
+        self._keep(past, after, np.asarray(fill or 0.0), self.courses[tensor])
         return both
 
     def _masked(self, narrow: Narrow, course: Course, fill: float | None) -> Tensor:
@@ -187,17 +199,18 @@ class Streaming(CourseWalk):
         new, axis = self.of(narrow.tensor), self.courses[narrow.tensor].axis
         if course.delay <= 0 or fill is None:
             return new
-        mask = self._mask(course.delay, new.shape[axis], new.rank, axis)
+        mask = self._mask(course, new.shape[axis], new.rank, axis)
         return mask.apply("Where", new, constant(np.full([1] * new.rank, fill, new.dtype.numpy)))
 
-    def _mask(self, delay: int, columns: int, rank: int, axis: int) -> Tensor:
+    def _mask(self, course: Course, columns: int, rank: int, axis: int) -> Tensor:
         """Whether columns are of the recording, as an input of the graph."""
+        delay, calls = course.delay, self.calls(course.period)
         count = 1 if delay % columns == 0 else columns
-        name = f"stream {delay} {columns} {rank} {axis}"
+        name = f"stream {delay} {columns} {rank} {axis}{f' {calls}' if calls > 1 else ''}"
         if name not in self.mask_inputs:
             self.mask_inputs[name] = Tensor(name, with_columns([1] * rank, axis, count), DType.BOOL)
             if self.needs.states is not None:
-                self.masks[name] = -((np.arange(count) - delay) // columns).reshape(self.mask_inputs[name].shape)
+                self.masks[name] = calls * -((np.arange(count) - delay) // columns).reshape(self.mask_inputs[name].shape)
         return self.mask_inputs[name]
 
 

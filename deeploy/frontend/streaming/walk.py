@@ -19,7 +19,7 @@ import numpy as np
 from deeploy.frontend.lower.quant import behind_dequantisation
 from deeploy.ir.nodes import Node, Tensor, name_part, set_name
 from deeploy.ir.rewriting import attempt
-from deeploy.ir.values import Graph, read_other_tensors
+from deeploy.ir.values import Graph, read_other_tensors, spread_periods
 from deeploy.operators.recurrent import GATES
 
 Fill: TypeAlias = "float | str | None"  # what stands before a recording: a real number, LOWEST, or nothing that is read
@@ -205,8 +205,12 @@ def name_all(graph: Graph) -> Graph:
 
 
 def count_products(graph: Graph) -> int:
-    """Products of a graph: those of convolutions, of matrices and of recurrent layers."""
-    return sum(map(_count_of, graph.nodes))
+    """Products of a graph in the mean of its inferences: those of convolutions, of matrices and of recurrent layers."""
+    outputs = {tensor.name: graph.periods.get(tensor.name, 1) for tensor in graph.outputs}
+    steps = [([t.name for t in node.outputs], [t.name for t in node.operands]) for node in graph.nodes]
+    periods = spread_periods(steps, outputs)
+    every = math.lcm(*periods)
+    return -(-sum(_count_of(node) * every // period for node, period in zip(graph.nodes, periods, strict=True)) // every)
 
 
 def _count_of(node: Node) -> int:

@@ -26,6 +26,7 @@ from deeploy.planning.binding.dynamic import dynamic_dims, spread_axes
 from deeploy.planning.binding.kernel_fusion import fuse_sums_and_norms
 from deeploy.planning.binding.kernels import bound_geometry, operand_names, select_kernels
 from deeploy.planning.binding.lookups import with_lookups
+from deeploy.planning.binding.periods import with_periods
 from deeploy.planning.program import (
     Buffer,
     Call,
@@ -86,7 +87,12 @@ def assemble_program(name: str, graph: Graph, kernels: Sequence[Kernel], off: Se
         assembler.owner(state, Role.STATE)
     for state in whole:
         assembler.where[state.name] = Operand(assembler.owner(state, Role.STATE), Access.dense(state.shape))
-    return assembler.run(steps, inputs, outputs, grown, state_writes)
+    program = assembler.run(steps, inputs, outputs, grown, state_writes)
+    if not graph.periods:
+        return program
+    written = {assembler.owners[own.name]: graph.periods.get(t.name, 1) for own, t in zip(outputs, graph.outputs, strict=True)}
+    written |= {assembler.owners[s.name]: graph.periods.get(node.outputs[0].name, 1) for node, s in zip(state_writes, whole, strict=True)}
+    return with_periods(program, written)
 
 
 def _state_number(node: Node) -> int:

@@ -95,7 +95,7 @@ class _ChoiceModel:
                     if count:
                         self.load[distance][step].append((pick, count))
                 prefetched.append(None)
-                if step and candidate.prefetchable_cycles:
+                if step and self.problem.start(step) < step and candidate.prefetchable_cycles:
                     literal = self.model.new_bool_var(f"{step}.{i}.early")
                     self.model.add_implication(literal, pick)
                     prefetched[i] = literal
@@ -260,7 +260,7 @@ class _ChoiceModel:
         for step, residences in sorted(by_step.items()):
             ahead = self.model.new_bool_var(f"ahead {step}")
             self.ahead[step] = ahead
-            if step == 0:
+            if step == 0 or self.problem.start(step) == step:
                 self.model.add(ahead == 0)
             total: list[tuple[cp_model.IntVar, int]] = []
             for residence in residences:

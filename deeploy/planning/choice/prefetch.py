@@ -30,7 +30,7 @@ def prefetch_earlier(problem: ChoiceProblem, choice: Choice) -> Choice:
     earliest = 0
     for step, residences in fetched.items():
         size, begin = sum(residence.size for residence in residences), before[step]
-        while begin > max(wanted[step], earliest) and room[begin - 1] >= size:
+        while begin > max(wanted[step], earliest) and room[begin - 1] >= size and problem.start(begin) < begin:
             begin -= 1
             room[begin] -= size
         after[step] = earliest = begin
