@@ -55,7 +55,7 @@ def _call_signature(call: Call, numbers: Mapping[str, int]) -> Key:
     macros = _freeze_value(dict(kernel.macros(node))) if kernel.macros is not None else None
     tensors = tuple((t.shape, t.dtype, t.data is None) if t is not None else None for t in (*node.inputs, *node.outputs))
     geometry = tuple(sorted(call.geometry.extents.items())), call.geometry.dynamic
-    return kernel.name, kernel.engine, attrs, operands, scratch, macros, tensors, geometry
+    return kernel.name, kernel.engine, attrs, operands, scratch, macros, tensors, geometry, call.period
 
 
 def _freeze_value(value: Any) -> object:
