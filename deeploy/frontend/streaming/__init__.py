@@ -118,7 +118,7 @@ def stream_graph(graph: Graph, wanted: StreamAxis, is_window: bool = False) -> S
     first = walk(_ANY_HOP)
     least = find_common_hop(first.courses.values())
     hop = wanted.hop or least
-    if all(t is source for t in first.courses):
+    if first.heads and all(t is source for t in first.courses):
         raise UnsupportedError(
             f"{first.heads[0]} needs the whole window of input {shorten(source.name)}",
             "Nothing in front of it streams; leave --stream out.",
