@@ -211,7 +211,7 @@ class _OrderGraph:
                 self.after[step].append(later)
 
     def reversed(self) -> _OrderGraph:
-        """The same calls from the last one to the first: what is there for the first time is there for the last time then."""
+        """The calls in the opposite order: what comes first in this one comes last in that one."""
         other = copy.copy(self)
         other.before = [sum(1 << step for step in later) for later in self.after]
         other.after = [list(_steps_of_set(needed)) for needed in self.before]
