@@ -216,12 +216,14 @@ def quantize(
     example_inputs: Sequence[object] | None = None,
     dims: Mapping[str, int] | None = None,
     pins: Mapping[str, PinnedValue] | None = None,
+    stream: str | None = None,
 ) -> onnx.ModelProto:
     """Quantise a float model with onnxruntime and return it in int8; with ``output``, it is written there as well.
 
     Args:
         calibration: representative inputs, by name: samples stacked on the first axis or on a new one before it.
         form: bits, symmetry and granularity of the scales; nodes that stay in float.
+        stream: ``INPUT.AXIS`` that will never end, where samples are consecutive windows of a recording (docs/streams.md).
 
     Raises:
         UsageError: onnxruntime is missing, or files, samples or names do not fit.
@@ -231,7 +233,7 @@ def quantize(
 
     with model_file(model, example_inputs) as source, npz_file(calibration) as samples, tempfile.TemporaryDirectory() as scratch:
         path = Path(output) if output is not None else Path(scratch) / "int8.onnx"
-        quantised(source, samples, path, form, dims, pins)
+        quantised(source, samples, path, form, dims, pins, stream=stream)
         return onnx.load(path)
 
 

@@ -73,6 +73,14 @@ StateOption = Annotated[
         help="Input that is an output of the step before; samples are then one sequence. Default: as names say; none: there are none.",
     ),
 ]
+RecordingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--stream",
+        metavar="INPUT.AXIS",
+        help="Axis that will never end; samples are consecutive windows of a recording, whose states begin once.",
+    ),
+]
 AtLeastOption = Annotated[
     float | None,
     typer.Option("--at-least", metavar="DB", help="Least signal-to-noise ratio of every output; below it, nothing is written."),
@@ -121,6 +129,7 @@ def quantize(
     dim: DimOption = None,
     pin: PinOption = None,
     state: StateOption = None,
+    stream: RecordingOption = None,
     at_least: AtLeastOption = None,
     float_share: FloatShareOption = FLOAT_SHARE,
     as_json: JsonOption = False,
@@ -138,13 +147,13 @@ def quantize(
         form = replace(form, least=LEAST if at_least is None else at_least)
         if percentile is not None:
             form = _with_percentile(form, method, percentile)
-        _quantize_model(model, calibrate, output, form, at_least, states, parse_dims(dim), parse_pins(pin), as_json)
+        _quantize_model(model, calibrate, output, form, at_least, states, stream, parse_dims(dim), parse_pins(pin), as_json)
         return
     for option, is_given in {
         **{"--per-tensor": per_tensor, "--activations": activations, "--method": method, "--percentile": percentile},
         **{"--keep": keep, "--int16": int16, "--weights": weights != BITS, "--group": group is not None},
         **{"--weight-bytes": weight_bytes is not None, "--weight-loss": weight_loss is not None},
-        **{"--at-least": at_least is not None, "--float-share": float_share != FLOAT_SHARE},
+        **{"--at-least": at_least is not None, "--float-share": float_share != FLOAT_SHARE, "--stream": stream is not None},
     }.items():
         if is_given:
             raise UsageError(f"{option} with --for", "--for tries forms of its own; leave one of them out.")
@@ -191,6 +200,7 @@ def _quantize_model(
     form: Form,
     at_least: float | None,
     states: Mapping[str, str] | None,
+    stream: str | None,
     dims: Mapping[str, int],
     pins: Mapping[str, PinnedValue],
     as_json: bool,
@@ -207,7 +217,7 @@ def _quantize_model(
     check_output(output)
     with Progress() as progress, scratch_folder(output) as folder:
         progress("read")
-        source = read_source(model, calibrate, dims, pins, states)
+        source = read_source(model, calibrate, dims, pins, states, stream)
         progress("quantise")
         made = folder / output.name
         written = write_quantised(source, made, form)

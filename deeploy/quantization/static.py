@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from onnx import numpy_helper
 
 from deeploy.documents import Contents
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
-from deeploy.frontend import without_branches
+from deeploy.frontend import import_model, without_branches
 from deeploy.frontend.graph_io import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.lower.affine import fold_model
@@ -42,7 +42,7 @@ from deeploy.quantization.parts import TensorPart, kept_apart, parts_of
 from deeploy.quantization.rescue import FloatTensor, rescue_network
 from deeploy.quantization.run import load_quantiser, run_tensors, runtime_failures, silence_runtime, unsupported_model
 from deeploy.quantization.samples import Sample, calibration_samples, inputs_of
-from deeploy.quantization.streams import states_of, unroll_samples
+from deeploy.quantization.streams import measure_recording, states_of, unroll_samples
 
 _BINS = 512  # of the histogram of a tensor; 128 steps may cover a quarter of its range and more
 _PREPARED = "prepared.onnx"  # the float model as it is quantised, beside the result
@@ -66,6 +66,7 @@ def quantize_model(
     dims: Mapping[str, int] | None = None,
     pins: Mapping[str, PinnedValue] | None = None,
     states: Mapping[str, str] | None = None,
+    stream: str | None = None,
 ) -> int:
     """Quantise a float model and write it, weights and activations in 8 bits, as QDQ ONNX.
 
@@ -78,6 +79,7 @@ def quantize_model(
         dims: extents of symbolic dimensions, which the quantised model has then.
         pins: values of inputs that become constants.
         states: outputs by the inputs that they are in the next sample; None: those whose names say so.
+        stream: an input and its axis that never ends, where the samples are consecutive windows of a recording.
 
     Returns:
         The number of samples used, or of steps of a sequence.
@@ -89,7 +91,7 @@ def quantize_model(
         UnsupportedError: onnxruntime cannot quantise or run the model.
     """
     load_quantiser()
-    source = read_source(float_model, calibration, dims or {}, pins or {}, states)
+    source = read_source(float_model, calibration, dims or {}, pins or {}, states, stream)
     check_output(output)
     write_quantised(source, output, form)
     return len(source.samples)
@@ -103,12 +105,14 @@ class CalibrationSource:
         name: of its file.
         samples: inputs by name; the steps of one sequence where there are states.
         states: outputs by the inputs that they are in the next step.
+        ranges: limits of tensors that samples alone do not show, by name.
     """
 
     model: onnx.ModelProto
     name: str
     samples: list[Sample]
     states: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @cached_property
     def parts(self) -> list[TensorPart]:
@@ -144,12 +148,16 @@ def read_source(
     dims: Mapping[str, int],
     pins: Mapping[str, PinnedValue],
     states: Mapping[str, str] | None = None,
+    stream: str | None = None,
 ) -> CalibrationSource:
     """A float model and its samples; arguments and errors are those of ``quantize_model``."""
     model, pinned = _load_float_model(float_model, dims, pins)
     pairs = states_of(model, states)
     samples = calibration_samples(inputs_of(model), calibration, pinned, pairs)
-    return CalibrationSource(model, float_model.name, unroll_samples(model, float_model.name, samples, pairs) if pairs else samples, pairs)
+    name, ranges = float_model.name, dict[str, tuple[float, float]]()
+    if stream is not None:
+        ranges = measure_recording(import_model(float_model, dims, None, pins), name, samples, stream)
+    return CalibrationSource(model, name, unroll_samples(model, name, samples, pairs) if pairs else samples, pairs, ranges)
 
 
 def write_quantised(source: CalibrationSource, output: Path, form: Form = DEFAULT) -> Written:
@@ -166,7 +174,7 @@ def write_quantised(source: CalibrationSource, output: Path, form: Form = DEFAUL
             apart = kept_apart(model.graph, source.parts, source.states)
             whole = replace(form, keep=(*form.keep, *apart))
             try:
-                _run_quantiser(quantizer, model, samples, result, whole)
+                _run_quantiser(quantizer, model, samples, result, whole, source.ranges)
             except runtime_failures() as error:
                 raise unsupported_model("quantise", name, error, _find_working_options(quantizer, model, samples, result, whole)) from error
             prepared = onnx.load(result.with_name(_PREPARED))
@@ -287,7 +295,14 @@ class _CalibrationReader:
         return next(self._next, None)
 
 
-def _run_quantiser(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample], result: Path, form: Form) -> None:
+def _run_quantiser(
+    quantizer: ModuleType,
+    model: onnx.ModelProto,
+    samples: Sequence[Sample],
+    result: Path,
+    form: Form,
+    ranges: Mapping[str, tuple[float, float]] = MappingProxyType({}),
+) -> None:
     """Optimise (constants behind products become weights and biases), calibrate and quantise in the folder of ``result``."""
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -301,9 +316,11 @@ def _run_quantiser(quantizer: ModuleType, model: onnx.ModelProto, samples: Seque
     onnx.save(ready, prepared)
     kind = {"int8": quantizer.QuantType.QInt8, "uint8": quantizer.QuantType.QUInt8, "int16": quantizer.QuantType.QInt16}[form.activations]
     fixed = {**recurrent.state_parameters(quantizer, every), **(_wide_outputs(quantizer, prepared, form, kind) if form.wide else {})}
+    computed = {name for node in every.node for name in node.output}
+    known = {name: limits for name, limits in ranges.items() if name in computed}
     limits: dict[str, list[dict[str, object]]] = {
         name: [{"rmin": np.array(low, np.float32), "rmax": np.array(high, np.float32), **(fixed.get(name, [{}])[0])}]
-        for name, (low, high) in masks.score_ranges(ready, result.name, samples, run_tensors).items()
+        for name, (low, high) in {**known, **masks.score_ranges(ready, result.name, samples, run_tensors)}.items()
     }
     options: dict[str, object] = {"ActivationSymmetric": form.symmetric, "TensorQuantOverrides": {**fixed, **limits}}
     options |= {"CalibPercentile": form.percentile} if form.method == "percentile" else {}

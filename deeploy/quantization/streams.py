@@ -13,6 +13,11 @@ import onnx
 
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.states import same_name
+from deeploy.frontend.streaming import find_source, lengthen_graph
+from deeploy.frontend.streaming.standard_form import write_standard
+from deeploy.ir.values import Graph
+from deeploy.operators.recurrent import GATES
+from deeploy.options.texts import parse_stream
 from deeploy.quantization.run import run_tensors
 from deeploy.quantization.samples import Input, Sample, inputs_of
 
@@ -70,3 +75,25 @@ def unroll_samples(model: onnx.ModelProto, name: str, samples: Sequence[Sample],
             largest = {past: max(float(np.abs(array).max(initial=0)), largest[past]) for past, array in carried.items()}
         is_settled = all(largest[past] <= _SETTLED * before[past] for past in states)
     return steps
+
+
+def measure_recording(graph: Graph, name: str, samples: Sequence[Sample], stream: str) -> dict[str, tuple[float, float]]:
+    """Limits of what recurrent layers compute on a whole recording, whose states begin once, and not in every window of it.
+
+    Args:
+        samples: consecutive windows of the recording.
+        stream: the input and its axis, as ``--stream`` says them.
+
+    Raises:
+        UsageError: there is no such input or axis.
+        UnsupportedError: onnxruntime cannot run the network on the recording.
+    """
+    wanted = parse_stream(stream)
+    source, axis = find_source(graph, wanted)
+    recording = np.concatenate([sample[source.name] for sample in samples], axis)
+    body = lengthen_graph(graph, wanted, recording.shape[axis]).body
+    layers = [node.outputs[0].name for node in body.nodes if node.op in GATES]
+    if not layers:
+        return {}
+    (values,) = run_tensors(write_standard(body), name, layers, [{**samples[0], source.name: recording}])
+    return {layer: (min(0.0, float(array.min())), max(0.0, float(array.max()))) for layer, array in zip(layers, values, strict=True)}

@@ -15,6 +15,7 @@ from deeploy.errors import UsageError
 from deeploy.frontend.states import same_name
 from deeploy.quantization.losses import compare_networks
 from deeploy.quantization.static import read_source, write_quantised
+from tests.models import Net
 from tests.quantization.networks import decibel, node, outputs_of, save
 
 RANDOM = np.random.default_rng(17)
@@ -93,3 +94,25 @@ def test_a_network_of_states_alone_has_none(tmp_path: Path) -> None:
     model = save(tmp_path / "f.onnx", [node("Tanh", "x_in", "x_out")], {"x_in": (1, 4)}, {"x_out": (1, 4)}, {})
     np.savez(tmp_path / "c.npz", x_in=RANDOM.normal(size=(5, 1, 4)))
     assert len(read_source(model, tmp_path / "c.npz", {}, {}).samples) == 5
+
+
+def test_recurrent_layers_that_stream_have_scales_for_the_whole_recording(tmp_path: Path) -> None:
+    n = Net()  # a GRU that comes nearer to 0.96 by an eighth in every step, with windows of six steps
+    steps = n.Transpose(n.x(1, 1, 6), perm=[2, 0, 1])
+    w, r, b = (n.c(np.array(values, np.float32)) for values in ([[[0], [0], [2]]], np.zeros((1, 3, 1)), [[2, 0, 0, 0, 0, 0]]))
+    y = n.node("GRU", (steps, w, r, b), 2, hidden_size=1, linear_before_reset=1)[0]
+    model = n.save(tmp_path / "m.onnx", n.Squeeze(y, n.i(1)))
+    windows, last = np.ones((8, 1, 1, 6), np.float32), {}
+    for stream in (None, "x0.2"):
+        deeploy.quantize(str(model), {"x0": windows}, tmp_path / "q.onnx", stream=stream)
+        compiled = deeploy.compile(tmp_path / "q.onnx", stream="x0.2=6", certify=False)
+        last[stream] = float(compiled.interpret_sequence([[window] for window in windows])[-1][0].ravel()[-1])
+    assert last[None] < 0.6  # it has no number for what no window shows
+    assert last["x0.2"] == pytest.approx(np.tanh(2), abs=0.02)
+
+
+def test_samples_are_windows_of_an_input_that_is_there(tmp_path: Path) -> None:
+    n = Net()
+    model = n.save(tmp_path / "m.onnx", n.Relu(n.x(1, 1, 6)))
+    with pytest.raises(UsageError, match=r"stream=\"y\.2\": the model has no input y\nIts inputs: x0\."):
+        deeploy.quantize(str(model), {"x0": np.ones((2, 1, 1, 6), np.float32)}, tmp_path / "q.onnx", stream="y.2")
