@@ -24,6 +24,32 @@ static inline int32_t arm_multiply_add(int32_t acc, uint32_t a, uint32_t b) {
     return __smlad((int16x2_t)a, (int16x2_t)b, acc);
 }
 
+/* The upper halves of two sums. */
+static inline uint32_t arm_pack_upper(int32_t low, int32_t high) {
+    uint32_t word;
+    __asm__("pkhtb %0, %1, %2, asr #16" : "=r"(word) : "r"(high), "r"(low));
+    return word;
+}
+
+/* The real and the imaginary part of the product of two complex numbers, whose real parts are the lower ones. */
+static inline int32_t arm_multiply_real(uint32_t a, uint32_t b) {
+    return __smusd((int16x2_t)a, (int16x2_t)b);
+}
+
+static inline int32_t arm_multiply_imaginary(uint32_t a, uint32_t b) {
+    return __smuadx((int16x2_t)a, (int16x2_t)b);
+}
+
+/* (a + b + 1) >> 1 of both parts. */
+static inline uint32_t arm_halve_sums(uint32_t a, uint32_t b) {
+    return (uint32_t)__shsub16((int16x2_t)a, (int16x2_t)~b);
+}
+
+/* (a - b + 1) >> 1 of both parts. */
+static inline uint32_t arm_halve_differences(uint32_t a, uint32_t b) {
+    return (uint32_t)__sadd16(__shadd16((int16x2_t)a, (int16x2_t)~b), (int16x2_t)0x10001);
+}
+
 static inline uint32_t arm_widen_s8(uint32_t word) {
     return (uint32_t)__sxtb16((int8x4_t)word);
 }
@@ -122,6 +148,28 @@ static inline int32_t arm_clip_u8(int32_t value) {
 
 static inline int32_t arm_multiply_add(int32_t acc, uint32_t a, uint32_t b) {
     return acc + (int16_t)(a & 0xFFFF) * (int16_t)(b & 0xFFFF) + (int16_t)(a >> 16) * (int16_t)(b >> 16);
+}
+
+static inline uint32_t arm_pack_upper(int32_t low, int32_t high) {
+    return ((uint32_t)high & 0xFFFF0000u) | (uint32_t)low >> 16;
+}
+
+static inline int32_t arm_multiply_real(uint32_t a, uint32_t b) {
+    return (int16_t)a * (int16_t)b - (int16_t)(a >> 16) * (int16_t)(b >> 16);
+}
+
+static inline int32_t arm_multiply_imaginary(uint32_t a, uint32_t b) {
+    return (int16_t)a * (int16_t)(b >> 16) + (int16_t)(a >> 16) * (int16_t)b;
+}
+
+static inline uint32_t arm_halve_sums(uint32_t a, uint32_t b) {
+    const int32_t low = ((int16_t)a + (int16_t)b + 1) >> 1, high = ((int16_t)(a >> 16) + (int16_t)(b >> 16) + 1) >> 1;
+    return (uint32_t)high << 16 | (uint16_t)low;
+}
+
+static inline uint32_t arm_halve_differences(uint32_t a, uint32_t b) {
+    const int32_t low = ((int16_t)a - (int16_t)b + 1) >> 1, high = ((int16_t)(a >> 16) - (int16_t)(b >> 16) + 1) >> 1;
+    return (uint32_t)high << 16 | (uint16_t)low;
 }
 
 static inline uint32_t arm_widen_s8(uint32_t word) {

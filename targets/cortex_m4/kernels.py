@@ -98,5 +98,6 @@ KERNELS = (
         layouts=_CONSTANTS,
         macros=_macros_of_product,
     ),
+    GENERIC.kernel("fixed_fourier").variant("arm_fourier", source="arm/arm_fourier.c", struct="fixed_fourier"),
     *(kernel for kernel in GENERIC.computing if kernel not in _PACKED),
 )

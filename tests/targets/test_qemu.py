@@ -296,6 +296,27 @@ def test_a_stream_on_a_cortex_m4(form: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(board, host, rtol=1e-5 if form == "float" else 0, atol=1e-6 if form == "float" else 0)
 
 
+def test_a_spectrum_in_16_bits_on_a_cortex_m4(tmp_path: Path) -> None:
+    """Butterflies by the DSP extension: every bit of the reference."""
+    need("cortex_m4")
+    constants = {"s": np.float32(2**-15), "z": np.int16(0), "step": np.float32(64 * 2**-15), "none": np.array(64), "axis": np.array(1)}
+    chain = [("QuantizeLinear", "x s z"), ("DequantizeLinear", "q s z"), ("DFT", "r none axis"), ("QuantizeLinear", "f step z")]
+    steps = zip((*chain, ("DequantizeLinear", "w step z")), ("q", "r", "f", "w", "y"), strict=True)
+    nodes = [helper.make_node(op, words.split(), [y], **({"onesided": 1} if op == "DFT" else {})) for (op, words), y in steps]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [5, 64, 1]), ("y", [5, 33, 2]))]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], tensors)
+    compiled = deeploy.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), "cortex_m4")
+    assert "arm_fourier" in {call.kernel.name for call in compiled.plan.program.calls}
+    x = np.random.default_rng(0).uniform(-1, 1, (5, 64, 1)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    compiled.write(tmp_path / "out")
+    (y,) = run_project(tmp_path / "out", tmp_path / "x.npz", on="qemu").outputs
+    np.testing.assert_array_equal(y.reshape(5, 33, 2), compiled.interpret({"x": x})[0])
+    exact = np.fft.rfft(x[..., 0].astype(np.float64))
+    np.testing.assert_allclose(y.reshape(5, 33, 2), np.stack([exact.real, exact.imag], -1), atol=7 * 64 * 2**-15)  # log2(64) steps, and x's
+
+
 def test_weights_of_16_bits_on_a_cortex_m4(tmp_path: Path) -> None:
     """Rows of a table, times a matrix, both stored as float16: every bit of the reference."""
     need("cortex_m4")
