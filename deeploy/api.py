@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import onnx
@@ -247,6 +247,8 @@ def train_graph(
     batch: int | None = None,
     accumulate: int = 1,
     recompute: bool = False,
+    objective: Literal["cycles", "ram"] = "cycles",
+    target: str = "generic",
     output: str | Path | None = None,
     inference: str | Path | None = None,
     example_inputs: Sequence[object] | None = None,
@@ -263,6 +265,7 @@ def train_graph(
         batch: samples of a step, which is the extent of the first axis of all inputs.
         accumulate: steps whose gradients are averaged before weights change.
         recompute: cheap activations are computed again where gradients need them, for less memory.
+        objective: ram: what lowers the peak of RAM of a plan for the target is computed again.
 
     Raises:
         UsageError: a name is unknown, or the model has no such weights.
@@ -271,7 +274,7 @@ def train_graph(
     from deeploy.training.step import TrainOptions, make_graphs
 
     with model_file(model, example_inputs) as path:
-        graphs = make_graphs(path, TrainOptions(loss, train, optimizer, batch, accumulate, recompute), dims)
+        graphs = make_graphs(path, TrainOptions(loss, train, optimizer, batch, accumulate, recompute, objective, target), dims)
     for place, written in ((output, graphs.step), (inference, graphs.inference)):
         if place is not None:
             Path(place).write_bytes(written.SerializeToString())

@@ -292,6 +292,10 @@ def train_graph(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Compute cheap activations again where gradients need them, for less RAM.")
     ] = False,
+    objective: Annotated[
+        str, typer.Option("--objective", metavar="cycles|ram", help="ram: compute again what lowers the peak of RAM on the target.")
+    ] = "cycles",
+    target: Annotated[str, typer.Option("--target", "-t", help="The target that plans of --objective ram are for.")] = "generic",
     inference: Annotated[
         Path | None, typer.Option("--inference", metavar="FILE", help="Also write the model as it reads the weights of the step.")
     ] = None,
@@ -302,7 +306,7 @@ def train_graph(
     from deeploy.backend.project import write_file
     from deeploy.training.step import TrainOptions, make_graphs
 
-    graphs = make_graphs(model, TrainOptions(loss, train, optimizer, batch, accumulate, recompute), parse_dims(dim))
+    graphs = make_graphs(model, TrainOptions(loss, train, optimizer, batch, accumulate, recompute, objective, target), parse_dims(dim))
     step = graphs.step
     write_file(output, step.SerializeToString(), "--output")
     if inference is not None:

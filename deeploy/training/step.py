@@ -6,17 +6,18 @@ Of a state ``w``, the file has an input with the value that it begins with and a
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import onnx
 
 from deeploy.errors import UnsupportedError, UsageError, shorten, suggest
 from deeploy.frontend import import_model
-from deeploy.frontend.gradients import CHEAP, add_gradients, differentiate
+from deeploy.frontend.gradients import add_gradients, differentiate
 from deeploy.frontend.load import read_model
 from deeploy.frontend.lower.forms import OPERATORS
 from deeploy.frontend.states import LOSS, RATE
@@ -26,11 +27,14 @@ from deeploy.ir.types import DType
 from deeploy.ir.values import Graph
 from deeploy.training.losses import LOSSES, TrainingLoss
 from deeploy.training.optimizers import OPTIMIZERS, Optimizer, average
+from deeploy.training.recompute import RecomputedTensors, cheap_nodes, least_memory, list_variants
 from deeploy.training.select import LABEL, RESERVED, Selection, select_weights
 from deeploy.training.write import write_step
 
 ONE = constant(np.ones(1, np.float32))
+OBJECTIVES: Mapping[str, bool] = {"cycles": False, "ram": True}  # whether plans are compared
 _Choice = TypeVar("_Choice")
+_Differentiated: TypeAlias = tuple[Tensor, Tensor, Mapping[Tensor, Tensor]]  # label, loss, and gradients by weight
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class TrainOptions:
         batch: samples of a step; None: as many as the model has.
         accumulate: steps whose gradients are added up before weights change.
         recompute: what is cheap is computed again where gradients need it, instead of being there in between.
+        objective: ram: compute again what lowers the peak of RAM of the plan for a target.
+        target: that one, by its name; None: the one that options begin with.
     """
 
     loss: str
@@ -52,6 +58,8 @@ class TrainOptions:
     batch: int | None = None
     accumulate: int = 1
     recompute: bool = False
+    objective: str = "cycles"
+    target: str | None = None
 
 
 class _StepStates:
@@ -86,7 +94,27 @@ def make_graphs(path: Path, options: TrainOptions, dims: Mapping[str, int] | Non
         raise UsageError("--batch and --accumulate are numbers above 0", "For example: --batch 8 --accumulate 4")
     graph = OPERATORS(import_model(path, dims) if options.batch is None else _import_batch(path, options.batch, dims or {}))
     selection = select_weights(graph, options.train)
-    label, cost, gradients = _differentiate_loss(selection, loss, options.recompute)
+    moving = _learning_tensors(selection)
+
+    def build(repeated: Collection[Node]) -> TrainedGraphs:
+        return _build_graphs(graph, selection, options, optimizer, _differentiate_loss(selection, loss, moving, repeated))
+
+    if _choose(OBJECTIVES, options.objective, "--objective"):
+        return build(least_memory(list_variants(selection.graph, moving), lambda repeated: build(repeated).step, options.target))
+    return build(cheap_nodes(selection.graph) if options.recompute else ())
+
+
+def _learning_tensors(selection: Selection) -> set[Tensor]:
+    """The weights that are trained, and what depends on them."""
+    moving = set(selection.initial)
+    for node in selection.graph.nodes:
+        if not moving.isdisjoint(node.operands):
+            moving.update(node.outputs)
+    return moving
+
+
+def _build_graphs(graph: Graph, selection: Selection, options: TrainOptions, optimizer: Optimizer, found: _Differentiated) -> TrainedGraphs:
+    label, cost, gradients = found
     rate, states = Tensor(RATE, (1,), DType.FLOAT32), _StepStates()
     _update_weights(states, selection, gradients, optimizer, rate, options.accumulate)
     inputs = (*selection.graph.inputs, label, rate)
@@ -126,30 +154,9 @@ def _import_batch(path: Path, batch: int, dims: Mapping[str, int]) -> Graph:
         return import_model(other, dims)
 
 
-class _Again:
-    """Tensors as gradients read them: where nodes are repeated, cheap ones are computed once more from what others leave."""
-
-    def __init__(self, is_wanted: bool) -> None:
-        self.is_wanted = is_wanted
-        self.nodes: dict[Node, Node] = {}
-
-    def tensor(self, tensor: Tensor) -> Tensor:
-        node = tensor.maker
-        if not self.is_wanted or node is None or node.op not in CHEAP:
-            return tensor
-        if node not in self.nodes:
-            results = [Tensor("", y.shape, y.dtype, label="again") for y in node.outputs]
-            inputs = tuple(None if x is None else self.tensor(x) for x in node.inputs)
-            self.nodes[node] = replace(node, name="", inputs=inputs, outputs=tuple(results))
-        return self.nodes[node].outputs[node.outputs.index(tensor)]
-
-    def node(self, node: Node) -> Node:
-        """A node whose inputs and results are such tensors."""
-        inputs = tuple(None if x is None else self.tensor(x) for x in node.inputs)
-        return replace(node, inputs=inputs, outputs=tuple(map(self.tensor, node.outputs)))
-
-
-def _differentiate_loss(selection: Selection, loss: TrainingLoss, recompute: bool) -> tuple[Tensor, Tensor, Mapping[Tensor, Tensor]]:
+def _differentiate_loss(
+    selection: Selection, loss: TrainingLoss, moving: AbstractSet[Tensor], repeated: Collection[Node]
+) -> _Differentiated:
     """The label, the mean loss of the first output, and the gradient of that for every weight."""
     graph, prediction = selection.graph, selection.graph.outputs[0]
     if (last := prediction.made_by(loss.squashed)) is not None:
@@ -162,11 +169,7 @@ def _differentiate_loss(selection: Selection, loss: TrainingLoss, recompute: boo
     label = Tensor(LABEL, tuple(shape), dtype)
     cost, gradient = loss.of(prediction, label)
     known = {prediction: gradient}
-    moving = set(selection.initial)
-    for node in graph.nodes:
-        if not moving.isdisjoint(node.operands):
-            moving.update(node.outputs)
-    again = _Again(recompute)
+    again = RecomputedTensors(repeated)
     for node in reversed(graph.nodes):
         results = [known.get(y) for y in node.outputs]
         if moving.isdisjoint(node.operands) or not any(results):
