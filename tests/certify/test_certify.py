@@ -6,13 +6,17 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import deeploy
 from deeploy.certify import CertificateError, Printed, certify_network
 from tests.certify.networks import NETWORKS
 from tests.hal import hand_written
 from tests.hal.hand_written import CHANGES, Change
+from tests.models import Net
 
 NETWORK = "src/network.c"
 Make = Callable[[str], Printed]
@@ -164,6 +168,17 @@ def changed(printed: Printed, text: str) -> Printed:
 @pytest.mark.parametrize("name", [*NETWORKS, "attention", "states"])
 def test_what_is_printed_is_certified(name: str, made: Make) -> None:
     assert certify_network(made(name)).messages == []  # no messages to other chips
+
+
+def test_one_number_is_a_constant_of_any_rank(tmp_path: Path) -> None:
+    n = Net()
+    column = n.MatMul(n.Exp(n.Add(n.x(3, 4), n.c(np.full(1, 2, np.float32)))), n.c(np.ones((4, 1), np.float32)))
+    n.save(tmp_path / "ranks.onnx", n.MatMul(column, n.c(np.full((1, 1), 2, np.float32))))
+    compiled = deeploy.compile(tmp_path / "ranks.onnx")
+    (shared,) = {buffer.name for buffer in compiled.network.program.buffers.values() if buffer.data is not None and buffer.data.size == 1}
+    readers = [call.name for call in compiled.network.program.calls if shared in {place.buffer for place in call.operands.values()}]
+    (printed,) = compiled.printed(compiled.sources())
+    assert len(readers) == 2 and certify_network(printed).messages == []
 
 
 @pytest.mark.slow
