@@ -47,7 +47,7 @@ static inline void block(const struct average_pool2d *k, int first, int lanes) {
                     for (int fw = columns.first; fw < columns.last; fw++) {
                         const X_T *x =
                             image + (ih + fh * k->dilation_h) * k->x_row + (iw + fw * k->dilation_w) * k->x_column;
-                        /*@ loop unroll LANES; */
+                        /*@ loop unroll EXACT; */
                         for (int j = 0; j < lanes; j++) acc[j] += (ACC_T)x[j];
                     }
                 }
@@ -61,6 +61,7 @@ static inline void block(const struct average_pool2d *k, int first, int lanes) {
 }
 
 void KERNEL(const struct average_pool2d *k) {
+    /*@ loop unroll k->channels % LANES * k->channels; */ /* where the last block begins earlier */
     for (int first = 0, lanes; first < k->channels; first += lanes) {
         lanes = block_width(&first, k->channels);
         WITH_WIDTH(lanes, block, k, first);

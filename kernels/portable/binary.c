@@ -31,6 +31,7 @@ static inline ACC_T combine(enum binary_operation operation, ACC_T a, ACC_T b) {
 static inline void fill(ACC_T *restrict acc, const struct binary *k, enum binary_operation operation, const A_T *a,
                         int a_step, const B_T *b, int b_step, int count) {
     const ACC_T a_zero = (ACC_T)k->a_zero_point, b_zero = (ACC_T)k->b_zero_point;
+    /*@ loop unroll BLOCK; */
     for (int i = 0; i < count; i++)
         acc[i] = combine(operation, (ACC_T)a[i * a_step] - a_zero, (ACC_T)b[i * b_step] - b_zero);
 }
@@ -54,6 +55,7 @@ void KERNEL(const struct binary *k) {
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
         for (int first = 0; first < k->extent[LAST]; first += BLOCK) {
             const int count = k->extent[LAST] - first < BLOCK ? k->extent[LAST] - first : BLOCK;
+            /*@ split count; */
             const A_T *const from_a = a + (ptrdiff_t)first * k->a_step[LAST];
             const B_T *const from_b = b + (ptrdiff_t)first * k->b_step[LAST];
             ACC_T acc[BLOCK];

@@ -12,6 +12,13 @@
 #define LANES 8
 #endif
 
+/* Sums of a block that Eva follows one by one: of floats none, which cannot overflow. */
+#ifdef ACC_IS_FLOAT
+#define EXACT 0
+#else
+#define EXACT LANES
+#endif
+
 /* Width of the block that begins at channel *first of `channels`: LANES, 32, 16 or 8. The last block may begin earlier,
  * at channels that are then computed twice: cheaper than a narrow loop. Only fewer than 8 channels give another width.
  */

@@ -147,6 +147,7 @@ void KERNEL(const struct conv2d *whole) {
     flatten(&flattened);
     const struct conv2d *const k = &flattened;
     for (int group = 0; group < k->groups; group++) {
+        /*@ loop unroll k->filters % LANES * k->filters; */ /* where the last block begins earlier */
         for (int first = 0, lanes; first < k->filters; first += lanes) {
             lanes = block_width(&first, k->filters);
             block(k, group, first, lanes);

@@ -33,7 +33,7 @@ struct taps {
             const W_T *w = first_w;                                                            \
             /*@ loop unroll t->count; */                                                       \
             for (int count = t->count; count > 0; count--, x += t->x_step, w += t->w_step) {   \
-                /*@ loop unroll LANES; */                                                      \
+                /*@ loop unroll EXACT; */                                                      \
                 for (int j = 0; j < lanes; j++) acc[j] += (ACC_T)x[j] * WEIGHT(w[j]);          \
             }                                                                                  \
         }                                                                                      \
@@ -81,7 +81,7 @@ OUT_OF_LINE void add_outside(ACC_T *acc, const struct depthwise2d *k, const W_T 
         for (int fw = 0; fw < k->kernel_w; fw++, w += k->filters) {
             const int valid = fh >= rows.first && fh < rows.last && fw >= columns.first && fw < columns.last;
             if (valid) continue;
-            /*@ loop unroll LANES; */
+            /*@ loop unroll EXACT; */
             for (int j = 0; j < lanes; j++) acc[j] += (ACC_T)k->zero_point * WEIGHT(w[j]);
         }
     }
@@ -150,6 +150,7 @@ void KERNEL(const struct depthwise2d *k) {
         wide_depthwise2d(k);
         return;
     }
+    /*@ loop unroll k->filters % LANES * k->filters; */ /* where the last block begins earlier */
     for (int first = 0, lanes; first < k->filters; first += lanes) {
         lanes = block_width(&first, k->filters);
         block(k, first, lanes);

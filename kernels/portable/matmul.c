@@ -135,6 +135,7 @@ OUT_OF_LINE void product(const struct matmul *k, const int *index) {
         columns_apart(k, a, b, y);
         return;
     }
+    /*@ loop unroll k->columns % LANES * k->columns; */ /* where the last block begins earlier */
     for (int first = 0, lanes; first < k->columns; first += lanes) {
         lanes = block_width(&first, k->columns);
         block(k, a, b, y, first, lanes);

@@ -23,7 +23,7 @@
         for (int i = 0; i < count; i++, at += w_step) {                                                      \
             const ACC_T value = (ACC_T)x[i * x_step];                                                        \
             const W_T *row = w + at;                                                                         \
-            /*@ loop unroll LANES; */                                                                        \
+            /*@ loop unroll EXACT; */                                                                        \
             for (int j = 0; j < lanes; j++) acc[j] += value * WEIGHT(row[j]);                                \
         }                                                                                                    \
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,27 +13,32 @@ import pytest
 
 import deeploy
 from deeploy.errors import UsageError
-from tests.certify.prove import FRAMA_C, RANGE, SECONDS, Proof, prove_files
+from tests.certify.prove import FRAMA_C, RANGE, SECONDS, Proof, prove_files, prove_model
 from tests.models import Net, quantised, weights
 
 needs_frama_c = pytest.mark.skipif(FRAMA_C is None, reason="needs frama-c (Debian's frama-c-base)")
 
 
-def small(folder: Path) -> Path:
-    """Convolutions of all kinds, a sum, a mean, a product and a softmax, in int8."""
+def small(folder: Path, is_float: bool = False) -> Path:
+    """Convolutions of all kinds, a sum, a mean, a product and a softmax, in int8 or in floats."""
     n = Net()
-    x = n.x(1, 3, 9, 9)
+
+    def values(name: str, *scale: float) -> str:
+        return name if is_float else quantised(n, name, *scale)
+
+    def filters(*shape: int) -> str:
+        return n.c(np.linspace(-1, 1, math.prod(shape), dtype=np.float32).reshape(shape)) if is_float else weights(n, *shape)
 
     def layer(x: str, channels: int, per_group: int, kernel: int, **attrs: int) -> str:
         bias = n.c(np.zeros(channels, np.float32))
-        return quantised(n, n.Relu(n.Conv(x, weights(n, channels, per_group, kernel, kernel), bias, pads=[kernel // 2] * 4, **attrs)))
+        return values(n.Relu(n.Conv(x, filters(channels, per_group, kernel, kernel), bias, pads=[kernel // 2] * 4, **attrs)))
 
-    first = layer(quantised(n, x), 16, 3, 3, strides=[2, 2])
+    first = layer(values(n.x(1, 3, 9, 9)), 16, 3, 3, strides=[2, 2])
     each = layer(first, 16, 1, 3, group=16)
-    total = quantised(n, n.Add(layer(each, 16, 16, 1), first))
-    mean = quantised(n, n.AveragePool(layer(total, 8, 16, 3), kernel_shape=[5, 5]))
-    scores = quantised(n, n.MatMul(n.Flatten(mean), weights(n, 8, 6)))
-    return n.save(folder / "small.onnx", quantised(n, n.Softmax(scores), 1 / 128))
+    total = values(n.Add(layer(each, 16, 16, 1), first))
+    mean = values(n.AveragePool(layer(total, 8, 16, 3), kernel_shape=[5, 5]))
+    scores = values(n.MatMul(n.Flatten(mean), filters(8, 12 if is_float else 6)))
+    return n.save(folder / "small.onnx", values(n.Softmax(scores), 1 / 128))
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +83,13 @@ def test_contracts_are_for_one_memory_and_one_chip(compiling: Callable[..., obje
 @pytest.mark.slow
 def test_nothing_is_undefined(annotated_network: deeploy.Compiled) -> None:
     proof = prove(annotated_network)
+    assert proof.holds, "\n".join([str(proof), *proof.alarms])
+
+
+@needs_frama_c
+@pytest.mark.slow
+def test_nothing_is_undefined_in_floats(tmp_path: Path) -> None:
+    proof = prove_model(small(tmp_path, is_float=True))
     assert proof.holds, "\n".join([str(proof), *proof.alarms])
 
 
