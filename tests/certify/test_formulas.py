@@ -10,6 +10,7 @@ pytest.importorskip("pycparser", reason="needs pycparser (pip install 'deeploy[p
 pytest.importorskip("z3", reason="needs z3-solver (pip install 'deeploy[prove]')")
 
 import z3
+from pycparser import c_ast
 
 from deeploy.resources import resource
 from tests.certify.symbolic import Execution, Value, number, prove, read_functions, unknown
@@ -100,3 +101,53 @@ def test_shares_of_a_softmax_are_defined(rounded: str) -> None:
     )
     _, execution = run("table_softmax.c", "share", [e, levels, total], {"WIDE_T": "uint32_t", "ROUNDED": rounded})
     assert execution.obligations and failures(execution, [one, two, three]) == []
+
+
+def one_bit_of_a_root(k: int, text: str = "") -> list[str]:
+    """What is wrong with the step of a root that decides bit k, by induction over the steps.
+
+    Of a value V and the part r of its root that is known, a multiple of 2^(k+1), the C holds value = V - r^2 and root = 2^(k+1) r.
+    That r^2 <= V < (r + 2^(k+1))^2 is then 0 <= value < 2 root + 4 bit, and (r + 2^k)^2 - r^2 is root + bit.
+    """
+    functions = read_functions(text or (PORTABLE / "roots.h").read_text("utf-8"), {}, ["integer_root"])
+    loop = next(item for item in functions["integer_root"].body.block_items if isinstance(item, c_ast.For))
+    (value, one), (root, two) = unknown("value", "uint64_t"), unknown("root", "uint64_t", 0, (1 << 33 + k) - (2 << 2 * k + 1))
+    after = {"value": value, "root": root, "bit": number(1 << 2 * k, 64, False)}
+    Execution(functions, {})._run(loop.stmt, after, z3.BoolVal(True), [])
+    v, r, last, found = (z3.ZeroExt(8, one.vector) for one in (value, root, after["value"], after["root"]))
+    bit = 1 << 2 * k
+    limits = [one, two, z3.URem(root.vector, 4 * bit) == 0 if k < 31 else root.vector == 0, z3.ULT(v, 2 * r + 4 * bit)]
+    is_set = z3.UGE(v, r + bit)
+    wanted = [
+        found == z3.If(is_set, z3.LShR(r, 1) + bit, z3.LShR(r, 1)),  # 2^k times r, or r + 2^k
+        last == z3.If(is_set, v - r - bit, v),
+        z3.ULT(last, 2 * found + bit),
+    ]
+    return [case for what in wanted if (case := prove(what, limits, 60))]
+
+
+@pytest.mark.parametrize("k", range(32))
+def test_integer_roots_are_exact(k: int) -> None:
+    r, bit = z3.Int("r"), 2**k
+    assert prove((r + bit) ** 2 - r**2 == 2 * bit * r + bit**2, []) == ""
+    assert one_bit_of_a_root(k) == []
+
+
+def test_a_wrong_root_is_found() -> None:
+    text = (PORTABLE / "roots.h").read_text("utf-8")
+    assert one_bit_of_a_root(3, text.replace("value >= root + bit", "value > root + bit"))
+
+
+@pytest.mark.parametrize("shift", [0, 1, 17, 49, 50])
+def test_scaled_quotients_are_defined(shift: int) -> None:
+    """Of operands of 8 bits less their zero points, with 31-bit factors and shifts up to 50 bits as lowering makes them."""
+    kinds = {"a": ("int", -510, 510), "b": ("int", -510, 510), "mul": ("int64_t", 0, 2**31 - 1), "zero_point": ("int", -255, 255)}
+    given = {name: unknown(name, *kind) for name, kind in (kinds | {"high": ("int", -255, 255), "low": ("int", -255, 255)}).items()}
+    text = (PORTABLE / "scaled_div.c").read_text("utf-8").replace("k->", "")
+    function = read_functions(text, {"MOST": str(2**24)}, ["divide"])["divide"]
+    execution, returned = Execution({}, {}), list[tuple[Any, Value]]()
+    execution._run(
+        function.body, {name: value for name, (value, _) in given.items()} | {"shift": number(shift)}, z3.BoolVal(True), returned
+    )
+    limits = [within for _, within in given.values()] + [within for _, within in execution.products]
+    assert execution.obligations and len(returned) == 2 and failures(execution, limits) == []
