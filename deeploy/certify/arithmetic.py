@@ -6,14 +6,15 @@ added: every operand's range includes 0, so that each lies within the sums of al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from deeploy.ir.epilogue import stage_operands
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import DType
-from deeploy.operators.accumulate import Ends, values
+from deeploy.operators.accumulate import Ends, ends, values
 from deeploy.operators.requantise import Constants, requantisation_of
 from deeploy.operators.table import OPERATORS
 
@@ -30,6 +31,7 @@ class LayerArithmetic:
         sum: of products and bias, with all partial sums.
         product: the sum times the multiplier, without and with the summand.
         result: behind the shift and the limits.
+        steps: what else is computed on the way, by name.
         failure: what does not fit, or why that is not known; empty where all of it is proved.
     """
 
@@ -38,20 +40,37 @@ class LayerArithmetic:
     shift: int | None = None
     result: Range | None = None
     failure: str = ""
+    steps: Mapping[str, Range] = field(default_factory=dict)
 
 
 def bound_arithmetic(node: Node) -> LayerArithmetic | None:
     """The ranges of a node; None where it computes with floats, or only moves and compares."""
     operator = OPERATORS.get(node.op)
     is_requantised = "requantise" in node.epilogue or (operator is not None and "mul" in operator.inputs)
-    if any(t.dtype.is_float for t in (*node.operands, *node.outputs)) or not (is_requantised or (operator and operator.bounds)):
+    if any(t.dtype.is_float for t in (*node.operands, *node.outputs)):
         return None
-    if operator is None or operator.bounds is None:
+    stated = operator.integers(node) if operator is not None and operator.integers is not None else {}
+    if not (is_requantised or stated or (operator is not None and operator.bounds is not None)):
+        return None
+    steps = {name: reached for name, (reached, _) in stated.items()}
+    for name, (reached, allowed) in stated.items():
+        if not _fits(reached, allowed):
+            return LayerArithmetic(
+                steps=steps, failure=f"{name} from {reached[0]} to {reached[1]}, where C has {allowed[0]} to {allowed[1]}"
+            )
+    if operator is not None and operator.bounds is None and "sum" not in stated and stated and not is_requantised:
+        return LayerArithmetic(steps=steps)
+    if operator is None or (operator.bounds is None and "sum" not in stated):
         return LayerArithmetic(failure="the operator states no range of its sums")
+    return replace(_bound_sums(node, operator.bounds(node) if operator.bounds else ends(*steps["sum"]), is_requantised), steps=steps)
+
+
+def _bound_sums(node: Node, sums: Ends, is_requantised: bool) -> LayerArithmetic:
+    """The ranges behind the accumulators of a node."""
     constants = requantisation_of(node)
     if is_requantised and constants is None:
         return LayerArithmetic(failure="the multipliers are no constants")
-    least, most = operator.bounds(node)
+    least, most = sums
     bias = _find_bias(node)
     if bias is not None:
         if bias.data is None:
@@ -73,8 +92,8 @@ def _requantise(node: Node, reached: Range, sums: Ends, constants: Constants) ->
     attrs, y = node.attrs, node.outputs[0].dtype
     shift, low, high = int(attrs["shift"]), int(attrs["low"]), int(attrs["high"])
     factor, summand = (values.astype(object) for values in constants[1:])  # Python's integers, which do not overflow
-    ends = [np.atleast_1d(end.astype(object) * factor + added) for end in sums for added in (0 * summand, summand)]
-    product = min(min(end) for end in ends), max(max(end) for end in ends)
+    found = [np.atleast_1d(end.astype(object) * factor + added) for end in sums for added in (0 * summand, summand)]
+    product = min(min(end) for end in found), max(max(end) for end in found)
     if not _fits(product, _DOUBLE):
         return LayerArithmetic(reached, product, failure=f"products from {product[0]} to {product[1]} do not fit into 64 bits")
     if not 0 <= shift <= LONGEST_SHIFT:

@@ -83,7 +83,10 @@ def explain_arithmetic(networks: Mapping[str, Iterable[Call]]) -> dict[str, obje
                 others.add(call.node.op)
                 continue
             told = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(bound).items()}
-            layers.append({"network": network, "layer": call.name, **{k: value for k, value in told.items() if value not in (None, "")}})
+            told["steps"] = {name: list(reached) for name, reached in bound.steps.items()}
+            layers.append(
+                {"network": network, "layer": call.name, **{k: value for k, value in told.items() if value not in (None, "", {})}}
+            )
     return {"is_proved": not any("failure" in layer for layer in layers), "layers": layers, "others": sorted(others)}
 
 

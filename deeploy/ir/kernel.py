@@ -31,6 +31,8 @@ AxisIndices = Sequence[np.ndarray | None]  # per operand, inputs first: the indi
 Share = Callable[[Node, Sequence[int | None], AxisIndices], Attributes | None]
 Bounds = Callable[[Node], tuple[np.ndarray, np.ndarray]]
 Addition = Callable[[Node, int], Mapping[str, int] | None]
+Range = tuple[int, int]
+Integers = Callable[[Node], Mapping[str, tuple[Range, Range]]]
 
 
 def types(*names: str) -> Types:
@@ -238,6 +240,8 @@ class Operator:
             and the indices that are kept along it; None where no attributes express that. Without one, attributes do not change.
         bounds: the least and the most accumulator that its body can leave for the types and constants of a node, int64, one entry per
             output channel or one for all; without them, any value of 32 bits.
+        integers: what its body computes on the way, by name: the least and the most for the types and constants of a node, and what the
+            type in C holds; ``sum`` is its accumulator where it has no ``bounds``.
         is_product: its accumulators are sums of products, in whose epilogues kernels may multiply by factors of two parts.
         addition: for the sum of two 8-bit tensors: the attributes of the ``ResidualSum`` that adds the operand at a position as the sum
             of partial sums; None where there are none.
@@ -255,6 +259,7 @@ class Operator:
     usual: Row = field(default_factory=lambda: Row())
     share: Share | None = None
     bounds: Bounds | None = None
+    integers: Integers | None = None
     is_product: bool = False
     addition: Addition | None = None
     affine: Literal["", "offset", "factor"] = ""

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from deeploy.ir.kernel import FLOAT, FLOAT_OR_HALF, Kernel
+from deeploy.ir.kernel import FLOAT, FLOAT_OR_HALF, Kernel, Range
 from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import Array
 
@@ -47,6 +47,11 @@ def values(tensor: Tensor | None, zero_point: int = 0) -> tuple[int, int]:
     assert tensor is not None
     low, high = tensor.dtype.range
     return low - zero_point, high - zero_point
+
+
+def held(low: int, high: int, bits: int = 32, is_signed: bool = True) -> tuple[Range, Range]:
+    """An integer between limits, or 0, and what a type of C with so many bits holds."""
+    return (min(low, 0), max(high, 0)), (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
 
 
 def products(a: tuple[int, int], b: tuple[int, int], depth: int = 1) -> Ends:

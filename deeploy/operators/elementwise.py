@@ -11,11 +11,11 @@ import numpy as np
 
 from deeploy.ir.epilogue import clip_shifted
 from deeploy.ir.expr import Dim
-from deeploy.ir.kernel import ANY, BYTES, DIVIDES, FLOAT, INTEGERS, Draw, Operator, Reference, Row, Sample, types
+from deeploy.ir.kernel import ANY, BYTES, DIVIDES, FLOAT, INTEGERS, Draw, Operator, Range, Reference, Row, Sample, types
 from deeploy.ir.nest import Map, Nest, parallel
 from deeploy.ir.nodes import Attributes, Node
 from deeploy.ir.types import Array, DType
-from deeploy.operators.accumulate import SUM_STAGES, Ends, ends, keeps_type, products, values
+from deeploy.operators.accumulate import SUM_STAGES, Ends, ends, held, keeps_type, products, values
 from deeploy.operators.draws import ZERO_POINTS, factors, floats, integers, limits, parity, requantisation, sample
 from deeploy.operators.scaled import RESIDUAL
 
@@ -297,6 +297,25 @@ def _addition(node: Node, position: int) -> dict[str, int] | None:
     return {"mul_a": factors[0], "mul_b": factors[1], **{own: attrs[name] for name, own in RESIDUAL.items() if attrs.get(name) is not None}}
 
 
+def _scaled_sum(node: Node) -> dict[str, tuple[Range, Range]]:
+    attrs = node.attrs
+    least, most = (
+        sum(end)
+        for end in zip(
+            *(sorted(attrs[f"mul_{name}"] * end for end in values(node.inputs[at])) for at, name in enumerate("ab")), strict=True
+        )
+    )
+    low, high = min(least, 0) + min(attrs["add"], 0), max(most, 0) + max(attrs["add"], 0)
+    return {"total": held(low, high, 64), "shift": ((attrs["shift"],) * 2, (0, 62))}
+
+
+def _scaled_quotient(node: Node) -> dict[str, tuple[Range, Range]]:
+    attrs = node.attrs
+    a, b = (max(map(abs, values(node.inputs[at], attrs[f"{name}_zero_point"]))) for at, name in enumerate("ab"))
+    most = 2 * a * abs(attrs["mul"]) + (b << attrs["shift"])
+    return {"numerators": held(-most, most, 64), "shift": ((attrs["shift"] + 1,) * 2, (0, 62)), "quotients": held(-(1 << 24) - b, 1 << 24)}
+
+
 def _draw_scaled_add(rng: Random) -> Attributes:
     drawn = requantisation(rng, 7, 12, 20, 30)
     other = requantisation(rng, drawn["shift"])["mul"]
@@ -329,9 +348,16 @@ SUB = pointwise("Sub", AB, subtract_reference, SUMMED, PAIR, affine="offset")
 _ZERO_POINTS = sample("a[~s] b[~s]", a_zero_point=ZERO_POINTS, b_zero_point=ZERO_POINTS)
 MUL = pointwise("Mul", AB, mul_reference, SUMMED, _ZERO_POINTS, bounds=_multiplied, affine="factor")
 DIV = pointwise("Div", AB, div_reference, {**SUMMED, "data_dependent": DIVIDES}, PAIR, affine="factor")
-SCALED_ADD = pointwise("ScaledAdd", AB, scaled_add_reference, _SCALED, sample("a[~s] b[~s]", _draw_scaled_add), addition=_addition)
+SCALED_ADD = pointwise(
+    "ScaledAdd", AB, scaled_add_reference, _SCALED, sample("a[~s] b[~s]", _draw_scaled_add), integers=_scaled_sum, addition=_addition
+)
 SCALED_DIV = pointwise(
-    "ScaledDiv", AB, scaled_div_reference, {**_SCALED, "data_dependent": DIVIDES}, sample("a[~s] b[~s]", _draw_scaled_div)
+    "ScaledDiv",
+    AB,
+    scaled_div_reference,
+    {**_SCALED, "data_dependent": DIVIDES},
+    sample("a[~s] b[~s]", _draw_scaled_div),
+    integers=_scaled_quotient,
 )
 
 

@@ -8,10 +8,10 @@ from random import Random
 import numpy as np
 
 from deeploy.ir.epilogue import clip_shifted
-from deeploy.ir.kernel import DIVIDES, INTEGERS, Sample, types
+from deeploy.ir.kernel import DIVIDES, INTEGERS, Range, Sample, types
 from deeploy.ir.nodes import Attributes, Node
 from deeploy.ir.types import Array, DType
-from deeploy.operators.accumulate import Ends, ends
+from deeploy.operators.accumulate import Ends, ends, held, values
 from deeploy.operators.draws import integers, requantisation, sample
 from deeploy.operators.elementwise import AB, SUMMED, fits_loops, pointwise, usual, wide
 from deeploy.operators.fractions import logistic, tangent
@@ -80,6 +80,14 @@ def _bounds(node: Node) -> Ends:
     return ends(least, most)
 
 
+def _quotients(node: Node) -> dict[str, tuple[Range, Range]]:
+    attrs = node.attrs
+    a, b = (max(map(abs, values(t))) for t in node.operands)
+    most = a * abs(attrs["factor"]) + (b * abs(attrs["scale"]) + abs(attrs["offset"]) + 1 >> 1)
+    divisor = b * abs(attrs["scale"]) + abs(attrs["offset"])
+    return {"numerators": held(-most, most, 64), "divisors": held(-divisor, divisor, 64)}
+
+
 def _draw_function(rng: Random) -> Sample:
     function = rng.choice(("gelu", "hard_swish", *FRACTIONS))
     if function in FRACTIONS:
@@ -118,5 +126,6 @@ DIV = pointwise(
     div_reference,
     usual(*AB, over=AB, types={"a": INTEGERS, "b": INTEGERS, "y": types("s32")}, data_dependent=DIVIDES),
     sample("a[~s] b[~s]", factor=range(1, 5000), scale=(1, 17, -3), offset=range(-300, 300)),
+    integers=_quotients,
 )
 REQUANT_ADD = pointwise("RequantAdd", AB, requant_add_reference, SUMMED, sample("a[~s] b[~s]", _draw_requantisations), bounds=_bounds)

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
-from deeploy.ir.kernel import BYTES, FLOAT, Operator, types
+from deeploy.ir.kernel import BYTES, FLOAT, Operator, Range, types
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
 from deeploy.operators import rows
+from deeploy.operators.accumulate import held, values
 from deeploy.operators.draws import FLAG, sample
 from deeploy.operators.elementwise import fits_loops, wide
 
@@ -53,6 +54,24 @@ def reciprocal_root(value: int, fraction: int) -> tuple[int, int]:
     return factor, 38 + exponent - fraction
 
 
+def _standardise_integers(node: Node) -> dict[str, tuple[Range, Range]]:
+    """Of a value that is ``d`` from the centre: |d| * 2^fraction / sqrt(v) is at most 2^fraction * sqrt(n), and 1 more by rounding."""
+    attrs, n = node.attrs, node.operands[0].shape[-1]
+    low, high = values(node.operands[0], 0 if attrs["centred"] else int(attrs["zero_point"]))
+    far, scale = (max(-low, high), 1) if not attrs["centred"] else (high - low, n)
+    squares, most = n * max(-low, high) ** 2, (math.isqrt(n - 1) + 2 if attrs["centred"] else 1) << int(attrs["fraction"])
+    value = ((far * n) ** 2 // 4 if attrs["centred"] else squares) << 16  # as variances are at most a quarter of the span's square
+    ends = [reciprocal_root(max(end + int(attrs["epsilon"]), 1 << 16), int(attrs["fraction"])) for end in (0, value)]
+    return {
+        "squares": held(0, squares, 64 if squares >= 1 << 31 else 32),
+        "spread": held(0, scale * squares, 64),
+        "value": held(0, value + int(attrs["epsilon"]), 64, False),
+        "shift": ((min(shift for _, shift in ends), max(shift for _, shift in ends)), (1, 62)),
+        "products": held(-(far * scale << 31), (far * scale << 31) + (1 << max(shift for _, shift in ends) - 1), 64),
+        "sum": held(-most - 1, most + 1),
+    }
+
+
 def normalise_reference(node: Node, x: Array, scale: Array, offset: Array | None = None) -> Array:
     """(x - mean) * (1 / sqrt(mean square + epsilon)) * scale + offset in float32; the mean is 0 unless ``centred``.
 
@@ -78,6 +97,7 @@ STANDARDISE = Operator(
         "epilogues": ((), ("requantise",), ("requantise", "lookup")),
         "data_dependent": rows.ROOT,
     },
+    integers=_standardise_integers,
     draw=sample("x[*s]", centred=FLAG, zero_point=range(-9, 10), fraction=(8, 16, 20), epsilon=(1, 1 << 18)),
 )
 _FLOATS = dict.fromkeys(("x", "scale", "offset", "y"), FLOAT)

@@ -11,11 +11,11 @@ import numpy as np
 
 from deeploy.ir.dimensions import MAX, MIN, PRODUCT, SUM, Combine
 from deeploy.ir.expr import Dim, Expr
-from deeploy.ir.kernel import DIVIDES, FLOAT, INTEGERS, Operator, Reference, Row, Sample, types
+from deeploy.ir.kernel import DIVIDES, FLOAT, INTEGERS, Operator, Range, Reference, Row, Sample, types
 from deeploy.ir.nest import Map, Nest, parallel, reduction
 from deeploy.ir.nodes import Node
 from deeploy.ir.types import Array
-from deeploy.operators.accumulate import INTEGER_STAGES, keeps_type, stored_whole
+from deeploy.operators.accumulate import INTEGER_STAGES, held, keeps_type, stored_whole
 from deeploy.operators.draws import FLAG, draw_shape, sample
 from deeploy.operators.elementwise import fits_loops, wide
 
@@ -133,6 +133,23 @@ def integer_mean_reference(node: Node, x: Array) -> Array:
     return np.asarray(np.sign(total) * (rounded // count))
 
 
+def _reduced(node: Node) -> dict[str, tuple[Range, Range]]:
+    """The sums of elements of a node, and of their means, which half a count rounds; none of words as they are, which wrap around."""
+    x = node.operands[0]
+    if x.dtype.bits >= 32 and "requantise" not in node.epilogue:
+        return {}
+    (low, high), count = x.dtype.range, math.prod(x.shape[axis] for axis in node.attrs["axes"])
+    bits, half = 64 if x.dtype.bits == 64 else 32, count >> 1 if node.op == "IntegerMean" else 0
+    total = held(count * low - half, count * high + half, bits)
+    return {"total": total, "sum": held(low, high, bits)} if half else {"sum": total}
+
+
+def _of_type(node: Node) -> dict[str, tuple[Range, Range]]:
+    """Extremes are among the elements."""
+    low, high = node.operands[0].dtype.range
+    return {"sum": held(low, high, 64)}
+
+
 def _operator(
     name: str,
     combine: Combine,
@@ -154,7 +171,8 @@ def _operator(
 
     accepted = {"x": INTEGERS, "y": INTEGERS, "bias": types("s32")}
     usual = Row(types=accepted, accepts=accepts, epilogues=stages, strided={"x": 0, "y": 0}, data_dependent=varies)
-    return Operator(name, ("x",), nest(combine), reference, usual, draw=_draw)
+    integers = {SUM: _reduced, PRODUCT: None}.get(combine, _of_type)
+    return Operator(name, ("x",), nest(combine), reference, usual, integers=integers, draw=_draw)
 
 
 def _draw(rng: Random) -> Sample:

@@ -12,10 +12,11 @@ from random import Random
 import numpy as np
 
 from deeploy.ir.expr import Dim
-from deeploy.ir.kernel import BYTES, DIVIDES, FLOAT, INTEGERS, Operator, Reference, Row, Sample, Types, types
+from deeploy.ir.kernel import BYTES, DIVIDES, FLOAT, INTEGERS, Operator, Range, Reference, Row, Sample, Types, types
 from deeploy.ir.nest import Map, Nest, coupled, parallel
-from deeploy.ir.nodes import Node
+from deeploy.ir.nodes import Node, Tensor
 from deeploy.ir.types import Array
+from deeploy.operators.accumulate import held, values
 from deeploy.operators.draws import FLAG, integers, sample
 from deeploy.operators.elementwise import exponential, fits_loops, wide
 from deeploy.operators.fractions import invert_root, invert_sum, multiply_fractions, multiply_twice_rounded
@@ -189,6 +190,52 @@ def _has_short_rows(node: Node) -> str | None:
     return fits_loops(node) if columns(node) < 8192 else "rows of less than 8192 elements"
 
 
+def _norm_integers(node: Node) -> dict[str, tuple[Range, Range]]:
+    (low, high), n = node.operands[0].dtype.range, columns(node)
+    squares, product = (32 if kind == "int32_t" else 64 for kind in norm_types(node))
+    far = high - low if node.op == "IntegerLayerNorm" else max(-low, high)
+    weight, bias = (*(_largest(t) for t in node.inputs[1:] if t is not None), 0)[:2]
+    return {
+        "total": held(n * low, n * high, squares),
+        "squares": held(0, n * far**2, squares),
+        "root": held(1, math.isqrt(far**2 + 1)),
+        "products": held(-far * weight - bias, far * weight + bias, product),
+        "shift": ((int(node.attrs["shift"]),) * 2, (0, product - 1)),
+    }
+
+
+def _largest(tensor: Tensor) -> int:
+    low, high = tensor.dtype.range if tensor.data is None else (int(tensor.data.min(initial=0)), int(tensor.data.max(initial=0)))
+    return max(-low, high)
+
+
+def _softmax_integers(node: Node) -> dict[str, tuple[Range, Range]]:
+    attrs, bits, table = node.attrs, 64 if softmax_is_wide(node) else 32, node.operands[1]
+    total, top = columns(node) * _largest(table), _largest(table) * int(attrs["levels"])
+    is_rounded = attrs.get("rounded", True)
+    found = {
+        "sums": held(0, (1 + is_rounded) * max(total, 1), bits, False),
+        "numerators": held(0, 2 * top + total if is_rounded else top, bits, False),
+    }
+    if len(node.operands) < 3:
+        return found
+    smallest = int(attrs["smallest"])
+    return {**found, "entries": ((int(attrs["low"]) - smallest, int(attrs["high"]) - smallest), (0, node.operands[2].elements - 1))}
+
+
+def _fixed_softmax_integers(node: Node) -> dict[str, tuple[Range, Range]]:
+    return {"sums": held(0, columns(node) * (_largest(node.operands[1]) + 2048 >> 12))}
+
+
+def _fixed_l2_norm_integers(node: Node) -> dict[str, tuple[Range, Range]]:
+    far = max(map(abs, values(node.operands[0], int(node.attrs["zero_point"]))))
+    return {"squares": held(0, columns(node) * far**2)}
+
+
+def _shift_softmax_integers(node: Node) -> dict[str, tuple[Range, Range]]:
+    return {"sums": held(0, 256 * columns(node)), "quotients": held(0, int(node.attrs["numerator"]))}
+
+
 ROOT = "It takes a square root bit by bit, and divides values."  # as ``data_dependent``
 USUAL = Row(accepts=fits_loops, strided={"x": 1, "y": 1}, overwrites=(("y", "x"),))  # rows are dense, the other axes may have any stride
 
@@ -197,7 +244,13 @@ def _norm(name: str, reference: Reference, *per_element: str) -> Operator:
     accepted: dict[str, Types] = {"x": types("s8", "u8", "s16"), **dict.fromkeys(per_element, INTEGERS), "y": types("s8")}
     draw = sample(" ".join(("x[*s,c]", *(f"{operand}[c]" for operand in per_element))), shift=range(9))
     return Operator(
-        name, ("x", *per_element), nest(*per_element), reference, {**USUAL, "types": accepted, "data_dependent": ROOT}, draw=draw
+        name,
+        ("x", *per_element),
+        nest(*per_element),
+        reference,
+        {**USUAL, "types": accepted, "data_dependent": ROOT},
+        integers=_norm_integers,
+        draw=draw,
     )
 
 
@@ -236,6 +289,7 @@ TABLE_SOFTMAX = Operator(  # the same of quantised values
         "constants": ("table", "results"),
         "data_dependent": DIVIDES,
     },
+    integers=_softmax_integers,
     draw=_draw_softmax,
 )
 FIXED_SOFTMAX = Operator(
@@ -249,6 +303,7 @@ FIXED_SOFTMAX = Operator(
         "constants": ("table",),
         "data_dependent": "A loop counts the bits of a sum.",
     },
+    integers=_fixed_softmax_integers,
     draw=_draw_fixed_softmax,
 )
 FIXED_L2_NORM = Operator(
@@ -262,6 +317,7 @@ FIXED_L2_NORM = Operator(
         "accepts": _has_short_rows,
         "data_dependent": "A loop counts the bits of a sum, and a shift of results depends on them.",
     },
+    integers=_fixed_l2_norm_integers,
     draw=sample("x[*s]", zero_point=range(-128, 128)),
 )
 SHIFT_SOFTMAX = Operator(
@@ -270,6 +326,7 @@ SHIFT_SOFTMAX = Operator(
     nest(),
     shift_softmax_reference,
     {**USUAL, "types": {"x": BYTES, "y": types("u8", "s32")}, "data_dependent": DIVIDES},
+    integers=_shift_softmax_integers,
     draw=sample("x[*s]", group=range(1, 10), numerator=(127 * 256, 255 * 256)),
 )
 LAYER_NORM = _norm("IntegerLayerNorm", layer_norm_reference, "weight", "bias")
