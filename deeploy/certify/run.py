@@ -377,8 +377,6 @@ class _CheckedRun(CheckedMachine):
         data = self.printed.constants[name].get(seen.operand)
         if data is None and is_constant:
             data = self.elements.value(tensor, result)
-        elif data is not None:
-            data = data.reshape(layer.call.geometry.shapes[seen.operand])  # constants of one element share a buffer, whatever their rank
         if data is not None and is_constant:
             wanted = np.ascontiguousarray(data).reshape(-1).view(np.uint8).reshape(*data.shape, size)[_box_of(seen)]
             if ((self.values[-marks] if stored is None else stored) != wanted).any():

@@ -36,7 +36,8 @@ def collect_printed(files: Mapping[str, str | bytes], prefix: str, project: str,
         own = {name: buffers[operand.buffer] for name, operand in call.operands.items()}
         stored[call.name] = {name: buffer.dtype for name, buffer in own.items()}
         data = {name: buffer.data for name, buffer in own.items() if call.tensors[name].data is not None}  # not views of constants
-        constants[call.name] = {name: values for name, values in data.items() if values is not None}
+        shapes = call.geometry.shapes  # not those of buffers, one of which a number has whatever its rank
+        constants[call.name] = {name: values.reshape(shapes[name]) for name, values in data.items() if values is not None}
     by_name = {call.name: call for call in calls}
     return Printed(files, prefix, project, plan.target, graph, by_name, stored, constants, claim_layers(plan), plan.program.dynamic_axes)
 
