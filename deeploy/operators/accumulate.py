@@ -63,4 +63,6 @@ def products(a: tuple[int, int], b: tuple[int, int], depth: int = 1) -> Ends:
 def sums(w: Array, low: int, high: int) -> Ends:
     """Per row of w, the extremes of its product with any vector of values in [low, high]."""
     positive, negative = np.maximum(w.astype(np.int64), 0).sum(axis=1), np.minimum(w.astype(np.int64), 0).sum(axis=1)
+    if max(int(np.abs(part).max(initial=0)) for part in (positive, negative)) * max(abs(low), abs(high)) >= 2**62:
+        positive, negative = positive.astype(object), negative.astype(object)  # without a limit on the number of bits
     return positive * low + negative * high, positive * high + negative * low

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from deeploy.operators import matmul
+from deeploy.operators.accumulate import sums
 from deeploy.planning.binding import kernels as bind
 from tests.operators.harness import check, make_node
 from tests.operators.kernels import draw, kernel, requantisation, staged
@@ -120,3 +121,11 @@ def test_multiply_add_rounds_once() -> None:
         assert errors[1] <= min(errors) and (is_even or errors.count(errors[1]) == 1)
     special = matmul.multiply_add(*np.float32([[np.inf, np.nan, 3e38, 0], [1, 1, 3e38, -1], [-1, 1, -1, 0]]))
     np.testing.assert_array_equal(special, np.float32([np.inf, np.nan, np.inf, 0]))
+
+
+def test_extremes_of_sums_have_no_limit_of_bits() -> None:
+    """Words times words, of which a sum leaves 64 bits."""
+    word = 2**31
+    least, most = sums(np.array([[word - 1, -word], [1, 0]]), -word, word - 1)
+    assert list(least) == [-word * (word - 1) - word * (word - 1), -word] and list(most) == [(word - 1) ** 2 + word**2, word - 1]
+    assert list(sums(np.array([[1, 2]]), 0, 2**64)[1]) == [3 * 2**64]
