@@ -3,9 +3,9 @@
 Of a parametrised test in a file of ``SHARES``, or with the mark ``share``, that share of its cases is drawn by a seed (``--draw``;
 ``all``: every case), the others are marked ``slow``. Where cases are products of several parameters, every value of every parameter is
 in at least one case that is drawn. The seed is the same in every ``make test``, so that a commit passes or fails whoever tests it. CI
-runs, beside it, some of what is slow, drawn by the commit (``--most``, ``--minutes``): what a change breaks in a case that is seldom
-drawn is found some commits later. These run in the order they are drawn in, so that whatever the time is enough for is a sample of all
-folders; the others keep the order of their files, so that fixtures are built once.
+runs, beside it, some of what is slow, drawn by the commit (``--most``, ``--minutes``), of every test one case before a second one: what
+a change breaks in a case that is seldom drawn is found some commits later. These run in the order they are drawn in, so that whatever
+the time is enough for is a sample of all folders; the others keep the order of their files, so that fixtures are built once.
 
 Projects that are written are certified in a share of the tests (``CERTIFIED``), drawn in the same way, and in all tests that work with
 certificates: proving takes a fifth of the time of a small network, whose C most of them build and run besides.
@@ -133,8 +133,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     most = config.getoption("most")
     if most is not None:
         items.sort(key=lambda item: order(item.nodeid, seed))
+        _take_turns(items)
         config.hook.pytest_deselected(items=items[most:])
         del items[most:]
+
+
+def _take_turns(items: list[pytest.Item]) -> None:
+    """One case of every test first, then a second one of those that have more, and so on: a test of one case is drawn as often."""
+    count: Counter[str] = Counter()
+    turns = {}
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        turns[item] = count[test]
+        count[test] += 1
+    items.sort(key=lambda item: turns[item])
 
 
 def names_certificates(module: ModuleType) -> bool:

@@ -80,10 +80,17 @@ def test_what_is_not_drawn_is_slow() -> None:
 
 
 def test_what_is_drawn_runs_in_the_order_of_the_draw() -> None:
-    """Whatever the time is enough for comes from all folders."""
+    """Whatever the time is enough for comes from all folders, and one case of every test comes before a second one."""
     everything = _collected()
     many, few = (_collected("--most", str(most), "--draw", "1") for most in (99, 3))
-    assert many == sorted(everything, key=lambda name: order(name, "1"))[:99] and few == many[:3]
+    turns = {name.partition("[")[0]: 0 for name in everything}
+    order_of_case = {}
+    for name in sorted(everything, key=lambda name: order(name, "1")):
+        test = name.partition("[")[0]
+        order_of_case[name] = turns[test], order(name, "1")
+        turns[test] += 1
+    assert many == sorted(everything, key=lambda name: order_of_case[name])[:99] and few == many[:3]
+    assert len({name.partition("[")[0] for name in many[: len(turns)]}) == len(turns) > 1
 
 
 def test_products_of_real_tests_are_told_from_lists() -> None:
